@@ -1,0 +1,77 @@
+# Every target works from a fresh clone: it makes .venv first, and what Spark needs.
+# `make` alone prints the targets.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+PIN    := requirements/dev.txt
+CODE   := src tests bench examples
+
+# For targets that need Spark. Ends the target with one line when there is no Java.
+WITH_JAVA = JAVA_HOME=$$(scripts/ensure_java.sh) && export JAVA_HOME &&
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup java demo test quick verify bench check lint types imports format lock clean
+
+help: ## print the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## make .venv with all that is pinned, and the project itself
+	@echo "ready: $(VENV)"
+
+# pip checks each hash; the project itself needs no download, its build tools are pinned too.
+$(STAMP): $(PIN) pyproject.toml scripts/check_python.sh
+	@scripts/check_python.sh "$(PYTHON)"
+	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(PIN)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--no-deps --no-build-isolation --no-index -e .
+	@touch $@
+
+java: ## find Java >= 17, or install it when root
+	@$(WITH_JAVA) echo "Java: $$JAVA_HOME"
+
+demo: $(STAMP) ## run the main job on real data; writes out/report.html
+	@$(WITH_JAVA) $(BIN)/python examples/demo/run.py
+
+test: check ## lint, types, import contract and all tests
+	@$(WITH_JAVA) $(BIN)/python -m pytest
+
+quick: check ## the same without what is slow or needs Spark
+	@$(BIN)/python -m pytest -q -m "not slow and not spark"
+
+verify: $(STAMP) ## the tests on the larger real data; fails where the data is absent
+	@$(WITH_JAVA) CONTRADA_REQUIRE_SHARED=1 $(BIN)/python -m pytest -m shared_data
+
+bench: $(STAMP) ## measure; ONLY=name picks one
+	@$(WITH_JAVA) $(BIN)/python -m bench.run $(if $(ONLY),--only "$(ONLY)")
+
+check: lint types imports ## lint, types and import contract, no tests
+
+lint: $(STAMP)
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check . || { echo "run: make format"; exit 1; }
+
+types: $(STAMP)
+	@$(BIN)/mypy $(wildcard $(CODE))
+
+imports: $(STAMP)
+	@$(BIN)/lint-imports
+
+format: $(STAMP) ## format the code and repair what ruff can repair
+	@$(BIN)/ruff check --quiet --fix .; $(BIN)/ruff format .
+
+# pip-tools lives in an environment of its own, so that it does not bind what it pins.
+lock: ## pin requirements/dev.in anew, with hashes
+	@scripts/check_python.sh "$(PYTHON)"
+	"$(PYTHON)" -m venv build/lock && build/lock/bin/pip install --quiet pip-tools
+	CUSTOM_COMPILE_COMMAND="make lock" build/lock/bin/pip-compile --quiet --upgrade \
+		--generate-hashes --allow-unsafe --strip-extras --no-emit-index-url \
+		--no-emit-find-links --no-emit-trusted-host --output-file $(PIN) requirements/dev.in
+
+clean: ## remove what was made, also .venv
+	rm -rf $(VENV) build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis \
+		.import_linter_cache spark-warehouse
+	find $(wildcard $(CODE)) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Contrada: content-based, type-based and sequence-aware publish/subscribe."""
