@@ -4,7 +4,8 @@
 set -euo pipefail
 
 readonly JAVA_MAJOR_MIN=17
-readonly PACKAGE=openjdk-17-jre-headless
+# The second stands in where a distribution no longer has the first.
+readonly PACKAGE=openjdk-17-jre-headless PACKAGE_NEWER=openjdk-21-jre-headless
 
 # Prints the home to which the program $1 belongs when it is a Java that is new enough.
 home_if_good() {
@@ -33,9 +34,14 @@ find_java() {
 
 install_java() {
     [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
-    echo "No Java >= $JAVA_MAJOR_MIN found: installing $PACKAGE" >&2
+    echo "No Java >= $JAVA_MAJOR_MIN found: installing one by apt" >&2
     export DEBIAN_FRONTEND=noninteractive
-    apt-get update -qq >&2 && apt-get install -y -qq --no-install-recommends "$PACKAGE" >&2
+    apt-get update -qq >&2 || return 1
+    local package
+    for package in "$PACKAGE" "$PACKAGE_NEWER"; do
+        apt-get install -y -qq --no-install-recommends "$package" >&2 && return
+    done
+    return 1
 }
 
 find_java || { install_java && find_java; } || {

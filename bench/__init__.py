@@ -1,0 +1,1 @@
+"""Measurements: one harness, one runner, one module `bench_*.py` per subject."""

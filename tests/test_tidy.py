@@ -1,0 +1,188 @@
+"""Holds the house style that no other tool holds: lengths, names, docstrings of tests, links.
+
+Docstrings of the source are held by ruff (rules D), directions of imports by import-linter.
+"""
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PLACES = ("src", "tests", "bench", "examples", "docs", "scripts", "requirements", ".ci")
+NOT_TEXT = {".gz", ".ico", ".parquet", ".png", ".pyc", ".zip"}
+
+MODULE_LINES_MAX = 800
+FUNCTION_LINES_MAX = 70
+
+# Written in pieces, so that this file does not hold what it looks for.
+FORBIDDEN = {
+    "a path of one machine": re.compile(r"(?<![\w.}])/(?:" + r"wo" + r"rk|tm" + r"p|op" + r"t)/"),
+    "an address of a package registry": re.compile(r"py" + r"pi\.org|python" + r"hosted"),
+    "the number of a task": re.compile(r"\bissues? #?\d", re.IGNORECASE),
+}
+
+MARKDOWN_LINK = re.compile(r"!?\[[^\]]*\]\(<?([^)\s>]+)[^)]*\)")
+CODE_FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+
+
+def text_files() -> Iterator[Path]:
+    """Every text file of the project, without what tools have made."""
+    yield from (path for path in REPOSITORY.iterdir() if path.is_file() and path.name != ".git")
+    for place in PLACES:
+        for path in (REPOSITORY / place).rglob("*"):
+            if path.is_file() and path.suffix not in NOT_TEXT:
+                yield path
+
+
+def python_files() -> Iterator[Path]:
+    """Every module of the project, tests included."""
+    return (path for path in text_files() if path.suffix == ".py")
+
+
+def named(path: Path, line: int = 1) -> str:
+    """A place in the project, as an editor understands it."""
+    return f"{path.relative_to(REPOSITORY)}:{line}"
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Every function and method of a module."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"), path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """The lines of a function from `def` to its end."""
+    assert function.end_lineno is not None
+    return function.end_lineno - function.lineno + 1
+
+
+def test_modules_are_short() -> None:
+    """A module would grow past what a reader can hold."""
+    lengths = {named(path): len(path.read_text("utf-8").splitlines()) for path in python_files()}
+    assert {name: n for name, n in lengths.items() if n > MODULE_LINES_MAX} == {}
+
+
+def test_functions_are_short() -> None:
+    """A function would grow past one screen."""
+    too_long = {
+        f"{named(path, function.lineno)} {function.name}": lines_of(function)
+        for path in python_files()
+        for function in functions(path)
+        if lines_of(function) > FUNCTION_LINES_MAX
+    }
+    assert too_long == {}
+
+
+def test_no_module_is_called_utils() -> None:
+    """A module would be named for nothing, and everything would gather in it."""
+    found = [named(path) for path in python_files() if path.stem in {"util", "utils"}]
+    assert found == []
+
+
+def test_packages_have_an_init() -> None:
+    """A room without `__init__.py` would escape the import contract."""
+    directories = {path.parent for path in (REPOSITORY / "src" / "contrada").rglob("*.py")}
+    missing = [named(each) for each in directories if not (each / "__init__.py").exists()]
+    assert missing == []
+
+
+def test_tests_say_what_they_hold() -> None:
+    """A test would fail and nobody could say what is broken."""
+    silent = [
+        f"{named(path, function.lineno)} {function.name}"
+        for path in (REPOSITORY / "tests").rglob("test_*.py")
+        for function in functions(path)
+        if function.name.startswith("test_") and not ast.get_docstring(function)
+    ]
+    assert silent == []
+
+
+def test_tests_on_shared_data_are_marked() -> None:
+    """`make verify` would pass over a test that reads the shared data."""
+    unmarked = [
+        named(path)
+        for path in (REPOSITORY / "tests").rglob("test_*.py")
+        if path.name != "test_shared_data.py"  # which makes its own
+        and re.search(r"(from|import) tests\.shared_data\b", text := path.read_text("utf-8"))
+        and "mark.shared_data" not in text
+    ]
+    assert unmarked == []
+
+
+def test_tests_of_spark_are_in_one_place() -> None:
+    """`make quick` would start Spark, or fail without Java."""
+    starts_spark = re.compile(r"SparkSession\s*\.\s*builder")
+    outside = [
+        named(path)
+        for path in (REPOSITORY / "tests").rglob("*.py")
+        if "spark" not in path.relative_to(REPOSITORY).parts
+        and starts_spark.search(path.read_text("utf-8"))
+    ]
+    assert outside == []
+
+
+def test_pure_rooms_are_pure_at_their_door() -> None:
+    """The import contract's wildcards leave out a room's own `__init__`; a clock could enter."""
+    config = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))
+    contracts = {each["id"]: each for each in config["tool"]["importlinter"]["contracts"]}
+    pure = contracts["pure-core"]
+    found = [
+        f"{named(door, node.lineno)} imports {name}"
+        for source in pure["source_modules"]
+        for door in doors(source.removesuffix(".*"))
+        for node, name in imports(door)
+        if name.partition(".")[0] in pure["forbidden_modules"]
+    ]
+    assert found == []
+
+
+def doors(module: str) -> Iterator[Path]:
+    """The file that is the module itself, when it exists."""
+    path = REPOSITORY / "src" / Path(*module.split("."))
+    yield from (door for door in (path.with_suffix(".py"), path / "__init__.py") if door.exists())
+
+
+def imports(path: Path) -> Iterator[tuple[ast.Import | ast.ImportFrom, str]]:
+    """Every module that a module imports by name, and where."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"), path)):
+        if isinstance(node, ast.Import):
+            yield from ((node, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node, node.module
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_nothing_names_a_machine_or_a_task(what: str) -> None:
+    """The project would hold something that is only true where it was written."""
+    found = [
+        f"{named(path, number)} {line.strip()}"
+        for path in text_files()
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1)
+        if FORBIDDEN[what].search(line)
+    ]
+    assert found == []
+
+
+def test_links_between_documents_resolve() -> None:
+    """A reader would follow a link into nothing, or out of the project."""
+    broken = [
+        f"{named(path)} -> {target}"
+        for path in text_files()
+        if path.suffix == ".md"
+        for target in MARKDOWN_LINK.findall(CODE_FENCE.sub("", path.read_text("utf-8")))
+        if not re.match(r"[a-z][a-z0-9+.-]*:|#", target) and not resolves(path, target)
+    ]
+    assert broken == []
+
+
+def resolves(document: Path, target: str) -> bool:
+    """Whether a link of a document leads to a file of the project; what is made counts as there."""
+    path = (document.parent / target.partition("#")[0]).resolve()
+    return path.is_relative_to(REPOSITORY) and (
+        path.exists() or (REPOSITORY / "out") in path.parents
+    )
