@@ -58,7 +58,7 @@ types: $(STAMP)
 	@$(BIN)/mypy $(wildcard $(CODE))
 
 imports: $(STAMP)
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 
 format: $(STAMP) ## format the code and repair what ruff can repair
 	@$(BIN)/ruff check --quiet --fix .; $(BIN)/ruff format .

@@ -9,7 +9,7 @@ if ! command -v "$python" >/dev/null; then
     exit 1
 fi
 if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
-    echo "Python >= 3.11 is needed, '$python' is $("$python" -V 2>&1)" \
+    echo "Python >= 3.11 is needed, '$python' is $("$python" -V 2>&1 | head -n 1)" \
         "(name another: make PYTHON=python3.12)" >&2
     exit 1
 fi
