@@ -1,0 +1,39 @@
+"""Raw records to notifications: the cells of rows, the members of JSON objects, the options.
+
+One function per format turns a raw record into a notification. `contrada match` and the
+pipeline on Spark both call it, so that they cannot give different answers; Spark only reads,
+splits and distributes. Nothing here opens a network connection or reads a clock.
+"""
+
+from contrada.records.documents import DOCUMENT_BYTES_MAX, read_document, records_of_tree
+from contrada.records.files import FORMATS, format_of, read_file
+from contrada.records.lines import LINE_CHARS_MAX, open_lines
+from contrada.records.objects import notification_of_object, read_objects
+from contrada.records.plain import plain_attributes, plain_time
+from contrada.records.reading import Reading
+from contrada.records.record import BadRecord, Record, record_of
+from contrada.records.rows import Rows, read_rows
+from contrada.records.subscriptions import Subscriptions, read_subscriptions
+
+__all__ = [
+    "BadRecord",
+    "DOCUMENT_BYTES_MAX",
+    "FORMATS",
+    "LINE_CHARS_MAX",
+    "Reading",
+    "Record",
+    "Rows",
+    "Subscriptions",
+    "format_of",
+    "notification_of_object",
+    "open_lines",
+    "plain_attributes",
+    "plain_time",
+    "read_document",
+    "read_file",
+    "read_objects",
+    "read_rows",
+    "read_subscriptions",
+    "record_of",
+    "records_of_tree",
+]

@@ -1,0 +1,62 @@
+"""Files to records: which format a file has, and its records one after another."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from contrada.errors import ContradaError, InputError
+from contrada.records.documents import open_document, read_document
+from contrada.records.lines import open_lines
+from contrada.records.objects import read_objects
+from contrada.records.reading import Reading
+from contrada.records.record import BadRecord, Record, bad_record
+from contrada.records.rows import read_rows
+
+FORMATS: Final = ("csv", "json", "xml")
+
+_FORMAT_OF_SUFFIX: Final = {
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".xml": "xml",
+    ".atom": "xml",
+    ".cap": "xml",
+    ".gpx": "xml",
+    ".rss": "xml",
+}
+
+
+def format_of(path: Path) -> str:
+    """The format that a file's name tells; `.gz` behind it is allowed.
+
+    Raises InputError for a name that tells none.
+    """
+    name = path.with_suffix("") if path.suffix == ".gz" else path
+    format_name = _FORMAT_OF_SUFFIX.get(name.suffix.lower())
+    if format_name is None:
+        known = " ".join(_FORMAT_OF_SUFFIX)
+        raise InputError(str(path), f"unknown suffix {name.suffix!r}, expected one of {known}")
+    return format_name
+
+
+def read_file(
+    path: Path, format_name: str, reading: Reading, source: str | None = None
+) -> Iterator[Record | BadRecord]:
+    """The records of a file, the bad ones among them; `source` is what they call the file.
+
+    Cost: proportional to the file; rows and JSON lines are read one by one, a document whole.
+    A file that cannot be read is one bad record.
+    """
+    source = str(path) if source is None else source
+    if format_name == "csv":
+        yield from read_rows(open_lines(path), source, reading)
+    elif format_name == "json":
+        yield from read_objects(open_lines(path), source, reading)
+    else:
+        try:
+            data = open_document(path)
+        except ContradaError as error:
+            yield bad_record(source, error, None)
+        else:
+            yield from read_document(data, source, reading)

@@ -1,0 +1,161 @@
+"""JSON lines to notifications.
+
+Each line is one JSON object. Nested objects become names joined by dots, an array of scalars
+becomes several values of its attribute, `null` is the value null. What no attribute can hold
+(arrays of objects, arrays in arrays) stays in the body, which is then the whole line. Integers
+are exact; one outside 64 bits, a decimal outside the doubles, a repeated name, `NaN` and
+everything else that is no JSON make a bad record. A declared type is applied to texts, which
+is how times and `"NaN"` come in; `contrada.records.cells` says how.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NoReturn
+
+from contrada.errors import ContradaError, InvalidNotificationError, LimitError, ParseError
+from contrada.model import Notification, Value
+from contrada.records.reading import Reading
+from contrada.records.record import BadRecord, Record, bad_record, record_of
+from contrada.records.rows import is_blank
+
+OBJECT_DEPTH_MAX: Final = 64
+JSON_TYPE: Final = "application/json"
+
+
+def notification_of_object(line: str, reading: Reading) -> Notification:
+    """The notification of a line that holds one JSON object.
+
+    Cost: proportional to the line. Raises ParseError, InvalidValueError, LimitError and
+    InvalidNotificationError.
+    """
+    content = _decoded(line)
+    if not isinstance(content, dict):
+        raise ParseError(1, 1, f"a JSON {_kind(content)}", "a JSON object")
+    found: dict[str, list[Value]] = {}
+    whole = _flatten(content, "", found, reading, 1)
+    if whole:
+        return reading.notification(found)
+    return reading.notification(found, body=line.encode(), content_type=JSON_TYPE)
+
+
+def read_objects(
+    lines: Iterable[str], source: str, reading: Reading
+) -> Iterator[Record | BadRecord]:
+    """The records of a file of JSON lines, numbered by line; blank lines are none."""
+    try:
+        for number, text in enumerate(lines, start=1):
+            if not is_blank(text):
+                yield record_of(
+                    lambda line: notification_of_object(line, reading), source, number, text
+                )
+    except ContradaError as error:
+        yield bad_record(source, error, None)
+
+
+def _flatten(
+    content: dict[str, Any],
+    path: str,
+    found: dict[str, list[Value]],
+    reading: Reading,
+    depth: int,
+) -> bool:
+    """Put an object's values under their dotted names; say whether all of them fitted."""
+    if depth > OBJECT_DEPTH_MAX:
+        raise LimitError("OBJECT_DEPTH_MAX", OBJECT_DEPTH_MAX)
+    whole = True
+    for key, member in content.items():
+        name = f"{path}.{key}" if path else key
+        if isinstance(member, dict):
+            whole &= _flatten(member, name, found, reading, depth + 1)
+        elif not isinstance(member, list):
+            _put(name, (member,), found, reading)
+        elif any(isinstance(item, dict | list) for item in member):
+            whole = False
+        else:
+            _put(name, member, found, reading)
+    return whole
+
+
+def _put(
+    name: str, scalars: Iterable[Value], found: dict[str, list[Value]], reading: Reading
+) -> None:
+    declared = reading.converter(name) if name in reading.types else None
+    values = found.setdefault(name, [])
+    for scalar in scalars:
+        if not isinstance(scalar, str):
+            values.append(scalar)
+        elif scalar in reading.absent:
+            continue
+        elif declared is None:
+            values.append(scalar)
+        else:
+            values.append(_typed(name, scalar, declared))
+
+
+def _typed(name: str, text: str, declared: Any) -> Value:
+    try:
+        value: Value = declared(text)
+    except ContradaError as error:
+        raise InvalidNotificationError(name, text, str(error)) from None
+    return value
+
+
+def _decoded(line: str) -> Any:
+    try:
+        return _DECODER.decode(line)
+    except json.JSONDecodeError as error:
+        found = repr(line[error.pos]) if error.pos < len(line) else "the end of the line"
+        raise ParseError(1, error.pos + 1, found, _expected(error.msg)) from None
+    except RecursionError:
+        raise LimitError("OBJECT_DEPTH_MAX", OBJECT_DEPTH_MAX) from None
+
+
+def _expected(message: str) -> str:
+    """The decoder's message as what it would have taken."""
+    if message.startswith("Expecting "):
+        return message.removeprefix("Expecting ")
+    return f"one JSON object ({message.lower()})"
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; a repeated name is refused, since either answer would be arbitrary."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise ParseError(1, 1, f"the name {name!r} twice", "each name once in an object")
+            seen.add(name)
+    return content
+
+
+def _float(literal: str) -> float:
+    number = float(literal)
+    if math.isinf(number):
+        raise ParseError(1, 1, f"the number {literal[:40]}", "a number that a double can hold")
+    return number
+
+
+def _int(literal: str) -> int:
+    # int() refuses very long texts with an error of its own; no 64-bit integer is that long.
+    if len(literal) > _INTEGER_CHARS_MAX:
+        raise ParseError(1, 1, f"the integer {literal[:40]}", "an integer of 64 bits")
+    return int(literal)
+
+
+def _constant(name: str) -> NoReturn:
+    raise ParseError(
+        1, 1, name, 'JSON (which has no such number; declare the type of a text "NaN")'
+    )
+
+
+def _kind(content: object) -> str:
+    kinds = {list: "array", str: "string", bool: "truth value", type(None): "null"}
+    return kinds.get(type(content), "number")
+
+
+_INTEGER_CHARS_MAX: Final = 40
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_object, parse_float=_float, parse_int=_int, parse_constant=_constant
+)

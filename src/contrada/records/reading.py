@@ -1,0 +1,87 @@
+"""How the records of one source are read: what a user may say about it.
+
+The options are the same for every format and on both paths (`contrada match`, the pipeline),
+and they are applied in one place, `Reading.notification`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from contrada.errors import InputError, InvalidNotificationError
+from contrada.model import Envelope, Notification, Value
+from contrada.model.values import check_name, time_us_of
+from contrada.records.cells import CONVERTERS, Converter, untyped_value
+
+Found: TypeAlias = Mapping[str, Value | list[Value]]
+"""What a record holds: one value of an attribute, or several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Options of a source.
+
+    `types` declares the type of attributes by name (`text`, `number`, `bool`, `time`).
+    `absent` lists the texts that mean "no value". `entries` is the name of the XML element
+    that makes one notification each. `add` gives constant attributes; they replace what a
+    record has under the same name. `time` names the attribute whose time becomes the
+    envelope's. `marks` are the type marks of a typed publication, the most general first.
+    """
+
+    types: Mapping[str, str] = field(default_factory=dict)
+    absent: frozenset[str] = frozenset()
+    entries: str | None = None
+    add: Mapping[str, Value] = field(default_factory=dict)
+    time: str | None = None
+    marks: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, type_name in self.types.items():
+            if type_name not in CONVERTERS:
+                known = ", ".join(CONVERTERS)
+                raise InputError(
+                    "types", f"attribute {name!r}: found {type_name!r}, expected one of {known}"
+                )
+        for name in (*self.types, *self.add):
+            check_name(name)
+
+    def converter(self, name: str) -> Converter:
+        """What turns the cells of an attribute into its values."""
+        declared = self.types.get(name)
+        return untyped_value if declared is None else CONVERTERS[declared]
+
+    def is_absent(self, text: str) -> bool:
+        """Whether a cell holds no value."""
+        return not text or text in self.absent
+
+    def notification(
+        self, found: Found, *, body: bytes = b"", content_type: str = ""
+    ) -> Notification:
+        """The notification of a record.
+
+        Raises InvalidNotificationError for a name or value that the model refuses, and where
+        the attribute named by `time` is absent or no time.
+        """
+        attributes: Any = {**found, **self.add} if self.add else found
+        envelope = self._envelope(attributes)
+        if self.marks:
+            return Notification.marked(
+                attributes,
+                marks=self.marks,
+                body=body,
+                content_type=content_type,
+                envelope=envelope,
+            )
+        return Notification(attributes, body=body, content_type=content_type, envelope=envelope)
+
+    def _envelope(self, attributes: Mapping[str, object]) -> Envelope:
+        if self.time is None:
+            return Envelope()
+        stamp = attributes.get(self.time)
+        if isinstance(stamp, list) and len(stamp) == 1:
+            stamp = stamp[0]
+        if not isinstance(stamp, datetime):
+            reason = "the source's time attribute must hold one time (declare its type as time)"
+            raise InvalidNotificationError(self.time, stamp, reason)
+        return Envelope(time_us=time_us_of(stamp))

@@ -1,0 +1,71 @@
+"""A file of subscriptions: one `name: filter` per line.
+
+    # an operations desk
+    late at JFK: kind = 'flight' and dep_delay > 120 and origin = 'JFK'
+    gusts:       bulletin.observation.wind_gust > 40
+
+Blank lines and lines that begin with `#` say nothing. A name is any text without a colon,
+unique in its file; the filter is in the text syntax, `or` included.
+"""
+
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+from contrada.errors import ContradaError, InputError, ParseError
+from contrada.model import Filter, FilterSet, parse
+
+NAME_CHARS_MAX: Final = 255
+
+Subscriptions: TypeAlias = Mapping[str, Filter | FilterSet]
+
+
+def read_subscriptions(text: str, source: str) -> Subscriptions:
+    """The filters of a file by name, in the order of the file.
+
+    Raises InputError with line and column for the first line that cannot be read, and for a
+    file without any subscription.
+    """
+    found: dict[str, Filter | FilterSet] = {}
+    for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, column = _name(line, number, source)
+        if name in found:
+            raise InputError(
+                source, f"found the name {name!r} again, expected a new one", number, 1
+            )
+        found[name] = _filter(line, column, number, source)
+    if not found:
+        raise InputError(source, "found no subscription, expected lines of `name: filter`")
+    return found
+
+
+def _name(line: str, number: int, source: str) -> tuple[str, int]:
+    """The name on a line and how many characters stand before the filter."""
+    name, colon, _ = line.partition(":")
+    stripped = name.strip()
+    if not colon or not stripped:
+        expected = "expected `name: filter`"
+        raise InputError(source, f"found {line.strip()[:60]!r}, {expected}", number, 1)
+    if len(stripped) > NAME_CHARS_MAX:
+        reason = f"a name has at most NAME_CHARS_MAX = {NAME_CHARS_MAX} characters"
+        raise InputError(source, reason, number, 1)
+    return stripped, len(name) + 1
+
+
+def _filter(line: str, column: int, number: int, source: str) -> Filter | FilterSet:
+    # Blanks in place of the name keep the columns of errors those of the file.
+    text = " " * column + line[column:]
+    if not text.strip():
+        raise InputError(source, "found the end of the line, expected a filter", number, column + 1)
+    try:
+        parsed = parse(text)
+    except ParseError as error:
+        reason = f"found {error.found}, expected {error.expected}"
+        raise InputError(source, reason, number, error.column) from None
+    except ContradaError as error:
+        raise InputError(source, str(error), number, column + 1) from None
+    if not isinstance(parsed, Filter | FilterSet):
+        reason = "found a pattern, expected a filter"
+        raise InputError(source, reason, number, column + 1)
+    return parsed
