@@ -1,0 +1,187 @@
+"""Everything a caller can catch.
+
+One root, `ContradaError`. Each error carries the offending values as attributes, so that a
+program can act on them, and says in one line what was found, where, and what was expected.
+"""
+
+
+class ContradaError(Exception):
+    """The root of all errors that Contrada raises on purpose."""
+
+
+class InvalidValueError(ContradaError):
+    """A value is of no domain, or outside its domain. Carries `value` and `reason`."""
+
+    def __init__(self, value: object, reason: str) -> None:
+        super().__init__(f"{_shown(value)}: {reason}")
+        self.value = value
+        self.reason = reason
+
+
+class InvalidNameError(ContradaError):
+    """An attribute's name is not allowed. Carries `name` and `reason`."""
+
+    def __init__(self, name: object, reason: str) -> None:
+        super().__init__(f"attribute name {_shown(name)}: {reason}")
+        self.name = name
+        self.reason = reason
+
+
+class InvalidNotificationError(ContradaError):
+    """An attribute cannot be part of a notification. Carries `name`, `value`, `reason`."""
+
+    def __init__(self, name: object, value: object, reason: str) -> None:
+        super().__init__(f"attribute {_shown(name)} = {_shown(value)}: {reason}")
+        self.name = name
+        self.value = value
+        self.reason = reason
+
+
+class InvalidFilterError(ContradaError):
+    """A constraint makes no sense. Carries `operator`, `constants`, `reason`, maybe `name`."""
+
+    def __init__(
+        self, operator: str, constants: tuple[object, ...], reason: str, name: str | None = None
+    ) -> None:
+        shown = ", ".join(_shown(constant) for constant in constants)
+        place = f"attribute {name!r}: " if name is not None else ""
+        super().__init__(f"{place}{operator} ({shown}): {reason}")
+        self.operator = operator
+        self.constants = constants
+        self.reason = reason
+        self.name = name
+
+
+class UnknownOperatorError(ContradaError):
+    """An operator that nobody has registered is used locally. Carries `operator`."""
+
+    def __init__(self, operator: str, known: tuple[str, ...] = ()) -> None:
+        hint = f"; known operators: {' '.join(known)}" if known else ""
+        super().__init__(f"unknown operator {operator!r}{hint}")
+        self.operator = operator
+        self.known = known
+
+
+class ExtensionError(ContradaError):
+    """An extension cannot be loaded or registered. Carries `extension` and `reason`."""
+
+    def __init__(self, extension: str, reason: str) -> None:
+        super().__init__(f"extension {extension!r}: {reason}")
+        self.extension = extension
+        self.reason = reason
+
+
+class ParseError(ContradaError):
+    """A text is not in the syntax. Carries `line`, `column` (from 1), `found`, `expected`."""
+
+    def __init__(self, line: int, column: int, found: str, expected: str) -> None:
+        super().__init__(f"line {line}, column {column}: found {found}, expected {expected}")
+        self.line = line
+        self.column = column
+        self.found = found
+        self.expected = expected
+
+
+class LimitError(ContradaError):
+    """An input is larger than a named limit. Carries `limit` (its name), `maximum`, `size`."""
+
+    def __init__(self, limit: str, maximum: int, size: int | None = None) -> None:
+        found = f", found {size}" if size is not None else ""
+        super().__init__(f"more than {limit} = {maximum} allows{found}")
+        self.limit = limit
+        self.maximum = maximum
+        self.size = size
+
+
+class EncodingError(ContradaError):
+    """Bytes or JSON do not encode what they should. Carries `what` and `reason`."""
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(f"cannot read {what}: {reason}")
+        self.what = what
+        self.reason = reason
+
+
+class InputError(ContradaError):
+    """A file, row or document is malformed. Carries `source`, `line`, `column`, `reason`."""
+
+    def __init__(
+        self, source: str, reason: str, line: int | None = None, column: int | None = None
+    ) -> None:
+        place = "".join(f":{number}" for number in (line, column) if number is not None)
+        super().__init__(f"{source}{place}: {reason}")
+        self.source = source
+        self.line = line
+        self.column = column
+        self.reason = reason
+
+
+class UnsatisfiableFilterError(ContradaError):
+    """A subscription could never match. Carries `filter`."""
+
+    def __init__(self, filter: object) -> None:
+        super().__init__(f"no notification can match the filter {filter}")
+        self.filter = filter
+
+
+class ServiceError(ContradaError):
+    """A service cannot do what was asked. Carries `reason`."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class ServiceClosedError(ServiceError):
+    """The service, or the connection to it, is closed."""
+
+
+class AddressError(ContradaError):
+    """A service's address is malformed. Carries `address` and `expected`."""
+
+    def __init__(self, address: str, expected: str) -> None:
+        super().__init__(f"address {address!r}: expected {expected}")
+        self.address = address
+        self.expected = expected
+
+
+class ConnectionFailedError(ServiceError):
+    """A broker cannot be reached or went away. Carries `address` and `reason`."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(f"{address}: {reason}")
+        self.address = address
+
+
+class ProtocolError(ServiceError):
+    """The other side broke the protocol. Carries `reason`."""
+
+
+class InvalidObventError(ContradaError):
+    """An obvent class or object cannot be published. Carries `type_name` and `reason`."""
+
+    def __init__(self, type_name: str, reason: str) -> None:
+        super().__init__(f"obvent type {type_name!r}: {reason}")
+        self.type_name = type_name
+        self.reason = reason
+
+
+class MissingRequirementError(ContradaError):
+    """Something that a part of Contrada needs is not installed. Carries `what`, `remedy`."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(f"{what} is missing: {remedy}")
+        self.what = what
+        self.remedy = remedy
+
+
+_SHOWN_MAX = 80
+
+
+def _shown(value: object) -> str:
+    """A value in an error message, cut so that a hostile one does not fill the screen."""
+    try:
+        text = repr(value)
+    except Exception as error:  # noqa: BLE001  a caller's repr may raise anything
+        text = f"<{type(value).__name__} whose repr fails: {type(error).__name__}>"
+    return text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 1] + "…"

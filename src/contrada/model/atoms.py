@@ -1,0 +1,245 @@
+"""Operators on text that are not intervals, and the registry of their names.
+
+An *atom* is such an operator with its constant: the set of text that it accepts. Where the
+operator gives an automaton, the atom is *regular* and decided exactly together with intervals
+and other regular atoms. Where it does not, the atom is *opaque*: it brings `covers` and
+`intersects` of its own, and whatever these cannot tell is answered safely.
+
+An operator of a name that nobody registered is *unknown*: it can be carried, not evaluated.
+
+Source: CU-CS-946-03 §4 and figures 1 and 2 (name, index, apply, covers).
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from contrada.errors import ExtensionError, InvalidFilterError, UnknownOperatorError
+from contrada.model import casefold
+from contrada.model.automaton import AUTOMATA_CACHED_MAX, BYTES, Automaton, determinise
+
+
+class Atom(NamedTuple):
+    """An operator's name and its constant. Text constants are bytes, as all text is."""
+
+    operator: str
+    constant: bytes
+
+
+class Operator:
+    """A named set of texts for each constant.
+
+    Subclass it, set `name`, and define `apply`. The other methods may stay: what they leave
+    open is answered safely and counted. `index` is assigned when it is registered.
+
+    Source: CU-CS-946-03 §4; figure 2 (ExtendedOp).
+    """
+
+    name: str = ""
+    index: int = -1
+
+    def check(self, constant: bytes) -> None:
+        """Raises InvalidFilterError where the constant makes no sense for this operator."""
+
+    def apply(self, value: bytes, constant: bytes) -> bool:
+        """Whether a notification's value satisfies the operator with a filter's constant."""
+        raise NotImplementedError(f"operator {self.name!r} defines no apply")
+
+    def automaton(self, constant: bytes) -> Automaton | None:
+        """The automaton of the accepted texts where they are a regular set, else None."""
+        return None
+
+    def covers(self, constant: bytes, other: Atom) -> bool | None:
+        """Whether every text of the other atom is one of this; None where it cannot tell."""
+        return None
+
+    def intersects(self, constant: bytes, other: Atom) -> bool | None:
+        """Whether some text is in this and the other atom; None where it cannot tell."""
+        return None
+
+
+class Registry:
+    """The operators on text by name. Names are unique; an index once given stays."""
+
+    def __init__(self) -> None:
+        self._operators: dict[str, Operator] = {}
+
+    def register(self, operator: Operator) -> None:
+        """Adds an operator. The same class again is no error; another of its name is one."""
+        known = self._operators.get(operator.name)
+        if known is not None:
+            if type(known) is type(operator):
+                return
+            raise ExtensionError(operator.name, "an operator of this name is registered already")
+        if not operator.name or operator.name != operator.name.strip():
+            raise ExtensionError(repr(operator.name), "an operator needs a name without blanks")
+        operator.index = len(self._operators)
+        self._operators[operator.name] = operator
+
+    def find(self, name: str) -> Operator | None:
+        """The operator of this name, or None."""
+        return self._operators.get(name)
+
+    def get(self, name: str) -> Operator:
+        """The operator of this name. Raises UnknownOperatorError."""
+        operator = self._operators.get(name)
+        if operator is None:
+            raise UnknownOperatorError(name, self.names())
+        return operator
+
+    def names(self) -> tuple[str, ...]:
+        """All names in the order of their indices."""
+        return tuple(self._operators)
+
+
+registry: Final = Registry()
+"""The operators of this process. Extensions add to it when they are loaded."""
+
+
+def checked(operator: str, constant: bytes) -> Atom:
+    """The atom of a registered operator, its constant checked."""
+    registry.get(operator).check(constant)
+    return Atom(operator, constant)
+
+
+@lru_cache(maxsize=AUTOMATA_CACHED_MAX)
+def automaton_of(atom: Atom) -> Automaton | None:
+    """The atom's automaton, built once; None where it is opaque or unknown."""
+    operator = registry.find(atom.operator)
+    return None if operator is None else operator.automaton(atom.constant)
+
+
+def sequence_automaton(
+    parts: Sequence[Sequence[bytes]], *, anything_before: bool, anything_after: bool
+) -> Automaton:
+    """The automaton of a sequence of parts, each one of several spellings.
+
+    `anything_before` and `anything_after` allow any bytes around the sequence.
+    """
+    edges: list[list[tuple[frozenset[int], int]]] = [[]]
+    state = 0
+    if anything_before:
+        edges[0].append((BYTES, 0))
+    for spellings in parts:
+        end = len(edges)
+        edges.append([])
+        for spelling in spellings:
+            at = state
+            for byte in spelling[:-1]:
+                edges.append([])
+                edges[at].append((frozenset((byte,)), len(edges) - 1))
+                at = len(edges) - 1
+            edges[at].append((frozenset((spelling[-1],)), end))
+        state = end
+    if anything_after:
+        edges[state].append((BYTES, state))
+    return determinise(edges, frozenset((0,)), frozenset((state,)))
+
+
+class Suffix(Operator):
+    """Text that ends with the constant."""
+
+    name = "suffix"
+
+    def apply(self, value: bytes, constant: bytes) -> bool:
+        """See the class."""
+        return value.endswith(constant)
+
+    def automaton(self, constant: bytes) -> Automaton:
+        """One state per byte of the constant, and one."""
+        return sequence_automaton(_bytes_of(constant), anything_before=True, anything_after=False)
+
+
+class Contains(Operator):
+    """Text that contains the constant."""
+
+    name = "contains"
+
+    def apply(self, value: bytes, constant: bytes) -> bool:
+        """See the class."""
+        return constant in value
+
+    def automaton(self, constant: bytes) -> Automaton:
+        """One state per byte of the constant, and one."""
+        return sequence_automaton(_bytes_of(constant), anything_before=True, anything_after=True)
+
+
+class _NoCase(Operator):
+    """Operators that compare folded text. The constant must be UTF-8 and is held folded."""
+
+    anything_before = False
+    anything_after = False
+
+    def check(self, constant: bytes) -> None:
+        try:
+            constant.decode()
+        except UnicodeDecodeError:
+            raise InvalidFilterError(
+                self.name, (constant,), "without case only UTF-8 text can be compared"
+            ) from None
+
+    def automaton(self, constant: bytes) -> Automaton:
+        return sequence_automaton(
+            [casefold.spellings(character) for character in constant.decode()],
+            anything_before=self.anything_before,
+            anything_after=self.anything_after,
+        )
+
+
+class EqualNoCase(_NoCase):
+    """Text that equals the constant but for case."""
+
+    name = "= nocase"
+
+    def apply(self, value: bytes, constant: bytes) -> bool:
+        """See the class."""
+        return casefold.fold(value) == casefold.fold(constant)
+
+
+class PrefixNoCase(_NoCase):
+    """Text that begins with the constant but for case."""
+
+    name = "prefix nocase"
+    anything_after = True
+
+    def apply(self, value: bytes, constant: bytes) -> bool:
+        """See the class."""
+        return casefold.fold(value).startswith(casefold.fold(constant))
+
+
+class SuffixNoCase(_NoCase):
+    """Text that ends with the constant but for case."""
+
+    name = "suffix nocase"
+    anything_before = True
+
+    def apply(self, value: bytes, constant: bytes) -> bool:
+        """See the class."""
+        return casefold.fold(value).endswith(casefold.fold(constant))
+
+
+class ContainsNoCase(_NoCase):
+    """Text that contains the constant but for case."""
+
+    name = "contains nocase"
+    anything_before = True
+    anything_after = True
+
+    def apply(self, value: bytes, constant: bytes) -> bool:
+        """See the class."""
+        return casefold.fold(constant) in casefold.fold(value)
+
+
+for _operator in (
+    Suffix(),
+    Contains(),
+    EqualNoCase(),
+    PrefixNoCase(),
+    SuffixNoCase(),
+    ContainsNoCase(),
+):
+    registry.register(_operator)
+
+
+def _bytes_of(constant: bytes) -> list[tuple[bytes]]:
+    return [(constant[i : i + 1],) for i in range(len(constant))]

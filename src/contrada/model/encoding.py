@@ -1,0 +1,341 @@
+"""The model as msgpack and as JSON: versioned, bounded, safe to read from strangers.
+
+msgpack is what travels: `[VERSION, kind, …]` with value sets as cuts and expressions, so that
+nothing is parsed on the way. JSON is what people and other programs read: notifications as
+objects, everything else in the text syntax. What is read is checked like what users write;
+anything else raises EncodingError, and nothing is executed or looked up by name.
+
+An operator that nobody registered here is kept as it came, so that it goes on unchanged.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from contrada.errors import ContradaError, EncodingError
+from contrada.model import language, line, values
+from contrada.model.advertisement import Advertisement, Query
+from contrada.model.atoms import Atom, registry
+from contrada.model.filter import Filter, FilterSet
+from contrada.model.language import Every, Language, Literal, Pieces
+from contrada.model.line import Cut, Cuts
+from contrada.model.notification import Envelope, Notification
+from contrada.model.pattern import Pattern
+from contrada.model.values import check_name
+from contrada.model.valueset import ValueSet
+
+VERSION: Final = 1
+BYTES_MAX: Final = 16 * 1024 * 1024
+"""The largest encoding that is read, in bytes."""
+
+PARTS_MAX: Final = 100_000
+"""Cuts, and parts of expressions, in one value set that is read."""
+
+Encodable: TypeAlias = (
+    Notification | Filter | FilterSet | Advertisement | Query | Pattern | ValueSet
+)
+
+_KINDS: Final[dict[type, str]] = {
+    Notification: "notification",
+    Filter: "filter",
+    FilterSet: "filter_set",
+    Advertisement: "advertisement",
+    Query: "query",
+    Pattern: "pattern",
+    ValueSet: "value_set",
+}
+
+_msgpack_encoder: Final = msgspec.msgpack.Encoder()
+_msgpack_decoder: Final = msgspec.msgpack.Decoder()
+
+
+def to_msgpack(thing: Encodable) -> bytes:
+    """The msgpack form. Cost: linear."""
+    kind = _KINDS[type(thing)]
+    return _msgpack_encoder.encode([VERSION, kind, _PACK[kind](thing)])
+
+
+def from_msgpack(data: bytes) -> Encodable:
+    """What the bytes encode. Raises EncodingError with the reason. Cost: linear."""
+    if len(data) > BYTES_MAX:
+        raise EncodingError("msgpack", f"{len(data)} bytes, more than BYTES_MAX = {BYTES_MAX}")
+    try:
+        version, kind, payload = _msgpack_decoder.decode(data)
+        if version != VERSION:
+            raise EncodingError("msgpack", f"version {version!r}, expected {VERSION}")
+        return _UNPACK[kind](payload)
+    except EncodingError:
+        raise
+    except (ContradaError, msgspec.DecodeError, *_MALFORMED) as error:
+        raise EncodingError("msgpack", _reason(error)) from None
+
+
+def to_json(thing: Encodable) -> str:
+    """The JSON form, on one line; the same for equal notifications, keys in order."""
+    kind = _KINDS[type(thing)]
+    shown = _json_notification(thing) if isinstance(thing, Notification) else str(thing)
+    return msgspec.json.encode({"contrada": VERSION, kind: shown}).decode()
+
+
+def from_json(text: str | bytes) -> Encodable:
+    """What the JSON text encodes. Raises EncodingError with the reason."""
+    if len(text) > BYTES_MAX:
+        raise EncodingError("JSON", f"{len(text)} bytes, more than BYTES_MAX = {BYTES_MAX}")
+    try:
+        decoded = msgspec.json.decode(text)
+        if decoded.pop("contrada") != VERSION:
+            raise EncodingError("JSON", f"expected version {VERSION} at 'contrada'")
+        ((kind, payload),) = decoded.items()
+        return _READ_JSON[kind](payload)
+    except EncodingError:
+        raise
+    except (ContradaError, msgspec.DecodeError, AttributeError, *_MALFORMED) as error:
+        raise EncodingError("JSON", _reason(error)) from None
+
+
+def digest(of: Filter | ValueSet) -> bytes:
+    """16 bytes that are the same for equal sets in every process, where sets are intervals.
+
+    Sets that are equal, but hold operators on text that are no intervals, may differ in it.
+    """
+    if isinstance(of, ValueSet):
+        packed = to_msgpack(of.canonical())
+    else:
+        sets = {name: value_set.canonical() for name, value_set in of.sets.items()}
+        packed = to_msgpack(Filter.of_sets(sets))
+    return blake2b(packed, digest_size=16).digest()
+
+
+_MALFORMED: Final = (KeyError, ValueError, TypeError, IndexError, RecursionError)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ContradaError | msgspec.DecodeError):
+        return str(error)
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    return f"not in the form of version {VERSION} ({type(error).__name__})"
+
+
+def _expect(condition: bool, what: str) -> None:
+    if not condition:
+        raise EncodingError("msgpack", what)
+
+
+# --- msgpack: notifications -------------------------------------------------------------------
+
+
+def _pack_notification(of: Notification) -> list[Any]:
+    envelope = of.envelope
+    return [
+        dict(of.attributes),
+        [
+            envelope.id,
+            envelope.publisher,
+            envelope.sequence,
+            envelope.time_us,
+            envelope.ttl_us,
+            envelope.priority,
+            envelope.delivery,
+        ],
+        of.body,
+        of.content_type,
+    ]
+
+
+def _unpack_notification(payload: Any) -> Notification:
+    attributes, envelope, body, content_type = payload
+    _expect(isinstance(attributes, dict) and isinstance(body, bytes), "a notification's parts")
+    _expect(isinstance(content_type, str), "a content type")
+    return Notification.restored(attributes, body, content_type, Envelope(*envelope))
+
+
+# --- msgpack: value sets and what is made of them ---------------------------------------------
+
+
+def _pack_set(of: ValueSet) -> list[Any]:
+    return [list(of.line), None if of.text is None else _pack_language(of.text)]
+
+
+def _pack_language(of: Language) -> list[Any]:
+    if isinstance(of, Pieces):
+        return ["pieces", list(of.cuts)]
+    if isinstance(of, Literal):
+        return ["is" if of.positive else "not", *of.atom]
+    name = "every" if isinstance(of, Every) else "some"
+    return [name, [_pack_language(part) for part in of.parts]]
+
+
+def _unpack_set(payload: Any) -> ValueSet:
+    cuts, text = payload
+    if text is None:
+        return ValueSet(_unpack_cuts(cuts))
+    left = [PARTS_MAX]
+    expression = _unpack_language(text, left, language.NESTING_MAX)
+    held = line.intersection(_unpack_cuts(cuts), line.NOT_TEXT)
+    return ValueSet(held, expression)
+
+
+def _unpack_cuts(payload: Any) -> Cuts:
+    _expect(isinstance(payload, list) and len(payload) <= PARTS_MAX, "a list of cuts")
+    cuts = tuple(_unpack_cut(cut) for cut in payload)
+    _expect(all(a < b for a, b in pairwise(cuts)), "cuts in order")
+    return cuts
+
+
+def _unpack_cut(payload: Any) -> Cut:
+    tag, *rest = payload
+    _expect(type(tag) is int and values.ABSENT <= tag <= values.TEXT, "a cut's domain")
+    if not rest:
+        return (tag,)
+    (comparable,) = rest
+    _expect(type(comparable) in _COMPARABLE[tag], f"a cut in {values.DOMAIN_NAMES[tag]}")
+    if tag == values.TIME:
+        in_range = values.TIME_MIN_US < comparable <= values.TIME_MAX_US
+        _expect(in_range, "a time of the years 1 to 9999")
+        return (tag, comparable)
+    key = values.key_of(comparable)
+    _expect(key[0] == tag and line.cut_before(key) == key, "a cut that is not a domain's first")
+    return key
+
+
+_COMPARABLE: Final[dict[int, tuple[type, ...]]] = {
+    values.ABSENT: (),
+    values.NULL: (),
+    values.BOOL: (bool,),
+    values.NAN: (),
+    values.NUMBER: (int, float),
+    values.TIME: (int,),
+    values.TEXT: (bytes,),
+}
+
+
+def _unpack_language(payload: Any, left: list[int], levels: int) -> Language:
+    """An expression, brought into normal form again; bounded in parts and in depth."""
+    left[0] -= 1
+    _expect(left[0] >= 0, f"at most PARTS_MAX = {PARTS_MAX} parts")
+    _expect(levels >= 0, f"at most NESTING_MAX = {language.NESTING_MAX} levels")
+    kind, *rest = payload
+    if kind in ("is", "not"):
+        operator, constant = rest
+        _expect(isinstance(operator, str) and isinstance(constant, bytes), "an operator on text")
+        known = registry.find(operator)
+        if known is not None:
+            known.check(constant)
+        return Literal(Atom(operator, constant), kind == "is")
+    if kind == "pieces":
+        cuts = _unpack_cuts(*rest)
+        return Pieces(line.intersection(cuts, line.ALL_TEXT))
+    join = {"every": language.every, "some": language.some}[kind]
+    return join([_unpack_language(part, left, levels - 1) for part in rest[0]])
+
+
+def _pack_sets(of: Filter | Advertisement | Query) -> dict[str, Any]:
+    return {name: _pack_set(value_set) for name, value_set in of.sets.items()}
+
+
+def _unpack_sets(payload: Any) -> dict[str, ValueSet]:
+    _expect(isinstance(payload, dict), "a map of attributes")
+    return {check_name(name): _unpack_set(value_set) for name, value_set in payload.items()}
+
+
+def _pack_pattern(of: Pattern) -> list[Any]:
+    return [[_pack_sets(part) for part in of.filters], list(of.by), of.within_us, of.every]
+
+
+def _unpack_pattern(payload: Any) -> Pattern:
+    filters, by, within_us, every = payload
+    _expect(type(every) is bool and isinstance(by, list), "a pattern's options")
+    parts = [Filter.of_sets(_unpack_sets(part)) for part in filters]
+    return Pattern(parts, by=by, within_us=within_us, every=every)
+
+
+_PACK: Final[dict[str, Callable[[Any], Any]]] = {
+    "notification": _pack_notification,
+    "filter": _pack_sets,
+    "filter_set": lambda of: [_pack_sets(member) for member in of.filters],
+    "advertisement": _pack_sets,
+    "query": _pack_sets,
+    "pattern": _pack_pattern,
+    "value_set": _pack_set,
+}
+
+_UNPACK: Final[dict[str, Callable[[Any], Encodable]]] = {
+    "notification": _unpack_notification,
+    "filter": lambda payload: Filter.of_sets(_unpack_sets(payload)),
+    "filter_set": lambda payload: FilterSet(Filter.of_sets(_unpack_sets(p)) for p in payload),
+    "advertisement": lambda payload: Advertisement.of_sets(_unpack_sets(payload)),
+    "query": lambda payload: Query.of_sets(_unpack_sets(payload)),
+    "pattern": _unpack_pattern,
+    "value_set": _unpack_set,
+}
+
+
+# --- JSON -------------------------------------------------------------------------------------
+
+
+def _json_notification(of: Notification) -> dict[str, Any]:
+    envelope = of.envelope
+    shown: dict[str, Any] = {
+        "attributes": {name: _json_value(of[name]) for name in sorted(of)},
+        "envelope": {name: getattr(envelope, name) for name in Envelope.__dataclass_fields__},
+    }
+    if of.body:
+        shown["body"] = of.body.hex()
+    if of.content_type:
+        shown["content_type"] = of.content_type
+    return shown
+
+
+def _json_value(value: Any) -> Any:
+    """Plain JSON where JSON has the value, else an object that names the domain."""
+    if isinstance(value, tuple):
+        return [_json_value(each) for each in value]
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    if isinstance(value, datetime):
+        return {"time": value.isoformat()}
+    if isinstance(value, float) and (value != value or value in (float("inf"), -float("inf"))):
+        return {"number": repr(value)}
+    return value
+
+
+_JSON_OBJECTS: Final[dict[str, Callable[[str], Any]]] = {
+    "bytes": bytes.fromhex,
+    "time": datetime.fromisoformat,
+    "number": float,
+}
+
+
+def _read_json_value(shown: Any) -> Any:
+    if isinstance(shown, list):
+        return [_read_json_value(each) for each in shown]
+    if isinstance(shown, dict):
+        ((kind, text),) = shown.items()
+        return _JSON_OBJECTS[kind](text)
+    return shown
+
+
+def _read_json_notification(payload: Mapping[str, Any]) -> Notification:
+    attributes = payload["attributes"]
+    return Notification.restored(
+        {name: _read_json_value(value) for name, value in attributes.items()},
+        bytes.fromhex(payload.get("body", "")),
+        payload.get("content_type", ""),
+        Envelope(**payload.get("envelope", {})),
+    )
+
+
+_READ_JSON: Final[dict[str, Callable[[Any], Encodable]]] = {
+    "notification": _read_json_notification,
+    "filter": Filter,
+    "filter_set": FilterSet,
+    "advertisement": Advertisement,
+    "query": Query,
+    "pattern": Pattern,
+    "value_set": ValueSet.parse,
+}

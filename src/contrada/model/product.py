@@ -1,0 +1,104 @@
+"""Products of value sets, and the two relations that carry everything.
+
+A product maps attribute names to value sets and has a default set for all names that it does
+not name. Notifications, filters, advertisements and queries are products; two relations over
+them give all relations of the papers:
+
+- `meets(p, q)`: some notification is in both: the sets overlap for every attribute.
+- `covers(p, q)`: every notification of q is one of p: q is empty, or each set of q lies in p's.
+
+Envelope attributes are present in every notification and have one domain each, so that their
+universe is that domain: see `universe`.
+
+Source: PODC 2000 §3 (covering relations); CU-CS-948-03 §4 and §7 (intersection).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from contrada.model import line
+from contrada.model.values import TEXT, TIME
+from contrada.model.valueset import EVERYTHING, ValueSet
+
+ENVELOPE_SETS: Final = {
+    "@id": ValueSet(line.domain(TEXT)),
+    "@publisher": ValueSet(line.domain(TEXT)),
+    "@time": ValueSet(line.domain(TIME)),
+}
+"""The envelope's attributes and all that each can hold. None of them is ever absent."""
+
+
+def universe(name: str) -> ValueSet:
+    """Everything that an attribute can be, absent included where it can be absent."""
+    return ENVELOPE_SETS.get(name, EVERYTHING)
+
+
+class Product(ABC):
+    """A value set for every attribute: some by name, the rest by default."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def sets(self) -> Mapping[str, ValueSet]:
+        """The sets of the named attributes."""
+
+    @property
+    @abstractmethod
+    def default(self) -> ValueSet:
+        """The set of every attribute that is not named, envelope attributes apart."""
+
+    def set_of(self, name: str) -> ValueSet:
+        """The set of an attribute, named or not."""
+        found = self.sets.get(name)
+        if found is not None:
+            return found
+        return ENVELOPE_SETS.get(name, self.default)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no notification is in the product. Beyond the limits: no, and counted."""
+        return any(value_set.is_empty for value_set in self.sets.values())
+
+
+def product_covers(p: Product, q: Product) -> bool:
+    """Whether p holds every notification of q. Cost: one inclusion per named attribute."""
+    default = q.default
+    q_sets = q.sets
+    for name, p_set in p.sets.items():
+        q_set = q_sets.get(name)
+        if q_set is None:
+            q_set = default if name[0] != "@" else ENVELOPE_SETS.get(name, default)
+        if p_set is not q_set and not p_set.issuperset(q_set):
+            return q.is_empty
+    if p.default is EVERYTHING:
+        return True
+    return _default_covers(p, q) or q.is_empty
+
+
+def product_meets(p: Product, q: Product) -> bool:
+    """Whether some notification is in both. Cost: one overlap per named attribute."""
+    p_sets, q_sets = p.sets, q.sets
+    for name, p_set in p_sets.items():
+        if not p_set.meets(q.set_of(name)):
+            return False
+    for name, q_set in q_sets.items():
+        if name not in p_sets and not q_set.meets(p.set_of(name)):
+            return False
+    return p.default.meets(q.default)
+
+
+def common_sets(p: Product, q: Product) -> Iterator[tuple[str, ValueSet]]:
+    """The intersections of the sets of every attribute that one of the two names."""
+    for name in dict.fromkeys((*p.sets, *q.sets)):
+        yield name, p.set_of(name) & q.set_of(name)
+
+
+def _default_covers(p: Product, q: Product) -> bool:
+    p_sets = p.sets
+    if not p.default.issuperset(q.default):
+        return False
+    return all(
+        p.set_of(name).issuperset(q_set) for name, q_set in q.sets.items() if name not in p_sets
+    )

@@ -1,0 +1,214 @@
+"""Values, their domains, and the one line on which all of them lie.
+
+Every value has a *key*, a pair (domain, comparable). Keys of different domains never compare
+as equal, and all keys together are totally ordered, so that a set of values of any domains is
+a set of pieces of one line:
+
+    absent | null | bool | NaN | number | time | text
+
+Numbers are the 64-bit integers and the doubles in one exact order, also past 2^53 (Python
+compares an int with a float exactly). A float that equals a 64-bit integer is held as that
+integer, so that -0.0, 0.0 and 0 are one value. NaN is a point of its own beside the numbers.
+Text is bytes: a str is its UTF-8, and byte order is code point order. Time is UTC
+microseconds, from the year 1 to the year 9999, which is what `datetime` can hold.
+
+Source: PODC 2000 §2 (types and values of attributes); CU-CS-946-03 §2 (byte strings).
+"""
+
+import math
+import numbers
+from datetime import UTC, datetime, timedelta
+from typing import Final, TypeAlias
+
+from contrada.errors import InvalidNameError, InvalidValueError
+
+Value: TypeAlias = bool | int | float | str | bytes | datetime | None
+"""A value of one attribute, as users write it and as they get it back."""
+
+Key: TypeAlias = tuple[int, bool | int | float | bytes]
+"""A value's place on the line: its domain and a comparable within the domain."""
+
+ABSENT: Final = 0
+NULL: Final = 1
+BOOL: Final = 2
+NAN: Final = 3
+NUMBER: Final = 4
+TIME: Final = 5
+TEXT: Final = 6
+
+DOMAIN_NAMES: Final = ("absent", "null", "bool", "nan", "number", "time", "text")
+
+INT_MIN: Final = -(2**63)
+INT_MAX: Final = 2**63 - 1
+NAME_BYTES_MAX: Final = 255
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+TIME_MIN_US: Final = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
+TIME_MAX_US: Final = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
+
+ABSENT_KEY: Final[Key] = (ABSENT, 0)
+NULL_KEY: Final[Key] = (NULL, 0)
+NAN_KEY: Final[Key] = (NAN, 0)
+
+
+def key_of(value: Value) -> Key:
+    """The key of a value.
+
+    Cost: constant but for the UTF-8 of a str. Raises InvalidValueError for an integer outside
+    64 bits, a lone surrogate, a datetime without a zone, or a type that is no value.
+    """
+    kind = type(value)
+    if kind is str:
+        return (TEXT, _utf8(value))  # type: ignore[arg-type]
+    if kind is int:
+        if INT_MIN <= value <= INT_MAX:  # type: ignore[operator]
+            return (NUMBER, value)  # type: ignore[return-value]
+        raise InvalidValueError(value, "an integer must fit into 64 bits")
+    if kind is float:
+        return _float_key(value)  # type: ignore[arg-type]
+    if kind is bool:
+        return (BOOL, value)  # type: ignore[return-value]
+    if value is None:
+        return NULL_KEY
+    if kind is bytes:
+        return (TEXT, value)  # type: ignore[return-value]
+    return _unusual_key(value)
+
+
+def value_of(key: Key) -> Value:
+    """The value at a key: text as str where it is UTF-8, else bytes; time as UTC datetime.
+
+    `absent` is not a value; asking for it is a fault of the caller.
+    """
+    domain, comparable = key
+    if domain == TEXT:
+        assert isinstance(comparable, bytes)
+        try:
+            return comparable.decode()
+        except UnicodeDecodeError:
+            return comparable
+    if domain == TIME:
+        assert isinstance(comparable, int)
+        return datetime_of(comparable)
+    if domain == NULL:
+        return None
+    if domain == NAN:
+        return math.nan
+    assert domain in (BOOL, NUMBER), "absent has no value"
+    return comparable
+
+
+def normal(value: Value) -> Value:
+    """The value itself where its type is one of the seven, else the plain value it stands for.
+
+    A NumPy number becomes an int or a float, an enumeration member its base, and so on.
+    Raises InvalidValueError as `key_of` does.
+    """
+    if type(value) in _PLAIN:
+        key_of(value)
+        return value
+    return value_of(_unusual_key(value))
+
+
+def time_us_of(value: datetime) -> int:
+    """UTC microseconds since 1970 of a datetime that has a zone."""
+    if value.tzinfo is None:
+        raise InvalidValueError(value, "a time needs a zone, for example tzinfo=datetime.UTC")
+    return (value - EPOCH) // _MICROSECOND
+
+
+def datetime_of(time_us: int) -> datetime:
+    """The UTC datetime of microseconds since 1970, exact."""
+    return EPOCH + timedelta(microseconds=time_us)
+
+
+def successor(number: int | float) -> int | float | None:
+    """The smallest number of int64 ∪ double above this one; None above +infinity."""
+    if number == math.inf:
+        return None
+    floor = math.floor(number) if number != -math.inf else None
+    above = float(number)
+    if not above > number:
+        above = math.nextafter(above, math.inf)
+    if floor is not None and INT_MIN <= floor + 1 <= INT_MAX and floor + 1 <= above:
+        return floor + 1
+    return plain_number(above)
+
+
+def predecessor(number: int | float) -> int | float | None:
+    """The largest number of int64 ∪ double below this one; None below -infinity."""
+    if number == -math.inf:
+        return None
+    ceiling = math.ceil(number) if number != math.inf else None
+    below = float(number)
+    if not below < number:
+        below = math.nextafter(below, -math.inf)
+    if ceiling is not None and INT_MIN <= ceiling - 1 <= INT_MAX and ceiling - 1 >= below:
+        return ceiling - 1
+    return plain_number(below)
+
+
+def plain_number(number: float) -> int | float:
+    """A double as the 64-bit integer that it equals, or itself."""
+    if number.is_integer() and INT_MIN <= number <= INT_MAX:
+        return int(number)
+    return number
+
+
+def check_name(name: object) -> str:
+    """The name itself, when it is 1 to 255 bytes of UTF-8 without control characters.
+
+    Names that begin with `@` belong to the system; who may use them is checked elsewhere.
+    """
+    if type(name) is not str:
+        raise InvalidNameError(name, "a name is a str")
+    if name.isascii() and name.isprintable():
+        size = len(name)
+    else:
+        try:
+            size = len(name.encode())
+        except UnicodeEncodeError:
+            raise InvalidNameError(name, "a lone surrogate is not text") from None
+        if any(ord(c) < 0x20 or 0x7F <= ord(c) <= 0x9F for c in name):
+            raise InvalidNameError(name, "control characters are not allowed")
+    if not 1 <= size <= NAME_BYTES_MAX:
+        raise InvalidNameError(name, f"a name has 1 to {NAME_BYTES_MAX} bytes, this one {size}")
+    return name
+
+
+_PLAIN: Final = frozenset((str, int, float, bool, type(None), bytes))
+
+
+def _float_key(value: float) -> Key:
+    if value != value:
+        return NAN_KEY
+    return (NUMBER, plain_number(value))
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InvalidValueError(text, "a lone surrogate is not text") from None
+
+
+def _unusual_key(value: object) -> Key:
+    """Keys of times, of subclasses and of other libraries' numbers."""
+    if isinstance(value, datetime):
+        return (TIME, time_us_of(value))
+    if isinstance(value, str):
+        return key_of(str(value))
+    if isinstance(value, bytes | bytearray | memoryview):
+        return (TEXT, bytes(value))
+    if type(value).__name__ in ("bool", "bool_"):
+        return (BOOL, bool(value))
+    if isinstance(value, numbers.Integral):
+        return key_of(int(value))
+    if isinstance(value, numbers.Real) and not isinstance(value, numbers.Rational):
+        return _float_key(float(value))
+    raise InvalidValueError(
+        value,
+        f"type {type(value).__name__} is no value; values are None, bool, int, float, str, "
+        "bytes and datetime",
+    )
