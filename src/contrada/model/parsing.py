@@ -394,7 +394,7 @@ def _explained(text: str, error: UnexpectedInput) -> ParseError:
         assert isinstance(error, UnexpectedCharacters)
         wanted = error.allowed or set()
         line, column = error.line, error.column
-        rest = text[error.pos_in_stream or 0 :]
+        rest = text[error.pos_in_stream :]
         found = f"unterminated text: {rest[:30]}" if rest[0] in "\"'`" else repr(rest[0])
     words = dict.fromkeys(_EXPECTED.get(name, name.lower()) for name in sorted(wanted))
     return ParseError(line, column, found, " or ".join(words) or "something else")

@@ -52,7 +52,10 @@ def meets(p: Things, q: Things) -> bool:
 
 
 def matches_subscription(subscription: Filter | FilterSet, notification: Notification) -> bool:
-    """Whether f ⊏ᴺₛ n: every constraint has an attribute that satisfies it. Source: PODC 2000 §3."""
+    """Whether f ⊏ᴺₛ n: every constraint has an attribute that satisfies it.
+
+    Source: PODC 2000 §3.
+    """
     return subscription.matches(notification)
 
 
