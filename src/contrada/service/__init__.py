@@ -1,0 +1,34 @@
+"""The interface of a publish/subscribe service, the same for the embedded one and a network.
+
+Only the interface: this room creates no task, socket or clock. `interface` says what a service
+and a subscription offer; `requests` turns what a caller hands over into notifications and
+filters, so that every service admits and refuses the same things with the same words.
+"""
+
+from contrada.service.interface import (
+    Interest,
+    Item,
+    Publishable,
+    Selects,
+    Service,
+    ServiceStatistics,
+    Subject,
+    Subscription,
+    SubscriptionStatistics,
+)
+from contrada.service.requests import filters_of, notification_of, reader_of
+
+__all__ = [
+    "Service",
+    "Subscription",
+    "ServiceStatistics",
+    "SubscriptionStatistics",
+    "Interest",
+    "Item",
+    "Publishable",
+    "Selects",
+    "Subject",
+    "filters_of",
+    "notification_of",
+    "reader_of",
+]

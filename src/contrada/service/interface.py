@@ -1,0 +1,190 @@
+"""What every service offers: publish, subscribe, and a count of what was lost.
+
+Invariants that every service keeps:
+- nothing is delivered after `Subscription.unsubscribe` has returned;
+- closing a service ends the iteration of its subscriptions, after what they still hold;
+- best effort never means silent: what is dropped is counted, by reason.
+
+Source: PODC 2000 §2 (the interface of an event notification service).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar, overload, runtime_checkable
+
+from contrada.model import Envelope, Filter, FilterSet, Notification
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+@runtime_checkable
+class Selects(Protocol):
+    """What can be subscribed: it says which notifications it asks for."""
+
+    def to_filters(self) -> Filter | FilterSet:
+        """The filters that a notification must match one of."""
+        ...
+
+
+@runtime_checkable
+class Interest(Protocol[T_co]):
+    """What can be subscribed and gives objects of its own, for example a class of obvents."""
+
+    def to_filters(self) -> Filter | FilterSet:
+        """The filters that a notification must match one of."""
+        ...
+
+    def from_notification(self, notification: Notification) -> T_co:
+        """What the subscriber gets. Raises a ContradaError when it cannot be made."""
+        ...
+
+
+@runtime_checkable
+class Publishable(Protocol):
+    """What can be published: it says what its notification is."""
+
+    def to_notification(self) -> Notification:
+        """The notification to publish, its envelope not yet stamped."""
+        ...
+
+
+Item: TypeAlias = Notification | Mapping[str, Any] | Publishable
+"""What can be published."""
+
+Subject: TypeAlias = Filter | FilterSet | str | Mapping[str, Any] | Selects
+"""What can be subscribed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionStatistics:
+    """What became of the notifications of one subscription, at one moment.
+
+    `delivered` were handed to the subscriber, `queued` wait for it here, `dropped` counts the
+    lost ones by reason.
+    """
+
+    delivered: int
+    queued: int
+    dropped: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStatistics:
+    """What a service did up to one moment, seen from this access point.
+
+    `published` counts notifications, `matched` pairs of a notification and a subscription
+    (None where only the far end knows), `dropped` the lost pairs by reason.
+    """
+
+    published: int
+    subscriptions: int
+    matched: int | None
+    dropped: Mapping[str, int]
+
+
+class Subscription(ABC, Generic[T_co]):
+    """A standing request for notifications; iterate it inside its own `async with`.
+
+    It is in force from the moment `async with` (or `open`) has returned until `unsubscribe`.
+    """
+
+    @property
+    @abstractmethod
+    def filters(self) -> Filter | FilterSet:
+        """What is asked for."""
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Put it in force; returns when the service has acknowledged. Twice is once."""
+
+    @abstractmethod
+    async def unsubscribe(self) -> None:
+        """End it. Nothing is delivered afterwards; what still waited is dropped and counted."""
+
+    @abstractmethod
+    def statistics(self) -> SubscriptionStatistics:
+        """What was delivered and dropped so far."""
+
+    @abstractmethod
+    async def __anext__(self) -> T_co:
+        """The next object; ends when unsubscribed or when the service is closed."""
+
+    def __aiter__(self) -> AsyncIterator[T_co]:
+        return self
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.unsubscribe()
+
+
+class Service(ABC):
+    """An access point of a publish/subscribe service; use it inside `async with`."""
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Start or connect it. Raises ConnectionFailedError when it cannot be reached."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """End it in order; iterations of its subscriptions end after what they hold."""
+
+    @abstractmethod
+    async def publish(self, item: Item, *, body: bytes = b"", content_type: str = "") -> Envelope:
+        """Publish one notification and return the envelope it was stamped with.
+
+        Returns when the service has taken it; waits, a bounded time, for subscribers whose
+        queues are full. Fields of the envelope that the caller has filled are kept.
+        Raises InvalidNotificationError, InvalidObventError, ServiceClosedError.
+        """
+
+    @abstractmethod
+    async def publish_batch(self, items: Iterable[Item] | AsyncIterable[Item]) -> int:
+        """Publish many, in order, at the least cost each; returns how many.
+
+        An invalid item ends it with its error; those before it are published.
+        """
+
+    @overload
+    def subscribe(  # type: ignore[overload-overlap]
+        self, subject: Interest[T], where: Subject | None = None
+    ) -> Subscription[T]: ...
+
+    @overload
+    def subscribe(
+        self, subject: Subject, where: Subject | None = None
+    ) -> Subscription[Notification]: ...
+
+    @abstractmethod
+    def subscribe(self, subject: Any, where: Subject | None = None) -> Subscription[Any]:
+        """A subscription to a filter, a text, a mapping, or what offers `to_filters()`.
+
+        `where` narrows it further. It is in force only inside `async with`.
+        Raises ParseError, InvalidFilterError, UnsatisfiableFilterError.
+        """
+
+    @abstractmethod
+    def statistics(self) -> ServiceStatistics:
+        """What was published, matched and dropped so far."""
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()

@@ -1,0 +1,89 @@
+"""What a caller hands to a service, turned into notifications and filters.
+
+Every service admits and refuses through these functions, so that the embedded service and a
+network of brokers give the same errors. A filter that nothing can match is refused here.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from contrada.errors import ServiceError, UnsatisfiableFilterError
+from contrada.model import Filter, FilterSet, Notification, Pattern, parse
+from contrada.service.interface import Interest, Item, Publishable, Selects, Subject
+
+
+def notification_of(item: Item, body: bytes = b"", content_type: str = "") -> Notification:
+    """The notification that an item stands for.
+
+    `body` and `content_type` belong to a mapping; what is a notification already has its own.
+    """
+    if isinstance(item, Mapping):
+        return Notification(item, body=body, content_type=content_type)
+    if body or content_type:
+        raise ServiceError(
+            f"body and content_type go with a mapping; this {type(item).__name__} has its own"
+        )
+    if isinstance(item, Notification):
+        return item
+    if not isinstance(item, type) and isinstance(item, Publishable):
+        return item.to_notification()
+    raise ServiceError(
+        f"cannot publish {_kind_of(item)}: expected a Notification, a mapping of attributes, "
+        "or an object with to_notification()"
+    )
+
+
+def filters_of(subject: Subject, where: Subject | None = None) -> Filter | FilterSet:
+    """The filters that a subject stands for, narrowed to those of `where`.
+
+    Raises UnsatisfiableFilterError when no notification can match, ServiceError when the
+    subject cannot be subscribed.
+    """
+    wanted = _asked(subject)
+    if where is not None:
+        wanted = _both(wanted, _asked(where))
+    if all(part.is_empty for part in _parts(wanted)):
+        raise UnsatisfiableFilterError(wanted)
+    return wanted
+
+
+def reader_of(subject: Any) -> Callable[[Notification], Any] | None:
+    """How a subject reads a notification, or None where the subscriber gets it as it is."""
+    if isinstance(subject, Interest):
+        return cast(Callable[[Notification], Any], subject.from_notification)
+    return None
+
+
+def _asked(subject: object) -> Filter | FilterSet:
+    if isinstance(subject, Filter | FilterSet):
+        return subject
+    wanted: object = subject
+    if isinstance(subject, str):
+        wanted = parse(subject)
+    elif isinstance(subject, Mapping):
+        wanted = Filter(subject)
+    elif isinstance(subject, Selects) and not isinstance(subject, Pattern):
+        wanted = subject.to_filters()
+    if isinstance(wanted, Filter | FilterSet):
+        return wanted
+    if isinstance(wanted, Pattern):
+        raise ServiceError("this service does not offer subscriptions to patterns, only to filters")
+    raise ServiceError(
+        f"cannot subscribe to {_kind_of(wanted)}: expected a filter, its text, a mapping, "
+        "or something with to_filters()"
+    )
+
+
+def _parts(filters: Filter | FilterSet) -> tuple[Filter, ...]:
+    return (filters,) if isinstance(filters, Filter) else tuple(filters.filters)
+
+
+def _both(left: Filter | FilterSet, right: Filter | FilterSet) -> Filter | FilterSet:
+    joined = [a & b for a in _parts(left) for b in _parts(right)]
+    return joined[0] if len(joined) == 1 else FilterSet(joined)
+
+
+def _kind_of(thing: object) -> str:
+    if isinstance(thing, type):
+        return f"the class {thing.__qualname__}"
+    return f"an object of type {type(thing).__name__}"

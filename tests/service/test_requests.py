@@ -1,0 +1,104 @@
+"""What callers hand over becomes notifications and filters, or one clear error."""
+
+from typing import Any
+
+import pytest
+
+from contrada.errors import ParseError, ServiceError, UnsatisfiableFilterError
+from contrada.model import Filter, FilterSet, Notification, lt
+from contrada.service import filters_of, notification_of, reader_of
+
+
+class Cheap:
+    """Something of the user's that offers filters, and reads notifications its own way."""
+
+    def to_filters(self) -> Filter:
+        return Filter({"price": lt(10)})
+
+    def from_notification(self, notification: Notification) -> object:
+        return notification["price"]
+
+
+class Sale:
+    """Something of the user's that can be published."""
+
+    def to_notification(self) -> Notification:
+        return Notification({"price": 5})
+
+
+@pytest.mark.parametrize(
+    ("subject", "where", "expected"),
+    [
+        ("price < 10", None, Filter("price < 10")),
+        ({"price": lt(10)}, None, Filter("price < 10")),
+        (Filter("price < 10"), None, Filter("price < 10")),
+        (Cheap(), None, Filter("price < 10")),
+        (Cheap(), "price > 5", Filter("price < 10 and price > 5")),
+        ("a = 1 or b = 1", "c = 1", FilterSet("a = 1 and c = 1 or b = 1 and c = 1")),
+        ("a = 1", "b = 1 or c = 1", FilterSet("a = 1 and b = 1 or a = 1 and c = 1")),
+    ],
+)
+def test_subjects_become_filters(subject: Any, where: Any, expected: object) -> None:
+    """A way of saying what is wanted would be read as something else."""
+    assert filters_of(subject, where) == expected
+
+
+@pytest.mark.parametrize("subject", ["price < 1 and price > 2", FilterSet([])])
+def test_what_cannot_match_is_refused(subject: Any) -> None:
+    """A subscriber would wait for ever for what cannot come."""
+    with pytest.raises(UnsatisfiableFilterError):
+        filters_of(subject)
+
+
+def test_where_can_make_it_unsatisfiable() -> None:
+    """The narrowing would not be looked at."""
+    with pytest.raises(UnsatisfiableFilterError):
+        filters_of(Cheap(), "price > 20")
+
+
+def test_patterns_are_not_offered() -> None:
+    """A pattern would be taken for a filter, or fail somewhere deep."""
+    with pytest.raises(ServiceError, match="patterns"):
+        filters_of("a = 1 -> b = 1")
+
+
+@pytest.mark.parametrize("subject", [3, None, object, Sale()])
+def test_other_things_cannot_be_subscribed(subject: Any) -> None:
+    """The error would not say what can be."""
+    with pytest.raises(ServiceError, match="cannot subscribe to"):
+        filters_of(subject)
+
+
+def test_a_wrong_text_is_a_parse_error() -> None:
+    """The place of the fault would be lost."""
+    with pytest.raises(ParseError) as caught:
+        filters_of("price <")
+    assert caught.value.line == 1
+
+
+def test_items_become_notifications() -> None:
+    """A way of publishing would be read as something else."""
+    assert notification_of({"price": 5}, b"x", "text/plain").body == b"x"
+    assert notification_of(Sale()) == Notification({"price": 5})
+
+
+@pytest.mark.parametrize("item", [3, "price = 5", Sale, Cheap()])
+def test_other_things_cannot_be_published(item: Any) -> None:
+    """The error would not say what can be."""
+    with pytest.raises(ServiceError, match="cannot publish"):
+        notification_of(item)
+
+
+def test_a_body_goes_with_a_mapping_only() -> None:
+    """A body given twice would silently lose one of them."""
+    with pytest.raises(ServiceError, match="mapping"):
+        notification_of(Notification({"price": 5}), b"x")
+
+
+def test_readers_belong_to_those_who_offer_one() -> None:
+    """Subscribers of plain filters would get something else than notifications."""
+    assert reader_of("price < 1") is None
+    assert reader_of(Filter("price < 1")) is None
+    reader = reader_of(Cheap())
+    assert reader is not None
+    assert reader(Notification({"price": 5})) == 5
