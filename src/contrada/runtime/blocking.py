@@ -1,0 +1,210 @@
+"""Any service for code that does not await: it runs on an event loop in a thread of its own.
+
+The caller's thread only waits for results, so Ctrl-C reaches it at once. Everything here may be
+called from several threads; each call costs a hand-over between threads, some tens of
+microseconds, so publish in batches where it matters.
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Coroutine, Iterable, Iterator
+from concurrent.futures import CancelledError, Future
+from types import TracebackType
+from typing import Any, Final, Generic, Self, TypeVar, overload
+
+from contrada.errors import ServiceClosedError, ServiceError
+from contrada.model import Envelope, Filter, FilterSet, Notification
+from contrada.service import (
+    Interest,
+    Item,
+    Service,
+    ServiceStatistics,
+    Subject,
+    Subscription,
+    SubscriptionStatistics,
+)
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+CLOSE_WAIT_S: Final = 10.0
+"""How long closing waits for the loop's thread to end."""
+
+_END: Final = object()
+
+
+class BlockingService:
+    """A blocking face of a service; use it inside `with`."""
+
+    def __init__(self, service: Service) -> None:
+        """`service` must not be open yet; from now on it belongs to this object."""
+        self._service = service
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        if self._loop is not None:
+            raise ServiceError("this service is in use already")
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="contrada-service", daemon=True
+        )
+        self._thread.start()
+        try:
+            self.run(self._service.open())
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the service and its thread. Twice is once."""
+        if self._loop is not None:
+            try:
+                self.run(self._service.aclose())
+            finally:
+                self._stop()
+
+    def publish(self, item: Item, *, body: bytes = b"", content_type: str = "") -> Envelope:
+        """Publish one notification; see `Service.publish`."""
+        return self.run(self._service.publish(item, body=body, content_type=content_type))
+
+    def publish_batch(self, items: Iterable[Item]) -> int:
+        """Publish many, in order; the iterable is read on the service's thread."""
+        return self.run(self._service.publish_batch(items))
+
+    @overload
+    def subscribe(  # type: ignore[overload-overlap]
+        self,
+        subject: Interest[T],
+        where: Subject | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> "BlockingSubscription[T]": ...
+
+    @overload
+    def subscribe(
+        self, subject: Subject, where: Subject | None = None, *, timeout_s: float | None = None
+    ) -> "BlockingSubscription[Notification]": ...
+
+    def subscribe(
+        self, subject: Any, where: Subject | None = None, *, timeout_s: float | None = None
+    ) -> "BlockingSubscription[Any]":
+        """A subscription; use it inside `with` and iterate it.
+
+        Iteration ends when nothing came for `timeout_s`; None waits without end.
+        """
+        return BlockingSubscription(self, self._service.subscribe(subject, where), timeout_s)
+
+    def statistics(self) -> ServiceStatistics:
+        """What was published, matched and dropped so far."""
+        return self._service.statistics()
+
+    def run(self, work: Coroutine[Any, Any, R]) -> R:
+        """Run a coroutine on the service's loop and wait for its result."""
+        with self._lock:
+            if self._loop is None:
+                work.close()
+                raise ServiceClosedError("use the service inside `with`")
+            future: Future[R] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except CancelledError:
+            raise ServiceClosedError("the service is closed") from None
+        except BaseException:
+            future.cancel()  # The caller was interrupted; a finished future ignores this.
+            raise
+
+    def _stop(self) -> None:
+        with self._lock:  # What was begun before this is on the loop, and cancelled below.
+            loop, thread = self._loop, self._thread
+            self._loop = None
+        if loop is None or thread is None:
+            return
+        asyncio.run_coroutine_threadsafe(_cancel_others(), loop).result(CLOSE_WAIT_S)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(CLOSE_WAIT_S)
+        if not thread.is_alive():
+            loop.close()
+
+
+class BlockingSubscription(Generic[T]):
+    """A blocking face of a subscription; use it inside `with` and iterate it."""
+
+    def __init__(
+        self, service: BlockingService, subscription: Subscription[T], timeout_s: float | None
+    ) -> None:
+        self._service = service
+        self._subscription = subscription
+        self._timeout_s = timeout_s
+
+    @property
+    def filters(self) -> Filter | FilterSet:
+        """What is asked for."""
+        return self._subscription.filters
+
+    def __enter__(self) -> Self:
+        self._service.run(self._subscription.open())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.unsubscribe()
+
+    def unsubscribe(self) -> None:
+        """End it; nothing is delivered afterwards."""
+        with contextlib.suppress(ServiceClosedError):  # A closed service has ended it already.
+            self._service.run(self._subscription.unsubscribe())
+
+    def next(self, timeout_s: float | None = None) -> T:
+        """The next object.
+
+        Raises TimeoutError when nothing came for `timeout_s`, ServiceClosedError when the
+        subscription has ended.
+        """
+        found = self._service.run(self._next(timeout_s))
+        if found is _END:
+            raise ServiceClosedError("the subscription has ended")
+        return found  # type: ignore[no-any-return]
+
+    def __iter__(self) -> Iterator[T]:
+        while True:
+            try:
+                found = self._service.run(self._next(self._timeout_s))
+            except (TimeoutError, ServiceClosedError):
+                return
+            if found is _END:
+                return
+            yield found
+
+    def statistics(self) -> SubscriptionStatistics:
+        """What was delivered and dropped so far."""
+        return self._subscription.statistics()
+
+    async def _next(self, timeout_s: float | None) -> Any:
+        async with asyncio.timeout(timeout_s):
+            async for found in self._subscription:
+                return found
+        return _END
+
+
+async def _cancel_others() -> None:
+    """Cancel what still runs on this loop and wait until it has ended."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

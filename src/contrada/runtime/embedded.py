@@ -1,0 +1,161 @@
+"""The service inside this process: nothing to start, nothing on the wire.
+
+Publishing matches once and puts the notification itself into the queue of each subscription.
+A publisher waits for full queues as in `outlet`; it also gives the event loop a turn regularly,
+so that subscribers in the same loop read while it publishes.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from typing import Any, Final
+
+from contrada.errors import ServiceClosedError, ServiceError
+from contrada.model import Envelope, Filter, FilterSet, Notification
+from contrada.runtime.exchange import QUEUE_FULL, Exchange, Route
+from contrada.runtime.outlet import ENTRY_BYTES, PUBLISH_WAIT_S, PUBLISH_WAIT_S_MAX, Outlet
+from contrada.runtime.stamping import Stamp
+from contrada.runtime.subscription import QueuedSubscription
+from contrada.service import (
+    Item,
+    Service,
+    ServiceStatistics,
+    Subject,
+    Subscription,
+    filters_of,
+    notification_of,
+    reader_of,
+)
+
+PUBLISHES_PER_TURN: Final = 128
+"""After so many notifications a publisher gives the event loop a turn."""
+
+
+class EmbeddedService(Service):
+    """A whole publish/subscribe service in this process and this event loop."""
+
+    def __init__(
+        self, *, publisher: str | None = None, publish_wait_s: float = PUBLISH_WAIT_S
+    ) -> None:
+        """`publish_wait_s` bounds the wait for a full queue; 0 drops at once."""
+        self._publish_wait_s = checked_wait(publish_wait_s)
+        self._stamp = Stamp(publisher)
+        self._exchange: Exchange[Notification] = Exchange()
+        self._subscriptions: set[EmbeddedSubscription] = set()
+        self._state = "new"
+        self._since_turn = 0
+
+    async def open(self) -> None:
+        """Start it. A closed service stays closed."""
+        if self._state == "closed":
+            raise ServiceClosedError("this service is closed; connect anew")
+        self._state = "open"
+
+    async def aclose(self) -> None:
+        """End it; iterations of its subscriptions end after what they hold."""
+        self._state = "closed"
+        for subscription in list(self._subscriptions):
+            subscription.end()
+
+    async def publish(self, item: Item, *, body: bytes = b"", content_type: str = "") -> Envelope:
+        """Publish one notification; see `Service.publish`."""
+        notification = notification_of(item, body, content_type)
+        return await self._publish(notification)
+
+    async def publish_batch(self, items: Iterable[Item] | AsyncIterable[Item]) -> int:
+        """Publish many, in order; see `Service.publish_batch`."""
+        count = 0
+        async for item in each(items):
+            await self._publish(notification_of(item))
+            count += 1
+        return count
+
+    def subscribe(self, subject: Any, where: Subject | None = None) -> Subscription[Any]:
+        """A subscription, in force inside `async with`; see `Service.subscribe`."""
+        return EmbeddedSubscription(self, filters_of(subject, where), reader_of(subject))
+
+    def statistics(self) -> ServiceStatistics:
+        """What was published, matched and dropped so far."""
+        counts = self._exchange.statistics()
+        return ServiceStatistics(
+            counts.published, counts.subscriptions, counts.matched, counts.dropped
+        )
+
+    async def _publish(self, notification: Notification) -> Envelope:
+        self.require_open()
+        stamped = self._stamp.stamped(notification)
+        size = ENTRY_BYTES + len(stamped.body)
+        without_room = self._exchange.offer(stamped, stamped, size)
+        if without_room:
+            await self._exchange.wait(without_room, stamped, size, self._publish_wait_s)
+        self._since_turn += 1
+        if self._since_turn >= PUBLISHES_PER_TURN:
+            self._since_turn = 0
+            await asyncio.sleep(0)
+        return stamped.envelope
+
+    def require_open(self) -> None:
+        """Raise unless the service is open."""
+        if self._state == "closed":
+            raise ServiceClosedError("the service is closed")
+        if self._state == "new":
+            raise ServiceError("use the service inside `async with`")
+
+    def enter(self, subscription: "EmbeddedSubscription") -> Route[Notification]:
+        """Put a subscription in force."""
+        self.require_open()
+        route = self._exchange.add(subscription.filters, subscription.outlet)
+        self._subscriptions.add(subscription)
+        return route
+
+    def leave(self, subscription: "EmbeddedSubscription", route: Route[Notification]) -> None:
+        """Take a subscription out."""
+        self._exchange.remove(route)
+        self._subscriptions.discard(subscription)
+
+
+class EmbeddedSubscription(QueuedSubscription[Any, Notification]):
+    """A subscription of the embedded service."""
+
+    def __init__(
+        self,
+        service: EmbeddedService,
+        filters: Filter | FilterSet,
+        reader: Callable[[Notification], Any] | None,
+    ) -> None:
+        self.outlet: Outlet[Notification] = Outlet()
+        super().__init__(filters, self.outlet, reader)
+        self._service = service
+        self._route: Route[Notification] | None = None
+
+    async def _enter(self) -> None:
+        self._route = self._service.enter(self)
+
+    async def _leave(self) -> None:
+        if self._route is not None:
+            self._service.leave(self, self._route)
+
+    def _notification(self, item: Notification) -> Notification:
+        return item
+
+    def _dropped_elsewhere(self) -> "Counter[str]":
+        return Counter({QUEUE_FULL: self._route.dropped} if self._route else {})
+
+
+async def each(items: Iterable[Item] | AsyncIterable[Item]) -> AsyncIterator[Item]:
+    """The items one by one, from either kind of iterable."""
+    if isinstance(items, AsyncIterable):
+        async for item in items:
+            yield item
+    else:
+        for item in items:
+            yield item
+
+
+def checked_wait(publish_wait_s: float) -> float:
+    """The wait itself when it is allowed."""
+    if not 0 <= publish_wait_s <= PUBLISH_WAIT_S_MAX:
+        raise ServiceError(
+            f"publish_wait_s = {publish_wait_s!r}: expected 0 to {PUBLISH_WAIT_S_MAX} seconds"
+        )
+    return publish_wait_s

@@ -1,0 +1,67 @@
+"""Envelopes: who published what, when, and in which order.
+
+An access point is one *publisher*. Its notifications are numbered from 1 and stamped with the
+wall clock, never backwards. The id is unique also when a publisher's name is used again: it
+holds a random part drawn once per access point.
+"""
+
+import secrets
+import time
+from dataclasses import replace
+from typing import Final
+
+from contrada.errors import ServiceError
+from contrada.model import Envelope, Notification
+
+PUBLISHER_BYTES_MAX: Final = 128
+"""Length of a publisher's name in UTF-8."""
+
+
+class Stamp:
+    """Fills the envelopes of one publisher."""
+
+    def __init__(self, publisher: str | None = None) -> None:
+        """`publisher` is its name; without one a random name is drawn."""
+        token = secrets.token_hex(8)
+        if publisher is None:
+            self.publisher = token
+            self._prefix = token
+        else:
+            self.publisher = _checked(publisher)
+            self._prefix = f"{publisher}.{token}"
+        self._sequence = 0
+        self._time_us = 0
+
+    def stamped(self, notification: Notification) -> Notification:
+        """The notification with a full envelope; fields that are already filled are kept.
+
+        One that has an id (it was published before, elsewhere) keeps id, publisher and sequence.
+        """
+        given = notification.envelope
+        time_us = given.time_us or self._now_us()
+        if given.id:
+            return notification.with_envelope(replace(given, time_us=time_us))
+        self._sequence += 1
+        return notification.with_envelope(
+            Envelope(
+                id=f"{self._prefix}.{self._sequence}",
+                publisher=self.publisher,
+                sequence=self._sequence,
+                time_us=time_us,
+                ttl_us=given.ttl_us,
+                priority=given.priority,
+                delivery=given.delivery,
+            )
+        )
+
+    def _now_us(self) -> int:
+        self._time_us = max(self._time_us, time.time_ns() // 1000)
+        return self._time_us
+
+
+def _checked(publisher: str) -> str:
+    if not publisher or len(publisher.encode()) > PUBLISHER_BYTES_MAX:
+        raise ServiceError(
+            f"publisher {publisher[:40]!r}: expected a name of 1 to {PUBLISHER_BYTES_MAX} bytes"
+        )
+    return publisher

@@ -1,0 +1,66 @@
+"""The blocking face of a service gives what the service gives."""
+
+import threading
+
+import pytest
+
+from contrada.errors import ParseError, ServiceClosedError
+from contrada.runtime import BlockingService, EmbeddedService
+
+
+def test_it_publishes_and_subscribes() -> None:
+    """Code that does not await could not use the service."""
+    with BlockingService(EmbeddedService()) as service:
+        with service.subscribe("price < 100", timeout_s=0.05) as events:
+            envelope = service.publish({"price": 5})
+            assert service.publish_batch([{"price": 6}, {"price": 600}]) == 2
+            assert [n["price"] for n in events] == [5, 6]
+            assert envelope.sequence == 1
+            assert events.statistics().delivered == 2
+        assert service.statistics().published == 3
+        assert service.statistics().subscriptions == 0
+
+
+def test_waiting_ends_in_time() -> None:
+    """A caller would hang when nothing comes."""
+    with (
+        BlockingService(EmbeddedService()) as service,
+        service.subscribe("price < 100") as events,
+    ):
+        with pytest.raises(TimeoutError):
+            events.next(timeout_s=0.01)
+        service.publish({"price": 5})
+        assert events.next(timeout_s=5)["price"] == 5
+
+
+def test_errors_come_through() -> None:
+    """Errors of the service would stay on its thread."""
+    with BlockingService(EmbeddedService()) as service, pytest.raises(ParseError):
+        service.subscribe("price <")
+
+
+def test_closing_ends_iterations_of_other_threads() -> None:
+    """A thread that iterates would hang when the service is closed elsewhere."""
+    got: list[object] = []
+    service = BlockingService(EmbeddedService())
+    with service:
+        events = service.subscribe("price < 100").__enter__()
+        reader = threading.Thread(target=lambda: got.extend(n["price"] for n in events))
+        reader.start()
+        service.publish({"price": 5})
+        while events.statistics().delivered < 1:
+            pass
+        service.close()
+        reader.join(10)
+        assert not reader.is_alive()
+    assert got == [5]
+    with pytest.raises(ServiceClosedError):
+        service.publish({"price": 5})
+
+
+def test_its_thread_ends() -> None:
+    """Each use would leave a thread behind."""
+    before = threading.active_count()
+    with BlockingService(EmbeddedService()):
+        assert threading.active_count() == before + 1
+    assert threading.active_count() == before

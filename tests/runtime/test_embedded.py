@@ -1,0 +1,58 @@
+"""What is particular to the embedded service; what all services share is in tests/net."""
+
+import asyncio
+from unittest import mock
+
+import pytest
+
+from contrada.errors import LimitError, ServiceError
+from contrada.runtime import EmbeddedService, exchange, outlet
+from tests.asynchronous import on_loop
+
+
+@on_loop
+async def test_a_publisher_and_a_reader_in_one_loop_lose_nothing() -> None:
+    """A fast publisher would overrun a subscriber in its own event loop."""
+    total = 3 * outlet.QUEUE_NOTIFICATIONS_MAX
+    async with EmbeddedService() as service, service.subscribe("n >= 0") as events:
+
+        async def publish() -> None:
+            await service.publish_batch({"n": n} for n in range(total))
+            await service.aclose()
+
+        publisher = asyncio.create_task(publish())
+        assert [n["n"] async for n in events] == list(range(total))
+        await publisher
+        assert events.statistics().dropped == {}
+
+
+@on_loop
+async def test_losses_are_counted_by_reason() -> None:
+    """Best effort would mean silent."""
+    extra = 10
+    total = outlet.QUEUE_NOTIFICATIONS_MAX + extra
+    async with (
+        EmbeddedService(publish_wait_s=0) as service,
+        service.subscribe("n >= 0") as events,
+    ):
+        assert await service.publish_batch({"n": n} for n in range(total)) == total
+        assert events.statistics().dropped == {"queue full": extra}
+        assert service.statistics().dropped == {"queue full": extra}
+        assert service.statistics().matched == total
+        assert (await anext(events))["n"] == 0, "the newest are dropped, not the oldest"
+
+
+@on_loop
+async def test_subscriptions_are_bounded() -> None:
+    """Subscribers could fill the memory."""
+    with mock.patch.object(exchange, "SUBSCRIPTIONS_MAX", 1):
+        async with EmbeddedService() as service, service.subscribe("a = 1"):
+            with pytest.raises(LimitError, match="SUBSCRIPTIONS_MAX"):
+                await service.subscribe("a = 1").open()
+
+
+@pytest.mark.parametrize("wait_s", [-1.0, 61.0, float("nan")])
+def test_the_wait_is_bounded(wait_s: float) -> None:
+    """A publisher could wait for ever."""
+    with pytest.raises(ServiceError, match="publish_wait_s"):
+        EmbeddedService(publish_wait_s=wait_s)

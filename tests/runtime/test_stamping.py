@@ -1,0 +1,48 @@
+"""Envelopes are filled once, unique, in order."""
+
+import pytest
+
+from contrada.errors import ServiceError
+from contrada.model import Envelope, Notification
+from contrada.runtime.stamping import PUBLISHER_BYTES_MAX, Stamp
+
+NOTIFICATION = Notification({"price": 5})
+
+
+def test_envelopes_are_numbered_and_timed() -> None:
+    """Patterns could not order the notifications of one publisher."""
+    stamp = Stamp("desk")
+    envelopes = [stamp.stamped(NOTIFICATION).envelope for _ in range(100)]
+    assert [each.sequence for each in envelopes] == list(range(1, 101))
+    assert {each.publisher for each in envelopes} == {"desk"}
+    assert sorted(envelopes, key=lambda each: each.time_us) == envelopes
+    assert envelopes[0].time_us > 0
+
+
+def test_ids_are_unique_across_access_points() -> None:
+    """Two runs of one publisher would give the same id to different notifications."""
+    stamps = [Stamp("desk"), Stamp("desk"), Stamp(), Stamp()]
+    ids = {stamp.stamped(NOTIFICATION).envelope.id for stamp in stamps for _ in range(10)}
+    assert len(ids) == 40
+
+
+def test_what_the_caller_has_filled_is_kept() -> None:
+    """A replayed notification would get the time of its replay."""
+    given = Envelope(time_us=7, ttl_us=9, priority=8, delivery="certified")
+    stamped = Stamp().stamped(NOTIFICATION.with_envelope(given)).envelope
+    assert (stamped.time_us, stamped.ttl_us, stamped.priority) == (7, 9, 8)
+    assert stamped.delivery == "certified"
+    assert stamped.id
+
+
+def test_what_was_published_before_keeps_its_id() -> None:
+    """A bridge would make new notifications of those it passes on."""
+    before = Stamp("desk").stamped(NOTIFICATION)
+    assert Stamp("bridge").stamped(before) == before
+
+
+@pytest.mark.parametrize("publisher", ["", "x" * (PUBLISHER_BYTES_MAX + 1)])
+def test_a_publisher_has_a_name_of_bounded_length(publisher: str) -> None:
+    """Every envelope would carry a name of any length."""
+    with pytest.raises(ServiceError, match="publisher"):
+        Stamp(publisher)
