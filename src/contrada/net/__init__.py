@@ -1,0 +1,21 @@
+"""Brokers over TCP: the wire protocol, the broker, its client, and `connect`.
+
+`frames` and `link` are the protocol without input and output; `broker` and `peer` serve it,
+`client` and `wire` use it.
+"""
+
+from contrada.net.address import PORT_DEFAULT, Address, parse_address
+from contrada.net.broker import Broker, BrokerStatistics
+from contrada.net.client import TcpService
+from contrada.net.connecting import connect, connect_sync
+
+__all__ = [
+    "Address",
+    "Broker",
+    "BrokerStatistics",
+    "PORT_DEFAULT",
+    "TcpService",
+    "connect",
+    "connect_sync",
+    "parse_address",
+]

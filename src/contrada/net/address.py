@@ -1,0 +1,40 @@
+"""Addresses of brokers: `contrada://host:port`, the port 7655 where none is given."""
+
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from contrada.errors import AddressError
+
+SCHEME: Final = "contrada"
+PORT_DEFAULT: Final = 7655
+_EXPECTED: Final = (
+    f"contrada://host or contrada://host:port, for example contrada://127.0.0.1:{PORT_DEFAULT}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a broker listens."""
+
+    host: str
+    port: int = PORT_DEFAULT
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{SCHEME}://{host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """The address that a text names. Raises AddressError that says what was expected."""
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise AddressError(text, _EXPECTED) from None
+    extra = parts.path.strip("/") or parts.query or parts.fragment or parts.username
+    if parts.scheme != SCHEME or not host or extra or port == 0 or parts.netloc.endswith(":"):
+        raise AddressError(text, _EXPECTED)
+    if any(c.isspace() or not c.isprintable() for c in text):
+        raise AddressError(text, _EXPECTED)
+    return Address(host, PORT_DEFAULT if port is None else port)

@@ -1,0 +1,174 @@
+"""A broker: one TCP server, one exchange, many clients.
+
+    async with Broker("127.0.0.1", 0) as broker:
+        print(broker.address)
+        await broker.closed()
+
+A bad peer (wrong version, garbage, an oversized frame, silence) gets one Failure frame that
+says what was wrong, is closed and counted by the name of its fault; nobody else notices.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+from contrada.errors import ConnectionFailedError, ServiceError
+from contrada.net.address import PORT_DEFAULT, Address
+from contrada.net.frames import FRAME_BYTES_MAX, Hello
+from contrada.net.link import BROKER
+from contrada.net.peer import Peer
+from contrada.runtime.exchange import Exchange
+
+CONNECTIONS_MAX: Final = 4096
+"""Connections of one broker; more are told that it is full."""
+
+TICK_S: Final = 5.0
+"""How often a broker looks for clients that went silent."""
+
+STOP_WAIT_S: Final = 5.0
+"""How long stopping waits for clients to take what was written to them."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStatistics:
+    """What a broker did up to one moment.
+
+    `refused` counts faults of peers and refused requests by name, `dropped` notifications that
+    a subscription did not get, by reason.
+    """
+
+    connections: int
+    connections_total: int
+    subscriptions: int
+    published: int
+    matched: int
+    dropped: Mapping[str, int]
+    refused: Mapping[str, int]
+
+
+class Broker:
+    """Serves clients on one address."""
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = PORT_DEFAULT,
+        *,
+        software: str = "contrada",
+        connections_max: int = CONNECTIONS_MAX,
+    ) -> None:
+        """Port 0 takes a free one; see `address` once it has started."""
+        self._host = host
+        self._port = port
+        self._connections_max = connections_max
+        self._server: asyncio.Server | None = None
+        self._ticker: asyncio.Task[None] | None = None
+        self._peers: set[Peer] = set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._stopped = asyncio.Event()
+        self._connections_total = 0
+        self._dropped: Counter[str] = Counter()
+        self._refused: Counter[str] = Counter()
+        self.exchange: Exchange[bytes] = Exchange()
+        self.hello = Hello(BROKER, software, {"frame_bytes_max": FRAME_BYTES_MAX})
+
+    async def start(self) -> None:
+        """Listen. Raises ConnectionFailedError when the address cannot be had."""
+        if self._server is not None or self._stopped.is_set():
+            raise ServiceError("a broker is started once")
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(lambda: Peer(self), self._host, self._port)
+        except OSError as error:
+            wanted = str(Address(self._host, self._port))
+            raise ConnectionFailedError(
+                wanted, f"cannot listen: {error.strerror or error}"
+            ) from None
+        self._ticker = loop.create_task(self._tick())
+
+    @property
+    def address(self) -> str:
+        """Where it listens, as `contrada://host:port`."""
+        if self._server is None or not self._server.sockets:
+            raise ServiceError("the broker does not listen")
+        port = self._server.sockets[0].getsockname()[1]
+        return str(Address(self._host, port))
+
+    async def stop(self) -> None:
+        """Say goodbye to all clients, close, and listen no more. Twice is once."""
+        if self._server is None:
+            return
+        server, self._server = self._server, None
+        server.close()
+        if self._ticker is not None:
+            self._ticker.cancel()
+        for peer in list(self._peers):
+            peer.close("the broker stops")
+        with contextlib.suppress(TimeoutError):  # Those that do not read are aborted.
+            await asyncio.wait_for(self._empty.wait(), STOP_WAIT_S)
+        for peer in list(self._peers):
+            peer.abort()
+        await self._empty.wait()
+        self._stopped.set()
+
+    async def closed(self) -> None:
+        """Wait until it was stopped."""
+        await self._stopped.wait()
+
+    def statistics(self) -> BrokerStatistics:
+        """What it did so far."""
+        counts = self.exchange.statistics()
+        return BrokerStatistics(
+            connections=len(self._peers),
+            connections_total=self._connections_total,
+            subscriptions=counts.subscriptions,
+            published=counts.published,
+            matched=counts.matched,
+            dropped=dict(self._dropped + Counter(counts.dropped)),
+            refused=dict(self._refused),
+        )
+
+    def admit(self, peer: Peer) -> bool:
+        """A connection was made; False when there are too many."""
+        self._connections_total += 1
+        self._peers.add(peer)
+        self._empty.clear()
+        return len(self._peers) <= self._connections_max
+
+    def forget(self, peer: Peer) -> None:
+        """A connection has ended."""
+        self._peers.discard(peer)
+        if not self._peers:
+            self._empty.set()
+
+    def count_refusal(self, code: str) -> None:
+        """A peer was at fault, or a request was refused."""
+        self._refused[code] += 1
+
+    def count_dropped(self, reason: str, count: int) -> None:
+        """Notifications were lost."""
+        if count:
+            self._dropped[reason] += count
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            for peer in list(self._peers):
+                peer.tick()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()

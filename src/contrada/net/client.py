@@ -1,0 +1,318 @@
+"""A service at the other end of a TCP connection, with the interface of the embedded one.
+
+A lost connection ends every subscription, after what it still holds, and every publication that
+is unanswered, with ConnectionFailedError. Nothing is connected anew by itself.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterable, Callable, Iterable
+from typing import Any, Final
+
+from contrada.errors import (
+    ConnectionFailedError,
+    EncodingError,
+    ProtocolError,
+    ServiceClosedError,
+    ServiceError,
+)
+from contrada.model import Envelope, Filter, FilterSet, Notification
+from contrada.model.encoding import from_msgpack, to_msgpack
+from contrada.net.address import parse_address
+from contrada.net.frames import (
+    Credit,
+    Deliver,
+    Done,
+    Frame,
+    Hello,
+    Refused,
+    Subscribe,
+    Unsubscribe,
+    checked_content,
+)
+from contrada.net.link import CLIENT
+from contrada.net.publishing import PUBLISH_FRAMES_MAX, Batch, Publishing
+from contrada.net.wire import Wire
+from contrada.runtime.embedded import checked_wait, each
+from contrada.runtime.exchange import QUEUE_FULL
+from contrada.runtime.outlet import ENTRY_BYTES, PUBLISH_WAIT_S, Outlet
+from contrada.runtime.stamping import Stamp
+from contrada.runtime.subscription import QueuedSubscription
+from contrada.service import (
+    Item,
+    Service,
+    ServiceStatistics,
+    Subject,
+    Subscription,
+    filters_of,
+    notification_of,
+    reader_of,
+)
+
+CONNECT_WAIT_S: Final = 10.0
+"""How long connecting, hello included, may take."""
+
+CREDIT_BYTES: Final = 4 * 2**20
+"""What one subscription may hold in this process that its subscriber has not read yet."""
+
+_CREDIT_STEP: Final = CREDIT_BYTES // 8
+
+
+class TcpService(Service):
+    """An access point to a broker."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        publisher: str | None = None,
+        publish_wait_s: float = PUBLISH_WAIT_S,
+    ) -> None:
+        """`publish_wait_s` bounds the broker's wait for a full queue; 0 drops at once.
+
+        Raises AddressError.
+        """
+        self._address = parse_address(address)
+        self._stamp = Stamp(publisher)
+        self._wait_ms = round(checked_wait(publish_wait_s) * 1000)
+        self._wire: Wire | None = None
+        self._publishing: Publishing | None = None
+        self._closed = False
+        self._failure: ConnectionFailedError | None = None
+        self._requests: dict[int, asyncio.Future[int]] = {}
+        self._subscriptions: dict[int, TcpSubscription] = {}
+        self._numbers = 0
+        self._published = 0
+        self._dropped: Counter[str] = Counter()
+
+    async def open(self) -> None:
+        """Connect. Raises ConnectionFailedError when no broker answers there."""
+        if self._closed:
+            raise ServiceClosedError("this service is closed; connect anew")
+        if self._wire is not None:
+            return
+        address = self._address
+        loop = asyncio.get_running_loop()
+        wire = Wire(Hello(CLIENT, "contrada"), self._received, self._lost)
+        try:
+            async with asyncio.timeout(CONNECT_WAIT_S):
+                await loop.create_connection(lambda: wire, address.host, address.port)
+                await wire.greeted
+        except TimeoutError:
+            wire.abort()
+            reason = f"no answer from a broker within {CONNECT_WAIT_S:g} s"
+            raise ConnectionFailedError(str(address), reason) from None
+        except OSError as error:
+            raise ConnectionFailedError(str(address), _why(error)) from None
+        except ProtocolError as error:
+            raise ConnectionFailedError(str(address), str(error)) from None
+        except BaseException:
+            wire.abort()
+            raise
+        self._wire = wire
+        self._publishing = Publishing(wire.send, self._wait_ms)
+
+    async def aclose(self) -> None:
+        """Say goodbye and close; iterations of its subscriptions end after what they hold."""
+        self._closed = True
+        for subscription in list(self._subscriptions.values()):
+            subscription.end()
+        self._subscriptions.clear()
+        if self._wire is not None:
+            await self._wire.close()
+
+    async def publish(self, item: Item, *, body: bytes = b"", content_type: str = "") -> Envelope:
+        """Publish one notification; see `Service.publish`."""
+        notification = notification_of(item, body, content_type)
+        publishing = self._require_open()
+        envelope, batch = self._send(publishing, notification)
+        await self._settled(batch, 1)
+        return envelope
+
+    async def publish_batch(self, items: Iterable[Item] | AsyncIterable[Item]) -> int:
+        """Publish many, in order; see `Service.publish_batch`."""
+        count = 0
+        unsettled: dict[Batch, int] = {}
+        try:
+            async for item in each(items):
+                notification = notification_of(item)
+                batch = self._send(self._require_open(), notification)[1]
+                unsettled[batch] = unsettled.get(batch, 0) + 1
+                count += 1
+                if len(unsettled) > 2 * PUBLISH_FRAMES_MAX:
+                    first = next(iter(unsettled))
+                    await self._settled(first, unsettled.pop(first))
+        finally:
+            # Also when an item is invalid: those before it are published.
+            for batch, size in unsettled.items():
+                await self._settled(batch, size)
+        return count
+
+    def subscribe(self, subject: Any, where: Subject | None = None) -> Subscription[Any]:
+        """A subscription, in force inside `async with`; see `Service.subscribe`."""
+        return TcpSubscription(self, filters_of(subject, where), reader_of(subject))
+
+    def statistics(self) -> ServiceStatistics:
+        """What this access point published, and what was lost of it at the broker."""
+        return ServiceStatistics(
+            self._published, len(self._subscriptions), None, dict(self._dropped)
+        )
+
+    # ----------------------------------------------------------------- used by subscriptions
+
+    async def enter(self, subscription: "TcpSubscription", credit: int) -> int:
+        """Put a subscription in force at the broker; returns its number there."""
+        self._require_open()
+        self._numbers += 1
+        number = self._numbers
+        filters = checked_content(to_msgpack(subscription.filters))
+        self._subscriptions[number] = subscription
+        try:
+            await self._request(lambda request: Subscribe(request, number, filters, credit))
+        except BaseException as error:
+            self._subscriptions.pop(number, None)
+            if isinstance(error, asyncio.CancelledError) and self._wire is not None:
+                self._wire.send(Unsubscribe(0, number))  # It may be in force; nobody waits.
+            raise
+        return number
+
+    async def leave(self, number: int) -> int:
+        """Take a subscription out at the broker; returns how many it lost there."""
+        if self._subscriptions.pop(number, None) is None or self._failure is not None:
+            return 0
+        try:
+            return await self._request(lambda request: Unsubscribe(request, number))
+        except ConnectionFailedError:
+            return 0  # It ended with the connection.
+
+    def grant(self, number: int, credit: int) -> None:
+        """Let the broker deliver more for a subscription."""
+        if self._wire is not None:
+            self._wire.send(Credit(number, credit))
+
+    # ---------------------------------------------------------------------------- the wire
+
+    def _require_open(self) -> Publishing:
+        if self._closed:
+            raise ServiceClosedError("the service is closed")
+        if self._failure is not None:
+            raise self._failure
+        if self._publishing is None:
+            raise ServiceError("use the service inside `async with`")
+        return self._publishing
+
+    def _send(self, publishing: Publishing, notification: Notification) -> tuple[Envelope, Batch]:
+        stamped = self._stamp.stamped(notification)
+        return stamped.envelope, publishing.add(checked_content(to_msgpack(stamped)))
+
+    async def _settled(self, batch: Batch, count: int) -> None:
+        # Shielded: the answer is shared by all who published in this frame.
+        await asyncio.shield(batch.answer)
+        self._published += count
+
+    async def _request(self, frame: Callable[[int], Frame]) -> int:
+        assert self._wire is not None
+        self._numbers += 1
+        request = 2 * self._numbers
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._requests[request] = answer
+        self._wire.send(frame(request))
+        try:
+            return await answer
+        finally:
+            self._requests.pop(request, None)
+
+    def _received(self, frame: Frame) -> None:
+        match frame:
+            case Deliver():
+                subscription = self._subscriptions.get(frame.subscription)
+                if subscription is not None:  # Else it was sent before our unsubscribe came.
+                    subscription.arrived(frame)
+            case Done():
+                self._done(frame)
+            case Refused():
+                self._refused(frame)
+
+    def _done(self, frame: Done) -> None:
+        if self._publishing is not None and self._publishing.answered(frame.request, frame.dropped):
+            if frame.dropped:
+                self._dropped[QUEUE_FULL] += frame.dropped
+            return
+        answer = self._requests.get(frame.request)
+        if answer is not None and not answer.done():
+            answer.set_result(frame.dropped)
+
+    def _refused(self, frame: Refused) -> None:
+        error = ServiceError(f"{self._address} refused: {frame.reason}")
+        if self._publishing is not None and self._publishing.refused(frame.request, error):
+            return
+        answer = self._requests.get(frame.request)
+        if answer is not None and not answer.done():
+            answer.set_exception(error)
+
+    def _lost(self, reason: str) -> None:
+        """The connection has ended, by us or not."""
+        failure = ConnectionFailedError(str(self._address), reason)
+        if not self._closed:
+            self._failure = failure
+        for subscription in list(self._subscriptions.values()):
+            subscription.end(failure)
+        if self._publishing is not None:
+            self._publishing.fail(failure)
+        for answer in self._requests.values():
+            if not answer.done():
+                answer.set_exception(failure)
+
+
+class TcpSubscription(QueuedSubscription[Any, bytes]):
+    """A subscription at a broker; its queue here is bounded by the credit it grants."""
+
+    def __init__(
+        self,
+        service: TcpService,
+        filters: Filter | FilterSet,
+        reader: Callable[[Notification], Any] | None,
+    ) -> None:
+        # The credit is the bound: the broker sends one notification past it at most.
+        self._inbox: Outlet[bytes] = Outlet(
+            notifications_max=CREDIT_BYTES // ENTRY_BYTES + 1, bytes_max=2 * CREDIT_BYTES
+        )
+        super().__init__(filters, self._inbox, reader)
+        self._service = service
+        self._number = 0
+        self._read_bytes = 0
+        self._lost_there = 0
+
+    def arrived(self, frame: Deliver) -> None:
+        """The broker has delivered. Raises ProtocolError when it ignores the credit."""
+        self._lost_there = frame.dropped
+        for data in frame.notifications:
+            if not self._inbox.offer(data, ENTRY_BYTES + len(data)) and not self._inbox.finished:
+                raise ProtocolError("the broker delivered more than it was granted")
+
+    async def _enter(self) -> None:
+        self._number = await self._service.enter(self, CREDIT_BYTES)
+
+    async def _leave(self) -> None:
+        self._lost_there = max(self._lost_there, await self._service.leave(self._number))
+
+    def _taken(self, size: int) -> None:
+        self._read_bytes += size
+        if self._read_bytes >= _CREDIT_STEP:
+            self._service.grant(self._number, self._read_bytes)
+            self._read_bytes = 0
+
+    def _notification(self, item: bytes) -> Notification:
+        found = from_msgpack(item)
+        if not isinstance(found, Notification):
+            raise EncodingError("a delivered notification", f"it is a {type(found).__name__}")
+        return found
+
+    def _dropped_elsewhere(self) -> "Counter[str]":
+        return Counter({QUEUE_FULL: self._lost_there})
+
+
+def _why(error: OSError) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused: no broker listens there (start one with `contrada serve`)"
+    return error.strerror or str(error) or type(error).__name__

@@ -1,0 +1,162 @@
+"""One end of a connection as a pure state machine: bytes in, frames out; frames in, bytes out.
+
+It knows no socket and no clock: the time comes as an argument. It checks what every peer must
+keep to, whatever it asks for: hello first and once, only frames that its role may send, signs
+of life in time. After a FrameError the owner sends what `outgoing` still holds and closes.
+
+    NEW --our hello sent--> GREETED --their hello--> OPEN --goodbye or fault--> CLOSED
+
+The model is h2: the protocol without input and output.
+"""
+
+from enum import Enum
+from typing import Final
+
+from contrada.net.frames import (
+    Credit,
+    Deliver,
+    Done,
+    Failure,
+    Frame,
+    FrameError,
+    FrameReader,
+    Goodbye,
+    Hello,
+    Ping,
+    Pong,
+    Publish,
+    Refused,
+    Subscribe,
+    Unsubscribe,
+    encode,
+)
+
+CLIENT: Final = "client"
+BROKER: Final = "broker"
+
+HELLO_WAIT_S: Final = 10.0
+"""A peer that has not said hello by then is closed."""
+
+PING_AFTER_S: Final = 20.0
+"""A peer that has been silent for so long is asked for a sign of life."""
+
+SILENT_S_MAX: Final = 60.0
+"""A peer that has been silent for so long is taken for dead."""
+
+_BOTH: Final = (Ping, Pong, Goodbye, Failure)
+_ALLOWED: Final[dict[str, tuple[type[Frame], ...]]] = {
+    CLIENT: (*_BOTH, Subscribe, Unsubscribe, Publish, Credit),
+    BROKER: (*_BOTH, Done, Refused, Deliver),
+}
+
+
+class LinkState(Enum):
+    """Where a connection stands."""
+
+    NEW = "new"
+    GREETED = "greeted"
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+class Link:
+    """The state of one end of a connection."""
+
+    def __init__(self, hello: Hello, peer_role: str, now_s: float) -> None:
+        """`hello` is what this side says of itself; `peer_role` what the other side must be."""
+        self._hello = hello
+        self._peer_role = peer_role
+        self._reader = FrameReader()
+        self._outgoing: list[bytes] = []
+        self._began_s = now_s
+        self._heard_s = now_s
+        self._pinged = False
+        self.state = LinkState.NEW
+        self.peer: Hello | None = None
+
+    def greet(self) -> None:
+        """Say hello, once."""
+        assert self.state is LinkState.NEW, "hello is said once"
+        self.state = LinkState.GREETED
+        self.send(self._hello)
+
+    def send(self, frame: Frame) -> None:
+        """Append a frame to the outgoing bytes; a closed link sends nothing."""
+        if self.state is not LinkState.CLOSED:
+            self._outgoing.append(encode(frame))
+
+    def outgoing(self) -> bytes:
+        """The bytes to send now; they are handed out once."""
+        data = b"".join(self._outgoing)
+        self._outgoing.clear()
+        return data
+
+    def receive(self, data: bytes, now_s: float) -> list[Frame]:
+        """The frames that concern the owner, in order; hello and pings are dealt with here.
+
+        Raises FrameError when the peer broke the protocol: a Failure that says so is then the
+        last of the outgoing bytes, and the link is closed.
+        """
+        if self.state is LinkState.CLOSED:
+            return []
+        self._heard_s = now_s
+        self._pinged = False
+        try:
+            return [frame for frame in self._reader.feed(data) if self._concerns_owner(frame)]
+        except FrameError as error:
+            self.fail(error)
+            raise
+
+    def tick(self, now_s: float) -> None:
+        """Ask a silent peer for a sign of life. Raises FrameError when it is taken for dead."""
+        silent_s = now_s - self._heard_s
+        try:
+            if self.peer is None and now_s - self._began_s >= HELLO_WAIT_S:
+                raise FrameError("no hello", f"no hello within {HELLO_WAIT_S:g} s")
+            if silent_s >= SILENT_S_MAX:
+                raise FrameError("silent", f"nothing heard for {SILENT_S_MAX:g} s")
+        except FrameError as error:
+            self.fail(error)
+            raise
+        if silent_s >= PING_AFTER_S and not self._pinged:
+            self._pinged = True
+            self.send(Ping(0))
+
+    def fail(self, error: FrameError) -> None:
+        """Tell the peer what it did wrong, as the last frame."""
+        self.send(Failure(error.code, error.reason))
+        self.state = LinkState.CLOSED
+
+    def close(self, reason: str = "") -> None:
+        """Say goodbye, as the last frame."""
+        self.send(Goodbye(reason))
+        self.state = LinkState.CLOSED
+
+    def _concerns_owner(self, frame: Frame) -> bool:
+        if self.state is LinkState.CLOSED:
+            return False  # Something after a goodbye.
+        if isinstance(frame, Failure | Goodbye):
+            self.state = LinkState.CLOSED
+            return True
+        if self.peer is None:
+            self._meet(frame)
+            return True
+        if not isinstance(frame, _ALLOWED[self._peer_role]):
+            raise FrameError(
+                "unexpected", f"a {self._peer_role} may not send {type(frame).__name__} now"
+            )
+        if isinstance(frame, Ping):
+            self.send(Pong(frame.token))
+        return not isinstance(frame, Ping | Pong)
+
+    def _meet(self, frame: Frame) -> None:
+        if not isinstance(frame, Hello):
+            raise FrameError("no hello", f"the first frame is {type(frame).__name__}, not Hello")
+        if frame.role != self._peer_role:
+            raise FrameError(
+                "role", f"the other side is a {frame.role!r}, expected a {self._peer_role}"
+            )
+        self.peer = frame
+        if self.state is LinkState.NEW:
+            self.greet()
+        self.state = LinkState.OPEN

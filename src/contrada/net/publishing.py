@@ -1,0 +1,110 @@
+"""How a client sends what it publishes: in frames, few of them unanswered.
+
+What several callers publish in one turn of the event loop shares a frame. A caller waits until
+the broker has answered its frame, and the broker answers when all of it is in the queues of
+its subscribers; so a fast publisher goes as fast as the slowest healthy subscriber.
+
+Invariant: notifications leave in the order in which they were added.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from contrada.net.frames import Publish
+
+PUBLISH_NOTIFICATIONS_MAX: Final = 256
+"""Notifications in one Publish frame."""
+
+PUBLISH_BYTES_MAX: Final = 256 * 1024
+"""A Publish frame takes no further notification once it holds so many bytes."""
+
+PUBLISH_FRAMES_MAX: Final = 4
+"""Publish frames without an answer; further ones wait in the client."""
+
+
+class Batch:
+    """Notifications of one frame, and the answer to it: how many pairs were dropped."""
+
+    __slots__ = ("answer", "notifications", "size")
+
+    def __init__(self, answer: "asyncio.Future[int]") -> None:
+        self.notifications: list[bytes] = []
+        self.size = 0
+        self.answer = answer
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next notification goes into another frame."""
+        return (
+            len(self.notifications) >= PUBLISH_NOTIFICATIONS_MAX or self.size >= PUBLISH_BYTES_MAX
+        )
+
+
+class Publishing:
+    """The frames of a client that wait to be sent, and those that wait for an answer."""
+
+    def __init__(self, send: Callable[[Publish], None], wait_ms: int) -> None:
+        """`send` takes a frame to the broker."""
+        self._send = send
+        self._wait_ms = wait_ms
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[Batch] = deque()
+        self._unanswered: dict[int, Batch] = {}
+        self._request = 0
+        self._flush_due = False
+
+    def add(self, data: bytes) -> Batch:
+        """Append a notification; its batch is sent in this turn of the loop, or when it may."""
+        if not self._waiting or self._waiting[-1].is_full:
+            self._waiting.append(Batch(self._loop.create_future()))
+        batch = self._waiting[-1]
+        batch.notifications.append(data)
+        batch.size += len(data)
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+        return batch
+
+    def answered(self, request: int, dropped: int) -> bool:
+        """The broker has taken a frame; False when the request is not a frame of this client."""
+        batch = self._unanswered.pop(request, None)
+        if batch is None:
+            return False
+        if not batch.answer.done():
+            batch.answer.set_result(dropped)
+        self._flush()
+        return True
+
+    def refused(self, request: int, error: Exception) -> bool:
+        """The broker has refused a frame; False when the request is not one of this client."""
+        batch = self._unanswered.pop(request, None)
+        if batch is None:
+            return False
+        _fail(batch, error)
+        self._flush()
+        return True
+
+    def fail(self, error: Exception) -> None:
+        """The connection has ended: nothing more is answered."""
+        for batch in (*self._unanswered.values(), *self._waiting):
+            _fail(batch, error)
+        self._unanswered.clear()
+        self._waiting.clear()
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        while self._waiting and len(self._unanswered) < PUBLISH_FRAMES_MAX:
+            batch = self._waiting.popleft()
+            self._request += 1
+            # Requests of publishing are odd, all others even, so that they never meet.
+            request = 2 * self._request + 1
+            self._unanswered[request] = batch
+            self._send(Publish(request, self._wait_ms, batch.notifications))
+
+
+def _fail(batch: Batch, error: Exception) -> None:
+    if not batch.answer.done():
+        batch.answer.set_exception(error)
+        batch.answer.exception()  # Seen: a caller that was cancelled does not ask any more.

@@ -1,0 +1,131 @@
+"""A client's end of a connection: a `Link` on an asyncio transport."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Final
+
+from contrada.errors import ProtocolError
+from contrada.net.frames import Failure, Frame, FrameError, Goodbye, Hello
+from contrada.net.link import BROKER, Link, LinkState
+
+TICK_S: Final = 5.0
+"""How often a client looks whether its broker is still alive."""
+
+CLOSE_WAIT_S: Final = 5.0
+"""How long closing waits for the broker to take what was written to it."""
+
+
+class Wire(asyncio.Protocol):
+    """Sends frames to a broker and hands on the ones that come back.
+
+    `on_lost` is called once, with the reason, when the connection has ended.
+    """
+
+    def __init__(
+        self, hello: Hello, on_frame: Callable[[Frame], None], on_lost: Callable[[str], None]
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._link = Link(hello, BROKER, self._loop.time())
+        self._on_frame = on_frame
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._reason = ""
+        self._ended = self._loop.create_future()
+        self._flush_due = False
+        self.greeted: asyncio.Future[None] = self._loop.create_future()
+        """Done when the broker has said hello; fails with ProtocolError when it will not."""
+
+    def send(self, frame: Frame) -> None:
+        """Send a frame at the end of this turn of the loop; nothing once it has ended."""
+        self._link.send(frame)
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._write_outgoing)
+
+    async def close(self) -> None:
+        """Say goodbye, close, and wait until it is closed. Twice is once."""
+        if self._transport is None:
+            return
+        self._reason = "closed by this side"
+        self._link.close()
+        self._write_outgoing()
+        self._transport.close()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self._ended), CLOSE_WAIT_S)
+        self.abort()
+
+    def abort(self) -> None:
+        """Close at once, whatever is unsent."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Connected; say hello."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._link.greet()
+        self._write_outgoing()
+        self._timer = self._loop.call_later(TICK_S, self._tick)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The connection has ended, in order or not."""
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+        reason = self._reason or (f"the connection broke: {error}" if error else "")
+        reason = reason or "the broker closed the connection"
+        if not self.greeted.done():
+            self.greeted.set_exception(ProtocolError(reason))
+            self.greeted.exception()  # Seen: whoever connects may have given up already.
+        if not self._ended.done():
+            self._ended.set_result(None)
+        self._on_lost(reason)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the broker."""
+        try:
+            for frame in self._link.receive(data, self._loop.time()):
+                self._handle(frame)
+        except ProtocolError as error:
+            self._end(error)
+        self._write_outgoing()
+
+    def _handle(self, frame: Frame) -> None:
+        match frame:
+            case Hello():
+                if not self.greeted.done():
+                    self.greeted.set_result(None)
+            case Failure():
+                self._hang_up(f"the broker reports: {frame.reason}")
+            case Goodbye():
+                self._hang_up(frame.reason or "the broker said goodbye")
+            case _:
+                self._on_frame(frame)
+
+    def _tick(self) -> None:
+        self._timer = self._loop.call_later(TICK_S, self._tick)
+        try:
+            self._link.tick(self._loop.time())
+        except FrameError as error:
+            self._end(error)
+        self._write_outgoing()
+
+    def _end(self, error: ProtocolError) -> None:
+        if self._link.state is not LinkState.CLOSED:
+            code = error.code if isinstance(error, FrameError) else "protocol"
+            self._link.fail(FrameError(code, str(error)))
+        self._hang_up(f"not a broker, or a faulty one: {error}")
+
+    def _hang_up(self, reason: str) -> None:
+        self._reason = self._reason or reason
+        self._write_outgoing()
+        if self._transport is not None:
+            self._transport.close()
+
+    def _write_outgoing(self) -> None:
+        self._flush_due = False
+        data = self._link.outgoing()
+        if data and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
