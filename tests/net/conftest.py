@@ -1,0 +1,26 @@
+"""A broker in a process of its own, as a user starts it."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+CONTRADA = (sys.executable, "-c", "from contrada.cli import main; main()")
+"""The command, with this interpreter."""
+
+
+@pytest.fixture(scope="session")
+def broker_address() -> Iterator[str]:
+    """The address of a broker that all tests share."""
+    command = [*CONTRADA, "serve", "--port", "0"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=20)
+        assert process.returncode == 0, errors
+        assert "Traceback" not in errors, errors

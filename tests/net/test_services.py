@@ -1,0 +1,281 @@
+"""One behaviour for every service: embedded in this process, and a broker in another one."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from contrada.errors import (
+    ConnectionFailedError,
+    InvalidNotificationError,
+    ParseError,
+    ServiceClosedError,
+    ServiceError,
+    UnsatisfiableFilterError,
+)
+from contrada.model import Filter, FilterSet, Notification
+from contrada.net import connect
+from contrada.runtime.outlet import QUEUE_NOTIFICATIONS_MAX
+from contrada.service import Subscription
+from contrada.typed import Obvent, type_name_of
+from tests.asynchronous import on_loop, until
+
+
+@pytest.fixture(params=["embedded", "broker"])
+def address(request: pytest.FixtureRequest) -> Iterator[str | None]:
+    """The address of each kind of service."""
+    if request.param == "embedded":
+        yield None
+    else:
+        yield request.getfixturevalue("broker_address")
+
+
+@dataclass
+class Stock(Obvent):
+    company: str
+
+
+@dataclass
+class Quote(Stock):
+    price: float
+
+
+@dataclass
+class Trade(Stock):
+    buyer: str | None = None
+
+
+async def first(events: Subscription[Notification], count: int) -> list[Notification]:
+    """The first so many notifications of a subscription."""
+    return [await anext(events) for _ in range(count)]
+
+
+@on_loop
+async def test_what_matches_is_delivered_in_order(address: str | None) -> None:
+    """Subscribers would get something else than they asked for."""
+    async with connect(address) as service, service.subscribe("change < 0") as events:
+        for change in (-1, 1, -2, 0, -3):
+            await service.publish({"symbol": "DIS", "change": change})
+        assert [n["change"] for n in await first(events, 3)] == [-1, -2, -3]
+        assert events.statistics().delivered == 3
+        assert events.statistics().dropped == {}
+
+
+@on_loop
+async def test_notifications_arrive_whole(address: str | None) -> None:
+    """A value, the envelope or the body would be changed on the way."""
+    attributes: dict[str, Any] = {
+        "null": None,
+        "bool": True,
+        "large": 2**53 + 1,
+        "double": 0.1,
+        "infinite": float("inf"),
+        "text": "Telefónica 電話",
+        "bytes": b"\xff\x00",
+        "time": datetime(2013, 1, 1, 5, tzinfo=UTC),
+        "several": ["b", "a", 3],
+    }
+    async with (
+        connect(address, publisher="desk") as service,
+        service.subscribe("large exists") as events,
+    ):
+        envelope = await service.publish(attributes, body=b"\x00body", content_type="x/y")
+        (got,) = await first(events, 1)
+        assert got == Notification(
+            attributes, body=b"\x00body", content_type="x/y", envelope=envelope
+        )
+        assert got.envelope.publisher == "desk"
+        assert got.envelope.sequence == 1
+
+
+@on_loop
+async def test_each_subscription_gets_its_own(address: str | None) -> None:
+    """Subscriptions of one access point, or of two, would disturb one another."""
+    async with connect(address) as one, connect(address) as other:
+        subscriber = one if address is None else other
+        async with (
+            one.subscribe("kind = 'mine' and n < 5") as low,
+            subscriber.subscribe(FilterSet("kind = 'mine' and n > 3 or n = 1")) as split,
+            subscriber.subscribe({"kind": "mine"}) as every,
+        ):
+            await one.publish_batch({"kind": "mine", "n": n} for n in range(8))
+            assert [n["n"] for n in await first(low, 5)] == [0, 1, 2, 3, 4]
+            assert [n["n"] for n in await first(split, 5)] == [1, 4, 5, 6, 7]
+            assert [n["n"] for n in await first(every, 8)] == list(range(8))
+
+
+@on_loop
+async def test_nothing_comes_after_unsubscribe(address: str | None) -> None:
+    """A handler would be called for what its owner has let go of."""
+    async with connect(address) as service:
+        events = service.subscribe("after = 1")
+        await events.open()
+        await service.publish_batch({"after": 1, "n": n} for n in range(10))
+        await events.unsubscribe()
+        await service.publish({"after": 1})
+        assert [n async for n in events] == []
+        with pytest.raises(ServiceClosedError):
+            await events.open()
+
+
+@on_loop
+async def test_unsubscribe_ends_an_iteration_under_way(address: str | None) -> None:
+    """A task that waits for notifications would hang."""
+    async with connect(address) as service:
+        events = service.subscribe("never = 1")
+        await events.open()
+        reader = asyncio.create_task(anext(events, None))
+        await asyncio.sleep(0)
+        await events.unsubscribe()
+        assert await reader is None
+
+
+@on_loop
+async def test_closing_ends_iterations_after_what_they_hold(address: str | None) -> None:
+    """A subscriber would hang or fail when the service is closed in order."""
+    async with connect(address) as service:
+        events = service.subscribe("closing = 1")
+        await events.open()
+        await service.publish_batch({"closing": 1, "n": n} for n in range(3))
+        await until(lambda: events.statistics().queued == 3)
+        await service.aclose()
+        assert [n["n"] async for n in events] == [0, 1, 2]
+        with pytest.raises(ServiceClosedError):
+            await service.publish({"closing": 1})
+
+
+@on_loop
+async def test_a_slow_reader_loses_nothing(address: str | None) -> None:
+    """A fast publisher would overrun a healthy subscriber."""
+    total = QUEUE_NOTIFICATIONS_MAX * 5 // 2
+    async with (
+        connect(address) as publisher,
+        connect(address) as other,
+        (publisher if address is None else other).subscribe("slow = 1") as events,
+    ):
+        published = asyncio.create_task(
+            publisher.publish_batch({"slow": 1, "n": n} for n in range(total))
+        )
+        expected = 0
+        async for notification in events:
+            assert notification["n"] == expected
+            expected += 1
+            if expected == total:
+                break
+            if expected % 100 == 0:
+                await asyncio.sleep(0.001)  # It is slower than its publisher.
+        assert await published == total
+        assert events.statistics().dropped == {}
+
+
+@on_loop
+async def test_a_dead_reader_loses_the_newest_and_it_is_counted(address: str | None) -> None:
+    """A subscriber that stopped reading would hold up publishers, or lose in silence."""
+    async with (
+        connect(address, publish_wait_s=0.05) as publisher,
+        connect(address) as other,
+        (publisher if address is None else other).subscribe("dead = 1") as events,
+    ):
+        total = 3 * QUEUE_NOTIFICATIONS_MAX
+        await publisher.publish_batch({"dead": 1, "n": n} for n in range(total))
+        lost = publisher.statistics().dropped["queue full"]
+        got = await first(events, total - lost)
+        assert [n["n"] for n in got] == list(range(total - lost))
+        await events.unsubscribe()
+        assert events.statistics().dropped == {"queue full": lost}
+
+
+@on_loop
+async def test_typed_subscriptions_give_objects(address: str | None) -> None:
+    """Obvents would come back as something else, or subtypes would be missed."""
+    async with (
+        connect(address) as service,
+        service.subscribe(Stock) as stocks,
+        service.subscribe(Quote, "price < 100") as quotes,
+    ):
+        sent = [Quote("Telco", 80.0), Trade("Telco"), Quote("Disco", 120.0), Quote("Telco", 90)]
+        for obvent in sent:
+            await service.publish(obvent)
+        assert [await anext(stocks) for _ in sent] == sent
+        assert [await anext(quotes) for _ in range(2)] == [sent[0], sent[3]]
+
+
+@on_loop
+async def test_what_a_type_cannot_hold_is_counted(address: str | None) -> None:
+    """A stranger's notification would end a subscriber's loop, or vanish."""
+    marks = [type_name_of(Stock), type_name_of(Quote)]
+    strange = Notification.marked({"company": 5}, marks=marks)
+    async with connect(address) as service, service.subscribe(Quote) as quotes:
+        await service.publish(strange)
+        await service.publish(Quote("Telco", 1.0))
+        assert await anext(quotes) == Quote("Telco", 1.0)
+        assert quotes.statistics().dropped == {"unreadable": 1}
+
+
+@on_loop
+async def test_bad_requests_are_refused_and_nothing_else_happens(address: str | None) -> None:
+    """One bad request would cost the whole service."""
+    async with connect(address) as service, service.subscribe("good = 1") as events:
+        with pytest.raises(ParseError):
+            service.subscribe("good =")
+        with pytest.raises(UnsatisfiableFilterError):
+            service.subscribe(Filter("good > 1 and good < 1"))
+        with pytest.raises(InvalidNotificationError):
+            await service.publish({"good": object()})
+        with pytest.raises(InvalidNotificationError):
+            await service.publish_batch([{"good": 1}, {"@id": 1}, {"good": 1}])
+        await service.publish({"good": 1, "last": True})
+        assert [n.get("last") for n in await first(events, 2)] == [None, True]
+
+
+@on_loop
+async def test_a_service_is_used_inside_its_context(address: str | None) -> None:
+    """Use before opening or after closing would hang or fail obscurely."""
+    service = connect(address)
+    with pytest.raises(ServiceError, match="async with"):
+        await service.publish({"a": 1})
+    async with service:
+        with pytest.raises(ServiceError, match="async with"):
+            await anext(service.subscribe("a = 1"))
+    with pytest.raises(ServiceClosedError):
+        await service.open()
+
+
+@on_loop
+async def test_batches_may_be_asynchronous(address: str | None) -> None:
+    """What another stream gives could not be published as it comes."""
+
+    async def numbers() -> AsyncIterator[dict[str, int]]:
+        for n in range(3):
+            await asyncio.sleep(0)
+            yield {"stream": 1, "n": n}
+
+    async with connect(address) as service, service.subscribe("stream = 1") as events:
+        assert await service.publish_batch(numbers()) == 3
+        assert [n["n"] for n in await first(events, 3)] == [0, 1, 2]
+
+
+@on_loop
+async def test_many_publish_at_once(address: str | None) -> None:
+    """Publications of several tasks would be mixed up or lost."""
+    async with connect(address) as service, service.subscribe("task exists") as events:
+
+        async def publish(task: int) -> None:
+            for n in range(50):
+                await service.publish({"task": task, "n": n})
+
+        await asyncio.gather(*(publish(task) for task in range(20)))
+        got = await first(events, 1000)
+        assert [n.envelope.sequence for n in got] == list(range(1, 1001))
+        for task in range(20):
+            assert [n["n"] for n in got if n["task"] == task] == list(range(50))
+
+
+@on_loop
+async def test_nobody_listens() -> None:
+    """The error would not say that no broker is there."""
+    with pytest.raises(ConnectionFailedError, match="no broker listens there"):
+        await connect("contrada://127.0.0.1:1").open()
