@@ -39,6 +39,7 @@ from contrada.model import (
     suffix,
 )
 from contrada.model.relations import covers, meets, merge, witness
+from contrada.model.simplify import simplify
 
 __all__ = [
     "Advertisement",
@@ -73,6 +74,7 @@ __all__ = [
     "not_in",
     "parse",
     "prefix",
+    "simplify",
     "suffix",
     "witness",
 ]

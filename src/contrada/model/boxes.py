@@ -5,51 +5,61 @@ attribute in turn, the part outside the other on this attribute and inside on th
 That decides whether a union of filters covers a filter, and finds a notification that it does
 not cover. With several values of an attribute both stay right: a notification meets a box when
 one choice of its values is a point of it, and the pieces together have all points of the box.
+
+At each step the part that cuts the box into the fewest pieces is taken away first, and parts
+that do not touch a piece are forgotten for it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
+from contrada.errors import LimitError
 from contrada.model import decision
-from contrada.model.product import Product, product_covers, product_meets, universe
+from contrada.model.product import Product, product_covers, universe
 from contrada.model.valueset import ValueSet
 
-BOXES_MAX: Final = 10_000
-"""Boxes looked at in one question. Beyond it the answer is that something is left, counted."""
+BOX_COMPARISONS_MAX: Final = 100_000
+"""Comparisons of a box with a part in one question. Beyond it: not covered, and counted."""
 
-Box: TypeAlias = dict[str, ValueSet]
+Box: TypeAlias = Mapping[str, ValueSet]
 
 
 def covered(whole: Product, parts: Sequence[Product]) -> bool:
-    """Whether every notification of the product is in one of the parts."""
+    """Whether every notification of the product is in one of the parts, which are filters."""
     if any(product_covers(part, whole) for part in parts):
         return True
-    near = [part for part in parts if product_meets(part, whole)]
-    if len(near) < 2:
-        return whole.is_empty
-    budget = [BOXES_MAX]
-    left = next(remaining(dict(whole.sets), near, budget), None)
-    if budget[0] < 0:
-        decision.safe_answers["covers: BOXES_MAX"] += 1
-    return left is None
+    try:
+        return next(remaining(whole.sets, parts), None) is None
+    except LimitError:
+        decision.safe_answers["covers: BOX_COMPARISONS_MAX"] += 1
+        return False
 
 
-def remaining(box: Box, parts: Sequence[Product], budget: list[int]) -> Iterator[Box]:
-    """The disjoint boxes that are left when all parts are taken away, lazily.
+def remaining(box: Box, parts: Sequence[Product]) -> Iterator[Box]:
+    """The disjoint boxes that are left when all parts, which are filters, are taken away.
 
-    All parts leave every attribute they do not name free, as filters do. `budget` holds how
-    many boxes may still be looked at; when it is used up the rest counts as left.
+    Lazy. Raises LimitError after `BOX_COMPARISONS_MAX` comparisons.
     """
-    budget[0] -= 1
-    if not parts or budget[0] < 0:
-        if not any(side.is_empty for side in box.values()):
+    waiting: list[tuple[Box, Sequence[Product]]] = [(box, parts)]
+    compared = 0
+    while waiting:
+        box, parts = waiting.pop()
+        if any(side.is_empty for side in box.values()):
+            continue
+        compared += len(parts)
+        if compared > BOX_COMPARISONS_MAX:
+            raise LimitError("BOX_COMPARISONS_MAX", BOX_COMPARISONS_MAX)
+        near = [(count, part) for part in parts if (count := _pieces(box, part)) is not None]
+        if not near:
             yield box
-        return
-    for piece in outside(box, parts[0].sets):
-        yield from remaining(piece, parts[1:], budget)
+            continue
+        fewest, first = min(near, key=lambda each: each[0])
+        if fewest:
+            rest = [part for _, part in near if part is not first]
+            waiting += [(piece, rest) for piece in outside(box, first.sets)]
 
 
-def outside(box: Box, other: Mapping[str, ValueSet]) -> Iterator[Box]:
+def outside(box: Box, other: Box) -> Iterator[Box]:
     """The disjoint boxes of those points of a box that are not in another."""
     inner = dict(box)
     for name, side in other.items():
@@ -61,3 +71,15 @@ def outside(box: Box, other: Mapping[str, ValueSet]) -> Iterator[Box]:
         if within.is_empty:
             return
         inner[name] = within
+
+
+def _pieces(box: Box, part: Product) -> int | None:
+    """Into how many pieces the part cuts the box: 0 where it holds it, None where apart."""
+    count = 0
+    for name, side in part.sets.items():
+        mine = box[name] if name in box else universe(name)
+        if not side.issuperset(mine):
+            if not side.meets(mine):
+                return None
+            count += 1
+    return count

@@ -97,14 +97,15 @@ def automaton_for(language: Language) -> Automaton:
 
     Raises LimitError beyond `STATES_MAX`, ValueError at an opaque atom.
     """
-    leaves, automata, value = _prepared(language)
-    start = (0,) * len(leaves)
+    automata, value = _prepared(language)
+    start = (0,) * len(automata)
     numbers: dict[_State, int] = {start: 0}
     rows: list[list[int]] = []
     accepting: list[bool] = []
     for state in (waiting := [start]):
         row: list[int] = []
-        accepting.append(_accepts(automata, value, state))
+        accepts = [a.accepting[s] for a, s in zip(automata, state, strict=True)]
+        accepting.append(value(accepts) == UNIVERSAL)
         for byte in range(256):
             target = tuple(a.rows[s][byte] for a, s in zip(automata, state, strict=True))
             if target not in numbers:
@@ -142,57 +143,64 @@ def _find_regular(language: Language) -> Answer:
         return UNDECIDED
 
 
-def _explored(
-    leaves: Sequence[_Leaf], automata: Sequence[Automaton], value: Callable[[_Vector], int]
-) -> Answer:
+def readable(language: Language, text: bytes) -> bytes:
+    """A text of the language, of the same length, with readable characters where it may be.
+
+    Cost: a membership test for each byte and candidate.
+    """
+    readable_text = bytearray(text)
+    for place in range(len(text)):
+        for byte in _READABLE:
+            readable_text[place] = byte
+            if contains(language, bytes(readable_text)):
+                break
+        else:
+            readable_text[place] = text[place]
+    return bytes(readable_text)
+
+
+_READABLE: Final = b"abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ _-./:"
+
+
+def _explored(automata: Sequence[Automaton], value: Callable[[_Vector], int]) -> Answer:
     """Breadth first through the product of the automata."""
-    start: _State = (0,) * len(leaves)
+    all_fates = [a.fates for a in automata]
+    all_accepting = [a.accepting for a in automata]
+    all_rows = [a.rows for a in automata]
+    all_turns = [a.turns for a in automata]
+    start: _State = (0,) * len(automata)
     came_from: dict[_State, tuple[_State, int] | None] = {start: None}
     for state in (waiting := [start]):
-        fate = value([a.fates[s] for a, s in zip(automata, state, strict=True)])
-        if fate == DEAD:
-            continue
-        if fate == UNIVERSAL or _accepts(automata, value, state):
-            return Found(_path(automata, came_from, state))
-        rows = [a.rows[s] for a, s in zip(automata, state, strict=True)]
-        turns = frozenset().union(*(a.turns[s] for a, s in zip(automata, state, strict=True)))
-        for byte in turns:
-            target = tuple([row[byte] for row in rows])
-            if target not in came_from:
-                came_from[target] = (state, byte)
-                waiting.append(target)
-        if len(came_from) > STATES_MAX:
-            return UNDECIDED
+        fate = value([fates[s] for fates, s in zip(all_fates, state, strict=True)])
+        if fate == OPEN:
+            fate = value([accepts[s] for accepts, s in zip(all_accepting, state, strict=True)])
+            if fate == DEAD:
+                rows = [r[s] for r, s in zip(all_rows, state, strict=True)]
+                turns = [t[s] for t, s in zip(all_turns, state, strict=True)]
+                for byte in turns[0].union(*turns[1:]):
+                    target = tuple([row[byte] for row in rows])
+                    if target not in came_from:
+                        came_from[target] = (state, byte)
+                        waiting.append(target)
+                if len(came_from) > STATES_MAX:
+                    return UNDECIDED
+        if fate == UNIVERSAL:
+            return Found(_path(came_from, state))
     return EMPTY
 
 
-def _accepts(automata: Sequence[Automaton], value: Callable[[_Vector], int], state: _State) -> bool:
-    return value([a.accepting[s] for a, s in zip(automata, state, strict=True)]) == UNIVERSAL
-
-
-_FRIENDLY: Final = b"abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ _-./:"
-
-
-def _path(
-    automata: Sequence[Automaton],
-    came_from: dict[_State, tuple[_State, int] | None],
-    state: _State,
-) -> bytes:
-    """The bytes that lead to a state; of several that do the same, a readable one."""
+def _path(came_from: dict[_State, tuple[_State, int] | None], state: _State) -> bytes:
+    """The bytes that lead to a state."""
     text = bytearray()
     while (step := came_from[state]) is not None:
-        origin, byte = step
-        rows = [a.rows[s] for a, s in zip(automata, origin, strict=True)]
-        same = (b for b in _FRIENDLY if all(r[b] == t for r, t in zip(rows, state, strict=True)))
-        text.append(next(same, byte))
-        state = origin
-    return bytes(reversed(text))
+        state, byte = step
+        text.append(byte)
+    text.reverse()
+    return bytes(text)
 
 
-def _prepared(
-    language: Language,
-) -> tuple[list[_Leaf], list[Automaton], Callable[[_Vector], int]]:
-    """The distinct leaves, their automata, and the expression's value over leaves' values."""
+def _prepared(language: Language) -> tuple[list[Automaton], Callable[[_Vector], int]]:
+    """The automata of the distinct leaves, and the expression's value over leaves' values."""
     numbers: dict[_Leaf, int] = {}
     value = _valued(language, numbers)
     automata = []
@@ -204,7 +212,7 @@ def _prepared(
         else:
             built = automaton.of_intervals(leaf)
         automata.append(built)
-    return list(numbers), automata, value
+    return automata, value
 
 
 _NOT: Final = (UNIVERSAL, DEAD, OPEN)

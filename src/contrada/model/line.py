@@ -199,17 +199,23 @@ def single(cuts: Cuts) -> Key | None:
     return None
 
 
-def friendly_key(piece: Piece) -> Key:
-    """The key of a value in the interval, chosen to be easy on a reader's eyes."""
-    start, end = piece
-    first = first_key(start)
-    if first[0] == NUMBER:
-        for candidate in (0, *_integers_above(first[1])):  # type: ignore[arg-type]
-            key: Key = (NUMBER, candidate)
-            if first <= key and (end is None or key < end):
-                return key
-    epoch: Key = (TIME, 0)
-    return epoch if first <= epoch and (end is None or epoch < end) else first
+def friendly_key(cuts: Cuts) -> Key:
+    """The key of a value in a set that is not empty, chosen to be easy on a reader's eyes.
+
+    Numbers come before text, text before the rest, absent last; whole numbers before others.
+    """
+    tags = (NUMBER, TEXT, TIME, BOOL, NULL, NAN, ABSENT)
+    parts = ((tag, intersection(cuts, interval((tag,), domain_end(tag)))) for tag in tags)
+    tag, inside = next(part for part in parts if part[1])
+    first = first_key(inside[0])
+    wanted: tuple[Key, ...] = ()
+    if tag == NUMBER:
+        wanted = tuple((NUMBER, n) for n in (0, *_integers_above(first[1])))  # type: ignore[arg-type]
+    elif tag == TIME:
+        wanted = ((TIME, 0),)
+    elif tag == TEXT:
+        wanted = ((TEXT, b"a"),)
+    return next((key for key in wanted if holds(inside, key)), first)
 
 
 def _integers_above(number: int | float) -> tuple[int, ...]:

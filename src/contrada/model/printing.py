@@ -83,8 +83,12 @@ def pattern_text(of: "Pattern") -> str:
 
 def set_text(of: ValueSet) -> str:
     """A value set as it stands behind an attribute's name, without parentheses around it."""
-    alternatives = list(_alternatives(of))
-    return " | ".join(alternatives) if alternatives else "nothing"
+    direct = " | ".join(_alternatives(of)) or "nothing"
+    if of.text is None:
+        return direct
+    others = " | ".join(_alternatives(~of))
+    inverse = f"~{others}" if _is_phrase(others) else f"~({others})"
+    return inverse if len(inverse) < len(direct) else direct
 
 
 def value_text(key: Key) -> str:
@@ -120,11 +124,17 @@ def _phrases(of: ValueSet) -> Iterator[str]:
 
 def _as_one(of: ValueSet) -> str:
     """The set as one phrase, in parentheses where it has several."""
-    alternatives = list(_alternatives(of))
-    if len(alternatives) == 1 and not alternatives[0].startswith(("(", "~")):
-        text = alternatives[0]
-        return f"({text})" if " & " in _without_quotes(text) else text
-    return f"({set_text(of)})"
+    text = set_text(of)
+    return text if _is_phrase(text) else f"({text})"
+
+
+_QUOTED: Final = re.compile(r'"([^"\\]|\\.)*"')
+
+
+def _is_phrase(text: str) -> bool:
+    """Whether the text of a set is one operator with its constants."""
+    bare = _QUOTED.sub("", text)
+    return bool(bare) and bare[0] not in "(~" and " | " not in bare and " & " not in bare
 
 
 def _alternatives(of: ValueSet) -> Iterator[str]:
@@ -322,7 +332,3 @@ def _language_set(of: Language) -> ValueSet:
 
 def _is_simple(of: Language) -> bool:
     return isinstance(of, Literal)
-
-
-def _without_quotes(text: str) -> str:
-    return re.sub(r'"([^"\\]|\\.)*"', '""', text)

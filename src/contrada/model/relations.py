@@ -17,6 +17,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
+from contrada.errors import LimitError
 from contrada.model import boxes, decision
 from contrada.model.advertisement import Advertisement
 from contrada.model.boxes import Box
@@ -113,13 +114,20 @@ def witness(
     it is counted in `decision.safe_answers["witness"]`. Cost: as the relation it explains.
     """
     others: Sequence[Product] = _members(q) if q is not None else (Filter({}),)
-    for member in _members(p):
-        for other in others:
-            for box, default in _boxes(member, other, but_not):
-                notification = _notification_in(box, default)
-                if notification is not None:
-                    return notification
-                decision.safe_answers["witness"] += 1
+    areas = (
+        area
+        for member in _members(p)
+        for other in others
+        for area in _areas(member, other, but_not)
+    )
+    try:
+        for box, default in areas:
+            notification = _notification_in(box, default)
+            if notification is not None:
+                return notification
+            decision.safe_answers["witness"] += 1
+    except LimitError:
+        decision.safe_answers["witness"] += 1
     return None
 
 
@@ -131,7 +139,7 @@ def _members(thing: Things) -> Sequence[Product]:
     return thing.filters if isinstance(thing, FilterSet) else (thing,)
 
 
-def _boxes(p: Product, q: Product, but_not: Things | None) -> Iterator[_Area]:
+def _areas(p: Product, q: Product, but_not: Things | None) -> Iterator[_Area]:
     """The boxes of p and q, less another thing, lazily."""
     common = dict(common_sets(p, q))
     default = p.default & q.default
@@ -140,7 +148,7 @@ def _boxes(p: Product, q: Product, but_not: Things | None) -> Iterator[_Area]:
     if but_not is None:
         yield common, default
     elif isinstance(but_not, FilterSet | Filter):
-        for box in boxes.remaining(common, _members(but_not), [boxes.BOXES_MAX]):
+        for box in boxes.remaining(common, _members(but_not)):
             yield box, default
     else:
         yield from _outside_product(common, default, but_not)
