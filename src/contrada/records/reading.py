@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from contrada.errors import InputError, InvalidNotificationError
 from contrada.model import Envelope, Notification, Value
-from contrada.model.values import check_name, time_us_of
+from contrada.model.values import check_name, key_of, time_us_of
 from contrada.records.cells import CONVERTERS, Converter, untyped_value
 
 Found: TypeAlias = Mapping[str, Value | list[Value]]
@@ -45,6 +45,8 @@ class Reading:
                 )
         for name in (*self.types, *self.add):
             check_name(name)
+        for value in self.add.values():
+            key_of(value)
 
     def converter(self, name: str) -> Converter:
         """What turns the cells of an attribute into its values."""

@@ -1,0 +1,199 @@
+"""`contrada match`: which records of some files match which subscriptions. Needs no Spark."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import IO, Final
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from contrada.cli.lazy import EXIT_BAD_INPUT
+from contrada.cli.literals import literal
+from contrada.errors import InputError
+from contrada.matching import Index
+from contrada.model import Value
+from contrada.records import (
+    FORMATS,
+    BadRecord,
+    Reading,
+    Record,
+    Subscriptions,
+    format_of,
+    plain_attributes,
+    plain_time,
+    read_file,
+    read_subscriptions,
+)
+
+PROGRESS_RECORDS: Final = 1_000
+"""The progress display is told after so many records."""
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("subscriptions", type=_FILE)
+@click.argument("files", type=_FILE, nargs=-1, required=True)
+@click.option("--format", "format_name", type=click.Choice(FORMATS), help="Not by the suffix.")
+@click.option("--entries", metavar="NAME", help="XML: one notification per element NAME.")
+@click.option("--types", metavar="NAME=TYPE,…", help="Types: text, number, bool, time.")
+@click.option("--absent", metavar="TEXT", multiple=True, help="A text that means no value.")
+@click.option("--add", metavar="NAME=VALUE", multiple=True, help="A constant attribute.")
+@click.option("--time", metavar="NAME", help="The attribute whose time stamps the envelope.")
+@click.option("--mark", metavar="TYPE", multiple=True, help="A type mark, the most general first.")
+@click.option("--output", type=click.File("w"), default="-", help="Where the matches go.")
+@click.option("--count", is_flag=True, help="Only a table of matches per subscription.")
+def match(
+    subscriptions: Path,
+    files: tuple[Path, ...],
+    format_name: str | None,
+    entries: str | None,
+    types: str | None,
+    absent: tuple[str, ...],
+    add: tuple[str, ...],
+    time: str | None,
+    mark: tuple[str, ...],
+    output: IO[str],
+    count: bool,
+) -> None:
+    """Match the records of FILES against a file of SUBSCRIPTIONS.
+
+    A subscription is a line `name: filter`; lines that begin with # are comments. A record is
+    a row of CSV (csv, csv.gz), a line of JSON (json, jsonl, ndjson), an XML document or, with
+    --entries, one repeated element of it. Each match is written as one line of JSON.
+
+    Records that cannot be read are listed on standard error, each with its place and reason;
+    the others are matched all the same. The exit status is then 2.
+
+    \b
+    contrada match desk.filters flights.csv --types tailnum=text,time_hour=time --absent NA
+    contrada match alerts.filters us.atom --entries entry --count
+    """  # noqa: D301 - click reads the escape
+    reading = Reading(
+        types=_pairs(types.split(",") if types else ()),
+        absent=frozenset(absent),
+        entries=entries,
+        add=_constants(add),
+        time=time,
+        marks=mark,
+    )
+    wanted = load_subscriptions(subscriptions)
+    formats = [format_name or format_of(path) for path in files]
+    records = (
+        record
+        for path, each in zip(files, formats, strict=True)
+        for record in read_file(path, each, reading)
+    )
+    report = _Report(output, quiet=count)
+    with _progress() as progress:
+        report.run(_told(records, progress), wanted)
+    if count:
+        Console(file=output).print(report.table(wanted))
+    if report.bad:
+        click.echo(f"{report.bad} bad of {report.read + report.bad} records", err=True)
+        raise click.exceptions.Exit(EXIT_BAD_INPUT)
+
+
+def load_subscriptions(path: Path) -> Subscriptions:
+    """The subscriptions of a file. Raises InputError with the place of what is wrong."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(str(path), f"byte {error.start} is not UTF-8") from None
+    except OSError as error:
+        raise InputError(str(path), f"cannot be read: {error.strerror}") from None
+    return read_subscriptions(text, str(path))
+
+
+class _Report:
+    """Writes the matches as they come and counts them."""
+
+    def __init__(self, output: IO[str], *, quiet: bool) -> None:
+        self.read = 0
+        self.bad = 0
+        self.matches: Counter[str] = Counter()
+        self._output = output
+        self._quiet = quiet
+
+    def run(self, records: Iterable[Record | BadRecord], wanted: Subscriptions) -> None:
+        """Match all records."""
+        index: Index[int] = Index()
+        names = list(wanted)
+        for position, wish in enumerate(wanted.values()):
+            index.add(position, wish)
+        for record in records:
+            if isinstance(record, BadRecord):
+                self.bad += 1
+                click.echo(str(record.error()), err=True)
+                continue
+            self.read += 1
+            for position in sorted(index.match(record.notification)):
+                self.matches[names[position]] += 1
+                if not self._quiet:
+                    self._output.write(_line(names[position], record))
+
+    def table(self, wanted: Subscriptions) -> Table:
+        """How often each subscription matched."""
+        table = Table("subscription", "filter", title=f"{self.read} records")
+        table.add_column("matches", justify="right")
+        for name, wish in wanted.items():
+            table.add_row(name, str(wish), str(self.matches[name]))
+        return table
+
+
+def _line(subscription: str, record: Record) -> str:
+    match_ = {
+        "subscription": subscription,
+        "file": record.source,
+        "record": record.number,
+        "time": plain_time(record.notification),
+        "attributes": plain_attributes(record.notification),
+    }
+    return msgspec.json.encode(match_).decode() + "\n"
+
+
+def _pairs(texts: Iterable[str]) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        name, equals, value = text.strip().partition("=")
+        if not equals or not name:
+            raise InputError("option", f"found {text!r}, expected NAME=VALUE")
+        pairs[name] = value
+    return pairs
+
+
+def _constants(texts: Iterable[str]) -> dict[str, Value]:
+    return {name: literal(value) for name, value in _pairs(texts).items()}
+
+
+def _progress() -> "Progress | nullcontext[None]":
+    """A display on standard error where a person looks at it."""
+    if not sys.stderr.isatty():
+        return nullcontext()
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.completed:,.0f} records  {task.fields[file]}"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+
+
+def _told(
+    records: Iterator[Record | BadRecord], progress: Progress | None
+) -> Iterator[Record | BadRecord]:
+    """The records, while the display is told of them."""
+    if progress is None:
+        yield from records
+        return
+    task = progress.add_task("match", total=None, file="")
+    for number, record in enumerate(records, start=1):
+        if number % PROGRESS_RECORDS == 0:
+            progress.update(task, completed=number, file=record.source)
+        yield record

@@ -1,0 +1,98 @@
+"""`contrada pipeline`: read, match, write and publish on Spark."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from contrada.errors import InputError
+from contrada.spark.session import check_requirements, spark_session
+
+if TYPE_CHECKING:
+    from contrada.spark.run import Summary, Told
+
+
+@click.group()
+def pipeline() -> None:
+    """Pipelines on Spark: files to notifications, matches and quarantine."""
+
+
+@pipeline.command()
+@click.argument("description", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--set", "settings", metavar="NAME=VALUE", multiple=True, help="A parameter.")
+@click.option("--publish", metavar="ADDRESS", help="Publish the matched notifications there.")
+@click.option("--cores", type=click.IntRange(min=1), help="Cores to use; all by default.")
+@click.option("--json", "as_json", is_flag=True, help="The summary as JSON on standard output.")
+def run(
+    description: Path,
+    settings: tuple[str, ...],
+    publish: str | None,
+    cores: int | None,
+    as_json: bool,
+) -> None:
+    """Run the pipeline of a TOML file DESCRIPTION.
+
+    Writes the matches and the records that could not be read as Parquet, in place of those of
+    the run before, and publishes each matched notification once. Records that cannot be read
+    do not end a run: they are counted and go to the quarantine with their reason.
+
+    \b
+    contrada pipeline run examples/pipelines/operations.toml --set out=/data/out
+    contrada pipeline run operations.toml --publish contrada://127.0.0.1:7655 --json
+    """  # noqa: D301 - click reads the escape
+    check_requirements()
+    from contrada.spark.description import read_pipeline
+    from contrada.spark.run import run_pipeline
+
+    described = read_pipeline(description, dict(_setting(text) for text in settings))
+    with _progress() as told, spark_session(cores) as session:
+        summary = run_pipeline(session, described, publish=publish, told=told)
+    if as_json:
+        click.echo(msgspec.json.encode(summary).decode())
+    else:
+        for table in _tables(summary):
+            Console().print(table)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise InputError("--set", f"found {text!r}, expected NAME=VALUE")
+    return name, value
+
+
+@contextmanager
+def _progress() -> Iterator["Told"]:
+    """A bar on standard error where a person looks at it."""
+    if not sys.stderr.isatty():
+        yield lambda what, done, total: None
+        return
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("start Spark", total=None)
+
+        def told(what: str, done: int, total: int) -> None:
+            progress.update(task, description=what, completed=done, total=total or None)
+
+        yield told
+
+
+def _tables(summary: "Summary") -> Iterator[Table]:
+    sources = Table("source")
+    for heading in ("read", "bad", "matched", "published", "records/s"):
+        sources.add_column(heading, justify="right")
+    for each in summary.sources:
+        figures = (each.read, each.bad, each.matched, each.published, round(each.rows_per_s))
+        sources.add_row(each.source, *(f"{figure:,}" for figure in figures))
+    yield sources
+    matches = Table("subscription")
+    matches.add_column("matches", justify="right")
+    for name, count in summary.matches.items():
+        matches.add_row(name, f"{count:,}")
+    yield matches

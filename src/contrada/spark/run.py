@@ -1,0 +1,204 @@
+"""A run of a pipeline: read, match, write, publish, and say what happened.
+
+A run replaces the output of the run before, so that a run that is repeated doubles nothing.
+Each source is one job, whose outcomes are kept until the end of the run; the files are read
+once. A notification is published once, however many subscriptions it matches, after all
+results are written.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from time import monotonic
+from typing import Final, TypeAlias
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
+
+from contrada.model import Notification
+from contrada.model.encoding import from_msgpack, to_msgpack
+from contrada.net.connecting import connect
+from contrada.spark.description import Pipeline, Source
+from contrada.spark.reading import outcomes_of
+
+PUBLISH_BATCH: Final = 500
+"""Notifications that are handed to the service at a time."""
+
+PROGRESS_S: Final = 0.25
+
+Told: TypeAlias = Callable[[str, int, int], None]
+"""Told of progress: what is done, steps done, steps in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSummary:
+    """What became of one source. `matched` counts notifications, not pairs."""
+
+    source: str
+    read: int
+    bad: int
+    matched: int
+    published: int
+    seconds: float
+
+    @property
+    def rows_per_s(self) -> float:
+        """Records per second, reading and matching."""
+        return (self.read + self.bad) / self.seconds if self.seconds else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a run did. `matches` counts the matches of each subscription."""
+
+    sources: tuple[SourceSummary, ...]
+    matches: dict[str, int]
+    published: int
+    publish_seconds: float
+    seconds: float
+
+
+def run_pipeline(
+    session: SparkSession,
+    pipeline: Pipeline,
+    *,
+    publish: str | None = None,
+    told: Told = lambda what, done, total: None,
+) -> Summary:
+    """Run a pipeline. `publish` replaces the address of its description.
+
+    Raises ConnectionFailedError where the service cannot be reached (before anything is read).
+    """
+    began = monotonic()
+    address = publish or pipeline.publish
+    if address:
+        asyncio.run(_publish(address, ()))
+    filters = tuple(to_msgpack(wish) for wish in pipeline.subscriptions.values())
+    kept: list[tuple[Source, DataFrame, SourceSummary]] = []
+    try:
+        for source in pipeline.sources:
+            frame = outcomes_of(session, source, filters).persist(StorageLevel.MEMORY_AND_DISK)
+            with _watched(session, f"match {source.name}", told):
+                kept.append((source, frame, _counted(source, frame)))
+        with _watched(session, "write", told):
+            matches = _write(pipeline, [(source, frame) for source, frame, _ in kept])
+        publish_began = monotonic()
+        summaries = tuple(_published(frame, each, address, told) for _, frame, each in kept)
+    finally:
+        for _, frame, _ in kept:
+            frame.unpersist()
+    ended = monotonic()
+    published = sum(each.published for each in summaries)
+    return Summary(summaries, matches, published, ended - publish_began, ended - began)
+
+
+def _counted(source: Source, frame: DataFrame) -> SourceSummary:
+    """Compute a source's outcomes and count them."""
+    began = monotonic()
+    row = frame.agg(F.sum("read"), F.sum("bad"), F.count("notification")).collect()[0]
+    return SourceSummary(source.name, row[0] or 0, row[1] or 0, row[2], 0, monotonic() - began)
+
+
+def _write(pipeline: Pipeline, frames: list[tuple[Source, DataFrame]]) -> dict[str, int]:
+    """Write matches and quarantine; give the matches of each subscription."""
+    named = [frame.withColumn("source", F.lit(source.name)) for source, frame in frames]
+    every = named[0]
+    for frame in named[1:]:
+        every = every.unionAll(frame)
+    names = list(pipeline.subscriptions)
+    pairs = (
+        every.where("notification is not null")
+        .withColumn("position", F.explode("subscriptions"))
+        .withColumn(
+            "subscription", F.element_at(F.array(*map(F.lit, names)), F.col("position") + 1)
+        )
+    )
+    pairs.select(
+        "subscription",
+        "source",
+        "file",
+        "record",
+        F.timestamp_micros("time_us").alias("time"),
+        "attributes",
+        "notification",
+    ).write.mode("overwrite").parquet(str(pipeline.matches.absolute()))
+    every.where("reason is not null").select(
+        "source", "file", F.col("record").alias("line"), "column", "reason", "text"
+    ).write.mode("overwrite").parquet(str(pipeline.quarantine.absolute()))
+    counted = {row["position"]: row["count"] for row in pairs.groupBy("position").count().collect()}
+    return {name: counted.get(position, 0) for position, name in enumerate(names)}
+
+
+def _published(
+    frame: DataFrame, summary: SourceSummary, address: str | None, told: Told
+) -> SourceSummary:
+    if not address or not summary.matched:
+        return summary
+    what = f"publish {summary.source}"
+    rows = frame.where("notification is not null").select("notification").toLocalIterator()
+    notifications = (_notification(bytes(row[0])) for row in rows)
+    count = asyncio.run(_publish(address, _told(notifications, what, summary.matched, told)))
+    return SourceSummary(
+        summary.source, summary.read, summary.bad, summary.matched, count, summary.seconds
+    )
+
+
+def _notification(encoded: bytes) -> Notification:
+    notification = from_msgpack(encoded)
+    assert isinstance(notification, Notification)
+    return notification
+
+
+async def _publish(address: str, notifications: Iterable[Notification]) -> int:
+    """Publish in batches; returns how many."""
+    count = 0
+    waiting = iter(notifications)
+    async with connect(address) as service:
+        while batch := list(islice(waiting, PUBLISH_BATCH)):
+            count += await service.publish_batch(batch)
+    return count
+
+
+def _told(
+    notifications: Iterable[Notification], what: str, total: int, told: Told
+) -> Iterator[Notification]:
+    for done, notification in enumerate(notifications, start=1):
+        if done % PUBLISH_BATCH == 0 or done == total:
+            told(what, done, total)
+        yield notification
+
+
+@contextmanager
+def _watched(session: SparkSession, what: str, told: Told) -> Iterator[None]:
+    """Tell of the progress of the jobs inside; cancel them when the block ends in an error."""
+    context = session.sparkContext
+    context.setJobGroup(what, what, interruptOnCancel=True)
+    ended = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(session, what, told, ended), daemon=True)
+    watcher.start()
+    try:
+        yield
+    except BaseException:
+        context.cancelAllJobs()
+        raise
+    finally:
+        ended.set()
+        watcher.join()
+
+
+def _watch(session: SparkSession, what: str, told: Told, ended: threading.Event) -> None:
+    tracker = session.sparkContext.statusTracker()
+    while not ended.wait(PROGRESS_S):
+        done = total = 0
+        for job in tracker.getJobIdsForGroup(what):
+            info = tracker.getJobInfo(job)
+            for stage in info.stageIds if info else ():
+                tasks = tracker.getStageInfo(stage)
+                if tasks is not None:
+                    done += tasks.numCompletedTasks
+                    total += tasks.numTasks
+        told(what, done, total)
