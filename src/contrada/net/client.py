@@ -20,6 +20,7 @@ from contrada.model import Envelope, Filter, FilterSet, Notification
 from contrada.model.encoding import from_msgpack, to_msgpack
 from contrada.net.address import parse_address
 from contrada.net.frames import (
+    CONTENT_BYTES_MAX,
     Credit,
     Deliver,
     Done,
@@ -275,7 +276,8 @@ class TcpSubscription(QueuedSubscription[Any, bytes]):
     ) -> None:
         # The credit is the bound: the broker sends one notification past it at most.
         self._inbox: Outlet[bytes] = Outlet(
-            notifications_max=CREDIT_BYTES // ENTRY_BYTES + 1, bytes_max=2 * CREDIT_BYTES
+            notifications_max=CREDIT_BYTES // ENTRY_BYTES + 1,
+            bytes_max=CREDIT_BYTES + CONTENT_BYTES_MAX + ENTRY_BYTES,
         )
         super().__init__(filters, self._inbox, reader)
         self._service = service

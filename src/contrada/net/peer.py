@@ -258,6 +258,7 @@ class Peer(asyncio.Protocol):
                 dropped = await self._publish(frame, notifications)
                 self._link.send(Done(frame.request, dropped))
             self._write_outgoing()
+        self._worker = None  # Here, not when the task is seen to be done: frames come between.
 
     async def _publish(self, frame: Publish, notifications: list[Notification]) -> int:
         exchange = self._broker.exchange
@@ -274,7 +275,6 @@ class Peer(asyncio.Protocol):
         return dropped
 
     def _worked(self, task: asyncio.Task[None]) -> None:
-        self._worker = None
         if not task.cancelled() and task.exception() is not None:
             self._end(FrameError("internal", f"a fault of this broker: {task.exception()!r}"))
 

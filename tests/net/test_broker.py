@@ -1,0 +1,314 @@
+"""A broker among peers that keep to nothing, and clients whose broker goes away."""
+
+import asyncio
+from unittest import mock
+
+import pytest
+
+from contrada.errors import ConnectionFailedError, LimitError, ServiceError
+from contrada.model import Filter, Notification
+from contrada.model.encoding import to_msgpack
+from contrada.net import Broker, connect, parse_address, peer
+from contrada.net.client import CREDIT_BYTES
+from contrada.net.frames import (
+    CONTENT_BYTES_MAX,
+    FRAME_BYTES_MAX,
+    Deliver,
+    Done,
+    Failure,
+    Frame,
+    FrameReader,
+    Hello,
+    Publish,
+    Refused,
+    Subscribe,
+    Unsubscribe,
+    encode,
+)
+from contrada.runtime.outlet import ENTRY_BYTES
+from tests.asynchronous import on_loop, until
+
+
+class RawClient:
+    """A connection on which anything can be said."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._frames = FrameReader()
+        self._got: list[Frame] = []
+
+    @classmethod
+    async def to(cls, broker: Broker, *frames: Frame) -> "RawClient":
+        address = parse_address(broker.address)
+        client = cls(*await asyncio.open_connection(address.host, address.port))
+        client.say(*frames)
+        return client
+
+    def say(self, *frames: Frame) -> None:
+        self.write(b"".join(map(encode, frames)))
+
+    def write(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    async def hears(self) -> Frame:
+        while not self._got:
+            data = await self._reader.read(65536)
+            assert data, "the broker has closed"
+            self._got = self._frames.feed(data)
+        return self._got.pop(0)
+
+    async def is_closed(self) -> bool:
+        ended = await self._reader.read(65536) == b""
+        await self.leave()
+        return ended
+
+    async def leave(self) -> None:
+        self._writer.close()
+        await self._writer.wait_closed()
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "not contrada"),
+        (b"ct\x63" + encode(Hello("client"))[3:], "version"),
+        (b"ct\x01\x01" + (FRAME_BYTES_MAX + 1).to_bytes(4, "big"), "oversized"),
+        (b"ct\x01\x01\x00\x00\x00\x02\xc1\xc1", "malformed"),
+        (encode(Publish(1, 0, [])), "no hello"),
+        (encode(Hello("client")) + encode(Deliver(1, 0, [])), "unexpected"),
+    ],
+)
+@on_loop
+async def test_a_bad_peer_is_told_closed_and_counted(data: bytes, code: str) -> None:
+    """One bad peer would disturb the others, or not learn what is wrong."""
+    async with (
+        Broker(port=0) as broker,
+        connect(broker.address) as service,
+        service.subscribe("a = 1") as events,
+    ):
+        client = await RawClient.to(broker)
+        client.write(data)
+        heard = await client.hears()
+        while isinstance(heard, Hello):
+            heard = await client.hears()
+        assert isinstance(heard, Failure)
+        assert heard.code == code
+        assert await client.is_closed()
+        assert broker.statistics().refused == {code: 1}
+        await service.publish({"a": 1})
+        assert (await anext(events))["a"] == 1
+
+
+@on_loop
+async def test_bytes_are_forwarded_unchanged() -> None:
+    """What a broker does not know would be lost on its way."""
+    data = to_msgpack(Notification({"a": [1, 2.5, "x"]}, body=b"b", content_type="t"))
+    async with Broker(port=0) as broker:
+        client = await RawClient.to(
+            broker,
+            Hello("client"),
+            Subscribe(2, 9, to_msgpack(Filter("a = 1")), 10_000),
+            Publish(3, 0, [data]),
+        )
+        heard = [await client.hears() for _ in range(4)]
+        assert isinstance(heard[0], Hello)
+        assert heard[1] == Done(2)
+        assert Deliver(9, 0, [data]) in heard
+        assert Done(3) in heard
+        await client.leave()
+
+
+@on_loop
+async def test_no_more_is_delivered_than_was_granted() -> None:
+    """A client that reads slowly would be sent more than it can hold."""
+    data = to_msgpack(Notification({"a": 1}, body=bytes(1000)))
+    async with Broker(port=0) as broker:
+        client = await RawClient.to(
+            broker,
+            Hello("client"),
+            Subscribe(2, 9, to_msgpack(Filter("a = 1")), 1),
+            Publish(3, 0, [data] * 10),
+        )
+        heard = [await client.hears() for _ in range(4)]
+        assert [each for each in heard if isinstance(each, Deliver)] == [Deliver(9, 0, [data])]
+        client.say(Unsubscribe(4, 9))
+        assert await client.hears() == Done(4)
+        assert broker.statistics().dropped == {"unsubscribed": 9}
+        await client.leave()
+
+
+SUBSCRIBE = Subscribe(2, 9, to_msgpack(Filter("a = 1")), 100)
+
+
+@pytest.mark.parametrize(
+    ("frame", "code"),
+    [
+        (Publish(5, 0, [b"\xc1"]), "EncodingError"),
+        (Publish(5, 0, [to_msgpack(Filter("a = 1"))]), "unsupported"),
+        (Publish(5, 0, [bytes(CONTENT_BYTES_MAX + 1)]), "LimitError"),
+        (Subscribe(5, 10, b"\xc1", 100), "EncodingError"),
+        (Subscribe(5, 10, to_msgpack(Notification({"a": 1})), 100), "unsupported"),
+        (Subscribe(5, 9, to_msgpack(Filter("a = 1")), 100), "repeated"),
+        (Unsubscribe(5, 77), "unknown"),
+    ],
+)
+@on_loop
+async def test_a_bad_request_is_refused_and_the_connection_stays(frame: Frame, code: str) -> None:
+    """One bad request would cost a client all its subscriptions."""
+    async with Broker(port=0) as broker:
+        client = await RawClient.to(broker, Hello("client"), SUBSCRIBE, frame)
+        heard = [await client.hears() for _ in range(3)]
+        refused = heard[2]
+        assert isinstance(refused, Refused)
+        assert (refused.request, refused.code) == (5, code)
+        assert broker.statistics().refused == {code: 1}
+        assert broker.statistics().published == 0
+        client.say(Publish(6, 0, [to_msgpack(Notification({"a": 1}))]))
+        assert {type(each) for each in [await client.hears(), await client.hears()]} == {
+            Done,
+            Deliver,
+        }
+        await client.leave()
+
+
+@on_loop
+async def test_a_batch_with_a_bad_notification_is_refused_whole() -> None:
+    """A publisher would not know which part of its batch was published."""
+    good = to_msgpack(Notification({"a": 1}))
+    async with Broker(port=0) as broker:
+        client = await RawClient.to(broker, Hello("client"), Publish(3, 0, [good, b"\xc1", good]))
+        await client.hears()
+        assert isinstance(await client.hears(), Refused)
+        assert broker.statistics().published == 0
+        await client.leave()
+
+
+@on_loop
+async def test_a_lost_client_leaves_nothing_behind() -> None:
+    """Subscriptions of clients that went away would fill the broker."""
+    async with Broker(port=0) as broker:
+        client = await RawClient.to(broker, Hello("client"), SUBSCRIBE)
+        await until(lambda: broker.statistics().subscriptions == 1)
+        await client.leave()
+        await until(lambda: broker.statistics().connections == 0)
+        assert broker.statistics().subscriptions == 0
+
+
+@on_loop
+async def test_subscriptions_of_a_client_are_bounded() -> None:
+    """One client could fill the broker."""
+    with mock.patch.object(peer, "SUBSCRIPTIONS_PER_CLIENT_MAX", 1):
+        async with (
+            Broker(port=0) as broker,
+            connect(broker.address) as service,
+            service.subscribe("a = 1"),
+        ):
+            with pytest.raises(ServiceError, match="SUBSCRIPTIONS_PER_CLIENT_MAX"):
+                await service.subscribe("a = 1").open()
+
+
+@on_loop
+async def test_connections_are_bounded() -> None:
+    """Clients could fill the broker."""
+    async with Broker(port=0, connections_max=1) as broker, connect(broker.address):
+        with pytest.raises(ConnectionFailedError, match="as many connections as it may"):
+            await connect(broker.address).open()
+        assert broker.statistics().refused == {"full": 1}
+
+
+@on_loop
+async def test_a_client_whose_broker_goes_learns_it_everywhere() -> None:
+    """A client would wait for ever for a broker that has gone."""
+    async with (
+        Broker(port=0) as broker,
+        connect(broker.address) as service,
+        service.subscribe("a = 1") as events,
+    ):
+        await service.publish({"a": 1})
+        await until(lambda: events.statistics().queued == 1)
+        await broker.stop()
+        assert (await anext(events))["a"] == 1, "what is held is delivered first"
+        with pytest.raises(ConnectionFailedError, match="the broker stops"):
+            await anext(events)
+        with pytest.raises(ConnectionFailedError):
+            await service.publish({"a": 1})
+        with pytest.raises(ConnectionFailedError):
+            await service.subscribe("a = 1").open()
+
+
+async def _answering(hello: bytes, answer: bytes = b"") -> tuple[asyncio.Server, str]:
+    """A server that is no broker: it says hello its own way, and answers a subscription."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(hello)
+        frames = FrameReader()
+        while data := await reader.read(65536):
+            if any(isinstance(frame, Subscribe) for frame in frames.feed(data)):
+                writer.write(answer)
+            elif not answer:
+                break
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    return server, f"contrada://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    "data", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", encode(Hello("client"))]
+)
+@on_loop
+async def test_what_is_no_broker_is_found_out(data: bytes) -> None:
+    """A client would wait, or fail obscurely, at a server of another kind."""
+    server, address = await _answering(data)
+    async with server:
+        with pytest.raises(ConnectionFailedError, match="broker"):
+            await connect(address).open()
+
+
+@on_loop
+async def test_a_broker_that_ignores_the_credit_is_left() -> None:
+    """A faulty broker could fill the memory of its clients."""
+    flood = Deliver(1, 0, [b""] * (CREDIT_BYTES // ENTRY_BYTES + 2))
+    server, address = await _answering(encode(Hello("broker")), encode(Done(4)) + encode(flood))
+    async with server, connect(address) as service:
+        events = service.subscribe("a = 1")
+        await events.open()
+        with pytest.raises(ConnectionFailedError, match="more than it was granted"):
+            await anext(events)
+        assert events.statistics().dropped == {"unreadable": CREDIT_BYTES // ENTRY_BYTES + 1}
+
+
+@on_loop
+async def test_a_taken_port_is_one_clear_error() -> None:
+    """Starting a second broker would end in a traceback."""
+    async with Broker(port=0) as broker:
+        with pytest.raises(ConnectionFailedError, match="cannot listen"):
+            await Broker(port=parse_address(broker.address).port).start()
+
+
+@on_loop
+async def test_too_large_a_notification_is_refused_by_the_client() -> None:
+    """A frame would be sent that ends the connection."""
+    async with Broker(port=0) as broker, connect(broker.address) as service:
+        with pytest.raises(LimitError, match="CONTENT_BYTES_MAX"):
+            await service.publish({"a": 1}, body=bytes(CONTENT_BYTES_MAX))
+        await service.publish({"a": 1})
+
+
+@on_loop
+async def test_the_largest_notifications_go_through() -> None:
+    """What is within the limits would end the connection as more than was granted."""
+    large = bytes(CONTENT_BYTES_MAX - 1000)
+    bodies = [bytes(1000), bytes(CREDIT_BYTES - 5000), large, large, b""]
+    async with (
+        Broker(port=0) as broker,
+        connect(broker.address) as service,
+        service.subscribe("a = 1") as events,
+    ):
+        for body in bodies:
+            await service.publish({"a": 1}, body=body)
+        await until(lambda: events.statistics().queued == 3)
+        got = [len((await anext(events)).body) for _ in bodies]
+        assert got == [len(body) for body in bodies]
+        assert events.statistics().dropped == {}

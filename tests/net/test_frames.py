@@ -1,0 +1,113 @@
+"""Frames and their bytes: whole, cut into any pieces, or damaged."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contrada.errors import LimitError
+from contrada.net.frames import (
+    CONTENT_BYTES_MAX,
+    FRAME_BYTES_MAX,
+    Credit,
+    Deliver,
+    Done,
+    Failure,
+    Frame,
+    FrameError,
+    FrameReader,
+    Goodbye,
+    Hello,
+    Ping,
+    Pong,
+    Publish,
+    Refused,
+    Subscribe,
+    Unsubscribe,
+    checked_content,
+    encode,
+)
+
+EVERY = [
+    Hello("client", "x", {"a": 1, "b": True, "c": "d"}),
+    Goodbye("bye"),
+    Failure("code", "reason"),
+    Ping(1),
+    Pong(2),
+    Subscribe(1, 2, b"\x00f", 3),
+    Unsubscribe(1, 2),
+    Publish(1, 50, [b"a", b"", b"\xff"]),
+    Credit(1, 2**40),
+    Done(1, 2),
+    Refused(1, "code", "reason"),
+    Deliver(1, 2, [b"a", b"b"]),
+]
+
+
+def fault_of(reader: FrameReader, data: bytes) -> str | None:
+    try:
+        reader.feed(data)
+    except FrameError as error:
+        return error.code
+    return None
+
+
+@given(st.lists(st.sampled_from(EVERY), max_size=8), st.lists(st.integers(0, 400), max_size=8))
+def test_frames_survive_any_cut_of_the_stream(frames: list[Frame], cuts: list[int]) -> None:
+    """A frame that arrives in pieces, or together with others, would be lost or changed."""
+    data = b"".join(map(encode, frames))
+    places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    reader = FrameReader()
+    got: list[Frame] = []
+    for start, end in pairwise(places):
+        got += reader.feed(data[start:end])
+    assert got == frames
+
+
+@given(st.binary(max_size=64))
+def test_garbage_is_one_clear_error(garbage: bytes) -> None:
+    """Bytes of a stranger would raise something that the broker does not expect."""
+    reader = FrameReader()
+    known = {"not contrada", "version", "unknown kind", "oversized", "malformed"}
+    assert fault_of(reader, garbage) in {*known, None}
+
+
+@given(st.sampled_from([1, 2, 3, 4, 5, 16, 17, 18, 19, 32, 33, 34]), st.binary(max_size=40))
+def test_any_payload_is_a_frame_or_malformed(kind: int, payload: bytes) -> None:
+    """A payload of a stranger would raise something that the broker does not expect."""
+    header = b"ct\x01" + bytes([kind]) + len(payload).to_bytes(4, "big")
+    assert fault_of(FrameReader(), header + payload) in {"malformed", None}
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "not contrada"),
+        (b"ct\x02" + encode(Ping(1))[3:], "version"),
+        (b"ct\x01\xee\x00\x00\x00\x00", "unknown kind"),
+        (b"ct\x01\x04" + (FRAME_BYTES_MAX + 1).to_bytes(4, "big"), "oversized"),
+        (b"ct\x01\x04\x00\x00\x00\x01\xc0", "malformed"),
+        (b"ct\x01\x04\x00\x00\x00\x04\x91\xa1xx", "malformed"),
+    ],
+)
+def test_each_fault_has_its_name(data: bytes, code: str) -> None:
+    """Faults could not be told apart in statistics."""
+    with pytest.raises(FrameError) as caught:
+        FrameReader().feed(data)
+    assert caught.value.code == code
+
+
+def test_later_versions_may_append_fields() -> None:
+    """A field added later would need a new version of everything."""
+    payload = b"\x92\x05\xa5later"
+    data = b"ct\x01\x04" + len(payload).to_bytes(4, "big") + payload
+    assert FrameReader().feed(data) == [Ping(5)]
+
+
+def test_what_is_sent_is_bounded_too() -> None:
+    """A peer would be sent what it must refuse."""
+    with pytest.raises(LimitError, match="FRAME_BYTES_MAX"):
+        encode(Deliver(1, 0, [bytes(FRAME_BYTES_MAX)]))
+    with pytest.raises(LimitError, match="CONTENT_BYTES_MAX"):
+        checked_content(bytes(CONTENT_BYTES_MAX + 1))

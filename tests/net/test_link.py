@@ -1,0 +1,113 @@
+"""The protocol as a state machine, without sockets and clocks."""
+
+import pytest
+
+from contrada.net.frames import (
+    Deliver,
+    Done,
+    Failure,
+    Frame,
+    FrameError,
+    FrameReader,
+    Goodbye,
+    Hello,
+    Ping,
+    Subscribe,
+    encode,
+)
+from contrada.net.link import (
+    BROKER,
+    CLIENT,
+    HELLO_WAIT_S,
+    PING_AFTER_S,
+    SILENT_S_MAX,
+    Link,
+    LinkState,
+)
+
+
+def broker_link() -> Link:
+    return Link(Hello(BROKER), CLIENT, 0.0)
+
+
+def open_pair() -> tuple[Link, Link]:
+    client, broker = Link(Hello(CLIENT), BROKER, 0.0), broker_link()
+    client.greet()
+    assert broker.receive(client.outgoing(), 0.0) == [Hello(CLIENT)]
+    assert client.receive(broker.outgoing(), 0.0) == [Hello(BROKER)]
+    return client, broker
+
+
+def said(link: Link) -> list[Frame]:
+    return FrameReader().feed(link.outgoing())
+
+
+def test_both_sides_say_hello_and_are_open() -> None:
+    """Nobody could connect, or capabilities would be unknown."""
+    client, broker = open_pair()
+    assert client.state is broker.state is LinkState.OPEN
+    assert client.outgoing() == broker.outgoing() == b""
+
+
+def test_pings_are_answered_by_the_link() -> None:
+    """A quiet peer would be taken for dead."""
+    client, broker = open_pair()
+    client.send(Ping(7))
+    assert broker.receive(client.outgoing(), 1.0) == []
+    assert client.receive(broker.outgoing(), 1.0) == []
+
+
+@pytest.mark.parametrize(
+    ("frames", "code"),
+    [
+        ([Ping(1)], "no hello"),
+        ([Hello(BROKER)], "role"),
+        ([Hello(CLIENT), Hello(CLIENT)], "unexpected"),
+        ([Hello(CLIENT), Deliver(1, 0, [])], "unexpected"),
+        ([Hello(CLIENT), Done(1)], "unexpected"),
+    ],
+)
+def test_who_breaks_the_protocol_is_told_and_closed(frames: list[Frame], code: str) -> None:
+    """A broken peer would go on, or not know why it was closed."""
+    broker = broker_link()
+    with pytest.raises(FrameError) as caught:
+        broker.receive(b"".join(map(encode, frames)), 0.0)
+    assert caught.value.code == code
+    assert broker.state is LinkState.CLOSED
+    last = said(broker)[-1]
+    assert isinstance(last, Failure)
+    assert last.code == code
+    assert broker.receive(encode(Ping(1)), 0.0) == []
+
+
+def test_after_goodbye_nothing_is_heard_or_said() -> None:
+    """What follows a goodbye would be carried out."""
+    client, broker = open_pair()
+    client.close("done")
+    client.send(Ping(1))
+    data = client.outgoing() + encode(Subscribe(1, 1, b"", 1))
+    assert broker.receive(data, 0.0) == [Goodbye("done")]
+    assert broker.state is LinkState.CLOSED
+
+
+def test_a_silent_peer_is_asked_once_and_then_given_up() -> None:
+    """Dead connections would stay for ever, or quiet ones be closed."""
+    client, broker = open_pair()
+    broker.tick(PING_AFTER_S - 1)
+    assert broker.outgoing() == b""
+    broker.tick(PING_AFTER_S)
+    broker.tick(PING_AFTER_S + 1)
+    assert said(broker) == [Ping(0)]
+    client.send(Ping(1))
+    broker.receive(client.outgoing(), 50.0)
+    broker.tick(50.0 + PING_AFTER_S - 1)
+    with pytest.raises(FrameError, match="nothing heard"):
+        broker.tick(50.0 + SILENT_S_MAX)
+
+
+def test_who_says_no_hello_is_given_up() -> None:
+    """Connections that say nothing would fill the broker."""
+    broker = broker_link()
+    broker.tick(HELLO_WAIT_S - 1)
+    with pytest.raises(FrameError, match="no hello"):
+        broker.tick(HELLO_WAIT_S)
