@@ -1,0 +1,195 @@
+"""Obvents become notifications with type marks, and come back as objects."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+import pytest
+
+from contrada.errors import InvalidObventError
+from contrada.model import Filter, Notification, mark_name
+from contrada.typed import Obvent, type_name_of
+
+
+@dataclass
+class StockObvent(Obvent, name="StockObvent"):
+    company: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick(Obvent, name="Tick"):
+    at: datetime
+    note: bytes | None = None
+    KIND: ClassVar[str] = "tick"
+
+
+@dataclass
+class StockQuote(StockObvent, name="StockQuote"):
+    price: float
+    amount: int = 1
+
+
+@dataclass
+class StockRequest(StockObvent, name="StockRequest"):
+    pass
+
+
+@dataclass
+class MarketPrice(StockRequest, name="MarketPrice"):
+    urgent: bool = False
+
+
+QUOTE = StockQuote("Telco Mobiles", 80.0, 10)
+
+
+def test_the_class_and_all_ancestors_are_marked() -> None:
+    """Subscribers to a supertype would miss subtypes."""
+    notification = QUOTE.to_notification()
+    assert dict(notification.attributes) == {
+        "company": "Telco Mobiles",
+        "price": 80.0,
+        "amount": 10,
+        mark_name("StockQuote"): True,
+        mark_name("StockObvent"): True,
+    }
+
+
+def test_covering_of_types_falls_out_of_the_algebra() -> None:
+    """Routing would have to know about types."""
+    assert StockObvent.to_filters().covers(StockQuote.to_filters())
+    assert not StockQuote.to_filters().covers(StockObvent.to_filters())
+    assert not StockRequest.to_filters().covers(StockQuote.to_filters())
+    narrowed = StockQuote.to_filters() & Filter("price < 100")
+    assert StockObvent.to_filters().covers(narrowed)
+
+
+@pytest.mark.parametrize(
+    "obvent",
+    [
+        QUOTE,
+        StockQuote("x", 5),
+        MarketPrice("y", True),
+        Tick(datetime(2013, 1, 1, tzinfo=UTC)),
+        Tick(datetime(2013, 1, 1, tzinfo=UTC), b"text"),
+        Tick(datetime(2013, 1, 1, tzinfo=UTC), b"\xff"),
+    ],
+)
+def test_an_object_comes_back_as_it_was(obvent: Obvent) -> None:
+    """A field or the class would be lost on the way."""
+    back = type(obvent).from_notification(obvent.to_notification())
+    assert back == obvent
+    assert type(back) is type(obvent)
+
+
+def test_a_subscriber_to_a_supertype_gets_the_subtype() -> None:
+    """What belongs to the subtype would be cut off."""
+    assert StockObvent.from_notification(QUOTE.to_notification()) == QUOTE
+
+
+def test_an_unknown_subtype_is_the_nearest_known_class() -> None:
+    """A subscriber would need every publisher's classes."""
+    marks = ["Elsewhere.Special", "StockQuote", "StockObvent"]
+    notification = Notification.marked({"company": "x", "price": 1, "extra": 2}, marks=marks)
+    got = StockObvent.from_notification(notification)
+    assert got == StockQuote("x", 1.0)
+    assert type(got) is StockQuote
+
+
+def test_numbers_come_back_as_the_field_says() -> None:
+    """`5` and `5.0` are one value in the model; a float field would hold an int."""
+    marks = ["StockQuote", "StockObvent"]
+    notification = Notification.marked({"company": "x", "price": 5, "amount": 2.0}, marks=marks)
+    got = StockQuote.from_notification(notification)
+    assert isinstance(got.price, float)
+    assert isinstance(got.amount, int)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "reason"),
+    [
+        ({"company": "x"}, "'price' is absent"),
+        ({"company": "x", "price": "dear"}, "expected float"),
+        ({"company": "x", "price": True}, "expected float"),
+        ({"company": "x", "price": [1.0, 2.0]}, "expected float"),
+        ({"company": "x", "price": 1.0, "amount": 1.5}, "expected int"),
+        ({"company": b"\xff", "price": 1.0}, "expected str"),
+    ],
+)
+def test_what_is_no_such_object_is_refused(attributes: dict[str, Any], reason: str) -> None:
+    """A handler would get an object that is none of its type."""
+    notification = Notification.marked(attributes, marks=["StockQuote", "StockObvent"])
+    with pytest.raises(InvalidObventError, match=reason):
+        StockQuote.from_notification(notification)
+
+
+def test_another_type_is_refused() -> None:
+    """A class would be made of anything that has its attributes."""
+    with pytest.raises(InvalidObventError, match="not of this type"):
+        StockRequest.from_notification(QUOTE.to_notification())
+
+
+@pytest.mark.parametrize("price", ["dear", None, True])
+def test_a_value_that_the_field_does_not_name_is_not_published(price: Any) -> None:
+    """Subscribers would get what their class does not allow."""
+    with pytest.raises(InvalidObventError, match="price"):
+        StockQuote("x", price).to_notification()
+
+
+def test_names_are_given_or_module_qualified() -> None:
+    """Two processes would not mean the same type."""
+
+    class Plain(Obvent):
+        pass
+
+    assert type_name_of(Plain) == f"{__name__}.{Plain.__qualname__}"
+    assert type_name_of(StockQuote) == "StockQuote"
+    assert type_name_of(Tick) == "Tick", "slots=True makes the class anew"
+
+
+def test_main_needs_a_name() -> None:
+    """The name of a script's class means nothing to another process."""
+    with pytest.raises(InvalidObventError, match="name="):
+        type("Script", (Obvent,), {"__module__": "__main__"})
+    named = type("Script", (Obvent,), {"__module__": "__main__"}, name="Script")
+    assert type_name_of(named) == "Script"
+
+
+def test_a_name_belongs_to_one_class() -> None:
+    """A notification would come back as an object of a strange class."""
+    with pytest.raises(InvalidObventError, match="has this name already"):
+        type("Other", (Obvent,), {}, name="StockQuote")
+
+
+@pytest.mark.parametrize("name", ["", "x" * 255, "new\nline"])
+def test_names_are_names_of_attributes(name: str) -> None:
+    """A type mark could not be an attribute."""
+    with pytest.raises(InvalidObventError):
+        type("Badly", (Obvent,), {}, name=name)
+
+
+def test_fields_are_values_of_the_model() -> None:
+    """A field would be lost, or fail only when it is published."""
+
+    @dataclass
+    class WithList(Obvent):
+        parts: list[str] = field(default_factory=list)
+
+    @dataclass
+    class WithTaken(Obvent):
+        to_filters: str = ""  # type: ignore[assignment]
+
+    class Undecorated(Obvent):
+        price: float
+
+    bad: list[type[Obvent]] = [WithList, WithTaken, Undecorated]
+    for kind in bad:
+        with pytest.raises(InvalidObventError):
+            Obvent.to_filters.__func__(kind)  # type: ignore[attr-defined]
+
+
+def test_the_root_is_no_type() -> None:
+    """A subscription to everything would look like a typed one."""
+    with pytest.raises(InvalidObventError):
+        Obvent.to_filters()
+    with pytest.raises(InvalidObventError):
+        Obvent().to_notification()
