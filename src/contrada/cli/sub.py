@@ -43,7 +43,9 @@ def sub(filter_text: str, to: str, count: int | None, timeout: float | None, as_
 async def _subscribe(
     filter_text: str, to: str, count: int | None, timeout: float | None, as_json: bool
 ) -> None:
-    async with connect(to) as service, service.subscribe(filter_text) as events:
+    service = connect(to)
+    wanted = service.subscribe(filter_text)  # A wrong filter is found out before connecting.
+    async with service, wanted as events:
         left = count
         while left is None or left > 0:
             try:

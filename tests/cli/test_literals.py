@@ -1,0 +1,53 @@
+"""Attributes on the command line are read as in filters, else as text."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from contrada.cli.literals import attributes_of, literal
+from contrada.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("12.5", 12.5),
+        ("-4", -4),
+        ("9223372036854775807", 2**63 - 1),
+        ("9223372036854775808", "9223372036854775808"),
+        ("true", True),
+        ("null", None),
+        ("DIS", "DIS"),
+        ("", ""),
+        ('"12"', "12"),
+        ("'it is'", "it is"),
+        ('x"00ff"', b"\x00\xff"),
+        ("@2026-11-20T09:30:00Z", datetime(2026, 11, 20, 9, 30, tzinfo=UTC)),
+        ("@home", "@home"),
+        ("finance/exchanges/stock", "finance/exchanges/stock"),
+        ("two words", "two words"),
+        ("12 and value = 12", "12 and value = 12"),
+        ("1, 1", "1, 1"),
+        ("1) or value in (1", "1) or value in (1"),
+        ("nocase 'x'", "nocase 'x'"),
+        ("'unterminated", "'unterminated"),
+    ],
+)
+def test_values(text: str, value: Any) -> None:
+    """A value would be published as something else than it looks like."""
+    read = literal(text)
+    assert read == value
+    assert type(read) is type(value)
+
+
+def test_a_repeated_name_has_several_values() -> None:
+    """Only the last value would be published."""
+    assert attributes_of(["a=1", "b=x=y", "a=z"]) == {"a": [1, "z"], "b": "x=y"}
+
+
+@pytest.mark.parametrize("argument", ["price", "=5", ""])
+def test_what_is_no_pair_is_named(argument: str) -> None:
+    """A forgotten `=` would be published as something."""
+    with pytest.raises(InputError, match="expected name=value"):
+        attributes_of([argument])

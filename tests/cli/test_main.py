@@ -1,0 +1,122 @@
+"""The command as a whole: help, lazy commands, and how errors end."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from contrada.cli import COMMANDS, main
+from contrada.cli.lazy import Command, LazyGroup
+from contrada.errors import AddressError, ConnectionFailedError
+
+
+def test_help_lists_every_command_and_imports_none() -> None:
+    """Asking for help would start Spark, or fail without it."""
+    code = (
+        "import sys\nfrom contrada.cli import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        "print(sorted(m for m in sys.modules if m.startswith(('contrada.cli.', 'pyspark'))))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    for name, command in COMMANDS.items():
+        assert name in run.stdout
+        assert command.summary in run.stdout
+    assert run.stdout.splitlines()[-1] == "['contrada.cli.lazy']"
+
+
+@pytest.mark.parametrize("name", ["serve", "pub", "sub"])
+def test_each_command_explains_itself_with_examples(name: str) -> None:
+    """A person could not find out how to use it."""
+    result = CliRunner().invoke(main, [name, "--help"])
+    assert result.exit_code == 0
+    assert f"\n  contrada {name}" in result.output, "examples keep their lines"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["sub", "price <"], "line 1, column 8: found the end of the text, expected"),
+        (["sub", "price < 1 and price > 2"], "no notification can match"),
+        (["sub", "a = 1 -> b = 1"], "patterns"),
+        (["sub", "a = 1", "--to", "localhost"], "address 'localhost': expected contrada://"),
+        (["pub", "price", "--to", "contrada://x"], "found 'price', expected name=value"),
+        (["pub", "@id=1"], "reserved"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(arguments: list[str], message: str) -> None:
+    """A person would see a traceback, and a script would not see that it failed."""
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("contrada: error: ")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["pub"], ["pub", "a=1", "--json", "x"], ["nothing"]])
+def test_wrong_usage_is_status_2(arguments: list[str]) -> None:
+    """A script would not see that nothing was done."""
+    assert CliRunner().invoke(main, arguments).exit_code == 2
+
+
+def test_a_bad_line_of_a_file_is_named(tmp_path: Path) -> None:
+    """A person would have to look for the bad line."""
+    path = tmp_path / "quotes.jsonl"
+    path.write_text('[1]\n{"symbol": "DIS"}\n', "utf-8")
+    result = CliRunner().invoke(main, ["pub", "--json", str(path), "--to", "contrada://x:1"])
+    assert result.exit_code in (1, 2), "it is not published, whatever is found out first"
+    assert "Traceback" not in result.stderr
+
+
+def group_of(fail: Callable[[], None]) -> click.Group:
+    @click.group(cls=LazyGroup)
+    def group() -> None:
+        pass
+
+    @group.command()
+    def run() -> None:
+        fail()
+
+    return group
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (AddressError("x", "y"), 2, "contrada: error: address 'x': expected y\n"),
+        (ConnectionFailedError("x", "gone"), 1, "contrada: error: x: gone\n"),
+        (KeyboardInterrupt(), 130, ""),
+        (
+            ModuleNotFoundError("no", name="pyspark.sql"),
+            2,
+            "contrada: error: run needs pyspark; install it with: pip install 'contrada[spark]'\n",
+        ),
+    ],
+)
+def test_each_kind_of_end_has_its_status(error: BaseException, status: int, line: str) -> None:
+    """A script could not tell bad input from a broker that is away, or from Ctrl-C."""
+    result = CliRunner().invoke(group_of(raising(error)), ["run"])
+    assert (result.exit_code, result.stderr) == (status, line)
+
+
+def test_a_command_that_cannot_be_imported_says_what_to_install(tmp_path: Path) -> None:
+    """A missing extra would be a traceback, and cost the other commands too."""
+    (tmp_path / "lacking.py").write_text("import nycflights13_absent\n", "utf-8")
+    group = LazyGroup(commands_by_name={"lacking": Command("lacking:run", "Lacks something.")})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(tmp_path))
+        patch.setattr("contrada.cli.lazy.EXTRAS", {"nycflights13_absent": "examples"})
+        result = CliRunner().invoke(group, ["lacking"])
+    assert result.exit_code == 2
+    assert "pip install 'contrada[examples]'" in result.stderr
