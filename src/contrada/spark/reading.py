@@ -3,7 +3,7 @@
 - CSV and JSON come through Spark's text reader, line by line, and the workers take the lines
   apart. Spark's own `csv` and `json` readers would drop what must be kept: the exact integers
   and the difference between NULL and `null`, quotes that are never closed, which line it was.
-- XML comes through Spark's own `xml` reader, a whole document as one VARIANT of texts; see
+- XML comes through Spark's own `xml` format, a whole document as one VARIANT of texts; see
   `contrada.spark.trees` for what is left to our parser, which every document falls back to.
 - What Spark would skip, misread or die of (hidden files, names with wildcards, damaged
   archives, a CSV file without a header) is read by a task with the reader of `contrada match`.
@@ -20,7 +20,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
 from contrada.errors import ContradaError
@@ -151,10 +151,17 @@ def document_trees(session: SparkSession, root: str, paths: Sequence[str]) -> Da
         attributePrefix=ATTRIBUTE_PREFIX,
         valueTag=TEXT_NAME,
         mode="PERMISSIVE",
+        # One document that makes the reader fail would end the job; the join finds it again.
+        ignoreCorruptFiles=True,
     )
     trees = reader.load(list(paths)).select(
-        F.col("_metadata.file_path").alias("uri"), F.to_json("document").alias("tree")
+        _path_of(F.col("_metadata.file_path")).alias("file"), F.to_json("document").alias("tree")
     )
-    named = [(path, root, Path(path).as_uri()) for path in paths]
-    files = session.createDataFrame(named, "file string, root string, uri string")
-    return files.join(trees, "uri", "left").select("file", "root", "tree")
+    files = session.createDataFrame([(path, root) for path in paths], "file string, root string")
+    return files.join(trees, "file", "left").select("file", "root", "tree")
+
+
+def _path_of(uri: Column) -> Column:
+    """The path of a local file whose address Spark gives, as `local_path` does in a task."""
+    path = F.regexp_replace(uri, "^file:/+", "/")
+    return F.url_decode(F.replace(path, F.lit("+"), F.lit("%2B")))

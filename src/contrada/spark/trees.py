@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from contrada.xml import DEPTH_MAX, Element
-from contrada.xml.tree import children_by_name, own_texts
+from contrada.xml.tree import XML_NAMESPACE, children_by_name, own_texts
 
 ATTRIBUTE_PREFIX: Final = "@"
 TEXT_NAME: Final = "#text"
@@ -29,7 +29,10 @@ _HEAD: Final = re.compile(
     rb"(?:<\?xml\s([^>]*)\?>)?\s*(?:(?:<!--.*?-->|<\?.*?\?>)\s*)*<([A-Za-z_][A-Za-z0-9_.:-]*)[\s/>]",
     re.DOTALL,
 )
+# Spark's reader drops text behind a processing instruction and cuts text at a comment.
+_COMMENT_IN_TEXT: Final = re.compile(rb"[^>\s]\s*<!--|-->\s*[^<\s]")
 _UTF_8: Final = re.compile(rb"""encoding\s*=\s*["']utf-8["']""", re.IGNORECASE)
+_NAME: Final = re.compile(r"[^\W\d][\w.-]*")
 _XMLNS: Final = f"{ATTRIBUTE_PREFIX}xmlns"
 
 Scope: TypeAlias = Mapping[str, str]
@@ -51,6 +54,8 @@ def spark_root(path: Path) -> str | None:
     declaration, root = head.group(1) or b"", head.group(2)
     if b"1.1" in declaration or (b"encoding" in declaration and not _UTF_8.search(declaration)):
         return None
+    if data.find(b"<?", head.end()) >= 0 or _COMMENT_IN_TEXT.search(data, head.end()):
+        return None
     ends = data.count(b"</" + root) == 1 and data.rstrip().endswith(b"</" + root + b">")
     return root.decode() if ends else None
 
@@ -60,7 +65,7 @@ def tree_of(root: str, text: str | None) -> Element | None:
     if text is None:
         return None
     try:
-        return _element(root, json.loads(text), {"xml": ""}, 1)
+        return _element(root, json.loads(text), {"xml": XML_NAMESPACE}, 1)
     except _UnsureError:
         return None
 
@@ -116,8 +121,8 @@ def _scope(content: Mapping[str, Any], outer: Scope) -> Scope:
 
 
 def _check_prefix(name: str, scope: Scope) -> None:
-    prefix, colon, _ = name.partition(":")
-    if colon and prefix not in scope:
+    prefix, colon, local = name.partition(":")
+    if colon and (not scope.get(prefix) or not _NAME.fullmatch(local)):
         raise _UnsureError
 
 
