@@ -33,7 +33,7 @@ def notification_of_object(line: str, reading: Reading) -> Notification:
     if not isinstance(content, dict):
         raise ParseError(1, 1, f"a JSON {_kind(content)}", "a JSON object")
     found: dict[str, list[Value]] = {}
-    whole = _flatten(content, "", found, reading, 1)
+    whole = _flatten(content, None, found, reading, 1)
     if whole:
         return reading.notification(found)
     return reading.notification(found, body=line.encode(), content_type=JSON_TYPE)
@@ -55,7 +55,7 @@ def read_objects(
 
 def _flatten(
     content: dict[str, Any],
-    path: str,
+    path: str | None,
     found: dict[str, list[Value]],
     reading: Reading,
     depth: int,
@@ -65,7 +65,7 @@ def _flatten(
         raise LimitError("OBJECT_DEPTH_MAX", OBJECT_DEPTH_MAX)
     whole = True
     for key, member in content.items():
-        name = f"{path}.{key}" if path else key
+        name = key if path is None else f"{path}.{key}"
         if isinstance(member, dict):
             whole &= _flatten(member, name, found, reading, depth + 1)
         elif not isinstance(member, list):

@@ -26,7 +26,7 @@ def read_subscriptions(text: str, source: str) -> Subscriptions:
     file without any subscription.
     """
     found: dict[str, Filter | FilterSet] = {}
-    for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), start=1):
+    for number, line in enumerate(_lines(text), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         name, column = _name(line, number, source)
@@ -38,6 +38,10 @@ def read_subscriptions(text: str, source: str) -> Subscriptions:
     if not found:
         raise InputError(source, "found no subscription, expected lines of `name: filter`")
     return found
+
+
+def _lines(text: str) -> list[str]:
+    return text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
 
 
 def _name(line: str, number: int, source: str) -> tuple[str, int]:

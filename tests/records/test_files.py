@@ -1,0 +1,39 @@
+"""Which format a file has."""
+
+from pathlib import Path
+
+import pytest
+
+from contrada.errors import InputError
+from contrada.records import BadRecord, Reading, format_of, read_file
+
+
+@pytest.mark.parametrize(
+    ("name", "format_name"),
+    [
+        ("a.csv", "csv"),
+        ("a.csv.gz", "csv"),
+        ("a.JSONL", "json"),
+        ("a.json.gz", "json"),
+        ("a.ndjson", "json"),
+        ("a.b.xml", "xml"),
+        ("us.atom", "xml"),
+    ],
+)
+def test_by_suffix(name: str, format_name: str) -> None:
+    """Else the user would have to say what the name already says."""
+    assert format_of(Path(name)) == format_name
+
+
+def test_unknown_suffix() -> None:
+    """Else a file would be read as something that it is not."""
+    with pytest.raises(InputError, match=r"'.txt', expected one of .csv"):
+        format_of(Path("a.txt"))
+
+
+@pytest.mark.parametrize("format_name", ["csv", "json", "xml"])
+def test_a_file_that_cannot_be_read_is_one_bad_record(tmp_path: Path, format_name: str) -> None:
+    """Else one missing file would cost all others."""
+    (found,) = read_file(tmp_path / "none", format_name, Reading(), "shown")
+    assert isinstance(found, BadRecord)
+    assert "cannot be read" in found.reason

@@ -1,0 +1,76 @@
+"""JSON lines."""
+
+import math
+
+import pytest
+
+from contrada.model import Notification
+from contrada.records import BadRecord, Reading, Record, notification_of_object, read_objects
+
+
+def made(line: str, reading: Reading | None = None) -> Notification:
+    return notification_of_object(line, reading or Reading())
+
+
+def test_objects_are_flattened_by_dots() -> None:
+    """Else a filter could not reach into an object."""
+    line = '{"a":{"b":1,"c":{"d":"x"}},"e":null,"f":{},"g":-0.0,"":{"h":true}}'
+    assert made(line) == Notification({"a.b": 1, "a.c.d": "x", "e": None, "g": 0, ".h": True})
+
+
+def test_arrays_of_scalars_are_several_values() -> None:
+    """Else a tag in a list could not be matched."""
+    found = made('{"tags":["b","a","b",1,null],"none":[]}')
+    assert found == Notification({"tags": ["a", "b", 1, None]})
+    assert found.body == b""
+
+
+def test_what_no_attribute_can_hold_stays_in_the_body() -> None:
+    """Else a part of the record would be lost, or be matched out of its context."""
+    line = '{"a":1,"list":[{"b":1}],"deep":{"c":[[1]],"d":2}}'
+    found = made(line)
+    assert found.attributes == {"a": 1, "deep.d": 2}
+    assert (found.body, found.content_type) == (line.encode(), "application/json")
+
+
+def test_integers_are_exact() -> None:
+    """Else 2^53+1 would match a filter for 2^53."""
+    assert made('{"a":9007199254740993}')["a"] == 2**53 + 1
+
+
+def test_declared_types_are_applied_to_texts() -> None:
+    """Else times and NaN could not come in by JSON."""
+    found = made('{"a":"NaN","b":"12","c":12,"d":["1","x"]}', Reading(types={"a": "number"}))
+    value = found["a"]
+    assert isinstance(value, float)
+    assert math.isnan(value)
+    assert (found["b"], found["c"], found["d"]) == ("12", 12, ("1", "x"))
+
+
+BAD = [
+    ("[1]", 1, "a JSON array"),
+    ("1", 1, "a JSON number"),
+    ('{"a":1', 7, "the end of the line"),
+    ('{"a" 1}', 6, "'1'"),
+    ('{"a":1}{"a":2}', 8, "'{'"),
+    ('{"a":NaN}', 1, "NaN"),
+    ('{"a":1e999}', 1, "the number 1e999"),
+    ('{"a":1,"a":2}', 1, "the name 'a' twice"),
+    ('{"a":' + "9" * 5000 + "}", 1, "the integer 9999"),
+    ('{"a":123456789012345678901}', None, "64 bits"),
+    ('{"@id":1}', None, "reserved"),
+    ('{"a":"\\ud800"}', None, "surrogate"),
+    ('{"":1}', None, "1 to 255 bytes"),
+    ('{"a":' * 70 + "1" + "}" * 70, None, "OBJECT_DEPTH_MAX"),
+    ('{"a":' * 100_000, None, "OBJECT_DEPTH_MAX"),
+]
+
+
+@pytest.mark.parametrize(("line", "column", "reason"), BAD)
+def test_bad_records(line: str, column: int | None, reason: str) -> None:
+    """Else something that is not the record would be matched in its place."""
+    first, second = read_objects([line, '{"a":1}'], "f.json", Reading())
+    assert isinstance(first, BadRecord)
+    assert (first.line, first.column) == (1, column)
+    assert reason in first.reason
+    assert second == Record("f.json", 2, Notification({"a": 1}))

@@ -1,0 +1,65 @@
+"""Documents as trees."""
+
+import pytest
+
+from contrada.errors import LimitError, ParseError
+from contrada.xml import DEPTH_MAX, Element, parse_document
+
+
+def test_texts_attributes_and_children() -> None:
+    """Else a part of the document would not be in its notification."""
+    found = parse_document(b"<a z='1' b=' 2 ' e=''>x <c/>y<b>1</b> <!-- no --><?no?> <b>2</b></a>")
+    assert found == Element(
+        "a",
+        (("b", "2"), ("z", "1")),
+        ("x", "y"),
+        (Element("b", texts=("1",)), Element("b", texts=("2",)), Element("c")),
+    )
+
+
+def test_prefixes_are_kept_as_written() -> None:
+    """Else a filter would have to name a namespace by its address."""
+    found = parse_document(
+        b'<feed xmlns="urn:f" xmlns:cap="urn:c" xml:lang="en"><cap:event cap:n="1" m="2"/></feed>'
+    )
+    assert found.attributes == (("xml:lang", "en"),)
+    assert found.children == (Element("cap:event", (("cap:n", "1"), ("m", "2"))),)
+
+
+def test_text_is_text() -> None:
+    """Else escapes, CDATA or another encoding would change what is said."""
+    assert parse_document(b"<a>x &amp;<![CDATA[<q>]]>&#233;</a>").texts == ("x &<q>é",)
+    latin = '<?xml version="1.0" encoding="ISO-8859-1"?><a>caf\xe9</a>'.encode("latin-1")
+    assert parse_document(latin).texts == ("café",)
+    assert parse_document("<a>é</a>".encode("utf-16")).texts == ("é",)
+
+
+@pytest.mark.parametrize(
+    ("data", "line", "column"),
+    [(b"<a>\n<b></c></a>", 2, 8), (b"<a>", 1, 4), (b"<a/>x", 1, 5), (b"<p:a/>", 1, 5)],
+)
+def test_errors_name_their_place(data: bytes, line: int, column: int) -> None:
+    """Else the user would search the document for the fault."""
+    with pytest.raises(ParseError) as caught:
+        parse_document(data)
+    assert (caught.value.line, caught.value.column) == (line, column)
+
+
+def test_depth_is_bounded() -> None:
+    """Else a hostile document would exhaust the stack."""
+    parse_document(b"<a>" * DEPTH_MAX + b"</a>" * DEPTH_MAX)
+    with pytest.raises(LimitError):
+        parse_document(b"<a>" * (DEPTH_MAX + 1) + b"</a>" * (DEPTH_MAX + 1))
+    with pytest.raises(ParseError):
+        parse_document(b"<a>" * 100_000)
+
+
+def test_entities_bring_nothing_in() -> None:
+    """Else a document could read our files or grow to gigabytes."""
+    bomb = b'<!DOCTYPE a [<!ENTITY x "y"><!ENTITY z "&x;&x;">]><a>&z;</a>'
+    with pytest.raises(ParseError, match="entity &z;"):
+        parse_document(bomb)
+    outside = b'<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/hostname">]><a b="&x;"/>'
+    with pytest.raises(ParseError):
+        parse_document(outside)
+    assert parse_document(b'<!DOCTYPE a SYSTEM "no.dtd"><a>1</a>') == Element("a", texts=("1",))
