@@ -114,7 +114,8 @@ def _phrases(of: ValueSet) -> Iterator[str]:
     """The set as phrases that hold together: one interval gives two bounds, and so on."""
     alternatives = list(_alternatives(of))
     if len(alternatives) == 1 and of.text is None and len(of.line) == 2:
-        yield from alternatives[0].strip("()").split(" & ") if _is_bounds(of) else alternatives
+        both = alternatives[0].startswith("(")
+        yield from _bounds(of.line[0][0], next(line.pieces(of.line))) if both else alternatives
     elif not of.line and isinstance(of.text, Every) and all(map(_is_simple, of.text.parts)):
         for part in of.text.parts:
             yield from _phrases(_language_set(part))
@@ -230,29 +231,26 @@ def _within_domain(tag: int, inside: Cuts) -> Iterator[Cuts]:
 
 
 def _interval_text(tag: int, piece: Piece) -> str:
-    """One interval of several values within a domain."""
+    """One interval of several values within a domain; in parentheses where it takes two bounds."""
+    bounds = _bounds(tag, piece)
+    return bounds[0] if len(bounds) == 1 else f"({' & '.join(bounds)})"
+
+
+def _bounds(tag: int, piece: Piece) -> list[str]:
+    """The one or two phrases that together say an interval of several values."""
     start, end = piece
     if tag == TEXT and (prefix := _prefix_of(piece)) is not None:
-        return f"prefix {_quoted(prefix)}"
-    low = None if len(start) == 1 else _lower(start)
-    high = None if end is None or len(end) == 1 else _upper(end)
-    if low is None and high is None:
-        return _whole(tag)
-    if low is None or high is None:
-        return low or high or ""
-    if low.startswith(">=") and high.startswith("<="):
-        return f"between {low[3:]} and {high[3:]}"
-    return f"({low} & {high})"
+        return [f"prefix {_quoted(prefix)}"]
+    low = [] if len(start) == 1 else [_lower(start)]
+    high = [] if end is None or len(end) == 1 else [_upper(end)]
+    if low and high and low[0].startswith(">=") and high[0].startswith("<="):
+        return [f"between {low[0][3:]} and {high[0][3:]}"]
+    return [*low, *high] or [_whole(tag)]
 
 
 def _whole(tag: int) -> str:
     first = {NUMBER: "<= inf", TIME: "<= @9999-12-31T23:59:59.999999Z", TEXT: '>= ""'}
     return first[tag]
-
-
-def _is_bounds(of: ValueSet) -> bool:
-    text = next(_alternatives(of))
-    return text.startswith("(") and " & " in text
 
 
 def _lower(cut: Key) -> str:
