@@ -6,6 +6,9 @@ f = ct.Filter("price < 100 and symbol = 'DIS'")
 f.matches(ct.Notification({"symbol": "DIS", "price": 99.5}))
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
 from contrada import errors
 from contrada.matching import Index
 from contrada.model import (
@@ -41,6 +44,17 @@ from contrada.model import (
 from contrada.model.relations import covers, meets, merge, witness
 from contrada.model.simplify import simplify
 
+if TYPE_CHECKING:
+    from contrada.net.connecting import connect, connect_sync
+    from contrada.typed import Obvent
+
+# Imported when first used: whoever only matches needs no event loop.
+_LATER: Final = {
+    "Obvent": "contrada.typed",
+    "connect": "contrada.net.connecting",
+    "connect_sync": "contrada.net.connecting",
+}
+
 __all__ = [
     "Advertisement",
     "Constraint",
@@ -49,6 +63,7 @@ __all__ = [
     "FilterSet",
     "Index",
     "Notification",
+    "Obvent",
     "Pattern",
     "Product",
     "Query",
@@ -57,6 +72,8 @@ __all__ = [
     "absent",
     "any_but",
     "between",
+    "connect",
+    "connect_sync",
     "contains",
     "covers",
     "eq",
@@ -78,3 +95,9 @@ __all__ = [
     "suffix",
     "witness",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'contrada' has no attribute {name!r}")
+    return getattr(import_module(_LATER[name]), name)
