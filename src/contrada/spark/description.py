@@ -176,6 +176,8 @@ def _source(source: _Source, filled: _Filled) -> Source:
         raise InputError(place, "entries are elements of XML")
     if source.type_marks and source.obvent:
         raise InputError(place, "found type_marks and obvent, expected one of them")
+    if not source.paths:
+        raise InputError(place, "found no paths, expected one or more")
     marks = _obvent_marks(source.obvent) if source.obvent else tuple(source.type_marks)
     try:
         reading = Reading(

@@ -1,0 +1,90 @@
+"""Pipelines as they are described in TOML."""
+
+from pathlib import Path
+
+import pytest
+
+from contrada.errors import ContradaError, InputError
+from contrada.model import Filter
+from contrada.spark.description import read_pipeline
+
+GOOD = """
+subscriptions = "subs"
+output = "{out}/o"
+publish = "contrada://{host}:7655"
+[parameters]
+out = "x"
+host = "localhost"
+[[source]]
+name = "a"
+format = "csv"
+paths = ["{out}/*.csv"]
+types = { t = "time" }
+absent = ["NA"]
+add = { kind = "flight", level = 3 }
+time = "t"
+type_marks = ["T"]
+"""
+
+
+def described(folder: Path, text: str) -> Path:
+    path = folder / "p.toml"
+    path.write_text(text)
+    (folder / "subs").write_text("one: a = 1")
+    for name in ("x/b.csv", "x/a.csv", "y/c.csv"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("a\n1\n")
+    return path
+
+
+def test_a_description_is_read(tmp_path: Path) -> None:
+    """Else an option would silently not be what the user wrote."""
+    found = read_pipeline(described(tmp_path, GOOD), {"host": "other"})
+    (source,) = found.sources
+    assert source.files == (tmp_path / "x" / "a.csv", tmp_path / "x" / "b.csv")
+    assert source.reading.add == {"kind": "flight", "level": 3}
+    assert (source.reading.time, source.reading.marks) == ("t", ("T",))
+    assert found.subscriptions == {"one": Filter("a = 1")}
+    assert found.publish == "contrada://other:7655"
+    assert found.matches == tmp_path / "x" / "o" / "matches"
+    assert found.quarantine == tmp_path / "x" / "o" / "quarantine"
+
+
+def test_parameters_can_be_set(tmp_path: Path) -> None:
+    """Else one description could not be run on other files."""
+    (source,) = read_pipeline(described(tmp_path, GOOD), {"out": "y"}).sources
+    assert source.files == (tmp_path / "y" / "c.csv",)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ('"subs"', '"none"', "none: cannot be read"),
+        ('"subs"', '"subs', "p.toml:2:22: "),
+        ('format = "csv"', 'format = "tsv"', "tsv"),
+        ('format = "csv"', 'format = "csv"\nfrom = 1', "unknown field `from`"),
+        ('name = "a"', "", "missing required field `name`"),
+        ('"{out}/*.csv"', '"{out}/*.xml"', "found no file for"),
+        ('"{out}/*.csv"', '"{nowhere}/*.csv"', "{nowhere}"),
+        ('t = "time"', 't = "date"', "'date'"),
+        ("level = 3", "level = [3]", "list"),
+        ('time = "t"', 'entries = "e"', "elements of XML"),
+        ('type_marks = ["T"]', 'type_marks = ["T"]\nobvent = "m:C"', "one of them"),
+        ('type_marks = ["T"]', 'obvent = "no_such_module:C"', "module:Class"),
+        ('paths = ["{out}/*.csv"]', "paths = []", "found no paths"),
+    ],
+)
+def test_what_is_malformed(tmp_path: Path, old: str, new: str, reason: str) -> None:
+    """Else a slip of the pen would end in a traceback, or be run as something else."""
+    path = described(tmp_path, GOOD.replace(old, new))
+    with pytest.raises(ContradaError) as caught:
+        read_pipeline(path)
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_sources_are_named_apart(tmp_path: Path) -> None:
+    """Else their matches could not be told apart."""
+    twice = GOOD + GOOD[GOOD.index("[[source]]") :]
+    with pytest.raises(InputError, match="named apart"):
+        read_pipeline(described(tmp_path, twice))
