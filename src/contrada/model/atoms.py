@@ -6,17 +6,35 @@ and other regular atoms. Where it does not, the atom is *opaque*: it brings `cov
 `intersects` of its own, and whatever these cannot tell is answered safely.
 
 An operator of a name that nobody registered is *unknown*: it can be carried, not evaluated.
+Operators come from outside, so what they raise or answer is never trusted: it is counted in
+`failures` and answered safely.
 
 Source: CU-CS-946-03 §4 and figures 1 and 2 (name, index, apply, covers).
 """
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from contrada.errors import ExtensionError, InvalidFilterError, UnknownOperatorError
+from contrada.errors import (
+    ExtensionError,
+    InvalidFilterError,
+    LimitError,
+    UnknownOperatorError,
+)
 from contrada.model import casefold
 from contrada.model.automaton import AUTOMATA_CACHED_MAX, BYTES, Automaton, determinise
+
+OPERATOR_NAME: Final = re.compile(r"[^\W\d]\w*(<=|>=|[<>=~])?|&&")
+"""What a registered operator may be called: what the text syntax reads as an operator."""
+
+INDEX_FIRST: Final = 14
+"""Indices below belong to the built-in operators that are intervals (see `operators`)."""
+
+failures: Final[Counter[str]] = Counter()
+"""Times an operator raised, or answered what it must not, by operator."""
 
 
 class Atom(NamedTuple):
@@ -64,17 +82,31 @@ class Registry:
     def __init__(self) -> None:
         self._operators: dict[str, Operator] = {}
 
-    def register(self, operator: Operator) -> None:
-        """Adds an operator. The same class again is no error; another of its name is one."""
-        known = self._operators.get(operator.name)
-        if known is not None:
-            if type(known) is type(operator):
-                return
-            raise ExtensionError(operator.name, "an operator of this name is registered already")
-        if not operator.name or operator.name != operator.name.strip():
-            raise ExtensionError(repr(operator.name), "an operator needs a name without blanks")
-        operator.index = len(self._operators)
-        self._operators[operator.name] = operator
+    def register(self, *operators: Operator) -> None:
+        """Adds operators, all or none. The same class again is no error.
+
+        Raises ExtensionError where a name is taken by another class, is a word of the text
+        syntax, or would not be read as an operator there.
+        """
+        from contrada.model.printing import KEYWORDS
+
+        for operator in operators:
+            name: object = operator.name
+            if not isinstance(name, str) or not OPERATOR_NAME.fullmatch(name):
+                reason = "an operator's name is letters, digits and _, then maybe < <= > >= = ~"
+                raise ExtensionError(str(name), reason)
+            if name in KEYWORDS:
+                raise ExtensionError(name, "this is a word of the text syntax")
+            if type(self._operators.get(name, operator)) is not type(operator):
+                raise ExtensionError(name, "an operator of this name is registered already")
+        self.add(*operators)
+
+    def add(self, *operators: Operator) -> None:
+        """Adds operators whose names are taken as checked; those already there stay."""
+        for operator in operators:
+            if operator.name not in self._operators:
+                operator.index = INDEX_FIRST + len(self._operators)
+                self._operators[operator.name] = operator
 
     def find(self, name: str) -> Operator | None:
         """The operator of this name, or None."""
@@ -97,16 +129,40 @@ registry: Final = Registry()
 
 
 def checked(operator: str, constant: bytes) -> Atom:
-    """The atom of a registered operator, its constant checked."""
-    registry.get(operator).check(constant)
+    """The atom of a registered operator, its constant checked.
+
+    Raises UnknownOperatorError, or InvalidFilterError, also where the check itself fails.
+    """
+    try:
+        registry.get(operator).check(constant)
+    except (UnknownOperatorError, InvalidFilterError):
+        raise
+    except Exception as error:
+        failures[operator] += 1
+        reason = f"the operator's check failed with {type(error).__name__}"
+        raise InvalidFilterError(operator, (constant,), reason) from error
     return Atom(operator, constant)
 
 
-@lru_cache(maxsize=AUTOMATA_CACHED_MAX)
 def automaton_of(atom: Atom) -> Automaton | None:
     """The atom's automaton, built once; None where it is opaque or unknown."""
     operator = registry.find(atom.operator)
-    return None if operator is None else operator.automaton(atom.constant)
+    return None if operator is None else _automaton(operator, atom.constant)
+
+
+@lru_cache(maxsize=AUTOMATA_CACHED_MAX)
+def _automaton(operator: Operator, constant: bytes) -> Automaton | None:
+    answer: object
+    try:
+        answer = operator.automaton(constant)
+    except LimitError:
+        raise
+    except Exception:  # noqa: BLE001  extension code may raise anything
+        answer = NotImplemented
+    if answer is None or isinstance(answer, Automaton):
+        return answer
+    failures[operator.name] += 1
+    return None
 
 
 def sequence_automaton(
@@ -230,15 +286,14 @@ class ContainsNoCase(_NoCase):
         return casefold.fold(constant) in casefold.fold(value)
 
 
-for _operator in (
+registry.add(
     Suffix(),
     Contains(),
     EqualNoCase(),
     PrefixNoCase(),
     SuffixNoCase(),
     ContainsNoCase(),
-):
-    registry.register(_operator)
+)
 
 
 def _bytes_of(constant: bytes) -> list[tuple[bytes]]:

@@ -26,6 +26,9 @@ STATES_MAX: Final = 10_000
 AUTOMATA_CACHED_MAX: Final = 4_096
 """Automata kept, by constant; the least recently used is dropped and built again when needed."""
 
+CUTS_MAX: Final = 4_096
+"""Cuts that an automaton is turned back into; a language with more stays an expression."""
+
 BYTES: Final = frozenset(range(256))
 
 Row: TypeAlias = "bytes | array[int]"
@@ -137,24 +140,34 @@ def of_intervals(cuts: Cuts) -> Automaton:
 def intervals_of(automaton: Automaton) -> Cuts | None:
     """The cuts of an automaton whose language is a finite union of intervals, else None.
 
+    None also where it has more than `CUTS_MAX` cuts, which depends on the language alone. Cost:
+    at most 256 steps per byte of every cut.
+
     A language is such a union exactly when its minimal automaton has no cycle but the loops of
     the states that accept nothing or everything.
     """
     if _has_cycle(automaton):
         return None
     cuts: list[tuple[int] | tuple[int, bytes]] = []
-    inside = False
-
-    def visit(state: int, prefix: bytes) -> None:
-        nonlocal inside
-        if automaton.accepting[state] != inside:
-            inside = not inside
-            cuts.append((TEXT, prefix) if prefix else (TEXT,))
-        if automaton.fates[state] == OPEN:
-            for byte in range(256):
-                visit(automaton.rows[state][byte], prefix + bytes((byte,)))
-
-    visit(0, b"")
+    if automaton.accepting[0]:
+        cuts.append((TEXT,))
+    prefix = bytearray()
+    open_states = [(0, iter(range(256)))] if automaton.fates[0] == OPEN else []
+    while open_states:
+        state, left = open_states[-1]
+        byte = next(left, None)
+        if byte is None:
+            open_states.pop()
+            del prefix[-1:]
+            continue
+        target = automaton.rows[state][byte]
+        if automaton.accepting[target] != len(cuts) & 1:
+            cuts.append((TEXT, bytes((*prefix, byte))))
+            if len(cuts) > CUTS_MAX:
+                return None
+        if automaton.fates[target] == OPEN:
+            prefix.append(byte)
+            open_states.append((target, iter(range(256))))
     return tuple(cuts)
 
 

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from contrada.errors import LimitError
 from contrada.model import automaton, line
-from contrada.model.atoms import Atom, automaton_of, registry
+from contrada.model.atoms import Atom, automaton_of, failures, registry
 from contrada.model.automaton import DEAD, OPEN, STATES_MAX, UNIVERSAL, Automaton
 from contrada.model.language import (
     ANY_TEXT,
@@ -32,7 +32,6 @@ from contrada.model.language import (
     atoms_of,
     contains,
     every,
-    failures,
     some,
 )
 from contrada.model.line import Cuts

@@ -19,7 +19,7 @@ import msgspec
 from contrada.errors import ContradaError, EncodingError
 from contrada.model import language, line, values
 from contrada.model.advertisement import Advertisement, Query
-from contrada.model.atoms import Atom, registry
+from contrada.model.atoms import Atom, checked, registry
 from contrada.model.filter import Filter, FilterSet
 from contrada.model.language import Every, Language, Literal, Pieces
 from contrada.model.line import Cut, Cuts
@@ -223,10 +223,9 @@ def _unpack_language(payload: Any, left: list[int], levels: int) -> Language:
     if kind in ("is", "not"):
         operator, constant = rest
         _expect(isinstance(operator, str) and isinstance(constant, bytes), "an operator on text")
-        known = registry.find(operator)
-        if known is not None:
-            known.check(constant)
-        return Literal(Atom(operator, constant), kind == "is")
+        known = registry.find(operator) is not None
+        atom = checked(operator, constant) if known else Atom(operator, constant)
+        return Literal(atom, kind == "is")
     if kind == "pieces":
         cuts = _unpack_cuts(*rest)
         return Pieces(line.intersection(cuts, line.ALL_TEXT))

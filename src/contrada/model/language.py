@@ -6,13 +6,12 @@ the same node makes idle. Nodes are plain tuples, so that they compare, sort and
 two forms of one language may still differ (see `decision` for equality of languages).
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
 from contrada.errors import LimitError
 from contrada.model import line
-from contrada.model.atoms import Atom, registry
+from contrada.model.atoms import Atom, failures, registry
 from contrada.model.line import ALL_TEXT, EMPTY, Cuts
 from contrada.model.values import TEXT
 
@@ -53,9 +52,6 @@ Language: TypeAlias = Pieces | Literal | Every | Some
 
 NO_TEXT: Final = Pieces(EMPTY)
 ANY_TEXT: Final = Pieces(ALL_TEXT)
-
-failures: Final[Counter[str]] = Counter()
-"""Times an operator's `apply` raised or did not answer True or False, by operator."""
 
 
 def contains(language: Language, text: bytes) -> bool:
