@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from contrada import errors
+from contrada.extensions import ExtendedOperator, ExtendedType
 from contrada.matching import Index
 from contrada.model import (
     Advertisement,
@@ -59,6 +60,8 @@ __all__ = [
     "Advertisement",
     "Constraint",
     "Envelope",
+    "ExtendedOperator",
+    "ExtendedType",
     "Filter",
     "FilterSet",
     "Index",

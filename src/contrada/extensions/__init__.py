@@ -1,0 +1,31 @@
+"""Type extensions: bit sets, unification, filters as values, and loading others by name.
+
+The three extensions of the report are registered with the package; others are loaded.
+
+Source: CU-CS-946-03.
+"""
+
+from typing import Final
+
+from contrada.extensions.bitsets import SetType
+from contrada.extensions.extendedtype import ExtendedOperator, ExtendedType
+from contrada.extensions.filtervalues import FilterType
+from contrada.extensions.loading import load, load_entry_points
+from contrada.extensions.unification import UnifyType
+
+BUILT_IN: Final = (SetType(), UnifyType(), FilterType())
+"""The types that every process knows, in the order of their operators' indices."""
+
+for _extended_type in BUILT_IN:
+    _extended_type.define()
+
+__all__ = [
+    "BUILT_IN",
+    "ExtendedOperator",
+    "ExtendedType",
+    "FilterType",
+    "SetType",
+    "UnifyType",
+    "load",
+    "load_entry_points",
+]

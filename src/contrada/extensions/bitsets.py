@@ -1,0 +1,116 @@
+"""Bit sets: three operators that read text as a set of bits.
+
+Bit 7 to bit 0 of each byte, byte after byte. The shorter of two texts is extended with zero
+bytes, so that trailing zero bytes never matter. For a constant T a text S satisfies
+
+- `set<=` when every bit of S is in T,
+- `set>=` when every bit of T is in S,
+- `set~` when S and T have a bit in common.
+
+All three are regular, with one state per byte of the constant, so that they are decided
+exactly, together with `=`, `!=`, intervals, suffixes and all other regular operators, where
+the paper has a table of special cases. The automata (for a constant of two bytes, its trailing
+zero bytes left out) are minimal as they stand:
+
+    set<=   (0) --⊆ T[0]--> (1) --⊆ T[1]--> (2) --zero--> (2)    otherwise dead
+    set>=    0  --⊇ T[0]-->  1  --⊇ T[1]--> (2) --any---> (2)    otherwise dead
+    set~     0  --∩ T[0] = ∅--> 1 --∩ T[1] = ∅--> dead           otherwise (hit) --any--> (hit)
+
+Source: CU-CS-946-03 §7.1, figures 3 and 4, appendix §9.
+"""
+
+from array import array
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from contrada.errors import LimitError
+from contrada.extensions.extendedtype import ExtendedOperator, ExtendedType
+from contrada.model.automaton import STATES_MAX, Automaton
+
+_Step: TypeAlias = Callable[[int, int], bool]
+"""Whether a byte of the value passes a byte of the constant."""
+
+
+class SetLessEqual(ExtendedOperator):
+    """Texts whose every bit is in the constant. Source: CU-CS-946-03 §7.1, figures 3 and 4."""
+
+    name = "set<="
+
+    def apply(self, value: bytes, constant: bytes) -> bool:
+        """See the class."""
+        bits = _bits(value)
+        return bits & _bits(constant) == bits
+
+    def automaton(self, constant: bytes) -> Automaton:
+        """One state per byte of the constant, and two."""
+        stem = constant.rstrip(b"\0")
+        last, dead = len(stem), len(stem) + 1
+        rows = _chain(stem, lambda byte, of: byte & ~of == 0, dead)
+        rows += [[last, *[dead] * 255], [dead] * 256]
+        return _packed(rows, [state != dead for state in range(len(rows))])
+
+
+class SetGreaterEqual(ExtendedOperator):
+    """Texts that have every bit of the constant. Source: CU-CS-946-03 §7.1."""
+
+    name = "set>="
+
+    def apply(self, value: bytes, constant: bytes) -> bool:
+        """See the class."""
+        bits = _bits(constant)
+        return bits & _bits(value) == bits
+
+    def automaton(self, constant: bytes) -> Automaton:
+        """One state per byte of the constant, and two; one where it has no bit."""
+        stem = constant.rstrip(b"\0")
+        last, dead = len(stem), len(stem) + 1
+        rows = _chain(stem, lambda byte, of: of & ~byte == 0, dead)
+        rows += [[last] * 256, [dead] * 256] if stem else [[last] * 256]
+        return _packed(rows, [state == last for state in range(len(rows))])
+
+
+class SetIntersect(ExtendedOperator):
+    """Texts that have a bit in common with the constant. Source: CU-CS-946-03 §7.1."""
+
+    name = "set~"
+
+    def apply(self, value: bytes, constant: bytes) -> bool:
+        """See the class."""
+        return _bits(value) & _bits(constant) != 0
+
+    def automaton(self, constant: bytes) -> Automaton:
+        """One state per byte of the constant, and two; one where it has no bit."""
+        stem = constant.rstrip(b"\0")
+        dead, hit = len(stem), len(stem) + 1
+        rows = _chain(stem, lambda byte, of: byte & of == 0, hit)
+        rows += [[dead] * 256, [hit] * 256] if stem else [[dead] * 256]
+        return _packed(rows, [state == hit for state in range(len(rows))])
+
+
+class SetType(ExtendedType):
+    """Bit sets in text. Source: CU-CS-946-03 §7.1, figure 9."""
+
+    name = "Set"
+
+    def operators(self) -> Sequence[ExtendedOperator]:
+        """`set<=`, `set>=`, `set~`."""
+        return SetLessEqual(), SetGreaterEqual(), SetIntersect()
+
+
+def _bits(text: bytes) -> int:
+    """The set as an integer: little-endian, so that trailing zero bytes add nothing."""
+    return int.from_bytes(text, "little")
+
+
+def _chain(stem: bytes, passes: _Step, otherwise: int) -> list[list[int]]:
+    """One row per byte of the constant: on to the next state, or to another."""
+    if len(stem) + 2 > STATES_MAX:
+        raise LimitError("STATES_MAX", STATES_MAX, len(stem) + 2)
+    return [
+        [state + 1 if passes(byte, of) else otherwise for byte in range(256)]
+        for state, of in enumerate(stem)
+    ]
+
+
+def _packed(rows: list[list[int]], accepting: list[bool]) -> Automaton:
+    return Automaton(tuple(array("H", row) for row in rows), tuple(accepting))

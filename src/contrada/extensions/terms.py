@@ -1,0 +1,268 @@
+"""Terms: functional expressions with variables, their text form, unification and matching.
+
+A term is a number, a string, a variable or a function of terms (without arguments: a name).
+Variables are local to their expression: `_X` here and `_X` there are two variables.
+
+What the grammar leaves open is fixed so: a number is a sequence of digits with or without a
+sign and equals another by value (`5`, `+5` and `05` are one number, `-0` is `0`; `5.0` is no
+term); a number, a string and a name are never equal, also where they read alike; blanks around
+a token do not count. A variable never stands for a term that contains it (occurs check).
+
+Source: CU-CS-946-03 §7.2, figure 5, table 2, figure 7.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Final, TypeAlias
+
+from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedToken, v_args
+
+from contrada.errors import LimitError, ParseError
+
+TERM_BYTES_MAX: Final = 16_384
+"""The longest text of a term that is read."""
+
+TERM_DEPTH_MAX: Final = 100
+"""How deep functions may stand in one another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A whole number of any size, as its shortest digits with `-` where it is negative."""
+
+    digits: str
+
+    def __str__(self) -> str:
+        return self.digits
+
+
+@dataclass(frozen=True, slots=True)
+class String:
+    """A text constant."""
+
+    text: str
+
+    def __str__(self) -> str:
+        escaped = self.text.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable; `side` tells apart those of two expressions that are unified."""
+
+    name: str
+    side: int = 0
+
+    def __str__(self) -> str:
+        return f"_{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A name with arguments, or alone. Raises LimitError deeper than `TERM_DEPTH_MAX`."""
+
+    name: str
+    arguments: tuple["Term", ...] = ()
+    depth: int = field(init=False, compare=False, repr=False)
+    _hash: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        inner = (term.depth for term in self.arguments if isinstance(term, Function))
+        depth = 1 + max(inner, default=0)
+        if depth > TERM_DEPTH_MAX:
+            raise LimitError("TERM_DEPTH_MAX", TERM_DEPTH_MAX)
+        object.__setattr__(self, "depth", depth)
+        object.__setattr__(self, "_hash", hash((self.name, self.arguments)))
+
+    def __hash__(self) -> int:  # kept, so that it costs no walk through the term each time
+        return self._hash
+
+    def __str__(self) -> str:
+        return f"{self.name}({','.join(map(str, self.arguments))})" if self.arguments else self.name
+
+
+Term: TypeAlias = Number | String | Variable | Function
+
+
+def parse_term(text: str) -> Term:
+    """The term that a text stands for.
+
+    Raises ParseError with line and column; LimitError beyond `TERM_BYTES_MAX` bytes or deeper
+    than `TERM_DEPTH_MAX`. Cost: linear.
+    """
+    size = len(text.encode(errors="surrogatepass"))
+    if size > TERM_BYTES_MAX:
+        raise LimitError("TERM_BYTES_MAX", TERM_BYTES_MAX, size)
+    try:
+        return _parser().parse(text)  # type: ignore[return-value]
+    except UnexpectedToken as error:
+        at_end = error.token.type == "$END"
+        found = "the end of the text" if at_end else repr(str(error.token))
+        raise ParseError(max(error.line, 1), max(error.column, 1), found, "a term") from None
+    except UnexpectedCharacters as error:
+        found = repr(text[error.pos_in_stream :][:20])
+        raise ParseError(error.line, error.column, found, "a term") from None
+
+
+def encode(term: Term) -> bytes:
+    """The term as it travels in a filter or a notification: its text, in pre-order.
+
+    Source: CU-CS-946-03 §7.2 (serialization).
+    """
+    return str(term).encode()
+
+
+def decode(serialised: bytes) -> Term:
+    """The term that bytes stand for. Raises ParseError, LimitError as `parse_term`."""
+    try:
+        return parse_term(serialised.decode())
+    except UnicodeDecodeError as error:
+        raise ParseError(1, error.start + 1, "bytes that are not UTF-8", "a term") from None
+
+
+def unify(a: Term, b: Term) -> dict[Variable, Term] | None:
+    """What the variables stand for where the two terms can be made equal, else None.
+
+    The variables of b are told apart by `side` 1. A value may hold variables of both sides,
+    which stand for their own values in turn.
+
+    Terms are joined as graphs, class by class, and the occurs check is made once at the end, so
+    that the cost is nearly linear and no pair of terms makes it grow.
+
+    Source: CU-CS-946-03 §7.2, table 2.
+    """
+    classes = _Classes()
+    waiting: list[tuple[Term, Term]] = [(a, on_side(b, 1))]
+    while waiting:
+        first, second = map(classes.find, waiting.pop())
+        if first == second:
+            continue
+        if isinstance(first, Variable):
+            classes.join(first, second)
+        elif isinstance(second, Variable):
+            classes.join(second, first)
+        elif (
+            isinstance(first, Function)
+            and isinstance(second, Function)
+            and first.name == second.name
+            and len(first.arguments) == len(second.arguments)
+        ):
+            classes.join(first, second)
+            waiting += zip(first.arguments, second.arguments, strict=True)
+        else:
+            return None
+    return None if classes.is_cyclic() else classes.assignment()
+
+
+def match(a: Term, b: Term) -> dict[Variable, Term] | None:
+    """The substitution of a's variables that gives b, b's variables taken as constants, or None.
+
+    One-way unification: where there is one, a is at least as general as b. Cost: linear.
+
+    Source: CU-CS-946-03 §7.2, figure 7 (unifies1), without its "variable equivalencing", by
+    which `f(_X,_X)` would be as general as `f(_Y,_Z)`.
+    """
+    substitution: dict[Variable, Term] = {}
+    waiting: list[tuple[Term, Term]] = [(a, b)]
+    while waiting:
+        general, special = waiting.pop()
+        if isinstance(general, Variable):
+            if substitution.setdefault(general, special) != special:
+                return None
+        elif isinstance(general, Function) and isinstance(special, Function):
+            if general.name != special.name or len(general.arguments) != len(special.arguments):
+                return None
+            waiting += zip(general.arguments, special.arguments, strict=True)
+        elif general != special:
+            return None
+    return substitution
+
+
+def on_side(term: Term, side: int) -> Term:
+    """The term with its variables told apart from those of other sides."""
+    if isinstance(term, Variable):
+        return Variable(term.name, side)
+    if isinstance(term, Function) and term.arguments:
+        return Function(term.name, tuple(on_side(each, side) for each in term.arguments))
+    return term
+
+
+class _Classes:
+    """Terms that must be equal, joined into classes; a class is known by one of its terms.
+
+    That one is a variable only where the class has nothing else.
+    """
+
+    def __init__(self) -> None:
+        self._next: dict[Term, Term] = {}
+
+    def find(self, term: Term) -> Term:
+        """The term by which a term's class is known."""
+        known = term
+        while (following := self._next.get(known)) is not None:
+            known = following
+        while (following := self._next.get(term, known)) != known:
+            self._next[term] = known
+            term = following
+        return known
+
+    def join(self, one: Term, other: Term) -> None:
+        """Makes two classes one, known by the second term."""
+        self._next[one] = other
+
+    def is_cyclic(self) -> bool:
+        """Whether a term would have to stand in itself."""
+        done: set[Term] = set()
+        for start in self._next:
+            path: dict[Term, Iterator[Term]] = {}
+            self._enter(start, path)
+            while path:
+                below = next(next(reversed(path.values())), None)
+                if below is None:
+                    done.add(path.popitem()[0])
+                    continue
+                known = self.find(below)
+                if known in path:
+                    return True
+                if known not in done:
+                    self._enter(known, path)
+        return False
+
+    def assignment(self) -> dict[Variable, Term]:
+        """What each variable that does not stand for itself stands for."""
+        return {term: self.find(term) for term in self._next if isinstance(term, Variable)}
+
+    def _enter(self, term: Term, path: dict[Term, Iterator[Term]]) -> None:
+        known = self.find(term)
+        path[known] = iter(known.arguments if isinstance(known, Function) else ())
+
+
+@v_args(inline=True)
+class _Builder(Transformer[Token, Term]):
+    """Makes terms, bottom up, while lark parses."""
+
+    def unifyterm(self, name: Token, *arguments: Term | None) -> Term:
+        return Function(str(name), tuple(term for term in arguments if term is not None))
+
+    def number(self, token: Token) -> Term:
+        digits = token.lstrip("+-").lstrip("0") or "0"
+        return Number(f"-{digits}" if token[0] == "-" and digits != "0" else digits)
+
+    def string(self, token: Token) -> Term:
+        return String(_ESCAPE.sub(r"\1", token[1:-1]))
+
+    def variable(self, token: Token) -> Term:
+        return Variable(str(token[1:]))
+
+
+_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
+
+
+@cache
+def _parser() -> Lark:
+    grammar = resources.files("contrada.extensions").joinpath("unify.lark").read_text()
+    return Lark(grammar, start="unifyexpr", parser="lalr", transformer=_Builder())
