@@ -13,7 +13,7 @@ WITH_JAVA = JAVA_HOME=$$(scripts/ensure_java.sh) && export JAVA_HOME &&
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup java demo test quick verify bench check lint types imports format lock clean
+.PHONY: help setup java demo test quick verify exact bench check lint types imports format lock clean
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,7 +34,7 @@ java: ## find Java >= 17, or install it when root
 	@$(WITH_JAVA) echo "Java: $$JAVA_HOME"
 
 demo: $(STAMP) ## run the main job on real data; writes out/report.html
-	@$(WITH_JAVA) $(BIN)/python examples/demo/run.py
+	@$(WITH_JAVA) $(BIN)/python -m examples.demo.run
 
 test: check ## lint, types, import contract and all tests
 	@$(WITH_JAVA) $(BIN)/python -m pytest
@@ -44,6 +44,9 @@ quick: check ## the same without what is slow or needs Spark
 
 verify: $(STAMP) ## the tests on the larger real data; fails where the data is absent
 	@$(WITH_JAVA) CONTRADA_REQUIRE_SHARED=1 $(BIN)/python -m pytest -m shared_data
+
+exact: $(STAMP) ## compare all decisions of the algebra with enumerated universes; some minutes
+	@$(BIN)/python -m tests.model.exactness
 
 bench: $(STAMP) ## measure; ONLY=name picks one
 	@$(WITH_JAVA) $(BIN)/python -m bench.run $(if $(ONLY),--only "$(ONLY)")
