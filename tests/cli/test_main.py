@@ -45,6 +45,9 @@ def test_each_command_explains_itself_with_examples(name: str) -> None:
         (["sub", "a = 1", "--to", "localhost"], "address 'localhost': expected contrada://"),
         (["pub", "price", "--to", "contrada://x"], "found 'price', expected name=value"),
         (["pub", "@id=1"], "reserved"),
+        (["sub", "a wobbles 1"], "wobbles"),
+        (["sub", "a = 1", "--extension", "nowhere"], "expected module:Class"),
+        (["serve", "--extension", "nowhere:X"], "cannot be imported"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(arguments: list[str], message: str) -> None:

@@ -41,8 +41,9 @@ def pub(attributes: tuple[str, ...], to: str, source: str | None, publisher: str
     items = iter([Notification(attributes_of(attributes))]) if source is None else _objects(source)
     counts = asyncio.run(_publish(to, publisher, items))
     if source is not None:
-        lost = sum(counts.dropped.values())
-        click.echo(f"published {counts.published}" + (f", {lost} dropped" if lost else ""))
+        click.echo(f"published {counts.published}")
+    for reason, lost in counts.dropped.items():
+        click.echo(f"{lost} dropped: {reason}", err=True)
 
 
 async def _publish(

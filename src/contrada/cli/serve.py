@@ -2,11 +2,11 @@
 
 import asyncio
 import signal
-from types import FrameType
 from typing import Final
 
 import click
 
+from contrada.cli.extension import extension_option
 from contrada.cli.lazy import EXIT_INTERRUPTED
 from contrada.net import PORT_DEFAULT, Broker, BrokerStatistics
 
@@ -22,6 +22,7 @@ _STATUS: Final = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 0}
     type=click.IntRange(0, 65535),
     help="0 takes a free one.",
 )
+@extension_option
 def serve(host: str, port: int) -> None:
     """Run a broker.
 
@@ -31,6 +32,7 @@ def serve(host: str, port: int) -> None:
     \b
     contrada serve
     contrada serve --host 0.0.0.0 --port 9000
+    contrada serve --extension geometry.operators:Shapes
     """  # noqa: D301 - click reads the escape
     status, counts = asyncio.run(_serve(host, port))
     click.echo(_summary(counts), err=True)
@@ -41,9 +43,9 @@ async def _serve(host: str, port: int) -> tuple[int, BrokerStatistics]:
     loop = asyncio.get_running_loop()
     ending: asyncio.Future[int] = loop.create_future()
 
-    def end(number: int, frame: FrameType | None = None) -> None:
+    def end(number: signal.Signals) -> None:
         if not ending.done():
-            ending.set_result(_STATUS[signal.Signals(number)])
+            ending.set_result(_STATUS[number])
 
     async with Broker(host, port) as broker:
         for number in _STATUS:

@@ -6,6 +6,7 @@ import sys
 import click
 import msgspec
 
+from contrada.cli.extension import extension_option
 from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.model import Notification
 from contrada.model.printing import name_text, value_text
@@ -26,6 +27,7 @@ from contrada.service import Subscription
     help="End when nothing came for S seconds.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object of attributes per line.")
+@extension_option
 def sub(filter_text: str, to: str, count: int | None, timeout: float | None, as_json: bool) -> None:
     """Print the notifications that match FILTER, one per line, as they come.
 

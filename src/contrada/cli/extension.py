@@ -1,0 +1,23 @@
+"""The option `--extension module:Class`, which brings operators of one's own."""
+
+from typing import Any, Final
+
+import click
+
+from contrada.extensions.loading import load
+
+
+def _load(ctx: click.Context, parameter: click.Parameter, names: tuple[str, ...]) -> Any:
+    for name in names:
+        load(name)
+
+
+# Loaded while the arguments are read, so before any filter is.
+extension_option: Final = click.option(
+    "--extension",
+    metavar="MODULE:CLASS",
+    multiple=True,
+    expose_value=False,
+    callback=_load,
+    help="Load operators; may be repeated. Runs code of the module.",
+)
