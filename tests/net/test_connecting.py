@@ -49,7 +49,7 @@ def test_importing_the_package_starts_nothing() -> None:
     """Whoever only matches would pay for event loops, sockets or Spark."""
     code = (
         "import sys, contrada\n"
-        "print([m for m in ('asyncio', 'socket', 'pyspark', 'click') if m in sys.modules])"
+        "print([m for m in ('asyncio', 'contrada.net', 'pyspark', 'click') if m in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "[]\n"

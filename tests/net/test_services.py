@@ -1,6 +1,7 @@
 """One behaviour for every service: embedded in this process, and a broker in another one."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -272,6 +273,23 @@ async def test_many_publish_at_once(address: str | None) -> None:
         assert [n.envelope.sequence for n in got] == list(range(1, 1001))
         for task in range(20):
             assert [n["n"] for n in got if n["task"] == task] == list(range(50))
+
+
+@on_loop
+async def test_closing_ends_publications_under_way(address: str | None) -> None:
+    """A task that publishes would hang, or see a broken connection where one was closed."""
+    async with connect(address) as service:
+
+        async def numbers() -> AsyncIterator[dict[str, int]]:
+            for n in itertools.count():
+                await asyncio.sleep(0)
+                yield {"endless": n}
+
+        publisher = asyncio.create_task(service.publish_batch(numbers()))
+        await until(lambda: service.statistics().published > 100)
+        await service.aclose()
+        with pytest.raises(ServiceClosedError):
+            await publisher
 
 
 @on_loop

@@ -92,6 +92,7 @@ class TcpService(Service):
             raise ServiceClosedError("this service is closed; connect anew")
         if self._wire is not None:
             return
+        self._failure = None
         address = self._address
         loop = asyncio.get_running_loop()
         wire = Wire(Hello(CLIENT, "contrada"), self._received, self._lost)
@@ -183,7 +184,7 @@ class TcpService(Service):
             return 0
         try:
             return await self._request(lambda request: Unsubscribe(request, number))
-        except ConnectionFailedError:
+        except (ConnectionFailedError, ServiceClosedError):
             return 0  # It ended with the connection.
 
     def grant(self, number: int, credit: int) -> None:
@@ -253,9 +254,9 @@ class TcpService(Service):
 
     def _lost(self, reason: str) -> None:
         """The connection has ended, by us or not."""
-        failure = ConnectionFailedError(str(self._address), reason)
+        failure: ServiceError = ServiceClosedError("the service is closed")
         if not self._closed:
-            self._failure = failure
+            failure = self._failure = ConnectionFailedError(str(self._address), reason)
         for subscription in list(self._subscriptions.values()):
             subscription.end(failure)
         if self._publishing is not None:
