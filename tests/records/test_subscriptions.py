@@ -9,7 +9,10 @@ from contrada.records import read_subscriptions
 
 def test_names_and_filters_in_order() -> None:
     """Else a subscription would be reported under another's name."""
-    text = "\ufeff# desk\n\n late at JFK :  delay > 120 and origin = 'JFK'\r\nurl: a = 'x:y'\nor: a = 1 or b = 2"
+    text = (
+        "\ufeff# desk\n\n late at JFK :  delay > 120 and origin = 'JFK'\r\n"
+        "url: a = 'x:y'\nor: a = 1 or b = 2"
+    )
     found = read_subscriptions(text, "f")
     assert list(found) == ["late at JFK", "url", "or"]
     assert found["late at JFK"] == Filter("delay > 120 and origin = 'JFK'")

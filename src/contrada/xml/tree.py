@@ -109,10 +109,11 @@ def _tree(node: "etree._Element", depth: int) -> Element:
 
 
 def _attributes(node: "etree._Element") -> Iterator[tuple[str, str]]:
-    for name in sorted(map(str, node.attrib)):
-        text = str(node.attrib[name]).strip(XML_BLANKS)
+    named = {_attribute_name(node, str(name)): str(node.attrib[name]) for name in node.attrib}
+    for name in sorted(named):
+        text = named[name].strip(XML_BLANKS)
         if text:
-            yield _attribute_name(node, name), text
+            yield name, text
 
 
 def _attribute_name(node: "etree._Element", name: str) -> str:

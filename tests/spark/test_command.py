@@ -1,0 +1,74 @@
+"""`contrada pipeline run` as a user starts it, with a broker and a subscriber."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from contrada.model import Notification
+from contrada.net.connecting import connect_sync
+
+CONTRADA = (sys.executable, "-c", "from contrada.cli import main; main()")
+
+DESCRIPTION = """
+subscriptions = "subs"
+output = "{out}"
+[parameters]
+out = "out"
+[[source]]
+name = "rows"
+format = "csv"
+paths = ["a.csv"]
+types = { at = "time" }
+time = "at"
+type_marks = ["Row"]
+"""
+
+ROWS = "n,at\n" + "".join(f"{n},2013-01-01T05:00:{n:02}Z\n" for n in range(60)) + "bad\n"
+
+
+@pytest.fixture
+def broker() -> Iterator[str]:
+    """The address of a broker in a process of its own."""
+    command = [*CONTRADA, "serve", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.send_signal(signal.SIGTERM)
+
+
+@pytest.fixture
+def description(tmp_path: Path) -> Path:
+    """Sixty rows and a bad one; two subscriptions that overlap."""
+    (tmp_path / "a.csv").write_text(ROWS)
+    (tmp_path / "subs").write_text("low: n < 40\nodd: n >= 20\n")
+    path = tmp_path / "p.toml"
+    path.write_text(DESCRIPTION)
+    return path
+
+
+def test_matches_are_published_once(broker: str, description: Path, tmp_path: Path) -> None:
+    """Else a subscriber would get a notification as often as others asked for it, or never."""
+    command = [*CONTRADA, "pipeline", "run", str(description), "--publish", broker]
+    command += ["--set", "out=other", "--json", "--cores", "1"]
+    with connect_sync(broker) as service, service.subscribe("n > 9") as events:
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert run.returncode == 0, run.stderr
+        found = [events.next(timeout_s=20) for _ in range(50)]
+    assert [each["n"] for each in found] == list(range(10, 60))
+    first = found[0]
+    assert isinstance(first, Notification)
+    assert first["@is.Row"] is True
+    assert first.envelope.time_us == 1_357_016_410_000_000
+    summary = json.loads(run.stdout)
+    (source,) = summary["sources"]
+    assert (source["read"], source["bad"], source["matched"]) == (60, 1, 60)
+    assert source["published"] == summary["published"] == 60
+    assert summary["matches"] == {"low": 40, "odd": 40}
+    assert pq.read_table(tmp_path / "other" / "matches").num_rows == 80
+    assert pq.read_table(tmp_path / "other" / "quarantine").num_rows == 1
