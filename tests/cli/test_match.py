@@ -1,0 +1,118 @@
+"""`contrada match`."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from contrada.cli import main
+
+ROWS = "id,delay,at\n1,10,2013-01-01T05:00:00Z\n2,130,2013-01-01T06:00:00Z\n3,NA,2013-01-02\n"
+
+
+def match(folder: Path, *arguments: str, subscriptions: str = "late: delay > 120") -> Result:
+    (folder / "subs").write_text(subscriptions, encoding="utf-8")
+    files = [str(folder / each) if (folder / each).exists() else each for each in arguments]
+    return CliRunner().invoke(main, ["match", str(folder / "subs"), *files])
+
+
+def test_matches_are_lines_of_json(tmp_path: Path) -> None:
+    """Else no other program could go on with them."""
+    (tmp_path / "a.csv").write_text(ROWS)
+    options = ("--types", "at=time", "--absent", "NA", "--add", "kind=flight", "--time", "at")
+    result = match(
+        tmp_path, "a.csv", *options, subscriptions="late: delay > 120\nnone: delay absent"
+    )
+    assert (result.exit_code, result.stderr) == (0, "")
+    first, second = map(json.loads, result.stdout.splitlines())
+    assert first == {
+        "subscription": "late",
+        "file": str(tmp_path / "a.csv"),
+        "record": 3,
+        "time": "2013-01-01T06:00:00Z",
+        "attributes": {"id": 2, "delay": 130, "at": "2013-01-01T06:00:00Z", "kind": "flight"},
+    }
+    assert (second["subscription"], second["record"]) == ("none", 4)
+
+
+def test_all_formats_at_once(tmp_path: Path) -> None:
+    """Else one subscription could not be asked of all that one has."""
+    (tmp_path / "a.csv").write_text(ROWS)
+    (tmp_path / "b.jsonl").write_text('{"delay":121}\n')
+    (tmp_path / "c.xml").write_text("<d><e><delay>130</delay></e><e><delay>1</delay></e></d>")
+    subscriptions = "late: delay > 120 or d.e.delay > 120"
+    files = ("a.csv", "b.jsonl", "c.xml", "--entries", "e")
+    result = match(tmp_path, *files, subscriptions=subscriptions)
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(Path(each["file"]).name, each["record"]) for each in found] == [
+        ("a.csv", 3),
+        ("b.jsonl", 1),
+        ("c.xml", 1),
+    ]
+
+
+def test_counts_and_output(tmp_path: Path) -> None:
+    """Else one would count lines by hand."""
+    (tmp_path / "a.csv").write_text(ROWS)
+    result = match(tmp_path, "a.csv", "--count", subscriptions="late: delay > 120\nnever: x = 1")
+    assert "3 records" in result.stdout
+    table = [line.split() for line in result.stdout.splitlines() if "│" in line]
+    assert [(row[1], row[-2]) for row in table] == [("late", "1"), ("never", "0")]
+    result = match(tmp_path, "a.csv", "--output", str(tmp_path / "out"))
+    assert result.stdout == ""
+    assert len((tmp_path / "out").read_text().splitlines()) == 1
+
+
+def test_bad_records_are_listed_and_the_others_matched(tmp_path: Path) -> None:
+    """Else one bad row would cost the others, or a script would think that all went well."""
+    (tmp_path / "a.csv").write_text("delay\n1,2\n130\n")
+    (tmp_path / "b.xml").write_text("<a>\n<b></a>")
+    (tmp_path / "c.json").write_text('{"delay":130}\n{"delay"')
+    result = match(tmp_path, "a.csv", "b.xml", "c.json")
+    assert result.exit_code == 2
+    lines = result.stderr.replace(f"{tmp_path}/", "").splitlines()
+    assert lines[0] == "a.csv:2:4: found 2 cells, expected 1"
+    assert lines[1].startswith("b.xml:2:8: found Opening and ending tag mismatch")
+    assert lines[2] == "c.json:2:9: found the end of the line, expected ':' delimiter"
+    assert lines[3:] == ["3 bad of 5 records"]
+    assert len(result.stdout.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "subscriptions", "message"),
+    [
+        (("a.csv",), "late: delay >", "subs:1:14: found"),
+        (("a.csv",), "late", "subs:1:1: found 'late', expected `name: filter`"),
+        (("a.txt",), "a: x = 1", "unknown suffix '.txt'"),
+        (("a.csv", "--types", "delay"), "a: x = 1", "found 'delay', expected NAME=VALUE"),
+        (("a.csv", "--types", "delay=int"), "a: x = 1", "found 'int', expected one of text"),
+        (("missing.csv",), "a: x = 1", "does not exist"),
+    ],
+)
+def test_bad_input_is_one_line(
+    tmp_path: Path, arguments: tuple[str, ...], subscriptions: str, message: str
+) -> None:
+    """Else a slip of the pen would end in a traceback."""
+    (tmp_path / "a.csv").write_text(ROWS)
+    (tmp_path / "a.txt").write_text(ROWS)
+    result = match(tmp_path, *arguments, subscriptions=subscriptions)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+
+
+def test_needs_neither_java_nor_spark(tmp_path: Path) -> None:
+    """Else the smallest installation could not match a file."""
+    (tmp_path / "a.csv").write_text(ROWS)
+    (tmp_path / "subs").write_text("late: delay > 120")
+    blocked = "import sys\nfor m in ('pyspark', 'pyarrow', 'pandas'): sys.modules[m] = None\n"
+    code = blocked + "from contrada.cli import main; main()"
+    command = [sys.executable, "-c", code, "match", str(tmp_path / "subs"), str(tmp_path / "a.csv")]
+    environment = {"PATH": ""}
+    run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert json.loads(run.stdout)["record"] == 3

@@ -1,0 +1,96 @@
+"""`contrada pipeline` where it must end before Spark starts."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from contrada.cli import main
+from contrada.spark import session
+
+DESCRIPTION = """
+subscriptions = "subs"
+output = "out"
+[[source]]
+name = "a"
+format = "csv"
+paths = ["a.csv"]
+"""
+
+
+@pytest.fixture
+def description(tmp_path: Path) -> Path:
+    """A small pipeline that is well described."""
+    (tmp_path / "subs").write_text("one: a = 1")
+    (tmp_path / "a.csv").write_text("a\n1\n")
+    path = tmp_path / "p.toml"
+    path.write_text(DESCRIPTION)
+    return path
+
+
+def contrada(*arguments: str, prelude: str = "", path: str = "") -> tuple[int, str, str]:
+    """Status, output and errors of the command in a process of its own."""
+    code = f"import sys\n{prelude}\nfrom contrada.cli import main; main()"
+    run = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": path},
+    )
+    return run.returncode, run.stdout, run.stderr
+
+
+def test_without_java(description: Path) -> None:
+    """Else a missing Java would show as a stack trace of another library."""
+    status, output, errors = contrada("pipeline", "run", str(description))
+    assert (status, output) == (2, "")
+    assert errors.startswith("contrada: error: Java is missing: install a Java of at least 17")
+    assert errors.count("\n") == 1
+
+
+def test_without_pyspark(description: Path) -> None:
+    """Else a user of the smallest installation would not know which extra to install."""
+    status, _, errors = contrada(
+        "pipeline", "run", str(description), prelude="sys.modules['pyspark'] = None"
+    )
+    assert status == 2
+    assert "pip install 'contrada[spark]'" in errors
+    assert errors.count("\n") == 1
+
+
+def test_an_old_java_is_refused(monkeypatch: pytest.MonkeyPatch, description: Path) -> None:
+    """Else Spark would fail to start, without a word on why."""
+    monkeypatch.setattr(session, "_java", lambda: "/usr/bin/java")
+    monkeypatch.setattr(session, "_java_major", lambda java: 11)
+    result = CliRunner().invoke(main, ["pipeline", "run", str(description)])
+    assert result.exit_code == 2
+    assert "Java 17 (found /usr/bin/java, 11) is missing" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "old", "new", "message"),
+    [
+        ((), "output", "outptu", "unknown field `outptu`"),
+        ((), '"a.csv"', '"b.csv"', "found no file for"),
+        ((), "[[source]]", "[[source]", "p.toml:4:"),
+        (("--set", "out"), "", "", "expected NAME=VALUE"),
+    ],
+)
+def test_bad_input_is_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+    description: Path,
+    arguments: tuple[str, ...],
+    old: str,
+    new: str,
+    message: str,
+) -> None:
+    """Else the user would wait for Spark before hearing of a slip of the pen."""
+    monkeypatch.setattr("contrada.cli.pipeline.check_requirements", lambda: None)
+    description.write_text(DESCRIPTION.replace(old, new) if old else DESCRIPTION)
+    result = CliRunner().invoke(main, ["pipeline", "run", str(description), *arguments])
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
