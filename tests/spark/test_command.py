@@ -72,3 +72,47 @@ def test_matches_are_published_once(broker: str, description: Path, tmp_path: Pa
     assert summary["matches"] == {"low": 40, "odd": 40}
     assert pq.read_table(tmp_path / "other" / "matches").num_rows == 80
     assert pq.read_table(tmp_path / "other" / "quarantine").num_rows == 1
+
+
+@pytest.mark.parametrize("begun", ["starting", "matching"])
+def test_ctrl_c_ends_it_cleanly(description: Path, tmp_path: Path, begun: str) -> None:
+    """Else an interrupted run would leave a traceback, half an output, or a Java running."""
+    slow = tmp_path / "slow.py"
+    slow.write_text(INTERRUPTED[begun])
+    command = [sys.executable, str(slow), "pipeline", "run", str(description), "--cores", "1"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert run.returncode == 130, run.stderr
+    assert "Traceback" not in run.stderr
+    assert run.stdout == ""
+    assert not (tmp_path / "out").exists()
+
+
+# The signal comes at a known point: as the session begins to start, and from within a job.
+INTERRUPTED = {
+    "starting": """
+import os, signal, threading
+from pyspark.sql import SparkSession
+get = SparkSession.Builder.getOrCreate
+def interrupted(self):
+    os.kill(os.getpid(), signal.SIGINT)
+    return get(self)
+SparkSession.Builder.getOrCreate = interrupted
+from contrada.cli import main
+main()
+""",
+    "matching": """
+import os, signal
+from contrada.spark import run
+count = run._counted
+def interrupted(source, frame):
+    def endless(batches, parent=os.getpid()):
+        import os, signal, threading
+        os.kill(parent, signal.SIGINT)
+        threading.Event().wait()
+        yield from batches
+    return count(source, frame.mapInArrow(endless, frame.schema))
+run._counted = interrupted
+from contrada.cli import main
+main()
+""",
+}

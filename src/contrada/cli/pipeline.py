@@ -1,6 +1,7 @@
 """`contrada pipeline`: read, match, write and publish on Spark."""
 
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from contrada.errors import InputError
-from contrada.spark.session import check_requirements, spark_session
+from contrada.spark.session import check_requirements, interruptible, spark_session
 
 if TYPE_CHECKING:
     from contrada.spark.run import Summary, Told
@@ -52,8 +53,13 @@ def run(
     from contrada.spark.run import run_pipeline
 
     described = read_pipeline(description, dict(_setting(text) for text in settings))
-    with _progress() as told, spark_session(cores) as session:
-        summary = run_pipeline(session, described, publish=publish, told=told)
+
+    def work(stop: threading.Event) -> "Summary":
+        with spark_session(cores) as session:
+            return run_pipeline(session, described, publish=publish, told=told, stop=stop)
+
+    with _progress() as told:
+        summary = interruptible(work)
     if as_json:
         click.echo(msgspec.json.encode(summary).decode())
     else:

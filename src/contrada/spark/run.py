@@ -68,11 +68,15 @@ def run_pipeline(
     *,
     publish: str | None = None,
     told: Told = lambda what, done, total: None,
+    stop: threading.Event | None = None,
 ) -> Summary:
     """Run a pipeline. `publish` replaces the address of its description.
 
+    When `stop` is set nothing more is begun and KeyboardInterrupt is raised.
+
     Raises ConnectionFailedError where the service cannot be reached (before anything is read).
     """
+    stop = stop or threading.Event()
     began = monotonic()
     address = publish or pipeline.publish
     if address:
@@ -81,19 +85,26 @@ def run_pipeline(
     kept: list[tuple[Source, DataFrame, SourceSummary]] = []
     try:
         for source in pipeline.sources:
+            _go_on(stop)
             frame = outcomes_of(session, source, filters).persist(StorageLevel.MEMORY_AND_DISK)
             with _watched(session, f"match {source.name}", told):
                 kept.append((source, frame, _counted(source, frame)))
+        _go_on(stop)
         with _watched(session, "write", told):
             matches = _write(pipeline, [(source, frame) for source, frame, _ in kept])
         publish_began = monotonic()
-        summaries = tuple(_published(frame, each, address, told) for _, frame, each in kept)
+        summaries = tuple(_published(frame, each, address, told, stop) for _, frame, each in kept)
     finally:
         for _, frame, _ in kept:
             frame.unpersist()
     ended = monotonic()
     published = sum(each.published for each in summaries)
     return Summary(summaries, matches, published, ended - publish_began, ended - began)
+
+
+def _go_on(stop: threading.Event) -> None:
+    if stop.is_set():
+        raise KeyboardInterrupt
 
 
 def _counted(source: Source, frame: DataFrame) -> SourceSummary:
@@ -134,14 +145,18 @@ def _write(pipeline: Pipeline, frames: list[tuple[Source, DataFrame]]) -> dict[s
 
 
 def _published(
-    frame: DataFrame, summary: SourceSummary, address: str | None, told: Told
+    frame: DataFrame,
+    summary: SourceSummary,
+    address: str | None,
+    told: Told,
+    stop: threading.Event,
 ) -> SourceSummary:
     if not address or not summary.matched:
         return summary
     what = f"publish {summary.source}"
     rows = frame.where("notification is not null").select("notification").toLocalIterator()
     notifications = (_notification(bytes(row[0])) for row in rows)
-    count = asyncio.run(_publish(address, _told(notifications, what, summary.matched, told)))
+    count = asyncio.run(_publish(address, _told(notifications, what, summary.matched, told, stop)))
     return SourceSummary(
         summary.source, summary.read, summary.bad, summary.matched, count, summary.seconds
     )
@@ -164,10 +179,15 @@ async def _publish(address: str, notifications: Iterable[Notification]) -> int:
 
 
 def _told(
-    notifications: Iterable[Notification], what: str, total: int, told: Told
+    notifications: Iterable[Notification],
+    what: str,
+    total: int,
+    told: Told,
+    stop: threading.Event,
 ) -> Iterator[Notification]:
     for done, notification in enumerate(notifications, start=1):
         if done % PUBLISH_BATCH == 0 or done == total:
+            _go_on(stop)
             told(what, done, total)
         yield notification
 

@@ -8,10 +8,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from contrada.errors import MissingRequirementError
 
@@ -20,8 +22,13 @@ if TYPE_CHECKING:
 
 JAVA_MAJOR_MIN: Final = 17
 DRIVER_MEMORY: Final = "1g"
+CANCEL_S: Final = 0.5
+"""How often what runs is cancelled again, until it has ended."""
+
 LISTED_PATHS_MAX: Final = 100_000
 """Up to so many paths the driver lists itself, instead of starting a job for it."""
+
+T = TypeVar("T")
 
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
@@ -46,6 +53,43 @@ def spark_session(cores: int | None = None, name: str = "contrada") -> Iterator[
         yield session
     finally:
         session.stop()
+
+
+def interruptible(work: Callable[[threading.Event], T]) -> T:
+    """Do work that uses Spark, so that Ctrl-C ends it in order: jobs cancelled, session stopped.
+
+    The work runs in a thread of its own, and the session must be made there. A signal then
+    never meets a call to Java half done, which PySpark cannot recover from. The event given to
+    the work is set when it should begin nothing more.
+    """
+    stop = threading.Event()
+    outcome: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(work(stop))
+        except BaseException as error:  # noqa: BLE001 - raised again by the waiting thread
+            outcome.set_exception(error)
+
+    thread = threading.Thread(target=run, name="pipeline", daemon=True)
+    thread.start()
+    try:
+        return outcome.result()
+    except KeyboardInterrupt:
+        stop.set()
+        while thread.is_alive():
+            _cancel_jobs()
+            thread.join(CANCEL_S)
+        raise
+
+
+def _cancel_jobs() -> None:
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    # A context that is still starting has no Java side yet.
+    if context is not None and getattr(context, "_jsc", None) is not None:
+        context.cancelAllJobs()
 
 
 def check_requirements() -> None:
