@@ -34,7 +34,7 @@ java: ## find Java >= 17, or install it when root
 	@$(WITH_JAVA) echo "Java: $$JAVA_HOME"
 
 demo: $(STAMP) ## run the main job on real data; writes out/report.html
-	@$(WITH_JAVA) $(BIN)/python -m examples.demo.run
+	@$(WITH_JAVA) $(BIN)/python -m examples.demo
 
 test: check ## lint, types, import contract and all tests
 	@$(WITH_JAVA) $(BIN)/python -m pytest

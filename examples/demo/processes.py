@@ -1,0 +1,118 @@
+"""The programs that the demo starts: a broker, and the pipeline on Spark.
+
+They are the commands that a user would type. Each is ended when its block ends, however that
+happens: first asked, then, when it does not end in time, killed with all that it started.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from time import monotonic
+
+import msgspec
+
+from contrada.errors import ContradaError
+
+CONTRADA = Path(sys.executable).with_name("contrada")
+START_WAIT_S = 20.0
+PIPELINE_WAIT_S = 80.0
+END_WAIT_S = 10.0
+
+
+class DemoError(ContradaError):
+    """A program of the demo did not do its part."""
+
+
+class SourceSummary(msgspec.Struct, frozen=True):
+    """What the pipeline says of a source."""
+
+    source: str
+    read: int
+    bad: int
+    published: int
+    seconds: float
+
+
+class PipelineSummary(msgspec.Struct, frozen=True):
+    """What the pipeline says at its end, as far as the demo reads it.
+
+    `seconds` leaves out the start of Spark; `wall_s` is the command's, from its start to its end.
+    """
+
+    sources: list[SourceSummary]
+    publish_seconds: float
+    seconds: float
+    wall_s: float = 0.0
+
+
+@asynccontextmanager
+async def broker() -> AsyncIterator[str]:
+    """A broker on a free port; gives its address."""
+    async with _running("serve", "--port", "0") as process:
+        assert process.stdout is not None
+        try:
+            line = await asyncio.wait_for(process.stdout.readline(), START_WAIT_S)
+        except TimeoutError:
+            raise DemoError(f"the broker was not ready within {START_WAIT_S:g} s") from None
+        if not line:
+            raise DemoError(f"the broker ended at once: {await _last_words(process)}")
+        yield line.decode().strip()
+
+
+async def pipeline(description: Path, out: Path, address: str) -> PipelineSummary:
+    """Run a pipeline to its end; it publishes to the broker at the address."""
+    arguments = (str(description), "--set", f"out={out}", "--publish", address, "--json")
+    began = monotonic()
+    async with _running("pipeline", "run", *arguments) as process:
+        try:
+            said, errors = await asyncio.wait_for(process.communicate(), PIPELINE_WAIT_S)
+        except TimeoutError:
+            raise DemoError(f"the pipeline did not end within {PIPELINE_WAIT_S:g} s") from None
+        if process.returncode:
+            raise DemoError(f"the pipeline ended with status {process.returncode}: {_tail(errors)}")
+        summary = msgspec.json.decode(said, type=PipelineSummary)
+    return msgspec.structs.replace(summary, wall_s=monotonic() - began)
+
+
+@asynccontextmanager
+async def _running(*arguments: str) -> AsyncIterator[Process]:
+    """A `contrada` command in a process group of its own.
+
+    Ctrl-C then reaches the demo alone, which ends its programs in the right order.
+    """
+    process = await asyncio.create_subprocess_exec(
+        CONTRADA, *arguments, stdout=PIPE, stderr=PIPE, process_group=0
+    )
+    try:
+        yield process
+    finally:
+        await _end(process)
+
+
+async def _end(process: Process) -> None:
+    if process.returncode is not None:
+        return
+    process.send_signal(signal.SIGINT)
+    try:
+        # Reads what is still written, so that a full pipe keeps nobody from ending.
+        await asyncio.wait_for(process.communicate(), END_WAIT_S)
+    except TimeoutError:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+
+async def _last_words(process: Process) -> str:
+    assert process.stderr is not None
+    return _tail(await process.stderr.read())
+
+
+def _tail(errors: bytes) -> str:
+    """The last line, which is the one that says what went wrong."""
+    lines = errors.decode(errors="replace").split("\n")
+    return next((line for line in reversed(lines) if line.strip()), "without a word")

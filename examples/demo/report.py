@@ -1,0 +1,210 @@
+"""What the demo found out, as tables on the terminal and as a page."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median, quantiles
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from rich.table import Table
+from rich.text import Text
+
+from contrada.spark.description import Pipeline
+from examples.demo.chart import DAY, MONTH, Series, chart
+from examples.demo.check import Expected
+from examples.demo.desks import Inbox
+from examples.demo.processes import PipelineSummary
+
+TEMPLATE = Path(__file__).with_name("report.html.jinja")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """What became of one source on Spark; `seconds` is reading and matching."""
+
+    name: str
+    format: str
+    files: int
+    read: int
+    bad: int
+    published: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberRow:
+    """What one subscriber had to get, and got; `seconds` is from its first delivery to its last."""
+
+    desk: str
+    name: str
+    filters: str
+    matched: int
+    delivered: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """From publishing to delivery through the idle broker, one notification at a time."""
+
+    probes: int
+    median_ms: float
+    p99_ms: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> "Latency":
+        """The figures of some measured times."""
+        return cls(len(seconds), 1e3 * median(seconds), 1e3 * quantiles(seconds, n=100)[98])
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """All that the demo reports. `faults` is empty when every delivery was right."""
+
+    sources: Sequence[SourceRow]
+    subscribers: Sequence[SubscriberRow]
+    inboxes: Sequence[Inbox]
+    faults: Sequence[str]
+    latency: Latency
+    publish_seconds: float
+    spark_start_seconds: float
+    seconds: float
+
+    @property
+    def read(self) -> int:
+        """Records of all sources."""
+        return sum(source.read for source in self.sources)
+
+    @property
+    def published(self) -> int:
+        """Notifications that the pipeline published."""
+        return sum(source.published for source in self.sources)
+
+    @property
+    def delivered(self) -> int:
+        """Deliveries to all subscribers."""
+        return sum(row.delivered for row in self.subscribers)
+
+    @property
+    def verdict(self) -> str:
+        """The outcome of the check, in one sentence."""
+        if self.faults:
+            return "Deliveries are wrong: they differ from direct evaluation."
+        return (
+            f"All {self.delivered:,} deliveries are right: what every filter gives when it is "
+            f"asked about each of the {self.read:,} notifications, no more and no less."
+        )
+
+    @property
+    def speeds(self) -> list[tuple[str, str]]:
+        """How fast it went, each figure with what it measures."""
+        match_seconds = sum(source.seconds for source in self.sources)
+        return [
+            ("Spark, start and end", f"{self.spark_start_seconds:.1f} s"),
+            (
+                "Spark, reading and matching",
+                f"{match_seconds:.1f} s, {self.read / match_seconds:,.0f} records/s",
+            ),
+            (
+                "publishing over TCP, deliveries included",
+                f"{self.publish_seconds:.1f} s, "
+                f"{self.published / self.publish_seconds:,.0f} notifications/s published, "
+                f"{self.delivered / self.publish_seconds:,.0f}/s delivered",
+            ),
+            (
+                f"publish to delivery, broker idle, {self.latency.probes} one at a time",
+                f"median {self.latency.median_ms:.2f} ms, 99 % within {self.latency.p99_ms:.2f} ms",
+            ),
+            ("the whole demo", f"{self.seconds:.1f} s"),
+        ]
+
+
+def results_of(
+    pipeline: Pipeline,
+    summary: PipelineSummary,
+    expected: Expected,
+    inboxes: Sequence[Inbox],
+    wrong: Sequence[str],
+    *,
+    latency: Latency,
+    seconds: float,
+) -> Results:
+    """The results from what each part of the demo knows."""
+    formats = {source.name: source for source in pipeline.sources}
+    return Results(
+        sources=[
+            SourceRow(
+                each.source,
+                formats[each.source].format,
+                len(formats[each.source].files),
+                each.read,
+                each.bad,
+                each.published,
+                each.seconds,
+            )
+            for each in summary.sources
+        ],
+        subscribers=[
+            SubscriberRow(
+                inbox.wish.desk,
+                inbox.wish.name,
+                inbox.wish.shown,
+                expected.totals[inbox.wish.name],
+                len(inbox.deliveries),
+                inbox.span_s,
+            )
+            for inbox in inboxes
+        ],
+        inboxes=inboxes,
+        faults=wrong,
+        latency=latency,
+        publish_seconds=summary.publish_seconds,
+        spark_start_seconds=summary.wall_s - summary.seconds,
+        seconds=seconds,
+    )
+
+
+def tables(results: Results) -> list[Table]:
+    """The tables for the terminal."""
+    sources = Table("source", "format", title="read by the pipeline on Spark", title_justify="left")
+    for heading in ("files", "read", "bad", "published", "records/s"):
+        sources.add_column(heading, justify="right")
+    for row in results.sources:
+        figures = (row.files, row.read, row.bad, row.published, round(row.read / row.seconds))
+        sources.add_row(row.name, row.format, *(f"{figure:,}" for figure in figures))
+    subscribers = Table("desk and subscriber", title="delivered over TCP", title_justify="left")
+    for heading in ("matched", "delivered", "in s"):
+        subscribers.add_column(heading, justify="right", no_wrap=True)
+    for each in results.subscribers:
+        counts = (f"{each.matched:,}", f"{each.delivered:,}", f"{each.seconds:.2f}")
+        who = Text(f"{each.desk}: {each.name}\n").append(f"  {each.filters}", "dim")
+        subscribers.add_row(who, *counts)
+    speeds = Table("how fast", "", title_justify="left")
+    for what, figure in results.speeds:
+        speeds.add_row(what, figure)
+    return [sources, subscribers, speeds]
+
+
+def write_report(results: Results, path: Path) -> None:
+    """Write the page. It holds all it needs and can be sent to somebody as one file."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATE.parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    charts = {
+        "operations": chart(_series(results, "operations"), DAY, "operations"),
+        "trading": chart(_series(results, "trading"), MONTH, "trading"),
+    }
+    page = environment.get_template(TEMPLATE.name).render(results=results, charts=charts)
+    path.write_text(page, encoding="utf-8")
+
+
+def _series(results: Results, desk: str) -> list[Series]:
+    return [
+        Series(inbox.wish.name, [delivery.happened for delivery in inbox.deliveries])
+        for inbox in results.inboxes
+        if inbox.wish.desk == desk
+    ]

@@ -1,0 +1,168 @@
+"""The demo: an airline's operations desk and a trading desk, on real data.
+
+    make demo            # or: python -m examples.demo --out DIRECTORY
+
+    sources (CSV, XML, JSON) -> pipeline on Spark -> broker -> subscribers over TCP
+
+The steps stand in `demo` below, one after another. Everything is real: the data (flights,
+weather and quotes that packages bring), the broker and the pipeline (the commands `contrada
+serve` and `contrada pipeline run`), the subscribers (a TCP connection each). At the end all
+deliveries are compared with what plain readers and direct evaluation of every filter give.
+
+Exit status: 0 when all deliveries are right, 1 when not or when a part failed, 130 by Ctrl-C.
+"""
+
+import asyncio
+import signal
+from contextlib import AsyncExitStack
+from pathlib import Path
+from time import monotonic, perf_counter
+from typing import Final
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from contrada.errors import ContradaError
+from contrada.net import connect
+from contrada.spark.description import read_pipeline
+from examples.demo import processes
+from examples.demo.check import evaluate, faults
+from examples.demo.desks import WISHES, check_covered, listening, settled
+from examples.demo.report import Latency, Results, results_of, tables, write_report
+from examples.demo.sources import write_sources
+
+DESCRIPTION: Final = Path(__file__).parents[1] / "pipelines" / "operations.toml"
+OUT: Final = Path(__file__).parents[2] / "out"
+
+QUIET_S: Final = 0.5
+"""When all has come, so long is waited for what should not come."""
+
+DELIVERY_WAIT_S: Final = 5.0
+"""When nothing came for so long, what is missing will not come."""
+
+PROBES: Final = 300
+"""So many notifications are sent one at a time to measure the latency."""
+
+EXIT_FAULT: Final = 1
+EXIT_INTERRUPTED: Final = 130
+
+
+async def demo(out: Path, progress: Progress) -> Results:
+    """Run all of it; the results say what happened. Raises what a part failed with."""
+    began = monotonic()
+    writing, starting, piping, evaluating, delivering = (
+        progress.add_task(step, total=None, start=False)
+        for step in (
+            "sources",
+            "broker, subscribers",
+            "pipeline",
+            "direct evaluation",
+            "deliveries",
+        )
+    )
+
+    # 1. Files, written from the data that the packages bring.
+    progress.start_task(writing)
+    sources = write_sources(out / "sources")
+    records = sources.flight_rows + sources.observations + sources.quote_lines
+    progress.update(writing, total=records, completed=records)
+
+    # 2. The pipeline publishes what its own subscriptions match: is that all the desks can want?
+    pipeline = read_pipeline(DESCRIPTION, {"out": str(out)})
+    for wish in WISHES:
+        check_covered(wish, pipeline.subscriptions)
+
+    async with AsyncExitStack() as running:
+        # 3. A broker, and the subscribers of the desks, each with a connection of its own.
+        progress.start_task(starting)
+        address = await running.enter_async_context(processes.broker())
+        inboxes = []
+        for wish in WISHES:
+            service = await running.enter_async_context(connect(address))
+            listener = listening(wish, service, told=lambda: progress.advance(delivering))
+            inboxes.append(await running.enter_async_context(listener))
+        progress.update(starting, total=len(inboxes), completed=len(inboxes))
+
+        # 4. The pipeline publishes to the broker; meanwhile every filter is evaluated directly.
+        progress.start_task(piping)
+        progress.start_task(evaluating)
+        progress.start_task(delivering)
+        async with asyncio.TaskGroup() as group:
+            piped = group.create_task(processes.pipeline(DESCRIPTION, out, address))
+            expected = await evaluate(pipeline, WISHES)
+            progress.update(evaluating, total=records, completed=records)
+            progress.update(delivering, total=sum(expected.totals.values()))
+        summary = piped.result()
+        progress.update(piping, total=records, completed=records)
+
+        # 5. The broker has all that was published: wait until it has delivered it.
+        await settled(inboxes, expected.totals, quiet_s=QUIET_S, wait_s=DELIVERY_WAIT_S)
+        latency = Latency.of(await probe(address))
+
+    # 6. Is everything there, and nothing else? (The broker has ended: nothing more can come.)
+    wrong = faults(expected, summary, inboxes)
+    return results_of(
+        pipeline, summary, expected, inboxes, wrong, latency=latency, seconds=monotonic() - began
+    )
+
+
+async def probe(address: str) -> list[float]:
+    """Seconds from publishing to delivery through the broker, for one notification at a time."""
+    seconds = []
+    async with (
+        connect(address) as sender,
+        connect(address) as receiver,
+        receiver.subscribe("probe exists") as events,
+    ):
+
+        async def arrival() -> float:
+            await anext(events)
+            return perf_counter()
+
+        for number in range(PROBES):
+            arriving = asyncio.create_task(arrival())
+            await asyncio.sleep(0)  # It waits before anything is sent.
+            sent = perf_counter()
+            await sender.publish({"probe": number})
+            seconds.append(await arriving - sent)
+    return seconds
+
+
+async def interruptible(out: Path, progress: Progress) -> Results:
+    """The demo, ended in order by the first Ctrl-C (or SIGTERM); further ones change nothing."""
+    task = asyncio.ensure_future(demo(out, progress))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    return await task
+
+
+@click.command()
+@click.option("--out", default=OUT, type=click.Path(path_type=Path), help="Where files go.")
+def main(out: Path) -> None:
+    """Run the demo and write its report."""
+    console = Console()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    out = out.absolute()
+    try:
+        with Progress(*columns, console=console) as progress:
+            results = asyncio.run(interruptible(out, progress))
+    except* ContradaError as failed:
+        for error in failed.exceptions:
+            console.print(f"demo: error: {error}", style="red", markup=False)
+        raise SystemExit(EXIT_FAULT) from None
+    except* asyncio.CancelledError:
+        console.print("demo: interrupted; the broker, Spark and the subscribers have ended")
+        raise SystemExit(EXIT_INTERRUPTED) from None
+    for table in tables(results):
+        console.print(table)
+    report = out / "report.html"
+    write_report(results, report)
+    for line in (*results.faults, results.verdict, f"report: {report}"):
+        console.print(line, markup=False, highlight=False)
+    raise SystemExit(EXIT_FAULT if results.faults else 0)
