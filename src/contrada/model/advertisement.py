@@ -11,7 +11,7 @@ Source: PODC 2000 §2 and §3 (advertisements); CU-CS-948-03 §4 to §7 (queries
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from contrada.model.filter import Filter, checked_sets
+from contrada.model.filter import Filter, checked_sets, system_name
 from contrada.model.product import ENVELOPE_SETS, Product, universe
 from contrada.model.values import Value
 from contrada.model.valueset import ABSENT, EVERYTHING, ValueSet, union
@@ -62,10 +62,10 @@ class Advertisement(Product):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Advertisement):
             return NotImplemented
-        return self._sets == other._sets
+        return self._sets == other._sets or (self.is_empty and other.is_empty)
 
     def __hash__(self) -> int:
-        return hash(tuple(self._sets.items()))
+        return hash(Advertisement) if self.is_empty else hash(tuple(self._sets.items()))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("an Advertisement cannot be changed")
@@ -137,7 +137,7 @@ def _advertised(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:
     """With absent; what an advertisement says of every attribute anyway is left out."""
     advertised: dict[str, ValueSet] = {}
     for name in sorted(sets):
-        if name in ENVELOPE_SETS:
+        if system_name(name) in ENVELOPE_SETS:
             value_set = sets[name] & universe(name)
             if value_set != universe(name):
                 advertised[name] = value_set

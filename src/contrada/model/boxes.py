@@ -15,8 +15,8 @@ from typing import Final, TypeAlias
 
 from contrada.errors import LimitError
 from contrada.model import decision
-from contrada.model.product import Product, product_covers, universe
-from contrada.model.valueset import ValueSet
+from contrada.model.product import ENVELOPE_SETS, Product, product_covers, universe
+from contrada.model.valueset import EVERYTHING, ValueSet
 
 BOX_COMPARISONS_MAX: Final = 100_000
 """Comparisons of a box with a part in one question. Beyond it: not covered, and counted."""
@@ -29,10 +29,18 @@ def covered(whole: Product, parts: Sequence[Product]) -> bool:
     if any(product_covers(part, whole) for part in parts):
         return True
     try:
-        return next(remaining(whole.sets, parts), None) is None
+        return next(remaining(spread(whole.sets, whole.default, parts), parts), None) is None
     except LimitError:
         decision.safe_answers["covers: BOX_COMPARISONS_MAX"] += 1
         return False
+
+
+def spread(box: Box, default: ValueSet, parts: Sequence[Product]) -> Box:
+    """The box, with a side for what a part names where that is not everything by default."""
+    if default is EVERYTHING:
+        return box
+    names = dict.fromkeys(name for part in parts for name in part.sets)
+    return {**{name: ENVELOPE_SETS.get(name, default) for name in names}, **box}
 
 
 def remaining(box: Box, parts: Sequence[Product]) -> Iterator[Box]:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from contrada.errors import InvalidFilterError, InvalidNameError, InvalidValueError
 from contrada.model import boxes
 from contrada.model.notification import Notification
-from contrada.model.product import Product, product_covers, universe
+from contrada.model.product import Product, check_system_name, product_covers, universe
 from contrada.model.sets import in_
 from contrada.model.values import Key, Value, check_name, key_of
 from contrada.model.valueset import EVERYTHING, ValueSet, of_keys
@@ -97,16 +97,15 @@ class Filter(Product):
         """Whether both match the same notifications. Beyond the limits: no, and counted."""
         if not isinstance(other, Filter):
             return NotImplemented
-        if self._sets.keys() == other._sets.keys() and all(
-            value_set == other._sets[name] for name, value_set in self._sets.items()
-        ):
+        names = dict.fromkeys((*self._sets, *other._sets))
+        if all(self.set_of(name) == other.set_of(name) for name in names):
             return True
         return self.is_empty and other.is_empty
 
     def __hash__(self) -> int:
         if self.is_empty:
             return hash(Filter)
-        return hash(tuple(self._sets.items()))
+        return hash(tuple(part for part in self._sets.items() if not _is_idle(*part)))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("a Filter cannot be changed")
@@ -228,11 +227,24 @@ def _normal(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:
         value_set = sets[name]
         whole = EVERYTHING
         if name[0] == "@":
-            whole = universe(name)
+            whole = universe(system_name(name))
             value_set = value_set & whole
         if value_set.line != whole.line or value_set.text is not None:
             normal[name] = value_set
     return normal
+
+
+def _is_idle(name: str, value_set: ValueSet) -> bool:
+    """Whether the set is everything although its form does not show it."""
+    return value_set.text is not None and value_set.canonical().line == universe(name).line
+
+
+def system_name(name: str) -> str:
+    """The name itself. Raises InvalidFilterError where it begins with `@` and nothing has it."""
+    try:
+        return check_system_name(name)
+    except InvalidNameError as error:
+        raise InvalidFilterError("constraint", (), error.reason, name) from None
 
 
 def _holds_one(value_set: ValueSet, keys: tuple[Key, ...]) -> bool:

@@ -9,9 +9,10 @@ Source: design §4; the operators' symbols are those of PODC 2000 §2.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from functools import cache, reduce
+from decimal import Decimal
+from functools import cache
 from importlib import resources
 from typing import Any, Final, TypeVar
 
@@ -30,8 +31,9 @@ from contrada.model import sets
 from contrada.model.advertisement import Advertisement
 from contrada.model.filter import Filter, FilterSet
 from contrada.model.pattern import Pattern
+from contrada.model.product import check_system_name
 from contrada.model.values import INT_MAX, INT_MIN, Value, check_name
-from contrada.model.valueset import ABSENT, NOTHING, PRESENT, ValueSet
+from contrada.model.valueset import ABSENT, NOTHING, PRESENT, ValueSet, intersection, union
 
 TEXT_CHARACTERS_MAX: Final = 1_000_000
 """The longest text that is parsed."""
@@ -126,17 +128,14 @@ class _Builder(Transformer[Token, Any]):
         scale = UNITS_US.get(unit)
         if scale is None:
             raise _at(unit, ParseError, f"unit {str(unit)!r}", "one of " + " ".join(UNITS_US))
-        value = _number(number) * scale
-        if not 0 <= value <= INT_MAX or value != int(value):
+        value = Decimal(number) * scale
+        if not 0 <= value <= INT_MAX or value != value.to_integral_value():
             raise _at(number, ParseError, str(number), "a time in whole microseconds")
         return int(value)
 
     def conjunction(self, *constraints: tuple[str, ValueSet]) -> Any:
-        joined: dict[str, ValueSet] = {}
-        for name, value_set in constraints:
-            known = joined.get(name)
-            joined[name] = value_set if known is None else known & value_set
-        return Filter.of_sets(joined)
+        grouped = _grouped(constraints)
+        return Filter.of_sets({name: intersection(parts) for name, parts in grouped.items()})
 
     def no_constraint(self) -> Any:
         return Filter.of_sets({})
@@ -145,10 +144,10 @@ class _Builder(Transformer[Token, Any]):
         return _name(name), value_set
 
     def union(self, *parts: ValueSet) -> ValueSet:
-        return reduce(ValueSet.__or__, parts)
+        return union(parts)
 
     def intersection(self, *parts: ValueSet) -> ValueSet:
-        return reduce(ValueSet.__and__, parts)
+        return intersection(parts)
 
     def complement(self, value_set: ValueSet) -> ValueSet:
         return ~value_set
@@ -218,14 +217,18 @@ class _AdvertisementBuilder(_Builder):
     """As `_Builder`; constraints on one attribute are united."""
 
     def conjunction(self, *constraints: tuple[str, ValueSet]) -> Any:
-        joined: dict[str, ValueSet] = {}
-        for name, value_set in constraints:
-            known = joined.get(name)
-            joined[name] = value_set if known is None else known | value_set
-        return joined
+        return {name: union(parts) for name, parts in _grouped(constraints).items()}
 
     def no_constraint(self) -> Any:
         return {}
+
+
+def _grouped(constraints: Iterable[tuple[str, ValueSet]]) -> dict[str, list[ValueSet]]:
+    """The sets of each attribute."""
+    grouped: dict[str, list[ValueSet]] = {}
+    for name, value_set in constraints:
+        grouped.setdefault(name, []).append(value_set)
+    return grouped
 
 
 def _lark(builder: Transformer[Token, Any], starts: list[str]) -> Lark:
@@ -246,7 +249,7 @@ def _advertisements() -> Lark:
 def _name(token: Token) -> str:
     text = token[1:-1].replace("``", "`") if token.type == "QUOTED" else str(token)
     try:
-        return check_name(text)
+        return check_system_name(check_name(text))
     except InvalidNameError as error:
         raise _at(token, ParseError, repr(text), f"a name ({error.reason})") from None
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from contrada.errors import InvalidFilterError, InvalidNameError
 from contrada.model.filter import Filter
+from contrada.model.product import check_system_name
 from contrada.model.values import INT_MAX, check_name
 
 PARTS_MAX: Final = 64
@@ -65,7 +66,7 @@ class Pattern:
             if not isinstance(part, Filter):
                 raise InvalidFilterError("->", (part,), "a pattern is made of filters")
         try:
-            names = tuple(dict.fromkeys(check_name(name) for name in by))
+            names = tuple(dict.fromkeys(check_system_name(check_name(name)) for name in by))
         except InvalidNameError as error:
             raise InvalidFilterError("by", by, error.reason) from None
         if within_us is not None and (type(within_us) is not int or not 0 <= within_us <= INT_MAX):

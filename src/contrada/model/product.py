@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from contrada.errors import InvalidNameError
 from contrada.model import line
 from contrada.model.values import TEXT, TIME
 from contrada.model.valueset import EVERYTHING, ValueSet
@@ -32,6 +33,13 @@ ENVELOPE_SETS: Final = {
 def universe(name: str) -> ValueSet:
     """Everything that an attribute can be, absent included where it can be absent."""
     return ENVELOPE_SETS.get(name, EVERYTHING)
+
+
+def check_system_name(name: str) -> str:
+    """The name itself. Raises InvalidNameError where it begins with `@` and nothing has it."""
+    if name[0] == "@" and name not in ENVELOPE_SETS and not name.startswith("@is."):
+        raise InvalidNameError(name, "names that begin with '@' are reserved")
+    return name
 
 
 class Product(ABC):

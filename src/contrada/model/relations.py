@@ -23,8 +23,14 @@ from contrada.model.advertisement import Advertisement
 from contrada.model.boxes import Box
 from contrada.model.filter import Filter, FilterSet
 from contrada.model.notification import Envelope, Notification
-from contrada.model.product import Product, common_sets, product_covers, product_meets
-from contrada.model.values import ABSENT, Key, Value, value_of
+from contrada.model.product import (
+    ENVELOPE_SETS,
+    Product,
+    common_sets,
+    product_covers,
+    product_meets,
+)
+from contrada.model.values import ABSENT, TIME, Key, Value, value_of
 from contrada.model.valueset import ABSENT as ABSENT_SET
 from contrada.model.valueset import ValueSet
 
@@ -148,7 +154,8 @@ def _areas(p: Product, q: Product, but_not: Things | None) -> Iterator[_Area]:
     if but_not is None:
         yield common, default
     elif isinstance(but_not, FilterSet | Filter):
-        for box in boxes.remaining(common, _members(but_not)):
+        parts = _members(but_not)
+        for box in boxes.remaining(boxes.spread(common, default, parts), parts):
             yield box, default
     else:
         yield from _outside_product(common, default, but_not)
@@ -157,12 +164,12 @@ def _areas(p: Product, q: Product, but_not: Things | None) -> Iterator[_Area]:
 def _outside_product(box: Box, default: ValueSet, other: Product) -> Iterator[_Area]:
     """As `boxes.outside`, where the other product has a default of its own."""
     named = {name: other.set_of(name) for name in (*box, *other.sets)}
-    whole = {name: box.get(name, default) for name in named}
+    whole = {name: box.get(name, ENVELOPE_SETS.get(name, default)) for name in named}
     for piece in boxes.outside(whole, named):
         yield piece, default
     beyond = default - other.default
     if not beyond.is_empty:
-        name = next(name for i in range(len(box) + 1) if (name := f"x{i}") not in named)
+        name = next(name for i in range(len(named) + 1) if (name := f"x{i}") not in named)
         yield {**whole, name: beyond}, default
 
 
@@ -180,14 +187,13 @@ def _notification_in(box: Box, default: ValueSet) -> Notification | None:
         if key is None:
             return None
         if name in _ENVELOPE_FIELDS:
-            envelope[_ENVELOPE_FIELDS[name]] = _envelope_value(key)
+            value = key[1] if key[0] == TIME else value_of(key)
+            if isinstance(value, bytes):  # the envelope's names are str
+                return None
+            envelope[_ENVELOPE_FIELDS[name]] = value
         elif key[0] != ABSENT:
             attributes[name] = value_of(key)
     return Notification.restored(attributes, b"", "", Envelope(**envelope))  # type: ignore[arg-type]
-
-
-def _envelope_value(key: Key) -> object:
-    return key[1].decode("utf-8", "replace") if isinstance(key[1], bytes) else key[1]
 
 
 def _key_in(side: ValueSet) -> Key | None:

@@ -112,10 +112,13 @@ def normal(value: Value) -> Value:
 
 
 def time_us_of(value: datetime) -> int:
-    """UTC microseconds since 1970 of a datetime that has a zone."""
-    if value.tzinfo is None:
+    """UTC microseconds since 1970 of a datetime that has a zone, and is in range in UTC."""
+    if value.utcoffset() is None:
         raise InvalidValueError(value, "a time needs a zone, for example tzinfo=datetime.UTC")
-    return (value - EPOCH) // _MICROSECOND
+    time_us = (value - EPOCH) // _MICROSECOND
+    if not TIME_MIN_US <= time_us <= TIME_MAX_US:
+        raise InvalidValueError(value, "a time must lie in the years 1 to 9999 of UTC")
+    return time_us
 
 
 def datetime_of(time_us: int) -> datetime:
