@@ -20,7 +20,7 @@ from contrada.errors import ContradaError
 
 CONTRADA = Path(sys.executable).with_name("contrada")
 START_WAIT_S = 20.0
-PIPELINE_WAIT_S = 80.0
+PIPELINE_WAIT_S = 180.0
 END_WAIT_S = 10.0
 
 

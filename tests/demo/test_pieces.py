@@ -1,0 +1,119 @@
+"""The pieces of the demo on a day of its data, without Spark and without a broker."""
+
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+import contrada as ct
+from contrada.model import Notification
+from contrada.records import Record, read_file
+from contrada.spark.description import Pipeline, read_pipeline
+from examples.demo.check import Expected, evaluate, faults
+from examples.demo.desks import WISHES, Inbox, Wish, check_covered, listening, settled
+from examples.demo.processes import PipelineSummary, SourceSummary
+from examples.demo.report import Latency, Results, results_of, tables, write_report
+from examples.demo.run import DESCRIPTION
+from examples.demo.sources import write_sources
+from tests.asynchronous import on_loop
+
+STORM = date(2013, 2, 8)
+QUOTES = 400
+NOBODY_WAITS_S = 0.05
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    """The demo's pipeline over one day of flights and weather and a few hundred quotes."""
+    out = tmp_path_factory.mktemp("out")
+    sources = write_sources(out / "sources", STORM, STORM)
+    lines = sources.quotes.read_text().splitlines(keepends=True)
+    sources.quotes.write_text("".join(lines[:QUOTES]))
+    return read_pipeline(DESCRIPTION, {"out": str(out)})
+
+
+def wanted(pipeline: Pipeline) -> dict[str, list[Notification]]:
+    """What the pipeline publishes, by source, as its description says."""
+    return {
+        source.name: [
+            record.notification
+            for path in source.files
+            for record in read_file(path, source.format, source.reading)
+            if isinstance(record, Record)
+            and any(each.matches(record.notification) for each in pipeline.subscriptions.values())
+        ]
+        for source in pipeline.sources
+    }
+
+
+def summary(expected: Expected, published: dict[str, list[Notification]]) -> PipelineSummary:
+    """What a pipeline would say that has published this."""
+    rows = [
+        SourceSummary(name, expected.read[name], expected.bad[name], len(each), 0.5)
+        for name, each in published.items()
+    ]
+    return PipelineSummary(rows, publish_seconds=0.2, seconds=1.5, wall_s=2.0)
+
+
+async def delivered(pipeline: Pipeline, *, lose: int) -> tuple[Expected, list[Inbox], Results]:
+    """Publish to subscribers in this process all but the last few, and check what came."""
+    expected = await evaluate(pipeline, WISHES)
+    published = wanted(pipeline)
+    every = [notification for each in published.values() for notification in each]
+    async with ct.connect() as service, AsyncExitStack() as running:
+        inboxes = [await running.enter_async_context(listening(w, service)) for w in WISHES]
+        await service.publish_batch(every[: len(every) - lose])
+        await settled(inboxes, expected.totals, quiet_s=NOBODY_WAITS_S, wait_s=2 * NOBODY_WAITS_S)
+    said = summary(expected, published)
+    wrong = faults(expected, said, inboxes)
+    latency = Latency.of([0.001, 0.002, 0.003])
+    results = results_of(pipeline, said, expected, inboxes, wrong, latency=latency, seconds=3.0)
+    return expected, inboxes, results
+
+
+def test_the_pieces_work_together(pipeline: Pipeline, tmp_path: Path) -> None:
+    """The demo would fail for a reason that has nothing to do with Spark or the network."""
+
+    @on_loop
+    async def run() -> None:
+        expected, inboxes, results = await delivered(pipeline, lose=0)
+        assert results.faults == []
+        assert expected.read["flights"] > 900
+        assert expected.deliveries["typed StockQuote"].total() == QUOTES
+        assert all(inbox.deliveries for inbox in inboxes[:2])  # It was the day of the storm.
+        assert len(tables(results)) == 3
+        write_report(results, tmp_path / "report.html")
+
+    run()
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert "no more and no less" in page
+    for picture in page.split("<svg")[1:]:
+        ElementTree.fromstring("<svg" + picture.split("</svg>")[0] + "</svg>")
+    for elsewhere in ("<script", "<link", " src=", "@import", "url(http"):
+        assert elsewhere not in page
+
+
+def test_lost_deliveries_are_reported(pipeline: Pipeline, tmp_path: Path) -> None:
+    """The page would say that all is right although deliveries were lost."""
+
+    @on_loop
+    async def run() -> None:
+        _, _, results = await delivered(pipeline, lose=3)
+        assert "typed StockQuote: 3 missing" in results.faults
+        write_report(results, tmp_path / "report.html")
+
+    run()
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert "typed StockQuote: 3 missing" in page
+    assert "Deliveries are wrong" in page
+
+
+def test_a_wish_that_is_not_published_is_refused(pipeline: Pipeline) -> None:
+    """A subscriber would wait for what nobody publishes, and the demo would call it missing."""
+    weaker = Wish("operations", "all delays", "kind = 'flight' and dep_delay > 15")
+    with pytest.raises(ct.errors.InputError, match="not covered by the pipeline"):
+        check_covered(weaker, pipeline.subscriptions)
+    check_covered(replace(weaker, subject="change < -9 and symbol = 'IBM'"), pipeline.subscriptions)
