@@ -94,7 +94,10 @@ def parse_term(text: str) -> Term:
     Raises ParseError with line and column; LimitError beyond `TERM_BYTES_MAX` bytes or deeper
     than `TERM_DEPTH_MAX`. Cost: linear.
     """
-    size = len(text.encode(errors="surrogatepass"))
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise ParseError(1, error.start + 1, "a lone surrogate", "a term") from None
     if size > TERM_BYTES_MAX:
         raise LimitError("TERM_BYTES_MAX", TERM_BYTES_MAX, size)
     try:
