@@ -1,0 +1,136 @@
+"""What the README shows is true: its code runs, its commands work, its places exist."""
+
+import ast
+import json
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import contrada as ct
+from examples.demo.sources import FIRST_DAY, write_sources
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+README = (REPOSITORY / "README.md").read_text("utf-8")
+SOURCE = REPOSITORY / "src" / "contrada"
+WAIT_S = 60.0
+
+PYTHON_AND_OUTPUT = re.findall(r"```python\n(.*?)```\n+```text\n(.*?)```", README, re.DOTALL)
+FILTERS = re.search(r"```filters\n(.*?)```", README, re.DOTALL)
+CONSOLE = "\n".join(re.findall(r"```console\n(.*?)```", README, re.DOTALL)).replace("\\\n", " ")
+PLACES = re.findall(r"`((?:[a-z]+/)*[a-z]+\.(?:py|lark))(?::([\w.]+))?`", README)
+
+
+def commands(beginning: str) -> list[list[str]]:
+    """The arguments of the commands that the README shows, those that begin in a certain way."""
+    shown = [line[2:] for line in CONSOLE.splitlines() if line.startswith("$ " + beginning)]
+    assert shown, beginning
+    return [shlex.split(line, comments=True) for line in shown]
+
+
+@contextmanager
+def started(command: list[str]) -> Iterator["subprocess.Popen[str]"]:
+    """A command of the README at work, with the `contrada` that stands beside the interpreter."""
+    program = Path(sys.executable).with_name(command[0])
+    with subprocess.Popen([program, *command[1:]], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize(("code", "output"), PYTHON_AND_OUTPUT, ids=["process", "types", "algebra"])
+def test_python_blocks_print_what_is_shown(code: str, output: str, tmp_path: Path) -> None:
+    """The first thing that a newcomer tries would fail, or print something else."""
+    script = tmp_path / "example.py"
+    script.write_text(code, encoding="utf-8")
+    run = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=False, timeout=WAIT_S
+    )
+    assert (run.stderr, run.stdout) == ("", output)
+
+
+def test_every_python_block_is_run() -> None:
+    """A block without its output would escape the test above."""
+    assert README.count("```python") == len(PYTHON_AND_OUTPUT)
+
+
+def test_the_first_example_is_short() -> None:
+    """The embedded example would not be one that is read at a glance."""
+    assert len(PYTHON_AND_OUTPUT[0][0].splitlines()) <= 20
+
+
+def test_filters_shown_are_filters() -> None:
+    """The syntax on one screen would not be the syntax."""
+    assert FILTERS is not None
+    for line in FILTERS.group(1).splitlines():
+        parsed = ct.parse(re.split(r"\s+#", line)[0])
+        assert ct.parse(str(parsed)) == parsed
+    pattern = re.search(r"Patterns: `(.*?)`", README)
+    assert pattern is not None
+    assert isinstance(ct.parse(pattern.group(1)), ct.Pattern)
+
+
+def test_commands_over_tcp_work_together() -> None:
+    """The second thing that a newcomer tries would fail."""
+    (serve,), (subscribe,), (publish, *_) = map(
+        commands, ("contrada serve", "contrada sub", "contrada pub")
+    )
+    shown = re.search(r"The subscriber prints `(.*?)`", README)
+    assert shown is not None
+    with started([*serve, "--port", "0"]) as broker:
+        assert broker.stdout is not None
+        address = broker.stdout.readline().strip()
+        with started([*subscribe, "--to", address, "--count", "1"]) as subscriber:
+            # Whoever publishes cannot know when the other terminal is ready: until it has ended.
+            while subscriber.poll() is None:
+                with started([*publish, "--to", address]) as publisher:
+                    publisher.wait(WAIT_S)
+            assert subscriber.stdout is not None
+            assert json.loads(subscriber.stdout.read()) == json.loads(shown.group(1))
+
+
+def test_match_commands_work(tmp_path: Path) -> None:
+    """The commands on files would fail, or find nothing."""
+    sources = tmp_path / "sources"
+    write_sources(sources, FIRST_DAY, FIRST_DAY)
+    for command in commands("contrada match"):
+        arguments = [
+            str(path)
+            for argument in command
+            for path in (
+                sorted(tmp_path.glob(argument.removeprefix("out/")))
+                if argument.startswith("out/")
+                else [argument]
+            )
+        ]
+        with started(arguments) as process:
+            assert process.stdout is not None
+            assert "long delays at JFK" in process.stdout.read() or "--count" not in command
+            assert process.wait(WAIT_S) == 0
+
+
+def test_pipeline_commands_name_what_is_there() -> None:
+    """The README would send a reader to a file that is not there, or to an unknown option."""
+    for command in commands("contrada pipeline run"):
+        assert (REPOSITORY / command[3]).is_file()
+        assert set(command[4::2]) <= {"--publish"}
+
+
+@pytest.mark.parametrize(("path", "name"), sorted(set(PLACES)))
+def test_places_named_exist(path: str, name: str) -> None:
+    """A reader would look for what has moved."""
+    assert (SOURCE / path).is_file()
+    if name:
+        outer, _, inner = name.partition(".")
+        body = ast.parse((SOURCE / path).read_text("utf-8")).body
+        found = next(node for node in body if getattr(node, "name", None) == outer)
+        assert not inner or inner in [
+            getattr(node, "name", None) for node in getattr(found, "body", ())
+        ]
