@@ -7,7 +7,7 @@ notification.
 
 import asyncio
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from contrada.model import Envelope, Notification
@@ -42,12 +42,15 @@ class Expected:
         return {name: counter.total() for name, counter in self.deliveries.items()}
 
 
-async def evaluate(pipeline: Pipeline, wishes: Sequence[Wish]) -> Expected:
-    """Ask every filter about every notification of all sources."""
+async def evaluate(
+    pipeline: Pipeline, wishes: Sequence[Wish], told: Callable[[int], None] = lambda records: None
+) -> Expected:
+    """Ask every filter about every notification of all sources; `told` hears how many it did."""
     expected = Expected(deliveries={wish.name: Counter() for wish in wishes})
     asked = [(wish, wish.filters) for wish in wishes]
     for number, (source, record) in enumerate(_records(pipeline.sources)):
         if number % RECORDS_PER_TURN == 0:
+            told(number)
             await asyncio.sleep(0)
         if isinstance(record, BadRecord):
             expected.bad[source.name] += 1

@@ -44,6 +44,8 @@ DELIVERY_WAIT_S: Final = 5.0
 PROBES: Final = 300
 """So many notifications are sent one at a time to measure the latency."""
 
+STEPS: Final = ("sources", "broker, subscribers", "pipeline", "direct evaluation", "deliveries")
+
 EXIT_FAULT: Final = 1
 EXIT_INTERRUPTED: Final = 130
 
@@ -52,14 +54,7 @@ async def demo(out: Path, progress: Progress) -> Results:
     """Run all of it; the results say what happened. Raises what a part failed with."""
     began = monotonic()
     writing, starting, piping, evaluating, delivering = (
-        progress.add_task(step, total=None, start=False)
-        for step in (
-            "sources",
-            "broker, subscribers",
-            "pipeline",
-            "direct evaluation",
-            "deliveries",
-        )
+        progress.add_task(step, total=None, start=False) for step in STEPS
     )
 
     # 1. Files, written from the data that the packages bring.
@@ -87,11 +82,14 @@ async def demo(out: Path, progress: Progress) -> Results:
         # 4. The pipeline publishes to the broker; meanwhile every filter is evaluated directly.
         progress.start_task(piping)
         progress.start_task(evaluating)
+        progress.update(evaluating, total=records)
         progress.start_task(delivering)
         async with asyncio.TaskGroup() as group:
             piped = group.create_task(processes.pipeline(DESCRIPTION, out, address))
-            expected = await evaluate(pipeline, WISHES)
-            progress.update(evaluating, total=records, completed=records)
+            expected = await evaluate(
+                pipeline, WISHES, told=lambda done: progress.update(evaluating, completed=done)
+            )
+            progress.update(evaluating, completed=records)
             progress.update(delivering, total=sum(expected.totals.values()))
         summary = piped.result()
         progress.update(piping, total=records, completed=records)
@@ -100,7 +98,7 @@ async def demo(out: Path, progress: Progress) -> Results:
         await settled(inboxes, expected.totals, quiet_s=QUIET_S, wait_s=DELIVERY_WAIT_S)
         latency = Latency.of(await probe(address))
 
-    # 6. Is everything there, and nothing else? (The broker has ended: nothing more can come.)
+    # 6. Is everything there, and nothing else? (All have ended: nothing more can come.)
     wrong = faults(expected, summary, inboxes)
     return results_of(
         pipeline, summary, expected, inboxes, wrong, latency=latency, seconds=monotonic() - began
@@ -154,7 +152,7 @@ def main(out: Path) -> None:
             results = asyncio.run(interruptible(out, progress))
     except* ContradaError as failed:
         for error in failed.exceptions:
-            console.print(f"demo: error: {error}", style="red", markup=False)
+            console.print(f"demo: error: {error}", style="red", markup=False, soft_wrap=True)
         raise SystemExit(EXIT_FAULT) from None
     except* asyncio.CancelledError:
         console.print("demo: interrupted; the broker, Spark and the subscribers have ended")
@@ -163,6 +161,8 @@ def main(out: Path) -> None:
         console.print(table)
     report = out / "report.html"
     write_report(results, report)
-    for line in (*results.faults, results.verdict, f"report: {report}"):
-        console.print(line, markup=False, highlight=False)
+    for fault in results.faults:
+        console.print(fault, style="red", markup=False, highlight=False)
+    console.print(results.verdict, style="bold red" if results.faults else "bold green")
+    console.print(f"report: {report}", highlight=False, soft_wrap=True)
     raise SystemExit(EXIT_FAULT if results.faults else 0)
