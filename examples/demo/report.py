@@ -14,6 +14,7 @@ from examples.demo.chart import DAY, MONTH, Series, chart
 from examples.demo.check import Expected
 from examples.demo.desks import Inbox
 from examples.demo.processes import PipelineSummary
+from examples.demo.sources import FIRST_DAY, LAST_DAY
 
 TEMPLATE = Path(__file__).with_name("report.html.jinja")
 
@@ -198,7 +199,12 @@ def write_report(results: Results, path: Path) -> None:
         "operations": chart(_series(results, "operations"), DAY, "operations"),
         "trading": chart(_series(results, "trading"), MONTH, "trading"),
     }
-    page = environment.get_template(TEMPLATE.name).render(results=results, charts=charts)
+    page = environment.get_template(TEMPLATE.name).render(
+        results=results,
+        charts=charts,
+        first=f"{FIRST_DAY.day} {FIRST_DAY:%B}",
+        last=f"{LAST_DAY.day} {LAST_DAY:%B %Y}",
+    )
     path.write_text(page, encoding="utf-8")
 
 
