@@ -47,11 +47,13 @@ def nested(levels: int) -> str:
 
 
 def raw_nested(levels: int) -> str:
-    """As `nested`, written without being checked."""
+    """As `nested`, written without being checked; two kinds of quotes keep it short."""
     text = "price < 100"
-    for _ in range(levels - 1):
-        escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-        text = f'x && "{escaped}"'
+    for level in range(levels - 1):
+        quote = "'\""[level % 2]
+        escaped = text.replace("\\", "\\\\").replace(quote, f"\\{quote}")
+        text = f"x && {quote}{escaped}{quote}"
+    assert len(text) <= FILTER_BYTES_MAX
     return text
 
 
@@ -103,9 +105,9 @@ def test_two_intersect_unless_one_is_empty(first: str, second: str) -> None:
         "a = 1 -> b = 2",
         "x nosuch 'a'",
         "x < null",
-        "a = " + "1" * FILTER_BYTES_MAX,
+        f"a = '{'1' * FILTER_BYTES_MAX}'",
         raw_nested(FILTER_NESTING_MAX + 1),
-        raw_nested(12),
+        raw_nested(14),
     ],
     ids=["empty", "cut", "pattern", "unknown", "null", "long", "nested", "deep"],
 )

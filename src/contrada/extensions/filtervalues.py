@@ -94,8 +94,6 @@ def _filters(serialised: bytes) -> _Filters:
         parsed = parse(serialised.decode())
     except UnicodeDecodeError as error:
         raise ParseError(1, error.start + 1, "bytes that are not UTF-8", "a filter") from None
-    except RecursionError:  # of filters in filters: far deeper than allowed
-        raise LimitError("FILTER_NESTING_MAX", FILTER_NESTING_MAX) from None
     if not isinstance(parsed, Filter | FilterSet):
         raise ParseError(1, 1, "a pattern (`->`)", "a filter or filters joined by `or`")
     if _levels(parsed) > FILTER_NESTING_MAX:
