@@ -25,7 +25,7 @@ from contrada.errors import (
     UnknownOperatorError,
 )
 from contrada.model import casefold
-from contrada.model.automaton import AUTOMATA_CACHED_MAX, BYTES, Automaton, determinise
+from contrada.model.automaton import AUTOMATA_CACHED_MAX, BYTES, Automaton, determinise, searching
 
 OPERATOR_NAME: Final = re.compile(r"[^\W\d]\w*(<=|>=|[<>=~])?|&&")
 """What a registered operator may be called: what the text syntax reads as an operator."""
@@ -203,7 +203,7 @@ class Suffix(Operator):
 
     def automaton(self, constant: bytes) -> Automaton:
         """One state per byte of the constant, and one."""
-        return sequence_automaton(_bytes_of(constant), anything_before=True, anything_after=False)
+        return searching(constant, anything_after=False)
 
 
 class Contains(Operator):
@@ -217,7 +217,7 @@ class Contains(Operator):
 
     def automaton(self, constant: bytes) -> Automaton:
         """One state per byte of the constant, and one."""
-        return sequence_automaton(_bytes_of(constant), anything_before=True, anything_after=True)
+        return searching(constant, anything_after=True)
 
 
 class _NoCase(Operator):
@@ -294,7 +294,3 @@ registry.add(
     SuffixNoCase(),
     ContainsNoCase(),
 )
-
-
-def _bytes_of(constant: bytes) -> list[tuple[bytes]]:
-    return [(constant[i : i + 1],) for i in range(len(constant))]

@@ -9,12 +9,14 @@ that a state which accepts nothing, or everything, is one whose row leads only t
 """
 
 from array import array
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import pairwise
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
+
+import numpy as np
 
 from contrada.errors import LimitError
 from contrada.model.line import Cuts
@@ -25,6 +27,12 @@ STATES_MAX: Final = 10_000
 
 AUTOMATA_CACHED_MAX: Final = 4_096
 """Automata kept, by constant; the least recently used is dropped and built again when needed."""
+
+SUBSETS_MAX: Final = 1_000_000
+"""States that may be held at once, over all states of one automaton that is built."""
+
+REFINING_MAX: Final = 50_000_000
+"""Steps from state to state that are looked at to make one automaton minimal."""
 
 CUTS_MAX: Final = 4_096
 """Cuts that an automaton is turned back into; a language with more stays an expression."""
@@ -73,15 +81,39 @@ class Automaton:
         return self.accepting[state]
 
 
+def searching(constant: bytes, *, anything_after: bool) -> Automaton:
+    """The automaton of texts that end with a constant, or, with anything after, contain it.
+
+    One state per byte of the constant, and one: how much of the constant has just been read.
+    Raises LimitError beyond `STATES_MAX`. Source: Knuth, Morris and Pratt, 1977.
+    """
+    if len(constant) >= STATES_MAX:
+        raise LimitError("STATES_MAX", STATES_MAX, len(constant) + 1)
+    last = len(constant)
+    rows: list[array[int]] = []
+    shorter = array("H", [0]) * 256  # the row of what of the text is a beginning once more
+    for state, byte in enumerate(constant):
+        rows.append(array("H", shorter))
+        rows[state][byte] = state + 1
+        shorter = rows[shorter[byte]]
+    rows.append(array("H", [last]) * 256 if anything_after else array("H", shorter))
+    return Automaton(_packed(rows), (*(False,) * last, True))
+
+
 def determinise(edges: Edges, starts: frozenset[int], accepting: frozenset[int]) -> Automaton:
     """The minimal automaton of a machine that may be in several states at once.
 
-    An edge for `BYTES` itself is cheap. Raises LimitError beyond `STATES_MAX` states.
+    An edge for `BYTES` itself is cheap. Raises LimitError beyond `STATES_MAX` states, or when
+    they stand for more than `SUBSETS_MAX` states of the machine.
     """
     numbers = {starts: 0}
     waiting = [starts]
     rows: list[Row] = []
+    members = 0
     for subset in waiting:
+        members += len(subset)
+        if members > SUBSETS_MAX:
+            raise LimitError("SUBSETS_MAX", SUBSETS_MAX)
         always = frozenset(to for state in subset for on, to in edges[state] if on is BYTES)
         some: dict[int, set[int]] = {}
         for state in subset:
@@ -99,42 +131,51 @@ def determinise(edges: Edges, starts: frozenset[int], accepting: frozenset[int])
 def minimised(rows: Sequence[Sequence[int]], accepting: Sequence[bool]) -> Automaton:
     """The minimal automaton with the same language; states numbered in order of first reach.
 
-    All states must be reachable from state 0. Cost: a pass over all rows per round, at most as
-    many rounds as there are states.
+    All states must be reachable from state 0. States are first told apart by their distance
+    to acceptance and to rejection, then by where their bytes lead, until nothing changes.
+    Cost: a pass over all rows per round; a few rounds for searches, at most one per state,
+    and LimitError beyond `REFINING_MAX` looks at a state.
     """
-    bytes_that_matter = sorted(
-        {0} | {b + 1 for row in rows for b, (x, y) in enumerate(pairwise(row)) if x != y}
+    away = list(
+        zip(_distances(rows, accepting, True), _distances(rows, accepting, False), strict=True)
     )
-    columns = [[row[b] for b in bytes_that_matter] for row in rows]
-    block = [int(accepts) for accepts in accepting]
-    count = len(set(block))
-    while True:
-        names: dict[tuple[int, ...], int] = {}
-        block = [
-            names.setdefault((block[s], *(block[t] for t in column)), len(names))
-            for s, column in enumerate(columns)
-        ]
-        if len(names) == count:
-            break
-        count = len(names)
-    return _renumbered(rows, accepting, block, count)
+    found: dict[object, int] = {}
+    block = np.array([found.setdefault(each, len(found)) for each in away], np.uint16)
+    targets = np.array([list(row) for row in rows], np.uint16)
+    targets = targets[:, _bytes_that_matter(targets)]
+    looks = 0
+    count = 0
+    while count < len(found) < len(rows):
+        count = len(found)
+        looks += targets.size
+        if looks > REFINING_MAX:
+            raise LimitError("REFINING_MAX", REFINING_MAX)
+        table = np.column_stack((block, block[targets]))
+        found = {}
+        block = np.array([found.setdefault(row.tobytes(), len(found)) for row in table], np.uint16)
+    return _renumbered(rows, accepting, block.tolist(), len(found))
 
 
 @lru_cache(maxsize=AUTOMATA_CACHED_MAX)
 def of_intervals(cuts: Cuts) -> Automaton:
-    """The automaton of a set of text intervals. States: at most the bytes of all its ends."""
+    """The automaton of a set of text intervals. States: at most the bytes of all its ends.
+
+    A state is a text that some end goes on from; all others lie in or out with all that begins
+    with them. Longer ones are made first, so that equal states are found as they are made.
+    """
     ends: list[bytes] = [cut[1] if len(cut) == 2 else b"" for cut in cuts]  # type: ignore[misc]
-    inner = {b"": 0}
-    for end in ends:
-        for length in range(1, len(end)):
-            inner.setdefault(end[:length], len(inner))
-        if len(inner) > STATES_MAX:
-            raise LimitError("STATES_MAX", STATES_MAX)
-    outside = len(inner)
-    rows: list[Sequence[int]] = [_interval_row(prefix, inner, ends) for prefix in inner]
-    accepting = [bisect_right(ends, prefix) & 1 == 1 for prefix in inner]
-    rows += [[outside] * 256, [outside + 1] * 256]
-    return minimised(*_reachable(rows, [*accepting, False, True]))
+    rows: list[array[int]] = [array("H", [sink]) * 256 for sink in (0, 1)]
+    accepting = [False, True]
+    made = {(False, rows[0].tobytes()): 0, (True, rows[1].tobytes()): 1}
+    state_of: dict[bytes, int] = {}
+    for prefix in sorted(_inner(ends), key=len, reverse=True):
+        row = _interval_row(prefix, state_of, ends)
+        accepts = bisect_right(ends, prefix) & 1 == 1
+        state = state_of[prefix] = made.setdefault((accepts, row.tobytes()), len(rows))
+        if state == len(rows):
+            rows.append(row)
+            accepting.append(accepts)
+    return _from(state_of[b""], rows, accepting)
 
 
 def intervals_of(automaton: Automaton) -> Cuts | None:
@@ -152,22 +193,22 @@ def intervals_of(automaton: Automaton) -> Cuts | None:
     if automaton.accepting[0]:
         cuts.append((TEXT,))
     prefix = bytearray()
-    open_states = [(0, iter(range(256)))] if automaton.fates[0] == OPEN else []
+    steps = cache(lambda state: _steps(automaton, state))
+    open_states = [iter(steps(0))] if automaton.fates[0] == OPEN else []
     while open_states:
-        state, left = open_states[-1]
-        byte = next(left, None)
-        if byte is None:
+        step = next(open_states[-1], None)
+        if step is None:
             open_states.pop()
             del prefix[-1:]
             continue
-        target = automaton.rows[state][byte]
+        byte, target = step
         if automaton.accepting[target] != len(cuts) & 1:
             cuts.append((TEXT, bytes((*prefix, byte))))
             if len(cuts) > CUTS_MAX:
                 return None
         if automaton.fates[target] == OPEN:
             prefix.append(byte)
-            open_states.append((target, iter(range(256))))
+            open_states.append(iter(steps(target)))
     return tuple(cuts)
 
 
@@ -183,6 +224,34 @@ def _number(
     return number
 
 
+def _distances(
+    rows: Sequence[Sequence[int]], accepting: Sequence[bool], wanted: bool
+) -> Sequence[int]:
+    """Per state, the fewest bytes to a state that accepts, or does not; -1 where none leads."""
+    sources: list[list[int]] = [[] for _ in rows]
+    for state, row in enumerate(rows):
+        for target in set(row):
+            sources[target].append(state)
+    waiting = [state for state, accepts in enumerate(accepting) if accepts is wanted]
+    distances = [-1] * len(rows)
+    for state in waiting:
+        distances[state] = 0
+    for state in waiting:
+        for source in sources[state]:
+            if distances[source] < 0:
+                distances[source] = distances[state] + 1
+                waiting.append(source)
+    return distances
+
+
+def _bytes_that_matter(targets: np.ndarray[Any, np.dtype[np.uint16]]) -> list[int]:
+    """One byte of each kind: bytes that lead to the same state from every state are one kind."""
+    kinds: dict[bytes, int] = {}
+    for byte in range(256):
+        kinds.setdefault(targets[:, byte].tobytes(), byte)
+    return list(kinds.values())
+
+
 def _renumbered(
     rows: Sequence[Sequence[int]], accepting: Sequence[bool], block: list[int], count: int
 ) -> Automaton:
@@ -194,34 +263,69 @@ def _renumbered(
             if block[target] not in order:
                 order[block[target]] = len(order)
                 members.append(target)
-    packed = [[order[block[target]] for target in rows[state]] for state in members]
     assert len(members) == count
-    row_of = bytes if count <= 256 else (lambda row: array("H", row))
-    return Automaton(tuple(map(row_of, packed)), tuple(accepting[state] for state in members))
+    packed = [array("H", [order[block[target]] for target in rows[state]]) for state in members]
+    return Automaton(_packed(packed), tuple(accepting[state] for state in members))
 
 
-def _interval_row(prefix: bytes, inner: dict[bytes, int], ends: list[bytes]) -> list[int]:
-    outside = len(inner)
-    row: list[int] = []
-    marks = {end[len(prefix)] for end in ends if len(end) > len(prefix) and end.startswith(prefix)}
-    turns = sorted({0} | marks | {mark + 1 for mark in marks if mark < 255})
-    for turn, next_turn in pairwise([*turns, 256]):
-        longer = prefix + bytes((turn,))
-        target = inner.get(longer, outside + (bisect_right(ends, longer) & 1))
-        row += [target] * (next_turn - turn)
-    return row
+def _packed(rows: Sequence[Sequence[int]]) -> tuple[Row, ...]:
+    """Rows of bytes where all states fit into a byte."""
+    return (
+        tuple(bytes(list(row)) for row in rows)
+        if len(rows) <= 256
+        else tuple(array("H", r) for r in rows)
+    )
 
 
-def _reachable(
-    rows: list[Sequence[int]], accepting: list[bool]
-) -> tuple[list[list[int]], list[bool]]:
-    order = {0: 0}
-    for state in (waiting := [0]):
+def _from(start: int, rows: Sequence[Sequence[int]], accepting: Sequence[bool]) -> Automaton:
+    """The automaton that begins in a state, of minimal rows: what is out of reach left out."""
+    order = {start: 0}
+    for state in (waiting := [start]):
         for target in dict.fromkeys(rows[state]):
             if target not in order:
                 order[target] = len(order)
                 waiting.append(target)
-    return [[order[t] for t in rows[s]] for s in waiting], [accepting[s] for s in waiting]
+    packed = [array("H", [order[target] for target in rows[state]]) for state in waiting]
+    return Automaton(_packed(packed), tuple(accepting[state] for state in waiting))
+
+
+def _inner(ends: list[bytes]) -> set[bytes]:
+    """The texts that some end goes on from. Raises LimitError beyond `STATES_MAX`."""
+    inner = {b""}
+    for end in ends:
+        if len(end) > STATES_MAX:
+            raise LimitError("STATES_MAX", STATES_MAX, len(end))
+        for length in range(len(end) - 1, 0, -1):
+            prefix = end[:length]
+            if prefix in inner:  # and so are all shorter ones
+                break
+            inner.add(prefix)
+        if len(inner) > STATES_MAX:
+            raise LimitError("STATES_MAX", STATES_MAX, len(inner))
+    return inner
+
+
+def _interval_row(prefix: bytes, state_of: Mapping[bytes, int], ends: list[bytes]) -> "array[int]":
+    """Where each byte leads from a prefix: to a longer one, or out (0) or in (1) for good."""
+    row: array[int] = array("H")
+    at = bisect_right(ends, prefix)
+    while at < len(ends) and ends[at].startswith(prefix):
+        byte = ends[at][len(prefix)]
+        longer = prefix + bytes((byte,))
+        row.extend([at & 1] * (byte - len(row)))
+        at = bisect_right(ends, longer)
+        row.append(state_of.get(longer, at & 1))
+        if byte == 255:
+            break
+        at = bisect_left(ends, prefix + bytes((byte + 1,)))
+    row.extend([at & 1] * (256 - len(row)))
+    return row
+
+
+def _steps(automaton: Automaton, state: int) -> list[tuple[int, int]]:
+    """The bytes where something may change, each with its next state."""
+    row, turns = automaton.rows[state], automaton.turns[state]
+    return [(b, to) for b, to in enumerate(row) if b in turns or automaton.fates[to] == OPEN]
 
 
 def _has_cycle(automaton: Automaton) -> bool:

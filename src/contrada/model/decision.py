@@ -11,11 +11,10 @@ Opaque atoms are handled by cases: each may hold or not; a case is dropped where
 own `covers` and `intersects` say that it cannot be.
 """
 
-from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 from typing import Final, NamedTuple, TypeAlias
 
 from contrada.errors import LimitError
@@ -105,16 +104,17 @@ def automaton_for(language: Language) -> Automaton:
         row: list[int] = []
         accepts = [a.accepting[s] for a, s in zip(automata, state, strict=True)]
         accepting.append(value(accepts) == UNIVERSAL)
-        for byte in range(256):
+        turns = frozenset().union(*(a.turns[s] for a, s in zip(automata, state, strict=True)))
+        for byte, next_turn in pairwise((*sorted(turns), 256)):
             target = tuple(a.rows[s][byte] for a, s in zip(automata, state, strict=True))
             if target not in numbers:
                 if len(numbers) >= STATES_MAX:
                     raise LimitError("STATES_MAX", STATES_MAX)
                 numbers[target] = len(numbers)
                 waiting.append(target)
-            row.append(numbers[target])
+            row += [numbers[target]] * (next_turn - byte)
         rows.append(row)
-    return automaton.minimised([array("H", row) for row in rows], accepting)
+    return automaton.minimised(rows, accepting)
 
 
 def _find_in_case(language: Language, case: dict[Atom, bool]) -> Answer:

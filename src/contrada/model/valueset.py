@@ -11,10 +11,12 @@ and covers nothing; asking it for membership raises UnknownOperatorError.
 """
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Final
 
 from contrada.errors import LimitError
 from contrada.model import automaton, decision, language, line
+from contrada.model.automaton import Automaton
 from contrada.model.decision import EMPTY as NO_SUCH_TEXT
 from contrada.model.decision import Found
 from contrada.model.language import Language, Pieces
@@ -160,16 +162,15 @@ class ValueSet:
         return self.issuperset(other) and other.issuperset(self)
 
     def __hash__(self) -> int:
-        canonical = self.canonical()
-        if canonical.text is None:
-            return hash(canonical.line)
+        if self.text is None and len(self.line) <= automaton.CUTS_MAX:
+            return hash(self.line)
         if self.unknown():
-            return hash((canonical.line, canonical.text))
-        try:
-            machine = decision.automaton_for(canonical.text)
-        except (LimitError, ValueError):
-            return hash(canonical.line)
-        return hash((canonical.line, tuple(map(bytes, machine.rows)), machine.accepting))
+            return hash((self.line, self.text))
+        cuts, text = self.parts()
+        held = _canonical(text)
+        if isinstance(held, tuple):
+            return hash(line.union(cuts, held))
+        return hash((cuts, held and held.accepting, held and tuple(map(bytes, held.rows))))
 
     def canonical(self) -> "ValueSet":
         """The same set, as plain cuts wherever it is a finite union of intervals.
@@ -180,11 +181,8 @@ class ValueSet:
         """
         if self.text is None or self.unknown():
             return self
-        try:
-            cuts = automaton.intervals_of(decision.automaton_for(self.text))
-        except (LimitError, ValueError):
-            return self
-        return self if cuts is None else ValueSet(self.line, Pieces(cuts))
+        held = _canonical(self.text)
+        return ValueSet(self.line, Pieces(held)) if isinstance(held, tuple) else self
 
     def some_key(self) -> Key | None:
         """The key of a value in the set, an easy one to read; None where none can be named."""
@@ -246,6 +244,17 @@ def _joined(join: Callable[[ValueSet, ValueSet], ValueSet], left: list[ValueSet]
         pairs = zip(left[::2], left[1::2], strict=False)
         left = [join(a, b) for a, b in pairs] + left[len(left) & ~1 :]
     return left[0]
+
+
+@lru_cache(maxsize=automaton.AUTOMATA_CACHED_MAX)
+def _canonical(text: Language) -> Cuts | Automaton | None:
+    """The cuts of a language where it has few, else its minimal automaton; None beyond limits."""
+    try:
+        machine = decision.automaton_for(text)
+    except (LimitError, ValueError):
+        return None
+    cuts = automaton.intervals_of(machine)
+    return machine if cuts is None else cuts
 
 
 def _nonempty(text: Language, question: str) -> bool:
