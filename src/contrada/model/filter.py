@@ -155,7 +155,7 @@ class FilterSet:
         """Whether every notification that the other matches is matched by this one.
 
         A union can cover what none of its members covers: the members' boxes are subtracted
-        from the other's. Exact up to `boxes.BOX_COMPARISONS_MAX`; beyond it no, and
+        from the other's. Exact up to `boxes.BOX_WORK_MAX`; beyond it no, and
         counted.
         """
         members = other.filters if isinstance(other, FilterSet) else (other,)

@@ -14,22 +14,20 @@ Source: PODC 2000 §4 (exploiting commonalities); perfect merging is this projec
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 
-from contrada.model import language, line
+from contrada.model import boxes, language, line
 from contrada.model.filter import Filter, FilterSet
-from contrada.model.language import Language, atoms_of
-from contrada.model.line import Cut, Cuts
+from contrada.model.language import atoms_of
+from contrada.model.line import Cut
 from contrada.model.product import product_covers
 from contrada.model.values import TEXT, Key
-from contrada.model.valueset import ValueSet, union
+from contrada.model.valueset import ValueSet
 
 POINTS_FILED_MAX: Final = 16
 """A filter is filed by value under an attribute with at most as many values."""
-
-_Form: TypeAlias = tuple[tuple[str, Cuts, Language | None], ...]
 
 
 def simplify(filters: FilterSet | Iterable[Filter]) -> FilterSet:
@@ -39,42 +37,8 @@ def simplify(filters: FilterSet | Iterable[Filter]) -> FilterSet:
     few passes over the filters, and the comparisons with possible coverers; exact within the
     limits of `decision`, beyond them a member may stay that could go.
     """
-    members = {_form(member): member for member in filters if not member.is_empty}
-    merged = _merged(list(members.values()))
-    return FilterSet(_uncovered(merged))
-
-
-def _form(of: Filter) -> _Form:
-    return tuple((name, each.line, each.text) for name, each in of.sets.items())
-
-
-def _merged(members: list[Filter]) -> list[Filter]:
-    """Merges along one attribute after the other, until a whole round merges nothing."""
-    while True:
-        count = len(members)
-        for name in sorted({name for member in members for name in member.sets}):
-            members = _merged_along(name, members)
-        if len(members) == count:
-            return members
-
-
-def _merged_along(name: str, members: list[Filter]) -> list[Filter]:
-    """Unites the sets of one attribute where all other attributes agree."""
-    groups: dict[_Form, list[Filter]] = {}
-    kept: list[Filter] = []
-    for member in members:
-        if name in member.sets:
-            rest = tuple(part for part in _form(member) if part[0] != name)
-            groups.setdefault(rest, []).append(member)
-        else:
-            kept.append(member)
-    for group in groups.values():
-        if len(group) == 1:
-            kept += group
-        else:
-            united = union([member.sets[name] for member in group])
-            kept.append(Filter.of_sets({**group[0].sets, name: united}))
-    return kept
+    merged = boxes.merged(member.sets for member in filters if not member.is_empty)
+    return FilterSet(_uncovered([Filter.of_sets(sets) for sets in merged]))
 
 
 def _uncovered(members: list[Filter]) -> list[Filter]:
