@@ -26,7 +26,8 @@ class OperatorView:
 
     `index` is unique in this process and never changes once the operator is known.
 
-    All methods raise InvalidFilterError where a constant does not fit its operator.
+    All methods raise InvalidFilterError where a constant does not fit its operator, and `apply`
+    InvalidValueError where the value is of no domain.
     """
 
     name: str
