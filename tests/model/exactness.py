@@ -20,10 +20,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property, reduce
-from itertools import pairwise, product
+from itertools import pairwise, product, zip_longest
 from multiprocessing import get_context
 from typing import Any, Final, NamedTuple
 
+import contrada.extensions  # noqa: F401  registers the operators on bit sets
 from contrada.model import Filter, FilterSet, Notification, ValueSet, decision, relations, sets
 from contrada.model.values import key_of, value_of
 
@@ -116,6 +117,13 @@ ORDERED: Final[dict[str, Callable[[Any, Any], bool]]] = {
     ">": lambda value, constant: value > constant,
     ">=": lambda value, constant: value >= constant,
 }
+
+
+def bit_pairs(value: object, constant: object) -> Iterator[tuple[int, int]]:
+    """Byte by byte, the shorter text extended with zeros."""
+    return zip_longest(raw(value), raw(constant), fillvalue=0)
+
+
 TEXTUAL: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "prefix": lambda value, constant: raw(value).startswith(raw(constant)),
     "suffix": lambda value, constant: raw(value).endswith(raw(constant)),
@@ -124,6 +132,9 @@ TEXTUAL: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "prefix nocase": lambda value, constant: folded(value).startswith(folded(constant)),
     "suffix nocase": lambda value, constant: folded(value).endswith(folded(constant)),
     "contains nocase": lambda value, constant: folded(constant) in folded(value),
+    "set<=": lambda value, constant: all(v & ~c == 0 for v, c in bit_pairs(value, constant)),
+    "set>=": lambda value, constant: all(c & ~v == 0 for v, c in bit_pairs(value, constant)),
+    "set~": lambda value, constant: any(v & c for v, c in bit_pairs(value, constant)),
 }
 
 
@@ -138,6 +149,7 @@ NUMBERS: Final[tuple[int | float, ...]] = (
 ODD_TEXTS: Final[tuple[str | bytes, ...]] = (
     *("k", "K", "\u212a", "s", "ſ", "ß", "ẞ", "i", "İ", "ı", "σ", "ς", "Σ", "\U0010ffff"),
     *(b"\xff", b"\xff\xff", b"a\xff", b"\xfe", b"\xc5", b"\xe2\x84", "a\0", "b\0"),
+    *("\0", "\1", "\3", "\0\1", "\1\0\2", "`"),
 )
 TIMES: Final = (
     EPOCH,
@@ -250,7 +262,9 @@ def text_terms(constants: Iterable[str | bytes]) -> Iterator[Term]:
     for constant in constants:
         for operator in ("=", "!=", *ORDERED, "prefix", "suffix", "contains"):
             yield term(operator, constant)
-        for operator in ("prefix", "suffix", "contains"):
+        for operator in ("set<=", "set>=", "set~"):
+            yield term(operator, constant)
+        for operator in ("prefix", "suffix", "contains", "set<=", "set>=", "set~"):
             yield term(f"not {operator}", constant)
         if isinstance(constant, str):
             for operator in ("= nocase", "prefix nocase", "suffix nocase", "contains nocase"):
