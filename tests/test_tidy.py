@@ -13,7 +13,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PLACES = ("src", "tests", "bench", "examples", "docs", "scripts", "requirements", ".ci")
-NOT_TEXT = {".gz", ".ico", ".parquet", ".png", ".pyc", ".zip"}
+NOT_TEXT = {".gz", ".ico", ".parquet", ".png", ".zip"}
 
 MODULE_LINES_MAX = 800
 FUNCTION_LINES_MAX = 70
@@ -34,7 +34,8 @@ def text_files() -> Iterator[Path]:
     yield from (path for path in REPOSITORY.iterdir() if path.is_file() and path.name != ".git")
     for place in PLACES:
         for path in (REPOSITORY / place).rglob("*"):
-            if path.is_file() and path.suffix not in NOT_TEXT:
+            made = "__pycache__" in path.parts
+            if path.is_file() and not made and path.suffix not in NOT_TEXT:
                 yield path
 
 

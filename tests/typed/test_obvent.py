@@ -12,7 +12,7 @@ from contrada.typed import Obvent, type_name_of
 
 
 @dataclass
-class StockObvent(Obvent, name="StockObvent"):
+class StockObvent(Obvent, name="thesis.StockObvent"):
     company: str
 
 
@@ -24,18 +24,18 @@ class Tick(Obvent, name="Tick"):
 
 
 @dataclass
-class StockQuote(StockObvent, name="StockQuote"):
+class StockQuote(StockObvent, name="thesis.StockQuote"):
     price: float
     amount: int = 1
 
 
 @dataclass
-class StockRequest(StockObvent, name="StockRequest"):
+class StockRequest(StockObvent, name="thesis.StockRequest"):
     pass
 
 
 @dataclass
-class MarketPrice(StockRequest, name="MarketPrice"):
+class MarketPrice(StockRequest, name="thesis.MarketPrice"):
     urgent: bool = False
 
 
@@ -49,8 +49,8 @@ def test_the_class_and_all_ancestors_are_marked() -> None:
         "company": "Telco Mobiles",
         "price": 80.0,
         "amount": 10,
-        mark_name("StockQuote"): True,
-        mark_name("StockObvent"): True,
+        mark_name("thesis.StockQuote"): True,
+        mark_name("thesis.StockObvent"): True,
     }
 
 
@@ -88,7 +88,7 @@ def test_a_subscriber_to_a_supertype_gets_the_subtype() -> None:
 
 def test_an_unknown_subtype_is_the_nearest_known_class() -> None:
     """A subscriber would need every publisher's classes."""
-    marks = ["Elsewhere.Special", "StockQuote", "StockObvent"]
+    marks = ["Elsewhere.Special", "thesis.StockQuote", "thesis.StockObvent"]
     notification = Notification.marked({"company": "x", "price": 1, "extra": 2}, marks=marks)
     got = StockObvent.from_notification(notification)
     assert got == StockQuote("x", 1.0)
@@ -97,7 +97,7 @@ def test_an_unknown_subtype_is_the_nearest_known_class() -> None:
 
 def test_numbers_come_back_as_the_field_says() -> None:
     """`5` and `5.0` are one value in the model; a float field would hold an int."""
-    marks = ["StockQuote", "StockObvent"]
+    marks = ["thesis.StockQuote", "thesis.StockObvent"]
     notification = Notification.marked({"company": "x", "price": 5, "amount": 2.0}, marks=marks)
     got = StockQuote.from_notification(notification)
     assert isinstance(got.price, float)
@@ -117,7 +117,9 @@ def test_numbers_come_back_as_the_field_says() -> None:
 )
 def test_what_is_no_such_object_is_refused(attributes: dict[str, Any], reason: str) -> None:
     """A handler would get an object that is none of its type."""
-    notification = Notification.marked(attributes, marks=["StockQuote", "StockObvent"])
+    notification = Notification.marked(
+        attributes, marks=["thesis.StockQuote", "thesis.StockObvent"]
+    )
     with pytest.raises(InvalidObventError, match=reason):
         StockQuote.from_notification(notification)
 
@@ -142,7 +144,7 @@ def test_names_are_given_or_module_qualified() -> None:
         pass
 
     assert type_name_of(Plain) == f"{__name__}.{Plain.__qualname__}"
-    assert type_name_of(StockQuote) == "StockQuote"
+    assert type_name_of(StockQuote) == "thesis.StockQuote"
     assert type_name_of(Tick) == "Tick", "slots=True makes the class anew"
 
 
@@ -157,7 +159,7 @@ def test_main_needs_a_name() -> None:
 def test_a_name_belongs_to_one_class() -> None:
     """A notification would come back as an object of a strange class."""
     with pytest.raises(InvalidObventError, match="has this name already"):
-        type("Other", (Obvent,), {}, name="StockQuote")
+        type("Other", (Obvent,), {}, name="thesis.StockQuote")
 
 
 @pytest.mark.parametrize("name", ["", "x" * 255, "new\nline"])
