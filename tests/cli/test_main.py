@@ -48,6 +48,14 @@ def test_each_command_explains_itself_with_examples(name: str) -> None:
         (["sub", "a wobbles 1"], "wobbles"),
         (["sub", "a = 1", "--extension", "nowhere"], "expected module:Class"),
         (["serve", "--extension", "nowhere:X"], "cannot be imported"),
+        (["serve", "--host", "a..b"], "address 'a..b': expected"),
+        (["pub", "a=1", "--publisher", "\udcff"], "publisher '\\udcff': expected"),
+        (["pub", "a=1", "--to", "contrada://.."], "address 'contrada://..': expected contrada://"),
+        (["match", "nowhere", "x.csv"], "File 'nowhere' does not exist (see: "),
+        (["serve", "--port", "x"], "'x' is not a valid integer range (see: "),
+        (["pub"], "give NAME=VALUE arguments or --json FILE, one of the two (see: "),
+        (["pub", "a=1", "--json", "x"], "one of the two"),
+        (["nothing"], "No such command 'nothing' (see: "),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(arguments: list[str], message: str) -> None:
@@ -60,19 +68,11 @@ def test_bad_input_is_one_line_and_status_2(arguments: list[str], message: str) 
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [["pub"], ["pub", "a=1", "--json", "x"], ["nothing"]])
-def test_wrong_usage_is_status_2(arguments: list[str]) -> None:
-    """A script would not see that nothing was done."""
-    assert CliRunner().invoke(main, arguments).exit_code == 2
-
-
-def test_a_bad_line_of_a_file_is_named(tmp_path: Path) -> None:
-    """A person would have to look for the bad line."""
-    path = tmp_path / "quotes.jsonl"
-    path.write_text('[1]\n{"symbol": "DIS"}\n', "utf-8")
-    result = CliRunner().invoke(main, ["pub", "--json", str(path), "--to", "contrada://x:1"])
-    assert result.exit_code in (1, 2), "it is not published, whatever is found out first"
-    assert "Traceback" not in result.stderr
+def test_a_group_without_a_command_shows_its_help() -> None:
+    """A person who has just begun would get an error for an answer."""
+    result = CliRunner().invoke(main, ["pipeline"])
+    assert result.exit_code == 2
+    assert "Commands:" in result.output
 
 
 def group_of(fail: Callable[[], None]) -> click.Group:

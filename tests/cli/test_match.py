@@ -66,6 +66,16 @@ def test_counts_and_output(tmp_path: Path) -> None:
     assert len((tmp_path / "out").read_text().splitlines()) == 1
 
 
+def test_what_looks_like_markup_is_shown_as_it_is(tmp_path: Path) -> None:
+    """Else a filter with brackets would lose them in the table, or end it with a traceback."""
+    (tmp_path / "a.csv").write_text(ROWS)
+    subscriptions = "a [red]: x = '[/]' or x = ':smile:'"
+    result = match(tmp_path, "a.csv", "--count", subscriptions=subscriptions)
+    assert result.exit_code == 0
+    assert "a [red]" in result.stdout
+    assert """x = "[/]" or x = ":smile:" """ in result.stdout
+
+
 def test_bad_records_are_listed_and_the_others_matched(tmp_path: Path) -> None:
     """Else one bad row would cost the others, or a script would think that all went well."""
     (tmp_path / "a.csv").write_text("delay\n1,2\n130\n")
@@ -90,6 +100,7 @@ def test_bad_records_are_listed_and_the_others_matched(tmp_path: Path) -> None:
         (("a.csv", "--types", "delay"), "a: x = 1", "found 'delay', expected NAME=VALUE"),
         (("a.csv", "--types", "delay=int"), "a: x = 1", "found 'int', expected one of text"),
         (("missing.csv",), "a: x = 1", "does not exist"),
+        (("a.csv", "--output", "nowhere/out"), "a: id = 1", "Could not open file 'nowhere/out'"),
     ],
 )
 def test_bad_input_is_one_line(
@@ -101,7 +112,8 @@ def test_bad_input_is_one_line(
     result = match(tmp_path, *arguments, subscriptions=subscriptions)
     assert result.exit_code == 2
     assert message in result.stderr
-    assert "Traceback" not in result.stderr
+    assert result.stderr.startswith("contrada: error: ")
+    assert result.stderr.count("\n") == 1
     assert result.stdout == ""
 
 

@@ -39,6 +39,9 @@ def test_addresses_are_read(text: str, expected: Address) -> None:
         "contrada://[::1",
         "contrada://ho st",
         "contrada://host\n",
+        "contrada://..",
+        "contrada://host\udcff",
+        pytest.param("contrada://" + "x" * 64, id="label of 64 letters"),
     ],
 )
 def test_malformed_addresses_say_what_was_expected(text: str) -> None:

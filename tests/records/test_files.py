@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from contrada.errors import InputError
-from contrada.records import BadRecord, Reading, format_of, read_file
+from contrada.records import BadRecord, Reading, check_name_of, format_of, read_file
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,10 @@ def test_a_file_that_cannot_be_read_is_one_bad_record(tmp_path: Path, format_nam
     (found,) = read_file(tmp_path / "none", format_name, Reading(), "shown")
     assert isinstance(found, BadRecord)
     assert "cannot be read" in found.reason
+
+
+def test_a_name_that_is_not_utf_8_is_refused() -> None:
+    """Else the first match in such a file would end it all with a fault of encoding."""
+    check_name_of(Path("übrig.csv"))
+    with pytest.raises(InputError, match="the name of the file is not UTF-8"):
+        check_name_of(Path("a\udcff.csv"))

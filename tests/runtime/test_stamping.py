@@ -41,7 +41,7 @@ def test_what_was_published_before_keeps_its_id() -> None:
     assert Stamp("bridge").stamped(before) == before
 
 
-@pytest.mark.parametrize("publisher", ["", "x" * (PUBLISHER_BYTES_MAX + 1)])
+@pytest.mark.parametrize("publisher", ["", "x" * (PUBLISHER_BYTES_MAX + 1), "\udcff"])
 def test_a_publisher_has_a_name_of_bounded_length(publisher: str) -> None:
     """Every envelope would carry a name of any length."""
     with pytest.raises(ServiceError, match="publisher"):

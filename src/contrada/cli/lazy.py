@@ -80,12 +80,24 @@ class LazyGroup(click.Group):
             _fail(str(error), EXIT_BAD_INPUT)
         except ModuleNotFoundError as error:
             _fail(_missing(ctx.invoked_subcommand or "this command", error), EXIT_BAD_INPUT)
+        except click.exceptions.NoArgsIsHelpError:
+            raise
+        except click.ClickException as error:
+            _fail(_usage(error), EXIT_BAD_INPUT)
         except KeyboardInterrupt:
             ctx.exit(EXIT_INTERRUPTED)
         except BrokenPipeError:
             # Whoever read our output has seen enough. Python flushes once more at its end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
+
+
+def _usage(error: click.ClickException) -> str:
+    """What is wrong with the arguments, and which command knows more."""
+    said = error.format_message()
+    if not isinstance(error, click.UsageError) or error.ctx is None:
+        return said
+    return f"{said.rstrip('.')} (see: {error.ctx.command_path} --help)"
 
 
 def _missing(command: str, error: ModuleNotFoundError) -> str:

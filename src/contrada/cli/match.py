@@ -24,6 +24,7 @@ from contrada.records import (
     Reading,
     Record,
     Subscriptions,
+    check_name_of,
     format_of,
     plain_attributes,
     plain_time,
@@ -84,6 +85,8 @@ def match(
         marks=mark,
     )
     wanted = load_subscriptions(subscriptions)
+    for path in files:
+        check_name_of(path)
     formats = [format_name or format_of(path) for path in files]
     records = (
         record
@@ -94,7 +97,7 @@ def match(
     with _progress() as progress:
         report.run(_told(records, progress), wanted)
     if count:
-        Console(file=output).print(report.table(wanted))
+        Console(file=output, markup=False, emoji=False).print(report.table(wanted))
     if report.bad:
         click.echo(f"{report.bad} bad of {report.read + report.bad} records", err=True)
         raise click.exceptions.Exit(EXIT_BAD_INPUT)
@@ -178,7 +181,7 @@ def _progress() -> "Progress | nullcontext[None]":
         return nullcontext()
     return Progress(
         SpinnerColumn(),
-        TextColumn("{task.completed:,.0f} records  {task.fields[file]}"),
+        TextColumn("{task.completed:,.0f} records  {task.fields[file]}", markup=False),
         TimeElapsedColumn(),
         console=Console(stderr=True),
         transient=True,

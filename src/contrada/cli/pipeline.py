@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
@@ -64,7 +65,7 @@ def run(
         click.echo(msgspec.json.encode(summary).decode())
     else:
         for table in _tables(summary):
-            Console().print(table)
+            Console(markup=False, emoji=False).print(table)
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -84,7 +85,7 @@ def _progress() -> Iterator["Told"]:
         task = progress.add_task("start Spark", total=None)
 
         def told(what: str, done: int, total: int) -> None:
-            progress.update(task, description=what, completed=done, total=total or None)
+            progress.update(task, description=escape(what), completed=done, total=total or None)
 
         yield told
 

@@ -37,4 +37,18 @@ def parse_address(text: str) -> Address:
         raise AddressError(text, _EXPECTED)
     if any(c.isspace() or not c.isprintable() for c in text):
         raise AddressError(text, _EXPECTED)
+    try:
+        check_host(host)
+    except AddressError:
+        raise AddressError(text, _EXPECTED) from None
     return Address(host, PORT_DEFAULT if port is None else port)
+
+
+def check_host(host: str) -> None:
+    """Refuse what the system cannot even be asked for. Raises AddressError."""
+    try:
+        asked = host.encode("idna")
+    except UnicodeError:
+        asked = b""
+    if not asked:
+        raise AddressError(host, "the name of a host or its IP address")

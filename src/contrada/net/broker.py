@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from contrada.errors import ConnectionFailedError, ServiceError
-from contrada.net.address import PORT_DEFAULT, Address
+from contrada.net.address import PORT_DEFAULT, Address, check_host
 from contrada.net.frames import FRAME_BYTES_MAX, Hello
 from contrada.net.link import BROKER
 from contrada.net.peer import Peer
@@ -78,7 +78,8 @@ class Broker:
         self.hello = Hello(BROKER, software, {"frame_bytes_max": FRAME_BYTES_MAX})
 
     async def start(self) -> None:
-        """Listen. Raises ConnectionFailedError when the address cannot be had."""
+        """Listen. Raises AddressError, ConnectionFailedError when the address cannot be had."""
+        check_host(self._host)
         if self._server is not None or self._stopped.is_set():
             raise ServiceError("a broker is started once")
         loop = asyncio.get_running_loop()

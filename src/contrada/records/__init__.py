@@ -6,7 +6,7 @@ splits and distributes. Nothing here opens a network connection or reads a clock
 """
 
 from contrada.records.documents import DOCUMENT_BYTES_MAX, read_document, records_of_tree
-from contrada.records.files import FORMATS, format_of, read_file
+from contrada.records.files import FORMATS, check_name_of, format_of, read_file
 from contrada.records.lines import LINE_CHARS_MAX, open_lines
 from contrada.records.objects import notification_of_object, read_objects
 from contrada.records.plain import plain_attributes, plain_time
@@ -24,6 +24,7 @@ __all__ = [
     "Record",
     "Rows",
     "Subscriptions",
+    "check_name_of",
     "format_of",
     "notification_of_object",
     "open_lines",

@@ -6,7 +6,7 @@ from typing import Final
 
 from contrada.errors import ContradaError, InputError
 from contrada.records.documents import open_document, read_document
-from contrada.records.lines import open_lines
+from contrada.records.lines import open_lines, printable
 from contrada.records.objects import read_objects
 from contrada.records.reading import Reading
 from contrada.records.record import BadRecord, Record, bad_record
@@ -38,6 +38,12 @@ def format_of(path: Path) -> str:
         known = " ".join(_FORMAT_OF_SUFFIX)
         raise InputError(str(path), f"unknown suffix {name.suffix!r}, expected one of {known}")
     return format_name
+
+
+def check_name_of(path: Path) -> None:
+    """Refuse a file whose name is not UTF-8: no result could say where a record comes from."""
+    if printable(str(path)) != str(path):
+        raise InputError(printable(str(path)), "the name of the file is not UTF-8")
 
 
 def read_file(

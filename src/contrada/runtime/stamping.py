@@ -60,8 +60,11 @@ class Stamp:
 
 
 def _checked(publisher: str) -> str:
-    if not publisher or len(publisher.encode()) > PUBLISHER_BYTES_MAX:
-        raise ServiceError(
-            f"publisher {publisher[:40]!r}: expected a name of 1 to {PUBLISHER_BYTES_MAX} bytes"
-        )
+    try:
+        size = len(publisher.encode())
+    except UnicodeEncodeError:  # A lone surrogate: what an argument that is not UTF-8 becomes.
+        size = 0
+    if not 0 < size <= PUBLISHER_BYTES_MAX:
+        expected = f"a name of 1 to {PUBLISHER_BYTES_MAX} bytes of UTF-8"
+        raise ServiceError(f"publisher {publisher[:40]!r}: expected {expected}")
     return publisher

@@ -35,7 +35,7 @@ import msgspec
 
 from contrada.errors import ContradaError, InputError, InvalidObventError
 from contrada.model import mark_name
-from contrada.records import Reading, Subscriptions, read_subscriptions
+from contrada.records import Reading, Subscriptions, check_name_of, read_subscriptions
 
 _PARAMETER: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _TOML_PLACE: Final = re.compile(r"^(.*) \(at line (\d+), column (\d+)\)$", re.DOTALL)
@@ -166,6 +166,8 @@ class _Filled:
             if not found:
                 reason = f"found no file for {str(self.path(pattern))!r}"
                 raise InputError(str(self.described_in), reason)
+            for file in found:
+                check_name_of(file)
             files.update(dict.fromkeys(found))
         return tuple(files)
 
