@@ -55,6 +55,11 @@ class Advertisement(Product):
         return MappingProxyType(self._sets)
 
     @property
+    def sides(self) -> Mapping[str, ValueSet]:
+        """The sets as they are held."""
+        return self._sets
+
+    @property
     def default(self) -> ValueSet:
         """Every other attribute is absent."""
         return ABSENT

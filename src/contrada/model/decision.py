@@ -70,7 +70,7 @@ _State: TypeAlias = tuple[int, ...]
 
 @lru_cache(maxsize=DECISIONS_CACHED_MAX)
 def find(language: Language) -> Answer:
-    """A shortest text of the language, or that there is none, or that it cannot be told.
+    """A text of the language, or that there is none, or that it cannot be told.
 
     Cost: at most `STATES_MAX` states of the product for each case of the opaque atoms.
     """
@@ -136,6 +136,9 @@ def _find_regular(language: Language) -> Answer:
             return EMPTY
         cut = language.cuts[0]
         return Found(cut[1] if len(cut) == 2 else b"")  # type: ignore[arg-type]
+    for atom in atoms_of(language):  # a constant often is such a text, and is soon tried
+        if contains(language, atom.constant):
+            return Found(atom.constant)
     try:
         return _explored(*_prepared(language))
     except LimitError:

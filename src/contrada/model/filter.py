@@ -57,6 +57,11 @@ class Filter(Product):
         return MappingProxyType(self._sets)
 
     @property
+    def sides(self) -> Mapping[str, ValueSet]:
+        """The sets as they are held."""
+        return self._sets
+
+    @property
     def default(self) -> ValueSet:
         """Every other attribute may be anything, or absent."""
         return EVERYTHING

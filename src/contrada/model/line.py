@@ -165,8 +165,10 @@ def difference(a: Cuts, b: Cuts) -> Cuts:
 
 def includes(a: Cuts, b: Cuts) -> bool:
     """Whether the first set holds all values of the second."""
-    if len(b) == 2 and len(a) == 2:
-        return a[0] <= b[0] and b[1] <= a[1]
+    if len(b) == 2:
+        if len(a) == 2:
+            return a[0] <= b[0] and b[1] <= a[1]
+        return _inside(a, b)
     if not b or a == b:
         return True
     return all(_inside(a, piece) for piece in pieces(b))

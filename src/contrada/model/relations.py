@@ -47,7 +47,9 @@ def covers(p: Things, q: Things) -> bool:
         if isinstance(q, FilterSet | Filter):
             return p.covers(q)
         return boxes.covered(q, p.filters)
-    return all(product_covers(p, member) for member in _members(q))
+    if isinstance(q, FilterSet):
+        return all(product_covers(p, member) for member in q.filters)
+    return product_covers(p, q)
 
 
 def meets(p: Things, q: Things) -> bool:
