@@ -99,6 +99,8 @@ def raising(error: BaseException) -> Callable[[], None]:
     [
         (AddressError("x", "y"), 2, "contrada: error: address 'x': expected y\n"),
         (ConnectionFailedError("x", "gone"), 1, "contrada: error: x: gone\n"),
+        (OSError(28, "No space left", "out"), 1, "contrada: error: out: No space left\n"),
+        (BrokenPipeError(), 0, ""),
         (KeyboardInterrupt(), 130, ""),
         (
             ModuleNotFoundError("no", name="pyspark.sql"),

@@ -73,7 +73,8 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; every error a caller can mend is one line."""
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # What cannot be written is found out here, not at Python's end.
         except ConnectionFailedError as error:
             _fail(str(error), EXIT_UNREACHABLE)
         except ContradaError as error:
@@ -87,9 +88,21 @@ class LazyGroup(click.Group):
         except KeyboardInterrupt:
             ctx.exit(EXIT_INTERRUPTED)
         except BrokenPipeError:
-            # Whoever read our output has seen enough. Python flushes once more at its end.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_output()  # Whoever read it has seen enough.
             ctx.exit(0)
+        except OSError as error:
+            _drop_output()
+            place = f"{error.filename}: " if error.filename else ""
+            _fail(f"{place}{error.strerror or error}", EXIT_UNREACHABLE)
+        return result
+
+
+def _drop_output() -> None:
+    """Write what is left to nowhere: Python flushes once more at its end, and would complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _usage(error: click.ClickException) -> str:

@@ -10,10 +10,17 @@ is how times and `"NaN"` come in; `contrada.records.cells` says how.
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NoReturn
 
-from contrada.errors import ContradaError, InvalidNotificationError, LimitError, ParseError
+from contrada.errors import (
+    ContradaError,
+    InvalidNameError,
+    InvalidNotificationError,
+    LimitError,
+    ParseError,
+)
 from contrada.model import Notification, Value
 from contrada.records.reading import Reading
 from contrada.records.record import BadRecord, Record, bad_record, record_of
@@ -107,8 +114,26 @@ def _decoded(line: str) -> Any:
     except json.JSONDecodeError as error:
         found = repr(line[error.pos]) if error.pos < len(line) else "the end of the line"
         raise ParseError(1, error.pos + 1, found, _expected(error.msg)) from None
+    except _LiteralError as error:
+        raise ParseError(1, _column(line, error.literal), error.found, error.expected) from None
     except RecursionError:
         raise LimitError("OBJECT_DEPTH_MAX", OBJECT_DEPTH_MAX) from None
+
+
+class _LiteralError(Exception):
+    """The decoder met a literal that is refused; it does not say where."""
+
+    def __init__(self, literal: str, found: str, expected: str) -> None:
+        super().__init__(literal)
+        self.literal = literal
+        self.found = found
+        self.expected = expected
+
+
+def _column(line: str, literal: str) -> int:
+    """Where a literal stands first, outside of texts."""
+    places = (token.start() for token in _TOKEN.finditer(line) if token.group() == literal)
+    return next(places, 0) + 1
 
 
 def _expected(message: str) -> str:
@@ -125,7 +150,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for name, _ in pairs:
             if name in seen:
-                raise ParseError(1, 1, f"the name {name!r} twice", "each name once in an object")
+                raise InvalidNameError(name, "found twice in an object, expected once")
             seen.add(name)
     return content
 
@@ -133,21 +158,21 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _float(literal: str) -> float:
     number = float(literal)
     if math.isinf(number):
-        raise ParseError(1, 1, f"the number {literal[:40]}", "a number that a double can hold")
+        found = f"the number {literal[:40]}"
+        raise _LiteralError(literal, found, "a number that a double can hold")
     return number
 
 
 def _int(literal: str) -> int:
     # int() refuses very long texts with an error of its own; no 64-bit integer is that long.
     if len(literal) > _INTEGER_CHARS_MAX:
-        raise ParseError(1, 1, f"the integer {literal[:40]}", "an integer of 64 bits")
+        raise _LiteralError(literal, f"the integer {literal[:40]}", "an integer of 64 bits")
     return int(literal)
 
 
 def _constant(name: str) -> NoReturn:
-    raise ParseError(
-        1, 1, name, 'JSON (which has no such number; declare the type of a text "NaN")'
-    )
+    expected = 'JSON (which has no such number; declare the type of a text "NaN")'
+    raise _LiteralError(name, name, expected)
 
 
 def _kind(content: object) -> str:
@@ -156,6 +181,7 @@ def _kind(content: object) -> str:
 
 
 _INTEGER_CHARS_MAX: Final = 40
+_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s"{}\[\]:,]+')
 _DECODER: Final = json.JSONDecoder(
     object_pairs_hook=_object, parse_float=_float, parse_int=_int, parse_constant=_constant
 )
