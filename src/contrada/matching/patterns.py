@@ -5,8 +5,8 @@
 
 A pure state machine: time is what the notifications' envelopes say, and what `advance` says.
 A notification costs its matches in the index when it comes, and, when the watermark has passed
-it, the runs that it moves or opens. A pattern costs nothing while the only filter that matches
-is one that none of its runs waits for, and nothing when it has no filter that matches.
+it, the runs that it moves or opens. A pattern costs nothing where no filter of it matches, or
+none that a run of the notification's group waits for.
 
 Meanings (each for itself in every group, the notifications with given values of `by`):
 - Notifications are ordered by (timestamp, publisher, sequence number), strictly.
@@ -47,14 +47,23 @@ Source: PODC 2000 §2, figure 4.
 
 import heapq
 import itertools
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from contrada.errors import ContradaError, InvalidFilterError, LimitError, UnknownOperatorError
 from contrada.matching.index import Index
 from contrada.matching.reordering import Order, ReorderBuffer
-from contrada.matching.runs import Group, PatternLimits, PatternRuns, Run, RunBudget, SharedFilter
+from contrada.matching.runs import (
+    By,
+    Group,
+    PatternLimits,
+    PatternRuns,
+    RunBudget,
+    SharedFilter,
+    groups_of,
+)
 from contrada.model import Envelope, Filter, Notification, Pattern, Value
 from contrada.model.values import value_of
 
@@ -277,21 +286,52 @@ class PatternMatcher(Generic[K]):
         last: Order | None = None
         since = 0
         for order, notification, (filters, before) in self._waiting.release():
+            self._expire(order[0])  # What is outlived must not cost others their place.
             if order == last:
                 self._budget.dropped[DUPLICATE] += 1  # Only patterns added since then see it.
             else:
                 last, since = order, 0
-            for runs, places in _touched(filters, since, before).items():
-                completed = runs.step(notification, places)
+            for runs, group, places in self._touched(notification, filters, since, before):
+                completed = runs.step(group, notification, places)
                 if completed:
                     key, _ = self._patterns[runs.number]
-                    matches += [_match(key, *each) for each in completed]
+                    by = tuple(map(value_of, group))
+                    matches += [Match(key, by, run) for run in completed]
                 if not runs.scheduled:
                     self._schedule(runs)
             since = before
-        self._expire()
+        self._expire(self._waiting.watermark_us)
         self._matched += len(matches)
         return matches
+
+    def _touched(
+        self, notification: Notification, filters: Iterable[SharedFilter], since: int, before: int
+    ) -> Iterator[tuple[PatternRuns, Group, list[int]]]:
+        """The groups that a notification may open or whose runs wait for it, and at which places.
+
+        In the order of the patterns' numbers, only from `since` and below `before`, then of the
+        groups' values; highest place first.
+        """
+        groups: dict[By, list[Group]] = {}
+        touched: list[tuple[int, Group, int, PatternRuns]] = []
+
+        def groups_by(by: By) -> list[Group]:
+            if by not in groups:
+                groups[by] = groups_of(notification, by, self._budget)
+            return groups[by]
+
+        for shared in filters:
+            for number, runs in shared.starts.items():
+                touched += [(number, group, 0, runs) for group in groups_by(runs.pattern.by)]
+            for by, waiting in shared.waiting.items():
+                for group in groups_by(by):
+                    for (number, place), runs in waiting.get(group, {}).items():
+                        touched.append((number, group, place, runs))
+        touched.sort()  # No two have number, group and place in common.
+        for (number, group), places in itertools.groupby(touched, itemgetter(0, 1)):
+            if since <= number < before:
+                same = list(places)
+                yield same[0][3], group, [-place for _, _, place, _ in same]
 
     def _schedule(self, runs: PatternRuns) -> None:
         deadline_us = runs.deadline_us
@@ -299,32 +339,15 @@ class PatternMatcher(Generic[K]):
         if deadline_us is not None:
             heapq.heappush(self._deadlines, (deadline_us, runs.number))
 
-    def _expire(self) -> None:
-        """Frees what the watermark outlived. Cost: O(log patterns) for each run ever opened."""
-        watermark_us, deadlines = self._waiting.watermark_us, self._deadlines
-        while deadlines and deadlines[0][0] < watermark_us:
+    def _expire(self, time_us: int) -> None:
+        """Frees what can have no match from this time on.
+
+        Cost: O(log patterns) for each run that was opened, once.
+        """
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][0] < time_us:
             _, number = heapq.heappop(deadlines)
             if number in self._patterns:
                 _, runs = self._patterns[number]
-                runs.expire(watermark_us)
+                runs.expire(time_us)
                 self._schedule(runs)
-
-
-def _touched(
-    filters: Iterable[SharedFilter], since: int, before: int
-) -> dict[PatternRuns, list[int]]:
-    """The patterns with a run that waits for one of the filters, and its places, highest first.
-
-    In the order of their numbers, only from `since` and below `before`.
-    """
-    armed = [place for shared in filters for place in shared.armed.items()]
-    armed.sort()
-    touched: dict[PatternRuns, list[int]] = {}
-    for (number, place), runs in armed:
-        if since <= number < before:
-            touched.setdefault(runs, []).append(-place)
-    return touched
-
-
-def _match(key: K, group: Group, run: Run) -> Match[K]:
-    return Match(key, tuple(map(value_of, group)), run)

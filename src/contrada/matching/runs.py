@@ -30,14 +30,14 @@ after it, since each other start in the table lies before. Without `within` a ru
 outlived, and its group needs no other start.
 
 Invariants: no group is empty; the newest starts of groups are in the order of the groups; a
-filter is *armed* for a place of the pattern exactly while a run waits there, or it is the first.
+filter knows the group of a pattern exactly while a run of this group waits for it.
 
 Source: PODC 2000 §2, figure 4.
 """
 
 from bisect import bisect_left
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from itertools import islice, product
 from math import prod
@@ -50,6 +50,7 @@ from contrada.model.values import ABSENT_KEY, Key
 
 Run: TypeAlias = tuple[Notification, ...]
 Stages: TypeAlias = dict[int, list[Run]]
+By: TypeAlias = tuple[str, ...]
 Group: TypeAlias = tuple[Key, ...]
 """The keys of the values of `by`, in its order."""
 
@@ -77,7 +78,8 @@ TABLE_FULL: Final = "runs"
 """Why a run is dropped or not opened: RUNS_MAX."""
 
 COMBINATIONS: Final = "combinations of by"
-"""Why a notification takes no part in a group: COMBINATIONS_MAX."""
+"""Why a notification takes no part in a group: COMBINATIONS_MAX. Counted once for all patterns
+with the same `by`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,20 +109,21 @@ class RunBudget:
 
 
 class SharedFilter:
-    """A filter of one or more patterns, and the places that wait for it now.
+    """A filter of one or more patterns, and who waits for it now.
 
-    `armed` maps (number of the pattern, minus the place) to the pattern's runs, so that sorted
-    places are in the order of the patterns, and highest first in a pattern. `uses` counts the
-    places in patterns, armed or not.
+    `starts` are the patterns whose first filter it is, by number. `waiting` finds, by the names
+    of `by` and the values of a group, the patterns with a run of this group that waits for the
+    filter, under (number of the pattern, minus the place). `uses` counts places in patterns.
     """
 
-    __slots__ = ("armed", "filter", "number", "uses")
+    __slots__ = ("filter", "number", "starts", "uses", "waiting")
 
     def __init__(self, of: Filter, number: int) -> None:
         self.filter = of
         self.number = number
         self.uses = 0
-        self.armed: dict[tuple[int, int], PatternRuns] = {}
+        self.starts: dict[int, PatternRuns] = {}
+        self.waiting: dict[By, dict[Group, dict[tuple[int, int], PatternRuns]]] = {}
 
 
 class PatternRuns:
@@ -130,7 +133,6 @@ class PatternRuns:
         "_budget",
         "_groups",
         "_keeps_starts",
-        "_waiting",
         "filters",
         "number",
         "pattern",
@@ -142,66 +144,52 @@ class PatternRuns:
     ) -> None:
         self.pattern = pattern
         self.number = number
+        self.filters = filters
         self.scheduled = False
         """Whether the owner has noted when to call `expire`."""
-        self.filters = filters
         self._budget = budget
         self._groups: OrderedDict[Group, Stages] = OrderedDict()
         self._keeps_starts = pattern.every or pattern.within_us is not None
-        self._waiting = [0] * len(filters)  # groups with a run at the stage
-        filters[0].armed[number, 0] = self
+        filters[0].starts[number] = self
 
     def __len__(self) -> int:
         return len(self._groups)
 
-    def step(self, notification: Notification, places: Sequence[int]) -> list[tuple[Group, Run]]:
-        """Takes in the next notification, which matches the filters at `places`, highest first.
+    def step(
+        self, group: Group, notification: Notification, places: Sequence[int]
+    ) -> Sequence[Run]:
+        """Takes in the next notification of a group, which matches the filters at `places`.
 
-        Returns the matches that it completes, by group in the order of values, each with the
-        older start first. Cost: the groups of the notification, and the runs that move.
+        These are the first if it matches, and those where runs of the group wait, the highest
+        first. Returns the matches that it completes, the older start first. Cost: the runs that
+        move or are outlived.
         """
-        completed: list[tuple[Group, Run]] = []
-        for group in self._groups_of(notification):
-            stages = self._groups.get(group)
-            if stages is not None:
-                matches = self._move(stages, notification, places)
-                completed += [(group, match) for match in matches]
-                if matches and not self.pattern.every:
-                    self._drop(group)
-                    continue  # The next run begins with the next notification.
-                if not stages:
-                    del self._groups[group]
-            if places[-1] == 0:
-                self._open(group, notification)
-        return completed
-
-    def _groups_of(self, notification: Notification) -> Iterable[Group]:
-        by = self.pattern.by
-        if not by:
-            return ((),)
-        columns = [notification.keys_of(name) for name in by]
-        if any(column[0] == ABSENT_KEY for column in columns):
-            return ()
-        limit = self._budget.limits.combinations_max
-        excess = prod(map(len, columns)) - limit
-        if excess <= 0:
-            return product(*columns)
-        self._budget.dropped[COMBINATIONS] += excess
-        return islice(product(*columns), limit)
+        matches: Sequence[Run] = ()
+        stages = self._groups.get(group)
+        if stages is not None:
+            matches = self._move(group, stages, notification, places)
+            if matches and not self.pattern.every:
+                self._drop(group)
+                return matches  # The next run begins with the next notification.
+            if not stages:
+                del self._groups[group]
+        if places[-1] == 0:
+            self._open(group, notification)
+        return matches
 
     def _move(
-        self, stages: Stages, notification: Notification, places: Sequence[int]
+        self, group: Group, stages: Stages, notification: Notification, places: Sequence[int]
     ) -> Sequence[Run]:
         """Moves the runs of a group; the matches. A run that is a match has left the stages."""
-        self._outlive(stages, notification.envelope.time_us)
+        self._outlive(group, stages, notification.envelope.time_us)
         matches: Sequence[Run] = ()
         for place in places:
-            runs = self._take(stages, place) if place else None
+            runs = self._take(group, stages, place) if place else None
             if not runs:
                 continue
             moved = [(*run, notification) for run in runs]
             if place + 1 < len(self.filters):
-                self._put(stages, place + 1, moved)
+                self._put(group, stages, place + 1, moved)
             else:
                 self._budget.held -= len(moved)
                 matches = moved if self.pattern.every else moved[:1]
@@ -211,21 +199,19 @@ class PatternRuns:
         """Begins a run, unless one goes on that cannot be outlived."""
         if not self._keeps_starts and group in self._groups:
             return
-        if not self._make_room(group, notification.envelope.time_us):
+        if not self._make_room(group):
             return
         stages = self._groups.setdefault(group, {})
         self._groups.move_to_end(group)
-        self._put(stages, 1, [(notification,)])
+        self._put(group, stages, 1, [(notification,)])
         self._budget.held += 1
 
-    def _make_room(self, group: Group, time_us: int) -> bool:
+    def _make_room(self, group: Group) -> bool:
         """Keeps the limits for one more run of the group; whether there is room."""
         budget, limits, groups = self._budget, self._budget.limits, self._groups
         if sum(map(len, groups.get(group, {}).values())) >= limits.runs_per_group_max:
             self._drop_oldest(group)
             budget.dropped[GROUP_FULL] += 1
-        if budget.held >= limits.runs_max or len(groups) >= limits.groups_per_pattern_max:
-            self.expire(time_us)  # What is outlived must not cost others their place.
         if group not in groups and len(groups) >= limits.groups_per_pattern_max:
             budget.dropped[PATTERN_FULL] += self._drop(next(iter(groups)))
         if budget.held < limits.runs_max:
@@ -236,7 +222,7 @@ class PatternRuns:
         self._drop_oldest(next(iter(groups)))
         return True
 
-    def _outlive(self, stages: Stages, time_us: int) -> None:
+    def _outlive(self, group: Group, stages: Stages, time_us: int) -> None:
         """Drops the runs of a group whose span ends before a time."""
         if self.pattern.within_us is None:
             return
@@ -249,10 +235,10 @@ class PatternRuns:
             if outlived < len(runs):
                 del runs[:outlived]
                 return
-            self._take(stages, stage)
+            self._take(group, stages, stage)
 
     def expire(self, watermark_us: int) -> None:
-        """Frees the groups whose newest run outlived the span: no more comes below this time.
+        """Frees the groups whose newest run outlived the span: nothing comes below this time.
 
         Cost: the groups that are freed. Other outlived runs go when their group is touched.
         """
@@ -274,30 +260,33 @@ class PatternRuns:
         """Drops all runs, and waits for nothing any more."""
         for group in list(self._groups):
             self._drop(group)
-        del self.filters[0].armed[self.number, 0]
+        del self.filters[0].starts[self.number]
 
-    def _put(self, stages: Stages, stage: int, runs: list[Run]) -> None:
+    def _put(self, group: Group, stages: Stages, stage: int, runs: list[Run]) -> None:
         """Adds runs, newer than those there, to a stage."""
         if stage in stages:
             stages[stage] += runs
             return
         stages[stage] = runs
-        self._waiting[stage] += 1
-        self.filters[stage].armed[self.number, -stage] = self
+        groups = self.filters[stage].waiting.setdefault(self.pattern.by, {})
+        groups.setdefault(group, {})[self.number, -stage] = self
 
-    def _take(self, stages: Stages, stage: int) -> list[Run] | None:
+    def _take(self, group: Group, stages: Stages, stage: int) -> list[Run] | None:
         """Takes all runs out of a stage."""
         runs = stages.pop(stage, None)
         if runs is not None:
-            self._waiting[stage] -= 1
-            if not self._waiting[stage]:
-                del self.filters[stage].armed[self.number, -stage]
+            waiting, by = self.filters[stage].waiting, self.pattern.by
+            del waiting[by][group][self.number, -stage]
+            if not waiting[by][group]:
+                del waiting[by][group]
+                if not waiting[by]:
+                    del waiting[by]
         return runs
 
     def _drop(self, group: Group) -> int:
         """Drops a group; how many runs it had."""
         stages = self._groups.pop(group)
-        dropped = sum(len(self._take(stages, stage) or ()) for stage in list(stages))
+        dropped = sum(len(self._take(group, stages, stage) or ()) for stage in list(stages))
         self._budget.held -= dropped
         return dropped
 
@@ -308,7 +297,7 @@ class PatternRuns:
         if len(stages[stage]) > 1:
             del stages[stage][0]
         else:
-            self._take(stages, stage)
+            self._take(group, stages, stage)
         self._budget.held -= 1
         if not stages:
             del self._groups[group]
@@ -318,11 +307,7 @@ class PatternRuns:
         newest = [_newest_us(stages) for stages in self._groups.values()]
         assert newest == sorted(newest), "groups are out of order"
         assert len(newest) <= self._budget.limits.groups_per_pattern_max
-        for stage, shared in enumerate(self.filters):
-            waiting = sum(stage in stages for stages in self._groups.values())
-            assert waiting == self._waiting[stage]
-            armed = shared.armed.get((self.number, -stage))
-            assert armed is (self if waiting or stage == 0 else None)
+        assert self.filters[0].starts[self.number] is self
         return sum(self._validate_group(*each) for each in self._groups.items())
 
     def _validate_group(self, group: Group, stages: Stages) -> int:
@@ -332,13 +317,36 @@ class PatternRuns:
         assert starts == sorted(set(starts)), "starts are out of order"
         assert all(stage == len(run) for stage, runs in stages.items() for run in runs)
         assert len(starts) <= (self._budget.limits.runs_per_group_max if self._keeps_starts else 1)
+        by = self.pattern.by
+        for stage, shared in enumerate(self.filters):
+            waiting = shared.waiting.get(by, {}).get(group, {}).get((self.number, -stage))
+            assert waiting is (self if stage in stages else None)
         for run in oldest_first:
             orders = [order_of(notification) for notification in run]
             assert orders == sorted(set(orders)), "a run does not follow time"
             for notification, part in zip(run, self.pattern.filters, strict=False):
                 assert part.matches(notification)
-                assert group in self._groups_of(notification)
+                assert all(
+                    key in notification.keys_of(name) for name, key in zip(by, group, strict=True)
+                )
         return len(starts)
+
+
+def groups_of(notification: Notification, by: By, budget: RunBudget) -> list[Group]:
+    """The groups in which a notification takes part, in the order of values.
+
+    None where one of the attributes is absent; beyond COMBINATIONS_MAX the first ones, and the
+    others are counted.
+    """
+    if not by:
+        return [()]
+    columns = [notification.keys_of(name) for name in by]
+    if any(column[0] == ABSENT_KEY for column in columns):
+        return []
+    limit = budget.limits.combinations_max
+    if (excess := prod(map(len, columns)) - limit) > 0:
+        budget.dropped[COMBINATIONS] += excess
+    return list(islice(product(*columns), limit))
 
 
 def _start_us(run: Run) -> int:
