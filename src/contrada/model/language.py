@@ -58,7 +58,8 @@ def contains(language: Language, text: bytes) -> bool:
     """Whether the text is in the language: exact, and no automaton is built.
 
     An operator's `apply` that raises, or answers something else than True or False, counts as
-    not holding, and is counted in `failures`. An unknown operator raises UnknownOperatorError.
+    not holding (so its negation holds), and is counted in `failures`. An unknown operator
+    raises UnknownOperatorError.
     """
     if isinstance(language, Literal):
         return applies(language.atom, text) is language.positive

@@ -33,7 +33,7 @@ class ValueSet:
     `line` holds the cuts, `text` the expression of the text part or None. Invariant: where
     `text` is given, `line` holds no text, and `text` is not plain intervals.
 
-    Source: PODC 2000 §2 and §3 (constraints); design: one product of value sets.
+    Source: PODC 2000 §2 and §3 (constraints); that constraints are sets is this project's.
     """
 
     __slots__ = ("line", "text")

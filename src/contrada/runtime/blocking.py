@@ -29,7 +29,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 CLOSE_WAIT_S: Final = 10.0
-"""How long closing waits for the loop's thread to end."""
+"""How long closing waits for what still runs to end, and then for the loop's thread."""
 
 _END: Final = object()
 

@@ -26,8 +26,8 @@ def named_texts(root: Element, entries: str | None) -> Iterator[Texts]:
 
     With `entries` each element of that name (the outermost ones) is a part of its own: its
     content, and of each element around it the attributes, the own text and the children that
-    hold text only. Cost: proportional to the document, plus for each entry what stands around
-    it. Raises LimitError beyond CONTEXT_VALUES_MAX.
+    hold text only. Cost: proportional to the document, once more for each level above the
+    entries, plus for each entry what stands around it. Raises LimitError beyond CONTEXT_VALUES_MAX.
     """
     if entries is None:
         yield _texts(root, root.name)
