@@ -14,7 +14,7 @@ own `covers` and `intersects` say that it cannot be.
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from itertools import combinations, pairwise, product
+from itertools import combinations, islice, pairwise, product
 from typing import Final, NamedTuple, TypeAlias
 
 from contrada.errors import LimitError
@@ -37,6 +37,9 @@ from contrada.model.line import Cuts
 
 OPAQUE_ATOMS_MAX: Final = 6
 """Distinct opaque atoms in one question. Their cases double with each; beyond it: undecided."""
+
+CONSTANTS_TRIED_MAX: Final = 8
+"""Constants of a question that are tried as its answer before automata are built."""
 
 DECISIONS_CACHED_MAX: Final = 65_536
 """Answers kept, by question; the least recently used is dropped."""
@@ -136,7 +139,7 @@ def _find_regular(language: Language) -> Answer:
             return EMPTY
         cut = language.cuts[0]
         return Found(cut[1] if len(cut) == 2 else b"")  # type: ignore[arg-type]
-    for atom in atoms_of(language):  # a constant often is such a text, and is soon tried
+    for atom in islice(atoms_of(language), CONSTANTS_TRIED_MAX):
         if contains(language, atom.constant):
             return Found(atom.constant)
     try:

@@ -188,6 +188,11 @@ class Notification(Product):
         """The attributes, read only; several values are a tuple."""
         return MappingProxyType(self._values)
 
+    @property
+    def raw(self) -> dict[str, Values]:
+        """The attributes as the dictionary that holds them, for encoders. Not to be changed."""
+        return self._values
+
     def keys_of(self, name: str) -> tuple[Key, ...]:
         """The keys of an attribute's values; of the envelope too; absent is a key."""
         keys = self._keys.get(name)

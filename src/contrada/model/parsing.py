@@ -8,6 +8,7 @@ place in the message.
 Source: design §4; the operators' symbols are those of PODC 2000 §2.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -269,7 +270,7 @@ def _built(
         place = f"line {operator.line}, column {operator.column}: {error.reason}"
         raise InvalidFilterError(error.operator, error.constants, place) from None
     except UnknownOperatorError as error:
-        known = " ".join((*sets.OPERATORS, *error.known))
+        known = " ".join(dict.fromkeys((*sets.OPERATORS, *error.known)))
         raise _at(operator, ParseError, f"unknown operator {str(operator)!r}", known) from error
 
 
@@ -301,7 +302,10 @@ def _value(token: Token) -> Value:
 
 def _number(token: Token) -> int | float:
     if not token.lstrip("+-").isdecimal():
-        return float(token)
+        value = float(token)
+        if math.isfinite(value) or token.endswith("inf"):
+            return value
+        raise _at(token, ParseError, str(token)[:40], "a number within the doubles, or inf")
     number = int(token) if len(token) <= 20 else INT_MAX + 1
     if INT_MIN <= number <= INT_MAX:
         return number
