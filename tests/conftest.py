@@ -1,5 +1,6 @@
 """What all tests share: markers that follow from the place, Hypothesis profiles, shared data."""
 
+import signal
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -15,6 +16,10 @@ settings.register_profile("default", deadline=None, derandomize=True, print_blob
 settings.register_profile("quick", settings.get_profile("default"), max_examples=25)
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=100_000)
 settings.load_profile("default")
+
+# A shell starts what stands in its background with Ctrl-C ignored, and programs inherit that:
+# those that tests start and interrupt would never end.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
