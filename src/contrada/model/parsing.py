@@ -5,7 +5,7 @@ column, what was found and what was expected; constants that make no sense for a
 raise InvalidFilterError, an operator that nobody registered UnknownOperatorError, with the
 place in the message.
 
-Source: design §4; the operators' symbols are those of PODC 2000 §2.
+Source: PODC 2000 §2 (the operators' symbols); the rest of the syntax is this project's.
 """
 
 import math
