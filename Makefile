@@ -13,7 +13,7 @@ WITH_JAVA = JAVA_HOME=$$(scripts/ensure_java.sh) && export JAVA_HOME &&
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup java demo test quick verify exact bench check lint types imports format lock clean
+.PHONY: help setup java demo test quick verify exact thorough bench check lint types imports format lock clean
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,10 @@ verify: $(STAMP) ## the tests on the larger real data; fails where the data is a
 
 exact: $(STAMP) ## compare all decisions of the algebra with enumerated universes; some minutes
 	@$(BIN)/python -m tests.model.exactness
+
+thorough: $(STAMP) ## try 100,000 examples of each relation of the algebra; half an hour
+	@$(BIN)/python -m pytest -q --hypothesis-profile=thorough -o timeout=0 \
+		tests/model/test_laws.py -k "sound or matches_when"
 
 bench: $(STAMP) ## measure; ONLY=name picks one
 	@$(WITH_JAVA) $(BIN)/python -m bench.run $(if $(ONLY),--only "$(ONLY)")

@@ -1,4 +1,4 @@
-"""Laws of the algebra, by Hypothesis; `make exact` tries 100,000 examples of each."""
+"""Laws of the algebra, by Hypothesis; `make thorough` tries 100,000 examples per relation."""
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
