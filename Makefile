@@ -28,6 +28,8 @@ $(STAMP): $(PIN) pyproject.toml scripts/check_python.sh
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(PIN)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		--no-deps --no-build-isolation --no-index -e .
+	@echo "compiling the matching kernels, once (about half a minute)"
+	@$(BIN)/python -c "from contrada.matching import jit; jit.compiled()"
 	@touch $@
 
 java: ## find Java >= 17, or install it when root
@@ -51,6 +53,10 @@ exact: $(STAMP) ## compare all decisions of the algebra with enumerated universe
 thorough: $(STAMP) ## try 100,000 examples of each relation of the algebra; half an hour
 	@$(BIN)/python -m pytest -q --hypothesis-profile=thorough -o timeout=0 \
 		tests/model/test_laws.py -k "sound or matches_when"
+	@$(BIN)/python -m pytest -q --hypothesis-profile=thorough -o timeout=0 \
+		tests/matching/test_patterns.py -k "is_the_definition and not long"
+	@$(BIN)/python -m pytest -q --hypothesis-profile=thorough -o timeout=0 \
+		tests/matching/test_index.py -k "as_every_filter_says"
 
 bench: $(STAMP) ## measure; ONLY=name picks one
 	@$(WITH_JAVA) $(BIN)/python -m bench.run $(if $(ONLY),--only "$(ONLY)")

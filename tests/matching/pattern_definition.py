@@ -166,10 +166,10 @@ def groups_of(notification: Notification, pattern: Pattern) -> list[tuple[Key, .
 
 def time_us(notification: Notification) -> int:
     """When it was published."""
-    return notification.envelope.time_us
+    return notification.envelope.at_us
 
 
 def order(notification: Notification) -> tuple[int, str, int]:
     """Its place in the order of all notifications."""
     envelope = notification.envelope
-    return (envelope.time_us, envelope.publisher, envelope.sequence)
+    return (envelope.at_us, envelope.publisher, envelope.sequence)

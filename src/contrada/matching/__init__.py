@@ -1,5 +1,9 @@
-"""Finding all matching subscriptions."""
+"""Finding all matching subscriptions, and the sequences that patterns ask for.
 
-from contrada.matching.index import Index
+`docs/matching.md` draws the index and states its invariants.
+"""
 
-__all__ = ["Index"]
+from contrada.matching.index import Index, IndexStatistics
+from contrada.matching.patterns import Match, PatternMatcher
+
+__all__ = ["Index", "IndexStatistics", "Match", "PatternMatcher"]

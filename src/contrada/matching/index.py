@@ -1,94 +1,364 @@
-"""An index of subscriptions: which keys' filters match a notification.
+"""`Index`: which keys' filters match a notification.
 
-Each filter hangs on one attribute: where it has one that allows only a few single values, on
-these values; else on the name of an attribute that must be present; else on nothing. A
-notification looks up its own values and names, and checks the few filters it finds there.
+The index maps keys to slots, and slots to the filters of a generation (see `generation`), which
+are matched by kernels on flat arrays. `maintain` renews the generation in bounded pieces: when
+much of it is unused, or when notifications turn out to come by places that were thought to be
+seldom visited, a second generation is filled beside the first, and takes over when it holds
+everything. Matching goes on meanwhile and is always exact.
 
-Invariant: every filter of every key hangs on at least one place, and on a place that every
-notification it matches will look at.
+Source: PODC 2000 §5 (the cost of matching); design: ranks and boxes.
 """
 
-from collections.abc import Hashable, Iterator
-from typing import Final, Generic, TypeAlias, TypeVar
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
 
-from contrada.model import Filter, FilterSet, Notification, ValueSet, line
-from contrada.model.values import ABSENT_KEY, Key
+import msgspec
+import numpy as np
+
+from contrada.errors import InvalidNotificationError
+from contrada.matching import jit
+from contrada.matching.arrays import grow_for
+from contrada.matching.generation import Generation
+from contrada.matching.tables import CANDIDATES, INEXACT, OUT, SEEN_ALL, SIMPLE, UNREADABLE
+from contrada.model import Filter, FilterSet, Notification, Value
+from contrada.model.values import TIME, datetime_of
 
 K = TypeVar("K", bound=Hashable)
 
-POINTS_MAX: Final = 16
-"""A filter hangs on the values of an attribute only where these are at most as many."""
+KEYS_PLAIN_MAX: Final = 1_000
+"""With more keys an index is matched by compiled kernels from the first notification on."""
 
-_Place: TypeAlias = tuple[str, Key] | str | None
+MATCHES_PLAIN_MAX: Final = 5_000
+"""Notifications matched in plain Python before compiled kernels are loaded from their cache:
+about the time that loading them takes."""
+
+MATCHES_UNCACHED_MAX: Final = 200_000
+"""The same where the kernels must be compiled first, once per machine."""
+
+UNUSED_WORDS_MIN: Final = 65_536
+"""A generation is renewed when at least as many of its words, and half of them, are unused."""
+
+_ENVELOPE: Final = ("@id", "@publisher", "@time")
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStatistics:
+    """What an index holds and did.
+
+    `filters` are distinct; `everywhere` is how many of them every notification is checked
+    against; `candidates` is how many filters the last notification was checked against;
+    `bytes` is the memory of the arrays.
+    """
+
+    keys: int
+    filters: int
+    attributes: int
+    buckets: int
+    everywhere: int
+    bytes: int
+    notifications: int
+    candidates: int
+    is_compiled: bool
+    renewing: bool
 
 
 class Index(Generic[K]):
-    """Keys with their filters. `match` gives the keys whose filter matches."""
+    """Keys with their filters. `match` gives the keys of which a filter matches.
 
-    def __init__(self) -> None:
-        self._filters: dict[K, tuple[Filter, ...]] = {}
-        self._hanging: dict[_Place, dict[tuple[K, int], Filter]] = {}
+    Matching begins in plain Python. Where Numba is installed, compiled kernels take over as
+    soon as that pays: when there are many keys, or many notifications were matched. Loading
+    them takes about a second from a cache on disk, and up to a minute once per machine.
+    `compiled=True` does so at once, `compiled=False` never; the answers are the same.
+
+    An index is used by one thread at a time.
+    """
+
+    def __init__(self, *, compiled: bool | None = None) -> None:
+        self._at_once = compiled is True
+        self._matches_plain = 0
+        self._generation = Generation()
+        self._next: Generation | None = None
+        self._cursor = 0
+        self._slots: dict[K, int] = {}
+        self._keys: Any = np.empty(8, dtype=object)
+        self._numbers: list[tuple[int, ...]] = []
+        self._next_numbers: dict[int, tuple[int, ...]] = {}
+        self._free: list[int] = []
+        self._envelope: tuple[str, ...] = ()
+        self._plain = compiled is not False
+
+    # --- keys ---------------------------------------------------------------------------------
 
     def add(self, key: K, subscription: Filter | FilterSet) -> None:
-        """Adds a key with its filter or filters; the key's earlier ones are replaced."""
-        self.remove(key)
+        """Gives a key its filter or filters, instead of those it had.
+
+        Cost: some microseconds per constraint.
+        """
+        if key in self._slots:
+            self.remove(key)
+        slot = self._slots[key] = self._slot_for(key)
         members = subscription.filters if isinstance(subscription, FilterSet) else (subscription,)
-        self._filters[key] = members
-        for number, member in enumerate(members):
-            for place in _places(member):
-                self._hanging.setdefault(place, {})[key, number] = member
+        try:
+            self._numbers[slot] = self._added(self._generation, members, slot)
+        except BaseException:
+            self._give_back(key, slot)
+            raise
+        if self._next is not None:
+            self._next_numbers[slot] = self._added(self._next, members, slot)
+        if any(name[0] == "@" for member in members for name in member.sets):
+            attrs = self._generation.compiler.attrs
+            self._envelope = tuple(name for name in _ENVELOPE if name in attrs)
 
     def remove(self, key: K) -> None:
-        """Removes a key and its filters; a key that is not there is no error."""
-        for number, member in enumerate(self._filters.pop(key, ())):
-            for place in _places(member):
-                hanging = self._hanging[place]
-                del hanging[key, number]
-                if not hanging:
-                    del self._hanging[place]
+        """Takes a key and its filters away; a key that is not there is no error."""
+        slot = self._slots.get(key)
+        if slot is None:
+            return
+        for number in self._numbers[slot]:
+            self._generation.remove(number, slot)
+        if self._next is not None:
+            for number in self._next_numbers.pop(slot, ()):
+                self._next.remove(number, slot)
+        self._give_back(key, slot)
 
-    def match(self, notification: Notification) -> list[K]:
-        """The keys whose filter, or one of whose filters, matches; each once."""
-        found: dict[K, None] = {}
-        for place in _looked_at(notification):
-            for (key, _), member in self._hanging.get(place, {}).items():
-                if key not in found and member.matches(notification):
-                    found[key] = None
-        return list(found)
+    def _give_back(self, key: K, slot: int) -> None:
+        del self._slots[key]
+        self._keys[slot] = None
+        self._numbers[slot] = ()
+        self._free.append(slot)
+
+    def _slot_for(self, key: K) -> int:
+        if self._free:
+            slot = self._free.pop()
+        else:
+            slot = len(self._numbers)
+            self._numbers.append(())
+            if slot >= len(self._keys):
+                more = np.empty(2 * len(self._keys), dtype=object)
+                more[: len(self._keys)] = self._keys
+                self._keys = more
+        for generation in (self._generation, self._next):
+            if generation is not None:
+                generation.arrays.reserve("key_seen", slot + 1)
+        self._keys[slot] = key
+        return slot
+
+    def _added(
+        self, generation: Generation, members: Iterable[Filter], slot: int
+    ) -> tuple[int, ...]:
+        """The numbers of a key's filters in a generation, equal ones once; all or none."""
+        key = self._keys[slot]
+        numbers: list[int] = []
+        try:
+            for member in members:
+                number = generation.add(member, slot, key)
+                if number in numbers:
+                    generation.remove(number, slot)
+                else:
+                    numbers.append(number)
+        except BaseException:
+            for number in numbers:
+                generation.remove(number, slot)
+            raise
+        if len(numbers) > 1:
+            generation.no_longer_simple()
+        return tuple(numbers)
 
     def __len__(self) -> int:
-        return len(self._filters)
+        return len(self._slots)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._filters
+        return key in self._slots
+
+    def _compile_in_time(self) -> None:
+        """Goes over to compiled kernels once they are there, or pay."""
+        self._matches_plain += 1
+        pays = self._at_once or len(self._slots) > KEYS_PLAIN_MAX
+        if not pays and self._matches_plain >= MATCHES_PLAIN_MAX:
+            pays = self._matches_plain >= MATCHES_UNCACHED_MAX or jit.is_cached()
+        if pays or jit.is_loaded():
+            self._plain = False
+            for generation in (self._generation, self._next):
+                if generation is not None:
+                    generation.arrays.use_compiled()
+
+    # --- matching -----------------------------------------------------------------------------
+
+    def match(self, notification: Notification | Mapping[str, Value | Iterable[Value]]) -> list[K]:
+        """The keys with a filter that matches the notification, each once, in no order.
+
+        A mapping is taken as the attributes of a notification; of its values only those are
+        checked that filters ask for. Cost: near the size of the answer; see docs/matching.md.
+        """
+        if self._plain:
+            self._compile_in_time()
+        arrays = self._generation.arrays
+        msg = self._message(notification)
+        status = arrays.match(msg)
+        while status < 0:
+            if status == UNREADABLE:
+                return self.match(Notification(_attributes(notification)))
+            grow_for(arrays, status)
+            status = arrays.match(msg)
+        counters = arrays.of["counters"]
+        count = int(counters[OUT])
+        if count == 0:
+            return []
+        out = arrays.of["out"][:count]
+        if self._generation.exact or counters[INEXACT]:
+            return self._verified(out.tolist(), notification)
+        keys = self._generation.keys if counters[SIMPLE] else self._keys
+        return keys[out].tolist()  # type: ignore[no-any-return]
+
+    def _message(self, notification: Notification | Mapping[str, Value | Iterable[Value]]) -> bytes:
+        """The attributes as msgpack, with those of the envelope that filters ask for."""
+        if isinstance(notification, Notification):
+            attributes: Any = notification.raw
+            if self._envelope:
+                attributes = {**attributes, **_envelope_of(notification, self._envelope)}
+        else:
+            attributes = notification
+            if self._envelope:
+                attributes = {
+                    **attributes,
+                    **_envelope_of(Notification({}), self._envelope),
+                }
+        try:
+            return _encode(attributes)
+        except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):
+            if isinstance(notification, Notification):
+                raise
+            return self._message(Notification(notification))
+
+    def _verified(
+        self, found: list[int], given: Notification | Mapping[str, Value | Iterable[Value]]
+    ) -> list[K]:
+        """The keys of what was found, and of the filters that hold on the values themselves."""
+        notification = given if isinstance(given, Notification) else Notification(given)
+        inexact = bool(self._generation.arrays.of["counters"][INEXACT])
+        known: dict[int, bool] = {}
+        slots: dict[int, None] = {}
+        simple = bool(self._generation.arrays.of["counters"][SIMPLE])
+        for each in found:
+            if each >= 0:
+                slots.update(dict.fromkeys(self._generation.slots(each) if simple else (each,)))
+            elif self._holds(-1 - each, notification, inexact, known):
+                slots.update(dict.fromkeys(self._generation.slots(-1 - each)))
+        return [self._keys[slot] for slot in slots]
+
+    def _holds(
+        self, number: int, notification: Notification, inexact: bool, known: dict[int, bool]
+    ) -> bool:
+        """Whether a filter holds; a set with an opaque operator is asked once per notification.
+
+        An operator that nobody registered here meets everything.
+        """
+        opaque = self._generation.opaque.get(number)
+        if opaque is None or inexact:
+            member = self._generation.filter(number)
+            if not member.unknown():
+                return member.matches(notification)
+            opaque = opaque or []
+        for each in opaque:
+            if each not in known:
+                value_set = self._generation.compiler.opaque_sets[each]
+                name = self._generation.compiler.names[
+                    int(self._generation.arrays.of["set_starts"][each, 1])
+                ]
+                known[each] = bool(value_set.unknown()) or any(
+                    value_set.holds(key) for key in notification.keys_of(name)
+                )
+            if not known[each]:
+                return False
+        return True
+
+    # --- upkeep -------------------------------------------------------------------------------
+
+    def maintain(self, units: int = 64) -> bool:
+        """Does a bounded piece of upkeep; whether more is waiting.
+
+        A unit is one key: some tens of microseconds for a key with one filter.
+        """
+        if self._next is None:
+            if not self._is_worn():
+                return False
+            self.begin_renewal()
+        assert self._next is not None
+        end = min(self._cursor + units, len(self._numbers))
+        for slot in range(self._cursor, end):
+            if slot not in self._next_numbers:
+                members = [self._generation.filter(n) for n in self._numbers[slot]]
+                self._next_numbers[slot] = self._added(self._next, members, slot)
+        self._cursor = end
+        if end == len(self._numbers):
+            self._end_renewal()
+            return False
+        return True
+
+    def renew(self) -> None:
+        """Chooses all places anew, by what was seen meanwhile, and frees what is unused."""
+        if self._next is None:
+            self.begin_renewal()
+        while self.maintain(4096):
+            pass
+
+    def _is_worn(self) -> bool:
+        generation = self._generation
+        unused = generation.words_unused
+        return unused >= UNUSED_WORDS_MIN and 2 * unused >= generation.arrays.used["program"]
+
+    def begin_renewal(self) -> None:
+        """Starts a second generation, which `maintain` then fills piece by piece."""
+        self._next = Generation(self._generation)
+        self._next.arrays.reserve("key_seen", len(self._keys))
+        if self._generation.arrays.is_compiled:
+            self._next.arrays.use_compiled()
+        self._cursor = 0
+        self._next_numbers = {}
+
+    def _end_renewal(self) -> None:
+        assert self._next is not None
+        for slot, numbers in self._next_numbers.items():
+            self._numbers[slot] = numbers
+        self._generation, self._next = self._next, None
+        self._next_numbers = {}
+
+    def statistics(self) -> IndexStatistics:
+        """A frozen view of what the index holds and did."""
+        counters = self._generation.arrays.of["counters"]
+        return IndexStatistics(
+            keys=len(self._slots),
+            notifications=int(counters[SEEN_ALL]),
+            candidates=int(counters[CANDIDATES]),
+            is_compiled=self._generation.arrays.is_compiled,
+            renewing=self._next is not None,
+            **self._generation.sizes(),
+        )
+
+    def validate(self) -> None:
+        """Checks the invariants; AssertionError says which is broken. Cost: all filters."""
+        self._generation.validate()
+        for key, slot in self._slots.items():
+            assert self._keys[slot] == key, f"key {key!r} has another's slot"
+            for number in self._numbers[slot]:
+                assert slot in set(self._generation.slots(number)), f"key {key!r} lost a filter"
 
 
-def _places(member: Filter) -> list[_Place]:
-    """Where a filter hangs."""
-    by_name: _Place = None
-    for name, value_set in member.sets.items():
-        points = _single_values(value_set)
-        if points is not None:
-            return [(name, key) for key in points]
-        if by_name is None and name[0] != "@" and not value_set.holds(ABSENT_KEY):
-            by_name = name
-    return [by_name]
+def _attributes(
+    notification: Notification | Mapping[str, Value | Iterable[Value]],
+) -> Mapping[str, Value | Iterable[Value]]:
+    if isinstance(notification, Notification):
+        raise InvalidNotificationError("", notification, "cannot be read")
+    return notification
 
 
-def _single_values(value_set: ValueSet) -> list[Key] | None:
-    """The present values of a set that has only a few single ones, else None."""
-    cuts = value_set.line
-    if value_set.text is not None or len(cuts) & 1 or len(cuts) > 2 * POINTS_MAX:
-        return None
-    keys = [line.single((start, end)) for start, end in line.pieces(cuts) if end is not None]
-    if None in keys or ABSENT_KEY in keys:
-        return None
-    return keys  # type: ignore[return-value]
-
-
-def _looked_at(notification: Notification) -> Iterator[_Place]:
-    yield None
-    for name in (*notification, "@id", "@publisher", "@time"):
-        yield name
-        for key in notification.keys_of(name):
-            yield name, key
+def _envelope_of(notification: Notification, names: tuple[str, ...]) -> dict[str, Value]:
+    """The envelope's attributes as values."""
+    found: dict[str, Value] = {}
+    for name in names:
+        ((domain, comparable),) = notification.keys_of(name)
+        found[name] = datetime_of(comparable) if domain == TIME else comparable  # type: ignore[arg-type]
+    return found

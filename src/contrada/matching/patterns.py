@@ -198,7 +198,7 @@ class PatternMatcher(Generic[K]):
         groups it touches and the runs that move, and O(log n) of the notifications that wait.
         """
         self._pushed += 1
-        time_us = notification.envelope.time_us
+        time_us = notification.envelope.at_us
         if self._waiting.is_late(time_us):
             self._budget.dropped[LATE] += 1
             return []

@@ -36,7 +36,7 @@ PENDING_MAX: Final = 100_000
 def order_of(notification: Notification) -> Order:
     """The place of a notification in the one order of all notifications."""
     envelope = notification.envelope
-    return envelope.time_us, envelope.publisher, envelope.sequence
+    return envelope.at_us, envelope.publisher, envelope.sequence
 
 
 class ReorderBuffer(Generic[T]):

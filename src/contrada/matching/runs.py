@@ -181,7 +181,7 @@ class PatternRuns:
         self, group: Group, stages: Stages, notification: Notification, places: Sequence[int]
     ) -> Sequence[Run]:
         """Moves the runs of a group; the matches. A run that is a match has left the stages."""
-        self._outlive(group, stages, notification.envelope.time_us)
+        self._outlive(group, stages, notification.envelope.at_us)
         matches: Sequence[Run] = ()
         for place in places:
             runs = self._take(group, stages, place) if place else None
@@ -350,7 +350,7 @@ def groups_of(notification: Notification, by: By, budget: RunBudget) -> list[Gro
 
 
 def _start_us(run: Run) -> int:
-    return run[0].envelope.time_us
+    return run[0].envelope.at_us
 
 
 def _newest_us(stages: Stages) -> int:

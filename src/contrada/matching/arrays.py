@@ -1,0 +1,189 @@
+"""The index's arrays: how they grow, and how kernels are called on them."""
+
+from types import ModuleType
+from typing import Any, Final
+
+import numpy as np
+
+from contrada.matching import jit, kernels
+from contrada.matching.tables import (
+    COUNTERS,
+    EPOCH,
+    HASH,
+    OK,
+    SHAPES,
+    Scratch,
+    Store,
+    grown,
+    new_array,
+)
+
+EPOCHS_MAX: Final = 2**31 - 2
+"""Notifications after which all stamps are cleared, since they have 32 bits."""
+
+_NAMES: Final = tuple(SHAPES)
+_HASH_TABLES: Final = ("names", "slots", "equal")
+
+
+class Arrays:
+    """All arrays by name, with how many rows are used, and the kernels bound to them.
+
+    Invariants: an array has at least as many rows as are used; a hash table's size is a power
+    of two and more than twice what it holds; the table of addresses is that of the arrays.
+    """
+
+    def __init__(self) -> None:
+        self.of: dict[str, Any] = {}
+        self.used: dict[str, int] = dict.fromkeys(_NAMES, 0)
+        for name in _NAMES:
+            rows = 16 if name in _HASH_TABLES else {"counters": COUNTERS, "stack": 64}.get(name, 8)
+            self.of[name] = new_array(name, rows)
+        self._table = np.zeros(2 * len(_NAMES), dtype=np.int64)
+        self._native: ModuleType | None = None
+        self._store: Store | None = None
+        self._scratch: Scratch | None = None
+        self.moved()
+
+    def moved(self) -> None:
+        """To be called after an array was replaced: addresses and views are taken anew."""
+        for i, name in enumerate(_NAMES):
+            self._table[2 * i] = self.of[name].ctypes.data
+            self._table[2 * i + 1] = len(self.of[name])
+        self._store = None
+
+    def reserve(self, name: str, rows: int) -> Any:
+        """The array, with room for so many rows."""
+        array = self.of[name]
+        if rows > len(array):
+            array = self.of[name] = grown(array, rows)
+            self.moved()
+        return array
+
+    def take(self, name: str, rows: int = 1) -> int:
+        """The first of so many fresh rows."""
+        first = self.used[name]
+        self.reserve(name, first + rows)
+        self.used[name] = first + rows
+        return first
+
+    def use_compiled(self) -> None:
+        """Calls compiled kernels from now on, where they are to be had."""
+        self._native = jit.compiled()
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether compiled kernels are called."""
+        return self._native is not None
+
+    def _views(self) -> tuple[Store, Scratch]:
+        """Memory views of the arrays, for kernels that are not compiled."""
+        if self._store is None:
+            self._store = Store(*(self.of[name].data for name in Store._fields))
+            self._scratch = Scratch(*(self.of[name].data for name in Scratch._fields))
+        assert self._scratch is not None
+        return self._store, self._scratch
+
+    def match(self, msg: bytes) -> int:
+        """`kernels.match`; clears the stamps when their numbers run out."""
+        if self.of["counters"][EPOCH] >= EPOCHS_MAX:
+            self.of["counters"][EPOCH] = 0
+            for name in ("state", "bucket_seen", "key_seen", "set_seen"):
+                self.of[name].fill(0)
+        if self._native is not None:
+            return self._native.match(msg, self._table)  # type: ignore[no-any-return]
+        return kernels.match(msg, *self._views())  # type: ignore[no-any-return]
+
+    def find_equal(self, words: Any, count: int) -> int:
+        """`kernels.find_equal`."""
+        if self._native is not None:
+            return self._native.find_equal(words, count, self._table)  # type: ignore[no-any-return]
+        return kernels.find_equal(words.data, count, self._views()[0])  # type: ignore[no-any-return]
+
+    def rebuild_equal(self, count: int) -> None:
+        """Fills the table of equal filters anew, with room for so many."""
+        self.of["equal"] = np.zeros(self._size_for(2 * count), dtype=np.int32)
+        self.moved()
+        self._rehash("equal", self.used["filters"])
+
+    def find_bucket(self, h: int) -> int:
+        """`kernels.find_bucket`."""
+        if self._native is not None:
+            return self._native.find_bucket(h, self._table)  # type: ignore[no-any-return]
+        return kernels.find_bucket(self._views()[0], h)  # type: ignore[no-any-return]
+
+    def bucket_for(self, h: int) -> int:
+        """The bucket of a place, made where it is missing."""
+        used = self.used["buckets"]
+        self.reserve("buckets", used + 1)
+        for name in ("bucket_seen", "bucket_list"):
+            self.reserve(name, used + 1)
+        self._room("slots", used + 1)
+        if self._native is not None:
+            bucket = self._native.bucket_for(h, self._table, used)
+        else:
+            bucket = kernels.bucket_for(h, self._views()[0], used)
+        if bucket == used:
+            self.used["buckets"] += 1
+        return bucket  # type: ignore[no-any-return]
+
+    def nameless_buckets(self, count: int) -> int:
+        """The first of so many fresh buckets that no hash leads to."""
+        first = self.take("buckets", count)
+        for name in ("bucket_seen", "bucket_list"):
+            self.reserve(name, first + count)
+        self.of["buckets"][first : first + count, HASH] = -1
+        return first
+
+    def hang(self, bucket: int, number: int, guard: tuple[int, int, int]) -> None:
+        """`kernels.hang`."""
+        used = self.used["entries"]
+        length = int(self.of["buckets"][bucket, 2])
+        self.reserve("entries", used + 2 * length + 1)
+        if self._native is not None:
+            used = self._native.hang(bucket, number, *guard, self._table, used)
+        else:
+            used = kernels.hang(bucket, number, *guard, self._views()[0], used)
+        self.used["entries"] = used
+
+    def unhang(self, bucket: int, number: int) -> None:
+        """`kernels.unhang`; the entry must be there."""
+        if self._native is not None:
+            found = self._native.unhang(bucket, number, self._table)
+        else:
+            found = kernels.unhang(bucket, number, self._views()[0])
+        assert found, f"filter {number} does not hang in bucket {bucket}"
+
+    def name_added(self) -> None:
+        """To be called after an attribute was added: enters it into the hash table."""
+        self.of["names"] = np.zeros(self._size_for(self.used["attrs"]), dtype=np.int32)
+        self.moved()
+        self._rehash("names", self.used["attrs"])
+
+    def _room(self, name: str, count: int) -> None:
+        """Makes a hash table large enough."""
+        if 2 * count > len(self.of[name]):
+            self.of[name] = np.zeros(self._size_for(2 * count), dtype=np.int32)
+            self.moved()
+            self._rehash(name, self.used["buckets"])
+
+    @staticmethod
+    def _size_for(count: int) -> int:
+        return 1 << max(4, (2 * count).bit_length())
+
+    def _rehash(self, name: str, used: int) -> None:
+        kernel = {"slots": "rehash_buckets", "equal": "rehash_filters", "names": "rehash_names"}
+        if self._native is not None:
+            getattr(self._native, kernel[name])(self._table, used)
+        else:
+            getattr(kernels, kernel[name])(self._views()[0], used)
+
+    def bytes_used(self) -> int:
+        """Bytes of all arrays together."""
+        return sum(int(array.nbytes) for array in self.of.values())
+
+
+def grow_for(arrays: Arrays, status: int) -> None:
+    """Doubles what a kernel said it needs more of."""
+    name = {-1: "text", -2: "values", -3: "out"}[status]
+    assert status != OK
+    arrays.reserve(name, 2 * len(arrays.of[name]))

@@ -1,0 +1,327 @@
+"""Filters as programs: a few integers per constraint, and back.
+
+A constraint whose set is one value or one interval of one domain stands in the program itself;
+any other set is interned by attribute and form, and the program refers to it. What integers
+cannot tell exactly (an operator that only the model can apply, a number that no double equals)
+is kept wider, and the filter is marked to be verified on the values themselves.
+
+Numbers become the bits of their double, as an integer in the order of doubles.
+"""
+
+import struct
+from typing import Final, NamedTuple
+
+from contrada.errors import LimitError
+from contrada.matching import tables
+from contrada.matching.arrays import Arrays
+from contrada.matching.tables import (
+    DOMAIN_SHIFT,
+    NAME,
+    OP_POINT,
+    OP_RANGE,
+    OP_SET,
+    OP_SHIFT,
+    OP_TEXT,
+    OP_TEXT_RANGE,
+    PRESENCE,
+    SET_ABSENT,
+    TEXT_SHIFT,
+    TREE,
+    X_ATOM,
+    X_EVERY,
+    X_MAYBE,
+    X_NOT,
+    X_PIECES,
+    X_SOME,
+)
+from contrada.model import Filter, ValueSet, line
+from contrada.model.language import Every, Language, Literal, Pieces
+from contrada.model.line import Cuts
+from contrada.model.values import (
+    ABSENT,
+    ABSENT_KEY,
+    BOOL,
+    NUMBER,
+    TEXT,
+    TIME,
+    TIME_MAX_US,
+    TIME_MIN_US,
+    Key,
+    plain_number,
+)
+
+EXACT_MAX: Final = 2**53
+TEXT_BYTES_MAX: Final = 2**TEXT_SHIFT - 1
+"""The longest text constant that an index takes."""
+
+ATOM_KINDS: Final = {
+    "suffix": tables.ATOM_SUFFIX,
+    "contains": tables.ATOM_CONTAINS,
+    "= nocase": tables.ATOM_EQUAL_NOCASE,
+    "prefix nocase": tables.ATOM_PREFIX_NOCASE,
+    "suffix nocase": tables.ATOM_SUFFIX_NOCASE,
+    "contains nocase": tables.ATOM_CONTAINS_NOCASE,
+}
+
+_LAST: Final = {1: 0, BOOL: 1, 3: 0, TIME: TIME_MAX_US}
+_FIRST: Final = {1: 0, BOOL: 0, 3: 0, TIME: TIME_MIN_US}
+
+
+class Program(NamedTuple):
+    """A filter's words, and the sets among them that only the model can decide."""
+
+    words: list[int]
+    opaque: list[int]
+    is_inexact: bool
+
+
+class Compiler:
+    """Attributes, texts and sets by number; they are shared by all filters of an index."""
+
+    def __init__(self, arrays: Arrays) -> None:
+        self._arrays = arrays
+        self.attrs: dict[str, int] = {}
+        self._texts: dict[bytes, int] = {}
+        self._sets: dict[tuple[int, Cuts, Language | None], int] = {}
+        self._wide_sets: set[int] = set()
+        self.set_values: list[ValueSet] = []
+        self.opaque_sets: dict[int, ValueSet] = {}
+        self.names: list[str] = []
+
+    def program(self, of: Filter) -> Program:
+        """The filter's program. Cost: linear; sets that were seen before are found again."""
+        words: list[int] = []
+        opaque: list[int] = []
+        inexact = False
+        for name, value_set in of.sets.items():
+            attr = self.attr(name)
+            simple = self._simple(attr, value_set)
+            if simple is not None:
+                words += simple[0]
+                inexact = inexact or simple[1]
+                continue
+            number, wide = self._set_number(attr, value_set)
+            words += (attr | OP_SET << OP_SHIFT, number)
+            inexact = inexact or wide
+            if number in self.opaque_sets:
+                opaque.append(number)
+        return Program(words, opaque, inexact)
+
+    def filter_of(self, words: list[int]) -> Filter:
+        """The filter that a program was made of; not for one whose numbers were widened."""
+        sets: dict[str, ValueSet] = {}
+        at = 0
+        while at < len(words):
+            head = words[at]
+            attr, op = head & tables.ATTR_MASK, head >> OP_SHIFT & 0xFF
+            size = 2 if op in (OP_RANGE, OP_TEXT_RANGE) else 1
+            operands = words[at + 1 : at + 1 + size]
+            sets[self.names[attr]] = self._value_set(op, head >> DOMAIN_SHIFT, operands)
+            at += 1 + size
+        return Filter.of_sets(sets)
+
+    def _value_set(self, op: int, tag: int, operands: list[int]) -> ValueSet:
+        if op == OP_SET:
+            return self.set_values[operands[0]]
+        if op == OP_TEXT:
+            return ValueSet(line.point((TEXT, self._text_at(operands[0]))))
+        if op == OP_TEXT_RANGE:
+            start = line.cut_before((TEXT, self._text_at(operands[0])))
+            before = operands[1]
+            end = None if before < 0 else line.cut_before((TEXT, self._text_at(before)))
+            return ValueSet(line.interval(start, end))
+        low, high = _key_at(tag, operands[0]), _key_at(tag, operands[-1])
+        return ValueSet(line.interval(line.cut_before(low), line.cut_after(high)))
+
+    def _text_at(self, ref: int) -> bytes:
+        at = ref >> TEXT_SHIFT
+        text: bytes = self._arrays.of["texts"][at : at + (ref & TEXT_BYTES_MAX)].tobytes()
+        return text
+
+    def attr(self, name: str) -> int:
+        """The row of an attribute, made where it is missing."""
+        row = self.attrs.get(name)
+        if row is None:
+            row = self._arrays.take("attrs")
+            for scratch in ("state", "present"):
+                self._arrays.reserve(scratch, row + 1)
+            attrs = self._arrays.of["attrs"]
+            attrs[row, NAME] = self.text(name.encode())
+            attrs[row, TREE] = attrs[row, PRESENCE] = -1
+            self.attrs[name] = row
+            self.names.append(name)
+            self._arrays.name_added()
+        return row
+
+    def text(self, text: bytes) -> int:
+        """The reference to a text, kept once."""
+        ref = self._texts.get(text)
+        if ref is None:
+            if len(text) > TEXT_BYTES_MAX:
+                raise LimitError("TEXT_BYTES_MAX", TEXT_BYTES_MAX, len(text))
+            at = self._arrays.take("texts", len(text))
+            if text:
+                self._arrays.of["texts"][at : at + len(text)] = memoryview(text)
+            ref = self._texts[text] = at << TEXT_SHIFT | len(text)
+        return ref
+
+    def _simple(self, attr: int, value_set: ValueSet) -> tuple[tuple[int, ...], bool] | None:
+        """The words of a set that is one interval of one domain, and whether they are wider."""
+        cuts = value_set.line
+        if value_set.text is not None or not 1 <= len(cuts) <= 2 or cuts[0][0] == ABSENT:
+            return None
+        start, end = cuts[0], cuts[1] if len(cuts) == 2 else None
+        tag = start[0]
+        if tag == TEXT:
+            return self._text_words(attr, start, end), False
+        if end is None or not (end[0] == tag or end == (tag + 1,)):
+            return None
+        low, low_exact = _low_key(start)
+        high, high_exact = _high_key(tag, end)
+        inexact = not (low_exact and high_exact)
+        if low == high:
+            return (attr | OP_POINT << OP_SHIFT | tag << DOMAIN_SHIFT, low), inexact
+        return (attr | OP_RANGE << OP_SHIFT | tag << DOMAIN_SHIFT, low, high), inexact
+
+    def _text_words(self, attr: int, start: line.Cut, end: line.Cut | None) -> tuple[int, ...]:
+        first = _text_of(start)
+        head = attr | TEXT << DOMAIN_SHIFT
+        if end is not None and _text_of(end) == first + b"\0":
+            return (head | OP_TEXT << OP_SHIFT, self.text(first))
+        before = -1 if end is None else self.text(_text_of(end))
+        return (head | OP_TEXT_RANGE << OP_SHIFT, self.text(first), before)
+
+    def _set_number(self, attr: int, value_set: ValueSet) -> tuple[int, bool]:
+        """The row of a set on an attribute, and whether its intervals are wider."""
+        form = (attr, value_set.line, value_set.text)
+        number = self._sets.get(form)
+        if number is not None:
+            return number, number in self._wide_sets
+        words, inexact, opaque = self._set_words(value_set)
+        number = self._arrays.take("set_starts")
+        self._arrays.reserve("set_seen", number + 1)
+        at = self._arrays.take("sets", len(words))
+        self._arrays.of["sets"][at : at + len(words)] = words
+        self._arrays.of["set_starts"][number] = (at, attr)
+        self._sets[form] = number
+        self.set_values.append(value_set)
+        if opaque:
+            self.opaque_sets[number] = value_set
+        if inexact:
+            self._wide_sets.add(number)
+        return number, inexact
+
+    def _set_words(self, value_set: ValueSet) -> tuple[list[int], bool, bool]:
+        cuts, text = value_set.parts()
+        flags = SET_ABSENT if value_set.line and value_set.holds(ABSENT_KEY) else 0
+        intervals, inexact = _intervals(cuts)
+        expression: list[int] = []
+        opaque = False
+        if text != Pieces(line.EMPTY):
+            opaque = self._expression(text, expression)
+            depth = len(expression)
+            self._arrays.reserve("stack", depth + 1)
+        words = [flags, len(intervals), *(w for each in intervals for w in each)]
+        return [*words, len(expression), *expression], inexact, opaque
+
+    def _expression(self, of: Language, words: list[int]) -> bool:
+        """Appends a text expression in postfix form; whether an atom is left to the model."""
+        if isinstance(of, Pieces):
+            pieces = list(line.pieces(of.cuts))
+            words += (X_PIECES, len(pieces))
+            for start, end in pieces:
+                before = -1 if end is None else self.text(_text_of(end))
+                words += (self.text(_text_of(start)), before)
+            return False
+        if isinstance(of, Literal):
+            kind = ATOM_KINDS.get(of.atom.operator)
+            if kind is None:
+                words.append(X_MAYBE)
+            else:
+                words += (X_ATOM, kind, self.text(of.atom.constant))
+            if not of.positive:
+                words.append(X_NOT)
+            return kind is None
+        opaque = [self._expression(part, words) for part in of.parts]
+        words += (X_EVERY if isinstance(of, Every) else X_SOME, len(of.parts))
+        return any(opaque)
+
+    def marks_nocase(self, of: Filter) -> list[int]:
+        """The attributes that the filter compares without case."""
+        return [
+            self.attrs[name]
+            for name, value_set in of.sets.items()
+            if value_set.text is not None and _has_nocase(value_set.text)
+        ]
+
+
+def number_key(number: int | float) -> tuple[int, bool]:
+    """A number's key, and whether doubles alone are its neighbours.
+
+    Between 2^53 and 2^63 integers lie between the doubles.
+    """
+    bits: int = struct.unpack("<q", struct.pack("<d", number))[0]
+    exact = abs(number) < EXACT_MAX or abs(number) > 2**63
+    return (bits if bits >= 0 else -(bits & 0x7FFFFFFFFFFFFFFF)), exact
+
+
+def _key_at(tag: int, comparable: int) -> Key:
+    """The key of the model for a key of the index."""
+    if tag == BOOL:
+        return (tag, bool(comparable))
+    if tag != NUMBER:
+        return (tag, comparable)
+    bits = comparable if comparable >= 0 else -comparable | -(2**63)
+    return (tag, plain_number(struct.unpack("<d", struct.pack("<q", bits))[0]))
+
+
+def _low_key(cut: line.Cut) -> tuple[int, bool]:
+    """The key of the first value after a cut; one lower where no double equals it."""
+    domain, comparable = line.first_key(cut)
+    if domain != NUMBER:
+        return (_FIRST.get(domain, 0) if len(cut) == 1 else int(comparable)), True
+    assert isinstance(comparable, int | float)
+    key, exact = number_key(comparable)
+    return (key, True) if exact else (key - 1, False)
+
+
+def _high_key(tag: int, end: line.Cut) -> tuple[int, bool]:
+    """The key of the last value before a cut of a domain; one higher where that is no double."""
+    if len(end) == 1:
+        return (number_key(float("inf"))[0], True) if tag == NUMBER else (_LAST[tag], True)
+    comparable = end[1]
+    if tag != NUMBER:
+        return int(comparable) - 1, True
+    assert isinstance(comparable, int | float)
+    key, exact = number_key(comparable)
+    return (key - 1, True) if exact else (key + 1, False)
+
+
+def _intervals(cuts: Cuts) -> tuple[list[tuple[int, int, int]], bool]:
+    """The intervals outside text, domain by domain; whether some are wider."""
+    found: list[tuple[int, int, int]] = []
+    inexact = False
+    for start, end in line.pieces(cuts):
+        last = TEXT if end is None else end[0]
+        for tag in range(max(start[0], 1), min(last, TIME) + 1):
+            inside = line.intersection((start,) if end is None else (start, end), _domain(tag))
+            if inside:
+                low, low_exact = _low_key(inside[0])
+                high, high_exact = _high_key(tag, inside[1])
+                inexact = inexact or not (low_exact and high_exact)
+                found.append((tag, low, high))
+    return found, inexact
+
+
+def _domain(tag: int) -> Cuts:
+    return ((tag,), (tag + 1,))
+
+
+def _text_of(cut: line.Cut) -> bytes:
+    return cut[1] if len(cut) == 2 else b""  # type: ignore[return-value]
+
+
+def _has_nocase(of: Language) -> bool:
+    if isinstance(of, Literal):
+        return of.atom.operator.endswith(" nocase")
+    return not isinstance(of, Pieces) and any(map(_has_nocase, of.parts))

@@ -1,0 +1,162 @@
+"""Entries to the compiled kernels that take the addresses of the arrays.
+
+Handing two dozen arrays to compiled code costs more than matching. A table of their addresses
+and lengths is one array; here it becomes the named tuples again, inside compiled code. The
+arrays must outlive the call and stay where they are: `Arrays` sees to both.
+"""
+
+# Numba reads these functions' code; types would tell it nothing.
+from typing import Any
+
+import numba
+import numpy as np
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from contrada.matching import jit
+from contrada.matching.tables import (
+    ATTR_COLUMNS,
+    BUCKET_COLUMNS,
+    ENTRY_COLUMNS,
+    FILTER_COLUMNS,
+    SHAPES,
+    STATE_COLUMNS,
+    TREE_COLUMNS,
+    VALUE_COLUMNS,
+    Scratch,
+    Store,
+    new_array,
+)
+
+K: Any = jit.part("kernels")
+carray: Any = numba.carray  # type: ignore[attr-defined]
+
+
+@intrinsic
+def pointer_at(typing_context: Any, address: Any) -> Any:
+    """An address as a pointer, inside compiled code."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+
+    return types.voidptr(address), generate
+
+
+_pointer: Any = pointer_at
+
+
+@njit(inline="always")
+def _flat(table: Any, i: Any, kind: Any) -> Any:
+    return carray(_pointer(table[2 * i]), (table[2 * i + 1],), kind)
+
+
+@njit(inline="always")
+def _rows(table: Any, i: Any, columns: Any, kind: Any) -> Any:
+    return carray(_pointer(table[2 * i]), (table[2 * i + 1], columns), kind)
+
+
+@njit(cache=True, nogil=True)
+def store_at(table: Any) -> Any:
+    """The store whose arrays' addresses are in the table."""
+    return Store(
+        _flat(table, 0, numba.int32),
+        _rows(table, 1, ATTR_COLUMNS, numba.int64),
+        _flat(table, 2, numba.uint8),
+        _flat(table, 3, numba.int32),
+        _rows(table, 4, BUCKET_COLUMNS, numba.int32),
+        _rows(table, 5, ENTRY_COLUMNS, numba.int32),
+        _flat(table, 6, numba.int64),
+        _rows(table, 7, FILTER_COLUMNS, numba.int32),
+        _rows(table, 8, 2, numba.int32),
+        _flat(table, 9, numba.int32),
+        _flat(table, 10, numba.int64),
+        _rows(table, 11, 2, numba.int64),
+        _rows(table, 12, TREE_COLUMNS, numba.int64),
+    )
+
+
+@njit(cache=True, nogil=True)
+def scratch_at(table: Any) -> Any:
+    """The scratch whose arrays' addresses are in the table, behind the store's."""
+    return Scratch(
+        _flat(table, 13, numba.int64),
+        _rows(table, 14, STATE_COLUMNS, numba.int32),
+        _rows(table, 15, VALUE_COLUMNS, numba.int64),
+        _flat(table, 16, numba.int32),
+        _flat(table, 17, numba.uint8),
+        _flat(table, 18, numba.int32),
+        _flat(table, 19, numba.int32),
+        _flat(table, 20, numba.int32),
+        _flat(table, 21, numba.int32),
+        _flat(table, 22, numba.int64),
+        _flat(table, 23, numba.int64),
+    )
+
+
+def exercise() -> None:
+    """Calls every entry once on empty arrays, so that all are compiled, or loaded, now."""
+    arrays = [new_array(name, 16) for name in SHAPES]
+    addresses = [number for each in arrays for number in (each.ctypes.data, len(each))]
+    table = np.array(addresses, dtype=np.int64)
+    match(b"\x80", table)
+    find_equal(np.zeros(1, dtype=np.int64), 0, table)
+    hang(bucket_for(1, table, 1), 0, 0, 0, 0, table, 0)
+    unhang(1, 0, table)
+    find_bucket(1, table)
+    for rehash in (rehash_buckets, rehash_filters, rehash_names):
+        rehash(table, 0)
+
+
+@njit(cache=True, nogil=True)
+def match(msg: Any, table: Any) -> Any:
+    """See `kernels.match`."""
+    return K.match(msg, store_at(table), scratch_at(table))
+
+
+@njit(cache=True, nogil=True)
+def find_equal(words: Any, count: Any, table: Any) -> Any:
+    """See `kernels.find_equal`."""
+    return K.find_equal(words, count, store_at(table))
+
+
+@njit(cache=True, nogil=True)
+def bucket_for(h: Any, table: Any, used: Any) -> Any:
+    """See `kernels.bucket_for`."""
+    return K.bucket_for(h, store_at(table), used)
+
+
+@njit(cache=True, nogil=True)
+def find_bucket(h: Any, table: Any) -> Any:
+    """See `kernels.find_bucket`."""
+    return K.find_bucket(store_at(table), h)
+
+
+@njit(cache=True, nogil=True)
+def hang(bucket: Any, number: Any, guard: Any, low: Any, high: Any, table: Any, used: Any) -> Any:
+    """See `kernels.hang`."""
+    return K.hang(bucket, number, guard, low, high, store_at(table), used)
+
+
+@njit(cache=True, nogil=True)
+def unhang(bucket: Any, number: Any, table: Any) -> Any:
+    """See `kernels.unhang`."""
+    return K.unhang(bucket, number, store_at(table))
+
+
+@njit(cache=True, nogil=True)
+def rehash_buckets(table: Any, used: Any) -> None:
+    """See `kernels.rehash_buckets`."""
+    K.rehash_buckets(store_at(table), used)
+
+
+@njit(cache=True, nogil=True)
+def rehash_filters(table: Any, used: Any) -> None:
+    """See `kernels.rehash_filters`."""
+    K.rehash_filters(store_at(table), used)
+
+
+@njit(cache=True, nogil=True)
+def rehash_names(table: Any, used: Any) -> None:
+    """See `kernels.rehash_names`."""
+    K.rehash_names(store_at(table), used)

@@ -1,0 +1,383 @@
+"""Where a filter hangs: at the place that the fewest notifications come by.
+
+Every notification that a filter matches must come by the filter's place. Places are, from the
+most to the least selective in general: one value (or each of a few), a text's beginning, end,
+or some bytes of it; nodes of a tree of ranges; the presence of an attribute; everywhere.
+
+How often notifications come by is estimated: from those seen, once there are enough, and else
+from how many different constants filters have there.
+"""
+
+from typing import Final, NamedTuple
+
+from contrada.matching import kernels, reading
+from contrada.matching.arrays import Arrays
+from contrada.matching.compiling import Compiler, number_key
+from contrada.matching.tables import (
+    ATTR_MASK,
+    DECIDED_ALONE,
+    DECIDED_HERE,
+    DOMAIN_SHIFT,
+    GRAMS,
+    GUARD_DOMAIN_SHIFT,
+    GUARD_HASH,
+    GUARD_KIND_SHIFT,
+    GUARD_NONE,
+    GUARD_SET,
+    HITS,
+    OP_POINT,
+    OP_RANGE,
+    OP_SET,
+    OP_SHIFT,
+    OP_TEXT,
+    OP_TEXT_RANGE,
+    PIVOTS,
+    POINTS,
+    PREFIXES,
+    SEEN,
+    SEEN_ALL,
+    SUFFIXES,
+    TEXT_SHIFT,
+    TREE,
+)
+from contrada.model import Filter, ValueSet, line
+from contrada.model.language import Every, Language, Literal, Pieces, Some
+from contrada.model.values import NAN, NUMBER, TEXT, Key
+
+PLACES_MAX: Final = 64
+"""A filter hangs in at most as many places because of alternatives."""
+
+NOTIFICATIONS_MIN: Final = 256
+"""Notifications that must be seen before they count."""
+
+GRAM_BYTES: Final = 4
+
+
+class Place(NamedTuple):
+    """One hashed place: its hash, and what else a kernel must know of it.
+
+    A place of a single value has that value; a place of a part of texts the column of
+    `Store.attrs` and the length by which it is looked up.
+    """
+
+    hash: int
+    column: int = 0
+    length: int = 0
+    domain: int = 0
+    value: int | bytes = 0
+
+
+class Choice(NamedTuple):
+    """Where a filter could hang because of one attribute, and how often notifications come."""
+
+    cost: float
+    attr: int
+    places: tuple[Place, ...]
+    bins: tuple[int, int] | None = None  # of the tree of ranges
+
+
+def best_choice(of: Filter, compiler: Compiler, arrays: Arrays) -> Choice | None:
+    """The cheapest choice for a filter; None where it must hang everywhere."""
+    best: Choice | None = None
+    for name, value_set in of.sets.items():
+        choice = _choice(compiler.attrs[name], value_set, arrays)
+        if choice is not None and (best is None or choice.cost < best.cost):
+            best = choice
+    return best
+
+
+def _choice(attr: int, value_set: ValueSet, arrays: Arrays) -> Choice | None:
+    if value_set.line[:1] and value_set.line[0] == line.START:
+        return None
+    presence = _presence(attr, arrays)
+    places = places_of(attr, value_set)
+    if places is not None:
+        cost = sum(_likelihood(attr, place, arrays) for place in places)
+        return Choice(presence * min(cost, 1.0), attr, places)
+    bins = _bins(attr, value_set, arrays)
+    if bins is not None:
+        share = (bins[1] - bins[0] + 1) / (int(_trees(arrays)[_tree(attr, arrays), 0]) + 1)
+        return Choice(presence * share, attr, (), bins)
+    return Choice(presence, attr, ())
+
+
+def _presence(attr: int, arrays: Arrays) -> float:
+    seen = int(arrays.of["counters"][SEEN_ALL])
+    if seen < NOTIFICATIONS_MIN:
+        return 0.5
+    return (int(arrays.of["attrs"][attr, SEEN]) + 1) / (seen + 1)
+
+
+def _likelihood(attr: int, place: Place, arrays: Arrays) -> float:
+    """The share of the notifications with the attribute that come by a place."""
+    bucket = arrays.find_bucket(place.hash)
+    row = arrays.of["attrs"][attr]
+    seen = int(row[SEEN])
+    if bucket >= 0 and seen >= NOTIFICATIONS_MIN:
+        return (int(arrays.of["buckets"][bucket, HITS]) + 1) / (seen + 1)
+    if place.column:
+        return 1.0 / (2 + 8 * place.length)
+    return 1.0 / (int(row[POINTS]) + 2)
+
+
+# --- hashed places ------------------------------------------------------------------------------
+
+
+def places_of(attr: int, value_set: ValueSet) -> tuple[Place, ...] | None:
+    """Hashed places of which every value of the set comes by one; None where there are none."""
+    if value_set.text is None:
+        return _cut_places(attr, value_set.line)
+    outside = _cut_places(attr, value_set.line)
+    within = _language_places(attr, value_set.text)
+    if outside is None or within is None or len(outside) + len(within) > PLACES_MAX:
+        return None
+    # What leads here is only a part of what is asked for, so no value may decide.
+    return tuple(place._replace(domain=0) for place in outside + within)
+
+
+def _cut_places(attr: int, cuts: line.Cuts) -> tuple[Place, ...] | None:
+    """Single values, and prefixes."""
+    if len(cuts) > 2 * PLACES_MAX:
+        return None
+    places: list[Place] = []
+    for start, end in line.pieces(cuts):
+        if start[0] == TEXT and (prefix := prefix_of(start, end)) is not None:
+            places.append(_prefix_place(attr, prefix, 0))
+            continue
+        if end is None:
+            return None
+        while start != end:
+            key = line.first_key(start)
+            start = line.cut_after(key)
+            if start > end or len(places) >= PLACES_MAX:
+                return None
+            if start != end and key[0] in (NUMBER, TEXT):
+                return None
+            places.append(_point_place(attr, key))
+    return tuple(places)
+
+
+def prefix_of(start: line.Cut, end: line.Cut | None) -> bytes | None:
+    """The prefix whose texts an interval holds, or None."""
+    if len(start) == 1:
+        return None
+    prefix: bytes = start[1]  # type: ignore[assignment]
+    expected = (start,) if end is None else (start, end)
+    return prefix if line.starting_with(prefix) == expected else None
+
+
+def _point_place(attr: int, key: Key) -> Place:
+    domain, comparable = key
+    if domain == TEXT:
+        assert isinstance(comparable, bytes)
+        h = reading.text_hash(comparable, 0, len(comparable))
+        return Place(reading.place_hash(attr, reading.KIND_TEXT, h), 0, 0, TEXT, comparable)
+    assert not isinstance(comparable, bytes)
+    number = number_key(comparable)[0] if domain == NUMBER else int(comparable)
+    if domain == NAN:
+        number = 0
+    return Place(reading.point_hash(attr, domain, number), 0, 0, domain, number)
+
+
+def _prefix_place(attr: int, prefix: bytes, case: int) -> Place:
+    length = min(len(prefix), kernels.LENGTHS_MAX)
+    h = reading.text_hash(prefix, 0, length)
+    return Place(reading.place_hash(attr, reading.KIND_PREFIX + case, h), PREFIXES + case, length)
+
+
+def _suffix_place(attr: int, suffix: bytes, case: int) -> Place:
+    end = suffix[::-1][: kernels.LENGTHS_MAX]
+    h = reading.text_hash(end, 0, len(end))
+    return Place(reading.place_hash(attr, reading.KIND_SUFFIX + case, h), SUFFIXES + case, len(end))
+
+
+def _gram_place(attr: int, text: bytes, case: int) -> Place:
+    """Some bytes of a substring; which, is spread by the text itself, rare letters first."""
+    size = min(len(text), GRAM_BYTES)
+    grams = {text[i : i + size] for i in range(len(text) - size + 1)}
+    gram = min(grams, key=_commonness)
+    h = reading.mixed(reading.mixed(reading.SEED, int.from_bytes(gram, "big")), size)
+    return Place(reading.place_hash(attr, reading.KIND_GRAM + case, h), GRAMS + case, size)
+
+
+_COMMON: Final = b" etaoinshrdlcumwfgypbvk0123456789\\/.:-_"
+
+
+def _commonness(gram: bytes) -> tuple[int, bytes]:
+    """Frequent letters count more."""
+    return sum(max(0, 40 - _COMMON.find(b)) if b in _COMMON else 0 for b in gram.lower()), gram
+
+
+def _language_places(attr: int, of: Language) -> tuple[Place, ...] | None:
+    if isinstance(of, Pieces):
+        return _cut_places(attr, of.cuts)
+    if isinstance(of, Literal):
+        return _literal_places(attr, of)
+    parts = [_language_places(attr, part) for part in of.parts]
+    if isinstance(of, Every):
+        found = [places for places in parts if places is not None]
+        return min(found, key=_crowding) if found else None
+    assert isinstance(of, Some)
+    if any(places is None for places in parts):
+        return None
+    return tuple(dict.fromkeys(place for places in parts if places for place in places))
+
+
+def _crowding(places: tuple[Place, ...]) -> float:
+    return sum(1.0 / (2 + 8 * place.length) if place.column else 0.01 for place in places)
+
+
+def _literal_places(attr: int, of: Literal) -> tuple[Place, ...] | None:
+    operator, constant = of.atom
+    if not of.positive or not constant:
+        return None
+    case = int(operator.endswith(" nocase"))
+    base = operator.removesuffix(" nocase")
+    if base == "=":
+        h = reading.text_hash(constant, 0, len(constant))
+        return (Place(reading.place_hash(attr, reading.KIND_TEXT_NOCASE, h)),)
+    if base == "prefix":
+        return (_prefix_place(attr, constant, case),)
+    if base == "suffix":
+        return (_suffix_place(attr, constant, case),)
+    if base == "contains":
+        return (_gram_place(attr, constant, case),)
+    return None
+
+
+# --- ranges -------------------------------------------------------------------------------------
+
+
+def _tree(attr: int, arrays: Arrays) -> int:
+    return int(arrays.of["attrs"][attr, TREE])
+
+
+def _trees(arrays: Arrays):  # type: ignore[no-untyped-def]
+    return arrays.of["trees"]
+
+
+def _bins(attr: int, value_set: ValueSet, arrays: Arrays) -> tuple[int, int] | None:
+    """The first and the last bin of a set's hull in the attribute's tree, where it has one."""
+    tree = _tree(attr, arrays)
+    if tree < 0 or value_set.text is not None or not value_set.line:
+        return None
+    low = tree_key(value_set.line[0])
+    if len(value_set.line) & 1:
+        return bin_at(tree, low, arrays), int(_trees(arrays)[tree, 0])
+    return bin_at(tree, low, arrays), bin_at(tree, tree_key(value_set.line[-1]), arrays)
+
+
+def tree_key(cut: line.Cut) -> tuple[int, int]:
+    """Where a cut stands among the pivots: (domain, key)."""
+    if len(cut) == 1:
+        return cut[0], -(2**63)
+    domain, comparable = cut
+    if domain == TEXT:
+        assert isinstance(comparable, bytes)
+        return domain, int.from_bytes(comparable[:7].ljust(7, b"\0"), "big")
+    assert not isinstance(comparable, bytes)
+    return domain, number_key(comparable)[0] if domain == NUMBER else int(comparable)
+
+
+def bin_at(tree: int, key: tuple[int, int], arrays: Arrays) -> int:
+    """The bin of a place among the pivots, as `kernels.bin_of`."""
+    row = arrays.of["trees"][tree]
+    low, high = 0, int(row[0])
+    while low < high:
+        middle = (low + high) >> 1
+        if (int(row[2 + 2 * middle]), int(row[3 + 2 * middle])) <= key:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def nodes_between(first: int, last: int) -> list[int]:
+    """The fewest nodes of the tree of 64 leaves whose leaves are just these bins."""
+    nodes: list[int] = []
+    low, high = first + PIVOTS + 1, last + PIVOTS + 2
+    while low < high:
+        if low & 1:
+            nodes.append(low)
+            low += 1
+        if high & 1:
+            high -= 1
+            nodes.append(high)
+        low >>= 1
+        high >>= 1
+    return nodes
+
+
+# --- guards -------------------------------------------------------------------------------------
+
+
+class Guard(NamedTuple):
+    """The last three columns of an entry."""
+
+    guard: int
+    low: int
+    high: int
+
+
+NO_DOMAIN: Final = 7
+"""In a guard that only asks for the attribute to be there."""
+
+NO_GUARD: Final = Guard(GUARD_NONE << GUARD_KIND_SHIFT, 0, 0)
+
+
+def guard_for(words: list[int], hung: int | None, by_value: bool, arrays: Arrays) -> Guard:
+    """The constraint that an entry is asked for first, and whether that decides.
+
+    `hung` is the attribute that the filter hangs on; `by_value` says that its bucket's value
+    is all that the constraint on it asks for.
+    """
+    others = [each for each in constraints(words) if not (by_value and each.attr == hung)]
+    if not others:
+        return NO_GUARD._replace(guard=NO_GUARD.guard | DECIDED_HERE)
+    best = min(others, key=lambda each: (each.attr == hung, _RANKS[each.op]))
+    guard = _guard(best, arrays)
+    if len(others) == 1:
+        decided = DECIDED_HERE if by_value else DECIDED_ALONE
+        return guard._replace(guard=guard.guard | decided)
+    return guard
+
+
+_RANKS: Final = {OP_POINT: 0, OP_TEXT: 1, OP_RANGE: 2, OP_SET: 3, OP_TEXT_RANGE: 4}
+
+
+class Constraint(NamedTuple):
+    """One constraint of a program."""
+
+    attr: int
+    op: int
+    domain: int
+    operands: list[int]
+
+
+def constraints(words: list[int]) -> list[Constraint]:
+    """The constraints of a program, in order."""
+    found: list[Constraint] = []
+    at = 0
+    while at < len(words):
+        head = words[at]
+        op = head >> OP_SHIFT & 0xFF
+        size = 2 if op in (OP_RANGE, OP_TEXT_RANGE) else 1
+        operands = words[at + 1 : at + 1 + size]
+        found.append(Constraint(head & ATTR_MASK, op, head >> DOMAIN_SHIFT, operands))
+        at += 1 + size
+    return found
+
+
+def _guard(of: Constraint, arrays: Arrays) -> Guard:
+    if of.op == OP_SET:
+        return Guard(GUARD_SET << GUARD_KIND_SHIFT, of.operands[0], 0)
+    guard = of.attr | of.domain << GUARD_DOMAIN_SHIFT
+    if of.op in (OP_POINT, OP_RANGE):
+        return Guard(guard, of.operands[0] >> 32, of.operands[-1] >> 32)
+    if of.op == OP_TEXT:
+        at, length = of.operands[0] >> TEXT_SHIFT, of.operands[0] & 0xFFFFFF
+        h = reading.finished(
+            reading.text_hash(arrays.of["texts"][at : at + length].tobytes(), 0, length)
+        )
+        return Guard(guard | GUARD_HASH << GUARD_KIND_SHIFT, h, h)
+    return Guard(guard | NO_DOMAIN << GUARD_DOMAIN_SHIFT, -(2**31), 2**31 - 1)

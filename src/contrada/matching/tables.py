@@ -1,0 +1,215 @@
+"""The index's memory: a few flat arrays that grow, and their meaning column by column.
+
+Nothing in the index is an object per filter. All is in the arrays of `Store`, which are saved
+and mapped as they are, and of `Scratch`, which belong to one process. `docs/matching.md` draws
+them and states the invariants. Kernels see them as the fields of two named tuples.
+"""
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+# --- Store.attrs: a row per attribute -----------------------------------------------------------
+NAME: Final = 0  # reference to the name's text
+PREFIXES: Final = 1  # bit n: filters hang on prefixes of n bytes; then the same without case
+SUFFIXES: Final = 3
+GRAMS: Final = 5  # bit n: filters hang on n bytes of a substring
+NOCASE: Final = 7  # 1 where some filter compares without case
+TREE: Final = 8  # row in trees, or -1
+PRESENCE: Final = 9  # the bucket of filters that need the attribute, or -1
+SEEN: Final = 10  # notifications seen with the attribute
+POINTS: Final = 11  # distinct values that filters hang on
+ATTR_COLUMNS: Final = 12
+
+# --- Store.buckets: a row per place where filters hang ------------------------------------------
+HASH: Final = 0
+START: Final = 1
+LENGTH: Final = 2
+CAPACITY: Final = 3
+HITS: Final = 4  # notifications that came by
+OF_ATTR: Final = 5  # the value that leads here, where it is a single one: its attribute,
+OF_DOMAIN: Final = 6  # its domain, or 0,
+OF_LOW: Final = 7  # and the halves of its key, or of the reference to its text
+OF_HIGH: Final = 8
+BUCKET_COLUMNS: Final = 9
+
+# --- Store.entries: a row per filter in a bucket, with one more constraint to look at first -----
+FILTER: Final = 0
+GUARD: Final = 1  # an attribute | domain | what is asked of it | what is decided by that
+LOW: Final = 2  # lowest upper half of a key; or the hash of a text; or a set
+HIGH: Final = 3  # highest upper half of a key
+ENTRY_COLUMNS: Final = 4
+GUARD_ATTR: Final = (1 << 24) - 1
+GUARD_DOMAIN_SHIFT: Final = 24  # three bits
+GUARD_KIND_SHIFT: Final = 27  # two bits
+GUARD_RANGE: Final = 0
+GUARD_HASH: Final = 1
+GUARD_SET: Final = 2
+GUARD_NONE: Final = 3
+DECIDED_HERE: Final = 1 << 29  # the bucket's value and the guard are the whole filter
+DECIDED_ALONE: Final = 1 << 30  # the guard is the whole filter
+
+# --- Store.filters: a row per distinct filter ---------------------------------------------------
+BEGIN: Final = 0  # where its program starts
+KEY: Final = 1  # its only key's slot; -1 none; below -1: -2 - row in links
+PLACE: Final = 2  # the kind of its place, see PLACE_… in compiling
+ENTRIES: Final = 3  # in how many buckets it stands
+FILTER_COLUMNS: Final = 4
+
+# --- Store.program: per filter a header, then its constraints -----------------------------------
+# header: number of words after it | VERIFY | GONE; a constraint: attribute | op | domain, operands
+OP_SHIFT: Final = 32
+DOMAIN_SHIFT: Final = 40
+VERIFY: Final = 1 << 40  # the match must be confirmed on the values themselves
+GONE: Final = 1 << 41
+WORDS_MASK: Final = (1 << 32) - 1
+ATTR_MASK: Final = (1 << 32) - 1
+OP_POINT: Final = 1  # key
+OP_RANGE: Final = 2  # lowest key, highest key
+OP_TEXT: Final = 3  # text
+OP_TEXT_RANGE: Final = 4  # text from, text before which; -1 without end
+OP_SET: Final = 5  # row in set_starts
+
+# --- Store.sets: value sets that are no single interval -----------------------------------------
+# flags, count of (domain, low, high), the intervals, length of the expression, the expression
+SET_ABSENT: Final = 1
+X_ATOM: Final = 1  # kind, text
+X_PIECES: Final = 2  # count, (from, before)…
+X_NOT: Final = 3
+X_EVERY: Final = 4  # count
+X_SOME: Final = 5  # count
+X_MAYBE: Final = 6  # an operator that only the model can apply
+ATOM_SUFFIX: Final = 0
+ATOM_CONTAINS: Final = 1
+ATOM_EQUAL_NOCASE: Final = 2
+ATOM_PREFIX_NOCASE: Final = 3
+ATOM_SUFFIX_NOCASE: Final = 4
+ATOM_CONTAINS_NOCASE: Final = 5
+
+TEXT_SHIFT: Final = 24
+"""A text is referred to as its place in `texts` shifted by this, plus its length in bytes."""
+
+# --- Scratch.counters ---------------------------------------------------------------------------
+EPOCH: Final = 0
+VALUES: Final = 1
+OUT: Final = 2
+TEXT_USED: Final = 3
+PRESENT: Final = 4
+INEXACT: Final = 5
+CANDIDATES: Final = 6
+SEEN_ALL: Final = 7
+BUCKETS: Final = 8
+SIMPLE: Final = 9  # 1 where every key has one filter and every filter one key
+COUNTERS: Final = 10
+
+# --- Scratch.state: a row per attribute, valid where its EPOCH is the current one ---------------
+FIRST: Final = 1
+COUNT: Final = 2
+LOWEST: Final = 3  # the upper halves of the lowest and highest keys outside text
+HIGHEST: Final = 4
+TEXT_HASH: Final = 5  # of the only text; ANY_HASH, NO_HASH
+ONLY_DOMAIN: Final = 6  # of the only value; 0 where there are several
+STATE_COLUMNS: Final = 7
+ANY_HASH: Final = -1
+NO_HASH: Final = -2
+
+# --- Scratch.values: a row per value of the notification ----------------------------------------
+V_ATTR: Final = 0
+V_DOMAIN: Final = 1
+V_LOW: Final = 2
+V_HIGH: Final = 3
+V_START: Final = 4
+V_LENGTH: Final = 5
+V_FOLDED: Final = 6
+V_FOLDED_LENGTH: Final = 7
+VALUE_COLUMNS: Final = 8
+
+# --- what a kernel answers ----------------------------------------------------------------------
+OK: Final = 0
+NEED_TEXT: Final = -1
+NEED_VALUES: Final = -2
+NEED_OUT: Final = -3
+UNREADABLE: Final = -4
+
+PIVOTS: Final = 63
+"""Pivots of a tree of ranges: they cut an attribute's values into 64 bins."""
+TREE_COLUMNS: Final = 2 + 2 * PIVOTS  # number of pivots, first bucket, (domain, key)…
+
+
+class Store(NamedTuple):
+    """What the filters are. Arrays, or memory views of them where nothing is compiled."""
+
+    names: Any  # int32: hash table of attributes, row + 1
+    attrs: Any  # int64, ATTR_COLUMNS
+    texts: Any  # uint8: all names and text constants
+    slots: Any  # int32: hash table of buckets, row + 1
+    buckets: Any  # int32, BUCKET_COLUMNS
+    entries: Any  # int32, ENTRY_COLUMNS
+    program: Any  # int64
+    filters: Any  # int32, FILTER_COLUMNS
+    links: Any  # int32, (slot of a key, next row or -1)
+    equal: Any  # int32: hash table of filters, row + 1
+    sets: Any  # int64
+    set_starts: Any  # int64: (start, attribute)
+    trees: Any  # int64, TREE_COLUMNS
+
+
+class Scratch(NamedTuple):
+    """What one notification is, and what was found for it."""
+
+    counters: Any  # int64
+    state: Any  # int32, STATE_COLUMNS
+    values: Any  # int64, VALUE_COLUMNS
+    present: Any  # int32
+    text: Any  # uint8
+    out: Any  # int32: filters where all is SIMPLE, else slots of keys; -1 - filter to verify
+    bucket_list: Any  # int32: those to look through, twice; plus 1 where led to by its value
+    bucket_seen: Any  # int32
+    key_seen: Any  # int32
+    set_seen: Any  # int64: epoch * 4 + value
+    stack: Any  # int64
+
+
+SHAPES: Final[dict[str, tuple[Any, int]]] = {
+    "names": (np.int32, 0),
+    "attrs": (np.int64, ATTR_COLUMNS),
+    "texts": (np.uint8, 0),
+    "slots": (np.int32, 0),
+    "buckets": (np.int32, BUCKET_COLUMNS),
+    "entries": (np.int32, ENTRY_COLUMNS),
+    "program": (np.int64, 0),
+    "filters": (np.int32, FILTER_COLUMNS),
+    "links": (np.int32, 2),
+    "equal": (np.int32, 0),
+    "sets": (np.int64, 0),
+    "set_starts": (np.int64, 2),
+    "trees": (np.int64, TREE_COLUMNS),
+    "counters": (np.int64, 0),
+    "state": (np.int32, STATE_COLUMNS),
+    "values": (np.int64, VALUE_COLUMNS),
+    "present": (np.int32, 0),
+    "text": (np.uint8, 0),
+    "out": (np.int32, 0),
+    "bucket_list": (np.int32, 0),
+    "bucket_seen": (np.int32, 0),
+    "key_seen": (np.int32, 0),
+    "set_seen": (np.int64, 0),
+    "stack": (np.int64, 0),
+}
+"""The type of each array and its columns; 0 columns for an array of one dimension."""
+
+
+def new_array(name: str, rows: int) -> Any:
+    """An array of zeros."""
+    kind, columns = SHAPES[name]
+    return np.zeros((rows, columns) if columns else rows, dtype=kind)
+
+
+def grown(array: Any, rows: int) -> Any:
+    """The array with at least so many rows, more where it must be copied."""
+    have = len(array)
+    if rows <= have:
+        return array
+    bigger = np.zeros((max(rows, have + have // 2 + 16), *array.shape[1:]), dtype=array.dtype)
+    bigger[:have] = array
+    return bigger

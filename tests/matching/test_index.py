@@ -1,0 +1,237 @@
+"""The index against plain evaluation of every filter, in plain Python and compiled."""
+
+import math
+import subprocess
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+import contrada as ct
+from contrada.errors import InvalidNotificationError, LimitError
+from contrada.matching import jit, kernels, reading
+from contrada.matching.arrays import EPOCHS_MAX
+from contrada.matching.tables import EPOCH
+from contrada.model import casefold
+from tests import strategies
+
+needs_numba = pytest.mark.skipif(jit.compiled() is None, reason="numba is not installed")
+COMPILED = [pytest.param(False, id="plain"), pytest.param(True, id="compiled", marks=needs_numba)]
+
+
+def naive(subscriptions: Any, notification: Any) -> list[Any]:
+    """The keys whose filter matches, by asking every filter."""
+    return sorted(key for key, each in subscriptions.items() if each.matches(notification))
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@given(
+    subscriptions=st.lists(strategies.filters() | strategies.filter_sets(), max_size=12),
+    notifications=st.lists(strategies.notifications(), min_size=1, max_size=4),
+)
+def test_matches_as_every_filter_says(
+    compiled: Any, subscriptions: Any, notifications: Any
+) -> None:
+    """Some operator, domain or several values would be matched otherwise than by the filter."""
+    index: ct.Index[Any] = ct.Index(compiled=compiled)
+    by_key = dict(enumerate(subscriptions))
+    for key, subscription in by_key.items():
+        index.add(key, subscription)
+    index.validate()
+    for notification in notifications:
+        assert sorted(index.match(notification)) == naive(by_key, notification)
+
+
+class Upkeep(RuleBasedStateMachine):
+    """Adding, replacing, removing and renewing, in any order."""
+
+    compiled = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.index: ct.Index[int] = ct.Index(compiled=self.compiled)
+        self.by_key: dict[int, Any] = {}
+
+    @rule(key=st.integers(0, 9), of=strategies.filters() | strategies.filter_sets())
+    def add(self, key: Any, of: Any) -> None:
+        self.index.add(key, of)
+        self.by_key[key] = of
+
+    @rule(key=st.integers(0, 9))
+    def remove(self, key: Any) -> None:
+        self.index.remove(key)
+        self.by_key.pop(key, None)
+
+    @rule()
+    def begin_renewal(self) -> None:
+        if not self.index.statistics().renewing:
+            self.index.begin_renewal()
+
+    @rule(units=st.integers(1, 5))
+    def maintain(self, units: Any) -> None:
+        self.index.maintain(units)
+
+    @rule(notification=strategies.notifications())
+    def match(self, notification: Any) -> None:
+        assert sorted(self.index.match(notification)) == naive(self.by_key, notification)
+
+    @invariant()
+    def is_valid(self) -> None:
+        self.index.validate()
+        assert len(self.index) == len(self.by_key)
+
+
+class CompiledUpkeep(Upkeep):
+    """The same on compiled kernels."""
+
+    compiled = True
+
+
+TestUpkeep = Upkeep.TestCase
+TestUpkeep.__doc__ = "An update would lose a filter, or leave one behind."
+TestCompiledUpkeep = pytest.mark.skipif(jit.compiled() is None, reason="numba is missing")(
+    CompiledUpkeep.TestCase
+)
+TestCompiledUpkeep.__doc__ = "An update would lose a filter on compiled kernels."
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_a_thousand_filters_on_one_attribute_make_a_tree(compiled: Any) -> None:
+    """Ranges would be lost when an attribute gets a tree, or new pivots."""
+    index: ct.Index[Any] = ct.Index(compiled=compiled)
+    by_key = {i: ct.Filter({"x": ct.between(i % 97, i % 97 + i % 13)}) for i in range(1200)}
+    by_key |= {-i: ct.Filter({"x": ct.gt(i)}) for i in range(1, 200)}
+    by_key |= {10_000 + i: ct.Filter({"x": ct.lt(f"t{i}") & ct.ge("t1")}) for i in range(200)}
+    for key, each in by_key.items():
+        index.add(key, each)
+    index.validate()
+    for value in (-1, 0, 1, 12.5, 50, 96, 109, 10**6, math.nan, math.inf, "t15", "t", b"\xff"):
+        notification = ct.Notification({"x": value})
+        assert sorted(index.match(notification)) == naive(by_key, notification)
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_a_mapping_is_matched_as_a_notification(compiled: Any) -> None:
+    """A plain dict would need other types, or be matched differently."""
+    index: ct.Index[Any] = ct.Index(compiled=compiled)
+    index.add("k", ct.Filter("a = 1 and b contains 'x' and t > @2026-01-01T00:00:00Z"))
+    time = datetime(2026, 2, 1, tzinfo=UTC)
+    assert index.match({"a": [0, 1.0], "b": ["ax", "q"], "t": time}) == ["k"]
+    assert index.match({"a": 2**70 - 2**70 + 1, "b": "x", "t": time, "z": None}) == ["k"]
+    wrong: Any = object()
+    with pytest.raises(InvalidNotificationError) as raised:
+        index.match({"a": wrong})
+    assert raised.value.name == "a"
+    with pytest.raises(InvalidNotificationError):
+        index.match({"a": 2**64 - 1})
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_long_texts_and_many_values_make_the_scratch_grow(compiled: Any) -> None:
+    """A notification larger than any before would be matched in part."""
+    index: ct.Index[Any] = ct.Index(compiled=compiled)
+    index.add("end", ct.Filter({"x": ct.suffix("Z", nocase=True)}))
+    index.add("few", ct.Filter({"y": 999}))
+    for number in range(300):
+        index.add(number, ct.Filter({"y": ct.ge(0)}))
+    found = index.match({"x": "a" * 100_000 + "z", "y": list(range(1000))})
+    assert sorted(map(str, found)) == sorted(["end", "few", *map(str, range(300))])
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_stamps_start_anew_when_their_numbers_run_out(compiled: Any) -> None:
+    """After two thousand million notifications old stamps would look new."""
+    index: ct.Index[Any] = ct.Index(compiled=compiled)
+    index.add("k", ct.Filter({"a": 1}))
+    assert index.match({"a": 1}) == ["k"]
+    index._generation.arrays.of["counters"][EPOCH] = EPOCHS_MAX
+    assert index.match({"b": 1}) == []
+    assert index.match({"a": 1}) == ["k"]
+
+
+def test_a_key_comes_once_and_equal_filters_are_stored_once() -> None:
+    """A key would come for each of its filters, or equal filters would be matched twice."""
+    index: ct.Index[Any] = ct.Index(compiled=False)
+    index.add("one", ct.FilterSet("a = 1 or b = 2"))
+    index.add("two", ct.Filter("a = 1"))
+    assert sorted(index.match({"a": 1, "b": 2})) == ["one", "two"]
+    assert index.statistics().filters == 2
+    index.remove("one")
+    assert index.match({"a": 1, "b": 2}) == ["two"]
+    assert index.statistics().filters == 1
+
+
+def test_an_operator_nobody_registered_meets_everything() -> None:
+    """A filter in transit would be dropped because an operator is unknown here."""
+    from contrada.model.atoms import Atom
+    from contrada.model.language import Literal
+
+    unknown = ct.ValueSet((), Literal(Atom("frob", b"x"), True))
+    index: ct.Index[Any] = ct.Index(compiled=False)
+    index.add("k", ct.Filter({"a": unknown, "b": 1}))
+    assert index.match({"a": "text", "b": 1}) == ["k"]
+    assert index.match({"a": "text", "b": 2}) == []
+
+
+def test_renewal_frees_what_is_unused() -> None:
+    """Words of removed filters would stay for ever."""
+    index: ct.Index[Any] = ct.Index(compiled=False)
+    for key in range(3000):
+        index.add(key, ct.Filter({"a": key, "b": ct.gt(key)}))
+    for key in range(2990):
+        index.remove(key)
+    before = index.statistics().bytes
+    index.renew()
+    index.validate()
+    assert index.statistics().bytes < before / 10
+    assert index.match({"a": 2995, "b": 5000}) == [2995]
+
+
+@given(st.text() | st.binary())
+def test_the_kernels_fold_as_the_model_does(text: Any) -> None:
+    """Text without case would be compared by another table than the model's."""
+    raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    room = bytearray(raw + bytes(4 * len(raw) + 8))
+    size = reading.folded_text(memoryview(room), 0, len(raw), len(raw), None)
+    assert bytes(room[len(raw) : len(raw) + size]) == casefold.fold(raw)
+
+
+def test_everything_works_without_numba() -> None:
+    """Where nothing can be compiled there would be no answer."""
+    code = (
+        "import contrada as ct; i = ct.Index(compiled=True); i.add(1, ct.Filter('a > 1'));"
+        "print(i.match({'a': 2}), i.statistics().is_compiled)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"CONTRADA_PURE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["[1]", "False"]
+
+
+def test_plain_kernels_are_the_text_that_is_compiled() -> None:
+    """Two texts could differ in their answers."""
+    compiled = jit.compiled()
+    if compiled is None:
+        pytest.skip("numba is not installed")
+    assert jit.part("kernels") is kernels
+    assert compiled.K.__file__ == kernels.__file__
+
+
+def test_a_filter_that_is_refused_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A constant beyond the limit would leave half of a filter set, or an empty key."""
+    monkeypatch.setattr("contrada.matching.compiling.TEXT_BYTES_MAX", 10)
+    index: ct.Index[Any] = ct.Index(compiled=False)
+    index.add("k", ct.Filter("a = 1"))
+    with pytest.raises(LimitError):
+        index.add("k", ct.FilterSet("b = 1 or c = 'longer than ten'"))
+    assert "k" not in index
+    assert index.match({"b": 1}) == []
+    index.validate()
