@@ -1,6 +1,7 @@
 """The index against plain evaluation of every filter, in plain Python and compiled."""
 
 import math
+import os
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -208,7 +209,7 @@ def test_everything_works_without_numba() -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={"CONTRADA_PURE": "1"},
+        env={**os.environ, jit.PURE_VARIABLE: "1"},
         capture_output=True,
         text=True,
         check=True,
