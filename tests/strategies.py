@@ -284,7 +284,7 @@ envelopes = st.builds(
     id=st.sampled_from(["", "id-1", "ı"]),
     publisher=st.sampled_from(["", "a", "b"]),
     sequence=st.sampled_from([0, 1, INT_MAX]),
-    time_us=st.sampled_from([0, 1, TIME_MIN_US, TIME_MAX_US]),
+    time_us=st.sampled_from([None, 0, 1, TIME_MIN_US, TIME_MAX_US]),
     ttl_us=st.sampled_from([None, 0, 1_000_000]),
     priority=st.integers(0, 9),
 )

@@ -107,7 +107,7 @@ class Delivery:
 
 def event_time(notification: Notification) -> datetime:
     """When an event happened, as its envelope says."""
-    return datetime_of(notification.envelope.time_us)
+    return datetime_of(notification.envelope.at_us)
 
 
 @dataclass(slots=True)

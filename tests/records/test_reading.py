@@ -64,3 +64,5 @@ def test_plain_attributes() -> None:
         "z": None,
     }
     assert plain_time(found) is None
+    at_epoch = found.with_envelope(Envelope(time_us=0))
+    assert plain_time(at_epoch) == "1970-01-01T00:00:00Z"

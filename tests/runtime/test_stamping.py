@@ -15,8 +15,8 @@ def test_envelopes_are_numbered_and_timed() -> None:
     envelopes = [stamp.stamped(NOTIFICATION).envelope for _ in range(100)]
     assert [each.sequence for each in envelopes] == list(range(1, 101))
     assert {each.publisher for each in envelopes} == {"desk"}
-    assert sorted(envelopes, key=lambda each: each.time_us) == envelopes
-    assert envelopes[0].time_us > 0
+    assert sorted(envelopes, key=lambda each: each.at_us) == envelopes
+    assert envelopes[0].at_us > 0
 
 
 def test_ids_are_unique_across_access_points() -> None:
@@ -33,6 +33,12 @@ def test_what_the_caller_has_filled_is_kept() -> None:
     assert (stamped.time_us, stamped.ttl_us, stamped.priority) == (7, 9, 8)
     assert stamped.delivery == "certified"
     assert stamped.id
+
+
+def test_the_first_moment_of_1970_is_kept() -> None:
+    """Old data with the time 0 would be stamped as if it were of now."""
+    given = NOTIFICATION.with_envelope(Envelope(time_us=0))
+    assert Stamp().stamped(given).envelope.time_us == 0
 
 
 def test_what_was_published_before_keeps_its_id() -> None:

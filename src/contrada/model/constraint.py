@@ -8,6 +8,7 @@ Source: PODC 2000 §2 (attribute constraint); CU-CS-946-03 §2 (triple).
 from dataclasses import dataclass
 
 from contrada.errors import InvalidFilterError, InvalidValueError
+from contrada.model.product import check_system_name
 from contrada.model.sets import of_operator
 from contrada.model.values import Value, check_name, key_of
 from contrada.model.valueset import ValueSet
@@ -17,7 +18,8 @@ from contrada.model.valueset import ValueSet
 class Constraint:
     """A constraint on one attribute: `Constraint("price", "<", 100)`.
 
-    Raises UnknownOperatorError, or InvalidFilterError with the operator and the constants.
+    Raises InvalidNameError, UnknownOperatorError, or InvalidFilterError with the operator and the
+    constants.
     """
 
     name: str
@@ -26,7 +28,7 @@ class Constraint:
     value_set: ValueSet
 
     def __init__(self, name: str, operator: str, *constants: Value) -> None:
-        check_name(name)
+        check_system_name(check_name(name))
         try:
             value_set = of_operator(operator, constants)
         except InvalidFilterError as error:

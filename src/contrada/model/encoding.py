@@ -150,7 +150,6 @@ def _pack_notification(of: Notification) -> list[Any]:
 def _unpack_notification(payload: Any) -> Notification:
     attributes, envelope, body, content_type = payload
     _expect(isinstance(attributes, dict) and isinstance(body, bytes), "a notification's parts")
-    _expect(isinstance(content_type, str), "a content type")
     return Notification.restored(attributes, body, content_type, Envelope(*envelope))
 
 

@@ -12,10 +12,16 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from contrada.errors import InvalidNameError, InvalidNotificationError, InvalidValueError
+from contrada.errors import (
+    InvalidNameError,
+    InvalidNotificationError,
+    InvalidValueError,
+    LimitError,
+)
 from contrada.model.product import Product
 from contrada.model.values import (
     ABSENT_KEY,
+    BOOL,
     INT_MAX,
     TEXT,
     TIME,
@@ -38,7 +44,33 @@ ATTRIBUTES_MAX: Final = 4_096
 VALUES_MAX: Final = 4_096
 """Values of one attribute."""
 
+ENVELOPE_TEXT_BYTES_MAX: Final = 255
+"""Bytes, in UTF-8, of an envelope's id, publisher and delivery class, and of a content type."""
+
 PRIORITY_DEFAULT: Final = 4
+
+_MARK_PREFIX: Final = "@is."
+
+_ENVELOPE_RANGES: Final = (
+    ("sequence", 0, INT_MAX),
+    ("time_us", TIME_MIN_US, TIME_MAX_US),
+    ("ttl_us", 0, INT_MAX),
+    ("priority", 0, 9),
+)
+_MAY_BE_NONE: Final = ("time_us", "ttl_us")
+
+
+def _check_text(name: str, text: object) -> None:
+    """Refuse what is no text of the envelope."""
+    if type(text) is not str:
+        raise InvalidNotificationError(name, text, "must be a str")
+    try:
+        size = len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError:
+        raise InvalidNotificationError(name, text, "a lone surrogate is not text") from None
+    if size > ENVELOPE_TEXT_BYTES_MAX:
+        reason = f"{size} bytes, more than ENVELOPE_TEXT_BYTES_MAX = {ENVELOPE_TEXT_BYTES_MAX}"
+        raise InvalidNotificationError(name, text, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +78,8 @@ class Envelope:
     """What the service says about a notification; filters see it as @id, @publisher, @time.
 
     `time_us` is when it was published, in UTC microseconds since 1970; `ttl_us` how long it
-    may live after that; `priority` 0 (lowest) to 9. An access point fills in what is empty.
+    may live after that; `priority` 0 (lowest) to 9. An access point fills in what is empty:
+    no id, no publisher, no time (None; 0 is the first moment of 1970).
 
     Source: PODC 2000 §2 (timestamps).
     """
@@ -54,26 +87,25 @@ class Envelope:
     id: str = ""
     publisher: str = ""
     sequence: int = 0
-    time_us: int = 0
+    time_us: int | None = None
     ttl_us: int | None = None
     priority: int = PRIORITY_DEFAULT
     delivery: str = "best-effort"
 
     def __post_init__(self) -> None:
         for name in ("id", "publisher", "delivery"):
+            _check_text(f"@{name}", getattr(self, name))
+        for name, low, high in _ENVELOPE_RANGES:
             value = getattr(self, name)
-            if type(value) is not str:
-                raise InvalidNotificationError(f"@{name}", value, "must be a str")
-        for name, low, high in (
-            ("sequence", 0, INT_MAX),
-            ("time_us", TIME_MIN_US, TIME_MAX_US),
-            ("priority", 0, 9),
-        ):
-            value = getattr(self, name)
+            if value is None and name in _MAY_BE_NONE:
+                continue
             if type(value) is not int or not low <= value <= high:
                 raise InvalidNotificationError(f"@{name}", value, f"must be {low} to {high}")
-        if self.ttl_us is not None and (type(self.ttl_us) is not int or self.ttl_us < 0):
-            raise InvalidNotificationError("@ttl_us", self.ttl_us, "must be an int from 0, or None")
+
+    @property
+    def at_us(self) -> int:
+        """`time_us`, or 0 where it is still empty: what filters and patterns see."""
+        return self.time_us or 0
 
 
 UNSTAMPED: Final = Envelope()
@@ -81,14 +113,15 @@ UNSTAMPED: Final = Envelope()
 
 def mark_name(type_name: str) -> str:
     """The attribute that marks a notification as an obvent of a type."""
-    return f"@is.{type_name}"
+    return f"{_MARK_PREFIX}{type_name}"
 
 
 class Notification(Product):
     """An event: a mapping of attribute names to values, an envelope, a body. Immutable.
 
     `Notification({"symbol": "DIS", "change": -4.0})`; a list, tuple or set gives an attribute
-    several values. Raises InvalidNotificationError with the name and the value.
+    several values. Raises InvalidNotificationError with the name and the value, and LimitError
+    beyond ATTRIBUTES_MAX.
 
     As a product its named sets are its values, and every other attribute is absent.
 
@@ -124,10 +157,8 @@ class Notification(Product):
         envelope: Envelope = UNSTAMPED,
     ) -> "Notification":
         """A notification that also carries type marks, given as the types' names."""
-        check = cls(attributes)
         notification = cls.__new__(cls)
-        every = {**check.attributes, **{mark_name(mark): True for mark in marks}}
-        notification._fill(every, body, content_type, envelope, system=True)
+        notification._fill(attributes, body, content_type, envelope, system=False, marks=marks)
         return notification
 
     @classmethod
@@ -151,13 +182,13 @@ class Notification(Product):
         envelope: Envelope,
         *,
         system: bool,
+        marks: Iterable[str] = (),
     ) -> None:
         if len(attributes) > ATTRIBUTES_MAX:
-            raise InvalidNotificationError(
-                "", len(attributes), f"at most {ATTRIBUTES_MAX} attributes are allowed"
-            )
+            raise LimitError("ATTRIBUTES_MAX", ATTRIBUTES_MAX, len(attributes))
         if not isinstance(body, bytes):
             raise InvalidNotificationError("@body", body, "the body is bytes")
+        _check_text("@content_type", content_type)
         values: dict[str, Values] = {}
         keys: dict[str, tuple[Key, ...]] = {}
         for name, value in attributes.items():
@@ -165,6 +196,9 @@ class Notification(Product):
             held = _held(name, value)
             if held is not None:
                 values[name], keys[name] = held
+        for mark in map(mark_name, marks):
+            _check_attribute_name(mark, True, system=True)
+            values[mark], keys[mark] = True, _MARKED
         set_ = object.__setattr__
         set_(self, "_values", values)
         set_(self, "_keys", keys)
@@ -204,7 +238,7 @@ class Notification(Product):
             if name == "@publisher":
                 return ((TEXT, self.envelope.publisher.encode()),)
             if name == "@time":
-                return ((TIME, self.envelope.time_us),)
+                return ((TIME, self.envelope.at_us),)
         return (ABSENT_KEY,)
 
     @property
@@ -258,12 +292,17 @@ class Notification(Product):
         return f"Notification({self._values!r})"
 
 
+_MARKED: Final[tuple[Key, ...]] = ((BOOL, True),)
+"""The keys of a type mark."""
+
+
 def _check_attribute_name(name: object, value: object, *, system: bool) -> None:
     try:
         checked = check_name(name)
     except InvalidNameError as error:
         raise InvalidNotificationError(name, value, error.reason) from None
-    if checked[0] == "@" and not (system and checked.startswith("@is.")):
+    is_mark = checked.startswith(_MARK_PREFIX) and checked != _MARK_PREFIX
+    if checked[0] == "@" and not (system and is_mark):
         raise InvalidNotificationError(name, value, "names that begin with '@' are reserved")
 
 
@@ -274,7 +313,8 @@ def _held(name: str, value: object) -> tuple[Values, tuple[Key, ...]] | None:
             plain = normal(value)  # type: ignore[arg-type]
             return plain, (key_of(plain),)
         if len(value) > VALUES_MAX:
-            raise InvalidValueError(len(value), f"at most {VALUES_MAX} values are allowed")
+            reason = f"{len(value)} values, more than VALUES_MAX = {VALUES_MAX}"
+            raise InvalidNotificationError(name, value, reason)
         by_key = {key_of(each): each for each in map(normal, value)}
     except InvalidValueError as error:
         raise InvalidNotificationError(name, value, error.reason) from None

@@ -17,7 +17,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
-from contrada.errors import LimitError
+from contrada.errors import InvalidNotificationError, LimitError
 from contrada.model import boxes, decision
 from contrada.model.advertisement import Advertisement
 from contrada.model.boxes import Box
@@ -190,12 +190,13 @@ def _notification_in(box: Box, default: ValueSet) -> Notification | None:
             return None
         if name in _ENVELOPE_FIELDS:
             value = key[1] if key[0] == TIME else value_of(key)
-            if isinstance(value, bytes):  # the envelope's names are str
-                return None
             envelope[_ENVELOPE_FIELDS[name]] = value
         elif key[0] != ABSENT:
             attributes[name] = value_of(key)
-    return Notification.restored(attributes, b"", "", Envelope(**envelope))  # type: ignore[arg-type]
+    try:
+        return Notification.restored(attributes, b"", "", Envelope(**envelope))  # type: ignore[arg-type]
+    except InvalidNotificationError:
+        return None  # No envelope can hold it: it is no UTF-8, or too long.
 
 
 def _key_in(side: ValueSet) -> Key | None:

@@ -25,7 +25,7 @@ def plain_attributes(notification: Notification) -> dict[str, Plain | list[Plain
 def plain_time(notification: Notification) -> str | None:
     """The envelope's time as ISO 8601, None where it has none."""
     time_us = notification.envelope.time_us
-    return _iso(datetime_of(time_us)) if time_us else None
+    return None if time_us is None else _iso(datetime_of(time_us))
 
 
 def _plain(value: Value) -> Plain:

@@ -38,7 +38,7 @@ class Stamp:
         One that has an id (it was published before, elsewhere) keeps id, publisher and sequence.
         """
         given = notification.envelope
-        time_us = given.time_us or self._now_us()
+        time_us = self._now_us() if given.time_us is None else given.time_us
         if given.id:
             return notification.with_envelope(replace(given, time_us=time_us))
         self._sequence += 1

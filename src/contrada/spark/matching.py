@@ -172,7 +172,7 @@ def _matched(record: Record, subscriptions: list[int]) -> dict[str, Any]:
     return {
         "file": record.source,
         "record": record.number,
-        "time_us": notification.envelope.time_us or None,
+        "time_us": notification.envelope.time_us,
         "attributes": msgspec.json.encode(plain_attributes(notification)).decode(),
         "notification": to_msgpack(notification),
         "subscriptions": subscriptions,

@@ -1,0 +1,122 @@
+"""What a notification and its envelope refuse, and what an envelope without a time means."""
+
+from collections.abc import Callable
+
+import pytest
+
+from contrada.errors import InvalidNameError, InvalidNotificationError, LimitError
+from contrada.model import Constraint, Envelope, Filter, Notification, notification
+from contrada.model.encoding import from_json, from_msgpack, to_json, to_msgpack
+from contrada.model.notification import ATTRIBUTES_MAX, ENVELOPE_TEXT_BYTES_MAX, VALUES_MAX
+from contrada.model.relations import witness
+from contrada.model.values import INT_MAX
+
+LONG = "é" * (ENVELOPE_TEXT_BYTES_MAX // 2 + 1)
+
+REFUSED: list[tuple[str, Callable[[], object], str, str]] = [
+    ("ttl past 64 bits", lambda: Envelope(ttl_us=INT_MAX + 1), "@ttl_us", str(INT_MAX)),
+    ("ttl below 0", lambda: Envelope(ttl_us=-1), "@ttl_us", "0"),
+    ("id no UTF-8", lambda: Envelope(id="\ud800"), "@id", "surrogate"),
+    ("publisher no UTF-8", lambda: Envelope(publisher="\udcff"), "@publisher", "surrogate"),
+    ("delivery no UTF-8", lambda: Envelope(delivery="\ud800"), "@delivery", "surrogate"),
+    ("long id", lambda: Envelope(id=LONG), "@id", "ENVELOPE_TEXT_BYTES_MAX"),
+    ("long publisher", lambda: Envelope(publisher=LONG), "@publisher", "ENVELOPE_TEXT_BYTES_MAX"),
+    ("no content type", lambda: Notification({}, content_type=5), "@content_type", "str"),  # type: ignore[arg-type]
+    (
+        "content type no UTF-8",
+        lambda: Notification({}, content_type="\ud800"),
+        "@content_type",
+        "surrogate",
+    ),
+    (
+        "long content type",
+        lambda: Notification({}, content_type=LONG),
+        "@content_type",
+        "ENVELOPE_TEXT_BYTES_MAX",
+    ),
+    ("many values", lambda: Notification({"a": range_of(VALUES_MAX)}), "a", "VALUES_MAX"),
+    ("an empty mark", lambda: Notification.marked({}, [""]), "@is.", "reserved"),
+    ("a mark no UTF-8", lambda: Notification.marked({}, ["\ud800"]), "@is.\ud800", "surrogate"),
+    ("reserved beside marks", lambda: Notification.marked({"@x": 1}, ["T"]), "@x", "reserved"),
+]
+
+
+def range_of(most: int) -> list[int]:
+    """One value more than may be."""
+    return list(range(most + 1))
+
+
+@pytest.mark.parametrize("row", REFUSED, ids=lambda row: row[0])
+def test_what_cannot_travel_is_refused_at_once(
+    row: tuple[str, Callable[[], object], str, str],
+) -> None:
+    """Encoding or matching it would raise later, in the service, for somebody else."""
+    _, make, name, reason = row
+    with pytest.raises(InvalidNotificationError) as caught:
+        make()
+    assert caught.value.name == name
+    assert reason in caught.value.reason
+
+
+def test_what_is_at_its_limits_travels() -> None:
+    """A limit would be one less than it says."""
+    text = "e" * ENVELOPE_TEXT_BYTES_MAX
+    envelope = Envelope(id=text, publisher=text, delivery=text, ttl_us=INT_MAX)
+    full = {f"a{number}": 1 for number in range(ATTRIBUTES_MAX - 1)}
+    held = Notification(
+        {**full, "many": range_of(VALUES_MAX - 1)}, content_type=text, envelope=envelope
+    )
+    assert from_msgpack(to_msgpack(held)) == held
+
+
+def test_too_many_attributes_name_their_limit() -> None:
+    """The error would speak of an attribute without a name."""
+    with pytest.raises(LimitError) as caught:
+        Notification({f"a{number}": 1 for number in range_of(ATTRIBUTES_MAX)})
+    assert (caught.value.limit, caught.value.size) == ("ATTRIBUTES_MAX", ATTRIBUTES_MAX + 1)
+
+
+def test_marks_are_added_to_attributes_that_are_looked_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Publishing typed events would cost twice as much as it needs."""
+    seen: list[str] = []
+    held = notification._held
+
+    def counted(name: str, value: object) -> object:
+        seen.append(name)
+        return held(name, value)
+
+    monkeypatch.setattr(notification, "_held", counted)
+    marked = Notification.marked({"a": 1, "b": 2}, ["T", "U"])
+    assert dict(marked.attributes) == {"a": 1, "b": 2, "@is.T": True, "@is.U": True}
+    assert seen == ["a", "b"]
+    assert marked == from_msgpack(to_msgpack(marked))
+
+
+@pytest.mark.parametrize(
+    "read", [lambda n: from_msgpack(to_msgpack(n)), lambda n: from_json(to_json(n))]
+)
+def test_the_first_moment_of_1970_is_a_time(read: Callable[[Notification], Notification]) -> None:
+    """What happened then would be taken for something without a time."""
+    at_epoch = Notification({}, envelope=Envelope(time_us=0))
+    unstamped = Notification({})
+    assert read(at_epoch).envelope.time_us == 0
+    assert read(unstamped).envelope.time_us is None
+    assert at_epoch != unstamped
+    # The algebra has no absent @time, so filters see 1970 in both.
+    assert all(Filter("@time = @1970-01-01T00:00:00Z").matches(n) for n in (at_epoch, unstamped))
+
+
+def test_a_constraint_refuses_the_names_that_filters_refuse() -> None:
+    """A triple would have a meaning that no filter can have."""
+    with pytest.raises(InvalidNameError):
+        Constraint("@home", "=", 1)
+    assert Constraint("@id", "=", "x").matches("@id", "x")
+    assert Constraint("@is.T", "=", True).matches("@is.T", True)
+
+
+@pytest.mark.parametrize("constant", [f"'{LONG}'", 'x"ff"'])
+def test_no_witness_is_made_up_that_no_envelope_holds(constant: str) -> None:
+    """Asking for a witness would raise."""
+    assert witness(Filter(f"@id = {constant}")) is None
