@@ -2,6 +2,7 @@
 
 import pickle
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -36,12 +37,18 @@ def test_type_marks() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"types": {"a": "int"}}, {"types": {"": "text"}}, {"add": {"a": 2**64}}]
+    "options",
+    [
+        *({"types": {"a": "int"}}, {"types": {"": "text"}}, {"types": {"@a": "text"}}),
+        *({"add": {"a": 2**64}}, {"add": {"": 1}}, {"add": {"@foo": 1}}, {"add": {"@is.T": True}}),
+        *({"time": "\0"}, {"time": ""}, {"time": "@time"}),
+        *({"marks": ("",)}, {"marks": ("T", "\n")}),
+    ],
 )
-def test_options_that_make_no_sense(options: dict[str, dict[str, str]]) -> None:
+def test_options_that_make_no_sense(options: dict[str, Any]) -> None:
     """Else every record would be bad for a fault of the options."""
     with pytest.raises(ContradaError):
-        Reading(**options)  # type: ignore[arg-type]
+        Reading(**options)
 
 
 def test_options_travel_to_other_processes() -> None:

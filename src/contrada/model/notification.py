@@ -30,6 +30,7 @@ from contrada.model.values import (
     Key,
     Value,
     check_name,
+    check_user_name,
     key_of,
     normal,
 )
@@ -297,13 +298,14 @@ _MARKED: Final[tuple[Key, ...]] = ((BOOL, True),)
 
 
 def _check_attribute_name(name: object, value: object, *, system: bool) -> None:
+    is_mark = isinstance(name, str) and name.startswith(_MARK_PREFIX) and name != _MARK_PREFIX
     try:
-        checked = check_name(name)
+        if system and is_mark:
+            check_name(name)
+        else:
+            check_user_name(name)
     except InvalidNameError as error:
         raise InvalidNotificationError(name, value, error.reason) from None
-    is_mark = checked.startswith(_MARK_PREFIX) and checked != _MARK_PREFIX
-    if checked[0] == "@" and not (system and is_mark):
-        raise InvalidNotificationError(name, value, "names that begin with '@' are reserved")
 
 
 def _held(name: str, value: object) -> tuple[Values, tuple[Key, ...]] | None:

@@ -181,6 +181,14 @@ def check_name(name: object) -> str:
     return name
 
 
+def check_user_name(name: object) -> str:
+    """As `check_name`; and names that begin with `@`, which are the system's, are refused."""
+    checked = check_name(name)
+    if checked[0] == "@":
+        raise InvalidNameError(name, "names that begin with '@' are reserved")
+    return checked
+
+
 _PLAIN: Final = frozenset((str, int, float, bool, type(None), bytes))
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from contrada.errors import InputError, InvalidNotificationError
 from contrada.model import Envelope, Notification, Value
-from contrada.model.values import check_name, key_of, time_us_of
+from contrada.model.values import check_user_name, time_us_of
 from contrada.records.cells import CONVERTERS, Converter, untyped_value
 
 Found: TypeAlias = Mapping[str, Value | list[Value]]
@@ -27,6 +27,9 @@ class Reading:
     that makes one notification each. `add` gives constant attributes; they replace what a
     record has under the same name. `time` names the attribute whose time becomes the
     envelope's. `marks` are the type marks of a typed publication, the most general first.
+
+    Raises InputError, InvalidNameError and InvalidNotificationError for options with which no
+    record could be read.
     """
 
     types: Mapping[str, str] = field(default_factory=dict)
@@ -43,10 +46,9 @@ class Reading:
                 raise InputError(
                     "types", f"attribute {name!r}: found {type_name!r}, expected one of {known}"
                 )
-        for name in (*self.types, *self.add):
-            check_name(name)
-        for value in self.add.values():
-            key_of(value)
+        for name in (*self.types, *(() if self.time is None else (self.time,))):
+            check_user_name(name)
+        Notification.marked(self.add, self.marks)  # What every record gets must be allowed.
 
     def converter(self, name: str) -> Converter:
         """What turns the cells of an attribute into its values."""

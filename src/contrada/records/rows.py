@@ -10,9 +10,9 @@ import csv
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from contrada.errors import ContradaError, InputError, InvalidNameError, ParseError
+from contrada.errors import ContradaError, InputError, ParseError
 from contrada.model import Notification, Value
-from contrada.model.values import check_name
+from contrada.model.values import check_user_name
 from contrada.records.reading import Reading
 from contrada.records.record import BadRecord, Record, bad_record, record_of
 
@@ -102,9 +102,7 @@ def _columns(header: str) -> tuple[str, ...]:
     if len(names) > COLUMNS_MAX:
         raise ParseError(1, 1, f"{len(names)} columns", f"at most COLUMNS_MAX = {COLUMNS_MAX}")
     for position, name in enumerate(names):
-        check_name(name)
-        if name.startswith("@"):
-            raise InvalidNameError(name, "names that begin with @ are reserved")
+        check_user_name(name)
         if name in names[:position]:
             raise ParseError(1, 1, f"the column {name!r} twice", "different names")
     return names
