@@ -67,12 +67,43 @@ _LAST: Final = {1: 0, BOOL: 1, 3: 0, TIME: TIME_MAX_US}
 _FIRST: Final = {1: 0, BOOL: 0, 3: 0, TIME: TIME_MIN_US}
 
 
-class Program(NamedTuple):
-    """A filter's words, and the sets among them that only the model can decide."""
+class Constraint(NamedTuple):
+    """One constraint of a program."""
 
-    words: list[int]
+    attr: int
+    op: int
+    domain: int
+    operands: tuple[int, ...]
+
+
+class Program(NamedTuple):
+    """A filter's constraints, and the sets among them that only the model can decide."""
+
+    constraints: list[Constraint]
     opaque: list[int]
     is_inexact: bool
+
+    def words(self) -> list[int]:
+        """The program as it stands in the arrays."""
+        words: list[int] = []
+        for attr, op, domain, operands in self.constraints:
+            words.append(attr | op << OP_SHIFT | domain << DOMAIN_SHIFT)
+            words += operands
+        return words
+
+
+def constraints_of(words: list[int]) -> list[Constraint]:
+    """The constraints of a program as it stands in the arrays."""
+    found: list[Constraint] = []
+    at = 0
+    while at < len(words):
+        head = words[at]
+        op = head >> OP_SHIFT & 0xFF
+        end = at + (3 if op in (OP_RANGE, OP_TEXT_RANGE) else 2)
+        operands = tuple(words[at + 1 : end])
+        found.append(Constraint(head & tables.ATTR_MASK, op, head >> DOMAIN_SHIFT, operands))
+        at = end
+    return found
 
 
 class Compiler:
@@ -90,37 +121,33 @@ class Compiler:
 
     def program(self, of: Filter) -> Program:
         """The filter's program. Cost: linear; sets that were seen before are found again."""
-        words: list[int] = []
+        constraints: list[Constraint] = []
         opaque: list[int] = []
         inexact = False
         for name, value_set in of.sets.items():
             attr = self.attr(name)
             simple = self._simple(attr, value_set)
             if simple is not None:
-                words += simple[0]
+                constraints.append(simple[0])
                 inexact = inexact or simple[1]
                 continue
             number, wide = self._set_number(attr, value_set)
-            words += (attr | OP_SET << OP_SHIFT, number)
+            constraints.append(Constraint(attr, OP_SET, 0, (number,)))
             inexact = inexact or wide
             if number in self.opaque_sets:
                 opaque.append(number)
-        return Program(words, opaque, inexact)
+        return Program(constraints, opaque, inexact)
 
     def filter_of(self, words: list[int]) -> Filter:
         """The filter that a program was made of; not for one whose numbers were widened."""
-        sets: dict[str, ValueSet] = {}
-        at = 0
-        while at < len(words):
-            head = words[at]
-            attr, op = head & tables.ATTR_MASK, head >> OP_SHIFT & 0xFF
-            size = 2 if op in (OP_RANGE, OP_TEXT_RANGE) else 1
-            operands = words[at + 1 : at + 1 + size]
-            sets[self.names[attr]] = self._value_set(op, head >> DOMAIN_SHIFT, operands)
-            at += 1 + size
-        return Filter.of_sets(sets)
+        return Filter.of_sets(
+            {
+                self.names[attr]: self._value_set(op, domain, operands)
+                for attr, op, domain, operands in constraints_of(words)
+            }
+        )
 
-    def _value_set(self, op: int, tag: int, operands: list[int]) -> ValueSet:
+    def _value_set(self, op: int, tag: int, operands: tuple[int, ...]) -> ValueSet:
         if op == OP_SET:
             return self.set_values[operands[0]]
         if op == OP_TEXT:
@@ -165,31 +192,30 @@ class Compiler:
             ref = self._texts[text] = at << TEXT_SHIFT | len(text)
         return ref
 
-    def _simple(self, attr: int, value_set: ValueSet) -> tuple[tuple[int, ...], bool] | None:
-        """The words of a set that is one interval of one domain, and whether they are wider."""
+    def _simple(self, attr: int, value_set: ValueSet) -> tuple[Constraint, bool] | None:
+        """The constraint of one interval of one domain, and whether it is wider than the set."""
         cuts = value_set.line
         if value_set.text is not None or not 1 <= len(cuts) <= 2 or cuts[0][0] == ABSENT:
             return None
         start, end = cuts[0], cuts[1] if len(cuts) == 2 else None
         tag = start[0]
         if tag == TEXT:
-            return self._text_words(attr, start, end), False
+            return self._text_constraint(attr, start, end), False
         if end is None or not (end[0] == tag or end == (tag + 1,)):
             return None
         low, low_exact = _low_key(start)
         high, high_exact = _high_key(tag, end)
         inexact = not (low_exact and high_exact)
         if low == high:
-            return (attr | OP_POINT << OP_SHIFT | tag << DOMAIN_SHIFT, low), inexact
-        return (attr | OP_RANGE << OP_SHIFT | tag << DOMAIN_SHIFT, low, high), inexact
+            return Constraint(attr, OP_POINT, tag, (low,)), inexact
+        return Constraint(attr, OP_RANGE, tag, (low, high)), inexact
 
-    def _text_words(self, attr: int, start: line.Cut, end: line.Cut | None) -> tuple[int, ...]:
+    def _text_constraint(self, attr: int, start: line.Cut, end: line.Cut | None) -> Constraint:
         first = _text_of(start)
-        head = attr | TEXT << DOMAIN_SHIFT
         if end is not None and _text_of(end) == first + b"\0":
-            return (head | OP_TEXT << OP_SHIFT, self.text(first))
+            return Constraint(attr, OP_TEXT, TEXT, (self.text(first),))
         before = -1 if end is None else self.text(_text_of(end))
-        return (head | OP_TEXT_RANGE << OP_SHIFT, self.text(first), before)
+        return Constraint(attr, OP_TEXT_RANGE, TEXT, (self.text(first), before))
 
     def _set_number(self, attr: int, value_set: ValueSet) -> tuple[int, bool]:
         """The row of a set on an attribute, and whether its intervals are wider."""
@@ -255,12 +281,16 @@ class Compiler:
         ]
 
 
+_PACK: Final = struct.Struct("<d").pack
+_UNPACK: Final = struct.Struct("<q").unpack
+
+
 def number_key(number: int | float) -> tuple[int, bool]:
     """A number's key, and whether doubles alone are its neighbours.
 
     Between 2^53 and 2^63 integers lie between the doubles.
     """
-    bits: int = struct.unpack("<q", struct.pack("<d", number))[0]
+    (bits,) = _UNPACK(_PACK(number))
     exact = abs(number) < EXACT_MAX or abs(number) > 2**63
     return (bits if bits >= 0 else -(bits & 0x7FFFFFFFFFFFFFFF)), exact
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from contrada.matching.arrays import Arrays
-from contrada.matching.compiling import Compiler
+from contrada.matching.compiling import Compiler, Constraint, constraints_of
 from contrada.matching.placing import Choice, Place, best_choice, guard_for, nodes_between, tree_key
 from contrada.matching.tables import (
     BEGIN,
@@ -84,16 +84,17 @@ class Generation:
     def add(self, of: Filter, slot: int, key: object) -> int:
         """The number of a filter, which gets one more key's slot."""
         program = self.compiler.program(of)
-        number = self._number(program.words)
+        words = program.words()
+        number = self._number(words)
         if number < 0:
-            number = self._installed(of, program.words, -1 - number)
+            number = self._installed(of, words, -1 - number)
             verify = bool(program.opaque) or program.is_inexact
             if verify:
                 self.arrays.of["program"][self.arrays.of["filters"][number, BEGIN]] |= VERIFY
                 self.exact[number] = of
                 if not program.is_inexact:
                     self.opaque[number] = program.opaque
-            self._hang(number, of, program.words)
+            self._hang(number, of, program.constraints)
         self._link(number, slot)
         if number >= len(self.keys):
             more = np.empty(2 * number + 8, dtype=object)
@@ -220,13 +221,15 @@ class Generation:
 
     # --- places -----------------------------------------------------------------------------
 
-    def _hang(self, number: int, of: Filter, words: list[int], *, count: bool = True) -> None:
+    def _hang(
+        self, number: int, of: Filter, constraints: list[Constraint], *, count: bool = True
+    ) -> None:
         """Hangs a filter at its best place."""
-        choice = best_choice(of, self.compiler, self.arrays)
+        choice = best_choice(of, constraints, self.arrays)
         buckets = {0: False} if choice is None else self._buckets(choice)
         attr = None if choice is None else choice.attr
         for bucket, by_value in buckets.items():
-            guard = guard_for(words, attr, by_value, self.arrays)
+            guard = guard_for(constraints, attr, by_value, self.arrays)
             if number in self.exact:
                 guard = guard._replace(guard=guard.guard & ~(DECIDED_HERE | DECIDED_ALONE))
             self.arrays.hang(bucket, number, guard)
@@ -313,7 +316,7 @@ class Generation:
         for i, (domain, key) in enumerate(pivots):
             row[2 + 2 * i], row[3 + 2 * i] = domain, key
         for number in hanging:
-            self._hang(number, self.filter(number), self.words(number), count=False)
+            self._hang(number, self.filter(number), constraints_of(self.words(number)), count=False)
 
     def _ranged_filters(self, attr: int) -> list[int]:
         """The filters that hang in the attribute's tree or by its presence."""

@@ -12,12 +12,10 @@ from typing import Final, NamedTuple
 
 from contrada.matching import kernels, reading
 from contrada.matching.arrays import Arrays
-from contrada.matching.compiling import Compiler, number_key
+from contrada.matching.compiling import Constraint, number_key
 from contrada.matching.tables import (
-    ATTR_MASK,
     DECIDED_ALONE,
     DECIDED_HERE,
-    DOMAIN_SHIFT,
     GRAMS,
     GUARD_DOMAIN_SHIFT,
     GUARD_HASH,
@@ -28,7 +26,6 @@ from contrada.matching.tables import (
     OP_POINT,
     OP_RANGE,
     OP_SET,
-    OP_SHIFT,
     OP_TEXT,
     OP_TEXT_RANGE,
     PIVOTS,
@@ -76,29 +73,44 @@ class Choice(NamedTuple):
     bins: tuple[int, int] | None = None  # of the tree of ranges
 
 
-def best_choice(of: Filter, compiler: Compiler, arrays: Arrays) -> Choice | None:
-    """The cheapest choice for a filter; None where it must hang everywhere."""
+def best_choice(of: Filter, constraints: list[Constraint], arrays: Arrays) -> Choice | None:
+    """The cheapest choice for a filter; None where it must hang everywhere.
+
+    The constraints are those of the filter's sets, in the same order.
+    """
     best: Choice | None = None
-    for name, value_set in of.sets.items():
-        choice = _choice(compiler.attrs[name], value_set, arrays)
+    for constraint, value_set in zip(constraints, of.sets.values(), strict=True):
+        choice = _choice(constraint, value_set, arrays)
         if choice is not None and (best is None or choice.cost < best.cost):
             best = choice
     return best
 
 
-def _choice(attr: int, value_set: ValueSet, arrays: Arrays) -> Choice | None:
-    if value_set.line[:1] and value_set.line[0] == line.START:
+def _choice(constraint: Constraint, value_set: ValueSet, arrays: Arrays) -> Choice | None:
+    attr = constraint.attr
+    if value_set.line[:1] == line.EVERYTHING:
         return None
     presence = _presence(attr, arrays)
-    places = places_of(attr, value_set)
+    places = _places(constraint, value_set)
     if places is not None:
-        cost = sum(_likelihood(attr, place, arrays) for place in places)
+        cost = sum([_likelihood(attr, place, arrays) for place in places])
         return Choice(presence * min(cost, 1.0), attr, places)
     bins = _bins(attr, value_set, arrays)
     if bins is not None:
-        share = (bins[1] - bins[0] + 1) / (int(_trees(arrays)[_tree(attr, arrays), 0]) + 1)
+        share = (bins[1] - bins[0] + 1) / (int(arrays.of["trees"][_tree(attr, arrays), 0]) + 1)
         return Choice(presence * share, attr, (), bins)
     return Choice(presence, attr, ())
+
+
+def _places(constraint: Constraint, value_set: ValueSet) -> tuple[Place, ...] | None:
+    """Hashed places for a constraint; None where there are none."""
+    attr, op, domain, operands = constraint
+    if op == OP_POINT:
+        key = operands[0]
+        return (Place(reading.point_hash(attr, domain, key), 0, 0, domain, key),)
+    if op == OP_TEXT:
+        return (_point_place(attr, line.first_key(value_set.line[0])),)
+    return None if op == OP_RANGE else places_of(attr, value_set)
 
 
 def _presence(attr: int, arrays: Arrays) -> float:
@@ -252,10 +264,6 @@ def _tree(attr: int, arrays: Arrays) -> int:
     return int(arrays.of["attrs"][attr, TREE])
 
 
-def _trees(arrays: Arrays):  # type: ignore[no-untyped-def]
-    return arrays.of["trees"]
-
-
 def _bins(attr: int, value_set: ValueSet, arrays: Arrays) -> tuple[int, int] | None:
     """The first and the last bin of a set's hull in the attribute's tree, where it has one."""
     tree = _tree(attr, arrays)
@@ -263,7 +271,7 @@ def _bins(attr: int, value_set: ValueSet, arrays: Arrays) -> tuple[int, int] | N
         return None
     low = tree_key(value_set.line[0])
     if len(value_set.line) & 1:
-        return bin_at(tree, low, arrays), int(_trees(arrays)[tree, 0])
+        return bin_at(tree, low, arrays), int(arrays.of["trees"][tree, 0])
     return bin_at(tree, low, arrays), bin_at(tree, tree_key(value_set.line[-1]), arrays)
 
 
@@ -325,13 +333,15 @@ NO_DOMAIN: Final = 7
 NO_GUARD: Final = Guard(GUARD_NONE << GUARD_KIND_SHIFT, 0, 0)
 
 
-def guard_for(words: list[int], hung: int | None, by_value: bool, arrays: Arrays) -> Guard:
+def guard_for(
+    constraints: list[Constraint], hung: int | None, by_value: bool, arrays: Arrays
+) -> Guard:
     """The constraint that an entry is asked for first, and whether that decides.
 
     `hung` is the attribute that the filter hangs on; `by_value` says that its bucket's value
     is all that the constraint on it asks for.
     """
-    others = [each for each in constraints(words) if not (by_value and each.attr == hung)]
+    others = [each for each in constraints if not (by_value and each.attr == hung)]
     if not others:
         return NO_GUARD._replace(guard=NO_GUARD.guard | DECIDED_HERE)
     best = min(others, key=lambda each: (each.attr == hung, _RANKS[each.op]))
@@ -343,29 +353,6 @@ def guard_for(words: list[int], hung: int | None, by_value: bool, arrays: Arrays
 
 
 _RANKS: Final = {OP_POINT: 0, OP_TEXT: 1, OP_RANGE: 2, OP_SET: 3, OP_TEXT_RANGE: 4}
-
-
-class Constraint(NamedTuple):
-    """One constraint of a program."""
-
-    attr: int
-    op: int
-    domain: int
-    operands: list[int]
-
-
-def constraints(words: list[int]) -> list[Constraint]:
-    """The constraints of a program, in order."""
-    found: list[Constraint] = []
-    at = 0
-    while at < len(words):
-        head = words[at]
-        op = head >> OP_SHIFT & 0xFF
-        size = 2 if op in (OP_RANGE, OP_TEXT_RANGE) else 1
-        operands = words[at + 1 : at + 1 + size]
-        found.append(Constraint(head & ATTR_MASK, op, head >> DOMAIN_SHIFT, operands))
-        at += 1 + size
-    return found
 
 
 def _guard(of: Constraint, arrays: Arrays) -> Guard:
