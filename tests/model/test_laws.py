@@ -1,5 +1,6 @@
 """Laws of the algebra, by Hypothesis; `make thorough` tries 100,000 examples per relation."""
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from contrada.model import (
     Notification,
     Value,
     ValueSet,
+    boxes,
     decision,
     relations,
     sets,
@@ -133,6 +135,25 @@ def test_a_filter_matches_when_every_set_holds_a_value(
     assert relations.meets(f, notification) is expected
 
 
+@pytest.mark.parametrize(
+    ("text", "matches"),
+    [
+        ("a < 5", True),
+        ("a > 5", True),
+        ("a < 5 and a > 5", False),  # one value has to satisfy all constraints on its attribute
+        ("a = 2", False),
+        ("a absent", False),
+        ("b absent and c absent", True),
+        ("b any", False),
+    ],
+)
+def test_one_of_several_values_has_to_match(text: str, matches: bool) -> None:
+    """A notification with several values would match by all of them, or by none."""
+    notification = Notification({"a": [1, 9], "b": []})
+    assert Filter(text).matches(notification) is matches
+    assert relations.meets(Filter(text), notification) is matches
+
+
 @given(filters, filters, notifications)
 def test_covers_is_sound(f: Filter, g: Filter, notification: Notification) -> None:
     """A filter would cover another that matches more; routers would lose notifications."""
@@ -208,6 +229,16 @@ def test_simplify_keeps_the_union(f: FilterSet, notification: Notification) -> N
     assert simple.matches(notification) is f.matches(notification)
     assert relations.equal(simple, f)
     assert len(simple) <= len(f)
+
+
+@given(filters, some.filter_sets())
+def test_what_is_left_of_a_box_is_in_disjoint_pieces(f: Filter, taken: FilterSet) -> None:
+    """A subtraction would look at the same points again and again."""
+    left = [Filter.of_sets(box) for box in boxes.remaining(f.sets, taken.filters)]
+    for place, piece in enumerate(left):
+        assert f.covers(piece)
+        assert not any(relations.meets(piece, other) for other in left[:place])
+        assert not any(relations.meets(piece, part) for part in taken)
 
 
 @given(filters, filters)

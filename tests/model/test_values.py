@@ -1,0 +1,172 @@
+"""The one line of values: keys, the exact order of numbers, neighbours, cuts."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from contrada.errors import InvalidValueError
+from contrada.model import Value, line, values
+from contrada.model.line import Cuts
+from contrada.model.values import (
+    INT_MAX,
+    INT_MIN,
+    NAN_KEY,
+    NUMBER,
+    key_of,
+    normal,
+    predecessor,
+    successor,
+    value_of,
+)
+from contrada.model.valueset import of_keys
+from tests import strategies as some
+
+doubles = st.floats(allow_nan=False)
+integers = st.integers(INT_MIN, INT_MAX)
+near_limits = st.builds(
+    lambda at, step: min(max(at + step, INT_MIN), INT_MAX),
+    st.sampled_from([0, 2**53, -(2**53), 2**54, 2**62, INT_MAX, INT_MIN, 2**63 - 1024]),
+    st.integers(-2_050, 2_050),
+)
+numbers = st.one_of(some.ordered_numbers, doubles, integers, near_limits)
+
+
+def exact(number: int | float) -> Fraction | float:
+    """A number that Python compares exactly."""
+    return number if math.isinf(number) else Fraction(number)
+
+
+def is_held(number: int | float) -> bool:
+    """Whether int64 or double has the number."""
+    return isinstance(number, float) or INT_MIN <= number <= INT_MAX
+
+
+@given(numbers)
+@example(2**53)
+@example(2**53 + 1)
+@example(float(2**63))
+@example(INT_MAX)
+@example(INT_MIN)
+@example(math.nextafter(-(2.0**63), -math.inf))
+@example(-5e-324)
+@example(5e-324)
+def test_neighbours_have_nothing_between_them(number: int | float) -> None:
+    """`> x and < y` would be taken for empty, or for more than it is."""
+    above, below = successor(number), predecessor(number)
+    if above is None:
+        assert number == math.inf
+    else:
+        assert exact(above) > exact(number)
+        assert is_held(above)
+        assert key_of(above) == (NUMBER, above)
+        assert type(key_of(above)[1]) is type(above)
+        assert predecessor(above) == number
+        candidates = [math.nextafter(float(number), math.inf), float(number)]
+        if math.isfinite(number) and INT_MIN <= math.floor(number) + 1 <= INT_MAX:
+            candidates.append(math.floor(number) + 1)
+        assert above == min(c for c in candidates if exact(c) > exact(number))
+    if below is None:
+        assert number == -math.inf
+    else:
+        assert exact(below) < exact(number)
+        assert is_held(below)
+        assert successor(below) == number
+
+
+@given(numbers, numbers)
+def test_the_order_of_numbers_is_exact(a: int | float, b: int | float) -> None:
+    """Integers past 2^53 would be taken for the doubles beside them."""
+    assert (key_of(a) < key_of(b)) is (exact(a) < exact(b))
+    assert (key_of(a) == key_of(b)) is (exact(a) == exact(b))
+
+
+@given(some.values(), some.values())
+def test_keys_tell_values_apart(a: Value, b: Value) -> None:
+    """Values of different domains would be equal, or one value would have two keys."""
+    assert value_of(key_of(a)) == a or a != a or isinstance(a, bytes)
+    assert key_of(value_of(key_of(a))) == key_of(a)
+    if isinstance(a, bool) is not isinstance(b, bool):
+        assert key_of(a) != key_of(b)
+    if isinstance(a, str) and isinstance(b, str):
+        assert (key_of(a) < key_of(b)) is (a < b)
+
+
+@pytest.mark.parametrize(
+    ("given_value", "held"),
+    [
+        (np.int64(3), 3),
+        (np.uint8(3), 3),
+        (np.float32(0.5), 0.5),
+        (np.float64(2.0), 2),
+        (np.bool_(True), True),
+        (np.str_("a"), "a"),
+        (bytearray(b"\xff"), b"\xff"),
+        (memoryview(b"ab"), "ab"),
+        (-0.0, 0),
+    ],
+)
+def test_values_of_other_libraries_are_plain_ones(given_value: Value, held: Value) -> None:
+    """NumPy's values would be refused, or stay what they are."""
+    assert key_of(given_value) == key_of(held)
+    assert type(normal(given_value)) in (int, float, bool, str, bytes)
+
+
+@pytest.mark.parametrize("bad", [Fraction(1, 2), 1j, [1], {}, object(), np.uint64(2**64 - 1)])
+def test_what_is_no_value_is_refused(bad: Value) -> None:
+    """Something without a place in the order would get one."""
+    with pytest.raises(InvalidValueError) as caught:
+        key_of(bad)
+    assert str(caught.value)
+
+
+keys = some.values().map(key_of)
+cuts = st.lists(keys, max_size=6).map(
+    lambda held: tuple(sorted({cut for key in held for cut in (line.cut_before(key),)}))
+)
+
+
+@given(keys, keys)
+def test_cuts_stand_beside_their_value(key: values.Key, other: values.Key) -> None:
+    """A point would hold its neighbour."""
+    assert line.holds(line.point(key), key)
+    assert line.holds(line.point(key), other) is (key == other)
+    assert line.single(line.point(key)) == key
+    assert line.cut_before(key) <= key < line.cut_after(key) or key == NAN_KEY
+
+
+@given(cuts, cuts, keys)
+def test_operations_on_cuts_are_logic(a: Cuts, b: Cuts, key: values.Key) -> None:
+    """Intervals would be joined or parted wrongly, or lose their one form."""
+    for joined, expected in (
+        (line.union(a, b), line.holds(a, key) or line.holds(b, key)),
+        (line.intersection(a, b), line.holds(a, key) and line.holds(b, key)),
+        (line.difference(a, b), line.holds(a, key) and not line.holds(b, key)),
+        (line.complement(a), not line.holds(a, key)),
+    ):
+        assert line.holds(joined, key) is expected
+        assert list(joined) == sorted(set(joined))
+    assert line.includes(a, b) is (line.difference(b, a) == ())
+    assert line.overlaps(a, b) is (line.intersection(a, b) != ())
+
+
+@given(st.lists(keys, max_size=8))
+def test_a_set_of_points_holds_just_these(points: list[values.Key]) -> None:
+    """Neighbouring points would be lost where they touch."""
+    held = of_keys(points)
+    assert all(held.holds(key) for key in points)
+    assert all(line.holds(held.line, key) for key in points)
+    one_by_one: Cuts = ()
+    for key in points:
+        one_by_one = line.union(one_by_one, line.point(key))
+    assert held.line == one_by_one
+
+
+@given(cuts)
+def test_the_friendly_value_is_in_the_set(a: Cuts) -> None:
+    """A witness would not be in the set that it speaks for."""
+    if a:
+        assert line.holds(a, line.friendly_key(a))
