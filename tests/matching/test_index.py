@@ -236,3 +236,33 @@ def test_a_filter_that_is_refused_leaves_nothing_behind(monkeypatch: pytest.Monk
     assert "k" not in index
     assert index.match({"b": 1}) == []
     index.validate()
+
+
+@given(
+    members=st.lists(strategies.filters() | strategies.filter_sets(), max_size=8),
+    asked=strategies.filters(),
+    advertised=strategies.advertisements(),
+)
+def test_relations_are_those_of_the_algebra(
+    members: list[ct.Filter | ct.FilterSet], asked: ct.Filter, advertised: ct.Advertisement
+) -> None:
+    """The index would find other coverers, covered or meeting filters than the algebra."""
+    index: ct.Index[int] = ct.Index(compiled=False)
+    for key, member in enumerate(members):
+        index.add(key, member)
+    keyed = list(enumerate(members))
+    assert sorted(index.covering(asked)) == [k for k, each in keyed if ct.covers(each, asked)]
+    assert sorted(index.covered(asked)) == [k for k, each in keyed if ct.covers(asked, each)]
+    for other in (asked, advertised, ct.Query(dict(asked.sets))):
+        assert sorted(index.meeting(other)) == [k for k, each in keyed if ct.meets(each, other)]
+
+
+def test_a_batch_is_matched_row_by_row() -> None:
+    """Keys of one row of a batch would be taken for those of another."""
+    index: ct.Index[str] = ct.Index(compiled=False)
+    index.add("low", ct.Filter("x < 5"))
+    index.add("any", ct.Filter("x any"))
+    offsets, keys = index.match_batch([{"x": 9}, {}, {"x": 1}])
+    assert offsets.tolist() == [0, 1, 1, 3]
+    assert keys[0] == "any"
+    assert sorted(keys[1:]) == ["any", "low"]

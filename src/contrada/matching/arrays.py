@@ -1,11 +1,12 @@
 """The index's arrays: how they grow, and how kernels are called on them."""
 
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
 
-from contrada.matching import jit, kernels
+from contrada.matching import jit, kernels, updating
 from contrada.matching.tables import (
     COUNTERS,
     EPOCH,
@@ -20,6 +21,8 @@ from contrada.matching.tables import (
 
 EPOCHS_MAX: Final = 2**31 - 2
 """Notifications after which all stamps are cleared, since they have 32 bits."""
+
+_TOUCHING_AT_ONCE: Final = 4096
 
 _NAMES: Final = tuple(SHAPES)
 _HASH_TABLES: Final = ("names", "slots", "equal")
@@ -94,10 +97,10 @@ class Arrays:
         return kernels.match(msg, *self._views())  # type: ignore[no-any-return]
 
     def find_equal(self, words: Any, count: int) -> int:
-        """`kernels.find_equal`."""
+        """`updating.find_equal`."""
         if self._native is not None:
             return self._native.find_equal(words, count, self._table)  # type: ignore[no-any-return]
-        return kernels.find_equal(words.data, count, self._views()[0])  # type: ignore[no-any-return]
+        return updating.find_equal(words.data, count, self._views()[0])  # type: ignore[no-any-return]
 
     def rebuild_equal(self, count: int) -> None:
         """Fills the table of equal filters anew, with room for so many."""
@@ -121,7 +124,7 @@ class Arrays:
         if self._native is not None:
             bucket = self._native.bucket_for(h, self._table, used)
         else:
-            bucket = kernels.bucket_for(h, self._views()[0], used)
+            bucket = updating.bucket_for(h, self._views()[0], used)
         if bucket == used:
             self.used["buckets"] += 1
         return bucket  # type: ignore[no-any-return]
@@ -135,23 +138,37 @@ class Arrays:
         return first
 
     def hang(self, bucket: int, number: int, guard: tuple[int, int, int]) -> None:
-        """`kernels.hang`."""
+        """`updating.hang`."""
         used = self.used["entries"]
         length = int(self.of["buckets"][bucket, 2])
         self.reserve("entries", used + 2 * length + 1)
         if self._native is not None:
             used = self._native.hang(bucket, number, *guard, self._table, used)
         else:
-            used = kernels.hang(bucket, number, *guard, self._views()[0], used)
+            used = updating.hang(bucket, number, *guard, self._views()[0], used)
         self.used["entries"] = used
 
     def unhang(self, bucket: int, number: int) -> None:
-        """`kernels.unhang`; the entry must be there."""
+        """`updating.unhang`; the entry must be there."""
         if self._native is not None:
             found = self._native.unhang(bucket, number, self._table)
         else:
-            found = kernels.unhang(bucket, number, self._views()[0])
+            found = updating.unhang(bucket, number, self._views()[0])
         assert found, f"filter {number} does not hang in bucket {bucket}"
+
+    def touching(self, box: Any, closed: bool, inside: bool) -> Iterator[int]:
+        """`updating.touching`, for all filters."""
+        found = np.zeros(_TOUCHING_AT_ONCE + 1, dtype=np.int64)
+        first, used, rows = 0, self.used["filters"], len(box) // 4
+        while first < used:
+            asked = (rows, int(closed), int(inside), first)
+            if self._native is not None:
+                count = self._native.touching(box, *asked, found, used, self._table)
+            else:
+                store = self._views()[0]
+                count = updating.touching(box.data, *asked, found.data, used, store)
+            first = int(found[-1])
+            yield from found[:count].tolist()
 
     def name_added(self) -> None:
         """To be called after an attribute was added: enters it into the hash table."""
@@ -175,7 +192,7 @@ class Arrays:
         if self._native is not None:
             getattr(self._native, kernel[name])(self._table, used)
         else:
-            getattr(kernels, kernel[name])(self._views()[0], used)
+            getattr(updating, kernel[name])(self._views()[0], used)
 
     def bytes_used(self) -> int:
         """Bytes of all arrays together."""

@@ -203,8 +203,8 @@ class Compiler:
             return self._text_constraint(attr, start, end), False
         if end is None or not (end[0] == tag or end == (tag + 1,)):
             return None
-        low, low_exact = _low_key(start)
-        high, high_exact = _high_key(tag, end)
+        low, low_exact = low_key(start)
+        high, high_exact = high_key(tag, end)
         inexact = not (low_exact and high_exact)
         if low == high:
             return Constraint(attr, OP_POINT, tag, (low,)), inexact
@@ -305,7 +305,7 @@ def _key_at(tag: int, comparable: int) -> Key:
     return (tag, plain_number(struct.unpack("<d", struct.pack("<q", bits))[0]))
 
 
-def _low_key(cut: line.Cut) -> tuple[int, bool]:
+def low_key(cut: line.Cut) -> tuple[int, bool]:
     """The key of the first value after a cut; one lower where no double equals it."""
     domain, comparable = line.first_key(cut)
     if domain != NUMBER:
@@ -315,7 +315,7 @@ def _low_key(cut: line.Cut) -> tuple[int, bool]:
     return (key, True) if exact else (key - 1, False)
 
 
-def _high_key(tag: int, end: line.Cut) -> tuple[int, bool]:
+def high_key(tag: int, end: line.Cut) -> tuple[int, bool]:
     """The key of the last value before a cut of a domain; one higher where that is no double."""
     if len(end) == 1:
         return (number_key(float("inf"))[0], True) if tag == NUMBER else (_LAST[tag], True)
@@ -336,8 +336,8 @@ def _intervals(cuts: Cuts) -> tuple[list[tuple[int, int, int]], bool]:
         for tag in range(max(start[0], 1), min(last, TIME) + 1):
             inside = line.intersection((start,) if end is None else (start, end), _domain(tag))
             if inside:
-                low, low_exact = _low_key(inside[0])
-                high, high_exact = _high_key(tag, inside[1])
+                low, low_exact = low_key(inside[0])
+                high, high_exact = high_key(tag, inside[1])
                 inexact = inexact or not (low_exact and high_exact)
                 found.append((tag, low, high))
     return found, inexact

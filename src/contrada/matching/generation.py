@@ -41,7 +41,8 @@ from contrada.matching.tables import (
     VERIFY,
     WORDS_MASK,
 )
-from contrada.model import Filter
+from contrada.model import Filter, ValueSet
+from contrada.model.language import Every
 
 PIVOTS_AT: Final = (64, 1024, 16384, 262144)
 """A tree of ranges gets its pivots anew when an attribute has so many filters in it."""
@@ -66,6 +67,7 @@ class Generation:
         self._bounds: dict[int, list[tuple[int, int]]] = {}
         self.exact: dict[int, Filter] = {}
         self.opaque: dict[int, list[int]] = {}
+        self.doubtful: set[int] = set()
         self.words_unused = 0
         self.keys: Any = np.empty(8, dtype=object)
         self.arrays.of["counters"][SIMPLE] = 1
@@ -94,6 +96,8 @@ class Generation:
                 self.exact[number] = of
                 if not program.is_inexact:
                     self.opaque[number] = program.opaque
+            if any(_is_conjunction(value_set) for value_set in of.sets.values()):
+                self.doubtful.add(number)
             self._hang(number, of, program.constraints)
         self._link(number, slot)
         if number >= len(self.keys):
@@ -120,12 +124,22 @@ class Generation:
         self.keys[number] = None
         self.exact.pop(number, None)
         self.opaque.pop(number, None)
+        self.doubtful.discard(number)
         self._free.append(number)
 
     def filter(self, number: int) -> Filter:
         """The filter of a number."""
         exact = self.exact.get(number)
         return exact if exact is not None else self.compiler.filter_of(self.words(number))
+
+    def empty(self) -> set[int]:
+        """The filters that can match nothing: no set of theirs, or none that can be decided."""
+        return {
+            number
+            for number in self.live()
+            if int(self.arrays.of["filters"][number, PLACE]) == NO_KEY
+            or (number in self.doubtful and self.filter(number).is_empty)
+        }
 
     def words(self, number: int) -> list[int]:
         """The words of a filter's program."""
@@ -371,3 +385,8 @@ class Generation:
             "everywhere": int(self.arrays.of["buckets"][0, LENGTH]),
             "bytes": self.arrays.bytes_used(),
         }
+
+
+def _is_conjunction(value_set: ValueSet) -> bool:
+    """Whether a set could turn out empty only by deciding about its text."""
+    return not value_set.line and isinstance(value_set.text, Every)

@@ -20,8 +20,11 @@ from contrada.errors import InvalidNotificationError
 from contrada.matching import jit
 from contrada.matching.arrays import grow_for
 from contrada.matching.generation import Generation
+from contrada.matching.relating import touching
 from contrada.matching.tables import CANDIDATES, INEXACT, OUT, SEEN_ALL, SIMPLE, UNREADABLE
-from contrada.model import Filter, FilterSet, Notification, Value
+from contrada.model import Filter, FilterSet, Notification, Product, Value
+from contrada.model.product import product_meets
+from contrada.model.relations import covers, witness
 from contrada.model.values import TIME, datetime_of
 
 K = TypeVar("K", bound=Hashable)
@@ -274,6 +277,66 @@ class Index(Generic[K]):
             if not known[each]:
                 return False
         return True
+
+    def match_batch(
+        self, notifications: Iterable[Notification | Mapping[str, Value | Iterable[Value]]] | Any
+    ) -> tuple[Any, list[K]]:
+        """The keys for each of many notifications: (offsets, keys).
+
+        The keys of notification i are `keys[offsets[i] : offsets[i + 1]]`; the offsets are an
+        array of int64. An Arrow table is taken row by row, NULL as absent.
+        """
+        if hasattr(notifications, "to_pylist"):
+            rows = notifications.to_pylist()
+            notifications = [{n: v for n, v in row.items() if v is not None} for row in rows]
+        offsets, keys = [0], []
+        for notification in notifications:
+            keys += self.match(notification)
+            offsets.append(len(keys))
+        return np.array(offsets, dtype=np.int64), keys
+
+    # --- relations ----------------------------------------------------------------------------
+
+    def covering(self, product: Filter) -> list[K]:
+        """The keys whose filter, or union of filters, covers the filter.
+
+        Exact within the limits of the algebra. Cost: one match, and the candidates.
+        """
+        example = witness(product)
+        keys = list(self._slots) if example is None else self.match(example)
+        return [key for key in keys if covers(self.subscription(key), product)]
+
+    def covered(self, product: Filter | FilterSet) -> list[K]:
+        """The keys whose filter, or union of filters, the filter covers.
+
+        Exact within the limits of the algebra. Cost: a look at every filter, and the candidates.
+        """
+        if isinstance(product, FilterSet):
+            return [key for key in self._slots if product.covers(self.subscription(key))]
+        possible = set(touching(self._generation, product, inside=True))
+        possible |= self._generation.empty()
+        return [
+            key
+            for key, slot in self._slots.items()
+            if possible.issuperset(self._numbers[slot]) and covers(product, self.subscription(key))
+        ]
+
+    def meeting(self, product: Product) -> list[K]:
+        """The keys whose filter meets a filter, an advertisement or a query.
+
+        Exact within the limits of the algebra. Cost: a look at every filter, and the candidates.
+        """
+        slots: dict[int, None] = {}
+        for number in touching(self._generation, product, inside=False):
+            if product_meets(self._generation.filter(number), product):
+                slots.update(dict.fromkeys(self._generation.slots(number)))
+        return [self._keys[slot] for slot in slots]
+
+    def subscription(self, key: K) -> Filter | FilterSet:
+        """The filter, or filter set, of a key. KeyError where there is none."""
+        numbers = self._numbers[self._slots[key]]
+        members = [self._generation.filter(number) for number in numbers]
+        return members[0] if len(members) == 1 else FilterSet(members)
 
     # --- upkeep -------------------------------------------------------------------------------
 

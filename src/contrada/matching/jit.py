@@ -84,14 +84,14 @@ def cache_folder() -> Path:
     here = Path(__file__).parent
     digest = hashlib.sha256()
     for name in _SOURCES:
-        digest.update((here / name).read_bytes())
+        digest.update((here / f"{name}.py").read_bytes())
     base = here / "__pycache__"
     if not os.access(base if base.exists() else here, os.W_OK):
         base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "contrada"
     return base / f"kernels-{digest.hexdigest()[:16]}"
 
 
-_SOURCES: Final = ("jit.py", "kernels.py", "native.py", "reading.py", "tables.py")
+_SOURCES: Final = ("jit", "kernels", "native", "reading", "tables", "updating")
 
 
 def _load() -> ModuleType:
@@ -113,7 +113,7 @@ def _load() -> ModuleType:
     globals()["double_bits"] = bits
     _decorators.append(compiler)
     try:
-        for name in ("reading", "kernels"):
+        for name in ("reading", "kernels", "updating"):
             _compiled_parts[name] = _loaded_again(name)
         native = importlib.import_module(f"{_HERE}native")
         native.exercise()

@@ -23,12 +23,10 @@ from contrada.matching.tables import (
     BEGIN,
     BUCKETS,
     CANDIDATES,
-    CAPACITY,
     COUNT,
     DECIDED_ALONE,
     DECIDED_HERE,
     DOMAIN_SHIFT,
-    ENTRY_COLUMNS,
     EPOCH,
     FILTER,
     FIRST,
@@ -50,7 +48,6 @@ from contrada.matching.tables import (
     LENGTH,
     LOW,
     LOWEST,
-    NAME,
     NEED_OUT,
     NOCASE,
     OF_ATTR,
@@ -642,128 +639,3 @@ def match(msg: Any, store: Any, scratch: Any) -> Any:
     """Loads a notification and finds its keys."""
     status = reading.load(msg, store, scratch)
     return status if status != OK else find(store, scratch)
-
-
-@kernel
-def find_equal(words: Any, count: Any, store: Any) -> Any:
-    """The filter with this program, or -1 - the free slot of the hash table."""
-    h = SEED
-    for i in range(count):
-        h = mixed(mixed(h, words[i]), words[i] >> 32)
-    mask = len(store.equal) - 1
-    slot = finished(h) & mask
-    while True:
-        number = store.equal[slot] - 1
-        if number < 0:
-            return -1 - slot
-        at = store.filters[number, BEGIN]
-        same = store.program[at] & (WORDS_MASK | GONE) == count
-        if same:
-            for i in range(count):
-                if store.program[at + 1 + i] != words[i]:
-                    same = False
-                    break
-        if same:
-            return number
-        slot = (slot + 1) & mask
-
-
-@kernel
-def bucket_for(h: Any, store: Any, used: Any) -> Any:
-    """The bucket of a place; a new one, row `used`, where there is none yet."""
-    mask = len(store.slots) - 1
-    slot = h & mask
-    while True:
-        bucket = store.slots[slot] - 1
-        if bucket < 0:
-            store.slots[slot] = used + 1
-            store.buckets[used, HASH] = h
-            return used
-        if store.buckets[bucket, HASH] == h:
-            return bucket
-        slot = (slot + 1) & mask
-
-
-@kernel
-def hang(bucket: Any, number: Any, guard: Any, low: Any, high: Any, store: Any, used: Any) -> Any:
-    """Puts a filter into a bucket. The number of entries used afterwards.
-
-    A full bucket moves to the end of the entries with twice the room.
-    """
-    buckets, entries = store.buckets, store.entries
-    length = buckets[bucket, LENGTH]
-    if length == buckets[bucket, CAPACITY]:
-        capacity = max(2 * length, 1)
-        old = buckets[bucket, START]
-        for i in range(length):
-            for column in range(ENTRY_COLUMNS):
-                entries[used + i, column] = entries[old + i, column]
-        buckets[bucket, START] = used
-        buckets[bucket, CAPACITY] = capacity
-        used += capacity
-    at = buckets[bucket, START] + length
-    entries[at, FILTER] = number
-    entries[at, GUARD] = guard
-    entries[at, LOW] = low
-    entries[at, HIGH] = high
-    buckets[bucket, LENGTH] = length + 1
-    return used
-
-
-@kernel
-def unhang(bucket: Any, number: Any, store: Any) -> Any:
-    """Takes a filter out of a bucket; the last entry takes its place. Whether it was there."""
-    buckets, entries = store.buckets, store.entries
-    start = buckets[bucket, START]
-    last = start + buckets[bucket, LENGTH] - 1
-    for i in range(start, last + 1):
-        if entries[i, FILTER] == number:
-            for column in range(ENTRY_COLUMNS):
-                entries[i, column] = entries[last, column]
-            buckets[bucket, LENGTH] -= 1
-            return 1
-    return 0
-
-
-@kernel
-def rehash_buckets(store: Any, used: Any) -> Any:
-    """Fills the hash table of buckets anew. Buckets without a hash have -1."""
-    mask = len(store.slots) - 1
-    for bucket in range(used):
-        h = store.buckets[bucket, HASH]
-        if h >= 0:
-            slot = h & mask
-            while store.slots[slot] != 0:
-                slot = (slot + 1) & mask
-            store.slots[slot] = bucket + 1
-
-
-@kernel
-def rehash_filters(store: Any, used: Any) -> Any:
-    """Fills the hash table of filters anew; filters that are gone are left out."""
-    mask = len(store.equal) - 1
-    for number in range(used):
-        at = store.filters[number, BEGIN]
-        if at < 0 or store.program[at] & GONE:
-            continue
-        h = SEED
-        for i in range(store.program[at] & WORDS_MASK):
-            word = store.program[at + 1 + i]
-            h = mixed(mixed(h, word), word >> 32)
-        slot = finished(h) & mask
-        while store.equal[slot] != 0:
-            slot = (slot + 1) & mask
-        store.equal[slot] = number + 1
-
-
-@kernel
-def rehash_names(store: Any, used: Any) -> Any:
-    """Fills the hash table of attributes anew."""
-    mask = len(store.names) - 1
-    for row in range(used):
-        ref = store.attrs[row, NAME]
-        h = text_hash(store.texts, ref >> TEXT_SHIFT, ref & 0xFFFFFF)
-        slot = finished(h) & mask
-        while store.names[slot] != 0:
-            slot = (slot + 1) & mask
-        store.names[slot] = row + 1

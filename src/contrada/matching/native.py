@@ -30,6 +30,7 @@ from contrada.matching.tables import (
 )
 
 K: Any = jit.part("kernels")
+U: Any = jit.part("updating")
 carray: Any = numba.carray  # type: ignore[attr-defined]
 
 
@@ -104,6 +105,8 @@ def exercise() -> None:
     hang(bucket_for(1, table, 1), 0, 0, 0, 0, table, 0)
     unhang(1, 0, table)
     find_bucket(1, table)
+    box, found = np.zeros(4, dtype=np.int64), np.zeros(2, dtype=np.int64)
+    touching(box, 0, 0, 0, 0, found, 0, table)
     for rehash in (rehash_buckets, rehash_filters, rehash_names):
         rehash(table, 0)
 
@@ -116,14 +119,14 @@ def match(msg: Any, table: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def find_equal(words: Any, count: Any, table: Any) -> Any:
-    """See `kernels.find_equal`."""
-    return K.find_equal(words, count, store_at(table))
+    """See `updating.find_equal`."""
+    return U.find_equal(words, count, store_at(table))
 
 
 @njit(cache=True, nogil=True)
 def bucket_for(h: Any, table: Any, used: Any) -> Any:
-    """See `kernels.bucket_for`."""
-    return K.bucket_for(h, store_at(table), used)
+    """See `updating.bucket_for`."""
+    return U.bucket_for(h, store_at(table), used)
 
 
 @njit(cache=True, nogil=True)
@@ -134,29 +137,44 @@ def find_bucket(h: Any, table: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def hang(bucket: Any, number: Any, guard: Any, low: Any, high: Any, table: Any, used: Any) -> Any:
-    """See `kernels.hang`."""
-    return K.hang(bucket, number, guard, low, high, store_at(table), used)
+    """See `updating.hang`."""
+    return U.hang(bucket, number, guard, low, high, store_at(table), used)
 
 
 @njit(cache=True, nogil=True)
 def unhang(bucket: Any, number: Any, table: Any) -> Any:
-    """See `kernels.unhang`."""
-    return K.unhang(bucket, number, store_at(table))
+    """See `updating.unhang`."""
+    return U.unhang(bucket, number, store_at(table))
 
 
 @njit(cache=True, nogil=True)
 def rehash_buckets(table: Any, used: Any) -> None:
-    """See `kernels.rehash_buckets`."""
-    K.rehash_buckets(store_at(table), used)
+    """See `updating.rehash_buckets`."""
+    U.rehash_buckets(store_at(table), used)
 
 
 @njit(cache=True, nogil=True)
 def rehash_filters(table: Any, used: Any) -> None:
-    """See `kernels.rehash_filters`."""
-    K.rehash_filters(store_at(table), used)
+    """See `updating.rehash_filters`."""
+    U.rehash_filters(store_at(table), used)
 
 
 @njit(cache=True, nogil=True)
 def rehash_names(table: Any, used: Any) -> None:
-    """See `kernels.rehash_names`."""
-    K.rehash_names(store_at(table), used)
+    """See `updating.rehash_names`."""
+    U.rehash_names(store_at(table), used)
+
+
+@njit(cache=True, nogil=True)
+def touching(
+    box: Any,
+    rows: Any,
+    closed: Any,
+    inside: Any,
+    first: Any,
+    found: Any,
+    used: Any,
+    table: Any,
+) -> Any:
+    """See `updating.touching`."""
+    return U.touching(box, rows, closed, inside, first, found, used, store_at(table))

@@ -1,0 +1,221 @@
+"""The kernels of updates: equal filters, buckets, hash tables; and a look at every filter.
+
+See `kernels` for how these functions are written and run.
+"""
+
+from typing import Any
+
+from contrada.matching.jit import kernel, part
+from contrada.matching.tables import (
+    ATTR_MASK,
+    BEGIN,
+    CAPACITY,
+    DOMAIN_SHIFT,
+    ENTRY_COLUMNS,
+    FILTER,
+    GONE,
+    GUARD,
+    HASH,
+    HIGH,
+    LENGTH,
+    LOW,
+    NAME,
+    OP_POINT,
+    OP_RANGE,
+    OP_SET,
+    OP_SHIFT,
+    OP_TEXT_RANGE,
+    START,
+    TEXT_SHIFT,
+    WORDS_MASK,
+)
+
+reading = part("reading")
+finished = reading.finished
+mixed = reading.mixed
+text_hash = reading.text_hash
+SEED = reading.SEED
+
+
+@kernel
+def find_equal(words: Any, count: Any, store: Any) -> Any:
+    """The filter with this program, or -1 - the free slot of the hash table."""
+    h = SEED
+    for i in range(count):
+        h = mixed(mixed(h, words[i]), words[i] >> 32)
+    mask = len(store.equal) - 1
+    slot = finished(h) & mask
+    while True:
+        number = store.equal[slot] - 1
+        if number < 0:
+            return -1 - slot
+        at = store.filters[number, BEGIN]
+        same = store.program[at] & (WORDS_MASK | GONE) == count
+        if same:
+            for i in range(count):
+                if store.program[at + 1 + i] != words[i]:
+                    same = False
+                    break
+        if same:
+            return number
+        slot = (slot + 1) & mask
+
+
+@kernel
+def bucket_for(h: Any, store: Any, used: Any) -> Any:
+    """The bucket of a place; a new one, row `used`, where there is none yet."""
+    mask = len(store.slots) - 1
+    slot = h & mask
+    while True:
+        bucket = store.slots[slot] - 1
+        if bucket < 0:
+            store.slots[slot] = used + 1
+            store.buckets[used, HASH] = h
+            return used
+        if store.buckets[bucket, HASH] == h:
+            return bucket
+        slot = (slot + 1) & mask
+
+
+@kernel
+def hang(bucket: Any, number: Any, guard: Any, low: Any, high: Any, store: Any, used: Any) -> Any:
+    """Puts a filter into a bucket. The number of entries used afterwards.
+
+    A full bucket moves to the end of the entries with twice the room.
+    """
+    buckets, entries = store.buckets, store.entries
+    length = buckets[bucket, LENGTH]
+    if length == buckets[bucket, CAPACITY]:
+        capacity = max(2 * length, 1)
+        old = buckets[bucket, START]
+        for i in range(length):
+            for column in range(ENTRY_COLUMNS):
+                entries[used + i, column] = entries[old + i, column]
+        buckets[bucket, START] = used
+        buckets[bucket, CAPACITY] = capacity
+        used += capacity
+    at = buckets[bucket, START] + length
+    entries[at, FILTER] = number
+    entries[at, GUARD] = guard
+    entries[at, LOW] = low
+    entries[at, HIGH] = high
+    buckets[bucket, LENGTH] = length + 1
+    return used
+
+
+@kernel
+def unhang(bucket: Any, number: Any, store: Any) -> Any:
+    """Takes a filter out of a bucket; the last entry takes its place. Whether it was there."""
+    buckets, entries = store.buckets, store.entries
+    start = buckets[bucket, START]
+    last = start + buckets[bucket, LENGTH] - 1
+    for i in range(start, last + 1):
+        if entries[i, FILTER] == number:
+            for column in range(ENTRY_COLUMNS):
+                entries[i, column] = entries[last, column]
+            buckets[bucket, LENGTH] -= 1
+            return 1
+    return 0
+
+
+@kernel
+def rehash_buckets(store: Any, used: Any) -> Any:
+    """Fills the hash table of buckets anew. Buckets without a hash have -1."""
+    mask = len(store.slots) - 1
+    for bucket in range(used):
+        h = store.buckets[bucket, HASH]
+        if h >= 0:
+            slot = h & mask
+            while store.slots[slot] != 0:
+                slot = (slot + 1) & mask
+            store.slots[slot] = bucket + 1
+
+
+@kernel
+def rehash_filters(store: Any, used: Any) -> Any:
+    """Fills the hash table of filters anew; filters that are gone are left out."""
+    mask = len(store.equal) - 1
+    for number in range(used):
+        at = store.filters[number, BEGIN]
+        if at < 0 or store.program[at] & GONE:
+            continue
+        h = SEED
+        for i in range(store.program[at] & WORDS_MASK):
+            word = store.program[at + 1 + i]
+            h = mixed(mixed(h, word), word >> 32)
+        slot = finished(h) & mask
+        while store.equal[slot] != 0:
+            slot = (slot + 1) & mask
+        store.equal[slot] = number + 1
+
+
+@kernel
+def rehash_names(store: Any, used: Any) -> Any:
+    """Fills the hash table of attributes anew."""
+    mask = len(store.names) - 1
+    for row in range(used):
+        ref = store.attrs[row, NAME]
+        h = text_hash(store.texts, ref >> TEXT_SHIFT, ref & 0xFFFFFF)
+        slot = finished(h) & mask
+        while store.names[slot] != 0:
+            slot = (slot + 1) & mask
+        store.names[slot] = row + 1
+
+
+@kernel
+def touches(number: Any, box: Any, rows: Any, closed: Any, inside: Any, store: Any) -> Any:
+    """Whether a filter may meet a box, or, asked for `inside`, may lie in it.
+
+    A row of the box is (attribute, domain or 0 for any, lowest key, highest key). In a `closed`
+    box every attribute that it does not name is absent.
+    """
+    program = store.program
+    at = store.filters[number, BEGIN] + 1
+    head = program[at - 1]
+    if head & GONE:
+        return False
+    end = at + (head & WORDS_MASK)
+    named = 0
+    while at < end:
+        word = program[at]
+        op = (word >> OP_SHIFT) & 0xFF
+        row = 0
+        while row < rows and box[4 * row] != word & ATTR_MASK:
+            row += 1
+        if row == rows:
+            if closed and op != OP_SET:
+                return False
+        else:
+            named += 1
+            domain = box[4 * row + 1]
+            if domain != 0 and op != OP_SET:
+                if domain != word >> DOMAIN_SHIFT:
+                    return False
+                if op == OP_POINT or op == OP_RANGE:
+                    low = program[at + 1]
+                    high = program[at + 2] if op == OP_RANGE else low
+                    if low > box[4 * row + 3] or high < box[4 * row + 2]:
+                        return False
+                    if inside and (low < box[4 * row + 2] or high > box[4 * row + 3]):
+                        return False
+        at += 3 if op == OP_RANGE or op == OP_TEXT_RANGE else 2
+    return not inside or named == rows
+
+
+@kernel
+def touching(
+    box: Any, rows: Any, closed: Any, inside: Any, first: Any, found: Any, used: Any, store: Any
+) -> Any:
+    """Writes down, from a filter on, those that touch a box; how many, at most the room.
+
+    The last place of `found` gets the filter to go on from.
+    """
+    count = 0
+    number = first
+    while number < used and count < len(found) - 1:
+        if touches(number, box, rows, closed, inside, store):
+            found[count] = number
+            count += 1
+        number += 1
+    found[len(found) - 1] = number
+    return count
