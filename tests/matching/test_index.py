@@ -132,6 +132,17 @@ def test_a_mapping_is_matched_as_a_notification(compiled: Any) -> None:
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
+def test_a_mapping_has_no_marks_and_no_envelope(compiled: Any) -> None:
+    """Whoever hands in a dict could pass for another publisher, or for an obvent."""
+    index: ct.Index[Any] = ct.Index(compiled=compiled)
+    index.add("mark", ct.Filter("@is.Quote = true"))
+    index.add("publisher", ct.Filter("@publisher = 'x'"))
+    index.add("large", ct.Filter({"a": ct.gt(2**60)}))
+    assert index.match({"@is.Quote": True, "@publisher": "x", "@version": [[1]]}) == []
+    assert index.match({"a": 2**60 + 1, "@is.Quote": True, "@timestamp": "t"}) == ["large"]
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
 def test_long_texts_and_many_values_make_the_scratch_grow(compiled: Any) -> None:
     """A notification larger than any before would be matched in part."""
     index: ct.Index[Any] = ct.Index(compiled=compiled)

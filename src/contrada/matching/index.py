@@ -16,7 +16,6 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 import numpy as np
 
-from contrada.errors import InvalidNotificationError
 from contrada.matching import jit
 from contrada.matching.arrays import grow_for
 from contrada.matching.generation import Generation
@@ -43,6 +42,8 @@ UNUSED_WORDS_MIN: Final = 65_536
 """A generation is renewed when at least as many of its words, and half of them, are unused."""
 
 _ENVELOPE: Final = ("@id", "@publisher", "@time")
+
+_UNSTAMPED: Final = Notification({})
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 
@@ -91,6 +92,7 @@ class Index(Generic[K]):
         self._next_numbers: dict[int, tuple[int, ...]] = {}
         self._free: list[int] = []
         self._envelope: tuple[str, ...] = ()
+        self._system = False
         self._plain = compiled is not False
 
     # --- keys ---------------------------------------------------------------------------------
@@ -112,6 +114,7 @@ class Index(Generic[K]):
         if self._next is not None:
             self._next_numbers[slot] = self._added(self._next, members, slot)
         if any(name[0] == "@" for member in members for name in member.sets):
+            self._system = True
             attrs = self._generation.compiler.attrs
             self._envelope = tuple(name for name in _ENVELOPE if name in attrs)
 
@@ -193,8 +196,8 @@ class Index(Generic[K]):
     def match(self, notification: Notification | Mapping[str, Value | Iterable[Value]]) -> list[K]:
         """The keys with a filter that matches the notification, each once, in no order.
 
-        A mapping is taken as the attributes of a notification; of its values only those are
-        checked that filters ask for. Cost: near the size of the answer; see docs/matching.md.
+        A mapping is taken as the attributes of a notification that is not stamped yet; only what
+        filters ask for is looked at, and names that begin with `@` are passed over. Cost: near the size of the answer; see docs/matching.md.
         """
         if self._plain:
             self._compile_in_time()
@@ -203,7 +206,8 @@ class Index(Generic[K]):
         status = arrays.match(msg)
         while status < 0:
             if status == UNREADABLE:
-                return self.match(Notification(_attributes(notification)))
+                assert not isinstance(notification, Notification), "a notification is readable"
+                return self.match(Notification(self._asked_for(notification)))
             grow_for(arrays, status)
             status = arrays.match(msg)
         counters = arrays.of["counters"]
@@ -218,29 +222,35 @@ class Index(Generic[K]):
 
     def _message(self, notification: Notification | Mapping[str, Value | Iterable[Value]]) -> bytes:
         """The attributes as msgpack, with those of the envelope that filters ask for."""
+        attributes: Any = notification
         if isinstance(notification, Notification):
-            attributes: Any = notification.raw
-            if self._envelope:
-                attributes = {**attributes, **_envelope_of(notification, self._envelope)}
-        else:
-            attributes = notification
-            if self._envelope:
-                attributes = {
-                    **attributes,
-                    **_envelope_of(Notification({}), self._envelope),
-                }
+            attributes = notification.raw
+        elif self._system:
+            attributes = self._asked_for(notification)
+        if self._envelope:
+            of = notification if isinstance(notification, Notification) else _UNSTAMPED
+            attributes = {**attributes, **_envelope_of(of, self._envelope)}
         try:
             return _encode(attributes)
         except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):
             if isinstance(notification, Notification):
                 raise
-            return self._message(Notification(notification))
+            return self._message(Notification(self._asked_for(notification)))
+
+    def _asked_for(
+        self, attributes: Mapping[str, Value | Iterable[Value]]
+    ) -> dict[str, Value | Iterable[Value]]:
+        """Those attributes of a mapping that filters ask for and that a mapping may have."""
+        asked = self._generation.compiler.attrs
+        return {n: v for n, v in attributes.items() if n in asked and n[:1] != "@"}
 
     def _verified(
         self, found: list[int], given: Notification | Mapping[str, Value | Iterable[Value]]
     ) -> list[K]:
         """The keys of what was found, and of the filters that hold on the values themselves."""
-        notification = given if isinstance(given, Notification) else Notification(given)
+        notification = given if isinstance(given, Notification) else None
+        if notification is None:
+            notification = Notification(self._asked_for(given))  # type: ignore[arg-type]
         inexact = bool(self._generation.arrays.of["counters"][INEXACT])
         known: dict[int, bool] = {}
         slots: dict[int, None] = {}
@@ -408,14 +418,6 @@ class Index(Generic[K]):
             assert self._keys[slot] == key, f"key {key!r} has another's slot"
             for number in self._numbers[slot]:
                 assert slot in set(self._generation.slots(number)), f"key {key!r} lost a filter"
-
-
-def _attributes(
-    notification: Notification | Mapping[str, Value | Iterable[Value]],
-) -> Mapping[str, Value | Iterable[Value]]:
-    if isinstance(notification, Notification):
-        raise InvalidNotificationError("", notification, "cannot be read")
-    return notification
 
 
 def _envelope_of(notification: Notification, names: tuple[str, ...]) -> dict[str, Value]:
