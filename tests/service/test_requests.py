@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from contrada.errors import ParseError, ServiceError, UnsatisfiableFilterError
+from contrada.errors import LimitError, ParseError, ServiceError, UnsatisfiableFilterError
 from contrada.model import Filter, FilterSet, Notification, lt
 from contrada.service import filters_of, notification_of, reader_of
+from contrada.service.requests import JOINED_FILTERS_MAX
 
 
 class Cheap:
@@ -54,6 +55,18 @@ def test_where_can_make_it_unsatisfiable() -> None:
     """The narrowing would not be looked at."""
     with pytest.raises(UnsatisfiableFilterError):
         filters_of(Cheap(), "price > 20")
+
+
+def test_narrowing_is_bounded() -> None:
+    """Two texts of a caller could ask for millions of filters."""
+    many = FilterSet([Filter({"a": number}) for number in range(JOINED_FILTERS_MAX // 100 + 1)])
+    more = FilterSet([Filter({"b": number}) for number in range(100)])
+    with pytest.raises(LimitError) as caught:
+        filters_of(many, more)
+    assert (caught.value.limit, caught.value.size) == (
+        "JOINED_FILTERS_MAX",
+        JOINED_FILTERS_MAX + 100,
+    )
 
 
 def test_patterns_are_not_offered() -> None:

@@ -5,6 +5,7 @@ outlet carries: the embedded service puts the notification itself there, a broke
 the publisher sent.
 """
 
+import asyncio
 import itertools
 from collections import Counter
 from dataclasses import dataclass
@@ -80,10 +81,16 @@ class Exchange(Generic[P]):
         return [route for key in keys if not (route := routes[key]).outlet.offer(item, size)]
 
     async def wait(self, routes: list[Route[P]], item: P, size: int, wait_s: float) -> int:
-        """Hand over to routes that had no room, waiting for it; returns how many lost it."""
+        """Hand over to routes that had no room, waiting for it; returns how many lost it.
+
+        All are waited for at the same time, so that many dead readers delay no more than one.
+        """
+        waits = [route.outlet.put(item, size, wait_s) for route in routes]
+        # One alone needs no task of its own.
+        taken = [await waits[0]] if len(waits) == 1 else await asyncio.gather(*waits)
         lost = 0
-        for route in routes:
-            if await route.outlet.put(item, size, wait_s) or route.key not in self._routes:
+        for route, was_taken in zip(routes, taken, strict=True):
+            if was_taken or route.key not in self._routes:
                 continue
             route.dropped += 1
             lost += 1

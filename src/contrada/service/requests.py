@@ -5,11 +5,14 @@ network of brokers give the same errors. A filter that nothing can match is refu
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, Final, cast
 
-from contrada.errors import ServiceError, UnsatisfiableFilterError
+from contrada.errors import LimitError, ServiceError, UnsatisfiableFilterError
 from contrada.model import Filter, FilterSet, Notification, Pattern, parse
 from contrada.service.interface import Interest, Item, Publishable, Selects, Subject
+
+JOINED_FILTERS_MAX: Final = 10_000
+"""Filters that narrowing a filter set by another one may give: their numbers multiplied."""
 
 
 def notification_of(item: Item, body: bytes = b"", content_type: str = "") -> Notification:
@@ -37,7 +40,7 @@ def filters_of(subject: Subject, where: Subject | None = None) -> Filter | Filte
     """The filters that a subject stands for, narrowed to those of `where`.
 
     Raises UnsatisfiableFilterError when no notification can match, ServiceError when the
-    subject cannot be subscribed.
+    subject cannot be subscribed, LimitError where the two give more than JOINED_FILTERS_MAX.
     """
     wanted = _asked(subject)
     if where is not None:
@@ -79,7 +82,10 @@ def _parts(filters: Filter | FilterSet) -> tuple[Filter, ...]:
 
 
 def _both(left: Filter | FilterSet, right: Filter | FilterSet) -> Filter | FilterSet:
-    joined = [a & b for a in _parts(left) for b in _parts(right)]
+    left_parts, right_parts = _parts(left), _parts(right)
+    if (size := len(left_parts) * len(right_parts)) > JOINED_FILTERS_MAX:
+        raise LimitError("JOINED_FILTERS_MAX", JOINED_FILTERS_MAX, size)
+    joined = [a & b for a in left_parts for b in right_parts]
     return joined[0] if len(joined) == 1 else FilterSet(joined)
 
 
