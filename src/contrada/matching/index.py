@@ -197,7 +197,8 @@ class Index(Generic[K]):
         """The keys with a filter that matches the notification, each once, in no order.
 
         A mapping is taken as the attributes of a notification that is not stamped yet; only what
-        filters ask for is looked at, and names that begin with `@` are passed over. Cost: near the size of the answer; see docs/matching.md.
+        filters ask for is looked at, and names that begin with `@` are passed over.
+        Cost: near the size of the answer; see docs/matching.md.
         """
         if self._plain:
             self._compile_in_time()
