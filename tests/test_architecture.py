@@ -3,6 +3,7 @@
 import ast
 import operator
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -84,6 +85,13 @@ def test_no_limit_is_left_out() -> None:
     limits = {name for name, _ in constants() if LIMIT.fullmatch(name.partition(":")[2])}
     missing = limits - shown().keys() - NO_LIMITS
     assert [name for name in sorted(missing) if not name.startswith(f"{REBUILT}.")] == []
+
+
+def test_names_of_limits_are_unique() -> None:
+    """An error that names its limit would not say which of two it is."""
+    limits = {name for name, _ in constants() if LIMIT.fullmatch(name.partition(":")[2])}
+    named = Counter(name.partition(":")[2] for name in limits | shown().keys())
+    assert [name for name, count in named.items() if count > 1] == []
 
 
 def test_places_named_exist() -> None:

@@ -116,6 +116,15 @@ class InputError(ContradaError):
         self.reason = reason
 
 
+class InvalidCellError(InputError):
+    """A cell of a row cannot be read as its declared type. Carries `name` and `reason`."""
+
+    def __init__(self, name: str, error: ContradaError) -> None:
+        super().__init__(f"column {name!r}", str(error))
+        self.name = name
+        self.reason = f"column {name!r}: {error}"
+
+
 class UnsatisfiableFilterError(ContradaError):
     """A subscription could never match. Carries `filter`."""
 
@@ -155,6 +164,17 @@ class ConnectionFailedError(ServiceError):
 
 class ProtocolError(ServiceError):
     """The other side broke the protocol. Carries `reason`."""
+
+
+class FrameError(ProtocolError):
+    """Bytes that are no frame of the protocol, or one that is not due. Carries `code`.
+
+    `code` is the name of the fault; the peer is told it, and brokers count by it.
+    """
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
 
 
 class InvalidObventError(ContradaError):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrada.errors import LimitError
+from contrada.errors import FrameError, LimitError
 from contrada.net.frames import (
     CONTENT_BYTES_MAX,
     FRAME_BYTES_MAX,
@@ -15,7 +15,6 @@ from contrada.net.frames import (
     Done,
     Failure,
     Frame,
-    FrameError,
     FrameReader,
     Goodbye,
     Hello,

@@ -2,12 +2,12 @@
 
 import pytest
 
+from contrada.errors import FrameError
 from contrada.net.frames import (
     Deliver,
     Done,
     Failure,
     Frame,
-    FrameError,
     FrameReader,
     Goodbye,
     Hello,

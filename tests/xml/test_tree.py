@@ -3,7 +3,7 @@
 import pytest
 
 from contrada.errors import LimitError, ParseError
-from contrada.xml import DEPTH_MAX, Element, parse_document
+from contrada.xml import DOCUMENT_DEPTH_MAX, Element, parse_document
 
 
 def test_texts_attributes_and_children() -> None:
@@ -47,9 +47,9 @@ def test_errors_name_their_place(data: bytes, line: int, column: int) -> None:
 
 def test_depth_is_bounded() -> None:
     """Else a hostile document would exhaust the stack."""
-    parse_document(b"<a>" * DEPTH_MAX + b"</a>" * DEPTH_MAX)
+    parse_document(b"<a>" * DOCUMENT_DEPTH_MAX + b"</a>" * DOCUMENT_DEPTH_MAX)
     with pytest.raises(LimitError):
-        parse_document(b"<a>" * (DEPTH_MAX + 1) + b"</a>" * (DEPTH_MAX + 1))
+        parse_document(b"<a>" * (DOCUMENT_DEPTH_MAX + 1) + b"</a>" * (DOCUMENT_DEPTH_MAX + 1))
     with pytest.raises(ParseError):
         parse_document(b"<a>" * 100_000)
 

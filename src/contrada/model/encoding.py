@@ -5,7 +5,8 @@ nothing is parsed on the way. JSON is what people and other programs read: notif
 objects, everything else in the text syntax. What is read is checked like what users write;
 anything else raises EncodingError, and nothing is executed or looked up by name.
 
-An operator that nobody registered here is kept as it came, so that it goes on unchanged.
+In msgpack an operator that nobody registered here is kept as it came, so that it goes on
+unchanged. JSON has only the text of it, which is not read where the operator is unknown.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,10 +30,10 @@ from contrada.model.values import check_name
 from contrada.model.valueset import ValueSet
 
 VERSION: Final = 1
-BYTES_MAX: Final = 16 * 1024 * 1024
+ENCODING_BYTES_MAX: Final = 16 * 1024 * 1024
 """The largest encoding that is read, in bytes."""
 
-PARTS_MAX: Final = 100_000
+SET_PARTS_MAX: Final = 100_000
 """Cuts, and parts of expressions, in one value set that is read."""
 
 Encodable: TypeAlias = (
@@ -61,8 +62,7 @@ def to_msgpack(thing: Encodable) -> bytes:
 
 def from_msgpack(data: bytes) -> Encodable:
     """What the bytes encode. Raises EncodingError with the reason. Cost: linear."""
-    if len(data) > BYTES_MAX:
-        raise EncodingError("msgpack", f"{len(data)} bytes, more than BYTES_MAX = {BYTES_MAX}")
+    _check_size("msgpack", data)
     try:
         version, kind, payload = _msgpack_decoder.decode(data)
         if version != VERSION:
@@ -83,10 +83,13 @@ def to_json(thing: Encodable) -> str:
 
 def from_json(text: str | bytes) -> Encodable:
     """What the JSON text encodes. Raises EncodingError with the reason."""
-    if len(text) > BYTES_MAX:
-        raise EncodingError("JSON", f"{len(text)} bytes, more than BYTES_MAX = {BYTES_MAX}")
     try:
-        decoded = msgspec.json.decode(text)
+        data = text.encode() if isinstance(text, str) else text
+    except UnicodeEncodeError:
+        raise EncodingError("JSON", "a lone surrogate is not text") from None
+    _check_size("JSON", data)
+    try:
+        decoded = msgspec.json.decode(data)
         if decoded.pop("contrada") != VERSION:
             raise EncodingError("JSON", f"expected version {VERSION} at 'contrada'")
         ((kind, payload),) = decoded.items()
@@ -119,6 +122,12 @@ def _reason(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "nested too deeply"
     return f"not in the form of version {VERSION} ({type(error).__name__})"
+
+
+def _check_size(what: str, data: bytes) -> None:
+    if len(data) > ENCODING_BYTES_MAX:
+        reason = f"{len(data)} bytes, more than ENCODING_BYTES_MAX = {ENCODING_BYTES_MAX}"
+        raise EncodingError(what, reason)
 
 
 def _expect(condition: bool, what: str) -> None:
@@ -173,14 +182,14 @@ def _unpack_set(payload: Any) -> ValueSet:
     cuts, text = payload
     if text is None:
         return ValueSet(_unpack_cuts(cuts))
-    left = [PARTS_MAX]
+    left = [SET_PARTS_MAX]
     expression = _unpack_language(text, left, language.NESTING_MAX)
     held = line.intersection(_unpack_cuts(cuts), line.NOT_TEXT)
     return ValueSet(held, expression)
 
 
 def _unpack_cuts(payload: Any) -> Cuts:
-    _expect(isinstance(payload, list) and len(payload) <= PARTS_MAX, "a list of cuts")
+    _expect(isinstance(payload, list) and len(payload) <= SET_PARTS_MAX, "a list of cuts")
     cuts = tuple(_unpack_cut(cut) for cut in payload)
     _expect(all(a < b for a, b in pairwise(cuts)), "cuts in order")
     return cuts
@@ -216,7 +225,7 @@ _COMPARABLE: Final[dict[int, tuple[type, ...]]] = {
 def _unpack_language(payload: Any, left: list[int], levels: int) -> Language:
     """An expression, brought into normal form again; bounded in parts and in depth."""
     left[0] -= 1
-    _expect(left[0] >= 0, f"at most PARTS_MAX = {PARTS_MAX} parts")
+    _expect(left[0] >= 0, f"at most SET_PARTS_MAX = {SET_PARTS_MAX} parts")
     _expect(levels >= 0, f"at most NESTING_MAX = {language.NESTING_MAX} levels")
     kind, *rest = payload
     if kind in ("is", "not"):

@@ -13,7 +13,7 @@ from contrada.model.filter import Filter
 from contrada.model.product import check_system_name
 from contrada.model.values import INT_MAX, check_name
 
-PARTS_MAX: Final = 64
+PATTERN_PARTS_MAX: Final = 64
 """Filters in one pattern."""
 
 
@@ -59,8 +59,8 @@ class Pattern:
     def _fill(
         self, filters: tuple[Filter, ...], by: tuple[str, ...], within_us: int | None, every: bool
     ) -> None:
-        if not 2 <= len(filters) <= PARTS_MAX:
-            reason = f"a pattern has 2 to {PARTS_MAX} filters, this one {len(filters)}"
+        if not 2 <= len(filters) <= PATTERN_PARTS_MAX:
+            reason = f"a pattern has 2 to {PATTERN_PARTS_MAX} filters, this one {len(filters)}"
             raise InvalidFilterError("->", filters, reason)
         for part in filters:
             if not isinstance(part, Filter):

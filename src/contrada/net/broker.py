@@ -26,7 +26,7 @@ from contrada.runtime.exchange import Exchange
 CONNECTIONS_MAX: Final = 4096
 """Connections of one broker; more are told that it is full."""
 
-TICK_S: Final = 5.0
+BROKER_TICK_S: Final = 5.0
 """How often a broker looks for clients that went silent."""
 
 STOP_WAIT_S: Final = 5.0
@@ -158,7 +158,7 @@ class Broker:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(BROKER_TICK_S)
             for peer in list(self._peers):
                 peer.tick()
 

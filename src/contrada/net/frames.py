@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from contrada.errors import LimitError, ProtocolError
+from contrada.errors import FrameError, LimitError
 
 VERSION: Final = 1
 MAGIC: Final = b"ct"
@@ -141,14 +141,6 @@ _DECODERS: Final[dict[int, "msgspec.msgpack.Decoder[Any]"]] = {
     number: msgspec.msgpack.Decoder(frame_type) for number, frame_type in _KINDS.items()
 }
 _ENCODER: Final = msgspec.msgpack.Encoder()
-
-
-class FrameError(ProtocolError):
-    """Bytes that are no frame of this protocol. Carries `code`, the name of the fault."""
-
-    def __init__(self, code: str, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
 
 
 def encode(frame: Frame) -> bytes:

@@ -12,13 +12,13 @@ The model is h2: the protocol without input and output.
 from enum import Enum
 from typing import Final
 
+from contrada.errors import FrameError
 from contrada.net.frames import (
     Credit,
     Deliver,
     Done,
     Failure,
     Frame,
-    FrameError,
     FrameReader,
     Goodbye,
     Hello,

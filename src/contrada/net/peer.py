@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from contrada.errors import ContradaError, LimitError
+from contrada.errors import ContradaError, FrameError, LimitError
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.encoding import from_msgpack
 from contrada.net.frames import (
@@ -19,7 +19,6 @@ from contrada.net.frames import (
     Done,
     Failure,
     Frame,
-    FrameError,
     Goodbye,
     Publish,
     Refused,

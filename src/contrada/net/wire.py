@@ -5,14 +5,14 @@ import contextlib
 from collections.abc import Callable
 from typing import Final
 
-from contrada.errors import ProtocolError
-from contrada.net.frames import Failure, Frame, FrameError, Goodbye, Hello
+from contrada.errors import FrameError, ProtocolError
+from contrada.net.frames import Failure, Frame, Goodbye, Hello
 from contrada.net.link import BROKER, Link, LinkState
 
-TICK_S: Final = 5.0
+CLIENT_TICK_S: Final = 5.0
 """How often a client looks whether its broker is still alive."""
 
-CLOSE_WAIT_S: Final = 5.0
+GOODBYE_WAIT_S: Final = 5.0
 """How long closing waits for the broker to take what was written to it."""
 
 
@@ -53,7 +53,7 @@ class Wire(asyncio.Protocol):
         self._write_outgoing()
         self._transport.close()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(self._ended), CLOSE_WAIT_S)
+            await asyncio.wait_for(asyncio.shield(self._ended), GOODBYE_WAIT_S)
         self.abort()
 
     def abort(self) -> None:
@@ -67,7 +67,7 @@ class Wire(asyncio.Protocol):
         self._transport = transport
         self._link.greet()
         self._write_outgoing()
-        self._timer = self._loop.call_later(TICK_S, self._tick)
+        self._timer = self._loop.call_later(CLIENT_TICK_S, self._tick)
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection has ended, in order or not."""
@@ -105,7 +105,7 @@ class Wire(asyncio.Protocol):
                 self._on_frame(frame)
 
     def _tick(self) -> None:
-        self._timer = self._loop.call_later(TICK_S, self._tick)
+        self._timer = self._loop.call_later(CLIENT_TICK_S, self._tick)
         try:
             self._link.tick(self._loop.time())
         except FrameError as error:

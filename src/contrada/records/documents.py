@@ -23,7 +23,7 @@ from contrada.errors import (
 )
 from contrada.model import Notification, Value
 from contrada.records.reading import Reading
-from contrada.records.record import BadRecord, Record, bad_record
+from contrada.records.record import BAD_TEXT_CHARS_MAX, BadRecord, Record, bad_record
 from contrada.xml.damage import without_damage
 from contrada.xml.names import Texts, named_texts
 from contrada.xml.tree import Element, parse_document
@@ -81,7 +81,7 @@ def _record(source: str, number: int, texts: Texts, reading: Reading) -> Record 
     except ContradaError as error:
         shown = "; ".join(f"{name}: {text}" for name, found in texts.items() for text in found)
         entry = f"{reading.entries} {number}: " if reading.entries else ""
-        return BadRecord(source, f"{entry}{error}", None, None, shown[:_SHOWN_CHARS_MAX])
+        return BadRecord(source, f"{entry}{error}", None, None, shown[:BAD_TEXT_CHARS_MAX])
 
 
 def _notification(texts: Texts, reading: Reading) -> Notification:
@@ -115,7 +115,4 @@ def _bad_records(source: str, faults: Iterable[tuple[ParseError, bytes]]) -> Ite
 
 
 def _beginning(data: bytes) -> str:
-    return data[:_SHOWN_CHARS_MAX].decode("utf-8", "replace")
-
-
-_SHOWN_CHARS_MAX: Final = 2_000
+    return data[:BAD_TEXT_CHARS_MAX].decode("utf-8", "replace")

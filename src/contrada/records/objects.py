@@ -27,6 +27,8 @@ from contrada.records.record import BadRecord, Record, bad_record, record_of
 from contrada.records.rows import is_blank
 
 OBJECT_DEPTH_MAX: Final = 64
+"""Objects within objects; a line with more is a bad record."""
+
 JSON_TYPE: Final = "application/json"
 
 

@@ -8,7 +8,7 @@ from contrada.errors import ContradaError, InputError, LimitError, ParseError
 from contrada.model import Notification
 from contrada.records.lines import LINE_CHARS_MAX, printable
 
-BAD_TEXT_CHARS_MAX: Final = 2000
+BAD_TEXT_CHARS_MAX: Final = 2_000
 """A bad record's text is kept up to this length, which is enough to find and judge it."""
 
 

@@ -10,7 +10,7 @@ import csv
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from contrada.errors import ContradaError, InputError, ParseError
+from contrada.errors import ContradaError, InvalidCellError, ParseError
 from contrada.model import Notification, Value
 from contrada.model.values import check_user_name
 from contrada.records.reading import Reading
@@ -51,15 +51,6 @@ class Rows:
             except ContradaError as error:
                 raise InvalidCellError(name, error) from None
         return self._reading.notification(found_values)
-
-
-class InvalidCellError(InputError):
-    """A cell cannot be read as its declared type. Carries `name` and `reason`."""
-
-    def __init__(self, name: str, error: ContradaError) -> None:
-        super().__init__(f"column {name!r}", str(error))
-        self.name = name
-        self.reason = f"column {name!r}: {error}"
 
 
 def read_rows(lines: Iterable[str], source: str, reading: Reading) -> Iterator[Record | BadRecord]:

@@ -28,7 +28,7 @@ from contrada.service import (
 T = TypeVar("T")
 R = TypeVar("R")
 
-CLOSE_WAIT_S: Final = 10.0
+THREAD_WAIT_S: Final = 10.0
 """How long closing waits for what still runs to end, and then for the loop's thread."""
 
 _END: Final = object()
@@ -131,9 +131,9 @@ class BlockingService:
             self._loop = None
         if loop is None or thread is None:
             return
-        asyncio.run_coroutine_threadsafe(_cancel_others(), loop).result(CLOSE_WAIT_S)
+        asyncio.run_coroutine_threadsafe(_cancel_others(), loop).result(THREAD_WAIT_S)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(CLOSE_WAIT_S)
+        thread.join(THREAD_WAIT_S)
         if not thread.is_alive():
             loop.close()
 

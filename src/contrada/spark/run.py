@@ -29,6 +29,7 @@ PUBLISH_BATCH: Final = 500
 """Notifications that are handed to the service at a time."""
 
 PROGRESS_S: Final = 0.25
+"""How often a run tells how far it is."""
 
 Told: TypeAlias = Callable[[str, int, int], None]
 """Told of progress: what is done, steps done, steps in all."""

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_MAJOR_MIN: Final = 17
+"""The oldest Java that Spark runs on; an older one is refused."""
+
 DRIVER_MEMORY: Final = "1g"
+"""Memory of the JVM. In local mode it runs the tasks too; Python workers have their own."""
+
 CANCEL_S: Final = 0.5
 """How often what runs is cancelled again, until it has ended."""
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from contrada.xml import DEPTH_MAX, Element
+from contrada.xml import DOCUMENT_DEPTH_MAX, Element
 from contrada.xml.tree import XML_NAMESPACE, children_by_name, own_texts
 
 ATTRIBUTE_PREFIX: Final = "@"
@@ -75,7 +75,7 @@ class _UnsureError(Exception):
 
 
 def _element(name: str, content: Any, outer: Scope, depth: int) -> Element:
-    if depth > DEPTH_MAX:
+    if depth > DOCUMENT_DEPTH_MAX:
         raise _UnsureError
     if not isinstance(content, dict):
         _check_prefix(name, outer)

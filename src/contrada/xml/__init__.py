@@ -5,11 +5,11 @@ Source: Erenkrantz 2001, *Handling Hierarchical Events in an Internet-Scale Even
 
 from contrada.xml.damage import without_damage
 from contrada.xml.names import CONTEXT_VALUES_MAX, Texts, named_texts
-from contrada.xml.tree import DEPTH_MAX, Element, parse_document
+from contrada.xml.tree import DOCUMENT_DEPTH_MAX, Element, parse_document
 
 __all__ = [
     "CONTEXT_VALUES_MAX",
-    "DEPTH_MAX",
+    "DOCUMENT_DEPTH_MAX",
     "Element",
     "Texts",
     "named_texts",

@@ -17,7 +17,7 @@ from lxml import etree
 
 from contrada.errors import LimitError, ParseError
 
-DEPTH_MAX: Final = 64
+DOCUMENT_DEPTH_MAX: Final = 64
 """Elements inside one another."""
 
 XML_BLANKS: Final = " \t\r\n"
@@ -43,7 +43,7 @@ def parse_document(data: bytes) -> Element:
     """The tree of a document.
 
     Cost: proportional to the document. Raises ParseError where it is not well formed or uses
-    entities of its own, and LimitError where it is deeper than DEPTH_MAX.
+    entities of its own, and LimitError where it is deeper than DOCUMENT_DEPTH_MAX.
     """
     try:
         root = etree.fromstring(data, safe_parser())
@@ -94,8 +94,8 @@ def children_by_name(children: list[Element]) -> tuple[Element, ...]:
 
 
 def _tree(node: "etree._Element", depth: int) -> Element:
-    if depth > DEPTH_MAX:
-        raise LimitError("DEPTH_MAX", DEPTH_MAX)
+    if depth > DOCUMENT_DEPTH_MAX:
+        raise LimitError("DOCUMENT_DEPTH_MAX", DOCUMENT_DEPTH_MAX)
     pieces: list[str | None] = [node.text]
     children: list[Element] = []
     for child in node:
