@@ -13,7 +13,6 @@ Source: CU-CS-946-03 §4 and figures 1 and 2 (name, index, apply, covers).
 """
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -26,6 +25,7 @@ from contrada.errors import (
 )
 from contrada.model import casefold
 from contrada.model.automaton import AUTOMATA_CACHED_MAX, BYTES, Automaton, determinise, searching
+from contrada.model.tally import Tally
 
 OPERATOR_NAME: Final = re.compile(r"[^\W\d]\w*(<=|>=|[<>=~])?|&&")
 """What a registered operator may be called: what the text syntax reads as an operator."""
@@ -33,7 +33,7 @@ OPERATOR_NAME: Final = re.compile(r"[^\W\d]\w*(<=|>=|[<>=~])?|&&")
 INDEX_FIRST: Final = 14
 """Indices below belong to the built-in operators that are intervals (see `operators`)."""
 
-failures: Final[Counter[str]] = Counter()
+failures: Final = Tally()
 """Times an operator raised, or answered what it must not, by operator."""
 
 
@@ -138,7 +138,7 @@ def checked(operator: str, constant: bytes) -> Atom:
     except (UnknownOperatorError, InvalidFilterError):
         raise
     except Exception as error:
-        failures[operator] += 1
+        failures.add(operator)
         reason = f"the operator's check failed with {type(error).__name__}"
         raise InvalidFilterError(operator, (constant,), reason) from error
     return Atom(operator, constant)
@@ -161,7 +161,7 @@ def _automaton(operator: Operator, constant: bytes) -> Automaton | None:
         answer = NotImplemented
     if answer is None or isinstance(answer, Automaton):
         return answer
-    failures[operator.name] += 1
+    failures.add(operator.name)
     return None
 
 

@@ -11,7 +11,6 @@ Opaque atoms are handled by cases: each may hold or not; a case is dropped where
 own `covers` and `intersects` say that it cannot be.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import combinations, islice, pairwise, product
@@ -34,6 +33,7 @@ from contrada.model.language import (
     some,
 )
 from contrada.model.line import Cuts
+from contrada.model.tally import Tally
 
 OPAQUE_ATOMS_MAX: Final = 6
 """Distinct opaque atoms in one question. Their cases double with each; beyond it: undecided."""
@@ -44,7 +44,7 @@ CONSTANTS_TRIED_MAX: Final = 8
 DECISIONS_CACHED_MAX: Final = 65_536
 """Answers kept, by question; the least recently used is dropped."""
 
-safe_answers: Final[Counter[str]] = Counter()
+safe_answers: Final = Tally()
 """How often a decision could not be made and the safe answer was given, by the question."""
 
 
@@ -298,7 +298,7 @@ def _ask(question: str, atom: Atom, other: Atom) -> bool | None:
         answer = NotImplemented
     if answer is None or answer is True or answer is False:
         return answer
-    failures[atom.operator] += 1
+    failures.add(atom.operator)
     return None
 
 

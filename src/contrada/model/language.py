@@ -79,7 +79,7 @@ def applies(atom: Atom, text: bytes) -> bool:
         answer = None
     if answer is True or answer is False:
         return answer
-    failures[atom.operator] += 1
+    failures.add(atom.operator)
     return False
 
 

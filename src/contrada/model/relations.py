@@ -133,9 +133,9 @@ def witness(
             notification = _notification_in(box, default)
             if notification is not None:
                 return notification
-            decision.safe_answers["witness"] += 1
+            decision.safe_answers.add("witness")
     except LimitError:
-        decision.safe_answers["witness"] += 1
+        decision.safe_answers.add("witness")
     return None
 
 

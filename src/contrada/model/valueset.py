@@ -269,5 +269,5 @@ def _nonempty(text: Language, question: str) -> bool:
 
 def _safe(question: str, answer: bool) -> bool:
     """The safe answer to a question that could not be decided, counted."""
-    decision.safe_answers[question] += 1
+    decision.safe_answers.add(question)
     return answer
