@@ -142,6 +142,7 @@ from contrada.model.encoding import digest, to_msgpack
 texts = ["a = 1 and b in ('x', null, true)", "a != 2 and c prefix 'p'", "t contains nocase 'K'"]
 made = [Filter(text) for text in texts]
 made.append(Filter({"s": sets.in_("ß", "a", 3, None) - sets.suffix("a")}))
+made += [value_set for each in list(made) for value_set in each.sets.values()]
 print([(digest(each).hex(), to_msgpack(each).hex(), str(each)) for each in made])
 """
 
