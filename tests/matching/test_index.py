@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from datetime import UTC, datetime
+from random import Random
 from typing import Any
 
 import pytest
@@ -277,3 +278,36 @@ def test_a_batch_is_matched_row_by_row() -> None:
     assert offsets.tolist() == [0, 1, 1, 3]
     assert keys[0] == "any"
     assert sorted(keys[1:]) == ["any", "low"]
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_filters_of_many_wide_ranges_are_pooled(compiled: Any) -> None:
+    """A filter's bit would be lost, or one that is gone would be found, in a pool."""
+    random = Random(7)
+    index: ct.Index[int] = ct.Index(compiled=compiled)
+    by_key: dict[int, ct.Filter] = {}
+
+    def change(key: int) -> None:
+        low = {name: random.randrange(10) for name in random.sample("abcdefghij", 6)}
+        sets = {name: ct.between(at, at + 8) for name, at in low.items()}
+        by_key[key] = ct.Filter(sets | ({"k": ct.prefix("x")} if key % 3 == 0 else {}))
+        index.add(key, by_key[key])
+
+    for step in range(900):
+        change(step if step < 600 else random.randrange(600))
+        if step % 10 == 9:
+            gone = random.randrange(600)
+            index.remove(gone)
+            by_key.pop(gone, None)
+        if step == 700:
+            index.begin_renewal()
+        index.maintain(5)
+    index.validate()
+    assert index.statistics().pooled > 200
+    odd = [[1, 9], "text", 2**60 + 1, math.nan, None, 5.5]
+    for _ in range(100):
+        values: dict[str, Any] = {name: random.randrange(18) for name in "abcdefghijk"}
+        values |= {random.choice("abcdefghijk"): random.choice(odd), "k": random.choice(["x", 1])}
+        values.pop(random.choice("abcdefghij"))
+        notification = ct.Notification(values)
+        assert sorted(index.match(notification)) == naive(by_key, notification)

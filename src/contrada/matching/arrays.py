@@ -12,6 +12,7 @@ from contrada.matching.tables import (
     EPOCH,
     HASH,
     OK,
+    PIVOTS,
     SHAPES,
     Scratch,
     Store,
@@ -155,6 +156,34 @@ class Arrays:
         else:
             found = updating.unhang(bucket, number, self._views()[0])
         assert found, f"filter {number} does not hang in bucket {bucket}"
+
+    def new_tree(self, bounds: list[tuple[int, int]]) -> int:
+        """A tree whose pivots are spread over the (domain, key) of ends of ranges."""
+        tree = self.take("trees")
+        self.set_pivots(tree, bounds)
+        return tree
+
+    def set_pivots(self, tree: int, bounds: list[tuple[int, int]]) -> None:
+        """Chooses the pivots of a tree."""
+        ordered = sorted(set(bounds))
+        step = max(1, -(-len(ordered) // PIVOTS))
+        pivots = ordered[::step][:PIVOTS]
+        row = self.of["trees"][tree]
+        row[0] = len(pivots)
+        for i, (domain, key) in enumerate(pivots):
+            row[2 + 2 * i], row[3 + 2 * i] = domain, key
+
+    def bin_at(self, tree: int, key: tuple[int, int]) -> int:
+        """The bin of a place among the pivots, as `kernels.bin_of`."""
+        row = self.of["trees"][tree]
+        low, high = 0, int(row[0])
+        while low < high:
+            middle = (low + high) >> 1
+            if (int(row[2 + 2 * middle]), int(row[3 + 2 * middle])) <= key:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def touching(self, box: Any, closed: bool, inside: bool) -> Iterator[int]:
         """`updating.touching`, for all filters."""

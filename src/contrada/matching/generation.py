@@ -17,6 +17,7 @@ import numpy as np
 from contrada.matching.arrays import Arrays
 from contrada.matching.compiling import Compiler, Constraint, constraints_of
 from contrada.matching.placing import Choice, Place, best_choice, guard_for, nodes_between, tree_key
+from contrada.matching.pools import Pools
 from contrada.matching.tables import (
     BEGIN,
     BUCKET_COLUMNS,
@@ -29,6 +30,7 @@ from contrada.matching.tables import (
     LENGTH,
     NOCASE,
     OF_ATTR,
+    OP_RANGE,
     PIVOTS,
     PLACE,
     POINTS,
@@ -60,6 +62,7 @@ class Generation:
         self.arrays = Arrays()
         self.compiler = Compiler(self.arrays)
         self.arrays.nameless_buckets(1)
+        self.pools = Pools(self.arrays)
         self._words = np.zeros(64, dtype=np.int64)
         self._free: list[int] = []
         self._equal_used = 0
@@ -240,6 +243,8 @@ class Generation:
     ) -> None:
         """Hangs a filter at its best place."""
         choice = best_choice(of, constraints, self.arrays)
+        if choice is not None and self._pooled(number, constraints, choice):
+            return
         buckets = {0: False} if choice is None else self._buckets(choice)
         attr = None if choice is None else choice.attr
         for bucket, by_value in buckets.items():
@@ -252,6 +257,32 @@ class Generation:
         self.arrays.of["filters"][number, ENTRIES] = len(buckets)
         if count and choice is not None and not choice.places:
             self._ranged_one_more(choice.attr, of)
+
+    def _pooled(self, number: int, constraints: list[Constraint], choice: Choice) -> bool:
+        """Puts a filter into a pool, where that is better than its best place."""
+        if choice.places or choice.bins is None:
+            return False
+        if not self.pools.suits(constraints, choice.cost):
+            return False
+        place = self.pools.add(number, constraints, self._bounds_of)
+        if place is None:
+            return False
+        pool, bit = place
+        self.arrays.of["filters"][number, PLACE] = bit
+        self.arrays.of["filters"][number, ENTRIES] = -1 - pool
+        return True
+
+    def _bounds_of(self, attr: int) -> list[tuple[int, int]]:
+        """Ends of ranges that filters have on an attribute."""
+        known = self._bounds.get(attr, [])
+        if len(known) >= PIVOTS:
+            return known
+        found: list[tuple[int, int]] = list(known)
+        for number in self.live()[-4 * PIVOTS :]:
+            for each in constraints_of(self.words(number)):
+                if each.attr == attr and each.op == OP_RANGE:
+                    found += ((each.domain, key) for key in each.operands)
+        return found
 
     def _buckets(self, choice: Choice) -> dict[int, bool]:
         """The buckets of a choice, and whether each is that of a value of the choice."""
@@ -291,6 +322,15 @@ class Generation:
         return bucket
 
     def _unhang(self, number: int) -> None:
+        place, pool = (int(self.arrays.of["filters"][number, c]) for c in (PLACE, ENTRIES))
+        if pool < 0:
+            self.pools.remove(-1 - pool, place)
+            self.arrays.of["filters"][number] = (
+                *self.arrays.of["filters"][number, :PLACE],
+                NO_KEY,
+                0,
+            )
+            return
         for bucket in self._chain(int(self.arrays.of["filters"][number, PLACE])):
             self.arrays.unhang(bucket, number)
         self.arrays.of["filters"][number, PLACE] = NO_KEY
@@ -322,13 +362,7 @@ class Generation:
             base = self.arrays.nameless_buckets(2 * (PIVOTS + 1))
             self.arrays.of["trees"][tree, 1] = base
             self.arrays.of["attrs"][attr, TREE] = tree
-        bounds = sorted(set(self._bounds[attr]))
-        step = max(1, -(-len(bounds) // PIVOTS))
-        pivots = bounds[::step][:PIVOTS]
-        row = self.arrays.of["trees"][tree]
-        row[0] = len(pivots)
-        for i, (domain, key) in enumerate(pivots):
-            row[2 + 2 * i], row[3 + 2 * i] = domain, key
+        self.arrays.set_pivots(tree, self._bounds[attr])
         for number in hanging:
             self._hang(number, self.filter(number), constraints_of(self.words(number)), count=False)
 
@@ -367,7 +401,12 @@ class Generation:
             for number in self._hanging_in(bucket):
                 hanging.setdefault(number, []).append(bucket)
         live = self.live()
+        pooled = {number: (pool, bit) for number, pool, bit in self.pools.filters()}
         for number in live:
+            place, pool = (int(self.arrays.of["filters"][number, c]) for c in (PLACE, ENTRIES))
+            if pool < 0:
+                assert pooled.pop(number) == (-1 - pool, place), f"filter {number} lost its bit"
+                continue
             buckets = sorted(self._chain(int(self.arrays.of["filters"][number, PLACE])))
             assert sorted(hanging.pop(number, [])) == buckets, f"filter {number} hangs elsewhere"
             words = self.words(number)
@@ -375,6 +414,7 @@ class Generation:
             assert self.arrays.find_equal(self._words, len(words)) == number, "lost filter"
             assert list(self.slots(number)), f"filter {number} has no key"
         assert not hanging, f"gone filters hang: {sorted(hanging)}"
+        assert not pooled, f"gone filters are pooled: {sorted(pooled)}"
 
     def sizes(self) -> dict[str, Any]:
         """Figures for `statistics`."""
@@ -382,6 +422,7 @@ class Generation:
             "filters": self.arrays.used["filters"] - len(self._free),
             "attributes": len(self.compiler.names),
             "buckets": self.arrays.used["buckets"],
+            "pooled": len(self.pools.filters()),
             "everywhere": int(self.arrays.of["buckets"][0, LENGTH]),
             "bytes": self.arrays.bytes_used(),
         }

@@ -53,7 +53,7 @@ class IndexStatistics:
     """What an index holds and did.
 
     `filters` are distinct; `everywhere` is how many of them every notification is checked
-    against; `candidates` is how many filters the last notification was checked against;
+    against; `pooled` how many are matched by bitmaps; `candidates` is how many filters the last notification was checked against;
     `bytes` is the memory of the arrays.
     """
 
@@ -62,6 +62,7 @@ class IndexStatistics:
     attributes: int
     buckets: int
     everywhere: int
+    pooled: int
     bytes: int
     notifications: int
     candidates: int

@@ -63,6 +63,12 @@ from contrada.matching.tables import (
     OP_TEXT_RANGE,
     OUT,
     PIVOTS,
+    POOL_ALIVE,
+    POOL_ATTR,
+    POOL_COUNT,
+    POOL_FILTERS,
+    POOL_WORDS,
+    POOLS,
     PREFIXES,
     PRESENCE,
     PRESENT,
@@ -84,6 +90,7 @@ from contrada.matching.tables import (
     V_LOW,
     V_START,
     VERIFY,
+    WORD_BITS,
     WORDS_MASK,
     X_ATOM,
     X_EVERY,
@@ -624,6 +631,66 @@ def collect(store: Any, scratch: Any) -> Any:
 
 
 @kernel
+def pool_row(pool: Any, i: Any, which: Any, store: Any) -> Any:
+    """Where a row of bits of a pool's attribute begins."""
+    begin = store.pools[pool, POOL_ATTR + 3 * i + 2]
+    return begin + which * store.pools[pool, POOL_WORDS]
+
+
+@kernel
+def conjoin_attr(pool: Any, i: Any, store: Any, scratch: Any) -> Any:
+    """Keeps the filters of a pool that what the notification has of an attribute leaves."""
+    bits, found, state = store.bits, scratch.conjunction, scratch.state
+    words = store.pools[pool, POOL_WORDS]
+    attr = store.pools[pool, POOL_ATTR + 3 * i]
+    if state[attr, 0] != scratch.counters[EPOCH] or state[attr, COUNT] == 0:
+        begin = pool_row(pool, i, PIVOTS + 1, store)
+        for w in range(words):
+            found[w] &= bits[begin + w]
+        return
+    if state[attr, COUNT] > 1 or state[attr, ONLY_DOMAIN] == TEXT:
+        return
+    row = state[attr, FIRST]
+    tree = store.pools[pool, POOL_ATTR + 3 * i + 1]
+    domain = scratch.values[row, V_DOMAIN]
+    if scratch.values[row, V_LOW] != scratch.values[row, V_HIGH]:
+        return
+    begin = pool_row(pool, i, bin_of(tree, domain, scratch.values[row, V_LOW], store), store)
+    for w in range(words):
+        found[w] &= bits[begin + w]
+
+
+@kernel
+def look_through_pool(pool: Any, store: Any, scratch: Any) -> Any:
+    """Checks the filters of a pool that its bitmaps leave, and puts out those that match."""
+    bits, found, counters = store.bits, scratch.conjunction, scratch.counters
+    alive = store.pools[pool, POOL_ALIVE]
+    for w in range(store.pools[pool, POOL_WORDS]):
+        found[w] = bits[alive + w]
+    for i in range(store.pools[pool, POOL_COUNT]):
+        conjoin_attr(pool, i, store, scratch)
+    numbers = store.pools[pool, POOL_FILTERS]
+    for w in range(store.pools[pool, POOL_WORDS]):
+        word = found[w]
+        at = numbers + w * WORD_BITS
+        while word != 0:
+            if word & 0xFF == 0:
+                word >>= 8
+                at += 8
+                continue
+            if word & 1:
+                counters[CANDIDATES] += 1
+                number = bits[at]
+                if matches(number, store, scratch):
+                    status = emit(number, store, scratch)
+                    if status != OK:
+                        return status
+            word >>= 1
+            at += 1
+    return OK
+
+
+@kernel
 def find(store: Any, scratch: Any) -> Any:
     """Collects the keys of all filters that match what was loaded. Answers OK or NEED_OUT."""
     counters = scratch.counters
@@ -631,7 +698,11 @@ def find(store: Any, scratch: Any) -> Any:
     counters[CANDIDATES] = 0
     counters[SEEN_ALL] += 1
     collect(store, scratch)
-    return look_through(store, scratch)
+    status = look_through(store, scratch)
+    for pool in range(counters[POOLS]):
+        if status == OK:
+            status = look_through_pool(pool, store, scratch)
+    return status
 
 
 @kernel

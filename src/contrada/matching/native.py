@@ -20,6 +20,7 @@ from contrada.matching.tables import (
     BUCKET_COLUMNS,
     ENTRY_COLUMNS,
     FILTER_COLUMNS,
+    POOL_COLUMNS,
     SHAPES,
     STATE_COLUMNS,
     TREE_COLUMNS,
@@ -74,6 +75,8 @@ def store_at(table: Any) -> Any:
         _flat(table, 10, numba.int64),
         _rows(table, 11, 2, numba.int64),
         _rows(table, 12, TREE_COLUMNS, numba.int64),
+        _rows(table, 13, POOL_COLUMNS, numba.int64),
+        _flat(table, 14, numba.int64),
     )
 
 
@@ -81,17 +84,18 @@ def store_at(table: Any) -> Any:
 def scratch_at(table: Any) -> Any:
     """The scratch whose arrays' addresses are in the table, behind the store's."""
     return Scratch(
-        _flat(table, 13, numba.int64),
-        _rows(table, 14, STATE_COLUMNS, numba.int32),
-        _rows(table, 15, VALUE_COLUMNS, numba.int64),
-        _flat(table, 16, numba.int32),
-        _flat(table, 17, numba.uint8),
+        _flat(table, 15, numba.int64),
+        _rows(table, 16, STATE_COLUMNS, numba.int32),
+        _rows(table, 17, VALUE_COLUMNS, numba.int64),
         _flat(table, 18, numba.int32),
-        _flat(table, 19, numba.int32),
+        _flat(table, 19, numba.uint8),
         _flat(table, 20, numba.int32),
         _flat(table, 21, numba.int32),
-        _flat(table, 22, numba.int64),
-        _flat(table, 23, numba.int64),
+        _flat(table, 22, numba.int32),
+        _flat(table, 23, numba.int32),
+        _flat(table, 24, numba.int64),
+        _flat(table, 25, numba.int64),
+        _flat(table, 26, numba.int64),
     )
 
 

@@ -271,8 +271,8 @@ def _bins(attr: int, value_set: ValueSet, arrays: Arrays) -> tuple[int, int] | N
         return None
     low = tree_key(value_set.line[0])
     if len(value_set.line) & 1:
-        return bin_at(tree, low, arrays), int(arrays.of["trees"][tree, 0])
-    return bin_at(tree, low, arrays), bin_at(tree, tree_key(value_set.line[-1]), arrays)
+        return arrays.bin_at(tree, low), int(arrays.of["trees"][tree, 0])
+    return arrays.bin_at(tree, low), arrays.bin_at(tree, tree_key(value_set.line[-1]))
 
 
 def tree_key(cut: line.Cut) -> tuple[int, int]:
@@ -285,19 +285,6 @@ def tree_key(cut: line.Cut) -> tuple[int, int]:
         return domain, int.from_bytes(comparable[:7].ljust(7, b"\0"), "big")
     assert not isinstance(comparable, bytes)
     return domain, number_key(comparable)[0] if domain == NUMBER else int(comparable)
-
-
-def bin_at(tree: int, key: tuple[int, int], arrays: Arrays) -> int:
-    """The bin of a place among the pivots, as `kernels.bin_of`."""
-    row = arrays.of["trees"][tree]
-    low, high = 0, int(row[0])
-    while low < high:
-        middle = (low + high) >> 1
-        if (int(row[2 + 2 * middle]), int(row[3 + 2 * middle])) <= key:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 def nodes_between(first: int, last: int) -> list[int]:

@@ -100,7 +100,8 @@ CANDIDATES: Final = 6
 SEEN_ALL: Final = 7
 BUCKETS: Final = 8
 SIMPLE: Final = 9  # 1 where every key has one filter and every filter one key
-COUNTERS: Final = 10
+POOLS: Final = 10  # how many pools there are
+COUNTERS: Final = 11
 
 # --- Scratch.state: a row per attribute, valid where its EPOCH is the current one ---------------
 FIRST: Final = 1
@@ -135,6 +136,19 @@ PIVOTS: Final = 63
 """Pivots of a tree of ranges: they cut an attribute's values into 64 bins."""
 TREE_COLUMNS: Final = 2 + 2 * PIVOTS  # number of pivots, first bucket, (domain, key)…
 
+WORD_BITS: Final = 63
+"""Bits of a word in a pool: one less than an integer has, so that none is negative."""
+
+# --- Store.pools: a row per pool of filters with many ranges ------------------------------------
+POOL_COUNT: Final = 0  # its attributes
+POOL_WORDS: Final = 1  # words of a row of bits
+POOL_USED: Final = 2  # bits ever used
+POOL_ALIVE: Final = 3  # where the bits of the filters that are there begin in Store.bits
+POOL_FILTERS: Final = 4  # where their numbers begin
+POOL_ATTR: Final = 5  # per attribute: its row, its tree, where its rows of bits begin
+POOL_ATTRS: Final = 32
+POOL_COLUMNS: Final = POOL_ATTR + 3 * POOL_ATTRS
+
 
 class Store(NamedTuple):
     """What the filters are. Arrays, or memory views of them where nothing is compiled."""
@@ -152,6 +166,8 @@ class Store(NamedTuple):
     sets: Any  # int64
     set_starts: Any  # int64: (start, attribute)
     trees: Any  # int64, TREE_COLUMNS
+    pools: Any  # int64, POOL_COLUMNS
+    bits: Any  # int64: rows of bits, and the numbers of pooled filters
 
 
 class Scratch(NamedTuple):
@@ -168,6 +184,7 @@ class Scratch(NamedTuple):
     key_seen: Any  # int32
     set_seen: Any  # int64: epoch * 4 + value
     stack: Any  # int64
+    conjunction: Any  # int64: a row of bits
 
 
 SHAPES: Final[dict[str, tuple[Any, int]]] = {
@@ -184,6 +201,8 @@ SHAPES: Final[dict[str, tuple[Any, int]]] = {
     "sets": (np.int64, 0),
     "set_starts": (np.int64, 2),
     "trees": (np.int64, TREE_COLUMNS),
+    "pools": (np.int64, POOL_COLUMNS),
+    "bits": (np.int64, 0),
     "counters": (np.int64, 0),
     "state": (np.int32, STATE_COLUMNS),
     "values": (np.int64, VALUE_COLUMNS),
@@ -195,6 +214,7 @@ SHAPES: Final[dict[str, tuple[Any, int]]] = {
     "key_seen": (np.int32, 0),
     "set_seen": (np.int64, 0),
     "stack": (np.int64, 0),
+    "conjunction": (np.int64, 0),
 }
 """The type of each array and its columns; 0 columns for an array of one dimension."""
 
