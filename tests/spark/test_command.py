@@ -74,7 +74,7 @@ def test_matches_are_published_once(broker: str, description: Path, tmp_path: Pa
     assert pq.read_table(tmp_path / "other" / "quarantine").num_rows == 1
 
 
-@pytest.mark.parametrize("begun", ["starting", "matching"])
+@pytest.mark.parametrize("begun", ["starting", "matching", "stopping"])
 def test_ctrl_c_ends_it_cleanly(description: Path, tmp_path: Path, begun: str) -> None:
     """Else an interrupted run would leave a traceback, half an output, or a Java running."""
     slow = tmp_path / "slow.py"
@@ -84,10 +84,11 @@ def test_ctrl_c_ends_it_cleanly(description: Path, tmp_path: Path, begun: str) -
     assert run.returncode == 130, run.stderr
     assert "Traceback" not in run.stderr
     assert run.stdout == ""
-    assert not (tmp_path / "out").exists()
+    assert (tmp_path / "out").exists() == (begun == "stopping")
 
 
-# The signal comes at a known point: as the session begins to start, and from within a job.
+# The signal comes at a known point: as the session begins to start, from within a job, and when
+# the Java side has just stopped.
 INTERRUPTED = {
     "starting": """
 import os, signal, threading
@@ -112,6 +113,24 @@ def interrupted(source, frame):
         yield from batches
     return count(source, frame.mapInArrow(endless, frame.schema))
 run._counted = interrupted
+from contrada.cli import main
+main()
+""",
+    "stopping": """
+import os, signal, threading
+from pyspark import SparkContext
+from contrada.spark import session
+cancel, cancelled, stop = session._cancel_jobs, threading.Event(), SparkContext.stop
+def watched():
+    cancel()
+    cancelled.set()
+session._cancel_jobs = watched
+def interrupted(self):
+    self._jsc.stop()
+    os.kill(os.getpid(), signal.SIGINT)
+    cancelled.wait(60)
+    stop(self)
+SparkContext.stop = interrupted
 from contrada.cli import main
 main()
 """,

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -88,12 +88,14 @@ def interruptible(work: Callable[[threading.Event], T]) -> T:
 
 
 def _cancel_jobs() -> None:
+    from py4j.protocol import Py4JError
     from pyspark import SparkContext
 
-    context = SparkContext._active_spark_context
-    # A context that is still starting has no Java side yet.
-    if context is not None and getattr(context, "_jsc", None) is not None:
-        context.cancelAllJobs()
+    # A context that is still starting has no Java side yet, one that has stopped none any more.
+    java = getattr(SparkContext._active_spark_context, "_jsc", None)
+    if java is not None:
+        with suppress(Py4JError):  # It stops at this moment, and with it all jobs.
+            java.sc().cancelAllJobs()
 
 
 def check_requirements() -> None:
