@@ -17,7 +17,8 @@ import contrada as ct
 from contrada.errors import InvalidNotificationError, LimitError
 from contrada.matching import jit, kernels, reading
 from contrada.matching.arrays import EPOCHS_MAX
-from contrada.matching.tables import EPOCH
+from contrada.matching.placing import places_of
+from contrada.matching.tables import EPOCH, LENGTH
 from contrada.model import casefold
 from tests import strategies
 
@@ -311,3 +312,28 @@ def test_filters_of_many_wide_ranges_are_pooled(compiled: Any) -> None:
         values.pop(random.choice("abcdefghij"))
         notification = ct.Notification(values)
         assert sorted(index.match(notification)) == naive(by_key, notification)
+
+
+def test_renewal_moves_filters_to_places_that_are_seldom_visited() -> None:
+    """What notifications were seen would not change where filters hang."""
+    index: ct.Index[int] = ct.Index(compiled=False)
+    for key in range(200):
+        index.add(key, ct.Filter({"common": key % 100, "rare": key % 50}))
+    before = hanging_on(index, "common", 0, 1)
+    for number in range(1000):
+        index.match({"common": number % 2, "rare": -number})
+    index.renew()
+    assert hanging_on(index, "common", 0, 1) < before
+    assert sorted(index.match({"common": 7, "rare": 7})) == [7, 107]
+
+
+def hanging_on(index: Any, name: str, *values: int) -> int:
+    """How many filters hang on an attribute's values, or on some of them."""
+    generation = index._generation
+    attr = generation.compiler.attrs[name]
+    places = [places_of(attr, ct.eq(value)) for value in values or range(100)]
+    buckets = [
+        generation.arrays.find_bucket(place.hash) for each in places if each for place in each
+    ]
+    lengths = generation.arrays.of["buckets"][:, LENGTH]
+    return int(sum(lengths[bucket] for bucket in buckets if bucket >= 0))

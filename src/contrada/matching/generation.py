@@ -16,7 +16,16 @@ import numpy as np
 
 from contrada.matching.arrays import Arrays
 from contrada.matching.compiling import Compiler, Constraint, constraints_of
-from contrada.matching.placing import Choice, Place, best_choice, guard_for, nodes_between, tree_key
+from contrada.matching.placing import (
+    Choice,
+    Place,
+    best_choice,
+    guard_for,
+    likelihood,
+    nodes_between,
+    tree_key,
+    unseen_likelihood,
+)
 from contrada.matching.pools import Pools
 from contrada.matching.tables import (
     BEGIN,
@@ -26,6 +35,7 @@ from contrada.matching.tables import (
     ENTRIES,
     FILTER,
     GONE,
+    HITS,
     KEY,
     LENGTH,
     NOCASE,
@@ -74,8 +84,13 @@ class Generation:
         self.words_unused = 0
         self.keys: Any = np.empty(8, dtype=object)
         self.arrays.of["counters"][SIMPLE] = 1
+        self._statistics = None if statistics is None else statistics.arrays
         if statistics is not None:
             self._inherit(statistics)
+
+    def forget_statistics(self) -> None:
+        """To be called when the generation that this one inherited from goes."""
+        self._statistics = None
 
     def _inherit(self, other: "Generation") -> None:
         """Takes over the attributes, in the same rows, with what was seen of them."""
@@ -99,7 +114,7 @@ class Generation:
                 self.exact[number] = of
                 if not program.is_inexact:
                     self.opaque[number] = program.opaque
-            if any(_is_conjunction(value_set) for value_set in of.sets.values()):
+            if any(map(_is_conjunction, of.sets.values())):
                 self.doubtful.add(number)
             self._hang(number, of, program.constraints)
         self._link(number, slot)
@@ -302,6 +317,13 @@ class Generation:
         """The bucket of a place, and whether it is that of the place's value."""
         before = self.arrays.used["buckets"]
         bucket = self.arrays.bucket_for(place.hash)
+        if bucket == before:
+            # As if it had been there all the time: what is new must not look unvisited.
+            row = self.arrays.of["attrs"][attr]
+            expected = unseen_likelihood(place, int(row[POINTS]))
+            if self._statistics is not None:
+                expected = likelihood(attr, place, self._statistics)
+            self.arrays.of["buckets"][bucket, HITS] = int(int(row[SEEN]) * expected)
         if place.column:
             self.arrays.of["attrs"][attr, place.column] |= 1 << place.length
             return bucket, False

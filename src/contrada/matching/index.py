@@ -53,7 +53,8 @@ class IndexStatistics:
     """What an index holds and did.
 
     `filters` are distinct; `everywhere` is how many of them every notification is checked
-    against; `pooled` how many are matched by bitmaps; `candidates` is how many filters the last notification was checked against;
+    against; `pooled` how many are matched by bitmaps; `candidates` is how many filters the last
+    notification was checked against;
     `bytes` is the memory of the arrays.
     """
 
@@ -399,6 +400,7 @@ class Index(Generic[K]):
         for slot, numbers in self._next_numbers.items():
             self._numbers[slot] = numbers
         self._generation, self._next = self._next, None
+        self._generation.forget_statistics()
         self._next_numbers = {}
 
     def statistics(self) -> IndexStatistics:

@@ -76,30 +76,39 @@ class Choice(NamedTuple):
 def best_choice(of: Filter, constraints: list[Constraint], arrays: Arrays) -> Choice | None:
     """The cheapest choice for a filter; None where it must hang everywhere.
 
-    The constraints are those of the filter's sets, in the same order.
+    The constraints are those of the filter's sets, in the same order. Trees are asked only
+    where no hashed place is more selective than a single bin could be.
     """
     best: Choice | None = None
+    others: list[tuple[float, int, ValueSet]] = []
+    seen = int(arrays.of["counters"][SEEN_ALL])
     for constraint, value_set in zip(constraints, of.sets.values(), strict=True):
-        choice = _choice(constraint, value_set, arrays)
-        if choice is not None and (best is None or choice.cost < best.cost):
-            best = choice
+        attr = constraint.attr
+        if value_set.line[:1] == line.EVERYTHING:
+            continue
+        presence = 0.5 if seen < NOTIFICATIONS_MIN else _presence(attr, seen, arrays)
+        places = _places(constraint, value_set)
+        if places is None:
+            others.append((presence, attr, value_set))
+            continue
+        cost = presence * min(sum([likelihood(attr, place, arrays) for place in places]), 1.0)
+        if best is None or cost < best.cost:
+            best = Choice(cost, attr, places)
+    for presence, attr, value_set in others:
+        if best is None or best.cost * (PIVOTS + 1) > presence:
+            choice = _ranged(presence, attr, value_set, arrays)
+            if best is None or choice.cost < best.cost:
+                best = choice
     return best
 
 
-def _choice(constraint: Constraint, value_set: ValueSet, arrays: Arrays) -> Choice | None:
-    attr = constraint.attr
-    if value_set.line[:1] == line.EVERYTHING:
-        return None
-    presence = _presence(attr, arrays)
-    places = _places(constraint, value_set)
-    if places is not None:
-        cost = sum([_likelihood(attr, place, arrays) for place in places])
-        return Choice(presence * min(cost, 1.0), attr, places)
+def _ranged(presence: float, attr: int, value_set: ValueSet, arrays: Arrays) -> Choice:
+    """The choice of the attribute's tree, where it has one, else of its presence."""
     bins = _bins(attr, value_set, arrays)
-    if bins is not None:
-        share = (bins[1] - bins[0] + 1) / (int(arrays.of["trees"][_tree(attr, arrays), 0]) + 1)
-        return Choice(presence * share, attr, (), bins)
-    return Choice(presence, attr, ())
+    if bins is None:
+        return Choice(presence, attr, ())
+    share = (bins[1] - bins[0] + 1) / (int(arrays.of["trees"][_tree(attr, arrays), 0]) + 1)
+    return Choice(presence * share, attr, (), bins)
 
 
 def _places(constraint: Constraint, value_set: ValueSet) -> tuple[Place, ...] | None:
@@ -113,23 +122,25 @@ def _places(constraint: Constraint, value_set: ValueSet) -> tuple[Place, ...] | 
     return None if op == OP_RANGE else places_of(attr, value_set)
 
 
-def _presence(attr: int, arrays: Arrays) -> float:
-    seen = int(arrays.of["counters"][SEEN_ALL])
-    if seen < NOTIFICATIONS_MIN:
-        return 0.5
+def _presence(attr: int, seen: int, arrays: Arrays) -> float:
+    """The share of the notifications that have an attribute."""
     return (int(arrays.of["attrs"][attr, SEEN]) + 1) / (seen + 1)
 
 
-def _likelihood(attr: int, place: Place, arrays: Arrays) -> float:
+def likelihood(attr: int, place: Place, arrays: Arrays) -> float:
     """The share of the notifications with the attribute that come by a place."""
-    bucket = arrays.find_bucket(place.hash)
     row = arrays.of["attrs"][attr]
     seen = int(row[SEEN])
-    if bucket >= 0 and seen >= NOTIFICATIONS_MIN:
-        return (int(arrays.of["buckets"][bucket, HITS]) + 1) / (seen + 1)
-    if place.column:
-        return 1.0 / (2 + 8 * place.length)
-    return 1.0 / (int(row[POINTS]) + 2)
+    if seen >= NOTIFICATIONS_MIN:
+        bucket = arrays.find_bucket(place.hash)
+        if bucket >= 0:
+            return (int(arrays.of["buckets"][bucket, HITS]) + 1) / (seen + 1)
+    return unseen_likelihood(place, int(row[POINTS]))
+
+
+def unseen_likelihood(place: Place, points: int) -> float:
+    """The same where nothing was seen: by the length of the text, or by how many values are."""
+    return 1.0 / (2 + 8 * place.length) if place.column else 1.0 / (points + 2)
 
 
 # --- hashed places ------------------------------------------------------------------------------
