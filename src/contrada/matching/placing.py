@@ -47,6 +47,9 @@ PLACES_MAX: Final = 64
 NOTIFICATIONS_MIN: Final = 256
 """Notifications that must be seen before they count."""
 
+POINTS_EXPECTED: Final = 10
+"""Values that an attribute is thought to have besides those that filters hang on."""
+
 GRAM_BYTES: Final = 4
 
 
@@ -140,7 +143,7 @@ def likelihood(attr: int, place: Place, arrays: Arrays) -> float:
 
 def unseen_likelihood(place: Place, points: int) -> float:
     """The same where nothing was seen: by the length of the text, or by how many values are."""
-    return 1.0 / (2 + 8 * place.length) if place.column else 1.0 / (points + 2)
+    return 1.0 / (2 + 8 * place.length) if place.column else 1.0 / (points + POINTS_EXPECTED)
 
 
 # --- hashed places ------------------------------------------------------------------------------
