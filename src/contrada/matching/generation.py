@@ -257,7 +257,7 @@ class Generation:
         self, number: int, of: Filter, constraints: list[Constraint], *, count: bool = True
     ) -> None:
         """Hangs a filter at its best place."""
-        choice = best_choice(of, constraints, self.arrays)
+        choice = best_choice(of, constraints, self.arrays, self._statistics or self.arrays)
         if choice is not None and self._pooled(number, constraints, choice):
             return
         buckets = {0: False} if choice is None else self._buckets(choice)

@@ -76,10 +76,13 @@ class Choice(NamedTuple):
     bins: tuple[int, int] | None = None  # of the tree of ranges
 
 
-def best_choice(of: Filter, constraints: list[Constraint], arrays: Arrays) -> Choice | None:
+def best_choice(
+    of: Filter, constraints: list[Constraint], arrays: Arrays, statistics: Arrays
+) -> Choice | None:
     """The cheapest choice for a filter; None where it must hang everywhere.
 
-    The constraints are those of the filter's sets, in the same order. Trees are asked only
+    The constraints are those of the filter's sets, in the same order. What was seen is told by
+    the `statistics`, which may be the arrays of an index with the same attributes. Trees are asked only
     where no hashed place is more selective than a single bin could be.
     """
     best: Choice | None = None
@@ -94,7 +97,7 @@ def best_choice(of: Filter, constraints: list[Constraint], arrays: Arrays) -> Ch
         if places is None:
             others.append((presence, attr, value_set))
             continue
-        cost = presence * min(sum([likelihood(attr, place, arrays) for place in places]), 1.0)
+        cost = presence * min(sum([likelihood(attr, place, statistics) for place in places]), 1.0)
         if best is None or cost < best.cost:
             best = Choice(cost, attr, places)
     for presence, attr, value_set in others:
