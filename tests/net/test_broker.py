@@ -13,6 +13,7 @@ from contrada.net.client import CREDIT_BYTES
 from contrada.net.frames import (
     CONTENT_BYTES_MAX,
     FRAME_BYTES_MAX,
+    Credit,
     Deliver,
     Done,
     Failure,
@@ -27,6 +28,7 @@ from contrada.net.frames import (
 )
 from contrada.runtime.outlet import ENTRY_BYTES
 from tests.asynchronous import on_loop, until
+from tests.operators import register_failing
 
 
 class RawClient:
@@ -206,6 +208,139 @@ async def test_subscriptions_of_a_client_are_bounded() -> None:
         ):
             with pytest.raises(ServiceError, match="SUBSCRIPTIONS_PER_CLIENT_MAX"):
                 await service.subscribe("a = 1").open()
+
+
+def a_kilobyte() -> bytes:
+    """A notification that matches what the clients here ask for."""
+    return to_msgpack(Notification({"a": 1}, body=bytes(1000)))
+
+
+@on_loop
+async def test_what_waits_for_a_client_is_bounded_over_its_subscriptions() -> None:
+    """One client with many subscriptions could fill the broker."""
+    data = a_kilobyte()
+    a_few = 5 * (ENTRY_BYTES + len(data))
+    with mock.patch.object(peer, "CLIENT_BYTES_MAX", a_few):
+        async with Broker(port=0) as broker:
+            asked = [Subscribe(2 * n, n, to_msgpack(Filter("a = 1")), 0) for n in range(1, 4)]
+            client = await RawClient.to(broker, Hello("client"), *asked, Publish(9, 0, [data] * 2))
+            heard = [await client.hears() for _ in range(5)]
+            assert heard[-1] == Done(9, 1)
+            assert broker.statistics().held_bytes == a_few
+            assert broker.statistics().dropped == {"queue full": 1}
+            # A publisher that waits for room goes on when the client reads; but nobody waits
+            # again for the queue that was given up.
+            client.say(Publish(11, 60_000, [data]))
+            await until(lambda: broker.statistics().published == 3)
+            client.say(*(Credit(n, 10 * a_few) for n in range(1, 4)))
+            while not isinstance(answer := await client.hears(), Done):
+                pass
+            assert answer == Done(11, 1)
+            await client.leave()
+
+
+@on_loop
+async def test_a_broker_that_holds_too_much_ends_the_heaviest_client() -> None:
+    """A few clients that do not read could end the broker, or starve all others."""
+    data = a_kilobyte()
+    async with (
+        Broker(port=0, bytes_max=20 * len(data)) as broker,
+        connect(broker.address) as service,
+        service.subscribe("a = 1") as events,
+    ):
+        heavy = await RawClient.to(
+            broker, Hello("client"), Subscribe(2, 9, to_msgpack(Filter("a = 1")), 0)
+        )
+        heard = [await heavy.hears() for _ in range(2)]
+        for _ in range(40):
+            await service.publish({"a": 1}, body=bytes(1000))
+            assert (await anext(events))["a"] == 1
+        heard = [await heavy.hears()]
+        assert isinstance(heard[0], Failure)
+        assert heard[0].code == "overloaded"
+        assert await heavy.is_closed()
+        assert broker.statistics().refused == {"overloaded": 1}
+        assert broker.statistics().held_bytes == 0
+        assert broker.statistics().dropped["connection ended"] > 0
+
+
+@on_loop
+async def test_what_a_client_publishes_ahead_is_bounded_in_bytes() -> None:
+    """Sixteen large frames of each client would wait in the broker."""
+    with mock.patch.object(peer, "PENDING_BYTES_MAX", 3000):
+        async with Broker(port=0) as broker:
+            client = await RawClient.to(broker, Hello("client"), Publish(3, 0, [a_kilobyte()] * 2))
+            assert isinstance(await client.hears(), Hello)
+            failure = await client.hears()
+            assert isinstance(failure, Failure)
+            assert "PENDING_BYTES_MAX" in failure.reason
+            await client.leave()
+
+
+@on_loop
+async def test_stopping_ends_publications_under_way() -> None:
+    """A broker would go on working after it has ended."""
+    many = [to_msgpack(Notification({"a": 1}))] * 20_000
+    async with Broker(port=0) as broker:
+        client = await RawClient.to(broker, Hello("client"), Publish(3, 0, many))
+        await until(lambda: broker.statistics().published > 0)
+        await client.leave()
+        await until(lambda: broker.statistics().connections == 0)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert 0 < broker.statistics().published < len(many)
+    assert broker.statistics().held_bytes == 0
+
+
+@on_loop
+async def test_a_connection_that_was_ended_is_cut_when_nobody_reads_it() -> None:
+    """Clients that never read would keep their connections for ever."""
+    async with Broker(port=0) as broker:
+        client = await RawClient.to(
+            broker, Hello("client"), Subscribe(2, 9, to_msgpack(Filter("a = 1")), 2**40)
+        )
+        await until(lambda: broker.statistics().subscriptions == 1)
+        (its_end,) = broker._peers
+        async with connect(broker.address) as service:
+            for _ in range(5):  # More than fits into the buffers of its connection.
+                await service.publish({"a": 1}, body=bytes(4_000_000))
+        await until(lambda: broker.statistics().connections == 1)
+        its_end.evict()
+        its_end.tick()
+        await until(lambda: broker.statistics().connections == 0)
+        await client.leave()
+
+
+@on_loop
+async def test_a_fault_of_the_broker_is_logged_there(caplog: pytest.LogCaptureFixture) -> None:
+    """Only a stranger would learn of it, and more than concerns him."""
+    async with Broker(port=0) as broker:
+        with mock.patch.object(broker.exchange, "offer", side_effect=ZeroDivisionError("secret")):
+            client = await RawClient.to(broker, Hello("client"), Publish(3, 0, [a_kilobyte()]))
+            assert isinstance(await client.hears(), Hello)
+            failure = await client.hears()
+            await client.leave()
+        assert isinstance(failure, Failure)
+        assert "ZeroDivisionError" in failure.reason
+        assert "secret" not in failure.reason
+        assert broker.statistics().refused == {"internal": 1}
+        assert broker.statistics().held_bytes == 0
+    (record,) = caplog.records
+    assert record.name == "contrada.net.peer"
+    assert "secret" in caplog.text
+
+
+@on_loop
+async def test_failing_operators_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody could see why a subscription gets nothing."""
+    register_failing(monkeypatch)
+    async with (
+        Broker(port=0) as broker,
+        connect(broker.address) as service,
+        service.subscribe("a fails 'x'"),
+    ):
+        await service.publish({"a": "x"})
+        assert broker.statistics().operator_failures["fails"] >= 1
+        assert service.statistics().operator_failures["fails"] >= 1, "both are in this process"
 
 
 @on_loop

@@ -5,9 +5,11 @@ from unittest import mock
 
 import pytest
 
+import contrada as ct
 from contrada.errors import LimitError, ServiceError
 from contrada.runtime import EmbeddedService, exchange, outlet
 from tests.asynchronous import on_loop
+from tests.operators import register_failing
 
 
 @on_loop
@@ -53,6 +55,21 @@ async def test_subscriptions_are_bounded() -> None:
         async with EmbeddedService() as service, service.subscribe("a = 1"):
             with pytest.raises(LimitError, match="SUBSCRIPTIONS_MAX"):
                 await service.subscribe("a = 1").open()
+
+
+@on_loop
+async def test_failing_operators_and_safe_answers_are_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody could see why a subscription gets nothing, or a router too much."""
+    register_failing(monkeypatch)
+    async with EmbeddedService() as service, service.subscribe("a fails 'x'"):
+        await service.publish({"a": "x"})
+        ct.covers(ct.Filter("a fails 'x'"), ct.Filter("a fails 'y'"))
+        counts = service.statistics()
+    assert (counts.published, counts.matched) == (1, 0)
+    assert counts.operator_failures["fails"] >= 1
+    assert counts.safe_answers["covers"] == 1
 
 
 @pytest.mark.parametrize("wait_s", [-1.0, 61.0, float("nan")])

@@ -11,12 +11,14 @@ says what was wrong, is closed and counted by the name of its fault; nobody else
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from contrada.errors import ConnectionFailedError, ServiceError
+from contrada.model.atoms import failures
+from contrada.model.decision import safe_answers
 from contrada.net.address import PORT_DEFAULT, Address, check_host
 from contrada.net.frames import FRAME_BYTES_MAX, Hello
 from contrada.net.link import BROKER
@@ -25,6 +27,12 @@ from contrada.runtime.exchange import Exchange
 
 CONNECTIONS_MAX: Final = 4096
 """Connections of one broker; more are told that it is full."""
+
+BROKER_BYTES_MAX: Final = 2 * 2**30
+"""Bytes that one broker holds for all its clients: what waits for them, and what they published.
+
+Beyond it those for which most is held are told and closed, until it is kept.
+"""
 
 BROKER_TICK_S: Final = 5.0
 """How often a broker looks for clients that went silent."""
@@ -38,7 +46,9 @@ class BrokerStatistics:
     """What a broker did up to one moment.
 
     `refused` counts faults of peers and refused requests by name, `dropped` notifications that
-    a subscription did not get, by reason.
+    a subscription did not get, by reason. `held_bytes` waits to be delivered or worked off.
+    `safe_answers` and `operator_failures` are those of the whole process; see
+    `ServiceStatistics`.
     """
 
     connections: int
@@ -48,6 +58,9 @@ class BrokerStatistics:
     matched: int
     dropped: Mapping[str, int]
     refused: Mapping[str, int]
+    held_bytes: int
+    safe_answers: Mapping[str, int]
+    operator_failures: Mapping[str, int]
 
 
 class Broker:
@@ -60,14 +73,19 @@ class Broker:
         *,
         software: str = "contrada",
         connections_max: int = CONNECTIONS_MAX,
+        bytes_max: int = BROKER_BYTES_MAX,
     ) -> None:
         """Port 0 takes a free one; see `address` once it has started."""
         self._host = host
         self._port = port
         self._connections_max = connections_max
+        self._bytes_max = bytes_max
+        self._held_bytes = 0
+        self._relief_due = False
         self._server: asyncio.Server | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._peers: set[Peer] = set()
+        self._work: set[asyncio.Task[None]] = set()
         self._empty = asyncio.Event()
         self._empty.set()
         self._stopped = asyncio.Event()
@@ -115,6 +133,9 @@ class Broker:
         for peer in list(self._peers):
             peer.abort()
         await self._empty.wait()
+        for task in self._work:
+            task.cancel()  # Nobody is left for whom it could be delivered.
+        await asyncio.gather(*self._work, return_exceptions=True)
         self._stopped.set()
 
     async def closed(self) -> None:
@@ -132,6 +153,9 @@ class Broker:
             matched=counts.matched,
             dropped=dict(self._dropped + Counter(counts.dropped)),
             refused=dict(self._refused),
+            held_bytes=self._held_bytes,
+            safe_answers=dict(safe_answers),
+            operator_failures=dict(failures),
         )
 
     def admit(self, peer: Peer) -> bool:
@@ -146,6 +170,27 @@ class Broker:
         self._peers.discard(peer)
         if not self._peers:
             self._empty.set()
+
+    def start_work(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Do something for a client, also when its connection ends meanwhile; `stop` ends it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+        return task
+
+    def hold(self, size: int) -> None:
+        """So many bytes more are held for a client; less where it is negative."""
+        self._held_bytes += size
+        if self._held_bytes > self._bytes_max and not self._relief_due:
+            self._relief_due = True
+            asyncio.get_running_loop().call_soon(self._relieve)
+
+    def _relieve(self) -> None:
+        self._relief_due = False
+        for peer in sorted(self._peers, key=lambda each: each.held_bytes, reverse=True):
+            if self._held_bytes <= self._bytes_max or not peer.held_bytes:
+                return
+            peer.evict()
 
     def count_refusal(self, code: str) -> None:
         """A peer was at fault, or a request was refused."""

@@ -17,6 +17,8 @@ from contrada.errors import (
     ServiceError,
 )
 from contrada.model import Envelope, Filter, FilterSet, Notification
+from contrada.model.atoms import failures
+from contrada.model.decision import safe_answers
 from contrada.model.encoding import from_msgpack, to_msgpack
 from contrada.net.address import parse_address
 from contrada.net.frames import (
@@ -157,7 +159,12 @@ class TcpService(Service):
     def statistics(self) -> ServiceStatistics:
         """What this access point published, and what was lost of it at the broker."""
         return ServiceStatistics(
-            self._published, len(self._subscriptions), None, dict(self._dropped)
+            self._published,
+            len(self._subscriptions),
+            None,
+            dict(self._dropped),
+            dict(safe_answers),
+            dict(failures),
         )
 
     # ----------------------------------------------------------------- used by subscriptions

@@ -7,6 +7,7 @@ one publisher are worked off in order; each is answered when all of it is in the
 """
 
 import asyncio
+import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +28,7 @@ from contrada.net.frames import (
     checked_content,
 )
 from contrada.net.link import CLIENT, Link, LinkState
+from contrada.runtime.budget import Budget
 from contrada.runtime.exchange import Route
 from contrada.runtime.outlet import ENTRY_BYTES, PUBLISH_WAIT_S_MAX, Outlet
 
@@ -36,8 +38,17 @@ if TYPE_CHECKING:
 SUBSCRIPTIONS_PER_CLIENT_MAX: Final = 10_000
 """Subscriptions of one connection; more are refused."""
 
+CLIENT_BYTES_MAX: Final = 256 * 2**20
+"""Bytes that wait for one client, in the queues of all its subscriptions together.
+
+Beyond it publishers wait for each of them as for a queue that is full.
+"""
+
 PUBLISHES_PENDING_MAX: Final = 16
 """Publish frames of one connection that wait to be worked off; more end the connection."""
+
+PENDING_BYTES_MAX: Final = 64 * 2**20
+"""Bytes of such frames; more end the connection."""
 
 DELIVER_NOTIFICATIONS_MAX: Final = 512
 """Notifications in one Deliver frame."""
@@ -54,6 +65,8 @@ NOTIFICATIONS_PER_TURN: Final = 64
 CREDIT_MAX: Final = 2**40
 """Credit above this is cut to it."""
 
+_LOG: Final = logging.getLogger(__name__)
+
 
 class _Feed:
     """One subscription of a client: its queue and the credit that is left."""
@@ -63,7 +76,7 @@ class _Feed:
     def __init__(self, peer: "Peer", subscription: int, credit: int) -> None:
         self.subscription = subscription
         self.credit = min(max(credit, 0), CREDIT_MAX)
-        self.outlet: Outlet[bytes] = Outlet(lambda: peer.mark_ready(self))
+        self.outlet: Outlet[bytes] = Outlet(lambda: peer.mark_ready(self), budget=peer.budget)
         self.route: Route[bytes] | None = None
 
     def next_frame(self) -> Deliver | None:
@@ -94,7 +107,9 @@ class Peer(asyncio.Protocol):
         self._ready: dict[_Feed, None] = {}
         self._flush_due = False
         self._write_paused = False
+        self.budget = Budget(CLIENT_BYTES_MAX, broker.hold)
         self._publishes: deque[Publish] = deque()
+        self._pending_bytes = 0
         self._worker: asyncio.Task[None] | None = None
 
     # ---------------------------------------------------------------- called by the event loop
@@ -108,12 +123,9 @@ class Peer(asyncio.Protocol):
             self._end(FrameError("full", "this broker has as many connections as it may"))
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The connection has ended, in order or not."""
+        """The connection has ended, in order or not. What it has published is still handed over."""
         self._transport = None
-        for feed in self._feeds.values():
-            self._withdraw(feed, "connection ended")
-        self._feeds.clear()
-        self._ready.clear()
+        self._withdraw_all()
         self._broker.forget(self)
 
     def pause_writing(self) -> None:
@@ -140,8 +152,15 @@ class Peer(asyncio.Protocol):
 
     # --------------------------------------------------------------------- called by the broker
 
+    @property
+    def held_bytes(self) -> int:
+        """What this connection makes the broker hold."""
+        return self.budget.held_bytes + self._pending_bytes
+
     def tick(self) -> None:
         """Look whether the client is still alive."""
+        if self._link.state is LinkState.CLOSED and self._transport is not None:
+            self._transport.abort()  # It had its time to take what was written to it.
         try:
             self._link.tick(self._loop.time())
         except FrameError as error:
@@ -155,10 +174,19 @@ class Peer(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
+    def evict(self) -> None:
+        """End the connection because of what it holds, and forget that at once."""
+        self._end(
+            FrameError(
+                "overloaded", f"this broker holds too much; {self.held_bytes} bytes of it for you"
+            )
+        )
+        self._withdraw_all()
+        while self._publishes:
+            self._change_pending(-_size_of(self._publishes.popleft()))
+
     def abort(self) -> None:
-        """Close at once, whatever is unsent, and stop working for this client."""
-        if self._worker is not None:
-            self._worker.cancel()
+        """Close at once, whatever is unsent."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -222,6 +250,12 @@ class Peer(asyncio.Protocol):
         self._withdraw(feed, "unsubscribed")
         self._link.send(Done(frame.request, feed.route.dropped))
 
+    def _withdraw_all(self) -> None:
+        for feed in self._feeds.values():
+            self._withdraw(feed, "connection ended")
+        self._feeds.clear()
+        self._ready.clear()
+
     def _withdraw(self, feed: _Feed, reason: str) -> None:
         if feed.route is not None:
             self._broker.exchange.remove(feed.route)
@@ -241,10 +275,21 @@ class Peer(asyncio.Protocol):
                 "too many publishes",
                 f"more than PUBLISHES_PENDING_MAX = {PUBLISHES_PENDING_MAX} unanswered",
             )
+        size = _size_of(frame)
+        if self._pending_bytes + size > PENDING_BYTES_MAX:
+            raise self._fault(
+                "too many publishes",
+                f"more than PENDING_BYTES_MAX = {PENDING_BYTES_MAX} bytes unanswered",
+            )
+        self._change_pending(size)
         self._publishes.append(frame)
         if self._worker is None:
-            self._worker = self._loop.create_task(self._work())
+            self._worker = self._broker.start_work(self._work())
             self._worker.add_done_callback(self._worked)
+
+    def _change_pending(self, size: int) -> None:
+        self._pending_bytes += size
+        self._broker.hold(size)
 
     async def _work(self) -> None:
         while self._publishes:
@@ -256,6 +301,7 @@ class Peer(asyncio.Protocol):
             else:
                 dropped = await self._publish(frame, notifications)
                 self._link.send(Done(frame.request, dropped))
+            self._change_pending(-_size_of(frame))
             self._write_outgoing()
         self._worker = None  # Here, not when the task is seen to be done: frames come between.
 
@@ -274,8 +320,13 @@ class Peer(asyncio.Protocol):
         return dropped
 
     def _worked(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is not None:
-            self._end(FrameError("internal", f"a fault of this broker: {task.exception()!r}"))
+        fault = None if task.cancelled() else task.exception()
+        if fault is not None:
+            _LOG.error("a fault of this broker while it worked for a client", exc_info=fault)
+            self._end(FrameError("internal", f"a fault of this broker ({type(fault).__name__})"))
+        if self._worker is task:  # It did not come to its end: neither will what waited for it.
+            self._publishes.clear()
+            self._change_pending(-self._pending_bytes)
 
     # -------------------------------------------------------------------------------- sending
 
@@ -317,6 +368,10 @@ class Peer(asyncio.Protocol):
         data = self._link.outgoing()
         if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
+
+
+def _size_of(frame: Publish) -> int:
+    return sum(ENTRY_BYTES + len(data) for data in frame.notifications)
 
 
 def _notification(data: bytes) -> Notification:

@@ -1,8 +1,8 @@
 """The embedded service, and what every asyncio access point shares.
 
 `embedded` is the service in this process; `blocking` runs any service on a thread of its own
-for code that does not await. `exchange`, `outlet`, `stamping` and `subscription` are the parts
-of which the TCP broker and its client are made too.
+for code that does not await. `exchange`, `outlet`, `budget`, `stamping` and `subscription` are
+the parts of which the TCP broker and its client are made too.
 """
 
 from contrada.runtime.blocking import BlockingService, BlockingSubscription

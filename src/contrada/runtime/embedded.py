@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from contrada.errors import ServiceClosedError, ServiceError
 from contrada.model import Envelope, Filter, FilterSet, Notification
+from contrada.model.atoms import failures
+from contrada.model.decision import safe_answers
 from contrada.runtime.exchange import QUEUE_FULL, Exchange, Route
 from contrada.runtime.outlet import ENTRY_BYTES, PUBLISH_WAIT_S, PUBLISH_WAIT_S_MAX, Outlet
 from contrada.runtime.stamping import Stamp
@@ -78,7 +80,12 @@ class EmbeddedService(Service):
         """What was published, matched and dropped so far."""
         counts = self._exchange.statistics()
         return ServiceStatistics(
-            counts.published, counts.subscriptions, counts.matched, counts.dropped
+            counts.published,
+            counts.subscriptions,
+            counts.matched,
+            counts.dropped,
+            dict(safe_answers),
+            dict(failures),
         )
 
     async def _publish(self, notification: Notification) -> Envelope:

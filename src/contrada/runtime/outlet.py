@@ -4,7 +4,7 @@
 
 Invariants:
 - at most `notifications_max` entries and `bytes_max` bytes are held; one entry that alone is
-  larger than that passes through an empty queue;
+  larger than that passes through an empty queue; what a `budget` has no room for never does;
 - entries leave in the order in which they came, also those of publishers that had to wait:
   who comes while others wait gets in line behind them;
 - a publisher waits a bounded time for room. When the reader took nothing in that time, the
@@ -16,6 +16,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
+
+from contrada.runtime.budget import Budget
 
 P = TypeVar("P")
 
@@ -44,12 +46,14 @@ class Outlet(Generic[P]):
         *,
         notifications_max: int = QUEUE_NOTIFICATIONS_MAX,
         bytes_max: int = QUEUE_BYTES_MAX,
+        budget: Budget | None = None,
     ) -> None:
-        """`on_ready` is called after each entry that came in."""
+        """`on_ready` is called after each entry that came in; a `budget` bounds several outlets."""
         self._entries: deque[tuple[P, int]] = deque()
         self._bytes = 0
         self._notifications_max = notifications_max
         self._bytes_max = bytes_max
+        self._budget = budget
         self._on_ready = on_ready
         self._arrived = asyncio.Event()
         self._turn = asyncio.Lock()
@@ -75,7 +79,7 @@ class Outlet(Generic[P]):
         try:
             async with self._turn:
                 if not self._fits(size) and not self._stalled and wait_s > 0:
-                    await self._room_for(wait_s)
+                    await self._room_for(size, wait_s)
                 if self.finished or not self._fits(size):
                     self._stalled = True
                     return False
@@ -87,10 +91,9 @@ class Outlet(Generic[P]):
     def take(self) -> tuple[P, int]:
         """The oldest entry and its size; IndexError when there is none."""
         entry = self._entries.popleft()
-        self._bytes -= entry[1]
+        self._change(-entry[1])
         if self._has_ample_room():
-            self._stalled = False
-            self._release()
+            self._relieve()
         return entry
 
     async def arrival(self) -> None:
@@ -109,18 +112,25 @@ class Outlet(Generic[P]):
         """Finish, and forget what is held; returns how many entries that were."""
         held = len(self._entries)
         self._entries.clear()
-        self._bytes = 0
+        self._change(-self._bytes)
         self.finish()
         return held
 
     def _append(self, item: P, size: int) -> None:
         self._entries.append((item, size))
-        self._bytes += size
+        self._change(size)
         self._arrived.set()
         if self._on_ready is not None:
             self._on_ready()
 
+    def _change(self, size: int) -> None:
+        self._bytes += size
+        if self._budget is not None:
+            self._budget.change(size)
+
     def _fits(self, size: int) -> bool:
+        if self._budget is not None and not self._budget.admits(size, self, self._relieve):
+            return False
         entries = len(self._entries)
         return not entries or (
             entries < self._notifications_max and self._bytes + size <= self._bytes_max
@@ -133,14 +143,24 @@ class Outlet(Generic[P]):
             and self._bytes * 8 <= self._bytes_max * 7
         )
 
-    async def _room_for(self, wait_s: float) -> None:
-        self._room = asyncio.get_running_loop().create_future()
+    async def _room_for(self, size: int, wait_s: float) -> None:
+        """Wait until an entry of this size fits; the caller looks whether it does."""
+        loop = asyncio.get_running_loop()
         try:
-            await asyncio.wait_for(self._room, wait_s)
+            async with asyncio.timeout(wait_s):
+                # Others that share the budget may take the room first.
+                while not self.finished and not self._fits(size):
+                    self._room = loop.create_future()
+                    await self._room
         except TimeoutError:
-            return  # The caller looks whether the reader made some room meanwhile.
+            return
         finally:
             self._room = None
+
+    def _relieve(self) -> None:
+        """There is ample room again: whoever waits for it goes on."""
+        self._stalled = False
+        self._release()
 
     def _release(self) -> None:
         if self._room is not None and not self._room.done():

@@ -77,12 +77,18 @@ class ServiceStatistics:
 
     `published` counts notifications, `matched` pairs of a notification and a subscription
     (None where only the far end knows), `dropped` the lost pairs by reason.
+
+    Of the whole process, not of this access point alone: `safe_answers` counts questions of the
+    algebra that had to be answered safely, by the question; `operator_failures` how often an
+    operator of an extension raised or answered what it must not, by the operator.
     """
 
     published: int
     subscriptions: int
     matched: int | None
     dropped: Mapping[str, int]
+    safe_answers: Mapping[str, int]
+    operator_failures: Mapping[str, int]
 
 
 class Subscription(ABC, Generic[T_co]):
