@@ -5,7 +5,9 @@ import os
 import subprocess
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 import contrada as ct
-from contrada.errors import InvalidNotificationError, LimitError
+from contrada.errors import EncodingError, InvalidNotificationError, LimitError
 from contrada.matching import jit, kernels, reading
 from contrada.matching.arrays import EPOCHS_MAX
 from contrada.matching.placing import places_of
@@ -282,6 +284,36 @@ def test_a_batch_is_matched_row_by_row() -> None:
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
+def test_a_table_is_matched_as_its_rows(compiled: Any) -> None:
+    """Columns would be matched otherwise than the same values in notifications."""
+    pa = pytest.importorskip("pyarrow")
+    time = datetime(2026, 2, 1, tzinfo=UTC)
+    columns = {
+        "n": pa.array([1, None, 3, -7], pa.int32()),
+        "d": pa.array([-0.0, math.nan, None, math.inf]),
+        "t": pa.array(["a", "", None, "ẞb"]),
+        "l": pa.array([b"\xff", None, b"", b"ab"], pa.large_binary()),
+        "b": pa.array([True, False, None, True]),
+        "w": pa.array([time, None, time, None], pa.timestamp("us", tz="UTC")),
+        "unasked": pa.array([[1], [2], None, []]),
+    }
+    texts = ["n >= 1", "n < 0 and t suffix nocase 'SSB'", "d = 0", "d = nan", "d > 3", "t = ''"]
+    texts += ["t contains nocase 'ß'", "l = x'ff'", "l absent", "b = true", "w any", "n absent"]
+    texts += ["t prefix 'a' and n != 2", "b = false or w > @2026-01-01T00:00:00Z"]
+    index: ct.Index[int] = ct.Index(compiled=compiled)
+    for key, text in enumerate(texts):
+        index.add(key, ct.FilterSet(text))
+    for table in (pa.table(columns), pa.table(columns).slice(1, 2)):
+        offsets, keys = index.match_batch(table)
+        rows = [{n: v for n, v in row.items() if v is not None} for row in table.to_pylist()]
+        for i, row in enumerate(rows):
+            assert sorted(keys[offsets[i] : offsets[i + 1]]) == sorted(index.match(row))
+    wide = pa.table({"n": pa.array([2**53 + 1, 5]), "t": pa.array([["a", "b"], ["a"]])})
+    offsets, keys = index.match_batch(wide)
+    assert sorted(keys[: offsets[1]]) == sorted(index.match({"n": 2**53 + 1, "t": ["a", "b"]}))
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
 def test_filters_of_many_wide_ranges_are_pooled(compiled: Any) -> None:
     """A filter's bit would be lost, or one that is gone would be found, in a pool."""
     random = Random(7)
@@ -337,3 +369,57 @@ def hanging_on(index: Any, name: str, *values: int) -> int:
     ]
     lengths = generation.arrays.of["buckets"][:, LENGTH]
     return int(sum(lengths[bucket] for bucket in buckets if bucket >= 0))
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@given(
+    subscriptions=st.lists(strategies.filters() | strategies.filter_sets(), max_size=10),
+    more=strategies.filters(),
+    notification=strategies.notifications(),
+)
+def test_a_saved_index_is_the_same(
+    compiled: Any,
+    subscriptions: list[Any],
+    more: ct.Filter,
+    notification: ct.Notification,
+) -> None:
+    """A filter, a key or an operator would be lost in the file, or updates be impossible."""
+    index: ct.Index[Any] = ct.Index(compiled=compiled)
+    keys: list[Any] = [None, 1, "x", b"y", 2.5, ("a", 1), ("b", ("c",)), "t", 8, 9]
+    by_key = dict(zip(keys, subscriptions, strict=False))
+    for key, subscription in by_key.items():
+        index.add(key, subscription)
+    index.remove("x")
+    by_key.pop("x", None)
+    with TemporaryDirectory() as folder:
+        index.save(Path(folder) / "index")
+        loaded = ct.Index.load(Path(folder) / "index", compiled=compiled)
+        other = ct.Index.load(Path(folder) / "index", compiled=compiled)
+        loaded.validate()
+        other.add("more", more)
+        other.remove(1)
+        other.validate()
+        for each, of in ((loaded, by_key), (other, by_key | {"more": more})):
+            expected = {key for key, one in of.items() if one.matches(notification)}
+            expected -= {1} if each is other else set()
+            found = each.match(notification)
+            assert set(found) == expected
+            assert len(found) == len(expected)
+
+
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    """A file that is no index would crash, or be taken for an empty one."""
+    index: ct.Index[Any] = ct.Index(compiled=False)
+    index.add("k", ct.Filter("a = 1 and b contains 'x'"))
+    path = tmp_path / "index"
+    index.save(path)
+    whole = path.read_bytes()
+    for damaged in (b"", b"x" * 100, whole[:40], whole[:-200], whole[:16] + b"\xc1" + whole[17:]):
+        path.write_bytes(damaged)
+        with pytest.raises(EncodingError):
+            ct.Index.load(path)
+    with pytest.raises(FileNotFoundError):
+        ct.Index.load(tmp_path / "missing")
+    index.add(object(), ct.Filter("a = 1"))
+    with pytest.raises(EncodingError, match="keys must be"):
+        index.save(path)

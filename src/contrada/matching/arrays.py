@@ -90,18 +90,41 @@ class Arrays:
     def match(self, msg: bytes) -> int:
         """`kernels.match`; clears the stamps when their numbers run out."""
         if self.of["counters"][EPOCH] >= EPOCHS_MAX:
-            self.of["counters"][EPOCH] = 0
-            for name in ("state", "bucket_seen", "key_seen", "set_seen"):
-                self.of[name].fill(0)
+            self.clear_stamps()
         if self._native is not None:
             return self._native.match(msg, self._table)  # type: ignore[no-any-return]
         return kernels.match(msg, *self._views())  # type: ignore[no-any-return]
+
+    def match_rows(
+        self, columns: Any, row: int, rows: int, offsets: Any, found: Any, used: int
+    ) -> tuple[int, int]:
+        """`native.match_rows`; only where kernels are compiled."""
+        assert self._native is not None
+        if self.of["counters"][EPOCH] + rows >= EPOCHS_MAX:
+            self.clear_stamps()
+        status, row = self._native.match_rows(columns, row, rows, offsets, found, used, self._table)
+        return int(status), int(row)
+
+    def clear_stamps(self) -> None:
+        """Starts the numbers of notifications anew."""
+        self.of["counters"][EPOCH] = 0
+        for name in ("state", "bucket_seen", "key_seen", "set_seen"):
+            self.of[name].fill(0)
 
     def find_equal(self, words: Any, count: int) -> int:
         """`updating.find_equal`."""
         if self._native is not None:
             return self._native.find_equal(words, count, self._table)  # type: ignore[no-any-return]
         return updating.find_equal(words.data, count, self._views()[0])  # type: ignore[no-any-return]
+
+    def fit_scratch(self) -> None:
+        """To be called when the store was replaced: makes room in the scratch for it."""
+        rows = {"state": "attrs", "present": "attrs", "set_seen": "set_starts"}
+        rows |= {"bucket_seen": "buckets", "bucket_list": "buckets"}
+        for scratch, store in rows.items():
+            self.reserve(scratch, self.used[store] + 1)
+        self.reserve("stack", self.used["sets"] + 1)
+        self.moved()
 
     def rebuild_equal(self, count: int) -> None:
         """Fills the table of equal filters anew, with room for so many."""

@@ -9,7 +9,8 @@ Numbers become the bits of their double, as an integer in the order of doubles.
 """
 
 import struct
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 from contrada.errors import LimitError
 from contrada.matching import tables
@@ -137,6 +138,30 @@ class Compiler:
             if number in self.opaque_sets:
                 opaque.append(number)
         return Program(constraints, opaque, inexact)
+
+    def state(self, packed: Callable[[Any], bytes]) -> dict[str, Any]:
+        """What is not in the arrays, for `saving`."""
+        return {
+            "names": self.names,
+            "texts": list(self._texts.values()),
+            "sets": [packed(value_set) for value_set in self.set_values],
+            "opaque": sorted(self.opaque_sets),
+            "wide": sorted(self._wide_sets),
+        }
+
+    def restore(self, state: dict[str, Any], unpacked: Callable[[bytes], Any]) -> None:
+        """Becomes the compiler that was saved; the arrays are those of then."""
+        self.names = list(state["names"])
+        self.attrs = {name: row for row, name in enumerate(self.names)}
+        self._texts = {self._text_at(ref): ref for ref in state["texts"]}
+        self.set_values = [unpacked(each) for each in state["sets"]]
+        attrs = self._arrays.of["set_starts"][: len(self.set_values), 1].tolist()
+        self._sets = {
+            (attr, each.line, each.text): number
+            for number, (attr, each) in enumerate(zip(attrs, self.set_values, strict=True))
+        }
+        self.opaque_sets = {number: self.set_values[number] for number in state["opaque"]}
+        self._wide_sets = set(state["wide"])
 
     def filter_of(self, words: list[int]) -> Filter:
         """The filter that a program was made of; not for one whose numbers were widened."""

@@ -9,7 +9,7 @@ names, each of them once, and every notification that it matches comes by one of
 filter hangs nowhere; the equal-filter table leads to every filter that is not gone.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -408,6 +408,44 @@ class Generation:
         start, length = int(row[START]), int(row[LENGTH])
         numbers: list[int] = self.arrays.of["entries"][start : start + length, FILTER].tolist()
         return numbers
+
+    # --- saving -------------------------------------------------------------------------------
+
+    def state(self, packed: Callable[[Any], bytes]) -> dict[str, Any]:
+        """What is not in the arrays, for `saving`."""
+        return {
+            "free": self._free,
+            "equal_used": self._equal_used,
+            "ranged": list(self._ranged.items()),
+            "words_unused": self.words_unused,
+            "doubtful": sorted(self.doubtful),
+            "exact": [(number, packed(each)) for number, each in self.exact.items()],
+            "opaque": list(self.opaque.items()),
+            "compiler": self.compiler.state(packed),
+            "pools": self.pools.state(),
+        }
+
+    def restore(
+        self,
+        arrays: dict[str, Any],
+        used: dict[str, int],
+        state: dict[str, Any],
+        unpacked: Callable[[bytes], Any],
+    ) -> None:
+        """Becomes the generation that was saved."""
+        self.arrays.of |= arrays
+        self.arrays.used |= used
+        self.arrays.fit_scratch()
+        self._free = list(state["free"])
+        self._equal_used = state["equal_used"]
+        self._ranged = dict(state["ranged"])
+        self.words_unused = state["words_unused"]
+        self.doubtful = set(state["doubtful"])
+        self.exact = {number: unpacked(each) for number, each in state["exact"]}
+        self.opaque = {number: list(sets) for number, sets in state["opaque"]}
+        self.compiler.restore(state["compiler"], unpacked)
+        self.pools.restore(state["pools"])
+        self.keys = np.empty(used["filters"] + 8, dtype=object)
 
     # --- checks -------------------------------------------------------------------------------
 

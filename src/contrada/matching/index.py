@@ -11,13 +11,15 @@ Source: PODC 2000 §5 (the cost of matching); design: ranks and boxes.
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 import numpy as np
 
-from contrada.matching import jit
+from contrada.matching import jit, saving
 from contrada.matching.arrays import grow_for
+from contrada.matching.batches import columns_of, match_columns
 from contrada.matching.generation import Generation
 from contrada.matching.relating import touching
 from contrada.matching.tables import CANDIDATES, INEXACT, OUT, SEEN_ALL, SIMPLE, UNREADABLE
@@ -293,20 +295,45 @@ class Index(Generic[K]):
 
     def match_batch(
         self, notifications: Iterable[Notification | Mapping[str, Value | Iterable[Value]]] | Any
-    ) -> tuple[Any, list[K]]:
-        """The keys for each of many notifications: (offsets, keys).
+    ) -> tuple[Any, Any]:
+        """The keys for each of many notifications: (offsets, keys), two arrays.
 
-        The keys of notification i are `keys[offsets[i] : offsets[i + 1]]`; the offsets are an
-        array of int64. An Arrow table is taken row by row, NULL as absent.
+        The keys of notification i are `keys[offsets[i] : offsets[i + 1]]`. An Arrow table is a
+        batch of rows, where NULL is absent; its columns are matched as they are.
         """
-        if hasattr(notifications, "to_pylist"):
-            rows = notifications.to_pylist()
-            notifications = [{n: v for n, v in row.items() if v is not None} for row in rows]
-        offsets, keys = [0], []
+        if not hasattr(notifications, "to_pylist"):
+            return self._matched_one_by_one(notifications)
+        found = self._matched_columns(notifications)
+        if found is not None:
+            return found
+        rows = notifications.to_pylist()
+        return self._matched_one_by_one(
+            {name: value for name, value in row.items() if value is not None} for row in rows
+        )
+
+    def _matched_one_by_one(self, notifications: Iterable[Any]) -> tuple[Any, Any]:
+        offsets: list[int] = [0]
+        keys: list[K] = []
         for notification in notifications:
             keys += self.match(notification)
             offsets.append(len(keys))
-        return np.array(offsets, dtype=np.int64), keys
+        array = np.empty(len(keys), dtype=object)
+        array[:] = keys
+        return np.array(offsets, dtype=np.int64), array
+
+    def _matched_columns(self, table: Any) -> tuple[Any, Any] | None:
+        """A table matched in columns; None where that cannot be done."""
+        if self._plain:
+            self._compile_in_time()
+        generation = self._generation
+        if not generation.arrays.is_compiled or generation.exact or self._envelope:
+            return None
+        columns = columns_of(table, generation.compiler.attrs)
+        if columns is None:
+            return None
+        offsets, found = match_columns(generation.arrays, columns, table.num_rows)
+        simple = generation.arrays.of["counters"][SIMPLE]
+        return offsets, (generation.keys if simple else self._keys)[found]
 
     # --- relations ----------------------------------------------------------------------------
 
@@ -402,6 +429,36 @@ class Index(Generic[K]):
         self._generation, self._next = self._next, None
         self._generation.forget_statistics()
         self._next_numbers = {}
+
+    def save(self, path: str | Path) -> None:
+        """Writes the index to a file that `load` maps. A file of that name is replaced.
+
+        Raises EncodingError for keys that are not None, bool, int, float, str, bytes, or tuples
+        of these.
+        """
+        keys = self._keys[: len(self._numbers)].tolist()
+        saving.save(Path(path), self._generation, saving.Slots(keys, self._numbers, self._free))
+
+    @classmethod
+    def load(cls, path: str | Path, *, compiled: bool | None = None) -> "Index[Any]":
+        """The index that was saved. Its arrays are mapped: processes share what none changes.
+
+        Raises EncodingError for another file or version, OSError where it cannot be read.
+        """
+        index: Index[Any] = cls(compiled=compiled)
+        generation, (keys, numbers, free) = saving.load(Path(path))
+        index._generation, index._numbers, index._free = generation, numbers, free
+        index._keys = np.empty(len(keys) + 8, dtype=object)
+        generation.arrays.reserve("key_seen", len(keys) + 8)
+        for slot in set(range(len(keys))).difference(free):
+            key = index._keys[slot] = keys[slot]
+            index._slots[key] = slot
+            for number in numbers[slot]:
+                generation.keys[number] = key
+        attrs = generation.compiler.attrs
+        index._system = any(name[0] == "@" for name in attrs)
+        index._envelope = tuple(name for name in _ENVELOPE if name in attrs)
+        return index
 
     def statistics(self) -> IndexStatistics:
         """A frozen view of what the index holds and did."""

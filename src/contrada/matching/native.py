@@ -18,8 +18,18 @@ from contrada.matching import jit
 from contrada.matching.tables import (
     ATTR_COLUMNS,
     BUCKET_COLUMNS,
+    C_ATTR,
+    C_DOMAINS,
+    C_KEYS,
+    C_ROWS,
+    C_TEXT,
+    C_TEXT_BYTES,
+    COLUMN_COLUMNS,
     ENTRY_COLUMNS,
     FILTER_COLUMNS,
+    NEED_FOUND,
+    OK,
+    OUT,
     POOL_COLUMNS,
     SHAPES,
     STATE_COLUMNS,
@@ -32,6 +42,8 @@ from contrada.matching.tables import (
 
 K: Any = jit.part("kernels")
 U: Any = jit.part("updating")
+R: Any = jit.part("reading")
+TEXT = R.TEXT
 carray: Any = numba.carray  # type: ignore[attr-defined]
 
 
@@ -111,6 +123,8 @@ def exercise() -> None:
     find_bucket(1, table)
     box, found = np.zeros(4, dtype=np.int64), np.zeros(2, dtype=np.int64)
     touching(box, 0, 0, 0, 0, found, 0, table)
+    columns, offsets = np.zeros((0, COLUMN_COLUMNS), dtype=np.int64), np.zeros(1, dtype=np.int64)
+    match_rows(columns, 0, 0, offsets, np.zeros(1, dtype=np.int32), 0, table)
     for rehash in (rehash_buckets, rehash_filters, rehash_names):
         rehash(table, 0)
 
@@ -182,3 +196,54 @@ def touching(
 ) -> Any:
     """See `updating.touching`."""
     return U.touching(box, rows, closed, inside, first, found, used, store_at(table))
+
+
+@njit(cache=True, nogil=True)
+def load_row(columns: Any, row: Any, store: Any, scratch: Any) -> Any:
+    """Brings a row of columns into the scratch, as `reading.load` does with a notification."""
+    R.begin(scratch)
+    for i in range(len(columns)):
+        rows = columns[i, C_ROWS]
+        domain = carray(_pointer(columns[i, C_DOMAINS]), (rows,), numba.uint8)[row]
+        if domain == 0:
+            continue
+        attr = columns[i, C_ATTR]
+        R.begin_attr(attr, scratch)
+        if domain != TEXT:
+            key = carray(_pointer(columns[i, C_KEYS]), (rows,), numba.int64)[row]
+            status = R.add_key(domain, key, key, attr, scratch)
+        else:
+            ends = carray(_pointer(columns[i, C_KEYS]), (rows + 1,), numba.int64)
+            data = carray(_pointer(columns[i, C_TEXT]), (columns[i, C_TEXT_BYTES],), numba.uint8)
+            length = ends[row + 1] - ends[row]
+            status = R.add_text(data, ends[row], length, attr, store, scratch)
+        if status != OK:
+            return status
+    return OK
+
+
+@njit(cache=True, nogil=True)
+def match_rows(
+    columns: Any, row: Any, rows: Any, offsets: Any, found: Any, used: Any, table: Any
+) -> Any:
+    """Matches rows from one on; (status, the row that comes next).
+
+    `offsets` and `found` get what `kernels.match` puts out. A row that needs more room of any
+    array comes next again.
+    """
+    store, scratch = store_at(table), scratch_at(table)
+    while row < rows:
+        status = load_row(columns, row, store, scratch)
+        if status == OK:
+            status = K.find(store, scratch)
+        count = scratch.counters[OUT]
+        if status == OK and used + count > len(found):
+            status = NEED_FOUND
+        if status != OK:
+            return status, row
+        for i in range(count):
+            found[used + i] = scratch.out[i]
+        used += count
+        row += 1
+        offsets[row] = used
+    return OK, row

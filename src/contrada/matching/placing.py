@@ -82,8 +82,8 @@ def best_choice(
     """The cheapest choice for a filter; None where it must hang everywhere.
 
     The constraints are those of the filter's sets, in the same order. What was seen is told by
-    the `statistics`, which may be the arrays of an index with the same attributes. Trees are asked only
-    where no hashed place is more selective than a single bin could be.
+    the `statistics`, which may be the arrays of an index with the same attributes. Trees are
+    asked only where no hashed place is more selective than a single bin could be.
     """
     best: Choice | None = None
     others: list[tuple[float, int, ValueSet]] = []

@@ -105,6 +105,17 @@ class Pools:
         self._arrays.of["bits"][alive + word] &= ~(1 << mask)
         self._free[pool].append(bit)
 
+    def state(self) -> list[Any]:
+        """What is not in the arrays, for `saving`."""
+        return [self._attrs, self._free]
+
+    def restore(self, state: list[Any]) -> None:
+        """Becomes the pools that were saved; the arrays are those of then."""
+        self._attrs, self._free = ([list(each) for each in part] for part in state)
+        pools = self._arrays.of["pools"][: len(self._attrs)]
+        self._arrays.of["counters"][POOLS] = len(self._attrs)
+        self._arrays.reserve("conjunction", int(pools[:, POOL_WORDS].max(initial=1)))
+
     def filters(self) -> list[tuple[int, int, int]]:
         """(filter, pool, bit) of every filter that is pooled."""
         bits = self._arrays.of["bits"]

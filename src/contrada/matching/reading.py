@@ -206,14 +206,20 @@ def skipped(msg: Any, pos: Any) -> Any:
 
 
 @kernel
-def load(msg: Any, store: Any, scratch: Any) -> Any:
-    """Brings a notification's values into the scratch. Answers OK, NEED_… or UNREADABLE."""
+def begin(scratch: Any) -> Any:
+    """Makes the scratch ready for another notification."""
     counters = scratch.counters
     counters[EPOCH] += 1
     counters[VALUES] = 0
     counters[PRESENT] = 0
     counters[TEXT_USED] = 0
     counters[INEXACT] = 0
+
+
+@kernel
+def load(msg: Any, store: Any, scratch: Any) -> Any:
+    """Brings a notification's values into the scratch. Answers OK, NEED_… or UNREADABLE."""
+    begin(scratch)
     kind, pairs, pos = header(msg, 0)
     if kind != 6:
         return UNREADABLE

@@ -131,6 +131,16 @@ NEED_TEXT: Final = -1
 NEED_VALUES: Final = -2
 NEED_OUT: Final = -3
 UNREADABLE: Final = -4
+NEED_FOUND: Final = -5
+
+# --- a column of a batch ------------------------------------------------------------------------
+C_ATTR: Final = 0
+C_ROWS: Final = 1
+C_DOMAINS: Final = 2  # address: per row its domain, 0 where it is absent
+C_KEYS: Final = 3  # address: per row its key, or where its text begins
+C_TEXT: Final = 4  # address of the texts, and their bytes
+C_TEXT_BYTES: Final = 5
+COLUMN_COLUMNS: Final = 6
 
 PIVOTS: Final = 63
 """Pivots of a tree of ranges: they cut an attribute's values into 64 bins."""

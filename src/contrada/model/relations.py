@@ -55,6 +55,10 @@ def covers(p: Things, q: Things) -> bool:
 def meets(p: Things, q: Things) -> bool:
     """Whether some notification is in both. Exact within the limits; beyond them yes, counted.
 
+    Of two filters this speaks of notifications with one value per attribute: {a: 1, 9} matches
+    `a < 2` and `a > 4`, which do not meet. What an advertisement covers lies in it with all its
+    values, so that relevance is right for several values too.
+
     Source: PODC 2000 §3 (relevance); CU-CS-948-03 §4, equation 2, and §7.
     """
     return any(product_meets(a, b) for a in _members(p) for b in _members(q))
