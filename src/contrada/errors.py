@@ -186,6 +186,14 @@ class InvalidObventError(ContradaError):
         self.reason = reason
 
 
+class EngineError(ContradaError):
+    """Spark ended a job, or has ended itself. Carries `reason`; the cause has all that it said."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"Spark ended the run: {reason}")
+        self.reason = reason
+
+
 class MissingRequirementError(ContradaError):
     """Something that a part of Contrada needs is not installed. Carries `what`, `remedy`."""
 

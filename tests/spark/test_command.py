@@ -87,6 +87,32 @@ def test_ctrl_c_ends_it_cleanly(description: Path, tmp_path: Path, begun: str) -
     assert (tmp_path / "out").exists() == (begun == "stopping")
 
 
+def test_a_java_that_dies_is_one_line(description: Path, tmp_path: Path) -> None:
+    """Else a lack of memory would show as a traceback of another library."""
+    dying = tmp_path / "dying.py"
+    dying.write_text(DYING)
+    command = [sys.executable, str(dying), "pipeline", "run", str(description), "--cores", "1"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    said = run.stderr.splitlines()[-1]
+    assert (run.returncode, run.stdout) == (1, "")
+    assert said == "contrada: error: Spark ended the run: its Java process has ended"
+    assert "Traceback" not in run.stderr
+
+
+DYING = """
+import os, signal
+from pyspark import SparkContext
+from contrada.spark import run
+count = run._counted
+def killed(source, frame):
+    os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
+    SparkContext._gateway.proc.wait()
+    return count(source, frame)
+run._counted = killed
+from contrada.cli import main
+main()
+"""
+
 # The signal comes at a known point: as the session begins to start, from within a job, and when
 # the Java side has just stopped.
 INTERRUPTED = {

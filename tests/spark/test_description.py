@@ -50,6 +50,14 @@ def test_a_description_is_read(tmp_path: Path) -> None:
     assert found.quarantine == tmp_path / "x" / "o" / "quarantine"
 
 
+def test_an_output_that_cannot_be_written_is_found_out(tmp_path: Path) -> None:
+    """Else the whole run would be done before anyone learns that nothing can be kept."""
+    path = described(tmp_path, GOOD)
+    (tmp_path / "x" / "o").write_text("a file")
+    with pytest.raises(InputError, match=r"x/o: cannot be written: .*x/o is no directory"):
+        read_pipeline(path)
+
+
 def test_parameters_can_be_set(tmp_path: Path) -> None:
     """Else one description could not be run on other files."""
     (source,) = read_pipeline(described(tmp_path, GOOD), {"out": "y"}).sources
@@ -67,7 +75,7 @@ def test_parameters_can_be_set(tmp_path: Path) -> None:
         ('"{out}/*.csv"', '"{out}/*.xml"', "found no file for"),
         ('"{out}/*.csv"', '"{nowhere}/*.csv"', "{nowhere}"),
         ('t = "time"', 't = "date"', "'date'"),
-        ("level = 3", "level = [3]", "list"),
+        ("level = 3", "level = [[3]]", "list"),
         ('time = "t"', 'entries = "e"', "elements of XML"),
         ('type_marks = ["T"]', 'type_marks = ["T"]\nobvent = "m:C"', "one of them"),
         ('type_marks = ["T"]', 'obvent = "no_such_module:C"', "module:Class"),

@@ -1,8 +1,8 @@
 """The command `contrada`.
 
-Exit status: 0 all went well; 1 a service cannot be reached or went away, or the output cannot
-be written; 2 bad input, a bad address or wrong usage; 130 ended by Ctrl-C. Every error is one
-line on standard error.
+Exit status: 0 all went well; 1 a service cannot be reached or went away, Spark ended a run, or
+the output cannot be written; 2 bad input, a bad address or wrong usage; 130 ended by Ctrl-C.
+Every error is one line on standard error.
 """
 
 import click

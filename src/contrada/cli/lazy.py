@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from contrada.errors import ConnectionFailedError, ContradaError
+from contrada.errors import ConnectionFailedError, ContradaError, EngineError
 
 EXIT_UNREACHABLE: Final = 1
 EXIT_BAD_INPUT: Final = 2
@@ -75,7 +75,7 @@ class LazyGroup(click.Group):
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()  # What cannot be written is found out here, not at Python's end.
-        except ConnectionFailedError as error:
+        except (ConnectionFailedError, EngineError) as error:
             _fail(str(error), EXIT_UNREACHABLE)
         except ContradaError as error:
             _fail(str(error), EXIT_BAD_INPUT)

@@ -15,6 +15,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from contrada.errors import InputError
+from contrada.net import parse_address
 from contrada.spark.session import check_requirements, interruptible, spark_session
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def run(
     from contrada.spark.run import run_pipeline
 
     described = read_pipeline(description, dict(_setting(text) for text in settings))
+    if address := publish or described.publish:
+        parse_address(address)  # Else one would wait for Spark to hear that it is wrong.
 
     def work(stop: threading.Event) -> "Summary":
         with spark_session(cores) as session:

@@ -96,8 +96,8 @@ class _Pipeline(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 def read_pipeline(path: Path, settings: Mapping[str, str] | None = None) -> Pipeline:
     """The pipeline that a file describes; `settings` replace its parameters.
 
-    Raises InputError with the place for what is malformed, for paths that name no file, and
-    for errors in the file of subscriptions.
+    Raises InputError with the place for what is malformed, for paths that name no file, for an
+    output that cannot be written, and for errors in the file of subscriptions.
     """
     described = _described(path)
     filled = _Filled(path, {**described.parameters, **(settings or {})})
@@ -105,10 +105,12 @@ def read_pipeline(path: Path, settings: Mapping[str, str] | None = None) -> Pipe
     if not names or len(set(names)) < len(names):
         raise InputError(str(path), f"found the sources {names}, expected one or more, named apart")
     subscriptions = filled.path(described.subscriptions)
+    output = filled.path(described.output)
+    _check_writable(output)
     return Pipeline(
         tuple(_source(source, filled) for source in described.source),
         read_subscriptions(read_text(subscriptions), str(subscriptions)),
-        filled.path(described.output),
+        output,
         filled.text(described.publish) if described.publish else None,
     )
 
@@ -121,6 +123,13 @@ def read_text(path: Path) -> str:
         raise InputError(str(path), f"byte {error.start} is not UTF-8") from None
     except OSError as error:
         raise InputError(str(path), f"cannot be read: {error.strerror or error}") from None
+
+
+def _check_writable(output: Path) -> None:
+    """Find out before a long run, and without making anything, that nothing can be kept."""
+    there = next(path for path in (output, *output.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(str(output), f"cannot be written: {there} is no directory to write into")
 
 
 def _described(path: Path) -> _Pipeline:

@@ -15,6 +15,7 @@ from itertools import islice
 from time import monotonic
 from typing import Final, TypeAlias
 
+from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
@@ -212,14 +213,23 @@ def _watched(session: SparkSession, what: str, told: Told) -> Iterator[None]:
 
 
 def _watch(session: SparkSession, what: str, told: Told, ended: threading.Event) -> None:
-    tracker = session.sparkContext.statusTracker()
     while not ended.wait(PROGRESS_S):
-        done = total = 0
-        for job in tracker.getJobIdsForGroup(what):
-            info = tracker.getJobInfo(job)
-            for stage in info.stageIds if info else ():
-                tasks = tracker.getStageInfo(stage)
-                if tasks is not None:
-                    done += tasks.numCompletedTasks
-                    total += tasks.numTasks
+        try:
+            done, total = _tasks(session, what)
+        except (Py4JError, ConnectionError):
+            return  # Java has ended; whoever waits for the job is told.
         told(what, done, total)
+
+
+def _tasks(session: SparkSession, group: str) -> tuple[int, int]:
+    """How many tasks of a group of jobs are done, and how many there are."""
+    tracker = session.sparkContext.statusTracker()
+    done = total = 0
+    for job in tracker.getJobIdsForGroup(group):
+        info = tracker.getJobInfo(job)
+        for stage in info.stageIds if info else ():
+            tasks = tracker.getStageInfo(stage)
+            if tasks is not None:
+                done += tasks.numCompletedTasks
+                total += tasks.numTasks
+    return done, total

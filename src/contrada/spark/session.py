@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from contrada.errors import MissingRequirementError
+from contrada.errors import EngineError, MissingRequirementError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,9 +41,12 @@ _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 def spark_session(cores: int | None = None, name: str = "contrada") -> Iterator["SparkSession"]:
     """A session on this machine's cores, stopped at the end.
 
-    Raises MissingRequirementError where PySpark or Java is missing.
+    Raises MissingRequirementError where PySpark or Java is missing, and EngineError in place of
+    what Spark raises inside.
     """
     check_requirements()
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     # Workers run the interpreter that runs this, not the first `python3` on the path.
@@ -52,11 +55,23 @@ def spark_session(cores: int | None = None, name: str = "contrada") -> Iterator[
     builder = SparkSession.builder.master(f"local[{cores}]").appName(name)
     for key, value in _settings(cores).items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
     try:
-        yield session
-    finally:
-        session.stop()
+        session = builder.getOrCreate()
+        try:
+            yield session
+        finally:
+            session.stop()
+    except ConnectionError as error:  # Nothing but Java is connected to in here.
+        raise EngineError("its Java process has ended") from error
+    except (Py4JError, PySparkException) as error:
+        raise EngineError(_cause(str(error))) from error
+
+
+def _cause(said: str) -> str:
+    """The line that says most: the innermost cause in Java, else the last line."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    causes = [line for line in lines if line.startswith(("Caused by: ", ": "))]
+    return (causes or lines or ["it did not say why"])[-1].removeprefix("Caused by").lstrip(": ")
 
 
 def interruptible(work: Callable[[threading.Event], T]) -> T:
