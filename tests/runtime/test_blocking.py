@@ -1,11 +1,14 @@
 """The blocking face of a service gives what the service gives."""
 
+import asyncio
+import contextlib
 import threading
+from unittest import mock
 
 import pytest
 
-from contrada.errors import ParseError, ServiceClosedError
-from contrada.runtime import BlockingService, EmbeddedService
+from contrada.errors import ParseError, ServiceClosedError, ServiceError
+from contrada.runtime import BlockingService, EmbeddedService, blocking
 
 
 def test_it_publishes_and_subscribes() -> None:
@@ -56,6 +59,49 @@ def test_closing_ends_iterations_of_other_threads() -> None:
     assert got == [5]
     with pytest.raises(ServiceClosedError):
         service.publish({"price": 5})
+
+
+class Stubborn(EmbeddedService):
+    """A service with a task that does not let itself be cancelled until it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_end = threading.Event()
+
+    async def open(self) -> None:
+        await super().open()
+        self._task = asyncio.create_task(self._go_on())
+
+    async def _go_on(self) -> None:
+        while not self.may_end.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.001)
+
+
+class Blocked(Stubborn):
+    """A service that, when it is cancelled, blocks its whole event loop until it may end."""
+
+    async def _go_on(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.may_end.wait()
+
+
+@pytest.mark.parametrize(
+    ("stubborn", "what"), [(Stubborn(), "event loop"), (Blocked(), "its thread")]
+)
+def test_what_does_not_end_in_time_is_told(stubborn: Stubborn, what: str) -> None:
+    """Closing would end in a bare TimeoutError, or leave a thread behind without a word."""
+    before = threading.active_count()
+    with mock.patch.object(blocking, "THREAD_WAIT_S", 0.05):
+        service = BlockingService(stubborn).__enter__()
+        with pytest.raises(ServiceError, match=f"{what}.*THREAD_WAIT_S"):
+            service.close()
+    stubborn.may_end.set()
+    while threading.active_count() > before:
+        pass
+    service.close()
 
 
 def test_its_thread_ends() -> None:

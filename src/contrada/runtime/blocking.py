@@ -68,7 +68,10 @@ class BlockingService:
         self.close()
 
     def close(self) -> None:
-        """End the service and its thread. Twice is once."""
+        """End the service and its thread. Twice is once.
+
+        Raises ServiceError where they do not end in time; they are left behind then.
+        """
         if self._loop is not None:
             try:
                 self.run(self._service.aclose())
@@ -131,11 +134,21 @@ class BlockingService:
             self._loop = None
         if loop is None or thread is None:
             return
-        asyncio.run_coroutine_threadsafe(_cancel_others(), loop).result(THREAD_WAIT_S)
+        late: str | None = None
+        try:
+            asyncio.run_coroutine_threadsafe(_cancel_others(), loop).result(THREAD_WAIT_S)
+        except TimeoutError:
+            late = "what runs on its event loop"
         loop.call_soon_threadsafe(loop.stop)
         thread.join(THREAD_WAIT_S)
-        if not thread.is_alive():
+        if thread.is_alive():
+            late = "its thread"
+        else:
             loop.close()
+        if late is not None:
+            raise ServiceError(
+                f"{late} did not end within THREAD_WAIT_S = {THREAD_WAIT_S:g} s and is left behind"
+            )
 
 
 class BlockingSubscription(Generic[T]):

@@ -4,6 +4,7 @@ Measured: the serial collector and the first compiler tier alone halve the start
 a shuffle partition per core is enough for what is shuffled here.
 """
 
+import logging
 import os
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from contrada.errors import EngineError, MissingRequirementError
@@ -29,11 +31,18 @@ DRIVER_MEMORY: Final = "1g"
 CANCEL_S: Final = 0.5
 """How often what runs is cancelled again, until it has ended."""
 
+INTERRUPT_WAIT_S: Final = 60.0
+"""How long what was interrupted may take to end; then it is left behind, with a word in the log."""
+
+JAVA_WAIT_S: Final = 30.0
+"""How long Java may take to say its version; one that takes longer is refused."""
+
 LISTED_PATHS_MAX: Final = 100_000
 """Up to so many paths the driver lists itself, instead of starting a job for it."""
 
 T = TypeVar("T")
 
+_LOG: Final = logging.getLogger(__name__)
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 
@@ -96,9 +105,14 @@ def interruptible(work: Callable[[threading.Event], T]) -> T:
         return outcome.result()
     except KeyboardInterrupt:
         stop.set()
-        while thread.is_alive():
+        give_up_s = monotonic() + INTERRUPT_WAIT_S
+        while thread.is_alive() and monotonic() < give_up_s:
             _cancel_jobs()
             thread.join(CANCEL_S)
+        if thread.is_alive():
+            _LOG.warning(
+                "the pipeline did not end within %g s; it is left behind", INTERRUPT_WAIT_S
+            )
         raise
 
 
@@ -138,10 +152,16 @@ def _java() -> str | None:
 
 
 def _java_major(java: str) -> int:
-    """The major version that a Java says it has; 0 where it says none."""
+    """The major version that a Java says it has; 0 where it says none, or not in time."""
     command = (java, "-XshowSettings:properties", "-version")
-    said = subprocess.run(command, capture_output=True, text=True, check=False).stderr
-    for line in said.splitlines():
+    try:
+        said = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=JAVA_WAIT_S
+        )
+    except subprocess.TimeoutExpired:
+        _LOG.warning("%s did not say its version within %g s", java, JAVA_WAIT_S)
+        return 0
+    for line in said.stderr.splitlines():
         name, _, value = line.strip().partition(" = ")
         if name == "java.specification.version":
             return int(value.split(".")[0])
