@@ -95,6 +95,7 @@ def test_a_document_cut_within_an_entry() -> None:
         b"no xml",
         FEED.replace(b"</updated>", b"</upd>"),
         b"<a><entry>\xff</entry></a>",
+        b"<a><no:b><entry/>",
         b'<?xml version="1.0" encoding="nope"?><a/>',
         b"<a>" * 80 + b"</a>" * 80,
         b'<!DOCTYPE a [<!ENTITY x "y">]><a>&x;</a>',

@@ -79,7 +79,8 @@ def syntax_error(error: etree.XMLSyntaxError) -> ParseError:
 
 def element_name(node: "etree._Element") -> str:
     """An element's name with the prefix that the document wrote."""
-    local = etree.QName(node).localname
+    # Not by etree.QName, which refuses a prefix that the document has not bound.
+    local = str(node.tag).rpartition("}")[2]
     return f"{node.prefix}:{local}" if node.prefix else local
 
 
