@@ -9,15 +9,14 @@ Source: PODC 2000 §2 and §3 (advertisements); CU-CS-948-03 §4 to §7 (queries
 """
 
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 
-from contrada.model.filter import Filter, checked_sets, system_name
-from contrada.model.product import ENVELOPE_SETS, Product, universe
+from contrada.model.filter import Filter, checked_sets, constrained, system_name
+from contrada.model.product import ENVELOPE_SETS, HeldProduct, universe
 from contrada.model.values import Value
 from contrada.model.valueset import ABSENT, EVERYTHING, ValueSet, union
 
 
-class Advertisement(Product):
+class Advertisement(HeldProduct):
     """What a client may publish. Immutable.
 
     `Advertisement("what = 'alarm' and what = 'login' and username any")` parses: here two
@@ -27,9 +26,7 @@ class Advertisement(Product):
     Source: PODC 2000 §3, the relation between advertisement and notification; table 2.
     """
 
-    __slots__ = ("_sets",)
-
-    _sets: dict[str, ValueSet]
+    __slots__ = ()
 
     def __init__(
         self, constraints: str | Mapping[str, ValueSet | Value | Iterable[ValueSet | Value]]
@@ -37,27 +34,13 @@ class Advertisement(Product):
         if isinstance(constraints, str):
             from contrada.model.parsing import parse_advertisement
 
-            sets = parse_advertisement(constraints)._sets
+            self._hold(parse_advertisement(constraints)._sets)
         else:
-            sets = _advertised(checked_sets(_united(constraints)))
-        object.__setattr__(self, "_sets", sets)
+            self._hold(checked_sets(_united(constraints)))
 
-    @classmethod
-    def of_sets(cls, sets: Mapping[str, ValueSet]) -> "Advertisement":
-        """The advertisement of these sets; absent is added where it belongs."""
-        new = cls.__new__(cls)
-        object.__setattr__(new, "_sets", _advertised(sets))
-        return new
-
-    @property
-    def sets(self) -> Mapping[str, ValueSet]:
-        """The sets of the named attributes, each with absent."""
-        return MappingProxyType(self._sets)
-
-    @property
-    def sides(self) -> Mapping[str, ValueSet]:
-        """The sets as they are held."""
-        return self._sets
+    @staticmethod
+    def _normal(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:
+        return _advertised(sets)
 
     @property
     def default(self) -> ValueSet:
@@ -72,45 +55,26 @@ class Advertisement(Product):
     def __hash__(self) -> int:
         return hash(Advertisement) if self.is_empty else hash(tuple(self._sets.items()))
 
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("an Advertisement cannot be changed")
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (Advertisement.of_sets, (self._sets,))
-
     def __str__(self) -> str:
         from contrada.model.printing import advertisement_text
 
         return advertisement_text(self)
 
-    def __repr__(self) -> str:
-        return f"Advertisement({str(self)!r})"
 
-
-class Query(Product):
+class Query(HeldProduct):
     """A question to data sources: a point or any set for each named attribute. Immutable.
 
     Source: CU-CS-948-03 §5, figure 2; equation 3.
     """
 
-    __slots__ = ("_filter",)
-
-    _filter: Filter
+    __slots__ = ()
 
     def __init__(self, constraints: str | Mapping[str, ValueSet | Value | Iterable[Value]]) -> None:
-        object.__setattr__(self, "_filter", Filter(constraints))
+        self._hold(Filter(constraints).sides)
 
-    @classmethod
-    def of_sets(cls, sets: Mapping[str, ValueSet]) -> "Query":
-        """The query with these sets."""
-        new = cls.__new__(cls)
-        object.__setattr__(new, "_filter", Filter.of_sets(sets))
-        return new
-
-    @property
-    def sets(self) -> Mapping[str, ValueSet]:
-        """The sets of the named attributes."""
-        return self._filter.sets
+    @staticmethod
+    def _normal(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:
+        return constrained(sets)
 
     @property
     def default(self) -> ValueSet:
@@ -118,24 +82,16 @@ class Query(Product):
         return EVERYTHING
 
     def __eq__(self, other: object) -> bool:
+        """Whether both ask for the same. Beyond the limits: no, and counted."""
         if not isinstance(other, Query):
             return NotImplemented
-        return self._filter == other._filter
+        return Filter.of_sets(self._sets) == Filter.of_sets(other._sets)
 
     def __hash__(self) -> int:
-        return hash((Query, self._filter))
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("a Query cannot be changed")
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (Query.of_sets, (dict(self.sets),))
+        return hash((Query, Filter.of_sets(self._sets)))
 
     def __str__(self) -> str:
-        return str(self._filter)
-
-    def __repr__(self) -> str:
-        return f"Query({str(self)!r})"
+        return str(Filter.of_sets(self._sets))
 
 
 def _advertised(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:

@@ -10,18 +10,17 @@ Source: PODC 2000 §2, figure 3; §3 (a filter as a subscription).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from types import MappingProxyType
 
 from contrada.errors import InvalidFilterError, InvalidNameError, InvalidValueError
 from contrada.model import boxes
 from contrada.model.notification import Notification
-from contrada.model.product import Product, check_system_name, product_covers, universe
+from contrada.model.product import HeldProduct, check_system_name, product_covers, universe
 from contrada.model.sets import in_
 from contrada.model.values import Key, Value, check_name, key_of
 from contrada.model.valueset import EVERYTHING, ValueSet, of_keys
 
 
-class Filter(Product):
+class Filter(HeldProduct):
     """A conjunction of constraints on attributes. Immutable.
 
     `Filter("price < 100 and symbol = 'DIS'")` parses (ParseError says where it is wrong);
@@ -31,35 +30,19 @@ class Filter(Product):
     Source: PODC 2000 §2, figure 3.
     """
 
-    __slots__ = ("_sets",)
-
-    _sets: dict[str, ValueSet]
+    __slots__ = ()
 
     def __init__(self, constraints: str | Mapping[str, ValueSet | Value | Iterable[Value]]) -> None:
         if isinstance(constraints, str):
             from contrada.model.parsing import parse_filter
 
-            sets = parse_filter(constraints)._sets
+            self._hold(parse_filter(constraints)._sets)
         else:
-            sets = _normal(checked_sets(constraints))
-        object.__setattr__(self, "_sets", sets)
+            self._hold(checked_sets(constraints))
 
-    @classmethod
-    def of_sets(cls, sets: Mapping[str, ValueSet]) -> "Filter":
-        """The filter with these sets; names are taken as checked."""
-        new = cls.__new__(cls)
-        object.__setattr__(new, "_sets", _normal(sets))
-        return new
-
-    @property
-    def sets(self) -> Mapping[str, ValueSet]:
-        """The sets of the constrained attributes, by name in order."""
-        return MappingProxyType(self._sets)
-
-    @property
-    def sides(self) -> Mapping[str, ValueSet]:
-        """The sets as they are held."""
-        return self._sets
+    @staticmethod
+    def _normal(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:
+        return constrained(sets)
 
     @property
     def default(self) -> ValueSet:
@@ -112,19 +95,10 @@ class Filter(Product):
             return hash(Filter)
         return hash(tuple(part for part in self._sets.items() if not _is_idle(*part)))
 
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("a Filter cannot be changed")
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (Filter.of_sets, (self._sets,))
-
     def __str__(self) -> str:
         from contrada.model.printing import filter_text
 
         return filter_text(self)
-
-    def __repr__(self) -> str:
-        return f"Filter({str(self)!r})"
 
 
 class FilterSet:
@@ -225,7 +199,7 @@ def _as_set(name: str, given: ValueSet | Value | Iterable[Value]) -> ValueSet:
         raise InvalidFilterError("=", (given,), error.reason, name) from None
 
 
-def _normal(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:
+def constrained(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:
     """Sorted by name; envelope attributes within their universe; what may be anything left out."""
     normal: dict[str, ValueSet] = {}
     for name in sorted(sets):

@@ -15,7 +15,8 @@ Source: PODC 2000 §3 (covering relations); CU-CS-948-03 §4 and §7 (intersecti
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Final
+from types import MappingProxyType
+from typing import Final, Self
 
 from contrada.errors import InvalidNameError
 from contrada.model import line
@@ -76,6 +77,48 @@ class Product(ABC):
             if not value_set.line and value_set.is_empty:
                 return True
         return False
+
+
+class HeldProduct(Product):
+    """A product that holds its sets by name, in a normal form. Immutable."""
+
+    __slots__ = ("_sets",)
+
+    _sets: dict[str, ValueSet]
+
+    @staticmethod
+    @abstractmethod
+    def _normal(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:
+        """The sets in the form in which they are held: by name in order, the idle left out."""
+
+    @classmethod
+    def of_sets(cls, sets: Mapping[str, ValueSet]) -> Self:
+        """The product with these sets. Raises InvalidFilterError for reserved names."""
+        new = cls.__new__(cls)
+        new._hold(sets)
+        return new
+
+    def _hold(self, sets: Mapping[str, ValueSet]) -> None:
+        object.__setattr__(self, "_sets", self._normal(sets))
+
+    @property
+    def sets(self) -> Mapping[str, ValueSet]:
+        """The sets of the named attributes, by name in order; read only."""
+        return MappingProxyType(self._sets)
+
+    @property
+    def sides(self) -> Mapping[str, ValueSet]:
+        """The sets as they are held."""
+        return self._sets
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a {type(self).__name__} cannot be changed")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self).of_sets, (self._sets,))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
 
 
 def product_covers(p: Product, q: Product) -> bool:
