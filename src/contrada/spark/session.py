@@ -100,8 +100,8 @@ def interruptible(work: Callable[[threading.Event], T]) -> T:
             outcome.set_exception(error)
 
     thread = threading.Thread(target=run, name="pipeline", daemon=True)
-    thread.start()
     try:
+        thread.start()
         return outcome.result()
     except KeyboardInterrupt:
         stop.set()
