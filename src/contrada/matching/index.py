@@ -9,7 +9,7 @@ everything. Matching goes on meanwhile and is always exact.
 Source: PODC 2000 §5 (the cost of matching); design: ranks and boxes.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -77,15 +77,20 @@ class Index(Generic[K]):
     """Keys with their filters. `match` gives the keys of which a filter matches.
 
     Matching begins in plain Python. Where Numba is installed, compiled kernels take over as
-    soon as that pays: when there are many keys, or many notifications were matched. Loading
-    them takes about a second from a cache on disk, and up to a minute once per machine.
-    `compiled=True` does so at once, `compiled=False` never; the answers are the same.
+    soon as that pays: when there are many keys, or many notifications were matched. Then `load`
+    is called, once; by default it loads them, which takes about a second from a cache on disk,
+    and up to a minute once per machine. A service gives a `load` that does so beside its work;
+    until they are there plain Python goes on. `compiled=True` loads at once, `compiled=False`
+    never; the answers are the same.
 
     An index is used by one thread at a time.
     """
 
-    def __init__(self, *, compiled: bool | None = None) -> None:
+    def __init__(
+        self, *, compiled: bool | None = None, load: Callable[[], object] = jit.compiled
+    ) -> None:
         self._at_once = compiled is True
+        self._load: Callable[[], object] | None = load
         self._matches_plain = 0
         self._generation = Generation()
         self._next: Generation | None = None
@@ -186,14 +191,21 @@ class Index(Generic[K]):
     def _compile_in_time(self) -> None:
         """Goes over to compiled kernels once they are there, or pay."""
         self._matches_plain += 1
-        pays = self._at_once or len(self._slots) > KEYS_PLAIN_MAX
-        if not pays and self._matches_plain >= MATCHES_PLAIN_MAX:
-            pays = self._matches_plain >= MATCHES_UNCACHED_MAX or jit.is_cached()
-        if pays or jit.is_loaded():
+        if self._load is not None and self._compiling_pays():
+            load, self._load = self._load, None
+            load()
+        if jit.is_loaded():
             self._plain = False
             for generation in (self._generation, self._next):
                 if generation is not None:
                     generation.arrays.use_compiled()
+
+    def _compiling_pays(self) -> bool:
+        if self._at_once or len(self._slots) > KEYS_PLAIN_MAX:
+            return True
+        if self._matches_plain < MATCHES_PLAIN_MAX:
+            return False
+        return self._matches_plain >= MATCHES_UNCACHED_MAX or jit.is_cached()
 
     # --- matching -----------------------------------------------------------------------------
 

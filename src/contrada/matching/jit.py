@@ -50,10 +50,13 @@ def double_bits(number: Any) -> Any:
 def compiled() -> ModuleType | None:
     """Entries to the compiled kernels, loaded on the first call; None where Numba is missing.
 
-    Cost of the first call in a process: about a second from Numba's cache on disk; up to a
-    minute where the kernels were never compiled on this machine.
+    None also while another thread is loading them. Cost of the first call in a process: about
+    a second from Numba's cache on disk; up to a minute where the kernels were never compiled on
+    this machine.
     """
     if "kernels" not in _loaded:
+        if _decorators:
+            return None
         _loaded["kernels"] = None if _is_pure() else _load()
     return _loaded["kernels"]
 

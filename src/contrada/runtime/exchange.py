@@ -14,6 +14,7 @@ from typing import Final, Generic, TypeVar
 from contrada.errors import LimitError, UnknownOperatorError
 from contrada.matching import Index
 from contrada.model import Filter, FilterSet, Notification
+from contrada.runtime.kernels import load_beside
 from contrada.runtime.outlet import Outlet
 
 P = TypeVar("P")
@@ -48,7 +49,7 @@ class Exchange(Generic[P]):
     """Matches each notification once and puts it into the outlets that asked for it."""
 
     def __init__(self) -> None:
-        self._index: Index[int] = Index()
+        self._index: Index[int] = Index(load=load_beside)
         self._routes: dict[int, Route[P]] = {}
         self._keys = itertools.count(1)
         self._published = 0

@@ -1,0 +1,38 @@
+"""Loading compiled kernels beside the work of a service."""
+
+import subprocess
+import sys
+
+import pytest
+
+from contrada.matching import jit
+
+SCRIPT = """
+import asyncio, contrada as ct
+from contrada.matching import index, jit
+index.MATCHES_PLAIN_MAX = 3
+index.MATCHES_UNCACHED_MAX = 3
+
+async def main():
+    async with ct.connect() as service, service.subscribe("a > 1") as events:
+        before = jit.is_loaded()
+        for i in range(5):
+            await service.publish({"a": i})
+        seen = [(await anext(events))["a"] for _ in range(3)]
+        while not jit.is_loaded():
+            await asyncio.sleep(0)
+        await service.publish({"a": 9})
+        seen.append((await anext(events))["a"])
+        print(before, seen, service._exchange._index.statistics().is_compiled)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(jit.compiled() is None, reason="numba is not installed")
+def test_a_service_goes_over_to_compiled_kernels_while_it_works() -> None:
+    """A service would stand still while kernels load, or never use them."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert done.stdout.strip() == "False [2, 3, 4, 9] True"
