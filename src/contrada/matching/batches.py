@@ -12,10 +12,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from contrada.matching.arrays import Arrays, grow_for
+from contrada.matching.compiling import EXACT_MAX
 from contrada.matching.tables import COLUMN_COLUMNS, NEED_FOUND, OK
 from contrada.model.values import BOOL, NAN, NUMBER, TEXT, TIME
-
-EXACT_MAX: Final = 2**53
 
 
 class Column(NamedTuple):

@@ -52,7 +52,7 @@ from contrada.model.values import (
 )
 
 EXACT_MAX: Final = 2**53
-TEXT_BYTES_MAX: Final = 2**TEXT_SHIFT - 1
+TEXT_BYTES_MAX: Final = 2**24 - 1
 """The longest text constant that an index takes."""
 
 ATOM_KINDS: Final = {
