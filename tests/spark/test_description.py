@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from contrada.errors import ContradaError, InputError
+from contrada.errors import ContradaError, InputError, InvalidObventError
 from contrada.model import Filter
 from contrada.spark.description import read_pipeline
 
@@ -35,6 +35,15 @@ def described(folder: Path, text: str) -> Path:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("a\n1\n")
     return path
+
+
+def test_an_obvent_whose_module_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else whatever the user's own module raises would be a traceback."""
+    (tmp_path / "failing_events.py").write_text("1 / 0")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = GOOD.replace('type_marks = ["T"]', 'obvent = "failing_events:C"')
+    with pytest.raises(InvalidObventError, match="ZeroDivisionError"):
+        read_pipeline(described(tmp_path, text))
 
 
 def test_a_description_is_read(tmp_path: Path) -> None:
@@ -78,7 +87,9 @@ def test_parameters_can_be_set(tmp_path: Path) -> None:
         ("level = 3", "level = [[3]]", "list"),
         ('time = "t"', 'entries = "e"', "elements of XML"),
         ('type_marks = ["T"]', 'type_marks = ["T"]\nobvent = "m:C"', "one of them"),
-        ('type_marks = ["T"]', 'obvent = "no_such_module:C"', "module:Class"),
+        ('type_marks = ["T"]', 'obvent = "no_such_module:C"', "cannot be imported"),
+        ('type_marks = ["T"]', 'obvent = "no_class"', "expected module:Class"),
+        ('type_marks = ["T"]', 'obvent = "json:JSONDecoder"', "its filters cannot be had"),
         ('paths = ["{out}/*.csv"]', "paths = []", "found no paths"),
     ],
 )

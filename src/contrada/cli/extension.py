@@ -1,13 +1,17 @@
-"""The option `--extension module:Class`, which brings operators of one's own."""
+"""The option `--extension module:Class`, which brings operators of one's own.
+
+A command that has it also loads the extensions that installed packages bring.
+"""
 
 from typing import Any, Final
 
 import click
 
-from contrada.extensions.loading import load
+from contrada.extensions.loading import load, load_entry_points
 
 
 def _load(ctx: click.Context, parameter: click.Parameter, names: tuple[str, ...]) -> Any:
+    load_entry_points()
     for name in names:
         load(name)
 
@@ -19,5 +23,5 @@ extension_option: Final = click.option(
     multiple=True,
     expose_value=False,
     callback=_load,
-    help="Load operators; may be repeated. Runs code of the module.",
+    help="Load operators of one's own; may be repeated. Runs code of the module.",
 )

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from contrada.cli.extension import extension_option
 from contrada.cli.lazy import EXIT_BAD_INPUT
 from contrada.cli.literals import literal
 from contrada.errors import InputError
@@ -50,6 +51,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--mark", metavar="TYPE", multiple=True, help="A type mark, the most general first.")
 @click.option("--output", type=click.File("w"), default="-", help="Where the matches go.")
 @click.option("--count", is_flag=True, help="Only a table of matches per subscription.")
+@extension_option
 def match(
     subscriptions: Path,
     files: tuple[Path, ...],

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
+from contrada.cli.extension import extension_option
 from contrada.errors import InputError
 from contrada.net import parse_address
 from contrada.spark.session import check_requirements, interruptible, spark_session
@@ -33,6 +34,7 @@ def pipeline() -> None:
 @click.option("--publish", metavar="ADDRESS", help="Publish the matched notifications there.")
 @click.option("--cores", type=click.IntRange(min=1), help="Cores to use; all by default.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as JSON on standard output.")
+@extension_option
 def run(
     description: Path,
     settings: tuple[str, ...],

@@ -10,7 +10,7 @@ from typing import Final
 from contrada.extensions.bitsets import SetType
 from contrada.extensions.extendedtype import ExtendedOperator, ExtendedType
 from contrada.extensions.filtervalues import FilterType
-from contrada.extensions.loading import load, load_entry_points
+from contrada.extensions.loading import load, load_entry_points, loaded
 from contrada.extensions.unification import UnifyType
 
 BUILT_IN: Final = (SetType(), UnifyType(), FilterType())
@@ -28,4 +28,5 @@ __all__ = [
     "UnifyType",
     "load",
     "load_entry_points",
+    "loaded",
 ]

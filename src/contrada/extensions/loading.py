@@ -2,13 +2,14 @@
 
 A name is `module:Class`, as for `--extension`; the class must be an `ExtendedType` that is
 made without arguments. A package brings extensions as entry points of the group
-`contrada.extensions`. Loading runs code of the module: only load what you trust.
+`contrada.extensions`; the commands that read filters load them when they start. Loading runs
+code of the module: only load what you trust.
 
 Source: CU-CS-946-03 §5 and §10 (the parameter -extension).
 """
 
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from operator import attrgetter
 from typing import Final
 
@@ -25,26 +26,33 @@ def load(name: str) -> ExtendedType:
     Loading it again does nothing more. Raises ExtensionError that names what is wrong: the
     module, the class, the constructor, or an operator.
     """
-    extended_type = _made(name, _found(name))
+    extended_type = _made(name, _type_named(name))
     try:
         extended_type.define()
     except ExtensionError:
         raise
     except Exception as error:
         raise ExtensionError(name, f"its operators cannot be had: {_shown(error)}") from error
+    _loaded[name] = None
     return extended_type
 
 
 def load_entry_points() -> tuple[ExtendedType, ...]:
     """Loads every extension that installed packages bring, by name in order.
 
-    Raises ExtensionError as `load`, at the first that fails.
+    Raises ExtensionError as `load`, at the first that fails; it tells the entry point too.
     """
-    names = sorted({point.value for point in entry_points(group=ENTRY_POINTS)})
-    return tuple(load(name) for name in names)
+    points = {point.value: point for point in entry_points(group=ENTRY_POINTS)}
+    return tuple(_load_entry_point(points[name]) for name in sorted(points))
 
 
-def _found(name: str) -> type[ExtendedType]:
+def loaded() -> tuple[str, ...]:
+    """The names of what was loaded here, in order, so that other processes can load the same."""
+    return tuple(_loaded)
+
+
+def object_named(name: str) -> object:
+    """What `module:Name` names. Raises ExtensionError, whatever the module itself raises."""
     module_name, colon, class_name = name.partition(":")
     if not (colon and module_name and class_name):
         raise ExtensionError(name, "expected module:Class")
@@ -54,11 +62,30 @@ def _found(name: str) -> type[ExtendedType]:
         reason = f"module {module_name!r} cannot be imported: {_shown(error)}"
         raise ExtensionError(name, reason) from error
     try:
-        found = attrgetter(class_name)(module)
+        found: object = attrgetter(class_name)(module)
     except AttributeError:
         reason = f"module {module_name!r} has no class {class_name!r}"
         raise ExtensionError(name, reason) from None
+    return found
+
+
+_loaded: Final[dict[str, None]] = {}
+
+
+def _load_entry_point(point: EntryPoint) -> ExtendedType:
+    try:
+        return load(point.value)
+    except ExtensionError as error:
+        brought_by = f"entry point {point.name!r}"
+        if point.dist is not None:
+            brought_by += f" of the package {point.dist.name}"
+        raise ExtensionError(point.value, f"{error.reason} ({brought_by})") from error
+
+
+def _type_named(name: str) -> type[ExtendedType]:
+    found = object_named(name)
     if not (isinstance(found, type) and issubclass(found, ExtendedType)):
+        class_name = name.partition(":")[2]
         raise ExtensionError(name, f"{class_name!r} is not a subclass of ExtendedType")
     return found
 

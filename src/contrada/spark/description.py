@@ -22,7 +22,6 @@ Paths are relative to the file that names them. `entries` names the repeated ele
 """
 
 import glob
-import importlib
 import os
 import re
 import tomllib
@@ -33,7 +32,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from contrada.errors import ContradaError, InputError, InvalidObventError
+from contrada.errors import ContradaError, ExtensionError, InputError, InvalidObventError
+from contrada.extensions.loading import object_named
 from contrada.model import mark_name
 from contrada.records import Reading, Subscriptions, check_name_of, read_subscriptions
 
@@ -206,12 +206,14 @@ def _source(source: _Source, filled: _Filled) -> Source:
 
 def _obvent_marks(reference: str) -> tuple[str, ...]:
     """The type names that a class of obvents asks for, by way of its filter."""
-    module_name, _, class_name = reference.partition(":")
     try:
-        obvent: Any = getattr(importlib.import_module(module_name), class_name)
+        obvent: Any = object_named(reference)
         names = obvent.to_filters().sets
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InvalidObventError(reference, f"cannot be loaded as module:Class ({error})") from None
+    except ExtensionError as error:
+        raise InvalidObventError(reference, error.reason) from error
+    except Exception as error:
+        said = f"its filters cannot be had: {type(error).__name__}: {error}"
+        raise InvalidObventError(reference, said) from error
     return tuple(
         name.removeprefix(_MARK_PREFIX) for name in sorted(names) if name.startswith(_MARK_PREFIX)
     )

@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 import pyarrow as pa
 
+from contrada.extensions import load, loaded
 from contrada.matching import Index
 from contrada.model import Notification
 from contrada.model.encoding import from_msgpack, to_msgpack
@@ -67,6 +68,7 @@ class Task:
 
     `shown` names each file (by its path) as the user knows it, `headers` holds the first line of
     CSV files, `first_lines` the number of the first line of each part, where files are cut.
+    `extensions` are the names of those that the driver has loaded: the workers load them too.
     """
 
     format: str
@@ -75,18 +77,24 @@ class Task:
     shown: Mapping[str, str]
     headers: Mapping[str, str] = field(default_factory=dict)
     first_lines: Mapping[Place, int] = field(default_factory=dict)
+    extensions: tuple[str, ...] = field(default_factory=loaded)
 
     def of_lines(self, batches: Batches) -> Batches:
         """For rows (file, block, line) of text files."""
-        return outcomes(self._lines(batches), self.filters)
+        return self._outcomes(self._lines(batches))
 
     def of_trees(self, batches: Batches) -> Batches:
         """For rows (file, root, tree) of documents."""
-        return outcomes(self._trees(batches), self.filters)
+        return self._outcomes(self._trees(batches))
 
     def of_files(self, batches: Batches) -> Batches:
         """For rows (file) of files that the task reads itself."""
-        return outcomes(self._files(batches), self.filters)
+        return self._outcomes(self._files(batches))
+
+    def _outcomes(self, records: Outcomes) -> Batches:
+        for name in self.extensions:
+            load(name)
+        return outcomes(records, self.filters)
 
     def _lines(self, batches: Batches) -> Outcomes:
         counts: dict[Place, int] = {}
