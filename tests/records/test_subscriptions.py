@@ -30,6 +30,8 @@ def test_names_and_filters_in_order() -> None:
         ("a:  x ? 1", 1, 7, "expected"),
         ("a: x = 1 and", 1, None, "expected"),
         ("a: x = 1 -> y = 2", 1, 3, "found a pattern"),
+        ("a: x < 1 and x > 2", 1, 3, "nothing can match"),
+        ("a: x < 1 and x > 2 or y in (1) and y = 2", 1, 3, "nothing can match"),
         ("x" * 300 + ": a = 1", 1, 1, "NAME_CHARS_MAX"),
         ("# nothing", None, None, "no subscription"),
     ],

@@ -5,7 +5,7 @@
     gusts:       bulletin.observation.wind_gust > 40
 
 Blank lines and lines that begin with `#` say nothing. A name is any text without a colon,
-unique in its file; the filter is in the text syntax, `or` included.
+unique in its file; the filter is in the text syntax, `or` included, and can match something.
 """
 
 from collections.abc import Mapping
@@ -73,4 +73,6 @@ def _filter(line: str, column: int, number: int, source: str) -> Filter | Filter
     if not isinstance(parsed, Filter | FilterSet):
         reason = "found a pattern, expected a filter"
         raise InputError(source, reason, number, column + 1)
+    if parsed.is_empty:
+        raise InputError(source, "found a filter that nothing can match", number, column + 1)
     return parsed
