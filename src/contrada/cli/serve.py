@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from collections.abc import Mapping
 from typing import Final
 
 import click
@@ -56,9 +57,18 @@ async def _serve(host: str, port: int) -> tuple[int, BrokerStatistics]:
 
 
 def _summary(counts: BrokerStatistics) -> str:
-    dropped = ", ".join(f"{count} {reason}" for reason, count in counts.dropped.items())
-    refused = ", ".join(f"{count} {code}" for code, count in counts.refused.items())
-    return (
+    head = (
         f"{counts.connections_total} connections, {counts.published} notifications published, "
-        f"{counts.matched} matches; dropped: {dropped or 'none'}; refused: {refused or 'none'}"
+        f"{counts.matched} matches"
     )
+    listed = {
+        "dropped": counts.dropped,
+        "refused": counts.refused,
+        "safe answers": counts.safe_answers,
+        "failed operators": counts.operator_failures,
+    }
+    return "; ".join((head, *(f"{what}: {_list(each)}" for what, each in listed.items())))
+
+
+def _list(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
