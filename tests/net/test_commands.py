@@ -1,6 +1,7 @@
 """`contrada serve`, `pub` and `sub` together, as processes."""
 
 import json
+import re
 import signal
 import subprocess
 import threading
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from contrada.net.connecting import connect_sync
 from tests.net.conftest import CONTRADA
 
 WAIT_S = 20
@@ -81,6 +83,21 @@ def test_ctrl_c_ends_a_subscription_without_a_word(broker_address: str) -> None:
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=WAIT_S)
     assert (process.returncode, errors) == (130, "")
+
+
+def test_losses_are_told_also_at_ctrl_c(broker_address: str) -> None:
+    """A person would take what was printed for all that there was."""
+    process = subscriber("desk = 1", "--to", broker_address)
+    publish_until_seen(broker_address, process)
+    process.send_signal(signal.SIGSTOP)
+    with connect_sync(broker_address, publish_wait_s=0) as service:
+        # More than the credit of the subscriber and its queue at the broker hold.
+        service.publish_batch({"desk": 1, "text": "x" * 50_000} for _ in range(1_600))
+    process.send_signal(signal.SIGCONT)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 130
+    assert re.fullmatch(r"\d+ dropped: queue full\n", errors)
 
 
 def test_a_reader_that_leaves_is_no_error(broker_address: str) -> None:

@@ -13,6 +13,7 @@ from contrada.model.printing import name_text, value_text
 from contrada.model.values import key_of
 from contrada.net import connect
 from contrada.records import plain_attributes, plain_time
+from contrada.runtime.subscription import UNSUBSCRIBED
 from contrada.service import Subscription
 
 
@@ -47,24 +48,33 @@ async def _subscribe(
 ) -> None:
     service = connect(to)
     wanted = service.subscribe(filter_text)  # A wrong filter is found out before connecting.
-    async with service, wanted as events:
-        left = count
-        while left is None or left > 0:
-            try:
-                async with asyncio.timeout(timeout):
-                    notification = await anext(events)
-            except (TimeoutError, StopAsyncIteration):
-                break
-            sys.stdout.write((_json(notification) if as_json else _line(notification)) + "\n")
-            if not events.statistics().queued:
-                sys.stdout.flush()
-            left = None if left is None else left - 1
-        _tell_losses(events)
+    try:
+        async with service, wanted as events:
+            await _print(events, count, timeout, as_json)
+    finally:  # Also by Ctrl-C. Only now all losses are known, those at the broker too.
+        _tell_losses(wanted)
+
+
+async def _print(
+    events: Subscription[Notification], count: int | None, timeout: float | None, as_json: bool
+) -> None:
+    left = count
+    while left is None or left > 0:
+        try:
+            async with asyncio.timeout(timeout):
+                notification = await anext(events)
+        except (TimeoutError, StopAsyncIteration):
+            return
+        sys.stdout.write((_json(notification) if as_json else _line(notification)) + "\n")
+        if not events.statistics().queued:
+            sys.stdout.flush()
+        left = None if left is None else left - 1
 
 
 def _tell_losses(events: Subscription[Notification]) -> None:
     for reason, lost in events.statistics().dropped.items():
-        click.echo(f"{lost} dropped: {reason}", err=True)
+        if reason != UNSUBSCRIBED:  # That was not lost: nobody wanted more.
+            click.echo(f"{lost} dropped: {reason}", err=True)
 
 
 def _json(notification: Notification) -> str:
