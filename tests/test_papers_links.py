@@ -19,6 +19,11 @@ NOT_YET = "—"
 BREAKS = re.compile(r"\s*(?:,|;|<br\s*/?>|\s)\s*")
 
 
+SOURCE = re.compile(r"Source: ([^\n]+)")
+CITED = ("PODC 2000", "CU-CS-946-03", "CU-CS-948-03", "Erenkrantz 2001", "EPFL 2503", "Knuth, ")
+"""How sources are cited: the papers as this page heads them, and works beside them."""
+
+
 def cells_of(line: str) -> list[str]:
     """The cells of a table's row; a border after a backslash is text."""
     return [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip())[1:-1]]
@@ -140,3 +145,14 @@ def test_code_is_looked_up(name: str, fault: str | None) -> None:
 def test_tests_are_looked_up(name: str, fault: str | None) -> None:
     """A test that does not exist would pass."""
     assert fault_of_test(name) == fault
+
+
+def test_sources_are_cited_by_the_names_of_the_page() -> None:
+    """One paper would have several names, and a reader would not find all that comes from it."""
+    cited = [
+        (module.name, source)
+        for module in (REPOSITORY / "src").rglob("*.py")
+        for source in SOURCE.findall(module.read_text("utf-8"))
+    ]
+    assert len(cited) > 50
+    assert [each for each in cited if not each[1].startswith(CITED)] == []

@@ -22,7 +22,7 @@ def test_the_address_says_which_service_it_is() -> None:
 
 
 @on_loop
-async def test_the_example_of_the_design_works(broker_address: str) -> None:
+async def test_the_example_of_the_readme_works(broker_address: str) -> None:
     """The first thing that a person tries would not work."""
     for address in (None, broker_address):
         async with ct.connect(address) as service:

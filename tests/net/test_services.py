@@ -205,6 +205,24 @@ async def test_typed_subscriptions_give_objects(address: str | None) -> None:
 
 
 @on_loop
+async def test_each_subscription_gets_objects_of_its_own(address: str | None) -> None:
+    """One subscriber that changes what it got would change it for another, or the publisher."""
+    sent = Quote("Telco", 80.0)
+    async with (
+        connect(address) as service,
+        service.subscribe(Quote) as one,
+        service.subscribe(Quote) as other,
+    ):
+        await service.publish(sent)
+        first, second = await anext(one), await anext(other)
+        assert first == second == sent
+        assert first is not second
+        assert first is not sent
+        first.price = 1.0
+        assert (second.price, sent.price) == (80.0, 80.0)
+
+
+@on_loop
 async def test_what_a_type_cannot_hold_is_counted(address: str | None) -> None:
     """A stranger's notification would end a subscriber's loop, or vanish."""
     marks = [type_name_of(Stock), type_name_of(Quote)]

@@ -54,6 +54,51 @@ def test_the_class_and_all_ancestors_are_marked() -> None:
     }
 
 
+@dataclass
+class Urgent(Obvent, name="Urgent"):
+    until: int = 0
+
+
+@dataclass
+class UrgentQuote(Urgent, StockQuote, name="UrgentQuote"):
+    """Two ancestors that share none."""
+
+
+@dataclass
+class UrgentRequest(MarketPrice, StockQuote, name="UrgentRequest"):
+    """Two ancestors that share one: a diamond."""
+
+
+@pytest.mark.parametrize(
+    ("sent", "marks", "ancestors"),
+    [
+        (
+            UrgentQuote("Telco", 80.0, until=7),
+            {"UrgentQuote", "Urgent", "thesis.StockQuote", "thesis.StockObvent"},
+            (UrgentQuote, Urgent, StockQuote, StockObvent),
+        ),
+        (
+            UrgentRequest("Telco", 80.0, urgent=True),
+            {
+                *("UrgentRequest", "thesis.MarketPrice", "thesis.StockRequest"),
+                *("thesis.StockQuote", "thesis.StockObvent"),
+            },
+            (UrgentRequest, MarketPrice, StockRequest, StockQuote, StockObvent),
+        ),
+    ],
+)
+def test_several_supertypes(sent: Obvent, marks: set[str], ancestors: list[type[Obvent]]) -> None:
+    """A subscriber to one of several supertypes would miss the subtype, or half of it."""
+    notification = sent.to_notification()
+    assert {name for name in notification if name[0] == "@"} == set(map(mark_name, marks))
+    for ancestor in ancestors:
+        assert ancestor.to_filters().matches(notification)
+        assert ancestor.to_filters().covers(type(sent).to_filters())
+        assert ancestor.from_notification(notification) == sent
+        assert type(ancestor.from_notification(notification)) is type(sent)
+    assert not Tick.to_filters().matches(notification)
+
+
 def test_covering_of_types_falls_out_of_the_algebra() -> None:
     """Routing would have to know about types."""
     assert StockObvent.to_filters().covers(StockQuote.to_filters())

@@ -39,7 +39,10 @@ class Unifies(ExtendedOperator):
             raise InvalidFilterError(self.name, (constant,), str(error)) from None
 
     def apply(self, value: bytes, constant: bytes) -> bool:
-        """See the class. Cost: nearly linear in both terms. Source: figure 6."""
+        """See the class. Cost: nearly linear in both terms.
+
+        Source: CU-CS-946-03 figure 6.
+        """
         try:
             return unify(_term(constant), _term(value)) is not None
         except (ParseError, LimitError):

@@ -10,7 +10,7 @@ looks at one cell at a time, so that a value never depends on the rows around it
 4. exactly `true` and `false` are truth values;
 5. everything else is text, taken as it stands (blanks included).
 
-Source: SIENA-XML (Erenkrantz 2001) §2.1, the types of attribute values.
+Source: Erenkrantz 2001 §2.1, the types of attribute values.
 """
 
 import math

@@ -16,7 +16,7 @@ ancestor up to Obvent; a subscription to a class asks for its mark and those of 
 ancestors, so that a subscription to a class covers those to its subclasses by the ordinary
 algebra of filters. A type's name is given or module-qualified, the same in every process.
 
-Source: thesis EPFL 2503 (2001) §3.2 to §3.4 (obvents, their types, conformance).
+Source: EPFL 2503 §3.2 to §3.4 (obvents, their types, conformance).
 """
 
 import weakref
@@ -39,7 +39,7 @@ class Obvent:
     `__main__` without a name (no other process could know it), a name that another class has,
     and fields that are no values of the model (these at first use).
 
-    Source: thesis EPFL 2503 §3.2.
+    Source: EPFL 2503 §3.2.
     """
 
     __obvent_name__: ClassVar[str]
