@@ -49,5 +49,5 @@ def test_a_repeated_name_has_several_values() -> None:
 @pytest.mark.parametrize("argument", ["price", "=5", ""])
 def test_what_is_no_pair_is_named(argument: str) -> None:
     """A forgotten `=` would be published as something."""
-    with pytest.raises(InputError, match="expected name=value"):
+    with pytest.raises(InputError, match="expected NAME=VALUE"):
         attributes_of([argument])

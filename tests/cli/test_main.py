@@ -43,7 +43,7 @@ def test_each_command_explains_itself_with_examples(name: str) -> None:
         (["sub", "price < 1 and price > 2"], "no notification can match"),
         (["sub", "a = 1 -> b = 1"], "patterns"),
         (["sub", "a = 1", "--to", "localhost"], "address 'localhost': expected contrada://"),
-        (["pub", "price", "--to", "contrada://x"], "found 'price', expected name=value"),
+        (["pub", "price", "--to", "contrada://x"], "found 'price', expected NAME=VALUE"),
         (["pub", "@id=1"], "reserved"),
         (["sub", "a wobbles 1"], "wobbles"),
         (["sub", "a = 1", "--extension", "nowhere"], "expected module:Class"),

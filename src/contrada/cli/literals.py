@@ -26,12 +26,18 @@ def literal(text: str) -> Value:
     return text if key is None else value_of(key)
 
 
+def named_text(pair: str, source: str) -> tuple[str, str]:
+    """Name and text of `NAME=VALUE`. Raises InputError, with where it stood, for what is none."""
+    name, equals, text = pair.partition("=")
+    if not equals or not name:
+        raise InputError(source, f"found {pair!r}, expected NAME=VALUE")
+    return name, text
+
+
 def attributes_of(pairs: Iterable[str]) -> dict[str, Value | list[Value]]:
     """The attributes of `name=value` arguments. Raises InputError for one that is none."""
     found: dict[str, list[Value]] = {}
     for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals or not name:
-            raise InputError("argument", f"found {pair!r}, expected name=value")
+        name, text = named_text(pair, "argument")
         found.setdefault(name, []).append(literal(text))
     return {name: values[0] if len(values) == 1 else values for name, values in found.items()}

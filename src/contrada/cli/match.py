@@ -15,7 +15,7 @@ from rich.table import Table
 
 from contrada.cli.extension import extension_option
 from contrada.cli.lazy import EXIT_BAD_INPUT
-from contrada.cli.literals import literal
+from contrada.cli.literals import literal, named_text
 from contrada.errors import InputError
 from contrada.matching import Index
 from contrada.model import Value
@@ -164,13 +164,7 @@ def _line(subscription: str, record: Record) -> str:
 
 
 def _pairs(texts: Iterable[str]) -> dict[str, str]:
-    pairs = {}
-    for text in texts:
-        name, equals, value = text.strip().partition("=")
-        if not equals or not name:
-            raise InputError("option", f"found {text!r}, expected NAME=VALUE")
-        pairs[name] = value
-    return pairs
+    return dict(named_text(text.strip(), "option") for text in texts)
 
 
 def _constants(texts: Iterable[str]) -> dict[str, Value]:

@@ -15,7 +15,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from contrada.cli.extension import extension_option
-from contrada.errors import InputError
+from contrada.cli.literals import named_text
 from contrada.net import parse_address
 from contrada.spark.session import check_requirements, interruptible, spark_session
 
@@ -56,7 +56,7 @@ def run(
     from contrada.spark.description import read_pipeline
     from contrada.spark.run import run_pipeline
 
-    described = read_pipeline(description, dict(_setting(text) for text in settings))
+    described = read_pipeline(description, dict(named_text(text, "--set") for text in settings))
     if address := publish or described.publish:
         parse_address(address)  # Else one would wait for Spark to hear that it is wrong.
 
@@ -71,13 +71,6 @@ def run(
     else:
         for table in _tables(summary):
             Console(markup=False, emoji=False).print(table)
-
-
-def _setting(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise InputError("--set", f"found {text!r}, expected NAME=VALUE")
-    return name, value
 
 
 @contextmanager

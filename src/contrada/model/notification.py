@@ -18,7 +18,7 @@ from contrada.errors import (
     InvalidValueError,
     LimitError,
 )
-from contrada.model.product import Product
+from contrada.model.product import ENVELOPE_SETS, Product
 from contrada.model.values import (
     ABSENT_KEY,
     BOOL,
@@ -245,7 +245,7 @@ class Notification(Product):
     @property
     def sets(self) -> Mapping[str, ValueSet]:
         """The named sets, the envelope's among them."""
-        names = (*self._keys, "@id", "@publisher", "@time")
+        names = (*self._keys, *ENVELOPE_SETS)
         return {name: of_keys(self.keys_of(name)) for name in names}
 
     @property

@@ -33,22 +33,11 @@ from contrada.model.advertisement import Advertisement
 from contrada.model.filter import Filter, FilterSet
 from contrada.model.pattern import Pattern
 from contrada.model.product import check_system_name
-from contrada.model.values import INT_MAX, INT_MIN, Value, check_name
+from contrada.model.values import INT_MAX, INT_MIN, UNITS_US, Value, check_name
 from contrada.model.valueset import ABSENT, NOTHING, PRESENT, ValueSet, intersection, union
 
 TEXT_CHARACTERS_MAX: Final = 1_000_000
 """The longest text that is parsed."""
-
-UNITS_US: Final = {
-    "us": 1,
-    "ms": 1_000,
-    "s": 1_000_000,
-    "sec": 1_000_000,
-    "min": 60_000_000,
-    "h": 3_600_000_000,
-    "d": 86_400_000_000,
-}
-"""The units of `within`, in microseconds."""
 
 _T = TypeVar("_T")
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 from contrada.model import line, values
 from contrada.model.language import Every, Language, Literal, Pieces
 from contrada.model.line import Cuts, Piece
-from contrada.model.values import ABSENT, BOOL, NAN, NULL, NUMBER, TEXT, TIME, Key
+from contrada.model.product import ENVELOPE_SETS
+from contrada.model.values import ABSENT, BOOL, NAN, NULL, NUMBER, TEXT, TIME, UNITS_US, Key
 from contrada.model.valueset import ABSENT as ABSENT_SET
 from contrada.model.valueset import ValueSet
 
@@ -28,14 +29,6 @@ KEYWORDS: Final = frozenset(
     | {"every", "by", "within", "everything", "nothing"}
 )
 _PLAIN_NAME: Final = re.compile(r"@?[^\W\d]([\w.\-/:@$#]*[\w$#])?")
-_UNITS: Final = (
-    ("d", 86_400_000_000),
-    ("h", 3_600_000_000),
-    ("min", 60_000_000),
-    ("s", 1_000_000),
-    ("ms", 1_000),
-    ("us", 1),
-)
 
 
 def name_text(name: str) -> str:
@@ -58,14 +51,11 @@ def filter_set_text(of: "FilterSet") -> str:
 def advertisement_text(of: "Advertisement") -> str:
     """The constraints of an advertisement; that an attribute may be absent is not written."""
     named = (
-        (name, value_set if name in line_universe else value_set - ABSENT_SET)
+        (name, value_set if name in ENVELOPE_SETS else value_set - ABSENT_SET)
         for name, value_set in of.sets.items()
     )
     parts = [f"{name_text(name)} {_as_one(value_set)}" for name, value_set in named]
     return " and ".join(parts) or "everything"
-
-
-line_universe: Final = frozenset(("@id", "@publisher", "@time"))
 
 
 def pattern_text(of: "Pattern") -> str:
@@ -76,7 +66,8 @@ def pattern_text(of: "Pattern") -> str:
     if of.by:
         text += " by " + ", ".join(map(name_text, of.by))
     if of.within_us is not None:
-        unit, scale = next((u, s) for u, s in _UNITS if of.within_us % s == 0)
+        units = reversed(UNITS_US.items())
+        unit, scale = next((u, s) for u, s in units if of.within_us % s == 0)
         text += f" within {of.within_us // scale} {unit}"
     return text
 

@@ -48,6 +48,18 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 TIME_MIN_US: Final = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 TIME_MAX_US: Final = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 
+UNITS_US: Final = {
+    "us": 1,
+    "ms": 1_000,
+    "sec": 1_000_000,
+    "s": 1_000_000,
+    "min": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+}
+"""Units of time in the text syntax, in microseconds, the smallest first; the last of equal ones
+is written."""
+
 ABSENT_KEY: Final[Key] = (ABSENT, 0)
 NULL_KEY: Final[Key] = (NULL, 0)
 NAN_KEY: Final[Key] = (NAN, 0)
