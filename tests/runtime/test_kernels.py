@@ -10,8 +10,7 @@ from contrada.matching import jit
 SCRIPT = """
 import asyncio, contrada as ct
 from contrada.matching import index, jit
-index.MATCHES_PLAIN_MAX = 3
-index.MATCHES_UNCACHED_MAX = 3
+index.WORK_UNCACHED_MAX = 100
 
 async def main():
     async with ct.connect() as service, service.subscribe("a > 1") as events:

@@ -22,7 +22,7 @@ from contrada.matching.arrays import grow_for
 from contrada.matching.batches import columns_of, match_columns
 from contrada.matching.generation import Generation
 from contrada.matching.relating import touching
-from contrada.matching.tables import CANDIDATES, INEXACT, OUT, SEEN_ALL, SIMPLE, UNREADABLE
+from contrada.matching.tables import CANDIDATES, INEXACT, LOOKED, OUT, SEEN_ALL, SIMPLE, UNREADABLE
 from contrada.model import Filter, FilterSet, Notification, Product, Value
 from contrada.model.product import product_meets
 from contrada.model.relations import covers, witness
@@ -30,15 +30,14 @@ from contrada.model.values import TIME, datetime_of
 
 K = TypeVar("K", bound=Hashable)
 
-KEYS_PLAIN_MAX: Final = 1_000
-"""With more keys an index is matched by compiled kernels from the first notification on."""
+WORK_PLAIN_MAX: Final = 200_000
+"""Steps of matching in plain Python before compiled kernels are loaded from their cache: about
+as long as loading them takes. A notification counts for some, and each entry looked at for one."""
 
-MATCHES_PLAIN_MAX: Final = 5_000
-"""Notifications matched in plain Python before compiled kernels are loaded from their cache:
-about the time that loading them takes."""
-
-MATCHES_UNCACHED_MAX: Final = 200_000
+WORK_UNCACHED_MAX: Final = 8_000_000
 """The same where the kernels must be compiled first, once per machine."""
+
+_WORK_PER_NOTIFICATION: Final = 30
 
 UNUSED_WORDS_MIN: Final = 65_536
 """A generation is renewed when at least as many of its words, and half of them, are unused."""
@@ -77,11 +76,10 @@ class Index(Generic[K]):
     """Keys with their filters. `match` gives the keys of which a filter matches.
 
     Matching begins in plain Python. Where Numba is installed, compiled kernels take over as
-    soon as that pays: when there are many keys, or many notifications were matched. Then `load`
-    is called, once; by default it loads them, which takes about a second from a cache on disk,
-    and up to a minute once per machine. A service gives a `load` that does so beside its work;
-    until they are there plain Python goes on. `compiled=True` loads at once, `compiled=False`
-    never; the answers are the same.
+    soon as so much was matched that it pays. Then `load` is called, once; by default it loads
+    them, which takes about a second from a cache on disk, and up to a minute once per machine.
+    A service gives a `load` that does so beside its work; until they are there plain Python goes
+    on. `compiled=True` loads at once, `compiled=False` never; the answers are the same.
 
     An index is used by one thread at a time.
     """
@@ -91,7 +89,7 @@ class Index(Generic[K]):
     ) -> None:
         self._at_once = compiled is True
         self._load: Callable[[], object] | None = load
-        self._matches_plain = 0
+        self._work = 0
         self._generation = Generation()
         self._next: Generation | None = None
         self._cursor = 0
@@ -190,7 +188,6 @@ class Index(Generic[K]):
 
     def _compile_in_time(self) -> None:
         """Goes over to compiled kernels once they are there, or pay."""
-        self._matches_plain += 1
         if self._load is not None and self._compiling_pays():
             load, self._load = self._load, None
             load()
@@ -201,11 +198,11 @@ class Index(Generic[K]):
                     generation.arrays.use_compiled()
 
     def _compiling_pays(self) -> bool:
-        if self._at_once or len(self._slots) > KEYS_PLAIN_MAX:
+        """Whether as much was done in plain Python as loading would have taken."""
+        self._work += _WORK_PER_NOTIFICATION + int(self._generation.arrays.of["counters"][LOOKED])
+        if self._at_once or self._work >= WORK_UNCACHED_MAX:
             return True
-        if self._matches_plain < MATCHES_PLAIN_MAX:
-            return False
-        return self._matches_plain >= MATCHES_UNCACHED_MAX or jit.is_cached()
+        return self._work >= WORK_PLAIN_MAX and jit.is_cached()
 
     # --- matching -----------------------------------------------------------------------------
 

@@ -19,6 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, TypeVar
 
+_log = logging.getLogger("contrada.matching")
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 PURE_VARIABLE: Final = "CONTRADA_PURE"
@@ -102,7 +104,8 @@ def _load() -> ModuleType:
     import numba
     import numpy as np
 
-    logging.getLogger("contrada").info("loading compiled kernels from %s", cache_folder())
+    if not cache_folder().exists():
+        _log.warning("compiling the matching kernels, once on this machine: up to a minute")
     config: Any = numba.config
     before = config.CACHE_DIR
     config.CACHE_DIR = str(cache_folder())

@@ -46,6 +46,7 @@ from contrada.matching.tables import (
     INEXACT,
     KEY,
     LENGTH,
+    LOOKED,
     LOW,
     LOWEST,
     NEED_OUT,
@@ -424,6 +425,7 @@ def look_through(store: Any, scratch: Any) -> Any:
         if scratch.bucket_list[n] & 1 and counters[INEXACT] == 0:
             decided = DECIDED_ALONE | DECIDED_HERE
         store.buckets[bucket, HITS] += 1
+        counters[LOOKED] += store.buckets[bucket, LENGTH]
         start = store.buckets[bucket, START]
         for i in range(start, start + store.buckets[bucket, LENGTH]):
             passed = guarded(i, store, scratch)
@@ -696,6 +698,7 @@ def find(store: Any, scratch: Any) -> Any:
     counters = scratch.counters
     counters[OUT] = 0
     counters[CANDIDATES] = 0
+    counters[LOOKED] = 0
     counters[SEEN_ALL] += 1
     collect(store, scratch)
     status = look_through(store, scratch)

@@ -101,7 +101,8 @@ SEEN_ALL: Final = 7
 BUCKETS: Final = 8
 SIMPLE: Final = 9  # 1 where every key has one filter and every filter one key
 POOLS: Final = 10  # how many pools there are
-COUNTERS: Final = 11
+LOOKED: Final = 11  # entries looked at for the last notification
+COUNTERS: Final = 12
 
 # --- Scratch.state: a row per attribute, valid where its EPOCH is the current one ---------------
 FIRST: Final = 1
