@@ -1,0 +1,595 @@
+"""The index of subscriptions: how long a match takes, an update, and how much memory a filter.
+
+Time is CPU time of the one thread that works, from a Python dict to a Python list of keys, so that
+what else runs on the machine matters little. Keys are integers. Each figure's peer gets the same
+notifications in the same run, and its answers are compared with the index's own.
+
+The rule sets and events of the last figures are not part of the project; where they are absent,
+those figures are left out. So are peers that are not installed.
+"""
+
+import gc
+import itertools
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from statistics import mean
+from time import thread_time
+from typing import Any, Final
+
+import pyarrow as pa
+
+from bench import matching_peers as peers
+from bench import matching_workloads as workloads
+from bench.harness import Measurement, figure
+from bench.matching_workloads import Attributes, Workload
+from contrada.matching import Index
+from tests.matching import rules_sigma
+
+SAMPLES: Final = 15
+PEER_SECONDS_MAX: Final = 0.1
+"""A sample of a peer ends after this time."""
+WARM_UP: Final = 1_000
+MILLION: Final = 1_000_000
+
+Match = Callable[[Attributes], Any]
+
+
+# --- how ------------------------------------------------------------------------------------------
+
+
+def index_of(workload: Workload) -> Index[int]:
+    """The workload's filters under their numbers."""
+    index: Index[int] = Index(compiled=True)
+    for number, each in enumerate(workload.filters()):
+        index.add(number, each)
+    return index
+
+
+def seconds_each(match: Match, notifications: Sequence[Attributes]) -> float:
+    """Mean seconds per notification."""
+    begun = thread_time()
+    for notification in notifications:
+        match(notification)
+    return (thread_time() - begun) / len(notifications)
+
+
+def seconds_of_some(match: Match, notifications: Sequence[Attributes]) -> float:
+    """The same over as many as `PEER_SECONDS_MAX` allows, one at least."""
+    begun = thread_time()
+    done = 0
+    for notification in notifications:
+        match(notification)
+        done += 1
+        if thread_time() - begun > PEER_SECONDS_MAX:
+            break
+    return (thread_time() - begun) / done
+
+
+def against(
+    index: Index[int], workload: Workload, peer: Any = None, *, matches: float
+) -> Measurement:
+    """Seconds per match beside a peer's; checks how many filters match.
+
+    A sample is all notifications but those to warm up with; of a peer a part of them.
+    """
+    warm, measured = workload.notifications[:WARM_UP], workload.notifications[WARM_UP:]
+    found = [len(index.match(each)) for each in warm]
+    assert 0.8 * matches <= mean(found) <= 1.2 * matches, f"{mean(found)} matches a notification"
+    if peer is not None:
+        for notification in warm[:3]:
+            assert sorted(peer.match(notification)) == sorted(index.match(notification))
+    own, other = [], []
+    gc.collect()
+    gc.disable()
+    try:
+        for sample in range(SAMPLES):
+            own.append(seconds_each(index.match, measured))
+            if peer is not None:
+                some = measured[sample * len(measured) // SAMPLES :]
+                other.append(seconds_of_some(peer.match, some))
+    finally:
+        gc.enable()
+    return Measurement(own, None if peer is None else peer.name, other)
+
+
+def beside_sqlite(workload: Workload, *, matches: float, by_equality: bool = True) -> Measurement:
+    """The workload's figure, with SQLite as its peer."""
+    peer = peers.Sqlite(workload.conjunctions(), by_equality=by_equality)
+    return against(index_of(workload), workload, peer, matches=matches)
+
+
+# --- a million ------------------------------------------------------------------------------------
+
+
+@cache
+def million() -> tuple[Index[int], Workload, tuple[float, ...]]:
+    """An index of a million filters, and the seconds that each tenth of it took to be added."""
+    workload = workloads.three_constraints(MILLION)
+    index: Index[int] = Index(compiled=True)
+    index.match({})
+    tenths: list[float] = [0.0] * 10
+    number = itertools.count()
+    for i, chunk in enumerate(workloads.chunks(workload.filters(), 10_000)):
+        begun = thread_time()
+        for each in chunk:
+            index.add(next(number), each)
+        tenths[i * 10 * 10_000 // MILLION] += thread_time() - begun
+    return index, workload, tuple(tenths)
+
+
+@figure(
+    name="matching/build-million",
+    unit="s",
+    workload="add 1,000,000 filters of three constraints, made beforehand",
+    at_most=60.0,
+)
+def build_million() -> Measurement:
+    return Measurement([sum(million()[2])])
+
+
+@figure(
+    name="matching/build-is-linear",
+    unit="times",
+    workload="the last 100,000 of them against the first 100,000",
+    at_most=2.0,
+)
+def build_is_linear() -> Measurement:
+    tenths = million()[2]
+    return Measurement([tenths[-1] / tenths[0]])
+
+
+@figure(
+    name="matching/million",
+    unit="us",
+    workload="1,000,000 filters (1 equality, 2 ranges, zipf over 100 attributes); 10 attributes, "
+    "~7 matches",
+    at_most=12.0,
+)
+def of_million() -> Measurement:
+    index, workload, _ = million()
+    return against(index, workload, peers.Sqlite(workload.conjunctions()), matches=7.0)
+
+
+@figure(
+    name="matching/million-batch",
+    unit="us",
+    workload="the same, a batch of 1,000 from an Arrow table",
+    at_most=6.0,
+)
+def of_million_in_batches() -> Measurement:
+    index, workload, _ = million()
+    batch = list(workload.notifications[:1_000])
+    table = pa.Table.from_pylist(batch, pa.schema([(f"name{n:03}", "int64") for n in range(100)]))
+    index.match_batch(table)
+    return Measurement(
+        [seconds_each(lambda _: index.match_batch(table), [{}]) / 1_000 for _ in range(5)]
+    )
+
+
+@figure(
+    name="matching/growth",
+    unit="times",
+    workload="1,000,000 filters of three constraints against 10,000, ~7 matches each",
+    at_most=3.0,
+)
+def growth() -> Measurement:
+    index, workload, _ = million()
+    small = workloads.three_constraints(10_000)
+    few = index_of(small)
+    own = against(index, workload, matches=7.0)
+    other = against(few, small, matches=7.0)
+    return Measurement([a / b for a, b in zip(own.samples, other.samples, strict=True)])
+
+
+# --- kinds of filters -----------------------------------------------------------------------------
+
+
+@figure(
+    name="matching/equalities",
+    unit="us",
+    workload="100,000 filters of two equalities; 4 attributes, 1 match",
+    at_most=4.0,
+)
+def equalities() -> Measurement:
+    return beside_sqlite(workloads.equalities(100_000), matches=1.0)
+
+
+@figure(
+    name="matching/prefixes",
+    unit="us",
+    workload="100,000 filters `=` and prefix of 2 to 4 letters; 4 attributes, 1 match",
+    at_most=5.0,
+)
+def prefixes() -> Measurement:
+    return beside_sqlite(workloads.prefixes(100_000), matches=1.0)
+
+
+@figure(
+    name="matching/substrings-10,000",
+    unit="us",
+    workload="10,000 filters `=` and substring of 3 to 5 letters of 40; 4 attributes, 1 match",
+    at_most=5.0,
+)
+def substrings() -> Measurement:
+    return beside_sqlite(workloads.substrings(10_000), matches=1.0)
+
+
+@figure(
+    name="matching/substrings-100,000",
+    unit="us",
+    workload="100,000 of them; 4 attributes, 1 match",
+    at_most=8.0,
+)
+def more_substrings() -> Measurement:
+    return beside_sqlite(workloads.substrings(100_000), matches=1.0)
+
+
+@figure(
+    name="matching/thresholds",
+    unit="us",
+    workload="100,000 filters `=` of 100 and `>` of 1,000 thresholds; 10 attributes, ~500 matches: "
+    "10 us and 20 ns a match",
+    at_most=20.0,
+)
+def thresholds() -> Measurement:
+    return beside_sqlite(workloads.compared(100_000, ">"), matches=500.0)
+
+
+@figure(
+    name="matching/unequal",
+    unit="us",
+    workload="100,000 filters `=` of 100 and `!=` of 1,000; 10 attributes, ~1,000 matches: "
+    "10 us and 10 ns a match",
+    at_most=20.0,
+)
+def unequal() -> Measurement:
+    return beside_sqlite(workloads.compared(100_000, "!="), matches=1_000.0)
+
+
+@figure(
+    name="matching/mixed-10,000",
+    unit="us",
+    workload="10,000 filters of 1 to 9 constraints of all kinds, zipf; 1 to 19 attributes, "
+    "~46 matches",
+    at_most=20.0,
+)
+def mixed() -> Measurement:
+    return beside_sqlite(workloads.mixed(10_000), matches=46.0, by_equality=False)
+
+
+@figure(
+    name="matching/mixed-100,000",
+    unit="us",
+    workload="100,000 of them; 1 to 19 attributes, ~510 matches",
+    at_most=100.0,
+)
+def more_mixed() -> Measurement:
+    return beside_sqlite(workloads.mixed(100_000), matches=510.0, by_equality=False)
+
+
+@figure(
+    name="matching/wide-ranges-10,000",
+    unit="us",
+    workload="10,000 filters of ten ranges of half the values; 20 attributes, ~10 matches",
+    at_most=25.0,
+)
+def wide_ranges() -> Measurement:
+    return beside_sqlite(workloads.wide_ranges(10_000), matches=9.8, by_equality=False)
+
+
+@figure(
+    name="matching/wide-ranges-100,000",
+    unit="us",
+    workload="100,000 of them; 20 attributes, ~98 matches",
+    at_most=100.0,
+)
+def more_wide_ranges() -> Measurement:
+    return beside_sqlite(workloads.wide_ranges(100_000), matches=98.0, by_equality=False)
+
+
+# --- other engines --------------------------------------------------------------------------------
+
+PEER_FILTERS: Final = 10_000
+
+
+def beside(peer: Callable[[Any], Any]) -> Measurement:
+    """Two equalities, as every engine understands them."""
+    workload = workloads.equalities(PEER_FILTERS)
+    return against(index_of(workload), workload, peer(workload.conjunctions()), matches=1.0)
+
+
+_BESIDE: Final = f"{PEER_FILTERS:,} filters of two equalities, 4 attributes, 1 match"
+
+if peers.is_there("zen"):
+
+    @figure(name="matching/beside-zen-engine", unit="us", workload=_BESIDE)
+    def beside_zen_engine() -> Measurement:
+        return beside(peers.ZenEngine)
+
+
+if peers.is_there("rule_engine"):
+
+    @figure(name="matching/beside-rule-engine", unit="us", workload=_BESIDE)
+    def beside_rule_engine() -> Measurement:
+        return beside(peers.RuleEngine)
+
+
+if peers.is_there("event_ruler"):
+
+    @figure(name="matching/beside-event-ruler", unit="us", workload=_BESIDE)
+    def beside_event_ruler() -> Measurement:
+        return beside(peers.EventRuler)
+
+
+def batches_beside_duckdb(workload: Workload, *, by_equality: bool) -> Measurement:
+    """Batches of 1,000 dicts, as DuckDB likes them."""
+    index = index_of(workload)
+    peer = peers.Duckdb(workload.conjunctions(), by_equality=by_equality)
+    batches = [workload.notifications[i : i + 1_000] for i in range(0, 4_000, 1_000)]
+    offsets, keys = index.match_batch(batches[0])
+    assert len(peer.match_batch(batches[0])) == len(keys) == offsets[-1]
+    own, other = [], []
+    for batch in batches:
+        own.append(seconds_each(index.match_batch, [batch]) / 1_000)  # type: ignore[list-item]
+        other.append(seconds_each(peer.match_batch, [batch]) / 1_000)  # type: ignore[arg-type,list-item]
+    return Measurement(own, peer.name, other)
+
+
+if peers.is_there("duckdb"):
+
+    @figure(
+        name="matching/beside-duckdb-equalities",
+        unit="us",
+        workload="batches of 1,000: 100,000 filters of two equalities; 4 attributes, 1 match",
+    )
+    def beside_duckdb_equalities() -> Measurement:
+        return batches_beside_duckdb(workloads.equalities(100_000), by_equality=True)
+
+    @figure(
+        name="matching/beside-duckdb-three",
+        unit="us",
+        workload="batches of 1,000: 100,000 filters of an equality and two ranges; ~7 matches",
+    )
+    def beside_duckdb_three() -> Measurement:
+        return batches_beside_duckdb(workloads.three_constraints(100_000), by_equality=True)
+
+    @figure(
+        name="matching/beside-duckdb-unequal",
+        unit="us",
+        workload="batches of 1,000: 100,000 filters `=` and `!=`; 10 attributes, ~1,000 matches",
+    )
+    def beside_duckdb_unequal() -> Measurement:
+        return batches_beside_duckdb(workloads.compared(100_000, "!="), by_equality=True)
+
+
+# --- updates --------------------------------------------------------------------------------------
+
+STEPS: Final = 50_000
+
+
+@cache
+def updated() -> dict[str, list[float]]:
+    """Seconds of every call while a million filters are replaced one by one.
+
+    A step adds a filter, removes the oldest, maintains four units, and matches.
+    """
+    index, workload, _ = million()
+    filters = list(itertools.islice(workload.filters(), STEPS))
+    random.Random(4).shuffle(filters)
+    seconds: dict[str, list[float]] = {call: [] for call in ("add", "remove", "maintain", "match")}
+    begun = thread_time()
+    for step, (each, notification) in enumerate(
+        zip(filters, itertools.cycle(workload.notifications), strict=False)
+    ):
+        calls: list[tuple[str, Callable[[], object]]] = [
+            ("add", lambda each=each, step=step: index.add(MILLION + step, each)),  # type: ignore[misc]
+            ("remove", lambda step=step: index.remove(step)),  # type: ignore[misc]
+            ("maintain", lambda: index.maintain(4)),
+            ("match", lambda notification=notification: index.match(notification)),  # type: ignore[misc]
+        ]
+        for name, call in calls:
+            begun = thread_time()
+            call()
+            seconds[name].append(thread_time() - begun)
+    million.cache_clear()  # it is not what it was
+    return seconds
+
+
+def rates(call: str) -> Measurement:
+    """Calls per second, by hundreds."""
+    seconds = updated()[call]
+    hundreds = (seconds[i : i + 100] for i in range(0, len(seconds), 100))
+    return Measurement([len(each) / sum(each) for each in hundreds])
+
+
+@figure(
+    name="matching/add-rate",
+    unit="/s",
+    workload="add a filter of three constraints to 1,000,000 while matching",
+    at_least=50_000.0,
+)
+def add_rate() -> Measurement:
+    return rates("add")
+
+
+@figure(
+    name="matching/remove-rate",
+    unit="/s",
+    workload="remove one of 1,000,000 while matching",
+    at_least=50_000.0,
+)
+def remove_rate() -> Measurement:
+    return rates("remove")
+
+
+@figure(
+    name="matching/updates-p99.9",
+    unit="ms",
+    workload="99.9 of 100 matches against 1,000,000 filters while each is replaced",
+    at_most=5.0,
+)
+def match_under_updates() -> Measurement:
+    seconds = sorted(updated()["match"])
+    return Measurement([seconds[len(seconds) * 999 // 1_000]])
+
+
+@figure(
+    name="matching/updates-longest",
+    unit="ms",
+    workload="the longest match under these updates",
+    at_most=20.0,
+)
+def longest_match_under_updates() -> Measurement:
+    return Measurement([max(updated()["match"])])
+
+
+@figure(
+    name="matching/updates-longest-update",
+    unit="ms",
+    workload="the longest add, remove or maintain, for which a match on the same thread waits",
+    at_most=20.0,
+)
+def longest_update() -> Measurement:
+    seconds = updated()
+    return Measurement([max(max(seconds[call]) for call in ("add", "remove", "maintain"))])
+
+
+# --- new processes --------------------------------------------------------------------------------
+
+REPOSITORY: Final = Path(__file__).resolve().parents[1]
+
+_MEMORY: Final = """
+import ctypes, gc, os
+from bench import matching_workloads as workloads
+from contrada.matching import Index
+
+def kept(field):
+    text = open("/proc/self/status").read()
+    return 1024 * int(next(line for line in text.splitlines() if line.startswith(field)).split()[1])
+
+def settle():
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+
+workload = workloads.three_constraints({size})
+index = Index(compiled=True)
+index.match({{}})
+for each in zip(range(1_000), workload.filters()): pass
+settle()
+before = kept("VmRSS")
+for number, each in enumerate(workload.filters()):
+    index.add(number, each)
+peak = kept("VmHWM")
+settle()
+print((kept("VmRSS") - before) / {size}, (peak - before) / {size})
+"""
+
+
+def output_of(code: str) -> tuple[list[float], float]:
+    """The numbers that a new Python prints, and the CPU seconds that it took."""
+    before = os.times()
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    after = os.times()
+    taken = after.children_user + after.children_system
+    taken -= before.children_user + before.children_system
+    return [float(each) for each in done.stdout.split()], taken
+
+
+@cache
+def memory() -> tuple[float, float]:
+    """Bytes per filter that a million filters keep, and at the peak of adding them."""
+    (kept, peak), _ = output_of(_MEMORY.format(size=MILLION))
+    return kept, peak
+
+
+@figure(
+    name="matching/memory",
+    unit="bytes",
+    workload="resident memory per filter of three constraints, of 1,000,000 with integer keys",
+    at_most=250.0,
+)
+def memory_kept() -> Measurement:
+    return Measurement([memory()[0]])
+
+
+@figure(
+    name="matching/memory-peak",
+    unit="bytes",
+    workload="the same at the peak of adding them",
+    at_most=500.0,
+)
+def memory_at_peak() -> Measurement:
+    return Measurement([memory()[1]])
+
+
+_FIRST: Final = """
+from contrada.matching import Index
+from contrada.model import Filter
+index = Index(compiled=True)
+index.add("key", Filter({"price": 1}))
+assert index.match({"price": 1}) == ["key"]
+assert index.statistics().is_compiled
+"""
+
+
+@figure(
+    name="matching/first-match",
+    unit="s",
+    workload="from a new process to its first match by compiled kernels, caches warm, CPU time",
+    at_most=1.0,
+)
+def first_match() -> Measurement:
+    output_of(_FIRST)
+    return Measurement([output_of(_FIRST)[1] for _ in range(5)])
+
+
+# --- rules of the world ---------------------------------------------------------------------------
+
+DATA: Final = Path(os.environ.get("CONTRADA_SHARED_DATA") or REPOSITORY.parent / "shared" / "data")
+
+
+def sigma(*, renewed: bool) -> Measurement:
+    """Seconds per event, a sample per file of events and round."""
+    index: Index[str] = Index(compiled=True)
+    for rule in rules_sigma.rules(DATA / "sigma" / "sigma_filters.jsonl.gz"):
+        index.add(rule.id, rule.matches)
+    files = rules_sigma.event_files(DATA / "windows_events")
+    events = [event for path in files for event in rules_sigma.events(path)]
+    random.Random(5).shuffle(events)
+    for event in events[: len(events) // 4]:
+        index.match(event)
+    if renewed:
+        index.renew()
+    size = len(events) // SAMPLES
+    return Measurement(
+        [seconds_each(index.match, events[i : i + size]) for i in range(0, len(events), size)]
+    )
+
+
+if DATA.exists():
+
+    @figure(
+        name="matching/sigma",
+        unit="us",
+        workload="2,822 Sigma rules, 31,273 conjunctions, on 90,700 Windows events; "
+        "29 attributes, 0.01 matches",
+        at_most=60.0,
+    )
+    def sigma_rules() -> Measurement:
+        return sigma(renewed=False)
+
+    @figure(
+        name="matching/sigma-renewed",
+        unit="us",
+        workload="the same after the index was renewed by what it saw",
+        at_most=60.0,
+    )
+    def sigma_rules_renewed() -> Measurement:
+        return sigma(renewed=True)
