@@ -6,7 +6,7 @@ much of it is unused, or when notifications turn out to come by places that were
 seldom visited, a second generation is filled beside the first, and takes over when it holds
 everything. Matching goes on meanwhile and is always exact.
 
-Source: PODC 2000 §5 (the cost of matching); design: ranks and boxes.
+Source: PODC 2000 §5 (the cost of matching).
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -24,7 +24,7 @@ from contrada.matching.generation import Generation
 from contrada.matching.relating import touching
 from contrada.matching.tables import CANDIDATES, INEXACT, LOOKED, OUT, SEEN_ALL, SIMPLE, UNREADABLE
 from contrada.model import Filter, FilterSet, Notification, Product, Value
-from contrada.model.product import product_meets
+from contrada.model.product import ENVELOPE_SETS, product_meets
 from contrada.model.relations import covers, witness
 from contrada.model.values import TIME, datetime_of
 
@@ -41,8 +41,6 @@ _WORK_PER_NOTIFICATION: Final = 30
 
 UNUSED_WORDS_MIN: Final = 65_536
 """A generation is renewed when at least as many of its words, and half of them, are unused."""
-
-_ENVELOPE: Final = ("@id", "@publisher", "@time")
 
 _UNSTAMPED: Final = Notification({})
 
@@ -123,7 +121,7 @@ class Index(Generic[K]):
         if any(name[0] == "@" for member in members for name in member.sets):
             self._system = True
             attrs = self._generation.compiler.attrs
-            self._envelope = tuple(name for name in _ENVELOPE if name in attrs)
+            self._envelope = tuple(name for name in ENVELOPE_SETS if name in attrs)
 
     def remove(self, key: K) -> None:
         """Takes a key and its filters away; a key that is not there is no error."""
@@ -466,7 +464,7 @@ class Index(Generic[K]):
                 generation.keys[number] = key
         attrs = generation.compiler.attrs
         index._system = any(name[0] == "@" for name in attrs)
-        index._envelope = tuple(name for name in _ENVELOPE if name in attrs)
+        index._envelope = tuple(name for name in ENVELOPE_SETS if name in attrs)
         return index
 
     def statistics(self) -> IndexStatistics:
