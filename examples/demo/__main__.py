@@ -8,6 +8,9 @@ import signal
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from examples.demo.run import main
-
+    try:
+        from examples.demo.run import main
+    except ModuleNotFoundError as error:
+        remedy = "pip install 'contrada[spark,examples]', or: make demo"
+        raise SystemExit(f"demo: error: {error.name} is missing: {remedy}") from None
     main()
