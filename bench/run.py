@@ -9,6 +9,7 @@ import json
 import pkgutil
 import traceback
 from collections.abc import Mapping, Sequence
+from typing import Final, Literal
 
 import click
 from rich.console import Console
@@ -18,6 +19,8 @@ import bench
 from bench.harness import Figure, Result, run_figure
 
 MODULE_PREFIX = "bench_"
+PIPED_COLUMNS: Final = 160
+"""How wide the table is where it goes into a file."""
 
 
 def figures_by_module() -> dict[str, list[Figure]]:
@@ -65,22 +68,28 @@ def run_all(figures: Sequence[Figure], progress: Console) -> tuple[list[Result],
 def table_of(results: Sequence[Result]) -> Table:
     """One row per figure, for people."""
     table = Table(title="Measurements")
-    table.add_column("figure", overflow="fold")
+    table.add_column("figure", overflow="fold")  # Nothing is cut where the window is narrow.
     for column in ("value", "unit", "p25 to p75", "samples", "limit", "peer", "ratio"):
-        table.add_column(column, justify="left" if column in ("unit", "peer") else "right")
+        justify: Literal["left", "right"] = "left" if column in ("unit", "peer") else "right"
+        table.add_column(column, justify=justify, overflow="fold")
     for result in results:
         table.add_row(
             result.figure.name,
-            f"{result.value:.4g}",
+            _number(result.value),
             result.figure.unit,
-            f"{result.spread[0]:.4g} to {result.spread[1]:.4g}",
+            f"{_number(result.spread[0])} to {_number(result.spread[1])}",
             str(result.samples),
             _limit_text(result),
-            "" if result.peer is None else f"{result.peer} {result.peer_value:.4g}",
+            "" if result.peer_value is None else f"{result.peer} {_number(result.peer_value)}",
             "" if result.ratio is None else f"{result.ratio:.3g}",
             style=None if result.holds else "bold red",
         )
     return table
+
+
+def _number(value: float) -> str:
+    """Four digits, or all before the point."""
+    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
 
 
 def _limit_text(result: Result) -> str:
@@ -99,6 +108,8 @@ def main(only: str) -> None:
         known = sorted({*modules, *(figure.name for group in modules.values() for figure in group)})
         raise click.BadParameter(f"no figure {only!r}; there are: {', '.join(known) or 'none yet'}")
     progress = Console(stderr=True)
+    if not progress.is_terminal:
+        progress.width = PIPED_COLUMNS
     results, failed = run_all(figures, progress)
     progress.print(table_of(results) if results else "No figures were measured.")
     if failed or not all(result.holds for result in results):

@@ -3,6 +3,7 @@
 import gc
 import io
 import json
+from dataclasses import replace
 from typing import TypedDict, Unpack
 
 import pytest
@@ -155,6 +156,20 @@ def test_the_table_has_a_row_per_figure() -> None:
     assert isinstance(out.file, io.StringIO)
     assert "matching/one" in out.file.getvalue()
     assert "matching/two" in out.file.getvalue()
+
+
+def test_no_figure_of_the_table_is_cut() -> None:
+    """A person would read 1.2e+… or a unit without its end."""
+    result = replace(run_figure(constant()), value=12_345.6, spread=(0.00012, 1_234_567.0))
+    out = Console(file=io.StringIO(), width=60)
+    out.print(run.table_of([result]))
+    assert isinstance(out.file, io.StringIO)
+    assert "…" not in out.file.getvalue()
+    wide = Console(file=io.StringIO(), width=200)
+    wide.print(run.table_of([result]))
+    assert isinstance(wide.file, io.StringIO)
+    assert " 12,346 " in wide.file.getvalue()
+    assert " 0.00012 to 1,234,567 " in wide.file.getvalue()
 
 
 def test_the_modules_of_this_project_are_found() -> None:
