@@ -85,8 +85,10 @@ Module = Callable[[str, str], None]
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Module]:
-    """Writes a module that can be imported during the test."""
+    """Writes a module that can be imported, and counts as loaded, during the test."""
     before = set(sys.modules)
+    # Else Spark's workers would be told later to load what is there no more.
+    monkeypatch.setattr("contrada.extensions.loading._loaded", {})
     monkeypatch.syspath_prepend(str(tmp_path))
     yield lambda name, text: void((tmp_path / f"{name}.py").write_text(text))
     for name in set(sys.modules) - before:
