@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from statistics import mean
 from time import thread_time
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -106,20 +106,32 @@ def beside_sqlite(workload: Workload, *, matches: float, by_equality: bool = Tru
 # --- a million ------------------------------------------------------------------------------------
 
 
+class Million(NamedTuple):
+    """An index of a million filters; the seconds of each tenth of it, and of its longest add."""
+
+    matcher: Index[int]
+    workload: Workload
+    tenths: tuple[float, ...]
+    longest: float
+
+
 @cache
-def million() -> tuple[Index[int], Workload, tuple[float, ...]]:
-    """An index of a million filters, and the seconds that each tenth of it took to be added."""
+def million() -> Million:
+    """Built once and shared by the figures."""
     workload = workloads.three_constraints(MILLION)
     index: Index[int] = Index(compiled=True)
     index.match({})
     tenths: list[float] = [0.0] * 10
+    longest = 0.0
     number = itertools.count()
     for i, chunk in enumerate(workloads.chunks(workload.filters(), 10_000)):
-        begun = thread_time()
+        begun = before = thread_time()
         for each in chunk:
             index.add(next(number), each)
-        tenths[i * 10 * 10_000 // MILLION] += thread_time() - begun
-    return index, workload, tuple(tenths)
+            now = thread_time()
+            longest, before = max(longest, now - before), now
+        tenths[i * 10 * 10_000 // MILLION] += before - begun
+    return Million(index, workload, tuple(tenths), longest)
 
 
 @figure(
@@ -129,7 +141,7 @@ def million() -> tuple[Index[int], Workload, tuple[float, ...]]:
     at_most=60.0,
 )
 def build_million() -> Measurement:
-    return Measurement([sum(million()[2])])
+    return Measurement([sum(million().tenths)])
 
 
 @figure(
@@ -139,8 +151,18 @@ def build_million() -> Measurement:
     at_most=2.0,
 )
 def build_is_linear() -> Measurement:
-    tenths = million()[2]
+    tenths = million().tenths
     return Measurement([tenths[-1] / tenths[0]])
+
+
+@figure(
+    name="matching/build-longest-add",
+    unit="ms",
+    workload="the longest single add of them",
+    at_most=20.0,
+)
+def build_longest_add() -> Measurement:
+    return Measurement([million().longest])
 
 
 @figure(
@@ -151,7 +173,7 @@ def build_is_linear() -> Measurement:
     at_most=12.0,
 )
 def of_million() -> Measurement:
-    index, workload, _ = million()
+    index, workload, *_ = million()
     return against(index, workload, peers.Sqlite(workload.conjunctions()), matches=7.0)
 
 
@@ -162,7 +184,7 @@ def of_million() -> Measurement:
     at_most=6.0,
 )
 def of_million_in_batches() -> Measurement:
-    index, workload, _ = million()
+    index, workload, *_ = million()
     batch = list(workload.notifications[:1_000])
     table = pa.Table.from_pylist(batch, pa.schema([(f"name{n:03}", "int64") for n in range(100)]))
     index.match_batch(table)
@@ -178,7 +200,7 @@ def of_million_in_batches() -> Measurement:
     at_most=3.0,
 )
 def growth() -> Measurement:
-    index, workload, _ = million()
+    index, workload, *_ = million()
     small = workloads.three_constraints(10_000)
     few = index_of(small)
     own = against(index, workload, matches=7.0)
@@ -369,40 +391,58 @@ if peers.is_there("duckdb"):
 
 # --- updates --------------------------------------------------------------------------------------
 
-STEPS: Final = 50_000
+UPDATED: Final = 100_000
+STEPS: Final = 20_000
+UNITS: Final = 16
+
+
+class Updated(NamedTuple):
+    """Seconds of every call; those of updates only while no renewal is under way."""
+
+    calls: dict[str, list[float]]
+    longest_update: float
 
 
 @cache
-def updated() -> dict[str, list[float]]:
-    """Seconds of every call while a million filters are replaced one by one.
+def updated() -> Updated:
+    """Filters of which some are replaced, one by one.
 
-    A step adds a filter, removes the oldest, maintains four units, and matches.
+    A step adds a filter, removes the oldest, maintains `UNITS`, and matches. In the second half
+    of the steps the index is renewed meanwhile, and takes over what was renewed.
     """
-    index, workload, _ = million()
+    workload = workloads.three_constraints(UPDATED)
+    index = index_of(workload)
+    for notification in workload.notifications:
+        index.match(notification)
     filters = list(itertools.islice(workload.filters(), STEPS))
     random.Random(4).shuffle(filters)
-    seconds: dict[str, list[float]] = {call: [] for call in ("add", "remove", "maintain", "match")}
-    begun = thread_time()
-    for step, (each, notification) in enumerate(
-        zip(filters, itertools.cycle(workload.notifications), strict=False)
-    ):
-        calls: list[tuple[str, Callable[[], object]]] = [
-            ("add", lambda each=each, step=step: index.add(MILLION + step, each)),  # type: ignore[misc]
-            ("remove", lambda step=step: index.remove(step)),  # type: ignore[misc]
-            ("maintain", lambda: index.maintain(4)),
-            ("match", lambda notification=notification: index.match(notification)),  # type: ignore[misc]
-        ]
-        for name, call in calls:
-            begun = thread_time()
-            call()
-            seconds[name].append(thread_time() - begun)
-    million.cache_clear()  # it is not what it was
-    return seconds
+    calls: dict[str, list[float]] = {call: [] for call in ("add", "remove", "match")}
+    longest = 0.0
+    for step, each in enumerate(filters):
+        if step == STEPS // 2:
+            index.begin_renewal()
+        times = [thread_time()]
+        index.add(UPDATED + step, each)
+        times.append(thread_time())
+        index.remove(step)
+        times.append(thread_time())
+        index.maintain(UNITS)
+        times.append(thread_time())
+        index.match(workload.notifications[step % len(workload.notifications)])
+        times.append(thread_time())
+        add, remove, maintain, match = (b - a for a, b in itertools.pairwise(times))
+        if step < STEPS // 2:
+            calls["add"].append(add)
+            calls["remove"].append(remove)
+        calls["match"].append(match)
+        longest = max(longest, add, remove, maintain)
+    assert not index.statistics().renewing, "the renewal must have ended"
+    return Updated(calls, longest)
 
 
 def rates(call: str) -> Measurement:
     """Calls per second, by hundreds."""
-    seconds = updated()[call]
+    seconds = updated().calls[call]
     hundreds = (seconds[i : i + 100] for i in range(0, len(seconds), 100))
     return Measurement([len(each) / sum(each) for each in hundreds])
 
@@ -410,7 +450,7 @@ def rates(call: str) -> Measurement:
 @figure(
     name="matching/add-rate",
     unit="/s",
-    workload="add a filter of three constraints to 1,000,000 while matching",
+    workload="add a filter of three constraints to 100,000 while matching",
     at_least=50_000.0,
 )
 def add_rate() -> Measurement:
@@ -420,7 +460,7 @@ def add_rate() -> Measurement:
 @figure(
     name="matching/remove-rate",
     unit="/s",
-    workload="remove one of 1,000,000 while matching",
+    workload="remove one of 100,000 while matching",
     at_least=50_000.0,
 )
 def remove_rate() -> Measurement:
@@ -430,11 +470,11 @@ def remove_rate() -> Measurement:
 @figure(
     name="matching/updates-p99.9",
     unit="ms",
-    workload="99.9 of 100 matches against 1,000,000 filters while each is replaced",
+    workload="99.9 of 100 matches against 100,000 filters while they are replaced and renewed",
     at_most=5.0,
 )
 def match_under_updates() -> Measurement:
-    seconds = sorted(updated()["match"])
+    seconds = sorted(updated().calls["match"])
     return Measurement([seconds[len(seconds) * 999 // 1_000]])
 
 
@@ -445,18 +485,17 @@ def match_under_updates() -> Measurement:
     at_most=20.0,
 )
 def longest_match_under_updates() -> Measurement:
-    return Measurement([max(updated()["match"])])
+    return Measurement([max(updated().calls["match"])])
 
 
 @figure(
     name="matching/updates-longest-update",
     unit="ms",
-    workload="the longest add, remove or maintain, for which a match on the same thread waits",
+    workload="the longest add, remove or maintain of 16 units then, for which a match has to wait",
     at_most=20.0,
 )
 def longest_update() -> Measurement:
-    seconds = updated()
-    return Measurement([max(max(seconds[call]) for call in ("add", "remove", "maintain"))])
+    return Measurement([updated().longest_update])
 
 
 # --- new processes --------------------------------------------------------------------------------
@@ -569,7 +608,7 @@ def sigma(*, renewed: bool) -> Measurement:
         index.renew()
     size = len(events) // SAMPLES
     return Measurement(
-        [seconds_each(index.match, events[i : i + size]) for i in range(0, len(events), size)]
+        [seconds_each(index.match, events[i : i + size]) for i in range(0, size * SAMPLES, size)]
     )
 
 
