@@ -237,7 +237,11 @@ class Index(Generic[K]):
         attributes: Any = notification
         if isinstance(notification, Notification):
             attributes = notification.raw
-        elif self._system:
+            if not self._generation.arrays.is_compiled:
+                # Plain Python pays for every name that it must read only to pass it over.
+                asked = self._generation.compiler.attrs
+                attributes = {name: attributes[name] for name in asked if name in attributes}
+        elif self._system or not self._generation.arrays.is_compiled:
             attributes = self._asked_for(notification)
         if self._envelope:
             of = notification if isinstance(notification, Notification) else _UNSTAMPED
