@@ -423,3 +423,23 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     index.add(object(), ct.Filter("a = 1"))
     with pytest.raises(EncodingError, match="keys must be"):
         index.save(path)
+
+
+def test_a_key_that_comes_and_goes_leaves_nothing_in_the_long_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An index whose subscribers come and go would grow for ever."""
+    monkeypatch.setattr("contrada.matching.index.UNUSED_WORDS_MIN", 500)
+    index: ct.Index[str] = ct.Index(compiled=False)
+    index.add("stays", ct.Filter("a = 1"))
+    sizes = []
+    for number in range(4000):
+        index.add("equal", ct.Filter("a = 1"))
+        index.add("other", ct.Filter({"b": number}))
+        index.remove("equal")
+        index.remove("other")
+        index.maintain(8)
+        sizes.append(index.statistics().bytes)
+    index.validate()
+    assert max(sizes[2000:]) <= max(sizes[:2000])
+    assert index.match({"a": 1, "b": 3999}) == ["stays"]

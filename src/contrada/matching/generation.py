@@ -246,6 +246,7 @@ class Generation:
         while int(links[row, 0]) != slot:
             before, row = row, int(links[row, 1])
         after = int(links[row, 1])
+        self.words_unused += 1
         if before >= 0:
             links[before, 1] = after
         else:

@@ -22,6 +22,9 @@ P = TypeVar("P")
 SUBSCRIPTIONS_MAX: Final = 1_000_000
 """Subscriptions of one exchange; more are refused."""
 
+UPKEEP_UNITS: Final = 8
+"""Keys that are taken over into a renewed index with each subscription that ends."""
+
 QUEUE_FULL: Final = "queue full"
 """Why the newest is dropped: its subscriber stopped reading."""
 
@@ -71,6 +74,8 @@ class Exchange(Generic[P]):
         """Take a subscription out; twice is once. Publishers that wait for it go on."""
         if self._routes.pop(route.key, None) is not None:
             self._index.remove(route.key)
+            # What the removed leave behind is cleared in pieces, as they go.
+            self._index.maintain(UPKEEP_UNITS)
         route.outlet.finish()
 
     def offer(self, notification: Notification, item: P, size: int) -> list[Route[P]]:
