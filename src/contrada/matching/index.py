@@ -2,9 +2,9 @@
 
 The index maps keys to slots, and slots to the filters of a generation (see `generation`), which
 are matched by kernels on flat arrays. `maintain` renews the generation in bounded pieces: when
-much of it is unused, or when notifications turn out to come by places that were thought to be
-seldom visited, a second generation is filled beside the first, and takes over when it holds
-everything. Matching goes on meanwhile and is always exact.
+much of it is unused, a second generation is filled beside the first, all places chosen anew by
+what was seen, and takes over when it holds everything. `renew` does so at once. Matching goes on
+meanwhile and is always exact.
 
 Source: PODC 2000 §5 (the cost of matching).
 """
