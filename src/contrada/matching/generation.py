@@ -1,12 +1,13 @@
 """One generation of an index: distinct filters in arrays, each hanging at its places.
 
 A generation knows slots of keys, not keys. Equal filters are stored once, with the slots of all
-their keys. Removing leaves unused words, texts, sets and places behind; the index counts them
-and in time fills a new generation, piece by piece (see `index`).
+their keys. Removing leaves unused words, texts, sets and places behind; the words are counted, and
+in time a new generation is filled, piece by piece (see `index`).
 
-Invariants (held by `validate`): a filter that is not gone hangs in the buckets that its PLACE
-names, each of them once, and every notification that it matches comes by one of them; a gone
-filter hangs nowhere; the equal-filter table leads to every filter that is not gone.
+Invariants, held by `validate`: a filter that is not gone hangs in the buckets that its PLACE
+names, each of them once, or has a bit in a pool; a gone filter hangs nowhere; the equal-filter
+table leads to every filter that is not gone. That every notification that a filter matches comes
+by its place is held by the tests against plain evaluation.
 """
 
 from collections.abc import Callable, Iterator

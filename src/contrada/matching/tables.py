@@ -52,8 +52,8 @@ DECIDED_ALONE: Final = 1 << 30  # the guard is the whole filter
 # --- Store.filters: a row per distinct filter ---------------------------------------------------
 BEGIN: Final = 0  # where its program starts
 KEY: Final = 1  # its only key's slot; -1 none; below -1: -2 - row in links
-PLACE: Final = 2  # the kind of its place, see PLACE_… in compiling
-ENTRIES: Final = 3  # in how many buckets it stands
+PLACE: Final = 2  # its bucket; -1 none; below -1: -2 - row in links; or its bit in a pool
+ENTRIES: Final = 3  # in how many buckets it stands; -1 - pool where it is pooled
 FILTER_COLUMNS: Final = 4
 
 # --- Store.program: per filter a header, then its constraints -----------------------------------
