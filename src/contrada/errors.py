@@ -203,6 +203,23 @@ class MissingRequirementError(ContradaError):
         self.remedy = remedy
 
 
+class RefusedRuleError(ContradaError):
+    """A rule of another dialect cannot be read. Carries `dialect`, `reason`, `found`, `place`.
+
+    `reason` is one of a few fixed phrases per dialect, so that refusals can be counted by it;
+    `found` is the offending part, `place` where it stands in the rule.
+    """
+
+    def __init__(self, dialect: str, reason: str, found: object = None, place: str = "") -> None:
+        shown = "" if found is None else f": {_shown(found)}"
+        at = f"{place}: " if place else ""
+        super().__init__(f"{dialect}: {at}{reason}{shown}")
+        self.dialect = dialect
+        self.reason = reason
+        self.found = found
+        self.place = place
+
+
 _SHOWN_MAX = 80
 
 

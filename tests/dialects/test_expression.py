@@ -1,0 +1,70 @@
+"""Conditions against a plain evaluation of them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import contrada as ct
+from contrada.dialects import expression
+from contrada.dialects.expression import Condition, Every, Member, Some
+from contrada.errors import LimitError
+
+VALUES = (None, 1, 2, "a", "b")
+MEMBERS = st.builds(
+    Member,
+    st.sampled_from("xyz"),
+    st.one_of(
+        st.sampled_from(VALUES).map(ct.eq),
+        st.sampled_from(VALUES).map(lambda value: ct.eq(value) | ct.absent()),
+        st.sampled_from(("a", "b")).map(ct.contains),
+        st.just(ct.exists()),
+    ),
+)
+CONDITIONS: st.SearchStrategy[Condition] = st.recursive(
+    MEMBERS,
+    lambda parts: st.builds(
+        lambda made, each: made(tuple(each)),
+        st.sampled_from((Every, Some)),
+        st.lists(parts, max_size=3),
+    ),
+    max_leaves=8,
+)
+NOTIFICATIONS = st.dictionaries(st.sampled_from("xyz"), st.sampled_from(VALUES)).map(
+    ct.Notification
+)
+
+
+def holds(condition: Condition, notification: ct.Notification) -> bool:
+    """The definition."""
+    if isinstance(condition, Member):
+        return ct.Filter({condition.name: condition.values}).matches(notification)
+    every = isinstance(condition, Every)
+    return (all if every else any)(holds(part, notification) for part in condition.parts)
+
+
+@given(CONDITIONS, NOTIFICATIONS)
+def test_a_filter_set_is_its_condition(condition: Condition, notification: ct.Notification) -> None:
+    """If it failed, translated rules would match other notifications than the rules."""
+    assert expression.filter_set(condition).matches(notification) is holds(condition, notification)
+
+
+@given(CONDITIONS, NOTIFICATIONS)
+def test_negation_is_the_complement(condition: Condition, notification: ct.Notification) -> None:
+    """If it failed, `not` in a rule would mean something else than the opposite."""
+    opposite = expression.filter_set(expression.negation(condition))
+    assert opposite.matches(notification) is not holds(condition, notification)
+
+
+def test_alternatives_of_one_attribute_are_one_filter() -> None:
+    """If it failed, long lists of values would become as many filters."""
+    many = Some(tuple(Member("x", ct.eq(n)) for n in range(1_000)))
+    other = Some(tuple(Member("y", ct.eq(n)) for n in range(1_000)))
+    assert len(expression.filter_set(Every((many, other)))) == 1
+
+
+def test_too_many_filters_are_refused() -> None:
+    """If it failed, a small hostile rule could fill the memory."""
+    pairs = [Some((Member(f"a{n}", ct.eq(1)), Member(f"b{n}", ct.eq(1)))) for n in range(60)]
+    with pytest.raises(LimitError) as refused:
+        expression.filter_set(Every(tuple(pairs)))
+    assert refused.value.limit == "CONJUNCTIONS_MAX"
