@@ -1,8 +1,10 @@
-"""A rule of another dialect as it was read: its name, its filters, and what they leave open."""
+"""Rules of other dialects: as they were read, with what their filters leave open, or refused."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from contrada.errors import ContradaError, LimitError
 from contrada.model.filter import FilterSet
 from contrada.model.notification import Notification
 
@@ -26,3 +28,34 @@ class Rule:
         if not self.filters.matches(notification):
             return False
         return self.residue_holds is None or self.residue_holds(notification)
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRule:
+    """One rule that could not be read: its name, "" where it has none, and the error."""
+
+    name: str
+    error: ContradaError
+
+    @property
+    def reason(self) -> str:
+        """One of a few fixed phrases, so that refusals can be counted by it."""
+        if isinstance(self.error, LimitError):
+            return f"more than {self.error.limit} allows"
+        return str(getattr(self.error, "reason", self.error))
+
+
+ReadRules: TypeAlias = Callable[[str], Iterator[Rule | RefusedRule]]
+"""What each dialect of rules in files has as `read_rules`: a file's rules in their order.
+
+It takes the text of a file and raises nothing that the text is to blame for: a rule that cannot
+be read is a `RefusedRule`, and so is, alone, a text that is no file of rules at all.
+"""
+
+
+def read_or_refused(name: str, read: Callable[[], Rule]) -> Rule | RefusedRule:
+    """What `read` returns, or the rule of this name as refused where it raises."""
+    try:
+        return read()
+    except ContradaError as error:
+        return RefusedRule(name, error)
