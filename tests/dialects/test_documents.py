@@ -1,0 +1,100 @@
+"""YAML within bounds."""
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contrada.dialects import documents
+from contrada.dialects.documents import Document
+from contrada.errors import LimitError, RefusedRuleError
+
+
+def read(text: str) -> list[Document]:
+    return list(documents.documents("sigma", text))
+
+
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(allow_nan=False),
+    st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S")), max_size=8),
+    st.sampled_from(
+        ("yes", "~", "", "0x10", "1:30", "2021-01-01", "<<", "*a", "&a", "null", "1_0")
+    ),
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=10,
+)
+
+
+@given(st.lists(VALUES, max_size=3), st.booleans())
+def test_what_was_written_is_read(values: list[Document], flow: bool) -> None:
+    """If it failed, rules would be read with other values than they hold."""
+    text = yaml.safe_dump_all(values, default_flow_style=flow)
+    assert read(text) == values
+
+
+def test_plain_scalars_are_as_other_tools_read_them_but_dates() -> None:
+    """If it failed, a rule would compare with another value than where it came from."""
+    assert read("[yes, 0x10, 010, 1:30, ~, '', 1.5, .inf, 1_000, abc, 'yes', 2021-01-01]") == [
+        [True, 16, 8, 90, None, "", 1.5, float("inf"), 1000, "abc", "yes", "2021-01-01"]
+    ]
+
+
+def test_aliases_stand_for_what_their_anchors_hold() -> None:
+    """If it failed, rules with aliases would lose parts."""
+    assert read("a: &x [1, 2]\nb: *x\nc: [*x]") == [{"a": [1, 2], "b": [1, 2], "c": [[1, 2]]}]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a: 1\na: 2", documents.UNUSUAL_YAML),
+        ("? [a]\n: 1", documents.UNUSUAL_YAML),
+        ("a: !!python/object:os.system x", documents.UNUSUAL_YAML),
+        ("a: !!binary x", documents.UNUSUAL_YAML),
+        ("a: &a [*a]", documents.UNUSUAL_YAML),
+        ("a: *b", documents.UNUSUAL_YAML),
+        ("a: &x {b: 1}\nc: {<<: *x}", documents.UNUSUAL_YAML),
+        ("- &x 1\n---\n- *x", documents.UNUSUAL_YAML),
+        ("a: " + "1" * 10_000, documents.UNUSUAL_YAML),
+        ("a: [", documents.NOT_YAML),
+        ("a: \x00", documents.NOT_YAML),
+        ("a: \ud800", documents.NOT_YAML),
+        ('a: "\\ud800"', documents.NOT_YAML),
+    ],
+)
+def test_unusual_yaml_is_refused(text: str, reason: str) -> None:
+    """If it failed, a rule would be read in a way that its writer could not foresee."""
+    with pytest.raises(RefusedRuleError) as refused:
+        read(text)
+    assert refused.value.reason == reason
+
+
+LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 20)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        (LAUGHS, "NODES_MAX"),
+        ("&a [" + "x, " * 3_000 + "]: 1", ""),
+        ("a: &a [" + "x, " * 3_000 + "]\nb: [" + "*a, " * 1_000_000 + "]", "NODES_MAX"),
+        ("a: " * 100, ""),
+        ("[" * 1_000_000, "DOCUMENT_NESTING_MAX"),
+        ("- " * 1_000_000, "DOCUMENT_NESTING_MAX"),
+        ("x" * (documents.DOCUMENTS_CHARACTERS_MAX + 1), "DOCUMENTS_CHARACTERS_MAX"),
+    ],
+)
+@pytest.mark.timeout(10)
+def test_hostile_yaml_is_refused(text: str, limit: str) -> None:
+    """If it failed, a small file could fill the memory, or end the process."""
+    with pytest.raises((LimitError, RefusedRuleError)) as refused:
+        read(text)
+    assert getattr(refused.value, "limit", "") == limit
