@@ -27,6 +27,7 @@ from contrada.model import (
     absent,
     any_but,
     between,
+    cidr,
     contains,
     eq,
     exists,
@@ -35,12 +36,14 @@ from contrada.model import (
     in_,
     le,
     lt,
+    matches,
     ne,
     none_of,
     not_in,
     parse,
     prefix,
     suffix,
+    wildcard,
 )
 from contrada.model.relations import covers, meets, merge, witness
 from contrada.model.simplify import simplify
@@ -75,6 +78,7 @@ __all__ = [
     "absent",
     "any_but",
     "between",
+    "cidr",
     "connect",
     "connect_sync",
     "contains",
@@ -87,6 +91,7 @@ __all__ = [
     "in_",
     "le",
     "lt",
+    "matches",
     "meets",
     "merge",
     "ne",
@@ -96,6 +101,7 @@ __all__ = [
     "prefix",
     "simplify",
     "suffix",
+    "wildcard",
     "witness",
 ]
 

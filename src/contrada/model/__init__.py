@@ -11,6 +11,7 @@ from contrada.model.sets import (
     absent,
     any_but,
     between,
+    cidr,
     contains,
     eq,
     exists,
@@ -20,11 +21,13 @@ from contrada.model.sets import (
     in_,
     le,
     lt,
+    matches,
     ne,
     none_of,
     not_in,
     prefix,
     suffix,
+    wildcard,
 )
 from contrada.model.values import Value
 from contrada.model.valueset import ValueSet
@@ -45,6 +48,7 @@ __all__ = [
     "absent",
     "any_but",
     "between",
+    "cidr",
     "contains",
     "eq",
     "exists",
@@ -55,10 +59,12 @@ __all__ = [
     "le",
     "lt",
     "mark_name",
+    "matches",
     "ne",
     "none_of",
     "not_in",
     "parse",
     "prefix",
     "suffix",
+    "wildcard",
 ]

@@ -67,6 +67,10 @@ class Operator:
         """The automaton of the accepted texts where they are a regular set, else None."""
         return None
 
+    def examples(self, constant: bytes) -> tuple[bytes, ...]:
+        """Texts worth trying before automata are built; the operator need not accept them."""
+        return (constant,)
+
     def covers(self, constant: bytes, other: Atom) -> bool | None:
         """Whether every text of the other atom is one of this; None where it cannot tell."""
         return None

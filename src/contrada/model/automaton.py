@@ -128,6 +128,27 @@ def determinise(edges: Edges, starts: frozenset[int], accepting: frozenset[int])
     return minimised(rows, [not accepting.isdisjoint(subset) for subset in waiting])
 
 
+def without(whole: Automaton, part: Automaton) -> Automaton:
+    """The minimal automaton of the texts of one that are not texts of another.
+
+    Raises LimitError beyond `STATES_MAX`. Cost: the pairs of their states that texts lead to.
+    """
+    numbers = {(0, 0): 0}
+    pairs = [(0, 0)]
+    rows: list[array[int]] = []
+    for a, b in pairs:
+        row = array("H")
+        for pair in zip(whole.rows[a], part.rows[b], strict=True):
+            if pair not in numbers:
+                if len(pairs) >= STATES_MAX:
+                    raise LimitError("STATES_MAX", STATES_MAX)
+                numbers[pair] = len(pairs)
+                pairs.append(pair)
+            row.append(numbers[pair])
+        rows.append(row)
+    return minimised(rows, [whole.accepting[a] and not part.accepting[b] for a, b in pairs])
+
+
 def minimised(rows: Sequence[Sequence[int]], accepting: Sequence[bool]) -> Automaton:
     """The minimal automaton with the same language; states numbered in order of first reach.
 

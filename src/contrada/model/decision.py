@@ -23,6 +23,7 @@ from contrada.model.automaton import DEAD, OPEN, STATES_MAX, UNIVERSAL, Automato
 from contrada.model.language import (
     ANY_TEXT,
     NO_TEXT,
+    Every,
     Language,
     Literal,
     Pieces,
@@ -40,6 +41,9 @@ OPAQUE_ATOMS_MAX: Final = 6
 
 CONSTANTS_TRIED_MAX: Final = 8
 """Constants of a question that are tried as its answer before automata are built."""
+
+LITERALS_ASKED_MAX: Final = 4
+"""Parts of a question, up to which operators are asked about one another before automata are."""
 
 DECISIONS_CACHED_MAX: Final = 65_536
 """Answers kept, by question; the least recently used is dropped."""
@@ -139,13 +143,27 @@ def _find_regular(language: Language) -> Answer:
             return EMPTY
         cut = language.cuts[0]
         return Found(cut[1] if len(cut) == 2 else b"")  # type: ignore[arg-type]
-    for atom in islice(atoms_of(language), CONSTANTS_TRIED_MAX):
-        if contains(language, atom.constant):
-            return Found(atom.constant)
+    for text in islice(_examples(language), CONSTANTS_TRIED_MAX):
+        if contains(language, text):
+            return Found(text)
+    if isinstance(language, Every) and len(language.parts) <= LITERALS_ASKED_MAX:
+        parts = [part for part in language.parts if isinstance(part, Literal)]
+        if _contradicts({part.atom: part.positive for part in parts}):
+            return EMPTY
     try:
         return _explored(*_prepared(language))
     except LimitError:
         return UNDECIDED
+
+
+def _examples(language: Language) -> Iterator[bytes]:
+    """What the operators of the expression would try first."""
+    for atom in atoms_of(language):
+        try:
+            examples: tuple[object, ...] = registry.get(atom.operator).examples(atom.constant)
+            yield from [text for text in examples if isinstance(text, bytes)]
+        except Exception:  # noqa: BLE001  extension code may raise anything
+            failures.add(atom.operator)
 
 
 def readable(language: Language, text: bytes) -> bytes:

@@ -195,8 +195,14 @@ class _Builder(Transformer[Token, Any]):
     def none_of(self, operator: Token, constants: tuple[Token, ...]) -> ValueSet:
         return _built(operator, sets.none_of, *constants)
 
+    def matches(self, operator: Token, expression: Token) -> ValueSet:
+        return _built(operator, sets.matches, expression)
+
+    def not_matches(self, _: Token, operator: Token, expression: Token) -> ValueSet:
+        return sets.text_not(self.matches(operator, expression))
+
     def extension(self, operator: Token, constant: Token) -> ValueSet:
-        return _built(operator, lambda value: sets.extension(str(operator), value), constant)
+        return _built(operator, lambda value: sets.of_operator(str(operator), (value,)), constant)
 
     def not_extension(self, _: Token, operator: Token, constant: Token) -> ValueSet:
         return sets.text_not(self.extension(operator, constant))
@@ -252,7 +258,7 @@ def _built(
     operator: Token, build: Callable[..., ValueSet], *constants: Token, nocase: bool = False
 ) -> ValueSet:
     """The set of an operator; errors say the place."""
-    values = [_value(constant) for constant in constants]
+    values = [argument for constant in constants for argument in _arguments(constant)]
     try:
         return build(*values, nocase=True) if nocase else build(*values)
     except InvalidFilterError as error:
@@ -261,6 +267,14 @@ def _built(
     except UnknownOperatorError as error:
         known = " ".join(dict.fromkeys((*sets.OPERATORS, *error.known)))
         raise _at(operator, ParseError, f"unknown operator {str(operator)!r}", known) from error
+
+
+def _arguments(token: Token) -> tuple[Value, ...]:
+    """The value of a literal; of `/…/i` the expression and its flags."""
+    if token.type != "REGEX":
+        return (_value(token),)
+    expression, _, flags = token[1:].rpartition("/")
+    return expression, flags
 
 
 _WORDS: Final[dict[str, Value]] = {
@@ -349,12 +363,14 @@ _EXPECTED: Final = {
     "QUOTED": "a name in backticks",
     "NUMBER": "a value",
     "STRING": "a value",
+    "REGEX": "a regular expression",
     "BYTES": "a value",
     "TIME": "a value",
     "WORD": "a value",
     "EQUALITY": "an operator",
     "ORDER": "an operator",
     "TEXTUAL": "an operator",
+    "MATCHES": "an operator",
     "OPERATOR": "an operator",
     "IN": "an operator",
     "NOT": "an operator",

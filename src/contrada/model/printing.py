@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from contrada.model import line, values
+from contrada.model import line, regular, values
 from contrada.model.language import Every, Language, Literal, Pieces
 from contrada.model.line import Cuts, Piece
 from contrada.model.product import ENVELOPE_SETS
@@ -25,7 +25,21 @@ POINTS_PRINTED_MAX: Final = 1_000
 
 KEYWORDS: Final = frozenset(
     {"and", "or", "not", "in", "between", "any", "exists", "absent", "prefix", "suffix"}
-    | {"contains", "nocase", "none", "of", "but", "null", "true", "false", "inf", "nan"}
+    | {
+        "contains",
+        "matches",
+        "wildcard",
+        "cidr",
+        "nocase",
+        "none",
+        "of",
+        "but",
+        "null",
+        "true",
+        "false",
+        "inf",
+        "nan",
+    }
     | {"every", "by", "within", "everything", "nothing"}
 )
 _PLAIN_NAME: Final = re.compile(r"@?[^\W\d]([\w.\-/:@$#]*[\w$#])?")
@@ -120,7 +134,7 @@ def _as_one(of: ValueSet) -> str:
     return text if _is_phrase(text) else f"({text})"
 
 
-_QUOTED: Final = re.compile(r'"([^"\\]|\\.)*"')
+_QUOTED: Final = re.compile(r'"([^"\\]|\\.)*"|/([^/\\]|\\.)*/')
 
 
 def _is_phrase(text: str) -> bool:
@@ -309,10 +323,23 @@ def _language_text(of: Language, *, inner: bool = False) -> str:
 
 def _literal_text(of: Literal) -> str:
     operator, constant = of.atom
-    value = _quoted(constant)
+    value = _expression_text(constant) if operator == "matches" else _quoted(constant)
     if operator == "= nocase":
         return f"{'=' if of.positive else '!='} nocase {value}"
     return f"{operator} {value}" if of.positive else f"not {operator} {value}"
+
+
+_FLAGS: Final = re.compile(r"\(\?([imsU]+)\)")
+_SLASH: Final = re.compile(r"\\.|/")
+
+
+def _expression_text(constant: bytes) -> str:
+    """A regular expression between slashes, its flags behind."""
+    pattern = regular.normal(constant.decode())
+    flags = _FLAGS.match(pattern)
+    body = pattern[flags.end() :] if flags else pattern
+    escaped = _SLASH.sub(lambda match: "\\/" if match[0] == "/" else match[0], body)
+    return f"/{escaped}/{flags[1] if flags else ''}"
 
 
 def _language_set(of: Language) -> ValueSet:

@@ -11,11 +11,13 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from contrada.errors import InvalidFilterError, InvalidValueError
-from contrada.model import casefold, line
+from contrada.model import casefold, line, network, regular, search
+from contrada.model import wildcard as wildcards
 from contrada.model.atoms import Atom, checked, registry
 from contrada.model.language import Literal, some
+from contrada.model.search import Plain
 from contrada.model.values import NAN, NULL, NUMBER, TEXT, Key, Value, key_of
-from contrada.model.valueset import ABSENT, EVERYTHING, PRESENT, ValueSet, of_keys
+from contrada.model.valueset import ABSENT, EVERYTHING, PRESENT, ValueSet, of_keys, union
 
 ALL_TEXT: Final = ValueSet(line.ALL_TEXT)
 
@@ -103,6 +105,34 @@ def contains(value: str | bytes, *, nocase: bool = False) -> ValueSet:
     return _text_atom("contains nocase" if nocase else "contains", value)
 
 
+def matches(pattern: str | bytes, flags: str = "") -> ValueSet:
+    """Every text in which a regular expression of the linear kind finds something.
+
+    Flags: `i` without case, `m` for `^` and `$` at every line, `s` for `.` also at line feeds.
+    Cost: linear in the expression. See `regular` for the syntax and for what is refused.
+    """
+    text = _utf8("matches", pattern)
+    constant = regular.normal(text, flags)
+    plain = search.plain_forms(search.tree_of(constant.encode()))
+    if plain is None:
+        return _text_atom("matches", constant)
+    return union(map(_plain, plain))
+
+
+def wildcard(value: str | bytes, *, nocase: bool = False) -> ValueSet:
+    """Every text of a shape: `*` any text, `?` one character, a backslash before these."""
+    constant = wildcards.normal(_utf8("wildcard", value))
+    plain = wildcards.plain_form(constant, nocase=nocase)
+    if plain is None:
+        return _text_atom("wildcard nocase" if nocase else "wildcard", constant)
+    return _plain(plain)
+
+
+def cidr(value: str | bytes) -> ValueSet:
+    """Every text that is an IP address of the network, as `10.0.0.0/8` or `2001:db8::/32`."""
+    return _text_atom("cidr", str(network.network_of(_text("cidr", value))))
+
+
 def exists() -> ValueSet:
     """Every present value."""
     return PRESENT
@@ -149,6 +179,9 @@ OPERATORS: Final[dict[str, Callable[..., ValueSet]]] = {
     "prefix": prefix,
     "suffix": suffix,
     "contains": contains,
+    "matches": matches,
+    "wildcard": wildcard,
+    "cidr": cidr,
     "any": exists,
     "absent": absent,
     "any but": any_but,
@@ -193,6 +226,19 @@ def _atom(operator: str, value: Value) -> Atom:
     return checked(operator, constant)
 
 
+def _plain(form: Plain) -> ValueSet:
+    if form.operator == "=" or form.text:
+        return OPERATORS[form.operator](form.text, nocase=form.nocase)
+    return ALL_TEXT
+
+
+def _utf8(operator: str, value: Value) -> str:
+    try:
+        return _text(operator, value).decode()
+    except UnicodeDecodeError:
+        raise InvalidFilterError(operator, (value,), "the constant must be UTF-8 text") from None
+
+
 def _text(operator: str, value: Value) -> bytes:
     key = _key(operator, value)
     if key[0] != TEXT:
@@ -232,6 +278,7 @@ __all__ = [
     "absent",
     "any_but",
     "between",
+    "cidr",
     "contains",
     "eq",
     "exists",
@@ -241,10 +288,12 @@ __all__ = [
     "in_",
     "le",
     "lt",
+    "matches",
     "ne",
     "none_of",
     "not_in",
     "of_operator",
     "prefix",
     "suffix",
+    "wildcard",
 ]

@@ -1,0 +1,160 @@
+r"""The operator `wildcard`, and `wildcard nocase`: text of a shape.
+
+In the constant `*` stands for any text, `?` for one character, and `\*`, `\?`, `\\` for
+themselves; everything else stands for itself. `*` takes any bytes, `?` no byte that is not part of
+UTF-8. The shape is that of the whole text. A wildcard that is plainly `=`, `prefix`, `suffix` or
+`contains` has that as its plain form, and sets are made of it.
+"""
+
+import re
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from contrada.errors import InvalidFilterError, LimitError
+from contrada.model import casefold, regular
+from contrada.model.atoms import Operator, registry
+from contrada.model.automaton import Automaton
+from contrada.model.machine import Machine
+from contrada.model.regular import AT_END, AT_START, Anything, Chars, Look, Sequence, Tree
+from contrada.model.search import MACHINES_CACHED_MAX, Plain
+
+
+class Segments(NamedTuple):
+    """The texts between the stars: the whole text begins and ends with the outer ones."""
+
+    texts: tuple[bytes, ...]
+
+    def hold(self, value: bytes) -> bool:
+        """Whether a value has the shape; the leftmost place of each text is always good enough."""
+        first, *middle = self.texts
+        if not middle:
+            return value == first
+        last = middle.pop()
+        at, end = len(first), len(value) - len(last)
+        if at > end or not (value.startswith(first) and value.endswith(last)):
+            return False
+        for text in middle:
+            at = value.find(text, at, end)
+            if at < 0:
+                return False
+            at += len(text)
+        return True
+
+
+class Wildcard(Operator):
+    """Text of the constant's shape."""
+
+    name = "wildcard"
+    nocase = False
+
+    def check(self, constant: bytes) -> None:
+        """A backslash before anything but `*`, `?` and a backslash is refused."""
+        try:
+            _plan(constant)
+        except LimitError as error:
+            raise InvalidFilterError(self.name, (constant,), str(error)) from None
+
+    def apply(self, value: bytes, constant: bytes) -> bool:
+        """See the class. Cost: linear in the value."""
+        return _holds(_plan(constant), value)
+
+    def automaton(self, constant: bytes) -> Automaton:
+        """All texts of the shape."""
+        return Machine(_tree(constant, nocase=self.nocase)).automaton()
+
+
+class WildcardNoCase(Wildcard):
+    """Text of the constant's shape but for case; the constant is held folded."""
+
+    name = "wildcard nocase"
+    nocase = True
+
+    def apply(self, value: bytes, constant: bytes) -> bool:
+        """See the class. Cost: linear in the value."""
+        return _holds(_plan(casefold.fold(constant)), casefold.fold(value))
+
+
+def normal(constant: str) -> str:
+    """The constant with the fewest stars, each after the question marks beside it.
+
+    Raises InvalidFilterError where a backslash stands before something else than it may.
+    """
+    found: list[str] = []
+    for token in _tokens(constant):
+        if token == "*" and found[-1:] == ["*"]:
+            continue
+        if token == "?" and found[-1:] == ["*"]:
+            found[-1:] = ["?", "*"]
+        else:
+            found.append(token)
+    return "".join(found)
+
+
+def plain_form(constant: str, *, nocase: bool) -> Plain | None:
+    """The plain operator that a wildcard in its normal form is, or None."""
+    tokens = _tokens(constant)
+    stars = [place for place, token in enumerate(tokens) if token == "*"]
+    if "?" in tokens or len(stars) > 2 or not set(stars) <= {0, len(tokens) - 1}:
+        return None
+    text = "".join(token[-1] for token in tokens if token != "*")
+    if len(stars) == 2 or tokens == ["*"]:
+        return Plain("contains", text, nocase)
+    operator = "=" if not stars else "suffix" if stars == [0] else "prefix"
+    return Plain(operator, text, nocase)
+
+
+_TOKEN: Final = re.compile(r"\\[*?\\]|[^\\]", re.DOTALL)
+
+
+def _tokens(constant: str) -> list[str]:
+    """`*`, `?`, and single characters, with a backslash where they had one."""
+    tokens = _TOKEN.findall(constant)
+    if sum(map(len, tokens)) != len(constant):
+        reason = "a backslash may stand before *, ? and \\ only"
+        raise InvalidFilterError("wildcard", (constant,), reason)
+    return tokens
+
+
+def _text_tokens(constant: bytes) -> list[str]:
+    try:
+        return _tokens(constant.decode())
+    except UnicodeDecodeError:
+        raise InvalidFilterError("wildcard", (constant,), "a wildcard is text in UTF-8") from None
+
+
+@lru_cache(maxsize=MACHINES_CACHED_MAX)
+def _plan(constant: bytes) -> Segments | Machine:
+    """How the shape is looked for: a machine only where there is a question mark."""
+    tokens = _text_tokens(constant)
+    if "?" in tokens:
+        return Machine(_tree(constant, nocase=False))
+    texts = [bytearray()]
+    for token in tokens:
+        if token == "*":
+            texts.append(bytearray())
+        else:
+            texts[-1] += token[-1].encode()
+    return Segments(tuple(map(bytes, texts)))
+
+
+def _holds(plan: Segments | Machine, value: bytes) -> bool:
+    return plan.hold(value) if isinstance(plan, Segments) else plan.finds(value)
+
+
+_ONE: Final = Chars(regular.inverse(()))
+
+
+def _tree(constant: bytes, *, nocase: bool) -> Tree:
+    """The shape as a regular expression of the whole text."""
+    parts: list[Tree] = [Look(AT_START)]
+    for token in _text_tokens(constant):
+        if token == "*":
+            parts.append(Anything())
+        elif token == "?":
+            parts.append(_ONE)
+        else:
+            parts.append(regular.character(ord(token[-1]), nocase=nocase))
+    return Sequence((*parts, Look(AT_END)))
+
+
+registry.add(Wildcard(), WildcardNoCase())
