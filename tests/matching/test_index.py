@@ -203,7 +203,7 @@ def test_renewal_frees_what_is_unused() -> None:
     before = index.statistics().bytes
     index.renew()
     index.validate()
-    assert index.statistics().bytes < before / 10
+    assert index.statistics().bytes < before / 5
     assert index.match({"a": 2995, "b": 5000}) == [2995]
 
 

@@ -11,9 +11,12 @@ from contrada.matching.tables import (
     COUNTERS,
     EPOCH,
     HASH,
+    LENGTH,
     OK,
     PIVOTS,
+    ROOMS,
     SHAPES,
+    Guard,
     Scratch,
     Store,
     grown,
@@ -25,42 +28,49 @@ EPOCHS_MAX: Final = 2**31 - 2
 
 _TOUCHING_AT_ONCE: Final = 4096
 
-_NAMES: Final = tuple(SHAPES)
+_PLACES: Final = {name: place for place, name in enumerate(SHAPES)}
+"""Where an array's address stands in the table."""
 _HASH_TABLES: Final = ("names", "slots", "equal")
+_FIRST: Final = {"counters": COUNTERS, "stack": 64, "rooms": ROOMS}
+"""The rows of arrays that begin with more than a few."""
 
 
 class Arrays:
     """All arrays by name, with how many rows are used, and the kernels bound to them.
 
     Invariants: an array has at least as many rows as are used; a hash table's size is a power
-    of two and more than twice what it holds; the table of addresses is that of the arrays.
+    of two and more than twice what it holds; the views and the table of addresses are those of
+    the arrays. A view is a memory view: to read or write one number it is twice as fast.
     """
 
     def __init__(self) -> None:
         self.of: dict[str, Any] = {}
-        self.used: dict[str, int] = dict.fromkeys(_NAMES, 0)
-        for name in _NAMES:
-            rows = 16 if name in _HASH_TABLES else {"counters": COUNTERS, "stack": 64}.get(name, 8)
-            self.of[name] = new_array(name, rows)
-        self._table = np.zeros(2 * len(_NAMES), dtype=np.int64)
+        self.views: dict[str, Any] = {}
+        self.used: dict[str, int] = dict.fromkeys(SHAPES, 0)
+        self.used["rooms"] = ROOMS
+        self._table = np.zeros(2 * len(SHAPES), dtype=np.int64)
         self._native: ModuleType | None = None
         self._store: Store | None = None
         self._scratch: Scratch | None = None
-        self.moved()
+        for name in SHAPES:
+            rows = 16 if name in _HASH_TABLES else _FIRST.get(name, 8)
+            self.put(name, new_array(name, rows))
 
-    def moved(self) -> None:
-        """To be called after an array was replaced: addresses and views are taken anew."""
-        for i, name in enumerate(_NAMES):
-            self._table[2 * i] = self.of[name].ctypes.data
-            self._table[2 * i + 1] = len(self.of[name])
+    def put(self, name: str, array: Any) -> None:
+        """Takes an array in place of the one of this name."""
+        i = _PLACES[name]
+        self.of[name] = array
+        self.views[name] = array.data
+        self._table[2 * i] = array.ctypes.data
+        self._table[2 * i + 1] = len(array)
         self._store = None
 
     def reserve(self, name: str, rows: int) -> Any:
         """The array, with room for so many rows."""
         array = self.of[name]
         if rows > len(array):
-            array = self.of[name] = grown(array, rows)
-            self.moved()
+            array = grown(array, rows)
+            self.put(name, array)
         return array
 
     def take(self, name: str, rows: int = 1) -> int:
@@ -82,14 +92,14 @@ class Arrays:
     def _views(self) -> tuple[Store, Scratch]:
         """Memory views of the arrays, for kernels that are not compiled."""
         if self._store is None:
-            self._store = Store(*(self.of[name].data for name in Store._fields))
-            self._scratch = Scratch(*(self.of[name].data for name in Scratch._fields))
+            self._store = Store(*(self.views[name] for name in Store._fields))
+            self._scratch = Scratch(*(self.views[name] for name in Scratch._fields))
         assert self._scratch is not None
         return self._store, self._scratch
 
     def match(self, msg: bytes) -> int:
         """`kernels.match`; clears the stamps when their numbers run out."""
-        if self.of["counters"][EPOCH] >= EPOCHS_MAX:
+        if self.views["counters"][EPOCH] >= EPOCHS_MAX:
             self.clear_stamps()
         if self._native is not None:
             return self._native.match(msg, self._table)  # type: ignore[no-any-return]
@@ -111,6 +121,13 @@ class Arrays:
         for name in ("state", "bucket_seen", "key_seen", "set_seen"):
             self.of[name].fill(0)
 
+    def install(self, number: int, begin: int, count: int, words: Any, place: int) -> None:
+        """`updating.install`."""
+        if self._native is not None:
+            self._native.install(number, begin, count, words, place, self._table)
+        else:
+            updating.install(number, begin, count, words.data, place, self._views()[0])
+
     def find_equal(self, words: Any, count: int) -> int:
         """`updating.find_equal`."""
         if self._native is not None:
@@ -124,12 +141,10 @@ class Arrays:
         for scratch, store in rows.items():
             self.reserve(scratch, self.used[store] + 1)
         self.reserve("stack", self.used["sets"] + 1)
-        self.moved()
 
     def rebuild_equal(self, count: int) -> None:
         """Fills the table of equal filters anew, with room for so many."""
-        self.of["equal"] = np.zeros(self._size_for(2 * count), dtype=np.int32)
-        self.moved()
+        self.put("equal", np.zeros(self._size_for(count), dtype=np.int32))
         self._rehash("equal", self.used["filters"])
 
     def find_bucket(self, h: int) -> int:
@@ -161,23 +176,24 @@ class Arrays:
         self.of["buckets"][first : first + count, HASH] = -1
         return first
 
-    def hang(self, bucket: int, number: int, guard: tuple[int, int, int]) -> None:
-        """`updating.hang`."""
+    def hang(self, bucket: int, number: int, first: Guard, second: Guard) -> int:
+        """`updating.hang`; which entry of the bucket it is."""
         used = self.used["entries"]
-        length = int(self.of["buckets"][bucket, 2])
+        length: int = self.views["buckets"][bucket, LENGTH]
         self.reserve("entries", used + 2 * length + 1)
         if self._native is not None:
-            used = self._native.hang(bucket, number, *guard, self._table, used)
+            used = self._native.hang(bucket, number, *first, *second, self._table, used)
         else:
-            used = updating.hang(bucket, number, *guard, self._views()[0], used)
+            used = updating.hang(bucket, number, first, second, self._views()[0], used)
         self.used["entries"] = used
+        return length
 
-    def unhang(self, bucket: int, number: int) -> None:
+    def unhang(self, bucket: int, number: int, at: int) -> None:
         """`updating.unhang`; the entry must be there."""
         if self._native is not None:
-            found = self._native.unhang(bucket, number, self._table)
+            found = self._native.unhang(bucket, number, at, self._table)
         else:
-            found = updating.unhang(bucket, number, self._views()[0])
+            found = updating.unhang(bucket, number, at, self._views()[0])
         assert found, f"filter {number} does not hang in bucket {bucket}"
 
     def new_tree(self, bounds: list[tuple[int, int]]) -> int:
@@ -198,11 +214,11 @@ class Arrays:
 
     def bin_at(self, tree: int, key: tuple[int, int]) -> int:
         """The bin of a place among the pivots, as `kernels.bin_of`."""
-        row = self.of["trees"][tree]
-        low, high = 0, int(row[0])
+        trees = self.views["trees"]
+        low, high = 0, trees[tree, 0]
         while low < high:
             middle = (low + high) >> 1
-            if (int(row[2 + 2 * middle]), int(row[3 + 2 * middle])) <= key:
+            if (trees[tree, 2 + 2 * middle], trees[tree, 3 + 2 * middle]) <= key:
                 low = middle + 1
             else:
                 high = middle
@@ -224,15 +240,13 @@ class Arrays:
 
     def name_added(self) -> None:
         """To be called after an attribute was added: enters it into the hash table."""
-        self.of["names"] = np.zeros(self._size_for(self.used["attrs"]), dtype=np.int32)
-        self.moved()
+        self.put("names", np.zeros(self._size_for(self.used["attrs"]), dtype=np.int32))
         self._rehash("names", self.used["attrs"])
 
     def _room(self, name: str, count: int) -> None:
         """Makes a hash table large enough."""
         if 2 * count > len(self.of[name]):
-            self.of[name] = np.zeros(self._size_for(2 * count), dtype=np.int32)
-            self.moved()
+            self.put(name, np.zeros(self._size_for(count), dtype=np.int32))
             self._rehash(name, self.used["buckets"])
 
     @staticmethod

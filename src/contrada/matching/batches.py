@@ -51,7 +51,7 @@ def match_columns(arrays: Arrays, columns: list[Column], rows: int) -> tuple[Any
             len(text),
         )
     offsets = np.zeros(rows + 1, dtype=np.int64)
-    found = np.zeros(4 * rows + 64, dtype=np.int32)
+    found = np.zeros(4 * rows + 64, dtype=np.int64)
     row = 0
     while row < rows:
         status, row = arrays.match_rows(described, row, rows, offsets, found, int(offsets[row]))

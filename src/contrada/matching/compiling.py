@@ -42,6 +42,7 @@ from contrada.model.values import (
     ABSENT,
     ABSENT_KEY,
     BOOL,
+    NAN,
     NUMBER,
     TEXT,
     TIME,
@@ -83,6 +84,7 @@ class Program(NamedTuple):
     constraints: list[Constraint]
     opaque: list[int]
     is_inexact: bool
+    has_sets: bool
 
     def words(self) -> list[int]:
         """The program as it stands in the arrays."""
@@ -113,6 +115,7 @@ class Compiler:
     def __init__(self, arrays: Arrays) -> None:
         self._arrays = arrays
         self.attrs: dict[str, int] = {}
+        self.system_names = 0
         self._texts: dict[bytes, int] = {}
         self._sets: dict[tuple[int, Cuts, Language | None], int] = {}
         self._wide_sets: set[int] = set()
@@ -124,20 +127,23 @@ class Compiler:
         """The filter's program. Cost: linear; sets that were seen before are found again."""
         constraints: list[Constraint] = []
         opaque: list[int] = []
-        inexact = False
+        inexact = sets = False
         for name, value_set in of.sets.items():
-            attr = self.attr(name)
+            attr = self.attrs.get(name, -1)
+            if attr < 0:
+                attr = self.attr(name)
             simple = self._simple(attr, value_set)
             if simple is not None:
                 constraints.append(simple[0])
                 inexact = inexact or simple[1]
                 continue
+            sets = True
             number, wide = self._set_number(attr, value_set)
             constraints.append(Constraint(attr, OP_SET, 0, (number,)))
             inexact = inexact or wide
             if number in self.opaque_sets:
                 opaque.append(number)
-        return Program(constraints, opaque, inexact)
+        return Program(constraints, opaque, inexact, sets)
 
     def state(self, packed: Callable[[Any], bytes]) -> dict[str, Any]:
         """What is not in the arrays, for `saving`."""
@@ -153,7 +159,8 @@ class Compiler:
         """Becomes the compiler that was saved; the arrays are those of then."""
         self.names = list(state["names"])
         self.attrs = {name: row for row, name in enumerate(self.names)}
-        self._texts = {self._text_at(ref): ref for ref in state["texts"]}
+        self.system_names = sum(name[0] == "@" for name in self.names)
+        self._texts = {self.text_at(ref): ref for ref in state["texts"]}
         self.set_values = [unpacked(each) for each in state["sets"]]
         attrs = self._arrays.of["set_starts"][: len(self.set_values), 1].tolist()
         self._sets = {
@@ -176,16 +183,17 @@ class Compiler:
         if op == OP_SET:
             return self.set_values[operands[0]]
         if op == OP_TEXT:
-            return ValueSet(line.point((TEXT, self._text_at(operands[0]))))
+            return ValueSet(line.point((TEXT, self.text_at(operands[0]))))
         if op == OP_TEXT_RANGE:
-            start = line.cut_before((TEXT, self._text_at(operands[0])))
+            start = line.cut_before((TEXT, self.text_at(operands[0])))
             before = operands[1]
-            end = None if before < 0 else line.cut_before((TEXT, self._text_at(before)))
+            end = None if before < 0 else line.cut_before((TEXT, self.text_at(before)))
             return ValueSet(line.interval(start, end))
         low, high = _key_at(tag, operands[0]), _key_at(tag, operands[-1])
         return ValueSet(line.interval(line.cut_before(low), line.cut_after(high)))
 
-    def _text_at(self, ref: int) -> bytes:
+    def text_at(self, ref: int) -> bytes:
+        """The text of a reference."""
         at = ref >> TEXT_SHIFT
         text: bytes = self._arrays.of["texts"][at : at + (ref & TEXT_BYTES_MAX)].tobytes()
         return text
@@ -194,6 +202,8 @@ class Compiler:
         """The row of an attribute, made where it is missing."""
         row = self.attrs.get(name)
         if row is None:
+            if len(self.names) >= tables.ATTRS_MAX:
+                raise LimitError("ATTRS_MAX", tables.ATTRS_MAX)
             row = self._arrays.take("attrs")
             for scratch in ("state", "present"):
                 self._arrays.reserve(scratch, row + 1)
@@ -202,6 +212,7 @@ class Compiler:
             attrs[row, TREE] = attrs[row, PRESENCE] = -1
             self.attrs[name] = row
             self.names.append(name)
+            self.system_names += name[0] == "@"
             self._arrays.name_added()
         return row
 
@@ -224,6 +235,13 @@ class Compiler:
             return None
         start, end = cuts[0], cuts[1] if len(cuts) == 2 else None
         tag = start[0]
+        if tag == NUMBER and end is not None and len(start) == len(end) == 2 and end[0] == NUMBER:
+            low, low_exact = number_key(start[1])  # type: ignore[arg-type]
+            high, high_exact = number_key(end[1])  # type: ignore[arg-type]
+            if low_exact and high_exact:  # the usual case, for speed
+                if low == high - 1:
+                    return Constraint(attr, OP_POINT, NUMBER, (low,)), False
+                return Constraint(attr, OP_RANGE, NUMBER, (low, high - 1)), False
         if tag == TEXT:
             return self._text_constraint(attr, start, end), False
         if end is None or not (end[0] == tag or end == (tag + 1,)):
@@ -306,6 +324,7 @@ class Compiler:
         ]
 
 
+_INT_END: Final = 2**63
 _DOUBLE: Final = memoryview(bytearray(8)).cast("d")
 _BITS: Final = memoryview(_DOUBLE.obj).cast("q")
 """The same eight bytes as a double and as an integer: faster than packing and unpacking."""
@@ -318,8 +337,9 @@ def number_key(number: int | float) -> tuple[int, bool]:
     """
     _DOUBLE[0] = number
     bits = _BITS[0]
-    exact = abs(number) < EXACT_MAX or abs(number) > 2**63
-    return (bits if bits >= 0 else -(bits & 0x7FFFFFFFFFFFFFFF)), exact
+    if bits >= 0:
+        return bits, number < EXACT_MAX or number > _INT_END
+    return -(bits & 0x7FFFFFFFFFFFFFFF), number > -EXACT_MAX or number < -_INT_END
 
 
 def _key_at(tag: int, comparable: int) -> Key:
@@ -368,6 +388,26 @@ def _intervals(cuts: Cuts) -> tuple[list[tuple[int, int, int]], bool]:
                 inexact = inexact or not (low_exact and high_exact)
                 found.append((tag, low, high))
     return found, inexact
+
+
+def other_than(value_set: ValueSet) -> tuple[int, int | bytes] | None:
+    """(domain, key or text) of the one value that a whole domain lacks, or None.
+
+    Of numbers NaN may be lacking, too.
+    """
+    cuts = value_set.line
+    if value_set.text is not None or len(cuts) not in (3, 4) or len(cuts[1]) == 1:
+        return None
+    tag = cuts[1][0]
+    starts = ((NAN,), (NUMBER,)) if tag == NUMBER else ((tag,),)
+    ends = () if tag == TEXT else ((tag + 1,),)
+    value = line.first_key(cuts[1])
+    if cuts[0] not in starts or cuts[2] != line.cut_after(value) or cuts[3:] != ends:
+        return None
+    if tag == TEXT:
+        return tag, value[1]  # type: ignore[return-value]
+    (low, low_exact), (high, high_exact) = low_key(cuts[1]), high_key(tag, cuts[2])
+    return (tag, low) if low_exact and high_exact and low == high else None
 
 
 def _domain(tag: int) -> Cuts:

@@ -10,18 +10,18 @@ table leads to every filter that is not gone. That every notification that a fil
 by its place is held by the tests against plain evaluation.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import numpy as np
 
 from contrada.matching.arrays import Arrays
 from contrada.matching.compiling import Compiler, Constraint, constraints_of
+from contrada.matching.guards import guards_for, undecided
 from contrada.matching.placing import (
     Choice,
     Place,
     best_choice,
-    guard_for,
     likelihood,
     nodes_between,
     tree_key,
@@ -29,16 +29,16 @@ from contrada.matching.placing import (
 )
 from contrada.matching.pools import Pools
 from contrada.matching.tables import (
+    AT,
+    BEFORE,
     BEGIN,
-    BUCKET_COLUMNS,
-    DECIDED_ALONE,
-    DECIDED_HERE,
-    ENTRIES,
     FILTER,
     GONE,
     HITS,
+    INT_KEYS,
     KEY,
     LENGTH,
+    NEXT,
     NOCASE,
     OF_ATTR,
     OP_RANGE,
@@ -51,8 +51,10 @@ from contrada.matching.tables import (
     SIMPLE,
     START,
     TREE,
+    VALUE,
     VERIFY,
     WORDS_MASK,
+    grown,
 )
 from contrada.model import Filter, ValueSet
 from contrada.model.language import Every
@@ -64,6 +66,8 @@ BOUNDS_KEPT: Final = 2048
 """Ends of ranges remembered per attribute, to choose pivots from."""
 
 NO_KEY: Final = -1
+NO_LINK: Final = -1
+NO_FILTER: Final = -1
 
 
 class Generation:
@@ -77,14 +81,17 @@ class Generation:
         self._words = np.zeros(64, dtype=np.int64)
         self._free: list[int] = []
         self._equal_used = 0
+        self._free_links: list[int] = []
+        self._numbers: Any = np.full(8, NO_FILTER, dtype=np.int32)
+        self._rows: Any = np.full(8, NO_LINK, dtype=np.int32)
+        self._several: dict[int, tuple[tuple[int, int], ...]] = {}
         self._ranged: dict[int, int] = {}
         self._bounds: dict[int, list[tuple[int, int]]] = {}
         self.exact: dict[int, Filter] = {}
         self.opaque: dict[int, list[int]] = {}
         self.doubtful: set[int] = set()
         self.words_unused = 0
-        self.keys: Any = np.empty(8, dtype=object)
-        self.arrays.of["counters"][SIMPLE] = 1
+        self.arrays.views["counters"][SIMPLE] = 1
         self._statistics = None if statistics is None else statistics.arrays
         if statistics is not None:
             self._inherit(statistics)
@@ -97,50 +104,105 @@ class Generation:
         """Takes over the attributes, in the same rows, with what was seen of them."""
         for name in other.compiler.names:
             row = self.compiler.attr(name)
-            self.arrays.of["attrs"][row, SEEN] = other.arrays.of["attrs"][row, SEEN]
-        self.arrays.of["counters"][SEEN_ALL] = other.arrays.of["counters"][SEEN_ALL]
+            self.arrays.views["attrs"][row, SEEN] = other.arrays.of["attrs"][row, SEEN]
+        self.arrays.views["counters"][SEEN_ALL] = other.arrays.of["counters"][SEEN_ALL]
 
     # --- filters ----------------------------------------------------------------------------
 
-    def add(self, of: Filter, slot: int, key: object) -> int:
-        """The number of a filter, which gets one more key's slot."""
+    def add(self, slot: int, members: Iterable[Filter]) -> None:
+        """Gives a key's slot its filters, equal ones once; all or none."""
+        self._reserve_slots(slot + 1)
+        taken: dict[int, int] = {}
+        try:
+            for member in members:
+                number = self._filter_number(member)
+                if number not in taken:
+                    taken[number] = self._link(number, slot)
+        except BaseException:
+            for number, row in taken.items():
+                self._release(number, slot, row)
+            raise
+        if len(taken) == 1:
+            ((self._numbers[slot], self._rows[slot]),) = taken.items()
+        else:
+            self.no_longer_simple()
+            self._several[slot] = tuple(taken.items())
+
+    def remove(self, slot: int) -> None:
+        """Takes its filters from a key's slot; a filter without any key is gone."""
+        if not self.knows(slot):
+            return
+        for number, row in self._links_of(slot):
+            self._release(number, slot, row)
+        self._numbers[slot] = NO_FILTER
+        self._several.pop(slot, None)
+
+    def knows(self, slot: int) -> bool:
+        """Whether a slot was given its filters, be they none."""
+        if slot >= len(self._numbers):
+            return False
+        return int(self._numbers[slot]) != NO_FILTER or slot in self._several
+
+    def filters_of(self, slot: int) -> list[Filter]:
+        """The filters of a slot."""
+        return [self.filter(number) for number in self.numbers(slot)]
+
+    def name_keys(self, keys: Any, are_int: bool) -> None:
+        """Lets kernels put out keys by their slots, where all keys are integers."""
+        self.arrays.views["counters"][INT_KEYS] = int(are_int)
+        if are_int and self.arrays.of["keys"] is not keys:
+            self.arrays.put("keys", keys)
+
+    def numbers(self, slot: int) -> tuple[int, ...]:
+        """The numbers of a slot's filters."""
+        return tuple(number for number, _ in self._links_of(slot))
+
+    def no_longer_simple(self) -> None:
+        """To be called when a key has not just one filter; kernels then put out keys' slots."""
+        self.arrays.views["counters"][SIMPLE] = 0
+
+    def _links_of(self, slot: int) -> tuple[tuple[int, int], ...]:
+        """The filters of a slot, each with the row in `links` that leads back."""
+        number = int(self._numbers[slot])
+        if number != NO_FILTER:
+            return ((number, int(self._rows[slot])),)
+        return self._several.get(slot, ())
+
+    def _reserve_slots(self, slots: int) -> None:
+        self.arrays.reserve("key_seen", slots)
+        have = len(self._numbers)
+        if slots > have:
+            self._numbers, self._rows = grown(self._numbers, slots), grown(self._rows, slots)
+            self._numbers[have:] = NO_FILTER
+
+    def _filter_number(self, of: Filter) -> int:
+        """The number of a filter, which is stored where it was not yet."""
         program = self.compiler.program(of)
         words = program.words()
         number = self._number(words)
         if number < 0:
-            number = self._installed(of, words, -1 - number)
+            number = self._installed(words, -1 - number)
             verify = bool(program.opaque) or program.is_inexact
             if verify:
                 self.arrays.of["program"][self.arrays.of["filters"][number, BEGIN]] |= VERIFY
                 self.exact[number] = of
                 if not program.is_inexact:
                     self.opaque[number] = program.opaque
-            if any(map(_is_conjunction, of.sets.values())):
-                self.doubtful.add(number)
+            if program.has_sets:
+                self._note_sets(number, of)
             self._hang(number, of, program.constraints)
-        self._link(number, slot)
-        if number >= len(self.keys):
-            more = np.empty(2 * number + 8, dtype=object)
-            more[: len(self.keys)] = self.keys
-            self.keys = more
-        self.keys[number] = key
         return number
 
-    def no_longer_simple(self) -> None:
-        """To be called when a key has several filters; kernels then put out keys' slots."""
-        self.arrays.of["counters"][SIMPLE] = 0
-
-    def remove(self, number: int, slot: int) -> None:
+    def _release(self, number: int, slot: int, row: int) -> None:
         """Takes a key's slot from a filter; without any the filter is gone."""
-        self._unlink(number, slot)
-        if int(self.arrays.of["filters"][number, KEY]) != NO_KEY:
+        self._unlink(number, slot, row)
+        if self.arrays.views["filters"][number, KEY] != NO_KEY:
             return
         self._unhang(number)
-        begin = int(self.arrays.of["filters"][number, BEGIN])
-        program = self.arrays.of["program"]
-        self.words_unused += int(program[begin]) & WORDS_MASK
+        begin = self.arrays.views["filters"][number, BEGIN]
+        program = self.arrays.views["program"]
+        self.words_unused += program[begin] & WORDS_MASK
         program[begin] |= GONE
-        self.keys[number] = None
         self.exact.pop(number, None)
         self.opaque.pop(number, None)
         self.doubtful.discard(number)
@@ -156,13 +218,13 @@ class Generation:
         return {
             number
             for number in self.live()
-            if int(self.arrays.of["filters"][number, PLACE]) == NO_KEY
+            if self.arrays.views["filters"][number, PLACE] == NO_KEY
             or (number in self.doubtful and self.filter(number).is_empty)
         }
 
     def words(self, number: int) -> list[int]:
         """The words of a filter's program."""
-        begin = int(self.arrays.of["filters"][number, BEGIN])
+        begin = self.arrays.views["filters"][number, BEGIN]
         program = self.arrays.of["program"]
         end = begin + 1 + (int(program[begin]) & WORDS_MASK)
         words: list[int] = program[begin + 1 : end].tolist()
@@ -170,32 +232,35 @@ class Generation:
 
     def slots(self, number: int) -> Iterator[int]:
         """The slots of a filter's keys."""
-        yield from self._chain(int(self.arrays.of["filters"][number, KEY]))
+        yield from self._chain(self.arrays.views["filters"][number, KEY])
 
     def _number(self, words: list[int]) -> int:
         """The filter with these words, or -1 - a free place of the equal-filter table."""
         if len(words) > len(self._words):
             self._words = np.zeros(2 * len(words), dtype=np.int64)
-        self._words[: len(words)] = words
+        view = self._words.data
+        for i, word in enumerate(words):
+            view[i] = word
         if 2 * (self._equal_used + 1) > len(self.arrays.of["equal"]):
             live = self.arrays.used["filters"] - len(self._free)
             self.arrays.rebuild_equal(live + 1)
             self._equal_used = live
         return self.arrays.find_equal(self._words, len(words))
 
-    def _installed(self, of: Filter, words: list[int], place: int) -> int:
+    def _installed(self, words: list[int], place: int) -> int:
         arrays = self.arrays
         number = self._free.pop() if self._free else arrays.take("filters")
         begin = arrays.take("program", len(words) + 1)
-        program = arrays.of["program"]
-        program[begin] = len(words)
-        program[begin + 1 : begin + 1 + len(words)] = self._words[: len(words)]
-        arrays.of["filters"][number] = (begin, NO_KEY, NO_KEY, 0)
-        arrays.of["equal"][place] = number + 1
+        arrays.install(number, begin, len(words), self._words, place)
         self._equal_used += 1
-        for attr in self.compiler.marks_nocase(of):
-            arrays.of["attrs"][attr, NOCASE] = 1
         return number
+
+    def _note_sets(self, number: int, of: Filter) -> None:
+        """Writes down what a filter's sets ask of its attributes, and whether it may be empty."""
+        for attr in self.compiler.marks_nocase(of):
+            self.arrays.views["attrs"][attr, NOCASE] = 1
+        if any(map(_is_conjunction, of.sets.values())):
+            self.doubtful.add(number)
 
     # --- chains of (value, next) in `links` --------------------------------------------------
 
@@ -205,53 +270,66 @@ class Generation:
             yield head
         elif head < -1:
             row = -2 - head
-            links = self.arrays.of["links"]
+            links = self.arrays.views["links"]
             while row >= 0:
-                yield int(links[row, 0])
-                row = int(links[row, 1])
+                yield links[row, VALUE]
+                row = links[row, NEXT]
 
     def _chained(self, values: list[int]) -> int:
         """The head of a chain of values."""
-        if len(values) <= 1:
-            return values[0] if values else NO_KEY
-        first = self.arrays.take("links", len(values))
-        links = self.arrays.of["links"]
-        for i, value in enumerate(values):
-            links[first + i] = (value, first + i + 1)
-        links[first + len(values) - 1, 1] = -1
-        return -2 - first
+        head = NO_KEY
+        for value in reversed(values):
+            head = self._before(value, head) if len(values) > 1 else value
+        return head
 
-    def _link(self, number: int, slot: int) -> None:
-        filters = self.arrays.of["filters"]
-        head = int(filters[number, KEY])
+    def _before(self, value: int, head: int) -> int:
+        """The head of a chain with one more value before it."""
+        row = self._free_links.pop() if self._free_links else self.arrays.take("links")
+        links = self.arrays.views["links"]
+        links[row, VALUE], links[row, BEFORE] = value, NO_LINK
+        links[row, NEXT] = -2 - head if head < NO_KEY else NO_LINK
+        if head < NO_KEY:
+            links[-2 - head, BEFORE] = row
+        return -2 - row
+
+    def _link(self, number: int, slot: int) -> int:
+        """Puts a slot before a filter's others; its row in `links`, NO_LINK where it is alone."""
+        head = self.arrays.views["filters"][number, KEY]
         if head == NO_KEY:
-            filters[number, KEY] = slot
-            return
+            self.arrays.views["filters"][number, KEY] = slot
+            return NO_LINK
         self.no_longer_simple()
-        row = self.arrays.take("links", 1 if head < -1 else 2)
-        links = self.arrays.of["links"]
         if head >= 0:
-            links[row + 1] = (head, -1)
-            head = -2 - (row + 1)
-        links[row] = (slot, -2 - head)
-        filters[number, KEY] = -2 - row
+            head = self._before(head, NO_KEY)
+        head = self._before(slot, head)
+        self.arrays.views["filters"][number, KEY] = head
+        return -2 - head
 
-    def _unlink(self, number: int, slot: int) -> None:
-        filters, links = self.arrays.of["filters"], self.arrays.of["links"]
-        head = int(filters[number, KEY])
+    def _unlink(self, number: int, slot: int, row: int) -> None:
+        filters, links = self.arrays.views["filters"], self.arrays.views["links"]
+        head = filters[number, KEY]
         if head >= 0:
             assert head == slot
             filters[number, KEY] = NO_KEY
             return
-        row, before = -2 - head, -1
-        while int(links[row, 0]) != slot:
-            before, row = row, int(links[row, 1])
-        after = int(links[row, 1])
-        self.words_unused += 1
+        if row == NO_LINK:  # it was the first, and alone: it stands last
+            row = -2 - head
+            while links[row, VALUE] != slot:
+                row = links[row, NEXT]
+        after, before = links[row, NEXT], links[row, BEFORE]
+        if after >= 0:
+            links[after, BEFORE] = before
         if before >= 0:
-            links[before, 1] = after
+            links[before, NEXT] = after
         else:
             filters[number, KEY] = NO_KEY if after < 0 else -2 - after
+        self._free_links.append(row)
+
+    def _free_chain(self, head: int) -> None:
+        row = -2 - head
+        while row >= 0:
+            self._free_links.append(row)
+            row = self.arrays.views["links"][row, NEXT]
 
     # --- places -----------------------------------------------------------------------------
 
@@ -264,14 +342,15 @@ class Generation:
             return
         buckets = {0: False} if choice is None else self._buckets(choice)
         attr = None if choice is None else choice.attr
+        at = 0
         for bucket, by_value in buckets.items():
-            guard = guard_for(constraints, attr, by_value, self.arrays)
+            first, second = guards_for(constraints, attr, by_value, self.compiler)
             if number in self.exact:
-                guard = guard._replace(guard=guard.guard & ~(DECIDED_HERE | DECIDED_ALONE))
-            self.arrays.hang(bucket, number, guard)
-        row = self.arrays.of["filters"][number]
-        row[PLACE] = self._chained(list(buckets))
-        self.arrays.of["filters"][number, ENTRIES] = len(buckets)
+                first = undecided(first)
+            at = self.arrays.hang(bucket, number, first, second)
+        place = self._chained(list(buckets))
+        filters = self.arrays.views["filters"]
+        filters[number, PLACE], filters[number, AT] = place, at
         if count and choice is not None and not choice.places:
             self._ranged_one_more(choice.attr, of)
 
@@ -285,8 +364,8 @@ class Generation:
         if place is None:
             return False
         pool, bit = place
-        self.arrays.of["filters"][number, PLACE] = bit
-        self.arrays.of["filters"][number, ENTRIES] = -1 - pool
+        filters = self.arrays.views["filters"]
+        filters[number, PLACE], filters[number, AT] = bit, -1 - pool
         return True
 
     def _bounds_of(self, attr: int) -> list[tuple[int, int]]:
@@ -304,8 +383,8 @@ class Generation:
     def _buckets(self, choice: Choice) -> dict[int, bool]:
         """The buckets of a choice, and whether each is that of a value of the choice."""
         if choice.bins is not None:
-            tree = int(self.arrays.of["attrs"][choice.attr, TREE])
-            base = int(self.arrays.of["trees"][tree, 1])
+            tree = self.arrays.views["attrs"][choice.attr, TREE]
+            base = self.arrays.views["trees"][tree, 1]
             return {base + node: False for node in nodes_between(*choice.bins)}
         if not choice.places and choice.cost > 0:
             return {self._presence_bucket(choice.attr): False}
@@ -319,46 +398,42 @@ class Generation:
         """The bucket of a place, and whether it is that of the place's value."""
         before = self.arrays.used["buckets"]
         bucket = self.arrays.bucket_for(place.hash)
+        attrs, buckets = self.arrays.views["attrs"], self.arrays.views["buckets"]
         if bucket == before:
             # As if it had been there all the time: what is new must not look unvisited.
-            row = self.arrays.of["attrs"][attr]
-            expected = unseen_likelihood(place, int(row[POINTS]))
+            expected = unseen_likelihood(place, attrs[attr, POINTS])
             if self._statistics is not None:
                 expected = likelihood(attr, place, self._statistics)
-            self.arrays.of["buckets"][bucket, HITS] = int(int(row[SEEN]) * expected)
+            buckets[bucket, HITS] = int(attrs[attr, SEEN] * expected)
         if place.column:
-            self.arrays.of["attrs"][attr, place.column] |= 1 << place.length
+            attrs[attr, place.column] |= 1 << place.length
             return bucket, False
         value = self.compiler.text(place.value) if isinstance(place.value, bytes) else place.value
-        low = (value & 0xFFFFFFFF) - ((value & 0x80000000) << 1)
-        of = (attr, place.domain, low, value >> 32)
-        row = self.arrays.of["buckets"][bucket]
+        of = (attr, place.domain, (value & 0xFFFFFFFF) - (value << 1 & 1 << 32), value >> 32)
         if bucket == before:
-            self.arrays.of["attrs"][attr, POINTS] += 1
-            row[OF_ATTR:BUCKET_COLUMNS] = of
-        return bucket, bool(place.domain) and tuple(row[OF_ATTR:BUCKET_COLUMNS].tolist()) == of
+            attrs[attr, POINTS] += 1
+            for i, each in enumerate(of):
+                buckets[bucket, OF_ATTR + i] = each
+        is_its = all(buckets[bucket, OF_ATTR + i] == each for i, each in enumerate(of))
+        return bucket, bool(place.domain) and is_its
 
     def _presence_bucket(self, attr: int) -> int:
-        bucket = int(self.arrays.of["attrs"][attr, PRESENCE])
+        bucket = self.arrays.views["attrs"][attr, PRESENCE]
         if bucket < 0:
             bucket = self.arrays.nameless_buckets(1)
-            self.arrays.of["attrs"][attr, PRESENCE] = bucket
-        return bucket
+            self.arrays.views["attrs"][attr, PRESENCE] = bucket
+        return bucket  # type: ignore[no-any-return]
 
     def _unhang(self, number: int) -> None:
-        place, pool = (int(self.arrays.of["filters"][number, c]) for c in (PLACE, ENTRIES))
-        if pool < 0:
-            self.pools.remove(-1 - pool, place)
-            self.arrays.of["filters"][number] = (
-                *self.arrays.of["filters"][number, :PLACE],
-                NO_KEY,
-                0,
-            )
-            return
-        for bucket in self._chain(int(self.arrays.of["filters"][number, PLACE])):
-            self.arrays.unhang(bucket, number)
-        self.arrays.of["filters"][number, PLACE] = NO_KEY
-        self.arrays.of["filters"][number, ENTRIES] = 0
+        filters = self.arrays.views["filters"]
+        place, at = filters[number, PLACE], filters[number, AT]
+        if at < 0:
+            self.pools.remove(-1 - at, place)
+        else:
+            for bucket in self._chain(place):
+                self.arrays.unhang(bucket, number, at if place >= 0 else -1)
+            self._free_chain(place)
+        filters[number, PLACE], filters[number, AT] = NO_KEY, 0
 
     # --- trees of ranges ----------------------------------------------------------------------
 
@@ -380,12 +455,12 @@ class Generation:
         hanging = self._ranged_filters(attr)
         for number in hanging:
             self._unhang(number)
-        tree = int(self.arrays.of["attrs"][attr, TREE])
+        tree = self.arrays.views["attrs"][attr, TREE]
         if tree < 0:
             tree = self.arrays.take("trees")
             base = self.arrays.nameless_buckets(2 * (PIVOTS + 1))
-            self.arrays.of["trees"][tree, 1] = base
-            self.arrays.of["attrs"][attr, TREE] = tree
+            self.arrays.views["trees"][tree, 1] = base
+            self.arrays.views["attrs"][attr, TREE] = tree
         self.arrays.set_pivots(tree, self._bounds[attr])
         for number in hanging:
             self._hang(number, self.filter(number), constraints_of(self.words(number)), count=False)
@@ -393,11 +468,11 @@ class Generation:
     def _ranged_filters(self, attr: int) -> list[int]:
         """The filters that hang in the attribute's tree or by its presence."""
         buckets = []
-        presence, tree = (int(self.arrays.of["attrs"][attr, c]) for c in (PRESENCE, TREE))
+        presence, tree = (self.arrays.views["attrs"][attr, c] for c in (PRESENCE, TREE))
         if presence >= 0:
             buckets.append(presence)
         if tree >= 0:
-            base = int(self.arrays.of["trees"][tree, 1])
+            base = self.arrays.views["trees"][tree, 1]
             buckets += range(base, base + 2 * (PIVOTS + 1))
         found: dict[int, None] = {}
         for bucket in buckets:
@@ -417,6 +492,10 @@ class Generation:
         """What is not in the arrays, for `saving`."""
         return {
             "free": self._free,
+            "free_links": self._free_links,
+            "numbers": self._numbers.tobytes(),
+            "rows": self._rows.tobytes(),
+            "several": list(self._several.items()),
             "equal_used": self._equal_used,
             "ranged": list(self._ranged.items()),
             "words_unused": self.words_unused,
@@ -435,10 +514,18 @@ class Generation:
         unpacked: Callable[[bytes], Any],
     ) -> None:
         """Becomes the generation that was saved."""
-        self.arrays.of |= arrays
+        for name, array in arrays.items():
+            self.arrays.put(name, array)
         self.arrays.used |= used
         self.arrays.fit_scratch()
         self._free = list(state["free"])
+        self._free_links = list(state["free_links"])
+        self._numbers = np.frombuffer(state["numbers"], dtype=np.int32).copy()
+        self._rows = np.frombuffer(state["rows"], dtype=np.int32).copy()
+        self.arrays.reserve("key_seen", len(self._numbers))
+        self._several = {
+            slot: tuple((number, row) for number, row in each) for slot, each in state["several"]
+        }
         self._equal_used = state["equal_used"]
         self._ranged = dict(state["ranged"])
         self.words_unused = state["words_unused"]
@@ -447,7 +534,6 @@ class Generation:
         self.opaque = {number: list(sets) for number, sets in state["opaque"]}
         self.compiler.restore(state["compiler"], unpacked)
         self.pools.restore(state["pools"])
-        self.keys = np.empty(used["filters"] + 8, dtype=object)
 
     # --- checks -------------------------------------------------------------------------------
 
@@ -456,8 +542,15 @@ class Generation:
         gone = set(self._free)
         return [n for n in range(self.arrays.used["filters"]) if n not in gone]
 
-    def validate(self) -> None:
-        """Checks the invariants; AssertionError says which is broken. Cost: all filters."""
+    def validate(self, slots: list[int]) -> None:
+        """Checks the invariants for these slots of keys; AssertionError says which is broken.
+
+        Cost: all filters.
+        """
+        for slot in slots:
+            assert self.knows(slot), f"slot {slot} has no filters"
+            for number in self.numbers(slot):
+                assert slot in set(self.slots(number)), f"slot {slot} lost filter {number}"
         hanging: dict[int, list[int]] = {}
         for bucket in range(self.arrays.used["buckets"]):
             for number in self._hanging_in(bucket):
@@ -465,16 +558,21 @@ class Generation:
         live = self.live()
         pooled = {number: (pool, bit) for number, pool, bit in self.pools.filters()}
         for number in live:
-            place, pool = (int(self.arrays.of["filters"][number, c]) for c in (PLACE, ENTRIES))
-            if pool < 0:
-                assert pooled.pop(number) == (-1 - pool, place), f"filter {number} lost its bit"
+            place, at = self.arrays.of["filters"][number, PLACE:].tolist()
+            if at < 0:
+                assert pooled.pop(number) == (-1 - at, place), f"filter {number} lost its bit"
                 continue
-            buckets = sorted(self._chain(int(self.arrays.of["filters"][number, PLACE])))
+            if place >= 0:
+                assert self._hanging_in(place)[at] == number, f"filter {number} is not at its entry"
+            buckets = sorted(self._chain(self.arrays.views["filters"][number, PLACE]))
             assert sorted(hanging.pop(number, [])) == buckets, f"filter {number} hangs elsewhere"
             words = self.words(number)
             self._words[: len(words)] = words
             assert self.arrays.find_equal(self._words, len(words)) == number, "lost filter"
-            assert list(self.slots(number)), f"filter {number} has no key"
+            slots = list(self.slots(number))
+            assert slots, f"filter {number} has no key"
+            for slot in slots:
+                assert number in self.numbers(slot), f"filter {number} has a key that has it not"
         assert not hanging, f"gone filters hang: {sorted(hanging)}"
         assert not pooled, f"gone filters are pooled: {sorted(pooled)}"
 
@@ -485,8 +583,8 @@ class Generation:
             "attributes": len(self.compiler.names),
             "buckets": self.arrays.used["buckets"],
             "pooled": len(self.pools.filters()),
-            "everywhere": int(self.arrays.of["buckets"][0, LENGTH]),
-            "bytes": self.arrays.bytes_used(),
+            "everywhere": self.arrays.views["buckets"][0, LENGTH],
+            "bytes": self.arrays.bytes_used() + self._numbers.nbytes + self._rows.nbytes,
         }
 
 

@@ -22,7 +22,17 @@ from contrada.matching.arrays import grow_for
 from contrada.matching.batches import columns_of, match_columns
 from contrada.matching.generation import Generation
 from contrada.matching.relating import touching
-from contrada.matching.tables import CANDIDATES, INEXACT, LOOKED, OUT, SEEN_ALL, SIMPLE, UNREADABLE
+from contrada.matching.slots import Slots
+from contrada.matching.tables import (
+    CANDIDATES,
+    DOUBTED,
+    INEXACT,
+    KEYED,
+    LOOKED,
+    OUT,
+    SEEN_ALL,
+    UNREADABLE,
+)
 from contrada.model import Filter, FilterSet, Notification, Product, Value
 from contrada.model.product import ENVELOPE_SETS, product_meets
 from contrada.model.relations import covers, witness
@@ -91,13 +101,9 @@ class Index(Generic[K]):
         self._generation = Generation()
         self._next: Generation | None = None
         self._cursor = 0
-        self._slots: dict[K, int] = {}
-        self._keys: Any = np.empty(8, dtype=object)
-        self._numbers: list[tuple[int, ...]] = []
-        self._next_numbers: dict[int, tuple[int, ...]] = {}
-        self._free: list[int] = []
+        self._slots: Slots[K] = Slots()
         self._envelope: tuple[str, ...] = ()
-        self._system = False
+        self._system_names = 0
         self._plain = compiled is not False
 
     # --- keys ---------------------------------------------------------------------------------
@@ -107,82 +113,50 @@ class Index(Generic[K]):
 
         Cost: some microseconds per constraint.
         """
-        if key in self._slots:
-            self.remove(key)
-        slot = self._slots[key] = self._slot_for(key)
+        self.remove(key)
         members = subscription.filters if isinstance(subscription, FilterSet) else (subscription,)
+        slot = self._slots.take(key)
+        self._name_keys()
         try:
-            self._numbers[slot] = self._added(self._generation, members, slot)
+            self._generation.add(slot, members)
+            if self._next is not None:
+                self._next.add(slot, members)
         except BaseException:
-            self._give_back(key, slot)
+            self._remove(slot)
             raise
-        if self._next is not None:
-            self._next_numbers[slot] = self._added(self._next, members, slot)
-        if any(name[0] == "@" for member in members for name in member.sets):
-            self._system = True
-            attrs = self._generation.compiler.attrs
-            self._envelope = tuple(name for name in ENVELOPE_SETS if name in attrs)
+        if self._generation.compiler.system_names != self._system_names:
+            self._find_system_names()
 
     def remove(self, key: K) -> None:
         """Takes a key and its filters away; a key that is not there is no error."""
-        slot = self._slots.get(key)
-        if slot is None:
-            return
-        for number in self._numbers[slot]:
-            self._generation.remove(number, slot)
+        slot = self._slots.find(key)
+        if slot >= 0:
+            self._remove(slot)
+
+    def _remove(self, slot: int) -> None:
+        self._generation.remove(slot)
         if self._next is not None:
-            for number in self._next_numbers.pop(slot, ()):
-                self._next.remove(number, slot)
-        self._give_back(key, slot)
+            self._next.remove(slot)
+        self._slots.give_back(slot)
 
-    def _give_back(self, key: K, slot: int) -> None:
-        del self._slots[key]
-        self._keys[slot] = None
-        self._numbers[slot] = ()
-        self._free.append(slot)
+    def _find_system_names(self) -> None:
+        """Looks which names that begin with `@` filters ask for."""
+        compiler = self._generation.compiler
+        self._system_names = compiler.system_names
+        self._envelope = tuple(name for name in ENVELOPE_SETS if name in compiler.attrs)
 
-    def _slot_for(self, key: K) -> int:
-        if self._free:
-            slot = self._free.pop()
-        else:
-            slot = len(self._numbers)
-            self._numbers.append(())
-            if slot >= len(self._keys):
-                more = np.empty(2 * len(self._keys), dtype=object)
-                more[: len(self._keys)] = self._keys
-                self._keys = more
+    def _name_keys(self) -> None:
+        """Lets kernels put out keys, where these are integers."""
+        keys, are_int = self._slots.keys, self._slots.are_int
         for generation in (self._generation, self._next):
             if generation is not None:
-                generation.arrays.reserve("key_seen", slot + 1)
-        self._keys[slot] = key
-        return slot
-
-    def _added(
-        self, generation: Generation, members: Iterable[Filter], slot: int
-    ) -> tuple[int, ...]:
-        """The numbers of a key's filters in a generation, equal ones once; all or none."""
-        key = self._keys[slot]
-        numbers: list[int] = []
-        try:
-            for member in members:
-                number = generation.add(member, slot, key)
-                if number in numbers:
-                    generation.remove(number, slot)
-                else:
-                    numbers.append(number)
-        except BaseException:
-            for number in numbers:
-                generation.remove(number, slot)
-            raise
-        if len(numbers) > 1:
-            generation.no_longer_simple()
-        return tuple(numbers)
+                generation.name_keys(keys, are_int)
 
     def __len__(self) -> int:
         return len(self._slots)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._slots
+        return self._slots.find(key) >= 0
 
     def _compile_in_time(self) -> None:
         """Goes over to compiled kernels once they are there, or pay."""
@@ -191,6 +165,7 @@ class Index(Generic[K]):
             load()
         if jit.is_loaded():
             self._plain = False
+            self._slots.use_compiled()
             for generation in (self._generation, self._next):
                 if generation is not None:
                     generation.arrays.use_compiled()
@@ -222,15 +197,16 @@ class Index(Generic[K]):
                 return self.match(Notification(self._asked_for(notification)))
             grow_for(arrays, status)
             status = arrays.match(msg)
-        counters = arrays.of["counters"]
-        count = int(counters[OUT])
+        counters = arrays.views["counters"]
+        count = counters[OUT]
         if count == 0:
             return []
         out = arrays.of["out"][:count]
-        if self._generation.exact or counters[INEXACT]:
+        if counters[KEYED]:
+            return out.tolist()  # type: ignore[no-any-return]
+        if counters[DOUBTED]:
             return self._verified(out.tolist(), notification)
-        keys = self._generation.keys if counters[SIMPLE] else self._keys
-        return keys[out].tolist()  # type: ignore[no-any-return]
+        return self._slots.keys[out].tolist()  # type: ignore[no-any-return]
 
     def _message(self, notification: Notification | Mapping[str, Value | Iterable[Value]]) -> bytes:
         """The attributes as msgpack, with those of the envelope that filters ask for."""
@@ -241,7 +217,7 @@ class Index(Generic[K]):
                 # Plain Python pays for every name that it must read only to pass it over.
                 asked = self._generation.compiler.attrs
                 attributes = {name: attributes[name] for name in asked if name in attributes}
-        elif self._system or not self._generation.arrays.is_compiled:
+        elif self._system_names or not self._generation.arrays.is_compiled:
             attributes = self._asked_for(notification)
         if self._envelope:
             of = notification if isinstance(notification, Notification) else _UNSTAMPED
@@ -270,13 +246,15 @@ class Index(Generic[K]):
         inexact = bool(self._generation.arrays.of["counters"][INEXACT])
         known: dict[int, bool] = {}
         slots: dict[int, None] = {}
-        simple = bool(self._generation.arrays.of["counters"][SIMPLE])
         for each in found:
             if each >= 0:
-                slots.update(dict.fromkeys(self._generation.slots(each) if simple else (each,)))
+                slots[each] = None
             elif self._holds(-1 - each, notification, inexact, known):
                 slots.update(dict.fromkeys(self._generation.slots(-1 - each)))
-        return [self._keys[slot] for slot in slots]
+        return self._keys_at(list(slots))
+
+    def _keys_at(self, slots: list[int]) -> list[K]:
+        return self._slots.keys[slots].tolist()  # type: ignore[no-any-return]
 
     def _holds(
         self, number: int, notification: Notification, inexact: bool, known: dict[int, bool]
@@ -343,8 +321,7 @@ class Index(Generic[K]):
         if columns is None:
             return None
         offsets, found = match_columns(generation.arrays, columns, table.num_rows)
-        simple = generation.arrays.of["counters"][SIMPLE]
-        return offsets, (generation.keys if simple else self._keys)[found]
+        return offsets, found if self._slots.are_int else self._slots.keys[found]
 
     # --- relations ----------------------------------------------------------------------------
 
@@ -354,7 +331,7 @@ class Index(Generic[K]):
         Exact within the limits of the algebra. Cost: one match, and the candidates.
         """
         example = witness(product)
-        keys = list(self._slots) if example is None else self.match(example)
+        keys = self._keys_at(list(self._slots)) if example is None else self.match(example)
         return [key for key in keys if covers(self.subscription(key), product)]
 
     def covered(self, product: Filter | FilterSet) -> list[K]:
@@ -362,15 +339,19 @@ class Index(Generic[K]):
 
         Exact within the limits of the algebra. Cost: a look at every filter, and the candidates.
         """
-        if isinstance(product, FilterSet):
-            return [key for key in self._slots if product.covers(self.subscription(key))]
-        possible = set(touching(self._generation, product, inside=True))
-        possible |= self._generation.empty()
-        return [
-            key
-            for key, slot in self._slots.items()
-            if possible.issuperset(self._numbers[slot]) and covers(product, self.subscription(key))
-        ]
+        possible: set[int] | None = None
+        if not isinstance(product, FilterSet):
+            possible = set(touching(self._generation, product, inside=True))
+            possible |= self._generation.empty()
+        numbers = self._generation.numbers
+        return self._keys_at(
+            [
+                slot
+                for slot in self._slots
+                if (possible is None or possible.issuperset(numbers(slot)))
+                and covers(product, self._subscription(slot))
+            ]
+        )
 
     def meeting(self, product: Product) -> list[K]:
         """The keys whose filter meets a filter, an advertisement or a query.
@@ -381,12 +362,17 @@ class Index(Generic[K]):
         for number in touching(self._generation, product, inside=False):
             if product_meets(self._generation.filter(number), product):
                 slots.update(dict.fromkeys(self._generation.slots(number)))
-        return [self._keys[slot] for slot in slots]
+        return self._keys_at(list(slots))
 
     def subscription(self, key: K) -> Filter | FilterSet:
         """The filter, or filter set, of a key. KeyError where there is none."""
-        numbers = self._numbers[self._slots[key]]
-        members = [self._generation.filter(number) for number in numbers]
+        slot = self._slots.find(key)
+        if slot < 0:
+            raise KeyError(key)
+        return self._subscription(slot)
+
+    def _subscription(self, slot: int) -> Filter | FilterSet:
+        members = self._generation.filters_of(slot)
         return members[0] if len(members) == 1 else FilterSet(members)
 
     # --- upkeep -------------------------------------------------------------------------------
@@ -401,14 +387,14 @@ class Index(Generic[K]):
                 return False
             self.begin_renewal()
         assert self._next is not None
-        end = min(self._cursor + units, len(self._numbers))
+        end = min(self._cursor + units, self._slots.used)
         for slot in range(self._cursor, end):
-            if slot not in self._next_numbers:
-                members = [self._generation.filter(n) for n in self._numbers[slot]]
-                self._next_numbers[slot] = self._added(self._next, members, slot)
+            if self._generation.knows(slot) and not self._next.knows(slot):
+                self._next.add(slot, self._generation.filters_of(slot))
         self._cursor = end
-        if end == len(self._numbers):
-            self._end_renewal()
+        if end == self._slots.used:
+            self._generation, self._next = self._next, None
+            self._generation.forget_statistics()
             return False
         return True
 
@@ -427,19 +413,10 @@ class Index(Generic[K]):
     def begin_renewal(self) -> None:
         """Starts a second generation, which `maintain` then fills piece by piece."""
         self._next = Generation(self._generation)
-        self._next.arrays.reserve("key_seen", len(self._keys))
         if self._generation.arrays.is_compiled:
             self._next.arrays.use_compiled()
+        self._name_keys()
         self._cursor = 0
-        self._next_numbers = {}
-
-    def _end_renewal(self) -> None:
-        assert self._next is not None
-        for slot, numbers in self._next_numbers.items():
-            self._numbers[slot] = numbers
-        self._generation, self._next = self._next, None
-        self._generation.forget_statistics()
-        self._next_numbers = {}
 
     def save(self, path: str | Path) -> None:
         """Writes the index to a file that `load` maps. A file of that name is replaced.
@@ -447,8 +424,7 @@ class Index(Generic[K]):
         Raises EncodingError for keys that are not None, bool, int, float, str, bytes, or tuples
         of these.
         """
-        keys = self._keys[: len(self._numbers)].tolist()
-        saving.save(Path(path), self._generation, saving.Slots(keys, self._numbers, self._free))
+        saving.save(Path(path), self._generation, self._slots)
 
     @classmethod
     def load(cls, path: str | Path, *, compiled: bool | None = None) -> "Index[Any]":
@@ -457,18 +433,9 @@ class Index(Generic[K]):
         Raises EncodingError for another file or version, OSError where it cannot be read.
         """
         index: Index[Any] = cls(compiled=compiled)
-        generation, (keys, numbers, free) = saving.load(Path(path))
-        index._generation, index._numbers, index._free = generation, numbers, free
-        index._keys = np.empty(len(keys) + 8, dtype=object)
-        generation.arrays.reserve("key_seen", len(keys) + 8)
-        for slot in set(range(len(keys))).difference(free):
-            key = index._keys[slot] = keys[slot]
-            index._slots[key] = slot
-            for number in numbers[slot]:
-                generation.keys[number] = key
-        attrs = generation.compiler.attrs
-        index._system = any(name[0] == "@" for name in attrs)
-        index._envelope = tuple(name for name in ENVELOPE_SETS if name in attrs)
+        index._generation, index._slots = saving.load(Path(path))
+        index._name_keys()
+        index._find_system_names()
         return index
 
     def statistics(self) -> IndexStatistics:
@@ -485,11 +452,8 @@ class Index(Generic[K]):
 
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken. Cost: all filters."""
-        self._generation.validate()
-        for key, slot in self._slots.items():
-            assert self._keys[slot] == key, f"key {key!r} has another's slot"
-            for number in self._numbers[slot]:
-                assert slot in set(self._generation.slots(number)), f"key {key!r} lost a filter"
+        self._slots.validate()
+        self._generation.validate(list(self._slots))
 
 
 def _envelope_of(notification: Notification, names: tuple[str, ...]) -> dict[str, Value]:

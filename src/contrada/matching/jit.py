@@ -68,6 +68,11 @@ def is_loaded() -> bool:
     return "kernels" in _loaded
 
 
+def loaded() -> ModuleType | None:
+    """What `compiled` answers, where it answers at once; else None."""
+    return _loaded.get("kernels")
+
+
 def is_cached() -> bool:
     """Whether compiled kernels of this text are on disk."""
     return not _is_pure() and cache_folder().exists()

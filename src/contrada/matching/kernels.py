@@ -21,16 +21,17 @@ from contrada.matching.tables import (
     ATOM_SUFFIX_NOCASE,
     ATTR_MASK,
     BEGIN,
+    BEGIN_HERE,
     BUCKETS,
     CANDIDATES,
     COUNT,
     DECIDED_ALONE,
     DECIDED_HERE,
     DOMAIN_SHIFT,
+    DOUBTED,
     EPOCH,
     FILTER,
     FIRST,
-    GONE,
     GRAMS,
     GUARD,
     GUARD_ATTR,
@@ -38,18 +39,20 @@ from contrada.matching.tables import (
     GUARD_HASH,
     GUARD_KIND_SHIFT,
     GUARD_NONE,
+    GUARD_RANGE,
     GUARD_SET,
     HASH,
-    HIGH,
     HIGHEST,
     HITS,
     INEXACT,
+    INT_KEYS,
     KEY,
+    KEYED,
     LENGTH,
     LOOKED,
-    LOW,
     LOWEST,
     NEED_OUT,
+    NEXT,
     NOCASE,
     OF_ATTR,
     OF_DOMAIN,
@@ -73,6 +76,7 @@ from contrada.matching.tables import (
     PREFIXES,
     PRESENCE,
     PRESENT,
+    SECOND,
     SEEN,
     SEEN_ALL,
     SET_ABSENT,
@@ -90,6 +94,7 @@ from contrada.matching.tables import (
     V_LENGTH,
     V_LOW,
     V_START,
+    VALUE,
     VERIFY,
     WORD_BITS,
     WORDS_MASK,
@@ -111,7 +116,7 @@ HALF = 0x80000000
 MASK, PRIME, SEED = reading.MASK, reading.PRIME, reading.SEED
 KIND_TEXT, KIND_PREFIX, KIND_SUFFIX = reading.KIND_TEXT, reading.KIND_PREFIX, reading.KIND_SUFFIX
 KIND_GRAM, KIND_TEXT_NOCASE = reading.KIND_GRAM, reading.KIND_TEXT_NOCASE
-TEXT = 6
+NAN, NUMBER, TEXT = reading.NAN, reading.NUMBER, reading.TEXT
 MAYBE = 2
 LENGTHS_MAX = 62
 """Prefixes and suffixes are looked up by at most so many bytes; the check sees all of them."""
@@ -302,15 +307,12 @@ def value_in(op: Any, domain: Any, at: Any, store: Any, scratch: Any, row: Any) 
 
 
 @kernel
-def matches(number: Any, store: Any, scratch: Any) -> Any:
+def program_holds(begin: Any, store: Any, scratch: Any) -> Any:
     """Whether a filter matches what is in the scratch, opaque operators and doubts apart."""
     program, state = store.program, scratch.state
     epoch = scratch.counters[EPOCH]
-    at = store.filters[number, BEGIN] + 1
-    head = program[at - 1]
-    if head & GONE:
-        return False
-    end = at + (head & WORDS_MASK)
+    at = begin + 1
+    end = at + (program[begin] & WORDS_MASK)
     while at < end:
         word = program[at]
         attr = word & ATTR_MASK
@@ -336,14 +338,15 @@ def matches(number: Any, store: Any, scratch: Any) -> Any:
 
 
 @kernel
-def emit(number: Any, store: Any, scratch: Any) -> Any:
+def emit(number: Any, begin: Any, store: Any, scratch: Any) -> Any:
     """Puts out what matches; or the filter itself, to be verified."""
     counters, out = scratch.counters, scratch.out
-    if store.program[store.filters[number, BEGIN]] & VERIFY or counters[INEXACT] != 0:
+    if store.program[begin] & VERIFY or counters[INEXACT] != 0:
         if counters[OUT] >= len(out):
             return NEED_OUT
         out[counters[OUT]] = -1 - number
         counters[OUT] += 1
+        counters[DOUBTED] += 1
         return OK
     return put_out(number, store, scratch)
 
@@ -362,7 +365,7 @@ def put_out(number: Any, store: Any, scratch: Any) -> Any:
     link = -1
     if key < -1:
         link = -2 - key
-        key = store.links[link, 0]
+        key = store.links[link, VALUE]
     while key >= 0:
         if scratch.key_seen[key] != counters[EPOCH]:
             if counters[OUT] >= len(out):
@@ -372,11 +375,30 @@ def put_out(number: Any, store: Any, scratch: Any) -> Any:
             counters[OUT] += 1
         if link < 0:
             break
-        link = store.links[link, 1]
+        link = store.links[link, NEXT]
         if link < 0:
             break
-        key = store.links[link, 0]
+        key = store.links[link, VALUE]
     return OK
+
+
+@kernel
+def name_keys(store: Any, scratch: Any) -> Any:
+    """Turns what was put out into keys, where they are integers, else into slots of keys.
+
+    Last and all at once, so that the processor waits for many places of memory together.
+    Filters to be verified stay.
+    """
+    counters, out = scratch.counters, scratch.out
+    if counters[SIMPLE] != 0:
+        for i in range(counters[OUT]):
+            if out[i] >= 0:
+                out[i] = store.filters[out[i], KEY]
+    counters[KEYED] = 0
+    if counters[INT_KEYS] != 0 and counters[DOUBTED] == 0:
+        for i in range(counters[OUT]):
+            out[i] = store.keys[out[i]]
+        counters[KEYED] = 1
 
 
 @kernel
@@ -390,35 +412,49 @@ def note(bucket: Any, by_value: Any, scratch: Any) -> Any:
 
 
 @kernel
-def guarded(i: Any, store: Any, scratch: Any) -> Any:
-    """What an entry's guard says: 0 no, 1 perhaps, 2 the guard's constraint holds."""
+def guarded(i: Any, at: Any, store: Any, scratch: Any) -> Any:
+    """What a guard of an entry says: 0 no, 1 perhaps, 2 the guard's constraint holds."""
     state, entries = scratch.state, store.entries
-    guard = entries[i, GUARD]
-    kind = (guard >> GUARD_KIND_SHIFT) & 3
+    guard = entries[i, at]
+    kind = (guard >> GUARD_KIND_SHIFT) & 7
     if kind == GUARD_NONE:
         return 2
     if kind == GUARD_SET:
-        holds = set_holds(entries[i, LOW], store, scratch)
+        holds = set_holds(entries[i, at + 1], store, scratch)
         return 2 if holds == 1 else holds >> 1
     attr = guard & GUARD_ATTR
     if state[attr, 0] != scratch.counters[EPOCH]:
         return 0
+    low, high = entries[i, at + 1], entries[i, at + 2]
+    if kind == GUARD_RANGE:
+        if low > state[attr, HIGHEST] or high < state[attr, LOWEST]:
+            return 0
+        if state[attr, ONLY_DOMAIN] == ((guard >> GUARD_DOMAIN_SHIFT) & 7):
+            if low < state[attr, LOWEST] and state[attr, HIGHEST] < high:
+                return 2
+        return 1
     if kind == GUARD_HASH:
         h = state[attr, TEXT_HASH]
-        return 1 if h == entries[i, LOW] or h == ANY_HASH else 0
-    low, high = entries[i, LOW], entries[i, HIGH]
-    if low > state[attr, HIGHEST] or high < state[attr, LOWEST]:
-        return 0
-    if state[attr, ONLY_DOMAIN] == ((guard >> GUARD_DOMAIN_SHIFT) & 7):
-        if low < state[attr, LOWEST] and state[attr, HIGHEST] < high:
-            return 2
-    return 1
+        return 1 if h == low or h == ANY_HASH else 0
+    return guarded_other((guard >> GUARD_DOMAIN_SHIFT) & 7, low, attr, scratch)
+
+
+@kernel
+def guarded_other(domain: Any, low: Any, attr: Any, scratch: Any) -> Any:
+    """The same for a guard that asks for any value of a domain but one."""
+    state = scratch.state
+    only = state[attr, ONLY_DOMAIN]
+    if only != domain:
+        return 1 if only == 0 or (only == NAN and domain == NUMBER) else 0
+    if domain == TEXT:
+        return 1 if state[attr, TEXT_HASH] == low else 2
+    return 1 if state[attr, LOWEST] <= low and low <= state[attr, HIGHEST] else 2
 
 
 @kernel
 def look_through(store: Any, scratch: Any) -> Any:
     """Checks every filter in the buckets on the list, and puts out those that match."""
-    counters = scratch.counters
+    counters, entries = scratch.counters, store.entries
     for n in range(counters[BUCKETS]):
         bucket = scratch.bucket_list[n] >> 1
         decided = DECIDED_ALONE
@@ -428,15 +464,17 @@ def look_through(store: Any, scratch: Any) -> Any:
         counters[LOOKED] += store.buckets[bucket, LENGTH]
         start = store.buckets[bucket, START]
         for i in range(start, start + store.buckets[bucket, LENGTH]):
-            passed = guarded(i, store, scratch)
-            if passed == 0:
+            first = guarded(i, GUARD, store, scratch)
+            if first == 0:
+                continue
+            second = guarded(i, SECOND, store, scratch)
+            if second == 0:
                 continue
             counters[CANDIDATES] += 1
-            number = store.entries[i, FILTER]
-            if passed == 2 and store.entries[i, GUARD] & decided:
-                status = put_out(number, store, scratch)
-            elif matches(number, store, scratch):
-                status = emit(number, store, scratch)
+            if first & second == 2 and entries[i, GUARD] & decided:
+                status = put_out(entries[i, FILTER], store, scratch)
+            elif program_holds(entries[i, BEGIN_HERE], store, scratch):
+                status = emit(entries[i, FILTER], entries[i, BEGIN_HERE], store, scratch)
             else:
                 continue
             if status != OK:
@@ -682,9 +720,9 @@ def look_through_pool(pool: Any, store: Any, scratch: Any) -> Any:
                 continue
             if word & 1:
                 counters[CANDIDATES] += 1
-                number = bits[at]
-                if matches(number, store, scratch):
-                    status = emit(number, store, scratch)
+                begin = store.filters[bits[at], BEGIN]
+                if program_holds(begin, store, scratch):
+                    status = emit(bits[at], begin, store, scratch)
                     if status != OK:
                         return status
             word >>= 1
@@ -694,17 +732,22 @@ def look_through_pool(pool: Any, store: Any, scratch: Any) -> Any:
 
 @kernel
 def find(store: Any, scratch: Any) -> Any:
-    """Collects the keys of all filters that match what was loaded. Answers OK or NEED_OUT."""
+    """Puts out keys, or their slots, of all filters that match what was loaded.
+
+    Answers OK or NEED_OUT.
+    """
     counters = scratch.counters
     counters[OUT] = 0
     counters[CANDIDATES] = 0
     counters[LOOKED] = 0
+    counters[DOUBTED] = 0
     counters[SEEN_ALL] += 1
     collect(store, scratch)
     status = look_through(store, scratch)
     for pool in range(counters[POOLS]):
         if status == OK:
             status = look_through_pool(pool, store, scratch)
+    name_keys(store, scratch)
     return status
 
 

@@ -27,6 +27,7 @@ from contrada.matching.tables import (
     COLUMN_COLUMNS,
     ENTRY_COLUMNS,
     FILTER_COLUMNS,
+    LINK_COLUMNS,
     NEED_FOUND,
     OK,
     OUT,
@@ -82,13 +83,15 @@ def store_at(table: Any) -> Any:
         _rows(table, 5, ENTRY_COLUMNS, numba.int32),
         _flat(table, 6, numba.int64),
         _rows(table, 7, FILTER_COLUMNS, numba.int32),
-        _rows(table, 8, 2, numba.int32),
+        _rows(table, 8, LINK_COLUMNS, numba.int32),
         _flat(table, 9, numba.int32),
         _flat(table, 10, numba.int64),
         _rows(table, 11, 2, numba.int64),
         _rows(table, 12, TREE_COLUMNS, numba.int64),
         _rows(table, 13, POOL_COLUMNS, numba.int64),
         _flat(table, 14, numba.int64),
+        _flat(table, 15, numba.int64),
+        _flat(table, 16, numba.int32),
     )
 
 
@@ -96,18 +99,18 @@ def store_at(table: Any) -> Any:
 def scratch_at(table: Any) -> Any:
     """The scratch whose arrays' addresses are in the table, behind the store's."""
     return Scratch(
-        _flat(table, 15, numba.int64),
-        _rows(table, 16, STATE_COLUMNS, numba.int32),
-        _rows(table, 17, VALUE_COLUMNS, numba.int64),
-        _flat(table, 18, numba.int32),
-        _flat(table, 19, numba.uint8),
+        _flat(table, 17, numba.int64),
+        _rows(table, 18, STATE_COLUMNS, numba.int32),
+        _rows(table, 19, VALUE_COLUMNS, numba.int64),
         _flat(table, 20, numba.int32),
-        _flat(table, 21, numba.int32),
-        _flat(table, 22, numba.int32),
+        _flat(table, 21, numba.uint8),
+        _flat(table, 22, numba.int64),
         _flat(table, 23, numba.int32),
-        _flat(table, 24, numba.int64),
-        _flat(table, 25, numba.int64),
+        _flat(table, 24, numba.int32),
+        _flat(table, 25, numba.int32),
         _flat(table, 26, numba.int64),
+        _flat(table, 27, numba.int64),
+        _flat(table, 28, numba.int64),
     )
 
 
@@ -117,14 +120,23 @@ def exercise() -> None:
     addresses = [number for each in arrays for number in (each.ctypes.data, len(each))]
     table = np.array(addresses, dtype=np.int64)
     match(b"\x80", table)
-    find_equal(np.zeros(1, dtype=np.int64), 0, table)
-    hang(bucket_for(1, table, 1), 0, 0, 0, 0, table, 0)
-    unhang(1, 0, table)
+    text_hash(b"")
+    point_hash(0, 0, 0)
+    words = np.zeros(1, dtype=np.int64)
+    find_equal(words, 0, table)
+    install(0, 0, 0, words, 0, table)
+    hang(bucket_for(1, table, 1), 0, 0, 0, 0, 0, 0, 0, table, 0)
+    unhang(1, 0, 0, table)
+    keys, slots = np.zeros(8, dtype=np.int64), np.zeros(16, dtype=np.int32)
+    by_key = np.array([keys.ctypes.data, 8, slots.ctypes.data, 16], dtype=np.int64)
+    slots[-1 - find_key(0, by_key)] = 1
+    drop_key(0, by_key)
+    rehash_keys(slots, by_key)
     find_bucket(1, table)
     box, found = np.zeros(4, dtype=np.int64), np.zeros(2, dtype=np.int64)
     touching(box, 0, 0, 0, 0, found, 0, table)
     columns, offsets = np.zeros((0, COLUMN_COLUMNS), dtype=np.int64), np.zeros(1, dtype=np.int64)
-    match_rows(columns, 0, 0, offsets, np.zeros(1, dtype=np.int32), 0, table)
+    match_rows(columns, 0, 0, offsets, np.zeros(1, dtype=np.int64), 0, table)
     for rehash in (rehash_buckets, rehash_filters, rehash_names):
         rehash(table, 0)
 
@@ -136,9 +148,27 @@ def match(msg: Any, table: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
+def text_hash(text: Any) -> Any:
+    """See `reading.text_hash`."""
+    return R.text_hash(text, 0, len(text))
+
+
+@njit(cache=True, nogil=True)
+def point_hash(attr: Any, domain: Any, key: Any) -> Any:
+    """See `reading.point_hash`."""
+    return R.point_hash(attr, domain, key)
+
+
+@njit(cache=True, nogil=True)
 def find_equal(words: Any, count: Any, table: Any) -> Any:
     """See `updating.find_equal`."""
     return U.find_equal(words, count, store_at(table))
+
+
+@njit(cache=True, nogil=True)
+def install(number: Any, begin: Any, count: Any, words: Any, place: Any, table: Any) -> None:
+    """See `updating.install`."""
+    U.install(number, begin, count, words, place, store_at(table))
 
 
 @njit(cache=True, nogil=True)
@@ -154,15 +184,35 @@ def find_bucket(h: Any, table: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def hang(bucket: Any, number: Any, guard: Any, low: Any, high: Any, table: Any, used: Any) -> Any:
-    """See `updating.hang`."""
-    return U.hang(bucket, number, guard, low, high, store_at(table), used)
+def hang(
+    bucket: Any, number: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, table: Any, used: Any
+) -> Any:
+    """See `updating.hang`; integers come in faster than tuples of them."""
+    return U.hang(bucket, number, (a, b, c), (d, e, f), store_at(table), used)
 
 
 @njit(cache=True, nogil=True)
-def unhang(bucket: Any, number: Any, table: Any) -> Any:
+def unhang(bucket: Any, number: Any, at: Any, table: Any) -> Any:
     """See `updating.unhang`."""
-    return U.unhang(bucket, number, store_at(table))
+    return U.unhang(bucket, number, at, store_at(table))
+
+
+@njit(cache=True, nogil=True)
+def find_key(key: Any, table: Any) -> Any:
+    """See `updating.find_key`."""
+    return U.find_key(key, _flat(table, 0, numba.int64), _flat(table, 1, numba.int32))
+
+
+@njit(cache=True, nogil=True)
+def drop_key(key: Any, table: Any) -> None:
+    """See `updating.drop_key`."""
+    U.drop_key(key, _flat(table, 0, numba.int64), _flat(table, 1, numba.int32))
+
+
+@njit(cache=True, nogil=True)
+def rehash_keys(old: Any, table: Any) -> None:
+    """See `updating.rehash_keys`."""
+    U.rehash_keys(old, _flat(table, 0, numba.int64), _flat(table, 1, numba.int32))
 
 
 @njit(cache=True, nogil=True)

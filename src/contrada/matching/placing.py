@@ -13,28 +13,20 @@ from typing import Final, NamedTuple
 from contrada.matching import kernels, reading
 from contrada.matching.arrays import Arrays
 from contrada.matching.compiling import Constraint, number_key
+from contrada.matching.hashing import point_hash, text_hash
 from contrada.matching.tables import (
-    DECIDED_ALONE,
-    DECIDED_HERE,
     GRAMS,
-    GUARD_DOMAIN_SHIFT,
-    GUARD_HASH,
-    GUARD_KIND_SHIFT,
-    GUARD_NONE,
-    GUARD_SET,
     HITS,
     OP_POINT,
     OP_RANGE,
     OP_SET,
     OP_TEXT,
-    OP_TEXT_RANGE,
     PIVOTS,
     POINTS,
     PREFIXES,
     SEEN,
     SEEN_ALL,
     SUFFIXES,
-    TEXT_SHIFT,
     TREE,
 )
 from contrada.model import Filter, ValueSet, line
@@ -87,17 +79,20 @@ def best_choice(
     """
     best: Choice | None = None
     others: list[tuple[float, int, ValueSet]] = []
-    seen = int(arrays.of["counters"][SEEN_ALL])
+    seen = arrays.views["counters"][SEEN_ALL]
     for constraint, value_set in zip(constraints, of.sets.values(), strict=True):
-        attr = constraint.attr
-        if value_set.line[:1] == line.EVERYTHING:
+        attr, op, *_ = constraint
+        if op == OP_SET and value_set.line[:1] == line.EVERYTHING:
             continue
         presence = 0.5 if seen < NOTIFICATIONS_MIN else _presence(attr, seen, arrays)
-        places = _places(constraint, value_set)
+        places = None if op == OP_RANGE else _places(constraint, value_set)
         if places is None:
             others.append((presence, attr, value_set))
             continue
-        cost = presence * min(sum([likelihood(attr, place, statistics) for place in places]), 1.0)
+        share = 0.0
+        for place in places:
+            share += likelihood(attr, place, statistics)
+        cost = presence * min(share, 1.0)
         if best is None or cost < best.cost:
             best = Choice(cost, attr, places)
     for presence, attr, value_set in others:
@@ -113,7 +108,7 @@ def _ranged(presence: float, attr: int, value_set: ValueSet, arrays: Arrays) -> 
     bins = _bins(attr, value_set, arrays)
     if bins is None:
         return Choice(presence, attr, ())
-    share = (bins[1] - bins[0] + 1) / (int(arrays.of["trees"][_tree(attr, arrays), 0]) + 1)
+    share = (bins[1] - bins[0] + 1) / (arrays.views["trees"][_tree(attr, arrays), 0] + 1)
     return Choice(presence * share, attr, (), bins)
 
 
@@ -122,26 +117,28 @@ def _places(constraint: Constraint, value_set: ValueSet) -> tuple[Place, ...] | 
     attr, op, domain, operands = constraint
     if op == OP_POINT:
         key = operands[0]
-        return (Place(reading.point_hash(attr, domain, key), 0, 0, domain, key),)
+        return (Place(point_hash(attr, domain, key), 0, 0, domain, key),)
     if op == OP_TEXT:
         return (_point_place(attr, line.first_key(value_set.line[0])),)
-    return None if op == OP_RANGE else places_of(attr, value_set)
+    return places_of(attr, value_set)
 
 
 def _presence(attr: int, seen: int, arrays: Arrays) -> float:
     """The share of the notifications that have an attribute."""
-    return (int(arrays.of["attrs"][attr, SEEN]) + 1) / (seen + 1)
+    share: float = (arrays.views["attrs"][attr, SEEN] + 1) / (seen + 1)
+    return share
 
 
 def likelihood(attr: int, place: Place, arrays: Arrays) -> float:
     """The share of the notifications with the attribute that come by a place."""
-    row = arrays.of["attrs"][attr]
-    seen = int(row[SEEN])
+    attrs = arrays.views["attrs"]
+    seen = attrs[attr, SEEN]
     if seen >= NOTIFICATIONS_MIN:
         bucket = arrays.find_bucket(place.hash)
         if bucket >= 0:
-            return (int(arrays.of["buckets"][bucket, HITS]) + 1) / (seen + 1)
-    return unseen_likelihood(place, int(row[POINTS]))
+            share: float = (arrays.views["buckets"][bucket, HITS] + 1) / (seen + 1)
+            return share
+    return unseen_likelihood(place, attrs[attr, POINTS])
 
 
 def unseen_likelihood(place: Place, points: int) -> float:
@@ -199,24 +196,24 @@ def _point_place(attr: int, key: Key) -> Place:
     domain, comparable = key
     if domain == TEXT:
         assert isinstance(comparable, bytes)
-        h = reading.text_hash(comparable, 0, len(comparable))
+        h = text_hash(comparable)
         return Place(reading.place_hash(attr, reading.KIND_TEXT, h), 0, 0, TEXT, comparable)
     assert not isinstance(comparable, bytes)
     number = number_key(comparable)[0] if domain == NUMBER else int(comparable)
     if domain == NAN:
         number = 0
-    return Place(reading.point_hash(attr, domain, number), 0, 0, domain, number)
+    return Place(point_hash(attr, domain, number), 0, 0, domain, number)
 
 
 def _prefix_place(attr: int, prefix: bytes, case: int) -> Place:
     length = min(len(prefix), kernels.LENGTHS_MAX)
-    h = reading.text_hash(prefix, 0, length)
+    h = text_hash(prefix[:length])
     return Place(reading.place_hash(attr, reading.KIND_PREFIX + case, h), PREFIXES + case, length)
 
 
 def _suffix_place(attr: int, suffix: bytes, case: int) -> Place:
     end = suffix[::-1][: kernels.LENGTHS_MAX]
-    h = reading.text_hash(end, 0, len(end))
+    h = text_hash(end)
     return Place(reading.place_hash(attr, reading.KIND_SUFFIX + case, h), SUFFIXES + case, len(end))
 
 
@@ -263,7 +260,7 @@ def _literal_places(attr: int, of: Literal) -> tuple[Place, ...] | None:
     case = int(operator.endswith(" nocase"))
     base = operator.removesuffix(" nocase")
     if base == "=":
-        h = reading.text_hash(constant, 0, len(constant))
+        h = text_hash(constant)
         return (Place(reading.place_hash(attr, reading.KIND_TEXT_NOCASE, h)),)
     if base == "prefix":
         return (_prefix_place(attr, constant, case),)
@@ -278,7 +275,7 @@ def _literal_places(attr: int, of: Literal) -> tuple[Place, ...] | None:
 
 
 def _tree(attr: int, arrays: Arrays) -> int:
-    return int(arrays.of["attrs"][attr, TREE])
+    return arrays.views["attrs"][attr, TREE]  # type: ignore[no-any-return]
 
 
 def _bins(attr: int, value_set: ValueSet, arrays: Arrays) -> tuple[int, int] | None:
@@ -288,7 +285,7 @@ def _bins(attr: int, value_set: ValueSet, arrays: Arrays) -> tuple[int, int] | N
         return None
     low = tree_key(value_set.line[0])
     if len(value_set.line) & 1:
-        return arrays.bin_at(tree, low), int(arrays.of["trees"][tree, 0])
+        return arrays.bin_at(tree, low), arrays.views["trees"][tree, 0]
     return arrays.bin_at(tree, low), arrays.bin_at(tree, tree_key(value_set.line[-1]))
 
 
@@ -318,57 +315,3 @@ def nodes_between(first: int, last: int) -> list[int]:
         low >>= 1
         high >>= 1
     return nodes
-
-
-# --- guards -------------------------------------------------------------------------------------
-
-
-class Guard(NamedTuple):
-    """The last three columns of an entry."""
-
-    guard: int
-    low: int
-    high: int
-
-
-NO_DOMAIN: Final = 7
-"""In a guard that only asks for the attribute to be there."""
-
-NO_GUARD: Final = Guard(GUARD_NONE << GUARD_KIND_SHIFT, 0, 0)
-
-
-def guard_for(
-    constraints: list[Constraint], hung: int | None, by_value: bool, arrays: Arrays
-) -> Guard:
-    """The constraint that an entry is asked for first, and whether that decides.
-
-    `hung` is the attribute that the filter hangs on; `by_value` says that its bucket's value
-    is all that the constraint on it asks for.
-    """
-    others = [each for each in constraints if not (by_value and each.attr == hung)]
-    if not others:
-        return NO_GUARD._replace(guard=NO_GUARD.guard | DECIDED_HERE)
-    best = min(others, key=lambda each: (each.attr == hung, _RANKS[each.op]))
-    guard = _guard(best, arrays)
-    if len(others) == 1:
-        decided = DECIDED_HERE if by_value else DECIDED_ALONE
-        return guard._replace(guard=guard.guard | decided)
-    return guard
-
-
-_RANKS: Final = {OP_POINT: 0, OP_TEXT: 1, OP_RANGE: 2, OP_SET: 3, OP_TEXT_RANGE: 4}
-
-
-def _guard(of: Constraint, arrays: Arrays) -> Guard:
-    if of.op == OP_SET:
-        return Guard(GUARD_SET << GUARD_KIND_SHIFT, of.operands[0], 0)
-    guard = of.attr | of.domain << GUARD_DOMAIN_SHIFT
-    if of.op in (OP_POINT, OP_RANGE):
-        return Guard(guard, of.operands[0] >> 32, of.operands[-1] >> 32)
-    if of.op == OP_TEXT:
-        at, length = of.operands[0] >> TEXT_SHIFT, of.operands[0] & 0xFFFFFF
-        h = reading.finished(
-            reading.text_hash(arrays.of["texts"][at : at + length].tobytes(), 0, length)
-        )
-        return Guard(guard | GUARD_HASH << GUARD_KIND_SHIFT, h, h)
-    return Guard(guard | NO_DOMAIN << GUARD_DOMAIN_SHIFT, -(2**31), 2**31 - 1)

@@ -13,13 +13,14 @@ stays its own. What is no array (names, sets, keys) stands in the header as msgp
 import os
 import struct
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 
 from contrada.errors import ContradaError, EncodingError
 from contrada.matching.generation import Generation
+from contrada.matching.slots import Slots
 from contrada.matching.tables import SHAPES, SIMPLE, Store
 from contrada.model.encoding import from_msgpack, to_msgpack
 
@@ -29,37 +30,31 @@ HEADER_BYTES_MAX: Final = 2**32
 """The longest header that is read."""
 
 _HASH_TABLES: Final = ("names", "slots", "equal")
+_SAVED: Final = tuple(name for name in Store._fields if name != "keys")
+"""The keys are no part of a generation; they stand in the header."""
 
 
-class Slots(NamedTuple):
-    """The key of each slot, the numbers of its filters, and which slots are free."""
-
-    keys: list[Any]
-    numbers: list[tuple[int, ...]]
-    free: list[int]
-
-
-def save(path: Path, generation: Generation, slots: Slots) -> None:
+def save(path: Path, generation: Generation, slots: Slots[Any]) -> None:
     """Writes a generation and whose filters it holds. Replaces the file at once.
 
     Raises EncodingError for keys that are not None, bool, int, float, str, bytes, or tuples of
     these.
     """
-    arrays = {name: _used(generation, name) for name in Store._fields}
+    arrays = {name: _used(generation, name) for name in _SAVED}
+    keys = slots.by_slot()
     try:
-        packed_keys = msgspec.msgpack.encode(slots.keys)
-        if [_as_key(key) for key in msgspec.msgpack.decode(packed_keys)] != slots.keys:
+        packed_keys = msgspec.msgpack.encode(keys)
+        if [_as_key(key) for key in msgspec.msgpack.decode(packed_keys)] != keys:
             raise TypeError
     except (TypeError, OverflowError) as error:
         reason = "keys must be None, bool, int, float, str, bytes or tuples of these"
         raise EncodingError("the keys of an index", reason) from error
     header = {
         "arrays": {name: (len(array), int(array.nbytes)) for name, array in arrays.items()},
-        "used": {name: generation.arrays.used[name] for name in Store._fields},
+        "used": {name: generation.arrays.used[name] for name in _SAVED},
         "simple": int(generation.arrays.of["counters"][SIMPLE]),
         "state": generation.state(to_msgpack),
         "keys": packed_keys,
-        "numbers": slots.numbers,
         "free": slots.free,
     }
     packed = msgspec.msgpack.encode(header)
@@ -72,7 +67,7 @@ def save(path: Path, generation: Generation, slots: Slots) -> None:
     beside.replace(path)
 
 
-def load(path: Path) -> tuple[Generation, Slots]:
+def load(path: Path) -> tuple[Generation, Slots[Any]]:
     """What `save` wrote; the arrays are mapped. Raises EncodingError, OSError."""
     try:
         with path.open("rb") as file:
@@ -87,8 +82,7 @@ def load(path: Path) -> tuple[Generation, Slots]:
         generation.restore(arrays, header["used"], header["state"], from_msgpack)
         generation.arrays.of["counters"][SIMPLE] = header["simple"]
         keys = [_as_key(key) for key in msgspec.msgpack.decode(header["keys"])]
-        numbers = [tuple(each) for each in header["numbers"]]
-        slots = Slots(keys, numbers, list(header["free"]))
+        slots: Slots[Any] = Slots.of(keys, list(header["free"]))
     except (ContradaError, OSError):
         raise
     except (struct.error, msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
@@ -103,7 +97,7 @@ def _used(generation: Generation, name: str) -> Any:
 
 def _mapped(path: Path, at: int, sizes: dict[str, tuple[int, int]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for name in Store._fields:
+    for name in _SAVED:
         rows, nbytes = sizes[name]
         kind, columns = SHAPES[name]
         at += -at % ALIGNMENT

@@ -33,28 +33,43 @@ OF_LOW: Final = 7  # and the halves of its key, or of the reference to its text
 OF_HIGH: Final = 8
 BUCKET_COLUMNS: Final = 9
 
-# --- Store.entries: a row per filter in a bucket, with one more constraint to look at first -----
+# --- Store.entries: a row per filter in a bucket, with two more constraints to look at first ----
 FILTER: Final = 0
-GUARD: Final = 1  # an attribute | domain | what is asked of it | what is decided by that
+GUARD: Final = 1  # an attribute | domain | what is asked of it | what is decided by the guards
 LOW: Final = 2  # lowest upper half of a key; or the hash of a text; or a set
 HIGH: Final = 3  # highest upper half of a key
-ENTRY_COLUMNS: Final = 4
-GUARD_ATTR: Final = (1 << 24) - 1
-GUARD_DOMAIN_SHIFT: Final = 24  # three bits
-GUARD_KIND_SHIFT: Final = 27  # two bits
+SECOND: Final = 4  # the three of the second guard
+BEGIN_HERE: Final = 7  # where the filter's program starts
+ENTRY_COLUMNS: Final = 8
+GUARD_COLUMNS: Final = 3
+GUARD_ATTR: Final = (1 << 22) - 1
+GUARD_DOMAIN_SHIFT: Final = 22  # three bits
+GUARD_KIND_SHIFT: Final = 25  # three bits
 GUARD_RANGE: Final = 0
 GUARD_HASH: Final = 1
 GUARD_SET: Final = 2
 GUARD_NONE: Final = 3
-DECIDED_HERE: Final = 1 << 29  # the bucket's value and the guard are the whole filter
-DECIDED_ALONE: Final = 1 << 30  # the guard is the whole filter
+GUARD_OTHER: Final = 4  # any value of the domain but those with this hash, or upper half of a key
+DECIDED_HERE: Final = 1 << 28  # the bucket's value and the guards are the whole filter
+DECIDED_ALONE: Final = 1 << 29  # the guards are the whole filter
+
+ATTRS_MAX: Final = GUARD_ATTR
+"""Attributes that the filters of one index may name."""
+
+ROOMS: Final = 32  # per power of two, where the first free room of so many entries begins, or 0
 
 # --- Store.filters: a row per distinct filter ---------------------------------------------------
 BEGIN: Final = 0  # where its program starts
 KEY: Final = 1  # its only key's slot; -1 none; below -1: -2 - row in links
 PLACE: Final = 2  # its bucket; -1 none; below -1: -2 - row in links; or its bit in a pool
-ENTRIES: Final = 3  # in how many buckets it stands; -1 - pool where it is pooled
+AT: Final = 3  # which entry of its only bucket; -1 - pool where it is pooled
 FILTER_COLUMNS: Final = 4
+
+# --- Store.links: a row per key of a filter that has several, or per place ----------------------
+VALUE: Final = 0
+NEXT: Final = 1
+BEFORE: Final = 2
+LINK_COLUMNS: Final = 3
 
 # --- Store.program: per filter a header, then its constraints -----------------------------------
 # header: number of words after it | VERIFY | GONE; a constraint: attribute | op | domain, operands
@@ -102,7 +117,10 @@ BUCKETS: Final = 8
 SIMPLE: Final = 9  # 1 where every key has one filter and every filter one key
 POOLS: Final = 10  # how many pools there are
 LOOKED: Final = 11  # entries looked at for the last notification
-COUNTERS: Final = 12
+DOUBTED: Final = 12  # filters put out to be verified
+INT_KEYS: Final = 13  # 1 where Store.keys has all keys
+KEYED: Final = 14  # 1 where what was put out are keys already
+COUNTERS: Final = 15
 
 # --- Scratch.state: a row per attribute, valid where its EPOCH is the current one ---------------
 FIRST: Final = 1
@@ -161,6 +179,14 @@ POOL_ATTRS: Final = 32
 POOL_COLUMNS: Final = POOL_ATTR + 3 * POOL_ATTRS
 
 
+class Guard(NamedTuple):
+    """A guard of an entry, as it stands there."""
+
+    guard: int
+    low: int
+    high: int
+
+
 class Store(NamedTuple):
     """What the filters are. Arrays, or memory views of them where nothing is compiled."""
 
@@ -172,13 +198,15 @@ class Store(NamedTuple):
     entries: Any  # int32, ENTRY_COLUMNS
     program: Any  # int64
     filters: Any  # int32, FILTER_COLUMNS
-    links: Any  # int32, (slot of a key, next row or -1)
+    links: Any  # int32, (slot of a key, next row or -1, row before or -1)
     equal: Any  # int32: hash table of filters, row + 1
     sets: Any  # int64
     set_starts: Any  # int64: (start, attribute)
     trees: Any  # int64, TREE_COLUMNS
     pools: Any  # int64, POOL_COLUMNS
     bits: Any  # int64: rows of bits, and the numbers of pooled filters
+    keys: Any  # int64: per filter its only key, where all keys are integers
+    rooms: Any  # int32: rooms of entries that buckets have left, see ROOMS
 
 
 class Scratch(NamedTuple):
@@ -189,7 +217,8 @@ class Scratch(NamedTuple):
     values: Any  # int64, VALUE_COLUMNS
     present: Any  # int32
     text: Any  # uint8
-    out: Any  # int32: filters where all is SIMPLE, else slots of keys; -1 - filter to verify
+    out: Any  # int64: filters where all is SIMPLE, else slots of keys; -1 - filter to verify;
+    # where KEYED, keys
     bucket_list: Any  # int32: those to look through, twice; plus 1 where led to by its value
     bucket_seen: Any  # int32
     key_seen: Any  # int32
@@ -207,19 +236,21 @@ SHAPES: Final[dict[str, tuple[Any, int]]] = {
     "entries": (np.int32, ENTRY_COLUMNS),
     "program": (np.int64, 0),
     "filters": (np.int32, FILTER_COLUMNS),
-    "links": (np.int32, 2),
+    "links": (np.int32, LINK_COLUMNS),
     "equal": (np.int32, 0),
     "sets": (np.int64, 0),
     "set_starts": (np.int64, 2),
     "trees": (np.int64, TREE_COLUMNS),
     "pools": (np.int64, POOL_COLUMNS),
     "bits": (np.int64, 0),
+    "keys": (np.int64, 0),
+    "rooms": (np.int32, 0),
     "counters": (np.int64, 0),
     "state": (np.int32, STATE_COLUMNS),
     "values": (np.int64, VALUE_COLUMNS),
     "present": (np.int32, 0),
     "text": (np.uint8, 0),
-    "out": (np.int32, 0),
+    "out": (np.int64, 0),
     "bucket_list": (np.int32, 0),
     "bucket_seen": (np.int32, 0),
     "key_seen": (np.int32, 0),

@@ -7,24 +7,28 @@ from typing import Any
 
 from contrada.matching.jit import kernel, part
 from contrada.matching.tables import (
+    AT,
     ATTR_MASK,
     BEGIN,
+    BEGIN_HERE,
     CAPACITY,
     DOMAIN_SHIFT,
     ENTRY_COLUMNS,
     FILTER,
     GONE,
     GUARD,
+    GUARD_COLUMNS,
     HASH,
-    HIGH,
+    KEY,
     LENGTH,
-    LOW,
     NAME,
     OP_POINT,
     OP_RANGE,
     OP_SET,
     OP_SHIFT,
     OP_TEXT_RANGE,
+    PLACE,
+    SECOND,
     START,
     TEXT_SHIFT,
     WORDS_MASK,
@@ -62,6 +66,20 @@ def find_equal(words: Any, count: Any, store: Any) -> Any:
 
 
 @kernel
+def install(number: Any, begin: Any, count: Any, words: Any, place: Any, store: Any) -> Any:
+    """Writes a filter's program, and the filter into a free place of the hash table."""
+    program, filters = store.program, store.filters
+    program[begin] = count
+    for i in range(count):
+        program[begin + 1 + i] = words[i]
+    filters[number, BEGIN] = begin
+    filters[number, KEY] = -1
+    filters[number, PLACE] = -1
+    filters[number, AT] = 0
+    store.equal[place] = number + 1
+
+
+@kernel
 def bucket_for(h: Any, store: Any, used: Any) -> Any:
     """The bucket of a place; a new one, row `used`, where there is none yet."""
     mask = len(store.slots) - 1
@@ -78,44 +96,131 @@ def bucket_for(h: Any, store: Any, used: Any) -> Any:
 
 
 @kernel
-def hang(bucket: Any, number: Any, guard: Any, low: Any, high: Any, store: Any, used: Any) -> Any:
-    """Puts a filter into a bucket. The number of entries used afterwards.
+def power(size: Any) -> Any:
+    """Which power of two a number is."""
+    found = 0
+    while size > 1:
+        size >>= 1
+        found += 1
+    return found
 
-    A full bucket moves to the end of the entries with twice the room.
+
+@kernel
+def make_room(bucket: Any, store: Any, used: Any) -> Any:
+    """Moves a full bucket to twice the room. The number of entries used afterwards.
+
+    A room that another bucket left is taken before a fresh one.
+    """
+    buckets, entries, rooms = store.buckets, store.entries, store.rooms
+    length = buckets[bucket, LENGTH]
+    capacity = max(2 * length, 1)
+    old, free = buckets[bucket, START], rooms[power(capacity)]
+    if free > 0:
+        start = free - 1
+        rooms[power(capacity)] = entries[start, FILTER]
+    else:
+        start = used
+        used += capacity
+    for i in range(length):
+        for column in range(ENTRY_COLUMNS):
+            entries[start + i, column] = entries[old + i, column]
+    if length > 0:
+        entries[old, FILTER] = rooms[power(length)]
+        rooms[power(length)] = old + 1
+    buckets[bucket, START] = start
+    buckets[bucket, CAPACITY] = capacity
+    return used
+
+
+@kernel
+def hang(bucket: Any, number: Any, first: Any, second: Any, store: Any, used: Any) -> Any:
+    """Puts a filter into a bucket, as its last entry. The number of entries used afterwards.
+
+    `first` and `second` are its guards, three integers each.
     """
     buckets, entries = store.buckets, store.entries
     length = buckets[bucket, LENGTH]
     if length == buckets[bucket, CAPACITY]:
-        capacity = max(2 * length, 1)
-        old = buckets[bucket, START]
-        for i in range(length):
-            for column in range(ENTRY_COLUMNS):
-                entries[used + i, column] = entries[old + i, column]
-        buckets[bucket, START] = used
-        buckets[bucket, CAPACITY] = capacity
-        used += capacity
+        used = make_room(bucket, store, used)
     at = buckets[bucket, START] + length
     entries[at, FILTER] = number
-    entries[at, GUARD] = guard
-    entries[at, LOW] = low
-    entries[at, HIGH] = high
+    for i in range(GUARD_COLUMNS):
+        entries[at, GUARD + i] = first[i]
+        entries[at, SECOND + i] = second[i]
+    entries[at, BEGIN_HERE] = store.filters[number, BEGIN]
     buckets[bucket, LENGTH] = length + 1
     return used
 
 
 @kernel
-def unhang(bucket: Any, number: Any, store: Any) -> Any:
-    """Takes a filter out of a bucket; the last entry takes its place. Whether it was there."""
-    buckets, entries = store.buckets, store.entries
+def unhang(bucket: Any, number: Any, at: Any, store: Any) -> Any:
+    """Takes a filter out of a bucket; the last entry takes its place. Whether it was there.
+
+    `at` is which entry it is, -1 where that must be searched for.
+    """
+    buckets, entries, filters = store.buckets, store.entries, store.filters
     start = buckets[bucket, START]
-    last = start + buckets[bucket, LENGTH] - 1
-    for i in range(start, last + 1):
-        if entries[i, FILTER] == number:
-            for column in range(ENTRY_COLUMNS):
-                entries[i, column] = entries[last, column]
-            buckets[bucket, LENGTH] -= 1
-            return 1
-    return 0
+    last = buckets[bucket, LENGTH] - 1
+    if at < 0:
+        at = 0
+        while at < last and entries[start + at, FILTER] != number:
+            at += 1
+    if last < 0 or entries[start + at, FILTER] != number:
+        return 0
+    for column in range(ENTRY_COLUMNS):
+        entries[start + at, column] = entries[start + last, column]
+    moved = entries[start + at, FILTER]
+    if filters[moved, PLACE] == bucket and filters[moved, AT] >= 0:
+        filters[moved, AT] = at
+    buckets[bucket, LENGTH] = last
+    return 1
+
+
+@kernel
+def key_hash(key: Any) -> Any:
+    """The hash of an integer key."""
+    return finished(mixed(mixed(SEED, key), key >> 32))
+
+
+@kernel
+def find_key(key: Any, keys: Any, slots: Any) -> Any:
+    """The slot of an integer key, or -1 - the free place of the hash table."""
+    mask = len(slots) - 1
+    place = key_hash(key) & mask
+    while True:
+        slot = slots[place] - 1
+        if slot < 0:
+            return -1 - place
+        if keys[slot] == key:
+            return slot
+        place = (place + 1) & mask
+
+
+@kernel
+def drop_key(key: Any, keys: Any, slots: Any) -> Any:
+    """Takes a key out of the hash table; those behind it move up, so that all are found."""
+    mask = len(slots) - 1
+    hole = key_hash(key) & mask
+    while keys[slots[hole] - 1] != key:
+        hole = (hole + 1) & mask
+    place = hole
+    while True:
+        place = (place + 1) & mask
+        if slots[place] == 0:
+            break
+        wanted = key_hash(keys[slots[place] - 1]) & mask
+        if (place - wanted) & mask >= (place - hole) & mask:
+            slots[hole] = slots[place]
+            hole = place
+    slots[hole] = 0
+
+
+@kernel
+def rehash_keys(old: Any, keys: Any, slots: Any) -> Any:
+    """Fills a hash table of keys from a smaller one."""
+    for place in range(len(old)):
+        if old[place] > 0:
+            slots[-1 - find_key(keys[old[place] - 1], keys, slots)] = old[place]
 
 
 @kernel

@@ -1,0 +1,100 @@
+"""Guards: the constraints that an entry carries with it, asked before the filter's program.
+
+An entry has two, of the filter's constraints besides the one that the filter hangs on. Most
+candidates end at a guard, and where bucket and guards are the whole filter, most matches are
+decided there, without a look at the filter itself, which lies elsewhere in memory.
+
+A guard never says no to what its constraint would let pass. It says that the constraint holds only
+where 32 bits are enough to know.
+"""
+
+from typing import Final
+
+from contrada.matching import reading
+from contrada.matching.compiling import Compiler, Constraint, other_than
+from contrada.matching.hashing import text_hash
+from contrada.matching.tables import (
+    DECIDED_ALONE,
+    DECIDED_HERE,
+    GUARD_DOMAIN_SHIFT,
+    GUARD_HASH,
+    GUARD_KIND_SHIFT,
+    GUARD_NONE,
+    GUARD_OTHER,
+    GUARD_SET,
+    OP_POINT,
+    OP_RANGE,
+    OP_SET,
+    OP_TEXT,
+    OP_TEXT_RANGE,
+    Guard,
+)
+
+NO_DOMAIN: Final = 7
+"""In a guard that only asks for the attribute to be there."""
+
+NO_GUARD: Final = Guard(GUARD_NONE << GUARD_KIND_SHIFT, 0, 0)
+
+_RANKS: Final = {OP_POINT: 0, OP_TEXT: 1, OP_RANGE: 2, OP_SET: 3, OP_TEXT_RANGE: 4}
+"""The operators, the most selective first."""
+
+
+def guards_for(
+    constraints: list[Constraint], hung: int | None, by_value: bool, compiler: Compiler
+) -> tuple[Guard, Guard]:
+    """The guards of an entry; the first says whether both of them decide.
+
+    `hung` is the attribute that the filter hangs on; `by_value` says that its bucket's value
+    is all that the constraint on it asks for.
+    """
+    others = [each for each in constraints if each.attr != hung]
+    others.sort(key=_rank)
+    if not by_value:
+        others += [each for each in constraints if each.attr == hung]
+    decided = 0
+    if len(others) <= 2:
+        decided = DECIDED_HERE if by_value else DECIDED_ALONE
+    first = (
+        _guard(others[0], compiler, decided)
+        if others
+        else NO_GUARD._replace(guard=NO_GUARD.guard | decided)
+    )
+    return first, _guard(others[1], compiler) if len(others) > 1 else NO_GUARD
+
+
+def _rank(of: Constraint) -> int:
+    return _RANKS[of.op]
+
+
+def undecided(guard: Guard) -> Guard:
+    """The guard of a filter whose matches must be verified."""
+    return guard._replace(guard=guard.guard & ~(DECIDED_HERE | DECIDED_ALONE))
+
+
+def _guard(of: Constraint, compiler: Compiler, decided: int = 0) -> Guard:
+    attr, op, domain, operands = of
+    if op == OP_SET:
+        return _set_guard(attr, operands[0], compiler, decided)
+    guard = attr | domain << GUARD_DOMAIN_SHIFT | decided
+    if op in (OP_POINT, OP_RANGE):
+        return Guard(guard, operands[0] >> 32, operands[-1] >> 32)
+    if op == OP_TEXT:
+        h = _hash(compiler.text_at(operands[0]))
+        return Guard(guard | GUARD_HASH << GUARD_KIND_SHIFT, h, h)
+    return Guard(attr | NO_DOMAIN << GUARD_DOMAIN_SHIFT | decided, -(2**31), 2**31 - 1)
+
+
+def _set_guard(attr: int, number: int, compiler: Compiler, decided: int) -> Guard:
+    """The guard of a set: of `!=` what is excluded, else the set by its number."""
+    excluded = other_than(compiler.set_values[number])
+    if excluded is None:
+        return Guard(GUARD_SET << GUARD_KIND_SHIFT | decided, number, 0)
+    domain, value = excluded
+    low = _hash(value) if isinstance(value, bytes) else value >> 32
+    kind = GUARD_OTHER << GUARD_KIND_SHIFT | decided
+    return Guard(attr | domain << GUARD_DOMAIN_SHIFT | kind, low, low)
+
+
+def _hash(text: bytes) -> int:
+    """As a text's hash stands in the scratch."""
+    return int(reading.finished(text_hash(text)))

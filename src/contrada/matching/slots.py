@@ -1,0 +1,179 @@
+"""Keys by small numbers, their slots, which is how kernels know them.
+
+As long as all keys are integers of 64 bits they stand in one array, with a hash table of their
+slots beside it: nothing for the garbage collector, and a fifth of the memory of a dictionary.
+With the first other key all become objects, in an array of objects and a dictionary.
+
+Invariant, held by `validate`: a key's slot leads to the key, and the free slots to none.
+"""
+
+from collections.abc import Hashable, Iterator
+from types import ModuleType
+from typing import Any, Final, Generic, TypeVar
+
+import numpy as np
+
+from contrada.matching import jit, updating
+from contrada.matching.tables import grown
+
+K = TypeVar("K", bound=Hashable)
+
+INT_MIN: Final = -(2**63)
+INT_MAX: Final = 2**63 - 1
+
+
+class Slots(Generic[K]):
+    """The slots of keys. `keys` is the array of the keys by slot: of integers, or of objects."""
+
+    def __init__(self) -> None:
+        self.keys: Any = np.zeros(8, dtype=np.int64)
+        self.are_int = True
+        self.used = 0
+        self._free: list[int] = []
+        self._slots: dict[K, int] = {}
+        self._hashed: Any = np.zeros(16, dtype=np.int32)
+        self._native: ModuleType | None = None
+        self._moved()
+
+    def use_compiled(self) -> None:
+        """Calls compiled kernels from now on, where they are to be had."""
+        self._native = jit.compiled()
+
+    def find(self, key: object) -> int:
+        """The slot of a key, or a number below 0."""
+        if not self.are_int:
+            return self._slots.get(key, -1)  # type: ignore[arg-type]
+        number = _as_int(key)
+        return -1 if number is None else self._find(number)
+
+    def take(self, key: K) -> int:
+        """A slot for a key that has none."""
+        if self.are_int and (type(key) is not int or _as_int(key) is None):
+            self._become_objects()
+        if self._free:
+            slot = self._free.pop()
+        else:
+            slot = self.used
+            self.used += 1
+            self.reserve(self.used)
+        if self.are_int:
+            place = self._find(key)  # type: ignore[arg-type]
+            self._hashed.data[-1 - place] = slot + 1
+        else:
+            self._slots[key] = slot
+        self.keys[slot] = key
+        return slot
+
+    def give_back(self, slot: int) -> None:
+        """Frees the slot of a key."""
+        if self.are_int:
+            self._drop(int(self.keys[slot]))
+        else:
+            del self._slots[self.keys[slot]]
+            self.keys[slot] = None
+        self._free.append(slot)
+
+    def __len__(self) -> int:
+        return self.used - len(self._free)
+
+    def __iter__(self) -> Iterator[int]:
+        """The slots of all keys."""
+        free = set(self._free)
+        return (slot for slot in range(self.used) if slot not in free)
+
+    def reserve(self, slots: int) -> None:
+        """Makes room for so many."""
+        if slots > len(self.keys):
+            self.keys = grown(self.keys, slots)
+            if not self.are_int:
+                self.keys[slots - 1 :] = None
+            self._moved()
+        if self.are_int and 3 * slots > 2 * len(self._hashed):
+            old = self._hashed
+            self._hashed = np.zeros(2 * len(old), dtype=np.int32)
+            self._moved()
+            self._rehash(old)
+
+    def by_slot(self) -> list[Any]:
+        """The key of each slot; None at free ones."""
+        found: list[Any] = self.keys[: self.used].tolist()
+        for slot in self._free:
+            found[slot] = None
+        return found
+
+    @property
+    def free(self) -> list[int]:
+        """The free slots."""
+        return self._free
+
+    @classmethod
+    def of(cls, keys: list[K], free: list[int]) -> "Slots[K]":
+        """The slots that `by_slot` and `free` told of."""
+        slots: Slots[K] = cls()
+        gone = set(free)
+        for slot, key in enumerate(keys):
+            slots.take(key) if slot not in gone else slots._skip()
+        slots._free = list(free)
+        return slots
+
+    def bytes_used(self) -> int:
+        """Bytes of the arrays; of a dictionary there is no telling."""
+        return int(self.keys.nbytes + self._hashed.nbytes)
+
+    def validate(self) -> None:
+        """Checks the invariant. Cost: all keys."""
+        for slot in self:
+            assert self.find(self.keys[slot]) == slot, f"slot {slot} is not that of its key"
+        hashed = int(np.count_nonzero(self._hashed)) if self.are_int else len(self._slots)
+        assert hashed == len(self), f"{hashed} keys are to be found, {len(self)} are there"
+
+    def _skip(self) -> None:
+        self.used += 1
+        self.reserve(self.used)
+
+    def _become_objects(self) -> None:
+        keys = np.empty(max(8, len(self.keys)), dtype=object)
+        for slot in self:
+            keys[slot] = key = int(self.keys[slot])
+            self._slots[key] = slot  # type: ignore[index]
+        self.keys, self.are_int = keys, False
+        self._hashed = np.zeros(1, dtype=np.int32)
+
+    # --- the hash table ---------------------------------------------------------------------
+
+    def _moved(self) -> None:
+        hashed = self._hashed
+        described = (self.keys.ctypes.data, len(self.keys), hashed.ctypes.data, len(hashed))
+        self._table = np.array(described, dtype=np.int64)
+
+    def _find(self, key: int) -> int:
+        if self._native is not None:
+            return self._native.find_key(key, self._table)  # type: ignore[no-any-return]
+        return updating.find_key(key, self.keys.data, self._hashed.data)  # type: ignore[no-any-return]
+
+    def _drop(self, key: int) -> None:
+        if self._native is not None:
+            self._native.drop_key(key, self._table)
+        else:
+            updating.drop_key(key, self.keys.data, self._hashed.data)
+
+    def _rehash(self, old: Any) -> None:
+        if self._native is not None:
+            self._native.rehash_keys(old, self._table)
+        else:
+            updating.rehash_keys(old.data, self.keys.data, self._hashed.data)
+
+
+def _as_int(key: object) -> int | None:
+    """The integer of 64 bits that a key equals, as 1.0 and True equal 1, or None."""
+    number: int
+    if type(key) is int:
+        number = key
+    else:
+        try:
+            number = int(key)  # type: ignore[call-overload]
+        except (TypeError, ValueError, OverflowError):
+            return None
+        if number != key:
+            return None
+    return number if INT_MIN <= number <= INT_MAX else None
