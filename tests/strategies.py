@@ -206,7 +206,52 @@ text_constraints: st.SearchStrategy[ValueSet] = st.one_of(
 )
 """One constraint on text that is not intervals."""
 
-constraints = st.one_of(interval_constraints, text_constraints)
+EXPRESSIONS: Final = (
+    *("a", "^a", "a$", "^(a|b)$", "a.b", "^[^a]*$", "(?i)k.", "(?s)^.$", r"\bab?\b", "a{2,3}|b+c"),
+    *(
+        "",
+        "/",
+        r"\/\\/",
+        "\n\x7f",
+        r"\Qa|b\E.",
+        '"&|~',
+        "(?m)^b$",
+        "[/\"']",
+        "`",
+        r"[\x{2100}-\x{2200}]",
+    ),
+)
+SHAPES: Final = (
+    "a*b",
+    "*",
+    "?",
+    "a?",
+    "*a?*b",
+    r"\*a\?*\\b*c",
+    "k*\u212a?",
+    "a*b*c",
+    "",
+    "*a*",
+    "ß*ſ*",
+)
+NETWORKS: Final = (
+    "10.0.0.0/8",
+    "10.1.2.3",
+    "::/0",
+    "2001:DB8::/32",
+    "::ffff:10.0.0.0/104",
+    "0.0.0.0/0",
+)
+
+shape_constraints: st.SearchStrategy[ValueSet] = st.one_of(
+    st.sampled_from(EXPRESSIONS).map(sets.matches),
+    st.sampled_from(SHAPES).map(sets.wildcard),
+    st.sampled_from(SHAPES).map(partial(sets.wildcard, nocase=True)),
+    st.sampled_from(NETWORKS).map(sets.cidr),
+)
+"""One constraint on the shape of text."""
+
+constraints = st.one_of(interval_constraints, text_constraints, shape_constraints)
 """One constraint of any built-in operator."""
 
 

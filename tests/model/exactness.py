@@ -11,8 +11,10 @@ bytes and str, and shares no code with the model.
 run a sample of it.
 """
 
+import ipaddress
 import math
 import random
+import re
 import sys
 import time
 from collections import Counter
@@ -124,6 +126,42 @@ def bit_pairs(value: object, constant: object) -> Iterator[tuple[int, int]]:
     return zip_longest(raw(value), raw(constant), fillvalue=0)
 
 
+CHARACTER: Final = r"[^\udc80-\udcff]"
+"""What Python's expressions call a character where bytes that are no UTF-8 are surrogates."""
+
+EXPRESSIONS: Final = {
+    "a.*b$": rf"a(?:(?!\n){CHARACTER})*b\Z",
+    "^(?:ab|ba)+": r"^(?:ab|ba)+",
+    "(?i)^[^a]+$": r"^[^aA\udc80-\udcff]+\Z",
+    r"\ba{1,2}\b": r"(?<![0-9A-Za-z_])a{1,2}(?![0-9A-Za-z_])",
+    "(?s)^.?k": f"^{CHARACTER}?k",
+    "A|b.$": rf"A|b(?:(?!\n){CHARACTER})\Z",
+}
+"""Regular expressions of ours, and what Python calls them."""
+
+
+def finds(value: object, expression: str) -> bool:
+    """Whether a regular expression finds something in a value."""
+    text = raw(value).decode("utf-8", "surrogateescape")
+    return re.search(EXPRESSIONS[expression], text) is not None
+
+
+def has_shape(value: str, shape: str) -> bool:
+    """Whether a text has the shape of a wildcard; bytes that are no UTF-8 are surrogates."""
+    parts = {"*": "(?s:.*)", "?": CHARACTER}
+    expression = "".join(parts.get(each, re.escape(each)) for each in shape)
+    return re.fullmatch(expression, value) is not None
+
+
+def is_address(value: object, network: str) -> bool:
+    """Whether a text is an address of a network, mapped IPv4 being IPv4."""
+    try:
+        address = ipaddress.ip_address(raw(value).decode("ascii"))
+    except ValueError:
+        return False
+    return (getattr(address, "ipv4_mapped", None) or address) in ipaddress.ip_network(network)
+
+
 TEXTUAL: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "prefix": lambda value, constant: raw(value).startswith(raw(constant)),
     "suffix": lambda value, constant: raw(value).endswith(raw(constant)),
@@ -132,6 +170,12 @@ TEXTUAL: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "prefix nocase": lambda value, constant: folded(value).startswith(folded(constant)),
     "suffix nocase": lambda value, constant: folded(value).endswith(folded(constant)),
     "contains nocase": lambda value, constant: folded(constant) in folded(value),
+    "matches": finds,
+    "wildcard": lambda value, constant: has_shape(
+        raw(value).decode("utf-8", "surrogateescape"), constant
+    ),
+    "wildcard nocase": lambda value, constant: has_shape(folded(value), folded(constant)),
+    "cidr": is_address,
     "set<=": lambda value, constant: all(v & ~c == 0 for v, c in bit_pairs(value, constant)),
     "set>=": lambda value, constant: all(c & ~v == 0 for v, c in bit_pairs(value, constant)),
     "set~": lambda value, constant: any(v & c for v, c in bit_pairs(value, constant)),
@@ -150,6 +194,12 @@ ODD_TEXTS: Final[tuple[str | bytes, ...]] = (
     *("k", "K", "\u212a", "s", "ſ", "ß", "ẞ", "i", "İ", "ı", "σ", "ς", "Σ", "\U0010ffff"),
     *(b"\xff", b"\xff\xff", b"a\xff", b"\xfe", b"\xc5", b"\xe2\x84", "a\0", "b\0"),
     *("\0", "\1", "\3", "\0\1", "\1\0\2", "`"),
+)
+SHAPES: Final = ("a*b", "?", "*a?b*", "?*A", "*a*b*", "k?*", "**", "a*")
+NETWORKS: Final = ("10.0.0.0/8", "10.1.0.0/16", "10.1.2.3/32", "::/0", "2001:db8::/32", "::/95")
+ADDRESSES: Final = (
+    *("10.1.2.3", "10.200.0.1", "010.1.2.3", "10.1.2.3 ", "::ffff:10.1.2.3", "::FFFF:a01:203"),
+    *("::1", "2001:db8::", "2001:0DB8:0:0::10.1.2.3", "2001:db9::", "fe80::1", "::a01:203"),
 )
 TIMES: Final = (
     EPOCH,
@@ -198,7 +248,7 @@ def near_text(text: str | bytes) -> Iterator[bytes]:
 def universe() -> list[object]:
     """The values that every answer is tried against, absent among them."""
     numbers = [near for number in NUMBERS for near in near_number(number)]
-    texts = dict.fromkeys(raw(text) for text in strings(STRING_LENGTH_MAX))
+    texts = dict.fromkeys(raw(text) for text in (*strings(STRING_LENGTH_MAX), *ADDRESSES))
     for constant in (*CONSTANT_TEXTS, *ODD_TEXTS):
         texts |= dict.fromkeys(near_text(constant))
     for first, second in product(ODD_TEXTS, ("a", b"\xff", "k", "")):
@@ -272,6 +322,20 @@ def text_terms(constants: Iterable[str | bytes]) -> Iterator[Term]:
                 yield term(f"not {operator}", constant)
 
 
+def shape_terms() -> Iterator[Term]:
+    """Regular expressions, wildcards and networks, and single addresses beside these."""
+    for operator, constants in (
+        ("matches", EXPRESSIONS),
+        ("wildcard", SHAPES),
+        ("wildcard nocase", SHAPES),
+        ("cidr", NETWORKS),
+    ):
+        for constant in constants:
+            yield term(operator, constant)
+            yield term(f"not {operator}", constant)
+    yield from (term("=", address) for address in ADDRESSES)
+
+
 def other_terms() -> Iterator[Term]:
     """The operators over numbers and over the small domains."""
     for constant in (*NUMBERS, *TIMES, False, True):
@@ -299,14 +363,15 @@ def other_terms() -> Iterator[Term]:
 @cache
 def all_terms() -> list[Term]:
     """The single constraints, all pairs of which are compared."""
-    return [*other_terms(), *text_terms(CONSTANT_TEXTS), *text_terms(ODD_TEXTS[:4])]
+    texts = (*text_terms(CONSTANT_TEXTS), *text_terms(ODD_TEXTS[:4]))
+    return [*other_terms(), *shape_terms(), *texts]
 
 
 @cache
 def mixed_terms() -> list[Term]:
     """The constraints from which combinations are drawn: with odd texts, fewer of the plain."""
     short = [text for text in CONSTANT_TEXTS if len(text) <= 2]
-    return [*other_terms(), *text_terms(short), *text_terms(ODD_TEXTS)]
+    return [*other_terms(), *shape_terms(), *text_terms(short), *text_terms(ODD_TEXTS)]
 
 
 # --- comparing ----------------------------------------------------------------------------------

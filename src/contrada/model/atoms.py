@@ -149,18 +149,25 @@ def checked(operator: str, constant: bytes) -> Atom:
 
 
 def automaton_of(atom: Atom) -> Automaton | None:
-    """The atom's automaton, built once; None where it is opaque or unknown."""
+    """The atom's automaton, built once; None where it is opaque or unknown.
+
+    Raises LimitError.
+    """
     operator = registry.find(atom.operator)
-    return None if operator is None else _automaton(operator, atom.constant)
+    built = None if operator is None else _automaton(operator, atom.constant)
+    if isinstance(built, LimitError):
+        raise LimitError(built.limit, built.maximum, built.size)
+    return built
 
 
 @lru_cache(maxsize=AUTOMATA_CACHED_MAX)
-def _automaton(operator: Operator, constant: bytes) -> Automaton | None:
+def _automaton(operator: Operator, constant: bytes) -> Automaton | LimitError | None:
+    """As `automaton_of`; that a limit was reached is kept too, since that took longest."""
     answer: object
     try:
         answer = operator.automaton(constant)
-    except LimitError:
-        raise
+    except LimitError as error:
+        return error.with_traceback(None)
     except Exception:  # noqa: BLE001  extension code may raise anything
         answer = NotImplemented
     if answer is None or isinstance(answer, Automaton):

@@ -81,9 +81,12 @@ def find(language: Language) -> Answer:
 
     Cost: at most `STATES_MAX` states of the product for each case of the opaque atoms.
     """
+    tried = _tried(language)
+    if tried is not None:
+        return tried
     opaque = sorted({atom for atom in atoms_of(language) if _is_opaque(atom)})
     if not opaque:
-        return _find_regular(language)
+        return _searched(language)
     if len(opaque) > OPAQUE_ATOMS_MAX:
         return UNDECIDED
     answer: Answer = EMPTY
@@ -127,7 +130,9 @@ def automaton_for(language: Language) -> Automaton:
 def _find_in_case(language: Language, case: dict[Atom, bool]) -> Answer:
     """As `find`, where each opaque atom is taken to hold or not to hold."""
     regular = _with(language, case)
-    answer = _find_regular(regular)
+    answer = _tried(regular)
+    if answer is None:
+        answer = _searched(regular)
     if not isinstance(answer, Found) or _contradicts(case):
         return EMPTY if isinstance(answer, Found) else answer
     candidates = _points(regular)
@@ -137,19 +142,25 @@ def _find_in_case(language: Language, case: dict[Atom, bool]) -> Answer:
     return EMPTY if candidates is not None else UNDECIDED
 
 
-def _find_regular(language: Language) -> Answer:
+def _tried(language: Language) -> Answer | None:
+    """What can be told without automata: from intervals, examples, and what operators say."""
     if isinstance(language, Pieces):
         if not language.cuts:
             return EMPTY
         cut = language.cuts[0]
         return Found(cut[1] if len(cut) == 2 else b"")  # type: ignore[arg-type]
-    for text in islice(_examples(language), CONSTANTS_TRIED_MAX):
-        if contains(language, text):
-            return Found(text)
     if isinstance(language, Every) and len(language.parts) <= LITERALS_ASKED_MAX:
         parts = [part for part in language.parts if isinstance(part, Literal)]
         if _contradicts({part.atom: part.positive for part in parts}):
             return EMPTY
+    for text in islice(_examples(language), CONSTANTS_TRIED_MAX):
+        if contains(language, text):
+            return Found(text)
+    return None
+
+
+def _searched(language: Language) -> Answer:
+    """What the automata of a language without opaque atoms say."""
     try:
         return _explored(*_prepared(language))
     except LimitError:

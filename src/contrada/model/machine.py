@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 
 from contrada.errors import LimitError
 from contrada.model import regular
-from contrada.model.automaton import STATES_MAX, SUBSETS_MAX, Automaton, minimised
+from contrada.model.automaton import STATES_MAX, Automaton, minimised
 from contrada.model.regular import (
     AT_END,
     AT_LINE_END,
@@ -41,6 +41,9 @@ MACHINE_STATES_MAX: Final = 10_000
 
 ROWS_ENTRIES_MAX: Final = 100_000
 """Entries in the rows of one machine, and states that they stand for, before all are dropped."""
+
+FOLLOWED_MAX: Final = 2_000_000
+"""States that are followed, each by every kind of byte, to make one automaton."""
 
 MATCH: Final = 0
 """The state where the expression has been found."""
@@ -153,16 +156,16 @@ class Machine:
     def automaton(self) -> Automaton:
         """The minimal automaton of all texts in which the machine finds something.
 
-        Raises LimitError beyond `STATES_MAX` or `SUBSETS_MAX`.
+        Raises LimitError beyond `STATES_MAX` or `FOLLOWED_MAX`.
         """
         rows = [self._first]
         numbers = {self._first[-2]: 0}
         targets: list[array[int]] = []
-        members = 0
+        followed = 0
         for row in rows:
-            members += len(row[-2][0])
-            if members > SUBSETS_MAX:
-                raise LimitError("SUBSETS_MAX", SUBSETS_MAX)
+            followed += len(row[-2][0]) * len(self._byte_of)
+            if followed > FOLLOWED_MAX:
+                raise LimitError("FOLLOWED_MAX", FOLLOWED_MAX)
             reached = []
             for kind in range(len(self._byte_of)):
                 target = self._next(row, kind)

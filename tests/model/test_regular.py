@@ -1,0 +1,282 @@
+"""Regular expressions against Python's own, on expressions that mean the same in both."""
+
+import re
+import sys
+import time
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from contrada.errors import ContradaError, InvalidFilterError
+from contrada.model import ValueSet, casefold, regular, sets
+from contrada.model.machine import Machine, utf8_spans
+from contrada.model.search import Matches
+
+SECONDS_MAX = 20.0
+"""Far more than any of these needs on a busy machine, far less than what explodes."""
+
+LETTERS = "abkK\n_ é\u212a1"
+pieces = st.sampled_from(
+    [
+        *(
+            "a",
+            "b",
+            "k",
+            "é",
+            "1",
+            ".",
+            "[ab]",
+            "[^a]",
+            r"\n",
+            "^",
+            "$",
+            r"\A",
+            r"\z",
+            r"\b",
+            r"\B",
+        ),
+        *(r"\w", r"\W", r"\d", r"\s", r"\S", "[é-ü]", "[a-c_]", "(?i:k)", "(?i:[^k])", "(?m:^)"),
+        *("(?m:$)", "(?s:.)", r"\x61", r"[\x{61}-\x{63}]", "[[:alpha:]]", "[]a]", "[^]a-]", "()"),
+    ]
+)
+expressions = st.recursive(
+    pieces,
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map("".join),
+        st.tuples(inner, inner).map(lambda two: f"(?:{two[0]}|{two[1]})"),
+        st.tuples(
+            inner, st.sampled_from(["*", "+", "?", "*?", "{2}", "{1,3}", "{0,2}?", "{2,}"])
+        ).map(lambda two: f"(?:{two[0]}){two[1]}"),
+        inner.map(lambda one: f"({one})"),
+    ),
+    max_leaves=8,
+)
+texts = st.text(LETTERS, max_size=7)
+
+
+def in_python(expression: str) -> str:
+    """The expression as Python writes it; what is ASCII in ours is written out."""
+    written = expression.replace("$", r"\Z").replace(r"(?m:\Z)", "(?m:$)").replace(r"\z", r"\Z")
+    written = written.replace("[[:alpha:]]", "[a-zA-Z]").replace(r"[\x{61}-\x{63}]", "[a-c]")
+    for ours, theirs in (
+        (r"\b", r"(?:(?<![0-9A-Za-z_])(?=[0-9A-Za-z_])|(?<=[0-9A-Za-z_])(?![0-9A-Za-z_]))"),
+        (r"\B", r"(?:(?<![0-9A-Za-z_])(?![0-9A-Za-z_])|(?<=[0-9A-Za-z_])(?=[0-9A-Za-z_]))"),
+        (r"\w", "[0-9A-Za-z_]"),
+        (r"\W", "[^0-9A-Za-z_]"),
+        (r"\d", "[0-9]"),
+        (r"\s", r"[\t\n\f\r ]"),
+        (r"\S", r"[^\t\n\f\r ]"),
+    ):
+        written = written.replace(ours, theirs)
+    return written
+
+
+@given(expressions, st.lists(texts, min_size=1, max_size=8))
+@example(r"\B", ["aéa"])
+@example("(?:^|b)*$", ["ab\n"])
+def test_finds_what_python_finds(expression: str, values: list[str]) -> None:
+    """A regular expression would match what it does not describe, or the other way round."""
+    theirs = re.compile(in_python(expression))
+    machine = Machine(regular.read(expression))
+    automaton = machine.automaton()
+    held = sets.matches(expression)
+    for value in values:
+        expected = theirs.search(value) is not None
+        assert machine.finds(value.encode()) is expected
+        assert automaton.accepts(value.encode()) is expected
+        assert held.contains(value) is expected
+
+
+@given(expressions, st.binary(max_size=6))
+def test_bytes_that_are_no_text_are_one_thing_everywhere(expression: str, value: bytes) -> None:
+    """The machine, its automaton and the plain form would differ on bytes that are no UTF-8."""
+    machine = Machine(regular.read(expression))
+    expected = machine.finds(value)
+    assert machine.automaton().accepts(value) is expected
+    assert sets.matches(expression).contains(value) is expected
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        (b"\xff", False),
+        (b"\xc3", False),
+        (b"\xed\xa0\x80", False),
+        (b"\xc3\xa9", True),
+        (b"", False),
+    ],
+)
+def test_what_is_no_character_is_in_no_class(value: bytes, found: bool) -> None:
+    """`.` or a negated class would take a byte that is not part of UTF-8, or a surrogate's."""
+    for expression in ("(?s)^.$", "^[^a]$", r"^\W$", r"^[\x{80}-\x{10ffff}]$"):
+        assert sets.matches(expression).contains(value) is found
+
+
+@pytest.mark.parametrize(
+    ("first", "last"), [(0, 0x10FFFF), (0x7F, 0x80), (0x7FF, 0x10000), (0xE9, 0xFC)]
+)
+def test_spans_of_bytes_are_the_characters(first: int, last: int) -> None:
+    """A class would have other characters than its ends say, at the edges of UTF-8's lengths."""
+    spans = list(utf8_spans(first, last))
+    edges = {0, 0x7F, 0x80, 0x7FF, 0x800, 0xFFF, 0x1000, 0xD7FF, 0xE000, 0xFFFF, 0x10000, 0x10FFFF}
+    near = {e + d for e in {*edges, first, last} for d in (-1, 0, 1)}
+    for code in near & {*range(0xD800), *range(0xE000, 0x110000)}:
+        encoded = chr(code).encode()
+        held = any(
+            len(encoded) == len(each)
+            and all(a <= b <= c for (a, c), b in zip(each, encoded, strict=True))
+            for each in spans
+        )
+        assert held is (first <= code <= last)
+
+
+@given(st.characters(codec="utf-8"), st.characters(codec="utf-8"))
+@example("k", "\u212a")
+@example("ß", "ẞ")
+@example("i", "İ")
+def test_without_case_is_as_the_folding_says(a: str, b: str) -> None:
+    """The flag `i` would fold otherwise than `nocase`."""
+    expected = casefold.fold(a.encode()) == casefold.fold(b.encode())
+    for expression in (
+        f"(?i)^[{re.escape(a)}]$",
+        f"(?i)^\\x{{{ord(a):x}}}$",
+        f"(?i)^[{re.escape(a)}]b?$",
+    ):
+        assert sets.matches(expression).contains(b) is expected
+
+
+@pytest.mark.parametrize(
+    ("expression", "plain"),
+    [
+        ("abc", "contains 'abc'"),
+        (".*abc.*", "contains 'abc'"),
+        ("^abc", "prefix 'abc'"),
+        (r"\.exe$", "suffix '.exe'"),
+        ("^(a|b|c)$", "in ('a', 'b', 'c')"),
+        ("^colou?r$", "in ('color', 'colour')"),
+        ("(?i)abc$", "suffix nocase 'abc'"),
+        ("(?i)^[ab]1$", "in nocase ('a1', 'b1')"),
+        ("[Aa]b", "contains 'Ab' | contains 'ab'"),
+        ("^a|b$", "prefix 'a' | suffix 'b'"),
+        ("a*", ">= ''"),
+        ("|a", ">= ''"),
+        ("^$", "= ''"),
+        (r"\Qa.b\E", "contains 'a.b'"),
+    ],
+)
+def test_what_is_plain_becomes_plain(expression: str, plain: str) -> None:
+    """An index could not find a filter by an equality that was written as an expression."""
+    held, expected = sets.matches(expression), ValueSet.parse(plain)
+    assert (held.line, held.text) == (expected.line, expected.text)
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        (r"(a)\1", "back-references are refused"),
+        (r"(?P<x>a)(?P=x)", "back-references are refused"),
+        (r"\k<x>", "back-references are refused"),
+        ("(?=a)", "look-around is refused"),
+        ("(?!a)", "look-around is refused"),
+        ("(?<=a)", "look-around is refused"),
+        ("(?<!a)", "look-around is refused"),
+        ("(?>a)", "atomic groups are refused"),
+        ("a*+", "possessive repetition is refused"),
+        ("(?R)", "recursion is refused"),
+        ("(?(1)a|b)", "conditions are refused"),
+        (r"\pL", "Unicode properties are refused"),
+        (r"[\p{Greek}]", "Unicode properties are refused"),
+        (r"\C", r"\C is refused"),
+        (r"\Z", r"\Z is refused"),
+        ("(a", "a group that is not closed"),
+        ("a)", "a closing parenthesis without an opening one"),
+        ("[a", "a class that is not closed"),
+        ("[b-a]", "a range whose ends are the wrong way round"),
+        ("[[:nosuch:]]", "an unknown class"),
+        ("*", "nothing to repeat"),
+        ("a**", "a repetition of a repetition needs a group"),
+        ("a{3,2}", "the wrong way round"),
+        ("a{1001}", "REPEATED_MAX"),
+        ("(a{100}){100}", "REPEATED_MAX"),
+        ("(" * 51 + ")" * 51, "GROUPS_NESTED_MAX"),
+        ("(?s:.{1000}){1}.{1000}", "MACHINE_STATES_MAX"),
+        ("a" * 20_001, "PATTERN_CHARACTERS_MAX"),
+        (r"\y", r"the escape \y is unknown"),
+        ("a\\", "the expression ends too early"),
+        (r"\x{110000}", "a character's code"),
+        (r"\x{d800}", "a character's code"),
+        ("(?z)", "an unknown kind of group or flag"),
+    ],
+)
+def test_what_is_not_linear_or_no_expression_is_refused(expression: str, reason: str) -> None:
+    """An expression would be read as something that it does not mean."""
+    with pytest.raises(InvalidFilterError) as error:
+        sets.matches(expression)
+    assert reason in error.value.reason
+
+
+@given(st.text(st.sampled_from("ab()[]{}|*+?^$\\.,-:<=!PQEixk1/\n"), max_size=25))
+def test_any_text_is_read_or_refused(expression: str) -> None:
+    """Reading an expression would raise something that nobody catches, or print another one."""
+    try:
+        held = sets.matches(expression)
+    except ContradaError:
+        return
+    assert ValueSet.parse(str(held)) == held
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "(a*)*b",
+        "(a|a)*b",
+        "(a|b|ab)*c",
+        "(.*)*(.*)*(.*)*x",
+        "a?" * 50 + "a" * 50 + "b",
+        "(?:a|b)*a(?:a|b){200}c",
+        "((a{0,30}){0,30})*c",
+        "[^x]{1000}x",
+    ],
+)
+def test_no_expression_explodes(expression: str) -> None:
+    """An expression that backtracks for ever elsewhere would do so here."""
+    start = time.perf_counter()
+    held = sets.matches(expression)
+    assert not held.contains("a" * 20_000)
+    held.issuperset(sets.contains("b"))
+    assert time.perf_counter() - start < SECONDS_MAX
+
+
+def test_rows_are_forgotten_and_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine would keep all that it has seen for ever, or answer otherwise after forgetting."""
+    monkeypatch.setattr("contrada.model.machine.ROWS_ENTRIES_MAX", 200)
+    machine = Machine(regular.read("(?:a|b)*a(?:a|b){8}c"))
+    text = bytes(b"ab"[n * n % 7 % 2] for n in range(3_000))
+    assert not machine.finds(text)
+    assert machine.finds(text + b"aaaaaaaaac")
+    assert sum(map(len, machine._rows.values())) < 2_000
+
+
+def test_an_expression_is_linear_to_apply() -> None:
+    """A text ten times as long would take far more than ten times as long."""
+    operator, constant = Matches(), b"(?i)(a|b)*a(a|b){6}c|x[^y]*z"
+    operator.apply(b"warm", constant)
+
+    def seconds(length: int) -> float:
+        start = time.perf_counter()
+        operator.apply(b"abbab" * (length // 5), constant)
+        return time.perf_counter() - start
+
+    short = min(seconds(20_000) for _ in range(5))
+    assert min(seconds(200_000) for _ in range(5)) < 100 * short
+
+
+def test_reading_needs_no_deep_stack() -> None:
+    """An expression at the limit of nesting would end in a RecursionError far down in a program."""
+    expression = "(" * 49 + "a" + ")*" * 49
+
+    def deep(levels: int) -> bool:
+        return deep(levels - 1) if levels else sets.matches(expression + "b$").contains("b")
+
+    assert deep(sys.getrecursionlimit() // 4)
