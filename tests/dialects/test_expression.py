@@ -49,6 +49,17 @@ def test_a_filter_set_is_its_condition(condition: Condition, notification: ct.No
 
 
 @given(CONDITIONS, NOTIFICATIONS)
+def test_a_filter_set_that_overlaps_less_is_its_condition(
+    condition: Condition, notification: ct.Notification
+) -> None:
+    """If it failed, rules with many exceptions would match other notifications than they say."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(expression, "CHOICES_TRIED_MAX", 0)
+        found = expression.filter_set(condition)
+    assert found.matches(notification) is holds(condition, notification)
+
+
+@given(CONDITIONS, NOTIFICATIONS)
 def test_negation_is_the_complement(condition: Condition, notification: ct.Notification) -> None:
     """If it failed, `not` in a rule would mean something else than the opposite."""
     opposite = expression.filter_set(expression.negation(condition))
@@ -60,6 +71,21 @@ def test_alternatives_of_one_attribute_are_one_filter() -> None:
     many = Some(tuple(Member("x", ct.eq(n)) for n in range(1_000)))
     other = Some(tuple(Member("y", ct.eq(n)) for n in range(1_000)))
     assert len(expression.filter_set(Every((many, other)))) == 1
+
+
+EXCEPTIONS = 30
+
+
+def test_many_exceptions_become_few_filters() -> None:
+    """If it failed, rules with some dozen exceptions would be refused, or fill the memory."""
+    exceptions = [
+        Every((Member("image", ct.eq(f"{n}.exe", nocase=True)), Member("path", ct.prefix(f"{n}/"))))
+        for n in range(EXCEPTIONS)
+    ]
+    asked = (Member("user", ct.contains("x")), *map(expression.negation, exceptions))
+    assert len(expression.filter_set(Every(asked))) == EXCEPTIONS + 1
+    nested = Every((asked[0], Every(asked[1:])))
+    assert len(expression.filter_set(nested)) == EXCEPTIONS + 1
 
 
 def test_too_many_filters_are_refused() -> None:
