@@ -4,6 +4,9 @@ Each line of the `.jsonl` files beside this module is one claim: where it stands
 relation and its arguments, what the paper answers (`paper`; null where it is silent or lost in
 the scan) and the right answer (`expected`). Where the two differ, `why` says so.
 
+`text_shapes.jsonl` holds what public specifications say of regular expressions (RE2's syntax page)
+and of IP addresses (RFC); `paper` is then the specification.
+
 946 and 948 are the reports CU-CS-946-03 and CU-CS-948-03, PODC is PODC 2000. Values are JSON's
 own, or `{"hex": bytes}`, `{"number": "inf"}`, `{"time": ISO 8601}`. A constraint without its
 attribute's name is `[operator, constant, …]`.
