@@ -116,7 +116,7 @@ def matches(pattern: str | bytes, flags: str = "") -> ValueSet:
     plain = search.plain_forms(search.tree_of(constant.encode()))
     if plain is None:
         return _text_atom("matches", constant)
-    return union(map(_plain, plain))
+    return union(map(of_plain, plain))
 
 
 def wildcard(value: str | bytes, *, nocase: bool = False) -> ValueSet:
@@ -125,7 +125,7 @@ def wildcard(value: str | bytes, *, nocase: bool = False) -> ValueSet:
     plain = wildcards.plain_form(constant, nocase=nocase)
     if plain is None:
         return _text_atom("wildcard nocase" if nocase else "wildcard", constant)
-    return _plain(plain)
+    return of_plain(plain)
 
 
 def cidr(value: str | bytes) -> ValueSet:
@@ -226,7 +226,8 @@ def _atom(operator: str, value: Value) -> Atom:
     return checked(operator, constant)
 
 
-def _plain(form: Plain) -> ValueSet:
+def of_plain(form: Plain) -> ValueSet:
+    """The set of an operator that is no regular expression."""
     if form.operator == "=" or form.text:
         return OPERATORS[form.operator](form.text, nocase=form.nocase)
     return ALL_TEXT
@@ -293,6 +294,7 @@ __all__ = [
     "none_of",
     "not_in",
     "of_operator",
+    "of_plain",
     "prefix",
     "suffix",
     "wildcard",

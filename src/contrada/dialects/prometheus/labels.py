@@ -1,0 +1,80 @@
+"""What a label must be: the matchers of Prometheus as value sets.
+
+A label that is absent is the empty text. A regular expression is of the whole label, and `.` in it
+is any character, also a line feed. Labels are text in UTF-8, so `.*` at an end is any text.
+
+Source: Prometheus 3's documentation, Querying: basics, "Instant vector selectors".
+"""
+
+from typing import Final
+
+from contrada.errors import InvalidFilterError, RefusedRuleError
+from contrada.model import regular, search, sets
+from contrada.model.regular import AT_END, AT_START, Chars, Choice, Look, Repeat, Sequence, Tree
+from contrada.model.valueset import ABSENT, ValueSet, union
+
+DIALECT: Final = "prometheus"
+
+REGULAR_EXPRESSION: Final = "a regular expression that is not linear"
+
+_ANY: Final = Chars(regular.inverse(()))
+_ANYTHING: Final = Repeat(_ANY, 0, None)
+_SOMETHING: Final = Repeat(_ANY, 1, None)
+
+
+def label_values(how: str, text: str) -> ValueSet:
+    """The values, or the absence, of a label that a matcher accepts.
+
+    Raises RefusedRuleError where a regular expression is none, or not linear.
+    """
+    accepted = _described(text) if how.endswith("~") else sets.eq(text)
+    if accepted.contains(""):
+        accepted |= ABSENT
+    return ~accepted if how.startswith("!") else accepted
+
+
+def _described(pattern: str) -> ValueSet:
+    """The texts that a regular expression describes as a whole."""
+    try:
+        tree = regular.read(f"(?s){pattern}")
+        if tree == _SOMETHING:
+            return sets.ALL_TEXT - sets.eq("")
+        plain = search.plain_forms(_whole(tree))
+        if plain is None:
+            return sets.matches(f"\\A(?s:{pattern})\\z")
+    except InvalidFilterError as error:
+        raise RefusedRuleError(DIALECT, REGULAR_EXPRESSION, pattern, error.reason) from None
+    return union(map(sets.of_plain, plain))
+
+
+def _whole(tree: Tree) -> Tree:
+    """An expression that finds something where the tree describes the whole text."""
+    return _from_start(_to_end(tree))
+
+
+def _from_start(tree: Tree) -> Tree:
+    """The same, where the text starts; any text in front needs no such place."""
+    if isinstance(tree, Choice):
+        return Choice(tuple(map(_from_start, tree.parts)))
+    parts = tree.parts if isinstance(tree, Sequence) else (tree,)
+    if parts[:1] == (_ANYTHING,):
+        return Sequence(parts[1:])
+    if parts[:1] == (Look(AT_START),):
+        return _from_start(Sequence(parts[1:]))
+    if parts and isinstance(parts[0], Choice):
+        return Sequence((_from_start(parts[0]), *parts[1:]))
+    return Sequence((Look(AT_START), *parts))
+
+
+def _to_end(tree: Tree) -> Tree:
+    """The same, where the text ends; any text behind needs no such place."""
+    if isinstance(tree, Choice):
+        return Choice(tuple(map(_to_end, tree.parts)))
+    parts = tree.parts if isinstance(tree, Sequence) else (tree,)
+    if parts[-1:] == (_ANYTHING,):
+        return Sequence(parts[:-1])
+    if parts[-1:] == (Look(AT_END),):
+        return _to_end(Sequence(parts[:-1]))
+    if parts and isinstance(parts[-1], Choice):
+        return Sequence((*parts[:-1], _to_end(parts[-1])))
+    return Sequence((*parts, Look(AT_END)))

@@ -1,0 +1,302 @@
+r"""Queries of Prometheus that compare a metric with numbers, as filter sets.
+
+Read are `metric{label="x", other=~"a|b"} > 5`, chains of comparisons, numbers in front, and
+`and`, `or`, `unless` between such. What a query finds depends on how samples are told of:
+
+- A notification is a *sample*: the metric's name in `__name__`, its value in `value`, its labels
+  by their names. Then what is joined must be of one metric, as two samples never are one.
+- A notification is a *row*: the values of metrics by the metrics' names, and the labels that they
+  share by theirs. Then any metrics are joined, since a row has what has the same labels.
+
+The filters match where the query has a result for the sample, or for the row's labels. Labels
+are text in UTF-8. An absent label is the empty text, a regular expression is of the whole
+label, and its `.` is any character. A label that is no text differs from every text. A value
+that is NaN equals nothing and differs from every number.
+
+Refused is what needs more than one sample: functions, aggregations, arithmetic, ranges of time,
+comparisons of two metrics, and matching by other labels (`on`, `ignoring`).
+
+Source: Prometheus 3's documentation, Querying: basics, operators.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from functools import cache
+from importlib import resources
+from typing import Any, Final, NamedTuple, cast
+
+from lark import Lark, Token, Transformer, UnexpectedInput, v_args
+from lark.exceptions import VisitError
+
+from contrada.dialects.expression import Condition, Every, Member, Some, filter_set, negation
+from contrada.dialects.prometheus.labels import DIALECT, label_values
+from contrada.errors import InvalidNameError, LimitError, RefusedRuleError
+from contrada.model import sets
+from contrada.model.filter import FilterSet
+from contrada.model.values import INT_MAX, check_user_name
+from contrada.model.valueset import NOTHING, ValueSet
+
+NAME: Final = "__name__"
+"""The attribute of a sample that is the metric's name, as Prometheus calls it too."""
+
+VALUE: Final = "value"
+"""The attribute of a sample that is its value."""
+
+QUERY_CHARACTERS_MAX: Final = 100_000
+"""The longest query that is read."""
+
+QUERY_NESTING_MAX: Final = 50
+"""Parentheses of a query in one another."""
+
+NOT_A_QUERY: Final = "not a comparison of metrics with numbers"
+NO_COMPARISON: Final = "a metric that is compared with nothing"
+SEVERAL_METRICS: Final = "several metrics in one condition"
+NAME_TWICE: Final = "a metric named twice"
+NAMELESS: Final = "a metric without a name"
+ANY_SERIES: Final = "no label that must not be empty"
+STRING: Final = "a string that is no text"
+NUMBER: Final = "a number in an unusual form"
+LABEL: Final = "a label that no attribute can be called"
+
+
+class Selected(NamedTuple):
+    """The series that a selector selects: the metric's name and what its labels must be."""
+
+    metric: str | None
+    labels: tuple[Member, ...]
+
+
+class Read(NamedTuple):
+    """A condition, and the metrics that its comparisons are about; None is one without name."""
+
+    condition: Condition
+    metrics: tuple[str | None, ...]
+
+
+def filters(query: str, *, rows: bool = False) -> FilterSet:
+    """The filters that match the samples, or with `rows` the rows, for which a query has a result.
+
+    Cost: linear, and the filters (see `expression.filter_set`). Raises RefusedRuleError with one
+    of the phrases above, and LimitError.
+    """
+    if len(query) > QUERY_CHARACTERS_MAX:
+        raise LimitError("QUERY_CHARACTERS_MAX", QUERY_CHARACTERS_MAX, len(query))
+    _check_nesting(query)
+    try:
+        read = cast(Read, _reader(rows).parse(query))
+    except UnexpectedInput as error:
+        raise _unreadable(query, error) from None
+    except VisitError as error:
+        raise error.orig_exc from None
+    several = len(read.metrics) > 1 and (None in read.metrics or len(set(read.metrics)) > 1)
+    if several and not rows:
+        raise _refused(SEVERAL_METRICS, query)
+    return filter_set(read.condition)
+
+
+@v_args(inline=True)
+class _Reader(Transformer[Token, Any]):
+    """Makes conditions, bottom up, while lark parses."""
+
+    rows = False
+
+    def alternatives(self, *parts: Read) -> Read:
+        conditions = tuple(part.condition for part in parts)
+        return Read(Some(conditions), tuple(m for part in parts for m in part.metrics))
+
+    def both(self, first: Read, second: Read) -> Read:
+        return Read(Every((first.condition, second.condition)), first.metrics + second.metrics)
+
+    def unless(self, first: Read, second: Read) -> Read:
+        return self.both(first, Read(negation(second.condition), second.metrics))
+
+    def comparison(self, *parts: Any) -> Read:
+        """A vector with numbers before and behind it; all comparisons hold."""
+        at = 2 if isinstance(parts[2], Selected) else 0
+        selected: Selected = parts[at]
+        held = [_compared(_MIRRORED[parts[1]], parts[0])] if at else []
+        behind = parts[at + 1 :]
+        held += map(_compared, behind[::2], behind[1::2])
+        name = self.checked(selected)
+        values = tuple(Member(name, each) for each in held)
+        metric: tuple[Member, ...] = ()
+        if not self.rows and selected.metric is not None:
+            metric = (Member(NAME, sets.eq(selected.metric)),)
+        return Read(Every((*metric, *values, *selected.labels)), (selected.metric,))
+
+    def checked(self, selected: Selected) -> str:
+        """The attribute that has the value, which is none of the labels."""
+        name = selected.metric if self.rows else VALUE
+        if name is None or (self.rows and any(each.name == NAME for each in selected.labels)):
+            raise _refused(NAMELESS)
+        if any(each.name == name for each in selected.labels):
+            raise _refused(LABEL, name)
+        return _attribute(name)
+
+    def selector(self, *parts: Any) -> Selected:
+        """The metric and the matchers; a name may stand before them or among them."""
+        held = [each for part in parts for each in (part if isinstance(part, list) else [part])]
+        names = [str(each) for each in held if isinstance(each, str)]
+        labels = tuple(each for each in held if isinstance(each, Member))
+        if len(names) > 1 or (names and any(each.name == NAME for each in labels)):
+            raise _refused(NAME_TWICE, " ".join(names))
+        if not names and all(each.values.contains("") for each in labels):
+            raise _refused(ANY_SERIES)
+        return Selected(names[0] if names else None, labels)
+
+    def matchers(self, *parts: Member | str) -> list[Member | str]:
+        return list(parts)
+
+    def metric(self, name: Token) -> str:
+        return _text(name)
+
+    def matcher(self, label: Token, how: Token, constant: Token) -> Member | str:
+        name = _text(label) if label.type == "STRING" else str(label)
+        text = _text(constant)
+        if name == NAME and how == "=" and text:
+            return text
+        return Member(_attribute(name), label_values(how, text))
+
+
+class _RowReader(_Reader):
+    """As `_Reader`, for rows."""
+
+    rows = True
+
+
+@cache
+def _reader(rows: bool) -> Lark:
+    grammar = resources.files("contrada.dialects.prometheus").joinpath("query.lark")
+    reader = _RowReader() if rows else _Reader()
+    text = grammar.read_text("utf-8")
+    return Lark(text, start="query", parser="lalr", transformer=reader)
+
+
+# --- values -------------------------------------------------------------------------------------
+
+_COMPARISONS: Final[dict[str, Callable[[float], ValueSet]]] = {
+    "==": sets.eq,
+    "!=": sets.ne,
+    "<": sets.lt,
+    "<=": sets.le,
+    ">": sets.gt,
+    ">=": sets.ge,
+}
+_MIRRORED: Final = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_ALL_NUMBERS: Final = sets.le(math.inf) | sets.eq(math.nan)
+
+
+def _compared(how: str, number: Token) -> ValueSet:
+    """The values of a metric; nothing compares with NaN, and everything differs from it."""
+    value = _number(number)
+    if value != value:
+        return _ALL_NUMBERS if how == "!=" else NOTHING
+    return _COMPARISONS[how](value)
+
+
+_OCTAL: Final = re.compile(r"0\d+")
+_UNDERSCORES: Final = re.compile(r"(?<![\dxa-f])_|_(?![\da-f])|__")
+
+
+def _number(token: Token) -> float:
+    """The double that Prometheus reads; what Go reads in another way than most is refused."""
+    text = "".join(token.lower().split())
+    digits = text.lstrip("+-")
+    whole = int(digits.replace("_", ""), 16) if digits.startswith("0x") else 0
+    if _OCTAL.fullmatch(digits) or _UNDERSCORES.search(digits) or whole > INT_MAX:
+        raise _refused(NUMBER, str(token))
+    if digits.startswith("0x"):
+        return float(-whole if text[0] == "-" else whole)
+    return float(text.replace("_", ""))
+
+
+def _attribute(name: str) -> str:
+    try:
+        return check_user_name(name)
+    except InvalidNameError:
+        raise _refused(LABEL, name) from None
+
+
+def _text(token: Token) -> str:
+    """The text of a string, escapes as in Go; between backticks there are none."""
+    body = token[1:-1]
+    if token[0] == "`" or "\\" not in body:
+        return body
+    parts = [_character(match) for match in _ESCAPED.finditer(body)]
+    try:
+        return b"".join(parts).decode()
+    except UnicodeDecodeError:
+        raise _refused(STRING, str(token)) from None
+
+
+_ESCAPED: Final = re.compile(
+    r"\\(?:([abfnrtv\\'\"])|([0-7]{3})|x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8}))"
+    r"|(\\)|([^\\]+)"
+)
+_LETTERS: Final = dict(zip("abfnrtv", b"\a\b\f\n\r\t\v", strict=True))
+
+
+def _character(match: re.Match[str]) -> bytes:
+    letter, octal, byte, short, long, wrong, plain = match.groups()
+    if plain is not None:
+        return plain.encode()
+    code = -1 if wrong else int(octal or byte or short or long or "0", 8 if octal else 16)
+    if letter is not None:
+        return bytes((_LETTERS.get(letter, ord(letter)),))
+    if (octal or byte) and code <= 0xFF:
+        return bytes((code,))
+    if code < 0 or code > 0x10FFFF or 0xD800 <= code <= 0xDFFF or octal:
+        raise _refused(STRING, match.string)
+    return chr(code).encode()
+
+
+# --- refusals -----------------------------------------------------------------------------------
+
+_BY_LABELS: Final = "matching by labels"
+_BEFORE: Final = re.compile(r"\b(?:on|ignoring|group_\w+)\s*\Z", re.IGNORECASE)
+_REASONS: Final = (
+    (re.compile(r"\s*[-+*/%^]|\s*atan2\b", re.IGNORECASE), "arithmetic"),
+    (re.compile(r"\s*\["), "a range of time"),
+    (re.compile(r"\s*(?:offset\b|@)", re.IGNORECASE), "another time"),
+    (
+        re.compile(r"\s*(?:on|ignoring|group_left|group_right)\b", re.IGNORECASE),
+        "matching by labels",
+    ),
+    (re.compile(r"\s*bool\b", re.IGNORECASE), "a comparison whose result is 0 or 1"),
+    (re.compile(r"\s*(?:\(|by\b|without\b)", re.IGNORECASE), "a function or an aggregation"),
+    (re.compile(r"\s*[a-zA-Z_:{(]"), "a comparison of two metrics"),
+)
+
+
+def _unreadable(query: str, error: UnexpectedInput) -> RefusedRuleError:
+    """Why a query cannot be read, told by what stands where reading ended."""
+    token = getattr(error, "token", None)
+    ended = token is not None and token.type == "$END"
+    at: int = len(query) if ended else getattr(error, "pos_in_stream", 0)
+    rest = query[at:]
+    if _BEFORE.search(query[max(0, at - 20) : at]):
+        return _refused(_BY_LABELS, rest, f"character {at + 1}")
+    if not rest.strip() or rest.startswith(")"):
+        return _refused(NO_COMPARISON if query.strip() else NOT_A_QUERY, query)
+    for sign, reason in _REASONS:
+        if sign.match(rest):
+            return _refused(reason, rest, f"character {at + 1}")
+    return _refused(NOT_A_QUERY, rest, f"character {at + 1}")
+
+
+def _refused(reason: str, found: object = None, place: str = "") -> RefusedRuleError:
+    return RefusedRuleError(DIALECT, reason, found, place)
+
+
+_NO_PARENTHESIS: Final = re.compile(
+    r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`|[^()]""", re.DOTALL
+)
+
+
+def _check_nesting(query: str) -> None:
+    depth = 0
+    for parenthesis in _NO_PARENTHESIS.sub("", query):
+        depth += 1 if parenthesis == "(" else -1
+        if depth > QUERY_NESTING_MAX:
+            raise LimitError("QUERY_NESTING_MAX", QUERY_NESTING_MAX)
