@@ -1,0 +1,204 @@
+"""JSON events to notifications, and back.
+
+Objects lead to attributes, whose names are joined by dots. An array of plain values is one
+attribute with several values; arrays of them in arrays too. An empty array or object is no value.
+
+Fields of different elements of an array of objects must never be combined. So an event with
+such arrays is a set of notifications: one for each way to choose one element of every array,
+with the fields of these elements and all that stands outside arrays. A pattern matches the event
+when it matches one of them. Plain values beside objects in an array are there whatever element
+is chosen.
+
+        {"a": [{"b": 1, "c": 2}, {"b": 3}], "d": [4, 5]}
+
+            a.b = 1, a.c = 2, d = 4 | 5        a.b = 3, d = 4 | 5
+
+For every pattern without `exists: false` this is what AWS calls array consistency. With it, a
+field counts as absent when the chosen elements lack it. AWS agrees where the pattern asks for
+another field of the array, of a name that sorts first; without such a one it says that the field
+is absent only when no element has it. There a pattern can match with a constraint more and not
+without it, so that no meaning under which filters cover filters is the same; this one matches
+whenever AWS does.
+
+Source: github.com/aws/event-ruler, README, "JSON Array Matching".
+"""
+
+import json
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+from typing import Any, Final, TypeAlias
+
+from contrada.dialects.json_text import check_depth, decoded, is_exact
+from contrada.errors import EncodingError, InvalidNotificationError, LimitError
+from contrada.model.notification import Notification
+from contrada.model.values import INT_MAX, INT_MIN, Value
+
+EVENT_NOTIFICATIONS_MAX: Final = 1_024
+"""Notifications that one event may become, by its arrays of objects."""
+
+EVENT_VALUES_MAX: Final = 1_000_000
+"""Values that all notifications of one event have together."""
+
+JSON_TYPE: Final = "application/json"
+
+
+def notifications(
+    event: str | bytes | dict[str, Any], names: Container[str] | None = None
+) -> list[Notification]:
+    """The notifications that an event is, one where it has no arrays of objects.
+
+    Each carries the whole event as its body. With `names`, the attributes that some filter asks
+    for, all others are left out, which makes fewer notifications.
+
+    Cost: the event's size, and that of the notifications. Raises EncodingError where it is no JSON
+    object, InvalidNotificationError, and LimitError beyond EVENT_NOTIFICATIONS_MAX or
+    EVENT_VALUES_MAX.
+    """
+    content = event if isinstance(event, dict) else decoded(event)
+    if not isinstance(content, dict):
+        raise EncodingError("event", f"expected an object, found {type(content).__name__}")
+    read = _Reader(names).part_of_object(content)
+    _check_size(read)
+    body = _body(event)
+    found = (Notification(values, body=body, content_type=JSON_TYPE) for values in read.choices())
+    return list(dict.fromkeys(found))
+
+
+def event_of(notification: Notification) -> dict[str, Any]:
+    """The event that a notification came from. Raises EncodingError where it came from none."""
+    content = decoded(notification.body)
+    if notification.content_type != JSON_TYPE or not isinstance(content, dict):
+        raise EncodingError("event", "the body is no JSON object")
+    return content
+
+
+def _check_size(part: "_Part") -> None:
+    number, size = part.count(), part.size()
+    if number > EVENT_NOTIFICATIONS_MAX:
+        raise LimitError("EVENT_NOTIFICATIONS_MAX", EVENT_NOTIFICATIONS_MAX, number)
+    if size > EVENT_VALUES_MAX:
+        raise LimitError("EVENT_VALUES_MAX", EVENT_VALUES_MAX, size)
+
+
+def _body(event: str | bytes | dict[str, Any]) -> bytes:
+    if isinstance(event, bytes):
+        return event
+    try:
+        text = (
+            event
+            if isinstance(event, str)
+            else json.dumps(event, ensure_ascii=False, allow_nan=False)
+        )
+        return text.encode()
+    except (TypeError, ValueError) as error:
+        raise EncodingError("event", f"no JSON can say it: {error}") from None
+
+
+_Values: TypeAlias = dict[str, list[Value]]
+
+
+@dataclass(slots=True)
+class _Part:
+    """What an object or an element holds: values that are always there, and arrays to choose in."""
+
+    values: _Values = field(default_factory=dict)
+    arrays: list[list["_Part"]] = field(default_factory=list)
+
+    def count(self) -> int:
+        """The number of ways to choose."""
+        return prod(sum(part.count() for part in array) for array in self.arrays)
+
+    def size(self) -> int:
+        """The number of values of all ways to choose together."""
+        ways = self.count()
+        own = ways * sum(map(len, self.values.values()))
+        for array in self.arrays:
+            others = ways // sum(part.count() for part in array)
+            own += others * sum(part.size() for part in array)
+        return own
+
+    def choices(self) -> Iterator[_Values]:
+        """The values of each way to choose."""
+        options = [[each for part in array for each in part.choices()] for array in self.arrays]
+        for chosen in product(*options):
+            yield _joined((self.values, *chosen)) if chosen else self.values
+
+    def take(self, other: "_Part") -> None:
+        """Takes in what stands beside."""
+        for name, values in other.values.items():
+            self.values.setdefault(name, []).extend(values)
+        self.arrays += other.arrays
+
+
+def _joined(parts: tuple[_Values, ...]) -> _Values:
+    found: _Values = {}
+    for part in parts:
+        for name, values in part.items():
+            found[name] = found[name] + values if name in found else values
+    return found
+
+
+class _Reader:
+    """Reads the parts of an event, without the attributes nobody asks for."""
+
+    def __init__(self, names: Container[str] | None) -> None:
+        self._names = names
+
+    def part_of_object(
+        self, content: dict[str, Any], path: str | None = None, depth: int = 1
+    ) -> _Part:
+        """The part that an object is."""
+        check_depth(depth)
+        part = _Part()
+        for step, inner in content.items():
+            name = step if path is None else f"{path}.{step}"
+            if isinstance(inner, dict):
+                part.take(self.part_of_object(inner, name, depth + 1))
+            elif isinstance(inner, list | tuple):
+                part.take(self._part_of_array(inner, name, depth + 1))
+            else:
+                self._put(part, name, inner)
+        return part
+
+    def _part_of_array(self, content: list[Any] | tuple[Any, ...], name: str, depth: int) -> _Part:
+        """The part that an array is. Arrays of plain values alone are no elements to choose."""
+        check_depth(depth)
+        part = _Part()
+        elements: list[_Part] = []
+        plain = True
+        for inner in content:
+            if isinstance(inner, dict):
+                elements.append(self.part_of_object(inner, name, depth + 1))
+                plain = False
+            elif isinstance(inner, list | tuple):
+                elements.append(self._part_of_array(inner, name, depth + 1))
+                plain &= not elements[-1].arrays
+            else:
+                self._put(part, name, inner)
+        if plain:
+            for element in elements:
+                part.take(element)
+        elif elements := _different(elements):
+            part.arrays.append(elements)
+        return part
+
+    def _put(self, part: _Part, name: str, value: object) -> None:
+        if self._names is None or name in self._names:
+            part.values.setdefault(name, []).append(_value(name, value))
+
+
+def _different(elements: list[_Part]) -> list[_Part]:
+    """The elements, of those that hold nothing at most one, and none where all are such."""
+    full = [each for each in elements if each.values or each.arrays]
+    return full if len(full) in (0, len(elements)) else [*full, _Part()]
+
+
+def _value(name: str, value: object) -> Value:
+    """A plain value; an integer of more than 64 bits as the double that stands for it."""
+    if type(value) is int and not INT_MIN <= value <= INT_MAX and is_exact(value):
+        return float(value)
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    raise InvalidNotificationError(name, value, "not JSON")

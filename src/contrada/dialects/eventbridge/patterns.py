@@ -1,0 +1,201 @@
+"""Event patterns of AWS EventBridge to filters.
+
+A pattern is a JSON object of the shape of the events: objects lead to fields, whose names are
+joined by dots; a field has an array of values and match expressions, of which one must accept.
+All fields must hold. `$or` joins alternatives; where one does not have that form (an array of at
+least two objects, no field in them called like an operator), each is a field's name.
+
+Every pattern is filters alone, nothing is left open. What AWS refuses is refused. Decisions where
+AWS says little, or answers by accident of how it holds values:
+
+- `anything-but` accepts every present value outside, of any type, null too; of several values
+  one outside is enough. `exists: true` accepts null; an object or an empty array is no value.
+- The same field twice in one conjunction, and a name twice in one object, are refused. (AWS
+  takes the last.)
+- Without case means Unicode's simple case folding. (AWS takes upper and lower case of each
+  character: there `k` is not the Kelvin sign, and `ß` is also `SS`.)
+- An IPv6 address as a plain value accepts all its spellings, as in AWS; an IPv4 address only
+  its usual one. (AWS also takes leading zeros, and compares IPv4 with IPv6 digit by digit.)
+- Numbers compare exactly. As bounds and in `anything-but`, numbers of more digits than a double
+  has are refused, as in AWS. (Elsewhere AWS compares these as text.)
+
+Source: docs.aws.amazon.com/eventbridge, "Comparison operators for use in event patterns";
+github.com/aws/event-ruler, README.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Final
+
+from contrada.dialects.eventbridge.operators import OPERATOR_NAMES, accepted
+from contrada.dialects.eventbridge.reasons import (
+    DIALECT,
+    EMPTY_OBJECT,
+    FIELD,
+    NAME,
+    NO_OBJECT,
+    NO_PATTERN,
+    NOT_JSON,
+    OR,
+    TWICE,
+    refuse,
+)
+from contrada.dialects.expression import Condition, Every, Member, Some, filter_set
+from contrada.dialects.json_text import check_depth, decoded
+from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
+from contrada.errors import EncodingError, InvalidNameError, LimitError, RefusedRuleError
+from contrada.model.values import check_user_name
+
+OR_WORD: Final = "$or"
+
+
+def read(pattern: str | bytes | dict[str, Any], name: str = "") -> Rule:
+    """The rule that a pattern is, given as JSON text or as the object that it stands for.
+
+    Cost: linear in the pattern, but for `$or`, which makes up to `expression.CONJUNCTIONS_MAX`
+    filters. Raises RefusedRuleError with one of `reasons` and the path of the field, and
+    LimitError.
+    """
+    content = pattern if isinstance(pattern, dict) else _decoded(pattern)
+    if not isinstance(content, dict):
+        refuse(NO_OBJECT, content, "")
+    return Rule(name, filter_set(_condition(content)))
+
+
+def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
+    """The rules of a file: one pattern; or an array, or lines, of patterns or of named ones.
+
+    A named one is an object with `Name` and `EventPattern` (an object, or its JSON as a string);
+    the answer of `aws events list-rules`, which has them under `Rules`, is read as it is. Others
+    are called by their number from 1, a single one not at all.
+    """
+    try:
+        content = _decoded(text)
+    except (RefusedRuleError, LimitError) as error:
+        lines = [line for line in text.splitlines() if line.strip()]
+        if len(lines) < 2:
+            yield RefusedRule("", error)
+            return
+        for number, line in enumerate(lines, start=1):
+            yield _read_line(line, str(number))
+        return
+    several = content.get("Rules") if isinstance(content, dict) else content
+    if isinstance(several, list):
+        yield from (_read_entry(each, str(number)) for number, each in enumerate(several, start=1))
+    else:
+        yield _read_entry(content, "")
+
+
+def _read_line(line: str, name: str) -> Rule | RefusedRule:
+    try:
+        content = _decoded(line)
+    except (RefusedRuleError, LimitError) as error:
+        return RefusedRule(name, error)
+    return _read_entry(content, name)
+
+
+def _read_entry(content: Any, name: str) -> Rule | RefusedRule:
+    """A pattern, or an object that has one beside its name."""
+    if isinstance(content, dict) and isinstance(content.get("Name"), str):
+        name = content["Name"]
+        if "EventPattern" not in content:
+            return RefusedRule(name, RefusedRuleError(DIALECT, NO_PATTERN))
+        content = content["EventPattern"]
+    return read_or_refused(name, partial(read, content, name))
+
+
+def _decoded(text: object) -> Any:
+    if not isinstance(text, str | bytes):
+        refuse(NO_OBJECT, text, "")
+    try:
+        return decoded(text, exact=True)
+    except EncodingError as error:
+        raise RefusedRuleError(DIALECT, NOT_JSON, error.reason) from None
+
+
+class _NoRelationError(Exception):
+    """A `$or` does not join alternatives."""
+
+    def __init__(self, found: object, path: str | None) -> None:
+        super().__init__(path)
+        self.found = found
+        self.path = path
+
+
+def _condition(content: dict[str, Any]) -> Condition:
+    """Every `$or` joins alternatives, or each is a name: what is neither is refused."""
+    try:
+        return _Reader(relations=True).conjunction(content, None, 1)
+    except _NoRelationError as error:
+        try:
+            return _Reader(relations=False).conjunction(content, None, 1)
+        except RefusedRuleError:
+            refuse(OR, error.found, error.path or "")
+
+
+class _Reader:
+    """Reads objects. `relations` says whether `$or` joins alternatives, or is a name."""
+
+    def __init__(self, *, relations: bool) -> None:
+        self._relations = relations
+
+    def conjunction(self, content: dict[str, Any], path: str | None, depth: int) -> Condition:
+        """The condition of a whole pattern."""
+        return Every(tuple(self._parts(content, path, depth, {}, in_or=False)))
+
+    def _parts(
+        self,
+        content: dict[str, Any],
+        path: str | None,
+        depth: int,
+        named: dict[str, None],
+        *,
+        in_or: bool,
+    ) -> Iterator[Condition]:
+        """What must hold together in an object. `named`: the fields of the conjunction so far."""
+        check_depth(depth)
+        if not content:
+            refuse(EMPTY_OBJECT, content, path or "")
+        for step, inner in content.items():
+            if self._relations and step == OR_WORD:
+                yield self._alternatives(inner, path, depth + 1, named)
+                continue
+            if in_or and step in OPERATOR_NAMES:
+                raise _NoRelationError(step, path)
+            name = step if path is None else f"{path}.{step}"
+            if isinstance(inner, dict):
+                yield from self._parts(inner, name, depth + 1, named, in_or=in_or)
+            elif isinstance(inner, list):
+                yield Member(_new(name, named), accepted(inner, name))
+            else:
+                refuse(FIELD, inner, name)
+
+    def _alternatives(
+        self, content: object, path: str | None, depth: int, named: dict[str, None]
+    ) -> Condition:
+        """Any of the objects. What one names, another may name too, but nothing around them."""
+        if not isinstance(content, list) or len(content) < 2:
+            raise _NoRelationError(content, path)
+        parts: list[Condition] = []
+        around = len(named)
+        inside: set[str] = set()
+        for each in content:
+            if not isinstance(each, dict) or not each:
+                raise _NoRelationError(each, path)
+            parts.append(Every(tuple(self._parts(each, path, depth, named, in_or=True))))
+            while len(named) > around:
+                inside.add(named.popitem()[0])
+        named.update(dict.fromkeys(inside))
+        return Some(tuple(parts))
+
+
+def _new(name: str, named: dict[str, None]) -> str:
+    """The field's name, which must be new."""
+    try:
+        check_user_name(name)
+    except InvalidNameError as error:
+        refuse(NAME, error.reason, name)
+    if name in named:
+        refuse(TWICE, name, name)
+    named[name] = None
+    return name

@@ -1,0 +1,312 @@
+"""Filters to event patterns, where there are patterns that say them.
+
+A pattern says the same as its filters for every JSON event. NaN, infinities, times and bytes
+that are no UTF-8 are no JSON, so a pattern does not speak of them.
+
+Source: docs.aws.amazon.com/eventbridge, "Comparison operators for use in event patterns".
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from contrada.dialects.eventbridge.operators import OPERATOR_NAMES, is_ipv6
+from contrada.dialects.eventbridge.patterns import OR_WORD
+from contrada.dialects.eventbridge.reasons import (
+    MATCHES_EVERYTHING,
+    MATCHES_NOTHING,
+    UNSAYABLE,
+    UNSAYABLE_NAME,
+    refuse,
+)
+from contrada.dialects.json_text import is_exact
+from contrada.model import line
+from contrada.model.atoms import Atom
+from contrada.model.filter import Filter, FilterSet
+from contrada.model.language import Literal, Pieces, Some
+from contrada.model.line import Cut, Cuts
+from contrada.model.values import (
+    ABSENT_KEY,
+    BOOL,
+    NULL_KEY,
+    NUMBER,
+    TEXT,
+    predecessor,
+)
+from contrada.model.valueset import PRESENT, ValueSet
+
+PREFIXES_WRITTEN_MAX: Final = 64
+"""Prefixes and texts that one interval of text is written as."""
+
+_ALL_NUMBERS: Final = line.interval((NUMBER,), (NUMBER + 1,))
+_BOOLS: Final = ((BOOL, False), (BOOL, True))
+_INFINITIES: Final = (line.point((NUMBER, -math.inf)), line.point((NUMBER, math.inf)))
+
+
+class _Said(NamedTuple):
+    """A match expression on text: `exactly`, `prefix` and so on, and its constant."""
+
+    operator: str
+    text: str
+
+
+class _UnsayableError(Exception):
+    """No match expression says this."""
+
+
+def pattern_of(filters: Filter | FilterSet) -> dict[str, Any]:
+    """The pattern that matches the same events: the reverse of reading one.
+
+    Cost: proportional to the filters' sets. Raises RefusedRuleError where no pattern says them:
+    for a set that no match expressions say, for a name that patterns do not reach, where nothing
+    matches or everything does.
+    """
+    members = (filters,) if isinstance(filters, Filter) else filters.filters
+    patterns = [_pattern(each, in_or=len(members) > 1) for each in members if not each.is_empty]
+    if not patterns:
+        refuse(MATCHES_NOTHING, str(filters), "")
+    return patterns[0] if len(patterns) == 1 else {OR_WORD: patterns}
+
+
+def _pattern(member: Filter, *, in_or: bool) -> dict[str, Any]:
+    pattern: dict[str, Any] = {}
+    for name, values in member.sets.items():
+        steps = name.split(".")
+        if name[0] == "@" or OR_WORD in steps or (in_or and not OPERATOR_NAMES.isdisjoint(steps)):
+            refuse(UNSAYABLE_NAME, name, name)
+        _put(pattern, steps, _field(values, name))
+    if not pattern:
+        refuse(MATCHES_EVERYTHING, str(member), "")
+    return pattern
+
+
+def _put(pattern: dict[str, Any], steps: list[str], field: list[Any]) -> None:
+    """Puts a field in its place; below another field its name keeps its dots."""
+    for place, step in enumerate(steps[:-1]):
+        inner = pattern.setdefault(step, {})
+        if isinstance(inner, list):
+            pattern[".".join(steps[place:])] = field
+            return
+        pattern = inner
+    pattern[steps[-1]] = field
+
+
+def _field(values: ValueSet, name: str) -> list[Any]:
+    """The match expressions of a field, or a refusal."""
+    absence: list[Any] = [{"exists": False}] if values.holds(ABSENT_KEY) else []
+    said = _said(values & PRESENT)
+    if said is None:
+        refuse(UNSAYABLE, str(values), name)
+    if not absence + said:
+        refuse(MATCHES_NOTHING, str(values), name)
+    return absence + said
+
+
+def _said(present: ValueSet) -> list[Any] | None:
+    """The match expressions of a set of present values, None where there are none."""
+    for say in (_all_but, _alternatives):
+        try:
+            return say(present)
+        except _UnsayableError:
+            continue
+    return None
+
+
+def _alternatives(present: ValueSet) -> list[Any]:
+    """The values and match expressions of which one must accept."""
+    cuts, _ = present.parts()
+    found: list[Any] = [None] if line.holds(cuts, NULL_KEY) else []
+    found += [key[1] for key in _BOOLS if line.holds(cuts, key)]
+    found += _numbers(line.intersection(cuts, _ALL_NUMBERS))
+    return found + [_expression(each) for each in _texts(present)]
+
+
+def _all_but(present: ValueSet) -> list[Any]:
+    """All, or one `anything-but`: texts of one kind are left out, or single numbers."""
+    outside = PRESENT - present
+    cuts, _ = outside.parts()
+    if any(line.holds(cuts, key) for key in (NULL_KEY, *_BOOLS)):
+        raise _UnsayableError
+    numbers = _numbers(line.intersection(cuts, _ALL_NUMBERS))
+    texts = _texts(outside)
+    if not numbers and not texts:
+        return [{"exists": True}]
+    if numbers and not texts and all(map(_is_single, numbers)):
+        return [{"anything-but": numbers}]
+    if numbers:
+        raise _UnsayableError
+    return [{"anything-but": _left_out(texts)}]
+
+
+def _is_single(number: object) -> bool:
+    return isinstance(number, int | float) and is_exact(number)
+
+
+def _left_out(texts: list[_Said]) -> Any:
+    """Texts within `anything-but`, which takes one kind of them."""
+    kinds = {each.operator for each in texts}
+    if len(kinds) > 1:
+        texts = [_Said("wildcard", _as_wildcard(each)) for each in texts]
+        kinds = {"wildcard"}
+    [kind] = kinds
+    constants = [each.text for each in texts]
+    if kind == "exactly":
+        return constants
+    if kind not in ("prefix", "suffix", "equals-ignore-case", "wildcard"):
+        raise _UnsayableError
+    if kind == "prefix" and "" in constants:
+        return {"wildcard": "*"}
+    return {kind: constants}
+
+
+def _as_wildcard(said: _Said) -> str:
+    if said.operator == "wildcard":
+        return said.text
+    shape = _SHAPES.get(said.operator)
+    if shape is None:
+        raise _UnsayableError
+    return shape.format(_escaped(said.text))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("*", "\\*")
+
+
+_SHAPES: Final = {"exactly": "{}", "prefix": "{}*", "suffix": "*{}"}
+
+
+def _expression(said: _Said) -> Any:
+    """A match expression; an equality is a plain value, but where AWS reads that otherwise."""
+    operator, text = said
+    if operator == _ADDRESS or (operator == "exactly" and not is_ipv6(text)):
+        return text
+    if operator.endswith(" nocase"):
+        return {operator.removesuffix(" nocase"): {"equals-ignore-case": text}}
+    return {operator: text}
+
+
+def _numbers(cuts: Cuts) -> list[Any]:
+    """Numbers and ranges of numbers."""
+    found: list[Any] = []
+    for start, end in line.pieces(cuts):
+        assert end is not None, "text comes behind the numbers"
+        if line.interval(start, end) not in _INFINITIES:
+            found += _range(start, end)
+    return found
+
+
+def _range(start: Cut, end: Cut) -> list[Any]:
+    """The numbers from a cut up to another. The ends of the numbers are no bounds."""
+    bounds: list[Any] = []
+    if len(start) == 2:
+        first = _number(start)
+        if len(end) == 2 and predecessor(_number(end)) == first:
+            return [first]
+        bounds += _bound((">=", first), (">", predecessor(first)))
+    if len(end) == 2:
+        bounds += _bound(("<=", predecessor(_number(end))), ("<", _number(end)))
+    return [{"numeric": bounds}] if bounds else [{"numeric": ["<", 0]}, {"numeric": [">=", 0]}]
+
+
+def _number(cut: Cut) -> int | float:
+    number = line.first_key(cut)[1]
+    assert isinstance(number, int | float)
+    return number
+
+
+def _bound(*ways: tuple[str, int | float | None]) -> list[Any]:
+    """The shorter of two ways to say a bound, of those with a number that patterns take."""
+    possible = [[word, number] for word, number in ways if number is not None and is_exact(number)]
+    if not possible:
+        raise _UnsayableError
+    return min(possible, key=lambda each: len(repr(each[1])))
+
+
+def _texts(values: ValueSet) -> list[_Said]:
+    """The alternatives that the text of a set is made of; as intervals where its form has none."""
+    try:
+        return list(_parts(values))
+    except _UnsayableError:
+        return list(_parts(values.canonical()))
+
+
+def _parts(values: ValueSet) -> Iterator[_Said]:
+    _, language = values.parts()
+    for part in language.parts if isinstance(language, Some) else (language,):
+        if isinstance(part, Pieces):
+            for start, end in line.pieces(part.cuts):
+                yield from _interval(start, end)
+        elif isinstance(part, Literal) and part.positive:
+            yield _atom(part.atom)
+        else:
+            raise _UnsayableError
+
+
+def _interval(start: Cut, end: Cut | None) -> Iterator[_Said]:
+    """An interval of text as prefixes and single texts; neighbours had become one interval."""
+    text = line.first_key(start)[1]
+    for _ in range(PREFIXES_WRITTEN_MAX):
+        assert isinstance(text, bytes)
+        whole = line.starting_with(text)
+        prefix_end = whole[1] if len(whole) == 2 else None
+        if prefix_end is None and end is None:
+            yield _Said("prefix", _decoded(text))
+            return
+        if prefix_end is not None and (end is None or prefix_end <= end):
+            yield _Said("prefix", _decoded(text))
+            following = prefix_end
+        else:
+            yield _Said("exactly", _decoded(text))
+            following = line.cut_after((TEXT, text))
+        if following == end:
+            return
+        text = line.first_key(following)[1]
+    raise _UnsayableError
+
+
+def _atom(atom: Atom) -> _Said:
+    write = _ATOMS.get(atom.operator)
+    if write is None:
+        raise _UnsayableError
+    return write(_decoded(atom.constant))
+
+
+def _decoded(text: bytes) -> str:
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        raise _UnsayableError from None
+
+
+def _wildcard(constant: str) -> _Said:
+    """The model's wildcard, in which `?` is one character, and is itself after a backslash."""
+    tokens = _TOKEN.findall(constant)
+    if "?" in tokens:
+        raise _UnsayableError
+    return _Said("wildcard", "".join("?" if each == "\\?" else each for each in tokens))
+
+
+def _cidr(constant: str) -> _Said:
+    """A network; a single IPv6 address is a plain value, a single IPv4 address cannot be said."""
+    address, _, bits = constant.partition("/")
+    if ":" in address and bits == "128":
+        return _Said(_ADDRESS, address)
+    if bits == "32" and ":" not in address:
+        raise _UnsayableError
+    return _Said("cidr", constant)
+
+
+_TOKEN: Final = re.compile(r"\\.|.", re.DOTALL)
+_ADDRESS: Final = "address"
+
+_ATOMS: Final[dict[str, Callable[[str], _Said]]] = {
+    "suffix": partial(_Said, "suffix"),
+    "contains": lambda text: _Said("wildcard", f"*{_escaped(text)}*"),
+    "= nocase": partial(_Said, "equals-ignore-case"),
+    "prefix nocase": partial(_Said, "prefix nocase"),
+    "suffix nocase": partial(_Said, "suffix nocase"),
+    "wildcard": _wildcard,
+    "cidr": _cidr,
+}

@@ -1,0 +1,113 @@
+"""JSON as the dialects read it: nothing is decided in silence.
+
+A repeated name in an object, `NaN`, a decimal outside the doubles and everything else that is no
+JSON are refused. Integers are exact. A decimal becomes the nearest double, or is refused where
+the caller asks for exactness and the double is written otherwise.
+"""
+
+import json
+import math
+from decimal import Decimal
+from typing import Any, Final, NoReturn
+
+from contrada.errors import EncodingError, LimitError
+
+JSON_CHARACTERS_MAX: Final = 16_000_000
+"""Characters, or bytes, of a JSON text that is read."""
+
+JSON_DEPTH_MAX: Final = 100
+"""Objects and arrays within one another."""
+
+_INTEGER_CHARACTERS_MAX: Final = 400
+"""int() is slow on very long texts; every double is shorter when it is written as an integer."""
+
+
+def decoded(text: str | bytes, *, exact: bool = False) -> Any:
+    """The value that a JSON text stands for, made of dict, list, str, int, float, bool, None.
+
+    With `exact` a decimal that no double stands for is refused too. Cost: linear. Raises
+    EncodingError and LimitError; the depth is left to who walks the value (`check_depth`).
+    """
+    if len(text) > JSON_CHARACTERS_MAX:
+        raise LimitError("JSON_CHARACTERS_MAX", JSON_CHARACTERS_MAX, len(text))
+    try:
+        return (_EXACT if exact else _ROUNDING).decode(
+            text if isinstance(text, str) else _str(text)
+        )
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise EncodingError("JSON", f"{place}: {error.msg}") from None
+    except RecursionError:
+        raise LimitError("JSON_DEPTH_MAX", JSON_DEPTH_MAX) from None
+
+
+def check_depth(depth: int) -> None:
+    """Raises LimitError where something stands in too many objects and arrays."""
+    if depth > JSON_DEPTH_MAX:
+        raise LimitError("JSON_DEPTH_MAX", JSON_DEPTH_MAX, depth)
+
+
+def is_exact(number: int | float) -> bool:
+    """Whether a double stands for the number: the shortest decimal of the nearest double is it."""
+    try:
+        nearest = float(number)
+    except OverflowError:
+        return False
+    return Decimal(repr(nearest)) == number if isinstance(number, int) else math.isfinite(number)
+
+
+def _str(text: bytes) -> str:
+    try:
+        return text.decode()
+    except UnicodeDecodeError as error:
+        raise EncodingError("JSON", f"byte {error.start + 1} is not UTF-8") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; a repeated name is refused, since either answer would be arbitrary."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise EncodingError("JSON", f"the name {name[:80]!r} twice in one object")
+            seen.add(name)
+    return content
+
+
+def _rounded(literal: str) -> float:
+    number = float(literal)
+    if math.isinf(number):
+        raise EncodingError("JSON", f"no double holds the number {literal[:40]}")
+    return number
+
+
+def _exact(literal: str) -> float:
+    number = _rounded(literal)
+    if Decimal(repr(number)) != Decimal(literal):
+        raise EncodingError("JSON", f"no double holds the number {literal[:40]}")
+    return number
+
+
+def _integer(literal: str) -> int:
+    if len(literal) > _INTEGER_CHARACTERS_MAX:
+        raise EncodingError("JSON", f"no double holds the number {literal[:40]}…")
+    return int(literal)
+
+
+def _constant(name: str) -> NoReturn:
+    raise EncodingError("JSON", f"{name} is no JSON")
+
+
+_ROUNDING: Final = json.JSONDecoder(
+    object_pairs_hook=_object,
+    parse_float=_rounded,
+    parse_int=_integer,
+    parse_constant=_constant,
+)
+_EXACT: Final = json.JSONDecoder(
+    object_pairs_hook=_object,
+    parse_float=_exact,
+    parse_int=_integer,
+    parse_constant=_constant,
+)
