@@ -1,0 +1,80 @@
+"""Events of Windows as attributes, under the names that Sigma rules use.
+
+The header's elements keep their names, their attributes are joined to them with an underscore
+(`Execution_ProcessID`); the event's own data keeps its names. The provider's name is there
+twice, as `Provider_Name` and as `SourceName`, since collectors differ (see `sources.FIELDS`).
+
+Source: Sigma specification 2.1.0, section on the usage of fields.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+from contrada.errors import InputError
+from contrada.model.values import Value
+
+Attributes: TypeAlias = dict[str, Value | list[Value]]
+
+_PROVIDER: Final = "Provider_Name"
+_SOURCE: Final = "SourceName"
+_XML_ATTRIBUTES: Final = "#attributes"
+_XML_TEXT: Final = "#text"
+_SCALARS: Final = (str, int, float)
+
+
+def attributes_of(event: Mapping[str, Any]) -> Attributes:
+    """The attributes of an event from parsed JSON.
+
+    It is either nested as the event log exports it (`Event`, in it `System` and `EventData` or
+    `UserData`), or flat already. Null is left out, and so are names that begin with `@`, which
+    are the system's. Where the data has a name of the header, the header's stays, and the data's
+    is found as `EventData_NAME`. A list is several values of one attribute.
+
+    Raises InputError where values are nested deeper.
+    """
+    inner = event.get("Event", event)
+    header = inner.get("System")
+    if header is None:
+        attributes = dict(_plain(inner))
+    else:
+        attributes = dict(_header(header))
+        for part in ("EventData", "UserData"):
+            for name, value in _data(inner.get(part) or {}):
+                attributes[f"{part}_{name}" if name in attributes else name] = value
+    for name, other in ((_PROVIDER, _SOURCE), (_SOURCE, _PROVIDER)):
+        if name in attributes:
+            attributes.setdefault(other, attributes[name])
+    return attributes
+
+
+def _header(header: Mapping[str, Any]) -> Iterator[tuple[str, Value | list[Value]]]:
+    for name, value in header.items():
+        if isinstance(value, dict):
+            described = value.get(_XML_ATTRIBUTES) or {}
+            yield from _plain({f"{name}_{each}": held for each, held in described.items()})
+            value = value.get(_XML_TEXT)
+        yield from _plain({name: value})
+
+
+def _data(data: Mapping[str, Any]) -> Iterator[tuple[str, Value | list[Value]]]:
+    """The names and values of event data; of data of its own kind, those of its one element."""
+    for name, value in data.items():
+        if name == _XML_ATTRIBUTES:
+            continue
+        if isinstance(value, dict) and _XML_TEXT not in value:
+            yield from _plain({k: v for k, v in value.items() if k != _XML_ATTRIBUTES})
+        else:
+            yield from _plain({name: value})
+
+
+def _plain(values: Mapping[str, Any]) -> Iterator[tuple[str, Value | list[Value]]]:
+    for name, value in values.items():
+        held = value[_XML_TEXT] if isinstance(value, dict) and _XML_TEXT in value else value
+        if held is None or name[:1] == "@":
+            continue
+        if isinstance(held, list) and all(isinstance(each, _SCALARS) for each in held):
+            yield name, list(held)
+        elif isinstance(held, _SCALARS):
+            yield name, held
+        else:
+            raise InputError(name, f"expected a value or a list of values, found {value!r}")

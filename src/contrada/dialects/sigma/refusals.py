@@ -1,0 +1,28 @@
+"""Why a Sigma rule is refused: the fixed phrases, and the error that carries one."""
+
+from typing import Final
+
+from contrada.errors import RefusedRuleError
+
+DIALECT: Final = "sigma"
+
+NO_RULE: Final = "no detection rule"
+NO_CONDITION: Final = "no condition"
+CONDITION: Final = "a condition that cannot be read"
+AGGREGATION: Final = "aggregation over several events"
+NO_SELECTION: Final = "a selection that is not there"
+EMPTY_SELECTION: Final = "an empty selection"
+KEYWORDS: Final = "keyword selection"
+FIELD_REFERENCE: Final = "comparison of two fields"
+NAME: Final = "a field that is no attribute's name"
+MODIFIER: Final = "unknown modifier"
+MODIFIERS: Final = "modifiers that do not go together"
+VALUE: Final = "a value that its modifiers do not take"
+PLACEHOLDER: Final = "placeholder without values"
+PATTERN: Final = "a pattern that is not supported"
+CONSTRAINT: Final = "unknown constraint"
+
+
+def refused(reason: str, found: object = None, place: str = "") -> RefusedRuleError:
+    """The error that refuses a rule."""
+    return RefusedRuleError(DIALECT, reason, found, place)

@@ -1,0 +1,353 @@
+"""Values of Sigma rules, what modifiers make of them, and the value set that each one is.
+
+A text is a sequence of literal parts and wildcards; `*` stands for any text, also none, and `?`
+for one character. A backslash takes the meaning from a wildcard or a backslash behind it, before
+anything else it is a plain backslash.
+
+Texts compare without case, by the folding of `nocase`; with `cased` they compare as they are.
+A number and the text that shows it are equal, and so are true and false: what writes events is
+not strict about it. So a number in a rule accepts that text, a text that shows a number that
+number. Parts of texts, patterns and networks are looked for in texts only, orders hold between
+numbers only. A lone `*` accepts every present value. `null` accepts null and absence.
+
+Source: Sigma specification 2.1.0, sections on escaping and special values; appendix modifiers.
+"""
+
+import re
+from base64 import b64encode
+from codecs import BOM_UTF16_LE
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from itertools import islice, product
+from typing import Final, TypeAlias
+
+from contrada.dialects.documents import Document
+from contrada.dialects.sigma import refusals
+from contrada.dialects.sigma.refusals import refused
+from contrada.errors import InvalidFilterError, LimitError, RefusedRuleError
+from contrada.model import sets
+from contrada.model.values import INT_MAX, INT_MIN
+from contrada.model.valueset import ABSENT, PRESENT, ValueSet, union
+
+SPELLINGS_MAX: Final = 10_000
+"""Texts that `windash`, `expand` and `base64offset` may make of one value."""
+
+
+class Wildcard(Enum):
+    """What stands for other text."""
+
+    ANY = "*"
+    ONE = "?"
+
+
+Text: TypeAlias = tuple[bytes | Wildcard, ...]
+"""Literal parts and wildcards, no two literal parts next to one another."""
+
+Placeholders: TypeAlias = Mapping[str, Sequence[str]]
+"""The values that each placeholder stands for, as they could stand in a rule."""
+
+_Change: TypeAlias = Callable[[Text, Placeholders], Iterator[Text]]
+_Kind: TypeAlias = Callable[[Document, Sequence[str]], ValueSet]
+
+_WRITTEN: Final = re.compile(r"\\([\\*?])|([*?])", re.DOTALL)
+_DASH: Final = re.compile(r"\B[-/–—―]\b")
+_DASHES: Final[tuple[Text, ...]] = tuple((each.encode(),) for each in "-/–—―")
+_PLACEHOLDER: Final = re.compile(r"\\%|%(\w+)%")
+_SHOWN_NUMBER: Final = re.compile(r"-?[0-9]{1,19}(\.[0-9]{1,19})?")
+_ESCAPED: Final = re.compile(rb"([\\*?])")
+_TRUTH: Final = {"true": True, "false": False}
+
+
+def text_of(written: str) -> Text:
+    """The text that a value of a rule stands for."""
+    parts: list[bytes | Wildcard] = []
+    at = 0
+    for found in _WRITTEN.finditer(written):
+        parts.append((written[at : found.start()] + (found[1] or "")).encode())
+        if found[2] is not None:
+            parts.append(Wildcard(found[2]))
+        at = found.end()
+    parts.append(written[at:].encode())
+    return _joined(parts)
+
+
+def equal(value: str | int | float, *, cased: bool = False) -> ValueSet:
+    """The values that equal a literal: texts, and the number or truth value that a text shows."""
+    if isinstance(value, str):
+        meant = _meant(value if cased else value.lower())
+        same = sets.eq(value, nocase=not cased)
+        return same if meant is None else same | sets.eq(meant)
+    shown = str(value).lower() if isinstance(value, bool) else str(value)
+    return sets.eq(value) | sets.eq(shown, nocase=not cased)
+
+
+def accepted(
+    value: Document, modifiers: Sequence[str], placeholders: Placeholders, place: str
+) -> ValueSet:
+    """What a field's value must be in, for one value of a rule and the field's modifiers.
+
+    Raises RefusedRuleError, which names `place`, and LimitError beyond SPELLINGS_MAX.
+    """
+    try:
+        return _accepted(value, modifiers, placeholders)
+    except RefusedRuleError as error:
+        found = value if error.found is None else error.found
+        raise refused(error.reason, found, place) from None
+
+
+def _accepted(value: Document, modifiers: Sequence[str], placeholders: Placeholders) -> ValueSet:
+    for each in modifiers:
+        if each not in _KINDS and each not in _CHANGES and each not in _OTHERS:
+            raise refused(refusals.MODIFIER, each)
+    kind = _KINDS.get(modifiers[0]) if modifiers else None
+    if kind is not None:
+        return kind(value, modifiers[1:])
+    cased = "cased" in modifiers
+    changes = [each for each in modifiers if each != "cased"]
+    if isinstance(value, str):
+        try:
+            texts = _changed(text_of(value), changes, placeholders)
+        except UnicodeEncodeError:
+            raise refused(refusals.VALUE) from None
+        return union(_matching(text, cased=cased) for text in texts)
+    if changes or isinstance(value, list | dict):
+        raise refused(refusals.VALUE, value)
+    if value is None:
+        return ABSENT | sets.eq(None)
+    return equal(_number(value), cased=cased)
+
+
+def _meant(shown: str) -> int | float | None:
+    """The number or truth value that a text shows, as it is written shortest."""
+    if shown in _TRUTH:
+        return _TRUTH[shown]
+    if not _SHOWN_NUMBER.fullmatch(shown):
+        return None
+    number = float(shown) if "." in shown else int(shown)
+    return number if str(number) == shown and INT_MIN <= number <= INT_MAX else None
+
+
+def _number(value: object) -> int | float:
+    if not isinstance(value, int | float) or value != value:
+        raise refused(refusals.VALUE, value)
+    if isinstance(value, int) and not INT_MIN <= value <= INT_MAX:
+        raise refused(refusals.VALUE, value)
+    return value
+
+
+def _matching(text: Text, *, cased: bool) -> ValueSet:
+    if text and set(text) == {Wildcard.ANY}:
+        return PRESENT
+    try:
+        if not any(isinstance(part, Wildcard) for part in text):
+            return equal(b"".join(_literals(text)).decode(), cased=cased)
+        pattern = b"".join(
+            part.value.encode() if isinstance(part, Wildcard) else _ESCAPED.sub(rb"\\\1", part)
+            for part in text
+        )
+        return sets.wildcard(pattern.decode(), nocase=not cased)
+    except UnicodeDecodeError:
+        raise refused(refusals.VALUE) from None
+
+
+# --- what modifiers make of texts ---------------------------------------------------------------
+
+
+def _changed(text: Text, changes: Sequence[str], placeholders: Placeholders) -> list[Text]:
+    texts = [text]
+    for name in changes:
+        change = _CHANGES.get(name)
+        if change is None:
+            raise refused(refusals.MODIFIERS, name)
+        made = (each for text in texts for each in change(text, placeholders))
+        texts = list(islice(made, SPELLINGS_MAX + 1))
+        if len(texts) > SPELLINGS_MAX:
+            raise LimitError("SPELLINGS_MAX", SPELLINGS_MAX)
+    return texts
+
+
+def _contains(text: Text, _: Placeholders) -> Iterator[Text]:
+    yield _joined((Wildcard.ANY, *text, Wildcard.ANY))
+
+
+def _begins(text: Text, _: Placeholders) -> Iterator[Text]:
+    yield _joined((*text, Wildcard.ANY))
+
+
+def _ends(text: Text, _: Placeholders) -> Iterator[Text]:
+    yield _joined((Wildcard.ANY, *text))
+
+
+def _dashed(text: Text, _: Placeholders) -> Iterator[Text]:
+    """Each dash or slash that may begin an option as each of the signs that may."""
+    return _replaced(text, _DASH, lambda found: _DASHES)
+
+
+def _expanded(text: Text, placeholders: Placeholders) -> Iterator[Text]:
+    """Each placeholder as each of its values; a percent sign behind a backslash is one."""
+
+    def values(found: re.Match[str]) -> Iterable[Text]:
+        if found[0] == "\\%":
+            return [(b"%",)]
+        if found[1] not in placeholders:
+            raise refused(refusals.PLACEHOLDER, found[1])
+        return [text_of(value) for value in placeholders[found[1]]]
+
+    return _replaced(text, _PLACEHOLDER, values)
+
+
+def _replaced(
+    text: Text, pattern: re.Pattern[str], alternatives: Callable[[re.Match[str]], Iterable[Text]]
+) -> Iterator[Text]:
+    """The text with each place that matches in its literal parts as each of its alternatives."""
+    choices: list[Iterable[Text]] = []
+    for part in text:
+        if isinstance(part, Wildcard):
+            choices.append([(part,)])
+            continue
+        literal, at = part.decode("utf-8", "surrogateescape"), 0
+        for found in pattern.finditer(literal):
+            choices.append([_literal(literal[at : found.start()])])
+            choices.append(alternatives(found))
+            at = found.end()
+        choices.append([_literal(literal[at:])])
+    for chosen in product(*choices):
+        yield _joined(part for each in chosen for part in each)
+
+
+def _base64(text: Text, _: Placeholders) -> Iterator[Text]:
+    yield (b64encode(_whole(text)),)
+
+
+def _base64_anywhere(text: Text, _: Placeholders) -> Iterator[Text]:
+    """What of the text is seen in Base64 at each of the three places where it can begin.
+
+    Characters that also depend on what stands before or behind the text are left out.
+    """
+    literal = _whole(text)
+    for before in range(3):
+        encoded = b64encode(b"\0" * before + literal)
+        seen = encoded[(0, 2, 3)[before] : (None, -3, -2)[(before + len(literal)) % 3]]
+        if not seen:
+            raise refused(refusals.VALUE)
+        yield (seen,)
+
+
+def _utf16(codec: str, mark: bytes = b"") -> _Change:
+    def change(text: Text, _: Placeholders) -> Iterator[Text]:
+        try:
+            encoded = [p if isinstance(p, Wildcard) else p.decode().encode(codec) for p in text]
+        except UnicodeDecodeError:
+            raise refused(refusals.MODIFIERS, codec) from None
+        yield _joined((mark, *encoded))
+
+    return change
+
+
+def _whole(text: Text) -> bytes:
+    """The literal of a text without wildcards."""
+    if any(isinstance(part, Wildcard) for part in text):
+        raise refused(refusals.VALUE)
+    return b"".join(_literals(text))
+
+
+def _literals(text: Text) -> list[bytes]:
+    return [part for part in text if isinstance(part, bytes)]
+
+
+def _literal(text: str) -> Text:
+    return (text.encode("utf-8", "surrogateescape"),)
+
+
+def _joined(parts: Iterable[bytes | Wildcard]) -> Text:
+    """The parts as a text: neighbouring literals joined, `*` behind `*` left out."""
+    text: list[bytes | Wildcard] = []
+    for part in parts:
+        last = text[-1] if text else None
+        if isinstance(part, bytes) and isinstance(last, bytes):
+            text[-1] = last + part
+        elif part != b"" and not (part is last is Wildcard.ANY):
+            text.append(part)
+    return tuple(text)
+
+
+# --- other kinds of values ----------------------------------------------------------------------
+
+
+def _exists(value: Document, rest: Sequence[str]) -> ValueSet:
+    _alone("exists", rest)
+    if not isinstance(value, bool):
+        raise refused(refusals.VALUE, value)
+    return PRESENT if value else ABSENT
+
+
+def _network(value: Document, rest: Sequence[str]) -> ValueSet:
+    _alone("cidr", rest)
+    return _pattern(sets.cidr, value)
+
+
+def _regular(value: Document, rest: Sequence[str]) -> ValueSet:
+    if not set(rest) <= _FLAGS:
+        raise refused(refusals.MODIFIERS, "|".join(("re", *rest)))
+    flags = "".join(sorted(set(rest)))
+    return _pattern(lambda text: sets.matches(f"(?{flags}){text}" if flags else text), value)
+
+
+def _pattern(build: Callable[[str], ValueSet], value: Document) -> ValueSet:
+    if not isinstance(value, str):
+        raise refused(refusals.VALUE, value)
+    try:
+        return build(value)
+    except InvalidFilterError as error:
+        raise refused(refusals.PATTERN, f"{value} ({error.reason})") from None
+
+
+def _ordered(build: Callable[[int | float], ValueSet]) -> _Kind:
+    def kind(value: Document, rest: Sequence[str]) -> ValueSet:
+        _alone("lt, lte, gt, gte", rest)
+        if isinstance(value, bool):
+            raise refused(refusals.VALUE, value)
+        return build(_number(value))
+
+    return kind
+
+
+def _field(value: Document, rest: Sequence[str]) -> ValueSet:
+    raise refused(refusals.FIELD_REFERENCE, value)
+
+
+def _alone(kind: str, rest: Sequence[str]) -> None:
+    if rest:
+        raise refused(refusals.MODIFIERS, "|".join((kind, *rest)))
+
+
+_KINDS: Final[Mapping[str, _Kind]] = {
+    "exists": _exists,
+    "cidr": _network,
+    "re": _regular,
+    "lt": _ordered(sets.lt),
+    "lte": _ordered(sets.le),
+    "gt": _ordered(sets.gt),
+    "gte": _ordered(sets.ge),
+    "fieldref": _field,
+}
+"""Modifiers that say what kind of value it is. They come first."""
+
+_FLAGS: Final = frozenset("ims")
+
+_CHANGES: Final[Mapping[str, _Change]] = {
+    "contains": _contains,
+    "startswith": _begins,
+    "endswith": _ends,
+    "windash": _dashed,
+    "expand": _expanded,
+    "base64": _base64,
+    "base64offset": _base64_anywhere,
+    "utf16le": _utf16("utf-16-le"),
+    "wide": _utf16("utf-16-le"),
+    "utf16be": _utf16("utf-16-be"),
+    "utf16": _utf16("utf-16-le", BOM_UTF16_LE),
+}
+"""Modifiers that make other texts of a text, in the order in which they stand."""
+
+_OTHERS: Final = _FLAGS | {"cased"}
