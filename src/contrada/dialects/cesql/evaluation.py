@@ -1,0 +1,234 @@
+"""What an expression of CESQL is worth for an event: a value and, maybe, an error.
+
+The evaluation fails fast, as the specification advises for filters: the first error ends it, and
+the value is then the zero of the whole expression's type; a function that is the whole
+expression returns what it says it does. As a filter an expression holds where it is true and has
+no error.
+
+Where the specification is silent: a sum, difference, product, quotient or negative beyond 32 bits
+is a MathError; IN tries its elements from left to right and stops at the first that is equal, so
+that the others are not evaluated.
+
+Source: CloudEvents, CESQL 1.0.0 §3.3, §3.4, §3.6, §4.1.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import islice, product
+from typing import Final, NamedTuple
+
+from contrada.dialects.cesql import functions
+from contrada.dialects.cesql.patterns import is_like
+from contrada.dialects.cesql.tree import (
+    Arithmetic,
+    Attribute,
+    Call,
+    Constant,
+    Equal,
+    Exists,
+    Expression,
+    In,
+    Like,
+    Logic,
+    Negative,
+    Not,
+    Ordered,
+    Scalar,
+    names_in,
+)
+from contrada.dialects.cesql.values import (
+    INTEGER_FIRST,
+    INTEGER_LAST,
+    ORDERS,
+    ZERO,
+    ErrorKind,
+    Event,
+    Fault,
+    Interruption,
+    Type,
+    as_boolean,
+    as_integer,
+    as_string,
+    as_whole,
+    cast_to,
+    type_of,
+    value_in,
+)
+from contrada.errors import LimitError
+from contrada.model.notification import Notification
+from contrada.model.values import ABSENT_KEY
+
+CESQL_CHOICES_MAX: Final = 10_000
+"""Choices of one value per attribute that are tried where attributes have several values."""
+
+
+class Evaluation(NamedTuple):
+    """The value of an expression, and the error that ended its evaluation."""
+
+    value: Scalar
+    error: Fault | None = None
+
+
+def evaluate(expression: Expression, notification: Notification) -> Evaluation:
+    """The value of an expression for an event.
+
+    Total: what goes wrong is in the answer. Cost: as the expression, and linear in the texts.
+    """
+    return evaluated(expression, notification.keys_of)
+
+
+def holds(expression: Expression, notification: Notification) -> bool:
+    """Whether an event passes the expression as a filter: it is true, without an error.
+
+    Where attributes have several values, which no CloudEvent has: whether it passes with one value
+    each. Raises LimitError where CESQL_CHOICES_MAX choices do not tell.
+    """
+    return any(holds_for(expression, event) for event in choices(expression, notification))
+
+
+def evaluated(expression: Expression, event: Event) -> Evaluation:
+    """As `evaluate`, for an event given by its keys."""
+    try:
+        return Evaluation(_value(expression, event))
+    except Interruption as interruption:
+        value = interruption.value if isinstance(expression, Call) else None
+        return Evaluation(ZERO[returns(expression)] if value is None else value, interruption.fault)
+
+
+def holds_for(expression: Expression, event: Event) -> bool:
+    """As `holds`, for an event given by its keys, one per attribute."""
+    try:
+        return _value(expression, event) is True
+    except Interruption:
+        return False
+
+
+def choices(expression: Expression, notification: Notification) -> Iterator[Event]:
+    """The event itself, or each choice of one value per attribute that the expression names."""
+    keys = {name: notification.keys_of(name) for name in names_in(expression)}
+    if all(len(each) == 1 for each in keys.values()):
+        yield keys.__getitem__
+        return
+    chosen = product(*keys.values())
+    for choice in islice(chosen, CESQL_CHOICES_MAX):
+        yield {name: (key,) for name, key in zip(keys, choice, strict=True)}.__getitem__
+    if next(chosen, None) is not None:
+        raise LimitError("CESQL_CHOICES_MAX", CESQL_CHOICES_MAX)
+
+
+def returns(expression: Expression) -> Type:
+    """The type of an expression's value, as far as its form tells; else Boolean."""
+    match expression:
+        case Constant(value):
+            return type_of(value)
+        case Negative() | Arithmetic():
+            return Type.INTEGER
+        case Call(name, arguments):
+            function = functions.find(name, len(arguments))
+            return Type.BOOLEAN if function is None else function.returns
+        case _:
+            return Type.BOOLEAN
+
+
+def _value(expression: Expression, event: Event) -> Scalar:
+    """The value. Raises Interruption at the first error."""
+    match expression:
+        case Constant(value):
+            return value
+        case Attribute(name):
+            return value_in(event, name)
+        case Logic(operator, operands):
+            return _LOGIC[operator](operands, event)
+        case Equal(left, right):
+            a, b = _value(left, event), _value(right, event)
+            return cast_to(type_of(b), a) == b
+        case Like(operand, pattern):
+            return is_like(as_string(_value(operand, event)), str(pattern.value))
+        case In(operand, elements):
+            return _is_in(_value(operand, event), elements, event)
+        case Exists(name):
+            return event(name) != (ABSENT_KEY,)
+        case Not(operand):
+            return not as_boolean(_value(operand, event))
+        case Ordered(operator, left, right):
+            a, b = _value(left, event), _value(right, event)
+            return ORDERS[operator](as_integer(a), as_integer(b))
+        case Call(name, arguments):
+            return _called(name, arguments, event)
+        case Arithmetic(operator, left, right):
+            a, b = _value(left, event), _value(right, event)
+            return _ARITHMETIC[operator](as_whole(a), as_whole(b))
+        case Negative(operand):
+            return _within("-", -as_whole(_value(operand, event)))
+
+
+def _and(operands: tuple[Expression, ...], event: Event) -> bool:
+    return all(as_boolean(_value(each, event)) for each in operands)
+
+
+def _or(operands: tuple[Expression, ...], event: Event) -> bool:
+    return any(as_boolean(_value(each, event)) for each in operands)
+
+
+def _xor(operands: tuple[Expression, ...], event: Event) -> bool:
+    return sum(as_boolean(_value(each, event)) for each in operands) % 2 == 1
+
+
+_LOGIC: Final = {"AND": _and, "OR": _or, "XOR": _xor}
+
+
+def _is_in(value: Scalar, elements: tuple[Expression, ...], event: Event) -> bool:
+    kind = type_of(value)
+    return any(cast_to(kind, _value(each, event)) == value for each in elements)
+
+
+def _called(name: str, arguments: tuple[Expression, ...], event: Event) -> Scalar:
+    function = functions.find(name, len(arguments))
+    if function is None:
+        reason = f"there is no {name} of {len(arguments)} arguments"
+        raise Interruption(ErrorKind.MISSING_FUNCTION, reason)
+    try:
+        values = [
+            _argument(_value(each, event), function.parameter(number))
+            for number, each in enumerate(arguments)
+        ]
+    except Interruption as interruption:
+        interruption.value = None  # what a function within returns is not what this one does
+        raise
+    return function.run(*values)
+
+
+def _argument(value: Scalar, kind: Type | None) -> Scalar:
+    if kind is None:
+        return value
+    return as_whole(value) if kind is Type.INTEGER else cast_to(kind, value)
+
+
+def _within(operator: str, number: int) -> int:
+    """The result of arithmetic. Raises Interruption where it is beyond 32 bits."""
+    if INTEGER_FIRST <= number <= INTEGER_LAST:
+        return number
+    raise Interruption(ErrorKind.MATH, f"the result of {operator} is beyond 32 bits: {number}")
+
+
+def _quotient(a: int, b: int) -> int:
+    _check_divisor(a, b)
+    return _within("/", abs(a) // abs(b) * (1 if (a < 0) is (b < 0) else -1))
+
+
+def _remainder(a: int, b: int) -> int:
+    _check_divisor(a, b)
+    return abs(a) % abs(b) * (-1 if a < 0 else 1)
+
+
+def _check_divisor(a: int, b: int) -> None:
+    if b == 0:
+        raise Interruption(ErrorKind.MATH, f"{a} divided by 0")
+
+
+_ARITHMETIC: Final[dict[str, Callable[[int, int], int]]] = {
+    "+": lambda a, b: _within("+", a + b),
+    "-": lambda a, b: _within("-", a - b),
+    "*": lambda a, b: _within("*", a * b),
+    "/": _quotient,
+    "%": _remainder,
+}

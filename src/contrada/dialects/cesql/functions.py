@@ -1,0 +1,130 @@
+"""The functions of CESQL.
+
+A function is known by its name and the number of its arguments, which are cast to the types of
+its parameters. What it returns beside a fault stands only where it is the whole expression;
+around it the expression's own zero does. Characters are code points; letters change case as
+Unicode has it, in the version of the interpreter.
+
+Source: CloudEvents, CESQL 1.0.0 §3.5; the casting functions are those of its conformance kit.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from contrada.dialects.cesql.tree import Scalar
+from contrada.dialects.cesql.values import (
+    INTEGER_FIRST,
+    INTEGER_LAST,
+    ErrorKind,
+    Interruption,
+    Type,
+    as_boolean,
+    as_integer,
+    as_string,
+)
+
+# The characters of Unicode's property White_Space; str.strip takes away four more.
+_WHITE_SPACE: Final = (
+    "".join(map(chr, (*range(9, 14), 32, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B))))
+    + "\u2028\u2029\u202f\u205f\u3000"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One function: the types of its parameters, of any more, and of what it returns.
+
+    A parameter of the type None takes a value as it is.
+    """
+
+    parameters: tuple[Type | None, ...]
+    returns: Type
+    run: Callable[..., Scalar]
+    more: Type | None = None
+
+    def takes(self, arguments: int) -> bool:
+        """Whether it can be called with so many arguments."""
+        fixed = len(self.parameters)
+        return arguments == fixed or (self.more is not None and arguments > fixed)
+
+    def parameter(self, number: int) -> Type | None:
+        """The type to which an argument is cast, by its place from 0."""
+        return self.parameters[number] if number < len(self.parameters) else self.more
+
+
+def find(name: str, arguments: int) -> Function | None:
+    """The function of a name, in capitals, that takes so many arguments."""
+    return next((each for each in _FUNCTIONS.get(name, ()) if each.takes(arguments)), None)
+
+
+def _casts(cast: Callable[[Scalar], Scalar]) -> Callable[[Scalar], bool]:
+    def can(value: Scalar) -> bool:
+        try:
+            cast(value)
+        except Interruption:
+            return False
+        return True
+
+    return can
+
+
+def _absolute(number: int) -> int:
+    if number == INTEGER_FIRST:
+        raise Interruption(ErrorKind.MATH, f"ABS({number}) is beyond 32 bits", INTEGER_LAST)
+    return abs(number)
+
+
+def _left(text: str, length: int) -> str:
+    _check_length("LEFT", text, length)
+    return text[:length]
+
+
+def _right(text: str, length: int) -> str:
+    _check_length("RIGHT", text, length)
+    return text[max(len(text) - length, 0) :]
+
+
+def _check_length(name: str, text: str, length: int) -> None:
+    if length < 0:
+        reason = f"{name} of {length} characters"
+        raise Interruption(ErrorKind.FUNCTION_EVALUATION, reason, text)
+
+
+def _substring(text: str, position: int, length: int | None = None) -> str:
+    if length is not None and length < 0:
+        reason = f"SUBSTRING of {length} characters"
+        raise Interruption(ErrorKind.FUNCTION_EVALUATION, reason, "")
+    if not -len(text) <= position <= len(text):
+        reason = f"SUBSTRING from {position} of {len(text)} characters"
+        raise Interruption(ErrorKind.FUNCTION_EVALUATION, reason, "")
+    if position == 0:
+        return ""
+    start = position - 1 if position > 0 else len(text) + position
+    return text[start:] if length is None else text[start : start + length]
+
+
+_TEXT: Final = Type.STRING
+_INT: Final = Type.INTEGER
+_BOOL: Final = Type.BOOLEAN
+
+_FUNCTIONS: Final[dict[str, tuple[Function, ...]]] = {
+    "INT": (Function((None,), _INT, as_integer),),
+    "BOOL": (Function((None,), _BOOL, as_boolean),),
+    "STRING": (Function((None,), _TEXT, as_string),),
+    "IS_INT": (Function((None,), _BOOL, _casts(as_integer)),),
+    "IS_BOOL": (Function((None,), _BOOL, _casts(as_boolean)),),
+    "ABS": (Function((_INT,), _INT, _absolute),),
+    "LENGTH": (Function((_TEXT,), _INT, len),),
+    "CONCAT": (Function((), _TEXT, lambda *texts: "".join(texts), _TEXT),),
+    "CONCAT_WS": (Function((_TEXT,), _TEXT, lambda mark, *texts: mark.join(texts), _TEXT),),
+    "LOWER": (Function((_TEXT,), _TEXT, str.lower),),
+    "UPPER": (Function((_TEXT,), _TEXT, str.upper),),
+    "TRIM": (Function((_TEXT,), _TEXT, lambda text: text.strip(_WHITE_SPACE)),),
+    "LEFT": (Function((_TEXT, _INT), _TEXT, _left),),
+    "RIGHT": (Function((_TEXT, _INT), _TEXT, _right),),
+    "SUBSTRING": (
+        Function((_TEXT, _INT), _TEXT, _substring),
+        Function((_TEXT, _INT, _INT), _TEXT, _substring),
+    ),
+}

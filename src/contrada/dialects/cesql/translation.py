@@ -1,0 +1,336 @@
+"""CESQL expressions as rules: filters, and a residue where filters cannot say all.
+
+What depends on one attribute and on constants is a set (see `casts`), and AND, OR, XOR and NOT
+join sets (see `outcomes`). What is no set (comparisons between attributes, arithmetic, functions)
+is bounded: where it is true or false at all, its attributes are there and can be cast. Only those
+operands of the topmost AND that have such a part stay as the residue.
+
+Invariant: an event passes an expression exactly where the filters match and the residue holds.
+
+Source: CloudEvents, CESQL 1.0.0; its subscriptions, dialect `sql` (what passes a filter).
+"""
+
+import operator
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from typing import Final
+
+from contrada.dialects.cesql import casts, functions, outcomes
+from contrada.dialects.cesql.evaluation import evaluated, holds, holds_for, returns
+from contrada.dialects.cesql.outcomes import ALWAYS, Bound, Outcome, all_of, filters_of
+from contrada.dialects.cesql.parsing import parse
+from contrada.dialects.cesql.tree import (
+    Arithmetic,
+    Attribute,
+    Call,
+    Equal,
+    Exists,
+    Expression,
+    In,
+    Like,
+    Logic,
+    Negative,
+    Not,
+    Ordered,
+    Scalar,
+    names_in,
+    parts_of,
+)
+from contrada.dialects.cesql.values import (
+    Interruption,
+    Type,
+    as_whole,
+    cast_to,
+    type_of,
+)
+from contrada.dialects.expression import CONJUNCTIONS_MAX, Member, filter_set
+from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
+from contrada.errors import InvalidFilterError, ParseError, RefusedRuleError
+from contrada.model import boxes, sets
+from contrada.model.filter import Filter, FilterSet
+from contrada.model.notification import Notification
+from contrada.model.values import ABSENT_KEY, Key
+from contrada.model.valueset import PRESENT
+
+DIALECT: Final = "cesql"
+
+CESQL_FILTERS_MAX: Final = 1_000
+"""Filters that the operands of an AND become together; those beyond are left to the residue."""
+
+
+def read(text: str, name: str = "") -> Rule:
+    """The rule of an expression.
+
+    Raises RefusedRuleError where the text is not in the syntax (with the place), calls a function
+    that CESQL does not have, or has a pattern too long; LimitError where it is too long or deep.
+    """
+    try:
+        return translated(parse(text), name)
+    except ParseError as error:
+        place = f"line {error.line}, column {error.column}"
+        found = f"{error.found}, expected {error.expected}"
+        raise RefusedRuleError(DIALECT, "not in the syntax", found, place) from error
+    except InvalidFilterError as error:
+        raise RefusedRuleError(DIALECT, "the pattern is too long", error.reason) from error
+
+
+def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
+    """The rules of a file: one expression a line, named by its line.
+
+    Empty lines, and those that begin with `#`, are passed over.
+    """
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            name = f"line {number}"
+            yield read_or_refused(name, partial(read, line, name))
+
+
+@dataclass(frozen=True, slots=True)
+class Residue:
+    """What filters leave open of an expression; called with a notification that they match."""
+
+    whole: Expression
+    left_open: Expression
+    names: tuple[str, ...]
+
+    def __call__(self, notification: Notification) -> bool:
+        """Whether the residue holds.
+
+        With several values of an attribute the same ones must do for filters and residue, so the
+        whole expression is asked.
+        """
+        if any(len(notification.keys_of(name)) > 1 for name in self.names):
+            return holds(self.whole, notification)
+        return holds_for(self.left_open, notification.keys_of)
+
+
+def translated(expression: Expression, name: str = "") -> Rule:
+    """The rule of an expression that is parsed. Raises as `read`, without the syntax."""
+    _check_functions(expression)
+    if isinstance(expression, Attribute):  # alone it must be a Boolean, it is not cast to one
+        return Rule(name, FilterSet([Filter({expression.name: sets.eq(True)})]))
+    if returns(expression) is not Type.BOOLEAN:
+        return Rule(name, FilterSet(()))
+    parts = list(_conjuncts(expression, True))
+    bounds = [_bound(part, wanted) for part, wanted in parts]
+    kept = _kept(bounds)
+    filters = filter_set(all_of(bounds[place] for place in kept).condition)
+    left_open = [
+        part if wanted else Not(part)
+        for place, (part, wanted) in enumerate(parts)
+        if place not in kept or not bounds[place].exact
+    ]
+    if len(filters) <= CESQL_FILTERS_MAX:
+        filters = FilterSet(map(Filter.of_sets, boxes.merged(each.sets for each in filters)))
+    if not left_open or not filters.filters:
+        return Rule(name, filters)
+    residue = _all_true(left_open)
+    return Rule(name, filters, str(residue), Residue(expression, residue, names_in(expression)))
+
+
+def _bound(part: Expression, wanted: bool) -> Bound:
+    """Where an operand of the topmost AND is what is wanted; loose where exact is too many."""
+    bound = outcome(part).when(wanted)
+    if filters_of(bound.condition) <= CONJUNCTIONS_MAX:
+        return bound
+    return outcomes.within(_needs(part, Type.BOOLEAN)).when(wanted)
+
+
+def _kept(bounds: list[Bound]) -> set[int]:
+    """The places of the bounds that filters say; where all were too many, those of few filters."""
+    sizes = [filters_of(bound.condition) for bound in bounds]
+    order = sorted(range(len(bounds)), key=sizes.__getitem__)
+    products = accumulate((sizes[place] for place in order), operator.mul)
+    few = (place for place, size in zip(order, products, strict=True) if size <= CESQL_FILTERS_MAX)
+    return {order[0], *few}
+
+
+def outcome(expression: Expression) -> Outcome:
+    """Where an expression, cast to a Boolean, is true and where it is false."""
+    if not names_in(expression):
+        value = _constant(expression, Type.BOOLEAN)
+        return outcomes.constant(None if value is None else bool(value))
+    match expression:
+        case Not(operand):
+            return outcome(operand).inverse()
+        case Logic(name, operands):
+            return _JOINED[name]([outcome(each) for each in operands])
+        case Call("BOOL", (operand,)):
+            return outcome(operand)
+        case Equal(left, right) if not names_in(right):
+            return _equal_to(left, _constant(right))
+        case Equal(left, right) if not names_in(left):
+            return _equal_from(_constant(left), right)
+    found = _of_attribute(expression)
+    return outcomes.within(_needs(expression)) if found is None else outcomes.of_attribute(*found)
+
+
+_JOINED: Final = {
+    "AND": outcomes.conjunction,
+    "OR": outcomes.disjunction,
+    "XOR": outcomes.exclusive,
+}
+
+
+def _conjuncts(expression: Expression, wanted: bool) -> Iterator[tuple[Expression, bool]]:
+    """Expressions that together must be true or false, as wanted, for this one to be so."""
+    match expression:
+        case Not(operand):
+            yield from _conjuncts(operand, not wanted)
+        case Logic(name, operands) if name == ("AND" if wanted else "OR"):
+            for each in operands:
+                yield from _conjuncts(each, wanted)
+        case _:
+            yield expression, wanted
+
+
+def _all_true(expressions: list[Expression]) -> Expression:
+    """One expression that is true where all are that, cast to Booleans."""
+    if len(expressions) > 1:
+        return Logic("AND", tuple(expressions))
+    only = expressions[0]
+    return only if returns(only) is Type.BOOLEAN else Call("BOOL", (only,))
+
+
+def _equal_to(left: Expression, constant: Scalar | None) -> Outcome:
+    """`left = constant`: the left side is cast to the constant's type. None is an error."""
+    if constant is None:
+        return outcomes.constant(None)
+    if isinstance(constant, bool):
+        return outcome(left) if constant else outcome(left).inverse()
+    kind = type_of(constant)
+    operand = _uncast(left, kind)
+    if not isinstance(operand, Attribute):
+        return outcomes.within(_needs(left, kind))
+    if isinstance(constant, str):
+        return outcomes.of_attribute(operand.name, casts.equal_to_text(constant))
+    return outcomes.of_attribute(operand.name, casts.compared("=", as_whole(constant)))
+
+
+def _equal_from(constant: Scalar | None, right: Expression) -> Outcome:
+    """`constant = right`: the constant is cast to the type of the right side's value."""
+    if isinstance(right, Attribute):
+        return outcomes.of_attribute(right.name, casts.one_of([constant]))
+    try:
+        if constant is None:
+            return outcomes.constant(None)
+        cast = cast_to(returns(right), constant)
+    except Interruption:
+        return outcomes.constant(None)
+    if isinstance(cast, bool):
+        return outcome(right) if cast else outcome(right).inverse()
+    return outcomes.within(_needs(right))
+
+
+def _of_attribute(expression: Expression) -> tuple[str, casts.Truth] | None:
+    """The attribute on which alone an expression depends, and how; None where it is no set."""
+    match expression:
+        case Attribute(name):
+            return name, casts.BOOLEAN
+        case Exists(name):
+            return name, casts.EXISTS
+        case Like(operand, pattern):
+            if isinstance(inner := _uncast(operand, Type.STRING), Attribute):
+                return inner.name, casts.like(str(pattern.value))
+        case In(Attribute(name), elements) if not any(map(names_in, elements)):
+            return name, casts.one_of([_constant(each) for each in elements])
+        case Call("IS_INT", (Attribute(name),)):
+            return name, casts.IS_INTEGER
+        case Call("IS_BOOL", (Attribute(name),)):
+            return name, casts.IS_BOOLEAN
+        case Ordered(operator, left, right):
+            return _ordered(operator, left, right)
+    return None
+
+
+def _ordered(operator: str, left: Expression, right: Expression) -> tuple[str, casts.Truth] | None:
+    """An order between an attribute and a constant, on either side."""
+    if not names_in(left):
+        operator, left, right = _MIRRORED[operator], right, left
+    attribute = _uncast(left, Type.INTEGER)
+    if names_in(right) or not isinstance(attribute, Attribute):
+        return None
+    constant = _constant(right, Type.INTEGER)
+    if constant is None:
+        return attribute.name, casts.NEVER
+    return attribute.name, casts.compared(operator, as_whole(constant))
+
+
+_MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+_CASTS: Final = {Type.BOOLEAN: "BOOL", Type.INTEGER: "INT", Type.STRING: "STRING"}
+
+
+def _uncast(expression: Expression, kind: Type) -> Expression:
+    """The expression without calls that cast it to the type to which it is cast anyway."""
+    while isinstance(expression, Call) and expression.name == _CASTS[kind]:
+        expression = expression.arguments[0]
+    return expression
+
+
+def _constant(expression: Expression, kind: Type | None = None) -> Scalar | None:
+    """The value of an expression without attributes, cast to a type; None is an error."""
+    value, fault = evaluated(expression, _no_event)
+    try:
+        return None if fault else value if kind is None else cast_to(kind, value)
+    except Interruption:
+        return None
+
+
+def _no_event(_: str) -> tuple[Key, ...]:
+    return (ABSENT_KEY,)
+
+
+def _needs(expression: Expression, kind: Type | None = None) -> Bound:
+    """Where an expression can have a value at all that casts to a type.
+
+    Each attribute that is evaluated in any case is there, and can be cast to what is asked of it.
+    """
+    asked: list[tuple[Expression, Type | None]]
+    match expression:
+        case Attribute(name):
+            return all_of([Bound(Member(name, _CASTABLE[kind]))])
+        case Exists():
+            return ALWAYS
+        case Logic("XOR", operands):
+            asked = [(each, Type.BOOLEAN) for each in operands]
+        case Logic(_, (operand, *_)) | Not(operand):
+            asked = [(operand, Type.BOOLEAN)]
+        case Ordered(_, left, right) | Arithmetic(_, left, right):
+            asked = [(left, Type.INTEGER), (right, Type.INTEGER)]
+        case Negative(operand):
+            asked = [(operand, Type.INTEGER)]
+        case Call(name, arguments):
+            asked = [(each, _parameter(name, arguments, at)) for at, each in enumerate(arguments)]
+        case _:
+            asked = [(each, None) for each in parts_of(expression)[:2]]
+    return all_of([_needs(each, kind) for each, kind in asked])
+
+
+_CASTABLE: Final = {
+    None: PRESENT,
+    Type.STRING: PRESENT,
+    Type.INTEGER: casts.INTEGER,
+    Type.BOOLEAN: casts.BOOLEAN.defined,
+}
+"""What casts to a type; None is no cast."""
+
+
+def _parameter(name: str, arguments: tuple[Expression, ...], at: int) -> Type | None:
+    """What an argument of a function is cast to."""
+    function = functions.find(name, len(arguments))
+    cast = next((kind for kind, cast in _CASTS.items() if cast == name), None)
+    return cast if function is None or cast is not None else function.parameter(at)
+
+
+def _check_functions(expression: Expression) -> None:
+    """Raises RefusedRuleError where a function is called that there is not."""
+    waiting = [expression]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Call) and functions.find(part.name, len(part.arguments)) is None:
+            found = f"{part.name} of {len(part.arguments)} arguments"
+            raise RefusedRuleError(DIALECT, "no such function", found)
+        waiting += parts_of(part)
