@@ -8,7 +8,7 @@ Source: docs.aws.amazon.com/eventbridge, "Comparison operators for use in event 
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -22,23 +22,18 @@ from contrada.dialects.eventbridge.reasons import (
     refuse,
 )
 from contrada.dialects.json_text import is_exact
+from contrada.dialects.text_parts import NoPartsError, text_parts
 from contrada.model import line
-from contrada.model.atoms import Atom
 from contrada.model.filter import Filter, FilterSet
-from contrada.model.language import Literal, Pieces, Some
 from contrada.model.line import Cut, Cuts
 from contrada.model.values import (
     ABSENT_KEY,
     BOOL,
     NULL_KEY,
     NUMBER,
-    TEXT,
     predecessor,
 )
 from contrada.model.valueset import PRESENT, ValueSet
-
-PREFIXES_WRITTEN_MAX: Final = 64
-"""Prefixes and texts that one interval of text is written as."""
 
 _ALL_NUMBERS: Final = line.interval((NUMBER,), (NUMBER + 1,))
 _BOOLS: Final = ((BOOL, False), (BOOL, True))
@@ -225,59 +220,14 @@ def _bound(*ways: tuple[str, int | float | None]) -> list[Any]:
 
 
 def _texts(values: ValueSet) -> list[_Said]:
-    """The alternatives that the text of a set is made of; as intervals where its form has none."""
+    """The match expressions whose union the text of a set is."""
     try:
-        return list(_parts(values))
-    except _UnsayableError:
-        return list(_parts(values.canonical()))
-
-
-def _parts(values: ValueSet) -> Iterator[_Said]:
-    _, language = values.parts()
-    for part in language.parts if isinstance(language, Some) else (language,):
-        if isinstance(part, Pieces):
-            for start, end in line.pieces(part.cuts):
-                yield from _interval(start, end)
-        elif isinstance(part, Literal) and part.positive:
-            yield _atom(part.atom)
-        else:
-            raise _UnsayableError
-
-
-def _interval(start: Cut, end: Cut | None) -> Iterator[_Said]:
-    """An interval of text as prefixes and single texts; neighbours had become one interval."""
-    text = line.first_key(start)[1]
-    for _ in range(PREFIXES_WRITTEN_MAX):
-        assert isinstance(text, bytes)
-        whole = line.starting_with(text)
-        prefix_end = whole[1] if len(whole) == 2 else None
-        if prefix_end is None and end is None:
-            yield _Said("prefix", _decoded(text))
-            return
-        if prefix_end is not None and (end is None or prefix_end <= end):
-            yield _Said("prefix", _decoded(text))
-            following = prefix_end
-        else:
-            yield _Said("exactly", _decoded(text))
-            following = line.cut_after((TEXT, text))
-        if following == end:
-            return
-        text = line.first_key(following)[1]
-    raise _UnsayableError
-
-
-def _atom(atom: Atom) -> _Said:
-    write = _ATOMS.get(atom.operator)
-    if write is None:
-        raise _UnsayableError
-    return write(_decoded(atom.constant))
-
-
-def _decoded(text: bytes) -> str:
-    try:
-        return text.decode()
-    except UnicodeDecodeError:
+        parts = text_parts(values)
+    except NoPartsError:
         raise _UnsayableError from None
+    if not all(operator in _SAYING for operator, _ in parts):
+        raise _UnsayableError
+    return [_SAYING[operator](text) for operator, text in parts]
 
 
 def _wildcard(constant: str) -> _Said:
@@ -301,7 +251,9 @@ def _cidr(constant: str) -> _Said:
 _TOKEN: Final = re.compile(r"\\.|.", re.DOTALL)
 _ADDRESS: Final = "address"
 
-_ATOMS: Final[dict[str, Callable[[str], _Said]]] = {
+_SAYING: Final[dict[str, Callable[[str], _Said]]] = {
+    "=": partial(_Said, "exactly"),
+    "prefix": partial(_Said, "prefix"),
     "suffix": partial(_Said, "suffix"),
     "contains": lambda text: _Said("wildcard", f"*{_escaped(text)}*"),
     "= nocase": partial(_Said, "equals-ignore-case"),
