@@ -174,6 +174,8 @@ def changed(text: list[Symbol], modifiers: list[str]) -> list[list[Symbol]]:
             texts = [dashed for each in texts for dashed in with_dashes(each)]
         elif name == "base64":
             texts = [plain(b64encode(data(literal(each))).decode()) for each in texts]
+        elif name == "base64offset":
+            texts = [plain(part) for each in texts for part in in_base64(data(literal(each)))]
         else:
             codec = {"wide": "utf-16-le", "utf16le": "utf-16-le", "utf16be": "utf-16-be"}[name]
             texts = [
@@ -181,6 +183,13 @@ def changed(text: list[Symbol], modifiers: list[str]) -> list[list[Symbol]]:
                 for each in texts
             ]
     return texts
+
+
+def in_base64(text: bytes) -> Iterator[str]:
+    """The characters that only the text decides, at each place where it can begin."""
+    for before in range(3):
+        whole = b64encode(bytes(before) + text + bytes(3)).decode()
+        yield whole[-(-before * 8 // 6) : (before + len(text)) * 8 // 6]
 
 
 def encoded(character: str, codec: str) -> list[Symbol]:
@@ -230,12 +239,9 @@ def text_holds(text: list[Symbol], found: Any, fold: Callable[[str], str]) -> bo
 
 
 def matches(text: list[Symbol], found: str) -> bool:
-    if not text:
-        return found == ""
-    (character, wildcard), rest = text[0], text[1:]
-    if wildcard and character == "*":
-        return any(matches(rest, found[n:]) for n in range(len(found) + 1))
-    return found != "" and (wildcard or found[0] == character) and matches(rest, found[1:])
+    forms = {("*", True): ".*", ("?", True): "."}
+    pattern = "".join(forms.get(symbol) or re.escape(symbol[0]) for symbol in text)
+    return re.fullmatch(pattern, found, re.DOTALL) is not None
 
 
 def shown(value: Any) -> set[str]:

@@ -49,7 +49,9 @@ TEXTS = st.text(LETTERS, max_size=5)
 NUMBERS = st.sampled_from((0, 1, -1, 11, 1.5, 2.0, 2**53 + 1))
 PLAIN = st.one_of(TEXTS, TEXTS, NUMBERS, st.booleans(), st.none())
 ON_TEXT = st.lists(
-    st.sampled_from(("contains", "startswith", "endswith", "windash", "cased", "wide", "base64")),
+    st.sampled_from(
+        ("contains", "startswith", "endswith", "windash", "cased", "wide", "base64", "base64offset")
+    ),
     max_size=3,
     unique=True,
 )
@@ -422,8 +424,8 @@ MANY: Final = 400
 @pytest.mark.parametrize(
     ("given", "limit"),
     [
-        (document("(s or " * MANY + "s" + ")" * MANY, s={"f": 1}), "PARENTHESES_MAX"),
-        (document("s or " * 10 * MANY + "s", s={"f": 1}), "CONDITION_CHARACTERS_MAX"),
+        (document("(s or " * MANY + "s" + ")" * MANY, s={"f": 1}), "SIGMA_PARENTHESES_MAX"),
+        (document("s or " * 10 * MANY + "s", s={"f": 1}), "SIGMA_CONDITION_CHARACTERS_MAX"),
         (document(s={"f|windash": " -a" * 50}), "SPELLINGS_MAX"),
         (
             document(

@@ -20,10 +20,10 @@ from contrada.dialects.sigma import refusals
 from contrada.dialects.sigma.refusals import refused
 from contrada.errors import LimitError
 
-CONDITION_CHARACTERS_MAX: Final = 10_000
+SIGMA_CONDITION_CHARACTERS_MAX: Final = 10_000
 """Characters of one condition."""
 
-PARENTHESES_MAX: Final = 50
+SIGMA_PARENTHESES_MAX: Final = 50
 """Parentheses in one another in a condition."""
 
 
@@ -43,13 +43,15 @@ def parsed(text: str, names: Collection[str], selection: Callable[[str], Conditi
 
 
 def _check_size(text: str) -> None:
-    if len(text) > CONDITION_CHARACTERS_MAX:
-        raise LimitError("CONDITION_CHARACTERS_MAX", CONDITION_CHARACTERS_MAX, len(text))
+    if len(text) > SIGMA_CONDITION_CHARACTERS_MAX:
+        raise LimitError(
+            "SIGMA_CONDITION_CHARACTERS_MAX", SIGMA_CONDITION_CHARACTERS_MAX, len(text)
+        )
     depth = 0
     for each in text:
         depth += (each == "(") - (each == ")")
-        if depth > PARENTHESES_MAX:
-            raise LimitError("PARENTHESES_MAX", PARENTHESES_MAX)
+        if depth > SIGMA_PARENTHESES_MAX:
+            raise LimitError("SIGMA_PARENTHESES_MAX", SIGMA_PARENTHESES_MAX)
 
 
 @cache
