@@ -7,7 +7,7 @@ the caller asks for exactness and the double is written otherwise.
 
 import json
 import math
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final, NoReturn
 
 from contrada.errors import EncodingError, LimitError
@@ -84,7 +84,11 @@ def _rounded(literal: str) -> float:
 
 def _exact(literal: str) -> float:
     number = _rounded(literal)
-    if Decimal(repr(number)) != Decimal(literal):
+    try:
+        exact = Decimal(repr(number)) == Decimal(literal)
+    except InvalidOperation:  # an exponent beyond any use
+        exact = False
+    if not exact:
         raise EncodingError("JSON", f"no double holds the number {literal[:40]}")
     return number
 

@@ -1,0 +1,234 @@
+"""CloudEvents 1.0 in their JSON format to notifications, and back.
+
+A context attribute is an attribute of the same name: String, URI, Timestamp and Binary as the
+text that they have in JSON, Integer as a number, Boolean as a bool. One that is null is not set.
+The data is the body: JSON data as JSON, other data as its bytes; the content type is the data's.
+
+JSON data are attributes too, called `data` and, below objects, `data.…` with dots; an array of
+plain values is one with several values. What no attribute can hold (arrays of objects, arrays in
+arrays, names and integers that are too long) is in the body alone.
+
+Coming back, JSON data are `data`, so is text of a type that is text, and all else is
+`data_base64`; white space and the spelling of numbers in JSON data are not kept, nor null
+attributes.
+
+Source: CloudEvents 1.0.2 §3 (context attributes), JSON Event Format 1.0.2 §2 and §3.
+"""
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from contrada.dialects.cesql.values import INTEGER_FIRST, INTEGER_LAST
+from contrada.dialects.json_text import check_depth, decoded
+from contrada.errors import (
+    ContradaError,
+    EncodingError,
+    InvalidNameError,
+    InvalidNotificationError,
+    InvalidValueError,
+)
+from contrada.model.notification import Notification, Values
+from contrada.model.values import Value, check_name, key_of
+
+SPEC_VERSION: Final = "1.0"
+REQUIRED: Final = ("id", "source", "specversion", "type")
+TEXTS: Final = (*REQUIRED, "datacontenttype", "dataschema", "subject", "time")
+"""The attributes of the specification: text, and not empty."""
+
+NAME: Final = re.compile(r"[a-z0-9]+", re.ASCII)
+"""What an attribute may be called."""
+
+JSON_TYPE: Final = "application/json"
+BINARY_TYPE: Final = "application/octet-stream"
+
+_DATA: Final = ("data", "data_base64")
+_JSON: Final = re.compile(r"[^;/\s]+/(?:[^;/\s]+\+)?json", re.IGNORECASE)
+_TEXT: Final = re.compile(r"text/[^;]+|[^;/\s]+/(?:[^;/\s]+\+)?xml", re.IGNORECASE)
+_CHARSET: Final = re.compile(r';\s*charset\s*=\s*"?([^";\s]+)', re.IGNORECASE)
+_CHARSETS: Final = frozenset(
+    ("utf-8", "us-ascii", "iso-8859-1", "windows-1252", "utf-16", "utf-16le", "utf-16be")
+)
+"""The charsets that the data of a text type may have."""
+
+
+def notification(event: str | bytes | Mapping[str, Any]) -> Notification:
+    """The notification of an event, given as JSON text or as the object that it stands for.
+
+    Cost: linear. Raises EncodingError where it is no JSON object, InvalidNotificationError with
+    the attribute that is missing or wrong, and LimitError.
+    """
+    content = event if isinstance(event, Mapping) else decoded(event)
+    if not isinstance(content, Mapping):
+        raise EncodingError("CloudEvent", f"expected an object, found {type(content).__name__}")
+    attributes = dict(_attributes(content))
+    for name in REQUIRED:
+        if name not in attributes:
+            raise InvalidNotificationError(name, None, "a CloudEvent needs this attribute")
+    declared = attributes.get("datacontenttype")
+    body, content_type, data = _data(content, declared if isinstance(declared, str) else None)
+    return Notification({**attributes, **data}, body=body, content_type=content_type)
+
+
+def event_of(notification: Notification) -> dict[str, Any]:
+    """The event, in its JSON format, that a notification is.
+
+    Raises EncodingError where it is none: an attribute is missing, or is no CloudEvent's.
+    """
+    event: dict[str, Any] = {}
+    for name, value in notification.attributes.items():
+        if name == "data" or name.startswith("data.") or name[0] == "@":
+            continue
+        try:
+            event[name] = _checked(name, value)
+        except ContradaError as error:
+            raise EncodingError("CloudEvent", str(error)) from None
+    missing = [name for name in REQUIRED if name not in event]
+    if missing:
+        raise EncodingError("CloudEvent", f"the notification has no attribute {missing[0]!r}")
+    if notification.content_type:
+        event |= _member(notification, event.get("datacontenttype"))
+    elif notification.body:
+        raise EncodingError("CloudEvent", "the body has no content type")
+    return event
+
+
+def _attributes(content: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
+    """The context attributes that are set, checked."""
+    for name, value in content.items():
+        if name not in _DATA and value is not None:
+            yield name, _checked(name, value)
+
+
+def _checked(name: str, value: Values) -> Value:
+    """The value, which is one that the attribute of a CloudEvent can have."""
+    if not NAME.fullmatch(name):
+        reason = "an attribute's name is lower-case letters and digits"
+        raise InvalidNotificationError(name, value, reason)
+    if name in TEXTS:
+        if not isinstance(value, str) or not value:
+            raise InvalidNotificationError(name, value, "this attribute is text, and not empty")
+        if name == "specversion" and value != SPEC_VERSION:
+            raise InvalidNotificationError(name, value, f"expected {SPEC_VERSION!r}")
+    if isinstance(value, str | bool):
+        return value
+    if isinstance(value, int) and INTEGER_FIRST <= value <= INTEGER_LAST:
+        return value
+    reason = "an attribute is text, a bool or an integer of 32 bits"
+    raise InvalidNotificationError(name, value, reason)
+
+
+def is_json(content_type: str) -> bool:
+    """Whether data of this type are JSON."""
+    return _JSON.fullmatch(content_type.partition(";")[0].strip()) is not None
+
+
+def _data(
+    content: Mapping[str, Any], declared: str | None
+) -> tuple[bytes, str, dict[str, list[Value]]]:
+    """The body, its type, and the attributes that the data are."""
+    if content.get("data_base64") is not None:
+        if "data" in content:
+            raise InvalidNotificationError("data", None, "beside data_base64")
+        body = _binary(content["data_base64"])
+        return body, declared or BINARY_TYPE, _flat(_json_of(body)) if _declared(declared) else {}
+    if "data" not in content:
+        return b"", "", {}
+    data = content["data"]
+    if declared is None or is_json(declared):
+        return _json(data), declared or JSON_TYPE, _flat(data)
+    if not isinstance(data, str):
+        raise InvalidNotificationError("data", data, f"data of type {declared} are text")
+    return _encoded(data, declared), declared, {}
+
+
+def _declared(content_type: str | None) -> bool:
+    """Whether the data are said to be JSON."""
+    return content_type is not None and is_json(content_type)
+
+
+def _member(notification: Notification, declared: str | None) -> dict[str, Any]:
+    """The data as a member of the event."""
+    body, content_type = notification.body, notification.content_type
+    try:
+        if is_json(content_type):
+            return {"data": decoded(body)}
+        if declared is not None and _TEXT.match(content_type):
+            return {"data": body.decode(_charset(content_type))}
+    except (ContradaError, UnicodeDecodeError):
+        pass  # what is not what its type says is binary
+    return {"data_base64": base64.b64encode(body).decode()}
+
+
+def _json(data: object) -> bytes:
+    try:
+        return json.dumps(data, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidNotificationError("data", data, f"no JSON: {error}") from None
+
+
+def _json_of(body: bytes) -> object:
+    """The JSON of binary data of a JSON type; data that are not what they say have none."""
+    try:
+        return decoded(body)
+    except EncodingError:
+        return []
+
+
+def _binary(text: object) -> bytes:
+    try:
+        if isinstance(text, str):
+            return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        pass
+    raise InvalidNotificationError("data_base64", text, "not Base64")
+
+
+def _charset(content_type: str) -> str:
+    """The charset of a text type. Raises InvalidNotificationError where it is not known here."""
+    given = _CHARSET.search(content_type)
+    charset = given[1].lower() if given else "utf-8"
+    if charset not in _CHARSETS:
+        raise InvalidNotificationError("datacontenttype", content_type, "an unknown charset")
+    return charset
+
+
+def _encoded(data: str, content_type: str) -> bytes:
+    try:
+        return data.encode(_charset(content_type))
+    except UnicodeEncodeError as error:
+        reason = f"no text of type {content_type}: {error.reason}"
+        raise InvalidNotificationError("data", data, reason) from None
+
+
+def _flat(data: object) -> dict[str, list[Value]]:
+    """The attributes that JSON data are."""
+    found: dict[str, list[Value]] = {}
+    for name, values in _named("data", data, 1):
+        if values := [value for value in values if _fits(name, value)]:
+            found.setdefault(name, []).extend(values)
+    return found
+
+
+def _named(name: str, data: object, depth: int) -> Iterator[tuple[str, Iterable[Value]]]:
+    check_depth(depth)
+    if isinstance(data, dict):
+        for step, inner in data.items():
+            yield from _named(f"{name}.{step}", inner, depth + 1)
+    elif not isinstance(data, list):
+        yield name, (data,)  # type: ignore[misc]
+    elif not any(isinstance(each, dict | list) for each in data):
+        yield name, data
+
+
+def _fits(name: str, value: Value) -> bool:
+    """Whether an attribute can hold it."""
+    try:
+        check_name(name)
+        key_of(value)
+    except (InvalidNameError, InvalidValueError):
+        return False
+    return True

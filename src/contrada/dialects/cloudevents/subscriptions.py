@@ -1,0 +1,315 @@
+"""The filters of the CloudEvents Subscriptions API to filters.
+
+`exact`, `prefix` and `suffix` compare the text of attributes, which must all be there; the text
+of an Integer is its decimal digits, that of a Boolean `true` or `false`. `all`, `any` and `not`
+join filters, `sql` is a CESQL expression. `not` is true exactly where its filter is false, so
+`not exact` is also true of an event without the attribute.
+
+What is no set stays as a residue: which integers end with given digits, and what `sql` leaves
+open. The filters then cover the subscription's, and the residue is those of its filters that
+have such a part.
+
+Source: CloudEvents Subscriptions 1.0-wip §3.2.4; CloudEvents 1.0.2 §3.1 (type system).
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
+
+from contrada.dialects import cesql
+from contrada.dialects.cesql.values import INTEGER_FIRST, INTEGER_LAST
+from contrada.dialects.cloudevents.events import NAME, TEXTS
+from contrada.dialects.expression import TRUE, Condition, Every, Member, Some, filter_set, negation
+from contrada.dialects.json_text import check_depth, decoded
+from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
+from contrada.errors import EncodingError, InvalidValueError, RefusedRuleError
+from contrada.model import sets
+from contrada.model.filter import FilterSet
+from contrada.model.notification import Notification
+from contrada.model.values import BOOL, NUMBER, TEXT, key_of
+from contrada.model.valueset import NOTHING, ValueSet, union
+
+DIALECT: Final = "cloudevents"
+
+NOT_JSON: Final = "not JSON"
+NO_FILTERS: Final = "filters are an array of objects"
+ONE_DIALECT: Final = "a filter has one dialect"
+UNKNOWN: Final = "unknown dialect"
+ATTRIBUTES: Final = "exact, prefix and suffix take names of attributes with texts, not empty"
+SEVERAL: Final = "all and any take an array of filters, not empty"
+ONE_FILTER: Final = "not takes a filter"
+SQL: Final = "sql takes an expression"
+
+_INTEGER: Final = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
+_DIGITS: Final = re.compile(r"[0-9]+", re.ASCII)
+_INTEGER_CHARACTERS: Final = 11
+_BOOLS: Final = (("false", False), ("true", True))
+INTEGERS: Final = sets.between(INTEGER_FIRST, INTEGER_LAST)
+
+
+class Bounds(NamedTuple):
+    """Where a filter can be true and where it can be false. Exact: nowhere both."""
+
+    true: Condition
+    false: Condition
+    exact: bool
+
+
+def read(filters: str | bytes | list[Any] | Mapping[str, Any], name: str = "") -> Rule:
+    """The rule of a subscription, given as JSON text or as what that stands for.
+
+    That is its array `filters`, of which all must be true; one such filter; or the whole
+    subscription, an object with `filters`, whose `id` is then the rule's name. Without filters
+    every event passes.
+
+    Cost: linear, but for filters of `any` in `all`, which multiply up to
+    `expression.CONJUNCTIONS_MAX`. Raises RefusedRuleError with one of the reasons above, or of
+    CESQL's, and LimitError.
+    """
+    content = _decoded(filters) if isinstance(filters, str | bytes) else filters
+    if isinstance(content, Mapping) and ("filters" in content or "sink" in content):
+        name = str(content.get("id", name))
+        content = content.get("filters", [])
+    listed = [content] if isinstance(content, Mapping) else content
+    if not isinstance(listed, list):
+        refuse(NO_FILTERS, listed, "")
+    bounds = [_bounds(each, f"[{n}]", 1) for n, each in enumerate(listed)]
+    found = filter_set(Every(tuple(each.true for each in bounds)))
+    left = [each for each, bound in zip(listed, bounds, strict=True) if not bound.exact]
+    if not left:
+        return Rule(name, found)
+    return Rule(name, found, json.dumps(left, ensure_ascii=False), _residue(left))
+
+
+def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
+    """The rules of a file: one subscription or array of filters; or lines of them.
+
+    A rule without an `id` is called by the number of its line, a single one not at all.
+    """
+    lines = [line for line in text.splitlines() if line.strip()]
+    first = read_or_refused("", partial(read, text))
+    if len(lines) < 2 or not (isinstance(first, RefusedRule) and first.reason == NOT_JSON):
+        yield first
+        return
+    for number, line in enumerate(lines, start=1):
+        yield read_or_refused(str(number), partial(read, line, str(number)))
+
+
+@dataclass(frozen=True, slots=True)
+class Residue:
+    """Filters of a subscription that are evaluated as they are."""
+
+    filters: list[Any]
+    expressions: dict[str, Rule]
+    """The rules of the filters' CESQL expressions."""
+
+    def __call__(self, notification: Notification) -> bool:
+        """Whether all filters are true of an event."""
+        return all(self._is_true(each, notification) for each in self.filters)
+
+    def _is_true(self, content: dict[str, Any], notification: Notification) -> bool:
+        [(dialect, inner)] = content.items()
+        match dialect:
+            case "all":
+                return all(self._is_true(each, notification) for each in inner)
+            case "any":
+                return any(self._is_true(each, notification) for each in inner)
+            case "not":
+                return not self._is_true(inner, notification)
+            case "sql":
+                return self.expressions[inner].matches(notification)
+        return all(_compares(dialect, text_of(notification, name), inner[name]) for name in inner)
+
+
+def _residue(filters: list[Any]) -> Residue:
+    """The residue of filters, their expressions read once."""
+    expressions: dict[str, Rule] = {}
+    waiting = list(filters)
+    while waiting:
+        [(dialect, inner)] = waiting.pop().items()
+        if dialect == "sql":
+            expressions[inner] = cesql.read(inner)
+        elif dialect == "not":
+            waiting.append(inner)
+        elif dialect in ("all", "any"):
+            waiting += inner
+    return Residue(filters, expressions)
+
+
+def _compares(dialect: str, text: str | None, wanted: str) -> bool:
+    if text is None:
+        return False
+    if dialect == "exact":
+        return text == wanted
+    return text.startswith(wanted) if dialect == "prefix" else text.endswith(wanted)
+
+
+def text_of(notification: Notification, name: str) -> str | None:
+    """An attribute's text; None where it is absent, or nothing that an event can have."""
+    [key, *more] = notification.keys_of(name)
+    domain, value = key
+    if more or domain not in (TEXT, NUMBER, BOOL) or (domain == NUMBER and not _fits(value)):
+        return None
+    if isinstance(value, bytes):
+        return value.decode(errors="surrogateescape")
+    return str(value).lower()
+
+
+def _fits(number: object) -> bool:
+    return isinstance(number, int) and INTEGER_FIRST <= number <= INTEGER_LAST
+
+
+def _decoded(text: str | bytes) -> Any:
+    try:
+        return decoded(text)
+    except EncodingError as error:
+        raise RefusedRuleError(DIALECT, NOT_JSON, error.reason) from None
+
+
+def refuse(reason: str, found: object, place: str) -> NoReturn:
+    """Raises RefusedRuleError of this dialect; the place is where in the filters."""
+    raise RefusedRuleError(DIALECT, reason, found, place)
+
+
+def _bounds(content: object, place: str, depth: int) -> Bounds:
+    """Where a filter is true and false."""
+    check_depth(depth)
+    if not isinstance(content, dict):
+        refuse(NO_FILTERS, content, place)
+    if len(content) != 1:
+        refuse(ONE_DIALECT, content, place)
+    [(dialect, inner)] = content.items()
+    place = f"{place}.{dialect}"
+    if dialect in _SETS:
+        return _compared(dialect, inner, place)
+    if dialect == "sql":
+        return _expression(inner, place)
+    if dialect == "not":
+        if not isinstance(inner, dict):
+            refuse(ONE_FILTER, inner, place)
+        bounds = _bounds(inner, place, depth + 1)
+        return Bounds(bounds.false, bounds.true, bounds.exact)
+    if dialect not in ("all", "any"):
+        refuse(UNKNOWN, dialect, place)
+    if not isinstance(inner, list) or not inner:
+        refuse(SEVERAL, inner, place)
+    parts = [_bounds(each, f"{place}[{n}]", depth + 1) for n, each in enumerate(inner)]
+    every, some = tuple(each.true for each in parts), tuple(each.false for each in parts)
+    exact = all(each.exact for each in parts)
+    if dialect == "all":
+        return Bounds(Every(every), Some(some), exact)
+    return Bounds(Some(every), Every(some), exact)
+
+
+def _compared(dialect: str, inner: object, place: str) -> Bounds:
+    if not isinstance(inner, dict) or not inner:
+        refuse(ATTRIBUTES, inner, place)
+    true, false, exact = [], [], True
+    for name, text in inner.items():
+        if not NAME.fullmatch(name) or not isinstance(text, str) or not text:
+            refuse(ATTRIBUTES, {name: text}, place)
+        _check_text(text, place)
+        surely, perhaps = _sets(name, dialect, text)
+        exact &= perhaps is surely
+        true.append(Member(name, perhaps))
+        false.append(Member(name, ~surely))
+    return Bounds(Every(tuple(true)), Some(tuple(false)), exact)
+
+
+def accepted(name: str, dialect: str, text: str) -> ValueSet | None:
+    """The values that `exact`, `prefix` or `suffix` accepts; None where they are no set."""
+    surely, perhaps = _sets(name, dialect, text)
+    return surely if perhaps is surely else None
+
+
+def _sets(name: str, dialect: str, text: str) -> "Sets":
+    surely, perhaps = _SETS[dialect](text)
+    if name not in TEXTS:
+        return surely, perhaps
+    surely &= sets.prefix("")
+    return surely, surely
+
+
+def _check_text(text: str, place: str) -> None:
+    try:
+        key_of(text)
+    except InvalidValueError:
+        refuse(ATTRIBUTES, text, place)
+
+
+def _expression(inner: object, place: str) -> Bounds:
+    """Where a residue is left open, nothing is known of where the expression is false."""
+    if not isinstance(inner, str):
+        refuse(SQL, inner, place)
+    rule = cesql.read(inner)
+    true = _condition(rule.filters)
+    exact = rule.residue_holds is None
+    return Bounds(true, negation(true) if exact else TRUE, exact)
+
+
+def _condition(filters: FilterSet) -> Condition:
+    return Some(
+        tuple(
+            Every(tuple(Member(name, values) for name, values in each.sets.items()))
+            for each in filters
+        )
+    )
+
+
+Sets: TypeAlias = tuple[ValueSet, ValueSet]
+"""The values of which it is sure that they are accepted, and those that may be."""
+
+
+def _exact(text: str) -> Sets:
+    values = union((sets.eq(text), _bools(text == each for each, _ in _BOOLS), _integer(text)))
+    return values, values
+
+
+def _prefix(text: str) -> Sets:
+    bools = _bools(each.startswith(text) for each, _ in _BOOLS)
+    values = union((sets.prefix(text), bools, *_beginning(text)))
+    return values, values
+
+
+def _suffix(text: str) -> Sets:
+    """Only digits end many integers; with a sign before them they are one whole."""
+    bools = _bools(each.endswith(text) for each, _ in _BOOLS)
+    surely = union((sets.suffix(text), bools, _integer(text)))
+    return surely, surely | INTEGERS if _DIGITS.fullmatch(text) else surely
+
+
+def _bools(accepted: Iterator[bool]) -> ValueSet:
+    pairs = zip(_BOOLS, accepted, strict=True)
+    return union(sets.eq(value) for (_, value), held in pairs if held)
+
+
+def _integer(text: str) -> ValueSet:
+    """The integer that has this text."""
+    return sets.eq(int(text)) & INTEGERS if _is_integer(text) else NOTHING
+
+
+def _is_integer(text: str) -> bool:
+    return len(text) <= _INTEGER_CHARACTERS and _INTEGER.fullmatch(text) is not None
+
+
+def _beginning(text: str) -> Iterator[ValueSet]:
+    """The integers whose text begins so: for each number of digits behind it an interval."""
+    if text == "-":
+        yield sets.lt(0) & INTEGERS
+    elif text == "0":
+        yield sets.eq(0)
+    elif _is_integer(text):
+        first, sign = abs(int(text)), -1 if text[0] == "-" else 1
+        for size in (10**digits for digits in range(_INTEGER_CHARACTERS)):
+            low, high = sorted((sign * first * size, sign * ((first + 1) * size - 1)))
+            yield sets.between(low, high) & INTEGERS
+
+
+_SETS: Final[dict[str, Callable[[str], Sets]]] = {
+    "exact": _exact,
+    "prefix": _prefix,
+    "suffix": _suffix,
+}

@@ -1,0 +1,72 @@
+"""JSON as the dialects read it."""
+
+from typing import Any
+
+import pytest
+
+from contrada.dialects.json_text import check_depth, decoded, is_exact
+from contrada.errors import EncodingError, LimitError
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a": [1, 1.5, "x", null, true]}', {"a": [1, 1.5, "x", None, True]}),
+        (b'"\xc3\xa9"', "é"),
+        ("123456789012345678901234567890", 123456789012345678901234567890),
+        ("0.1", 0.1),
+        ("1e-400", 0.0),
+        ("0.1000000000000000055511151231257827", 0.1),
+    ],
+)
+def test_json_is_its_value(text: str | bytes, value: Any) -> None:
+    """A rule or an event would be read as another one."""
+    assert decoded(text) == value
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "NaN", "-Infinity", "1e400", '{"a": 1, "a": 2}', b'"\xff"', "1" * 5_000]
+)
+def test_what_is_no_json_or_says_two_things_is_refused(text: str | bytes) -> None:
+    """One of several readings would be taken in silence."""
+    with pytest.raises(EncodingError):
+        decoded(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "held"),
+    [
+        ("0.1", True),
+        ("1.50", True),
+        ("3.018e2", True),
+        ("0.1000000000000000055511151231257827", False),
+        ("1e-400", False),
+        ("1e-99999999999999999999", False),
+    ],
+)
+def test_decimals_that_no_double_stands_for_are_refused(text: str, held: bool) -> None:
+    """A bound would be another number than was written."""
+    if held:
+        assert decoded(text, exact=True) == float(text)
+        return
+    with pytest.raises(EncodingError):
+        decoded(text, exact=True)
+
+
+@pytest.mark.parametrize(
+    ("number", "exact"),
+    [(0, True), (2**53, True), (2**53 + 1, False), (10**20, True), (10**400, False), (0.1, True)],
+)
+def test_integers_that_no_double_stands_for_are_known(number: float, exact: bool) -> None:
+    """A rule would compare with another number than was written."""
+    assert is_exact(number) is exact
+
+
+def test_deep_and_long_texts_are_refused() -> None:
+    """A text of some kilobytes could end the process."""
+    for text in ("[" * 100_000, " " * 16_000_001):
+        with pytest.raises(LimitError):
+            decoded(text)
+    check_depth(100)
+    with pytest.raises(LimitError):
+        check_depth(101)
