@@ -8,7 +8,7 @@ exact ones an exact one.
 Source: CloudEvents, CESQL 1.0.0 §3.3 and §3.4.2 (AND and OR stop at what decides them).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from typing import Final, NamedTuple
 
@@ -20,6 +20,9 @@ from contrada.model.valueset import EVERYTHING, NOTHING, ValueSet, intersection,
 CESQL_PARTS_MAX: Final = 10_000
 """Value sets, and operators on text in them, of one exact bound; a larger one is made loose."""
 
+CESQL_FILTERS_MAX: Final = 1_000
+"""Filters that a bound becomes, and all bounds of a rule together; a larger one is made loose."""
+
 CESQL_XOR_OPERANDS_MAX: Final = 10
 """Operands of one XOR with exact bounds, since each operand doubles them; else they are loose."""
 
@@ -29,6 +32,12 @@ class Bound(NamedTuple):
 
     condition: Condition
     exact: bool = True
+    size: int = 0
+    """The value sets in the condition, and the operators on text in them."""
+
+    def loose(self) -> "Bound":
+        """The same as a bound of something that is so in fewer places."""
+        return self if _is_false(self.condition) else self._replace(exact=False)
 
 
 ALWAYS: Final = Bound(TRUE)
@@ -62,23 +71,34 @@ def constant(value: bool | None) -> Outcome:
 def of_attribute(name: str, truth: Truth) -> Outcome:
     """The outcome of what depends on one attribute."""
     return Outcome(
-        all_of([Bound(Member(name, truth.true), truth.exact)]),
-        all_of([Bound(Member(name, truth.false), truth.exact)]),
-        all_of([Bound(Member(name, truth.defined))]),
+        member(name, truth.true, truth.exact),
+        member(name, truth.false, truth.exact),
+        member(name, truth.defined),
     )
+
+
+def member(name: str, values: ValueSet, exact: bool = True) -> Bound:
+    """Where the attribute's value is in a set."""
+    return all_of([Bound(Member(name, values), exact, size_of(values))])
 
 
 def within(bound: Bound) -> Outcome:
     """The outcome of what is known only to be true or false within a bound."""
-    loose = Bound(bound.condition, _is_false(bound.condition))
-    return Outcome(loose, loose, loose)
+    return Outcome(bound.loose(), bound.loose(), bound.loose())
 
 
 def conjunction(outcomes: Sequence[Outcome]) -> Outcome:
-    """The outcome of AND: false where one is and all before it are true, or false already."""
-    false = _first_of([each.false for each in outcomes], [each.defined for each in outcomes])
-    all_defined = all_of([each.defined for each in outcomes])
-    return Outcome(all_of([each.true for each in outcomes]), false, any_of([false, all_defined]))
+    """The outcome of AND: false where one is and all before it are true, or false already.
+
+    Where a bound is too large, it is that of what is evaluated in any case.
+    """
+    first = outcomes[0]
+    defined = [each.defined for each in outcomes]
+    falses = [each.false for each in outcomes]
+    true = _fitting(all_of([each.true for each in outcomes]), first.true.loose())
+    false = _fitting(_first_of(falses, defined), any_of(falses).loose(), first.defined.loose())
+    either = _fitting(any_of([false, all_of(defined)]), first.defined.loose())
+    return Outcome(true, false, either)
 
 
 def disjunction(outcomes: Sequence[Outcome]) -> Outcome:
@@ -88,7 +108,7 @@ def disjunction(outcomes: Sequence[Outcome]) -> Outcome:
 
 def exclusive(outcomes: Sequence[Outcome]) -> Outcome:
     """The outcome of XOR, of which all operands are evaluated."""
-    defined = all_of([each.defined for each in outcomes])
+    defined = _fitting(all_of([each.defined for each in outcomes]), outcomes[0].defined.loose())
     if len(outcomes) > CESQL_XOR_OPERANDS_MAX:
         return within(defined)
     true, false = outcomes[0].true, outcomes[0].false
@@ -97,50 +117,95 @@ def exclusive(outcomes: Sequence[Outcome]) -> Outcome:
             any_of([all_of([true, each.false]), all_of([false, each.true])]),
             any_of([all_of([true, each.true]), all_of([false, each.false])]),
         )
-        if size_of(true.condition) > CESQL_PARTS_MAX:
+        if not is_small(true):
             return within(defined)
-    return Outcome(true, false, defined)
+    return Outcome(true, _fitting(false, defined.loose()), defined)
+
+
+def _fitting(*bounds: Bound) -> Bound:
+    """The first bound that is not too large; the last one never is."""
+    return next(filter(is_small, bounds), bounds[-1])
+
+
+def is_small(bound: Bound) -> bool:
+    """Whether a bound is within the limits."""
+    return bound.size <= CESQL_PARTS_MAX and filters_of(bound.condition) <= CESQL_FILTERS_MAX
 
 
 def _first_of(bounds: Sequence[Bound], defined: Sequence[Bound]) -> Bound:
-    """Where one of the bounds holds and all that stand before it are defined."""
+    """Where one of the bounds holds and all that stand before it are defined.
+
+    Too large, it is not made to the end: it is not used then.
+    """
     found: list[Bound] = []
-    before, parts = ALWAYS, 0
+    before, size = ALWAYS, 0
     for bound, either in zip(bounds, defined, strict=True):
         found.append(all_of([before, bound]))
-        parts += size_of(found[-1].condition)
-        if parts > CESQL_PARTS_MAX:
-            return Bound(any_of(bounds).condition, False)
+        size += found[-1].size
+        if size > CESQL_PARTS_MAX:
+            return found[-1]._replace(size=size)
         before = all_of([before, either])
     return any_of(found)
 
 
 def all_of(bounds: Iterable[Bound]) -> Bound:
     """Where all bounds hold. The sets of one attribute become one."""
-    sets, rest, exact = _gathered(bounds, Every)
-    members = [Member(name, intersection(each)) for name, each in sets.items()]
-    if any(map(_is_false, rest)) or any(_is(member.values, NOTHING) for member in members):
+    gathered = _Gathered(bounds, Every)
+    members = [Member(name, intersection(each)) for name, each in gathered.sets()]
+    if any(map(_is_false, gathered.rest)) or any(_is(each.values, NOTHING) for each in members):
         return NEVER
-    parts = [each for each in members if not _is(each.values, EVERYTHING)] + rest
-    return Bound(parts[0] if len(parts) == 1 else Every(tuple(parts)), exact)
+    members = [each for each in members if not _is(each.values, EVERYTHING)]
+    return gathered.joined(members)
 
 
 def any_of(bounds: Iterable[Bound]) -> Bound:
     """Where one of the bounds holds. The sets of one attribute become one."""
-    sets, rest, exact = _gathered(bounds, Some)
-    members = [Member(name, union(each)) for name, each in sets.items()]
-    if any(map(_is_true, rest)) or any(_is(member.values, EVERYTHING) for member in members):
-        return Bound(TRUE, exact)
-    parts = [each for each in members if not _is(each.values, NOTHING)] + rest
-    return Bound(parts[0] if len(parts) == 1 else Some(tuple(parts)), exact)
+    gathered = _Gathered(bounds, Some)
+    members = [Member(name, union(each)) for name, each in gathered.sets()]
+    if any(map(_is_true, gathered.rest)) or any(_is(each.values, EVERYTHING) for each in members):
+        return Bound(TRUE, gathered.exact)
+    members = [each for each in members if not _is(each.values, NOTHING)]
+    return gathered.joined(members)
 
 
-def size_of(condition: Condition) -> int:
-    """The number of value sets in a condition, and of the operators on text in them."""
-    if isinstance(condition, Member):
-        text = condition.values.text
-        return 1 if text is None else 1 + sum(1 for _ in atoms_of(text))
-    return sum(size_of(part) for part in condition.parts)
+class _Gathered:
+    """The parts of bounds that are joined: the different sets of each attribute, and the rest."""
+
+    def __init__(self, bounds: Iterable[Bound], node: type[Every] | type[Some]) -> None:
+        self.node = node
+        self.rest: list[Condition] = []
+        self.exact = True
+        self._rest_size = 0
+        self._sets: dict[str, dict[object, ValueSet]] = {}
+        for bound in bounds:
+            self.exact = self.exact and bound.exact
+            self._rest_size += bound.size
+            condition = bound.condition
+            for part in condition.parts if isinstance(condition, node) else (condition,):
+                self._take(part)
+
+    def _take(self, part: Condition) -> None:
+        if isinstance(part, Member):
+            form = (part.values.line, part.values.text)
+            self._sets.setdefault(part.name, {})[form] = part.values
+            self._rest_size -= size_of(part.values)
+        else:
+            self.rest.append(part)
+
+    def sets(self) -> Iterator[tuple[str, list[ValueSet]]]:
+        """The attributes, each with its sets."""
+        return ((name, list(each.values())) for name, each in self._sets.items())
+
+    def joined(self, members: list[Member]) -> Bound:
+        """The join of the rest and of these members, made of the sets."""
+        parts = (*members, *self.rest)
+        size = self._rest_size + sum(size_of(each.values) for each in members)
+        return Bound(parts[0] if len(parts) == 1 else self.node(parts), self.exact, size)
+
+
+def size_of(values: ValueSet) -> int:
+    """One, and the number of operators on text in a set."""
+    return 1 if values.text is None else 1 + sum(1 for _ in atoms_of(values.text))
 
 
 def filters_of(condition: Condition) -> int:
@@ -149,24 +214,6 @@ def filters_of(condition: Condition) -> int:
         return 1
     join = prod if isinstance(condition, Every) else sum
     return join(filters_of(part) for part in condition.parts)
-
-
-def _gathered(
-    bounds: Iterable[Bound], node: type[Every] | type[Some]
-) -> tuple[dict[str, list[ValueSet]], list[Condition], bool]:
-    """The different sets of each attribute, the other parts, and whether all bounds are exact."""
-    sets: dict[str, dict[object, ValueSet]] = {}
-    rest: list[Condition] = []
-    exact = True
-    for condition, is_exact in bounds:
-        exact = exact and is_exact
-        for part in condition.parts if isinstance(condition, node) else (condition,):
-            if isinstance(part, Member):
-                form = (part.values.line, part.values.text)
-                sets.setdefault(part.name, {})[form] = part.values
-            else:
-                rest.append(part)
-    return {name: list(each.values()) for name, each in sets.items()}, rest, exact
 
 
 def _is_true(condition: Condition) -> bool:

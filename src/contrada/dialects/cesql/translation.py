@@ -19,7 +19,15 @@ from typing import Final
 
 from contrada.dialects.cesql import casts, functions, outcomes
 from contrada.dialects.cesql.evaluation import evaluated, holds, holds_for, returns
-from contrada.dialects.cesql.outcomes import ALWAYS, Bound, Outcome, all_of, filters_of
+from contrada.dialects.cesql.outcomes import (
+    ALWAYS,
+    CESQL_FILTERS_MAX,
+    Bound,
+    Outcome,
+    all_of,
+    filters_of,
+    member,
+)
 from contrada.dialects.cesql.parsing import parse
 from contrada.dialects.cesql.tree import (
     Arithmetic,
@@ -45,7 +53,7 @@ from contrada.dialects.cesql.values import (
     cast_to,
     type_of,
 )
-from contrada.dialects.expression import CONJUNCTIONS_MAX, Member, filter_set
+from contrada.dialects.expression import filter_set
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
 from contrada.errors import InvalidFilterError, ParseError, RefusedRuleError
 from contrada.model import boxes, sets
@@ -55,9 +63,6 @@ from contrada.model.values import ABSENT_KEY, Key
 from contrada.model.valueset import PRESENT
 
 DIALECT: Final = "cesql"
-
-CESQL_FILTERS_MAX: Final = 1_000
-"""Filters that the operands of an AND become together; those beyond are left to the residue."""
 
 
 def read(text: str, name: str = "") -> Rule:
@@ -114,7 +119,7 @@ def translated(expression: Expression, name: str = "") -> Rule:
     if returns(expression) is not Type.BOOLEAN:
         return Rule(name, FilterSet(()))
     parts = list(_conjuncts(expression, True))
-    bounds = [_bound(part, wanted) for part, wanted in parts]
+    bounds = [outcome(part).when(wanted) for part, wanted in parts]
     kept = _kept(bounds)
     filters = filter_set(all_of(bounds[place] for place in kept).condition)
     left_open = [
@@ -122,20 +127,11 @@ def translated(expression: Expression, name: str = "") -> Rule:
         for place, (part, wanted) in enumerate(parts)
         if place not in kept or not bounds[place].exact
     ]
-    if len(filters) <= CESQL_FILTERS_MAX:
-        filters = FilterSet(map(Filter.of_sets, boxes.merged(each.sets for each in filters)))
+    filters = FilterSet(map(Filter.of_sets, boxes.merged(each.sets for each in filters)))
     if not left_open or not filters.filters:
         return Rule(name, filters)
     residue = _all_true(left_open)
     return Rule(name, filters, str(residue), Residue(expression, residue, names_in(expression)))
-
-
-def _bound(part: Expression, wanted: bool) -> Bound:
-    """Where an operand of the topmost AND is what is wanted; loose where exact is too many."""
-    bound = outcome(part).when(wanted)
-    if filters_of(bound.condition) <= CONJUNCTIONS_MAX:
-        return bound
-    return outcomes.within(_needs(part, Type.BOOLEAN)).when(wanted)
 
 
 def _kept(bounds: list[Bound]) -> set[int]:
@@ -143,8 +139,7 @@ def _kept(bounds: list[Bound]) -> set[int]:
     sizes = [filters_of(bound.condition) for bound in bounds]
     order = sorted(range(len(bounds)), key=sizes.__getitem__)
     products = accumulate((sizes[place] for place in order), operator.mul)
-    few = (place for place, size in zip(order, products, strict=True) if size <= CESQL_FILTERS_MAX)
-    return {order[0], *few}
+    return {place for place, size in zip(order, products, strict=True) if size <= CESQL_FILTERS_MAX}
 
 
 def outcome(expression: Expression) -> Outcome:
@@ -291,7 +286,7 @@ def _needs(expression: Expression, kind: Type | None = None) -> Bound:
     asked: list[tuple[Expression, Type | None]]
     match expression:
         case Attribute(name):
-            return all_of([Bound(Member(name, _CASTABLE[kind]))])
+            return member(name, _CASTABLE[kind])
         case Exists():
             return ALWAYS
         case Logic("XOR", operands):
