@@ -13,8 +13,10 @@ from contrada.matching.tables import (
     HASH,
     LENGTH,
     OK,
+    PENDING,
     PIVOTS,
     ROOMS,
+    SEEN_ALL,
     SHAPES,
     Guard,
     Scratch,
@@ -31,7 +33,7 @@ _TOUCHING_AT_ONCE: Final = 4096
 _PLACES: Final = {name: place for place, name in enumerate(SHAPES)}
 """Where an array's address stands in the table."""
 _HASH_TABLES: Final = ("names", "slots", "equal")
-_FIRST: Final = {"counters": COUNTERS, "stack": 64, "rooms": ROOMS}
+_FIRST: Final = {"counters": COUNTERS, "stack": 64, "rooms": ROOMS, "pending": PENDING}
 """The rows of arrays that begin with more than a few."""
 
 
@@ -49,6 +51,7 @@ class Arrays:
         self.used: dict[str, int] = dict.fromkeys(SHAPES, 0)
         self.used["rooms"] = ROOMS
         self._table = np.zeros(2 * len(SHAPES), dtype=np.int64)
+        self._second: dict[str, Any] = {}
         self._native: ModuleType | None = None
         self._store: Store | None = None
         self._scratch: Scratch | None = None
@@ -105,21 +108,36 @@ class Arrays:
             return self._native.match(msg, self._table)  # type: ignore[no-any-return]
         return kernels.match(msg, *self._views())  # type: ignore[no-any-return]
 
-    def match_rows(
-        self, columns: Any, row: int, rows: int, offsets: Any, found: Any, used: int
-    ) -> tuple[int, int]:
+    def match_rows(self, columns: Any, row: int, offsets: Any, found: Any) -> tuple[int, int]:
         """`native.match_rows`; only where kernels are compiled."""
         assert self._native is not None
-        if self.of["counters"][EPOCH] + rows >= EPOCHS_MAX:
+        if self.of["counters"][EPOCH] + len(offsets) >= EPOCHS_MAX:
             self.clear_stamps()
-        status, row = self._native.match_rows(columns, row, rows, offsets, found, used, self._table)
+        other = self._second_scratch()
+        args = columns, row, offsets, found, self._table, other
+        status, row = self._native.match_rows(*args)
+        self.of["counters"][SEEN_ALL] += self._second["counters"][SEEN_ALL]
         return int(status), int(row)
+
+    def _second_scratch(self) -> Any:
+        """The table of addresses of a scratch as large as the first."""
+        table = self._table.copy()
+        for name in Scratch._fields:
+            if len(self._second.get(name, ())) != len(self.of[name]):
+                self._second[name] = np.zeros_like(self.of[name])
+            table[2 * _PLACES[name]] = self._second[name].ctypes.data
+        first, second = self.of["counters"], self._second["counters"]
+        first[EPOCH] = max(first[EPOCH], second[EPOCH])
+        second[:] = first
+        second[SEEN_ALL] = 0
+        return table
 
     def clear_stamps(self) -> None:
         """Starts the numbers of notifications anew."""
         self.of["counters"][EPOCH] = 0
         for name in ("state", "bucket_seen", "key_seen", "set_seen"):
             self.of[name].fill(0)
+        self._second.clear()
 
     def install(self, number: int, begin: int, count: int, words: Any, place: int) -> None:
         """`updating.install`."""

@@ -1,112 +1,83 @@
 """Whole tables in columns, matched without making a notification of each row.
 
-A column of numbers, texts, booleans or times becomes one array of domains and one of keys, as
-the kernels want them; NULL is absent. What a column cannot give that way (several values, other
-types, integers that no double equals) is left to matching row by row.
+Kernels read a column where Arrow has it in memory; NULL is absent. What they cannot read there
+(several values, types that are rarer) is left to matching row by row.
 
 pyarrow is not imported here: a table is known by its methods.
 """
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
+from contrada.matching import tables
 from contrada.matching.arrays import Arrays, grow_for
-from contrada.matching.compiling import EXACT_MAX
-from contrada.matching.tables import COLUMN_COLUMNS, NEED_FOUND, OK
-from contrada.model.values import BOOL, NAN, NUMBER, TEXT, TIME
+from contrada.matching.tables import COLUMN_COLUMNS, NEED_FOUND, OK, UNREADABLE
+
+_KINDS: Final = {
+    "bool": tables.KIND_BOOL,
+    "int8": tables.KIND_INT8,
+    "int16": tables.KIND_INT16,
+    "int32": tables.KIND_INT32,
+    "int64": tables.KIND_INT64,
+    "uint8": tables.KIND_UINT8,
+    "uint16": tables.KIND_UINT16,
+    "uint32": tables.KIND_UINT32,
+    "float": tables.KIND_FLOAT,
+    "double": tables.KIND_DOUBLE,
+    "string": tables.KIND_TEXT,
+    "binary": tables.KIND_TEXT,
+    "large_string": tables.KIND_LARGE_TEXT,
+    "large_binary": tables.KIND_LARGE_TEXT,
+}
+_TIME: Final = "timestamp[us, tz="
 
 
-class Column(NamedTuple):
-    """A column as the kernels want it."""
+class Columns:
+    """The columns of a table that filters ask for, as kernels want them.
 
-    attr: int
-    domains: Any
-    keys: Any
-    text: Any
+    `described` has a row per column; its addresses are good as long as this is kept.
+    """
+
+    def __init__(self, rows: int, arrays: list[tuple[int, int, Any]]) -> None:
+        self.rows = rows
+        self.described = np.zeros((len(arrays), COLUMN_COLUMNS), dtype=np.int64)
+        self._kept = [array for _, _, array in arrays]
+        for i, (attr, kind, array) in enumerate(arrays):
+            valid, *data = (0 if each is None else each.address for each in array.buffers())
+            if array.null_count == 0:
+                valid = 0
+            self.described[i] = (attr, kind, valid, data[0], data[-1], array.offset)
 
 
-def columns_of(table: Any, attrs: dict[str, int]) -> list[Column] | None:
+def columns_of(table: Any, attrs: dict[str, int]) -> Columns | None:
     """The columns that filters ask for; None where one must be taken row by row."""
-    columns = []
-    for name in table.column_names:
+    found = []
+    for name, column in zip(table.column_names, table.columns, strict=True):
         if name in attrs and name[:1] != "@":
-            column = _column(attrs[name], table.column(name).combine_chunks())
-            if column is None:
+            array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+            if hasattr(array, "dictionary_decode"):
+                array = array.dictionary_decode()
+            type_name = str(array.type)
+            is_time = type_name.startswith(_TIME)
+            kind = tables.KIND_TIME if is_time else _KINDS.get(type_name)
+            if kind is None:
                 return None
-            columns.append(column)
-    return columns
+            found.append((attrs[name], kind, array))
+    return Columns(table.num_rows, found)
 
 
-def match_columns(arrays: Arrays, columns: list[Column], rows: int) -> tuple[Any, Any]:
-    """(offsets, what the kernels put out) for each row."""
-    described = np.zeros((len(columns), COLUMN_COLUMNS), dtype=np.int64)
-    for i, (attr, domains, keys, text) in enumerate(columns):
-        described[i] = (
-            attr,
-            rows,
-            domains.ctypes.data,
-            keys.ctypes.data,
-            text.ctypes.data,
-            len(text),
-        )
-    offsets = np.zeros(rows + 1, dtype=np.int64)
-    found = np.zeros(4 * rows + 64, dtype=np.int64)
+def match_columns(arrays: Arrays, columns: Columns) -> tuple[Any, Any] | None:
+    """(offsets, what the kernels put out) for each row; None where a value cannot be read."""
+    offsets = np.zeros(columns.rows + 1, dtype=np.int64)
+    found = np.zeros(4 * columns.rows + 64, dtype=np.int64)
     row = 0
-    while row < rows:
-        status, row = arrays.match_rows(described, row, rows, offsets, found, int(offsets[row]))
+    while row < columns.rows:
+        status, row = arrays.match_rows(columns.described, row, offsets, found)
         if status == NEED_FOUND:
             found = np.concatenate([found, np.zeros_like(found)])
+        elif status == UNREADABLE:
+            return None
         elif status != OK:
             grow_for(arrays, status)
-    return offsets, found[: offsets[rows]]
-
-
-def _column(attr: int, array: Any) -> Column | None:
-    """A column of one type, or None."""
-    kind = str(array.type)
-    present = array.is_valid().to_numpy(zero_copy_only=False)
-    empty = np.zeros(1, dtype=np.uint8)
-    if kind in ("string", "large_string", "binary", "large_binary"):
-        ends, text = _texts(array)
-        return Column(attr, present.astype(np.uint8) * TEXT, ends, text)
-    if kind == "bool":
-        keys = array.fill_null(False).to_numpy(zero_copy_only=False).astype(np.int64)
-        return Column(attr, present.astype(np.uint8) * BOOL, keys, empty)
-    if kind.startswith("timestamp[us, tz="):
-        keys = array.cast("int64").fill_null(0).to_numpy()
-        return Column(attr, present.astype(np.uint8) * TIME, np.ascontiguousarray(keys), empty)
-    if kind in _NUMBERS:
-        return _numbers(attr, array.fill_null(0).to_numpy(), present)
-    return None
-
-
-_NUMBERS: Final = frozenset(
-    ["double", "float", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))]
-)
-
-
-def _numbers(attr: int, values: Any, present: Any) -> Column | None:
-    doubles = values.astype(np.float64)
-    if values.dtype.kind in "iu" and np.any(np.abs(doubles) >= EXACT_MAX):
-        return None
-    bits = doubles.view(np.int64)
-    keys = np.where(bits < 0, -(bits & 0x7FFFFFFFFFFFFFFF), bits)
-    is_nan = np.isnan(doubles)
-    keys[is_nan] = 0
-    large = (np.abs(doubles) >= EXACT_MAX) & (np.abs(doubles) <= 2.0**63)
-    if np.any(large):
-        return None
-    domains = np.where(is_nan, NAN, NUMBER).astype(np.uint8)
-    domains[~present] = 0
-    return Column(attr, domains, keys, np.zeros(1, dtype=np.uint8))
-
-
-def _texts(array: Any) -> tuple[Any, Any]:
-    """Where the texts end, and all of them one after another."""
-    wide = "large" in str(array.type)
-    _, ends, data = array.buffers()
-    kind: Any = np.int64 if wide else np.int32
-    offsets = np.frombuffer(ends, dtype=kind)[array.offset : array.offset + len(array) + 1]
-    text = np.zeros(1, dtype=np.uint8) if not data else np.frombuffer(data, dtype=np.uint8)
-    return np.ascontiguousarray(offsets.astype(np.int64)), text
+    return offsets, found[: offsets[-1]]

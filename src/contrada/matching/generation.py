@@ -48,7 +48,7 @@ from contrada.matching.tables import (
     PRESENCE,
     SEEN,
     SEEN_ALL,
-    SIMPLE,
+    SEVERAL,
     START,
     TREE,
     VALUE,
@@ -91,7 +91,6 @@ class Generation:
         self.opaque: dict[int, list[int]] = {}
         self.doubtful: set[int] = set()
         self.words_unused = 0
-        self.arrays.views["counters"][SIMPLE] = 1
         self._statistics = None if statistics is None else statistics.arrays
         if statistics is not None:
             self._inherit(statistics)
@@ -125,7 +124,7 @@ class Generation:
         if len(taken) == 1:
             ((self._numbers[slot], self._rows[slot]),) = taken.items()
         else:
-            self.no_longer_simple()
+            self.arrays.views["counters"][SEVERAL] = 1
             self._several[slot] = tuple(taken.items())
 
     def remove(self, slot: int) -> None:
@@ -156,10 +155,6 @@ class Generation:
     def numbers(self, slot: int) -> tuple[int, ...]:
         """The numbers of a slot's filters."""
         return tuple(number for number, _ in self._links_of(slot))
-
-    def no_longer_simple(self) -> None:
-        """To be called when a key has not just one filter; kernels then put out keys' slots."""
-        self.arrays.views["counters"][SIMPLE] = 0
 
     def _links_of(self, slot: int) -> tuple[tuple[int, int], ...]:
         """The filters of a slot, each with the row in `links` that leads back."""
@@ -298,7 +293,6 @@ class Generation:
         if head == NO_KEY:
             self.arrays.views["filters"][number, KEY] = slot
             return NO_LINK
-        self.no_longer_simple()
         if head >= 0:
             head = self._before(head, NO_KEY)
         head = self._before(slot, head)
@@ -496,6 +490,7 @@ class Generation:
             "numbers": self._numbers.tobytes(),
             "rows": self._rows.tobytes(),
             "several": list(self._several.items()),
+            "has_several": self.arrays.views["counters"][SEVERAL],
             "equal_used": self._equal_used,
             "ranged": list(self._ranged.items()),
             "words_unused": self.words_unused,
@@ -520,6 +515,7 @@ class Generation:
         self.arrays.fit_scratch()
         self._free = list(state["free"])
         self._free_links = list(state["free_links"])
+        self.arrays.views["counters"][SEVERAL] = state["has_several"]
         self._numbers = np.frombuffer(state["numbers"], dtype=np.int32).copy()
         self._rows = np.frombuffer(state["rows"], dtype=np.int32).copy()
         self.arrays.reserve("key_seen", len(self._numbers))

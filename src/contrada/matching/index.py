@@ -320,7 +320,10 @@ class Index(Generic[K]):
         columns = columns_of(table, generation.compiler.attrs)
         if columns is None:
             return None
-        offsets, found = match_columns(generation.arrays, columns, table.num_rows)
+        matched = match_columns(generation.arrays, columns)
+        if matched is None:
+            return None
+        offsets, found = matched
         return offsets, found if self._slots.are_int else self._slots.keys[found]
 
     # --- relations ----------------------------------------------------------------------------

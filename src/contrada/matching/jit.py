@@ -49,6 +49,10 @@ def double_bits(number: Any) -> Any:
     return struct.unpack("<q", struct.pack("<d", number))[0]
 
 
+def prefetch(array: Any, row: Any) -> Any:
+    """Tells the processor that a row of an array is wanted soon. Only compiled code does so."""
+
+
 def compiled() -> ModuleType | None:
     """Entries to the compiled kernels, loaded on the first call; None where Numba is missing.
 
@@ -120,8 +124,9 @@ def _load() -> ModuleType:
     def bits(number: Any) -> Any:
         return np.float64(number).view(np.int64)
 
-    plain = globals()["double_bits"]
-    globals()["double_bits"] = bits
+    of_machine = {"double_bits": bits, "prefetch": _prefetching()}
+    plain = {name: globals()[name] for name in of_machine}
+    globals().update(of_machine)
     _decorators.append(compiler)
     try:
         for name in ("reading", "kernels", "updating"):
@@ -130,9 +135,39 @@ def _load() -> ModuleType:
         native.exercise()
     finally:
         _decorators.pop()
-        globals()["double_bits"] = plain
+        globals().update(plain)
         config.CACHE_DIR = before
     return native
+
+
+def _prefetching() -> Any:
+    """`prefetch` as the processor's own instruction, inside compiled code."""
+    from llvmlite import ir
+    from numba import types
+    from numba.core import cgutils
+    from numba.extending import intrinsic
+    from numba.np import arrayobj
+
+    of_numba: Any = arrayobj, cgutils
+    arrays, code = of_numba
+
+    def prefetch(typing_context: Any, array: Any, row: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            held = arrays.make_array(array)(context, builder, value=arguments[0])
+            stride = code.unpack_tuple(builder, held.strides)[0]
+            wanted = context.cast(builder, arguments[1], row, types.intp)
+            start = builder.ptrtoint(held.data, stride.type)
+            address = builder.add(start, builder.mul(wanted, stride))
+            flag = ir.IntType(32)
+            kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, flag, flag, flag])
+            function = code.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+            read, keep, data = flag(0), flag(3), flag(1)
+            builder.call(function, [builder.inttoptr(address, cgutils.voidptr_t), read, keep, data])
+            return context.get_dummy_value()
+
+        return types.none(array, row), generate
+
+    return intrinsic(prefetch)
 
 
 def _loaded_again(name: str) -> ModuleType:

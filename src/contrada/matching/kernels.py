@@ -11,9 +11,8 @@ arrays; both give the same answers. Integers stay within 64 bits by construction
 
 from typing import Any
 
-from contrada.matching.jit import kernel, part
+from contrada.matching.jit import kernel, part, prefetch
 from contrada.matching.tables import (
-    ANY_HASH,
     ATOM_CONTAINS,
     ATOM_CONTAINS_NOCASE,
     ATOM_EQUAL_NOCASE,
@@ -66,6 +65,7 @@ from contrada.matching.tables import (
     OP_TEXT,
     OP_TEXT_RANGE,
     OUT,
+    PENDING,
     PIVOTS,
     POOL_ALIVE,
     POOL_ATTR,
@@ -80,10 +80,11 @@ from contrada.matching.tables import (
     SEEN,
     SEEN_ALL,
     SET_ABSENT,
-    SIMPLE,
+    SEVERAL,
     START,
     SUFFIXES,
-    TEXT_HASH,
+    TEXT_HIGHEST,
+    TEXT_LOWEST,
     TEXT_SHIFT,
     TREE,
     V_ATTR,
@@ -118,6 +119,12 @@ KIND_TEXT, KIND_PREFIX, KIND_SUFFIX = reading.KIND_TEXT, reading.KIND_PREFIX, re
 KIND_GRAM, KIND_TEXT_NOCASE = reading.KIND_GRAM, reading.KIND_TEXT_NOCASE
 NAN, NUMBER, TEXT = reading.NAN, reading.NUMBER, reading.TEXT
 MAYBE = 2
+ENTRIES_AT_ONCE = 128
+"""Entries of a bucket that are looked at before those that may match are checked."""
+PREFETCHED_ENTRIES = 32
+"""Entries of a bucket that are asked for ahead, two a line of memory; then the processor knows."""
+PREFETCHED_LINES = 4
+"""Lines of memory of a program that are asked for ahead: eight ranges and a little more."""
 LENGTHS_MAX = 62
 """Prefixes and suffixes are looked up by at most so many bytes; the check sees all of them."""
 
@@ -338,48 +345,56 @@ def program_holds(begin: Any, store: Any, scratch: Any) -> Any:
 
 
 @kernel
-def emit(number: Any, begin: Any, store: Any, scratch: Any) -> Any:
-    """Puts out what matches; or the filter itself, to be verified."""
+def put_out(number: Any, verify: Any, scratch: Any) -> Any:
+    """Puts out a filter that matches, or is to be verified."""
     counters, out = scratch.counters, scratch.out
-    if store.program[begin] & VERIFY or counters[INEXACT] != 0:
-        if counters[OUT] >= len(out):
-            return NEED_OUT
-        out[counters[OUT]] = -1 - number
-        counters[OUT] += 1
+    at = counters[OUT]
+    if at >= len(out):
+        return NEED_OUT
+    counters[OUT] = at + 1
+    if verify:
         counters[DOUBTED] += 1
-        return OK
-    return put_out(number, store, scratch)
+        out[at] = -1 - number
+    else:
+        out[at] = number
+    return OK
 
 
 @kernel
-def put_out(number: Any, store: Any, scratch: Any) -> Any:
-    """Puts out a filter where all is simple, else its keys, each key once."""
+def name_slots(store: Any, scratch: Any) -> Any:
+    """Turns the filters that were put out into slots of keys. Those to be verified stay."""
     counters, out = scratch.counters, scratch.out
-    if counters[SIMPLE] != 0:
-        if counters[OUT] >= len(out):
-            return NEED_OUT
-        out[counters[OUT]] = number
-        counters[OUT] += 1
-        return OK
-    key = store.filters[number, KEY]
-    link = -1
-    if key < -1:
-        link = -2 - key
-        key = store.links[link, VALUE]
-    while key >= 0:
-        if scratch.key_seen[key] != counters[EPOCH]:
-            if counters[OUT] >= len(out):
-                return NEED_OUT
-            scratch.key_seen[key] = counters[EPOCH]
-            out[counters[OUT]] = key
-            counters[OUT] += 1
-        if link < 0:
-            break
-        link = store.links[link, NEXT]
-        if link < 0:
-            break
-        key = store.links[link, VALUE]
+    for i in range(counters[OUT]):
+        if out[i] < 0:
+            continue
+        key = store.filters[out[i], KEY]
+        if key < -1:
+            link = -2 - key
+            key = store.links[link, VALUE]
+            link = store.links[link, NEXT]
+            while link >= 0:
+                if counters[OUT] >= len(out):
+                    return NEED_OUT
+                out[counters[OUT]] = store.links[link, VALUE]
+                counters[OUT] += 1
+                link = store.links[link, NEXT]
+        out[i] = key
     return OK
+
+
+@kernel
+def drop_repeated(scratch: Any) -> Any:
+    """Leaves each slot of a key once in what was put out."""
+    counters, out, seen = scratch.counters, scratch.out, scratch.key_seen
+    kept = 0
+    for i in range(counters[OUT]):
+        slot = out[i]
+        if slot < 0 or seen[slot] != counters[EPOCH]:
+            if slot >= 0:
+                seen[slot] = counters[EPOCH]
+            out[kept] = slot
+            kept += 1
+    counters[OUT] = kept
 
 
 @kernel
@@ -387,98 +402,133 @@ def name_keys(store: Any, scratch: Any) -> Any:
     """Turns what was put out into keys, where they are integers, else into slots of keys.
 
     Last and all at once, so that the processor waits for many places of memory together.
-    Filters to be verified stay.
     """
     counters, out = scratch.counters, scratch.out
-    if counters[SIMPLE] != 0:
-        for i in range(counters[OUT]):
-            if out[i] >= 0:
-                out[i] = store.filters[out[i], KEY]
     counters[KEYED] = 0
+    status = name_slots(store, scratch)
+    if status != OK:
+        return status
+    if counters[SEVERAL] != 0:
+        drop_repeated(scratch)
     if counters[INT_KEYS] != 0 and counters[DOUBTED] == 0:
         for i in range(counters[OUT]):
             out[i] = store.keys[out[i]]
         counters[KEYED] = 1
+    return OK
 
 
 @kernel
-def note(bucket: Any, by_value: Any, scratch: Any) -> Any:
+def note(bucket: Any, by_value: Any, store: Any, scratch: Any) -> Any:
     """Puts a bucket on the list of those to look through, once."""
     counters = scratch.counters
     if scratch.bucket_seen[bucket] != counters[EPOCH]:
         scratch.bucket_seen[bucket] = counters[EPOCH]
+        start = store.buckets[bucket, START]
+        for i in range(start, start + min(store.buckets[bucket, LENGTH], PREFETCHED_ENTRIES), 2):
+            prefetch(store.entries, i)
         scratch.bucket_list[counters[BUCKETS]] = 2 * bucket + by_value
         counters[BUCKETS] += 1
 
 
 @kernel
+def may_pass(i: Any, at: Any, store: Any, scratch: Any) -> Any:
+    """Whether a guard of an entry leaves a match possible, as far as a comparison can tell.
+
+    One expression without short cuts: there is nothing that the processor could guess wrong.
+    """
+    state, entries = scratch.state, store.entries
+    guard = entries[i, at]
+    kind = (guard >> GUARD_KIND_SHIFT) & 7
+    attr = guard & GUARD_ATTR
+    lowest = LOWEST + 2 * (kind & 1)  # of a range, or of the hash of a text
+    is_there = state[attr, 0] == scratch.counters[EPOCH]
+    reaches = entries[i, at + 1] <= state[attr, lowest + 1]
+    begins = state[attr, lowest] <= entries[i, at + 2]
+    return (is_there & reaches & begins) | (kind > GUARD_HASH)
+
+
+@kernel
 def guarded(i: Any, at: Any, store: Any, scratch: Any) -> Any:
-    """What a guard of an entry says: 0 no, 1 perhaps, 2 the guard's constraint holds."""
+    """What a guard of an entry that may pass says: 0 no, 1 perhaps, 2 its constraint holds."""
     state, entries = scratch.state, store.entries
     guard = entries[i, at]
     kind = (guard >> GUARD_KIND_SHIFT) & 7
     if kind == GUARD_NONE:
         return 2
+    if kind == GUARD_HASH:
+        return 1
+    low, attr = entries[i, at + 1], guard & GUARD_ATTR
     if kind == GUARD_SET:
-        holds = set_holds(entries[i, at + 1], store, scratch)
+        holds = set_holds(low, store, scratch)
         return 2 if holds == 1 else holds >> 1
-    attr = guard & GUARD_ATTR
+    only, domain = state[attr, ONLY_DOMAIN], (guard >> GUARD_DOMAIN_SHIFT) & 7
+    lowest, highest = state[attr, LOWEST], state[attr, HIGHEST]
+    if kind == GUARD_RANGE:
+        return 2 if only == domain and low < lowest and highest < entries[i, at + 2] else 1
     if state[attr, 0] != scratch.counters[EPOCH]:
         return 0
-    low, high = entries[i, at + 1], entries[i, at + 2]
-    if kind == GUARD_RANGE:
-        if low > state[attr, HIGHEST] or high < state[attr, LOWEST]:
-            return 0
-        if state[attr, ONLY_DOMAIN] == ((guard >> GUARD_DOMAIN_SHIFT) & 7):
-            if low < state[attr, LOWEST] and state[attr, HIGHEST] < high:
-                return 2
-        return 1
-    if kind == GUARD_HASH:
-        h = state[attr, TEXT_HASH]
-        return 1 if h == low or h == ANY_HASH else 0
-    return guarded_other((guard >> GUARD_DOMAIN_SHIFT) & 7, low, attr, scratch)
-
-
-@kernel
-def guarded_other(domain: Any, low: Any, attr: Any, scratch: Any) -> Any:
-    """The same for a guard that asks for any value of a domain but one."""
-    state = scratch.state
-    only = state[attr, ONLY_DOMAIN]
-    if only != domain:
+    if only != domain:  # several values, or NaN, which is not what `!=` excludes
         return 1 if only == 0 or (only == NAN and domain == NUMBER) else 0
     if domain == TEXT:
-        return 1 if state[attr, TEXT_HASH] == low else 2
-    return 1 if state[attr, LOWEST] <= low and low <= state[attr, HIGHEST] else 2
+        lowest, highest = state[attr, TEXT_LOWEST], state[attr, TEXT_HIGHEST]
+    return 1 if lowest <= low and low <= highest else 2
 
 
 @kernel
 def look_through(store: Any, scratch: Any) -> Any:
-    """Checks every filter in the buckets on the list, and puts out those that match."""
-    counters, entries = scratch.counters, store.entries
+    """Checks every filter in the buckets on the list, and puts out those that match.
+
+    Entries that may match are written down first, up to as many as there is room, and checked
+    then: so most of the work has no branches.
+    """
+    counters, pending = scratch.counters, scratch.pending
+    waiting = 0
     for n in range(counters[BUCKETS]):
-        bucket = scratch.bucket_list[n] >> 1
-        decided = DECIDED_ALONE
-        if scratch.bucket_list[n] & 1 and counters[INEXACT] == 0:
-            decided = DECIDED_ALONE | DECIDED_HERE
+        bucket, by_value = scratch.bucket_list[n] >> 1, scratch.bucket_list[n] & 1
+        length = store.buckets[bucket, LENGTH]
         store.buckets[bucket, HITS] += 1
-        counters[LOOKED] += store.buckets[bucket, LENGTH]
-        start = store.buckets[bucket, START]
-        for i in range(start, start + store.buckets[bucket, LENGTH]):
-            first = guarded(i, GUARD, store, scratch)
-            if first == 0:
+        counters[LOOKED] += length
+        first = store.buckets[bucket, START]
+        end = first + length
+        while first < end:
+            if waiting > PENDING - ENTRIES_AT_ONCE:
+                if check(waiting, store, scratch) != OK:
+                    return NEED_OUT
+                waiting = 0
+            last = min(end, first + ENTRIES_AT_ONCE)
+            for i in range(first, last):
+                pending[waiting] = 2 * i + by_value
+                waiting += may_pass(i, GUARD, store, scratch)
+            first = last
+    return check(waiting, store, scratch)
+
+
+@kernel
+def check(waiting: Any, store: Any, scratch: Any) -> Any:
+    """Checks the entries written down, by their second guards first."""
+    counters, entries, pending = scratch.counters, store.entries, scratch.pending
+    left = 0
+    for n in range(waiting):
+        each = pending[n]
+        pending[left] = each
+        left += may_pass(each >> 1, SECOND, store, scratch)
+    counters[CANDIDATES] += left
+    for n in range(left):
+        i = pending[n] >> 1
+        first, second = guarded(i, GUARD, store, scratch), guarded(i, SECOND, store, scratch)
+        if first == 0 or second == 0:
+            continue
+        decided = DECIDED_ALONE
+        if pending[n] & 1 and counters[INEXACT] == 0:
+            decided = DECIDED_ALONE | DECIDED_HERE
+        verify = False
+        if first & second != 2 or entries[i, GUARD] & decided == 0:
+            begin = entries[i, BEGIN_HERE]
+            if not program_holds(begin, store, scratch):
                 continue
-            second = guarded(i, SECOND, store, scratch)
-            if second == 0:
-                continue
-            counters[CANDIDATES] += 1
-            if first & second == 2 and entries[i, GUARD] & decided:
-                status = put_out(entries[i, FILTER], store, scratch)
-            elif program_holds(entries[i, BEGIN_HERE], store, scratch):
-                status = emit(entries[i, FILTER], entries[i, BEGIN_HERE], store, scratch)
-            else:
-                continue
-            if status != OK:
-                return status
+            verify = counters[INEXACT] != 0 or store.program[begin] & VERIFY != 0
+        if put_out(entries[i, FILTER], verify, scratch) != OK:
+            return NEED_OUT
     return OK
 
 
@@ -501,7 +551,7 @@ def probe(h: Any, store: Any, scratch: Any) -> Any:
     """Notes the bucket of a place, where there is one."""
     bucket = find_bucket(store, h)
     if bucket >= 0:
-        note(bucket, 0, scratch)
+        note(bucket, 0, store, scratch)
 
 
 @kernel
@@ -564,7 +614,7 @@ def probe_value(row: Any, key: Any, store: Any, scratch: Any) -> Any:
     if bucket >= 0:
         low = (key & MASK) - ((key & HALF) << 1)
         by_value = is_of(bucket, attr, domain, low, key >> 32, store)
-        note(bucket, 1 if by_value else 0, scratch)
+        note(bucket, 1 if by_value else 0, store, scratch)
 
 
 @kernel
@@ -582,7 +632,7 @@ def probe_whole_text(row: Any, store: Any, scratch: Any) -> Any:
             by_value = same_text(store, ref, scratch.text, start, length)
         else:
             by_value = False
-        note(bucket, 1 if by_value else 0, scratch)
+        note(bucket, 1 if by_value else 0, store, scratch)
 
 
 @kernel
@@ -646,7 +696,7 @@ def collect_by_range(row: Any, tree: Any, store: Any, scratch: Any) -> Any:
         while node > 0:
             bucket = store.trees[tree, 1] + node
             if store.buckets[bucket, LENGTH] > 0:
-                note(bucket, 0, scratch)
+                note(bucket, 0, store, scratch)
             node >>= 1
 
 
@@ -655,13 +705,13 @@ def collect(store: Any, scratch: Any) -> Any:
     """Lists every bucket that the notification comes by."""
     counters = scratch.counters
     counters[BUCKETS] = 0
-    note(0, 0, scratch)
+    note(0, 0, store, scratch)
     for i in range(counters[PRESENT]):
         attr = scratch.present[i]
         store.attrs[attr, SEEN] += 1
         bucket = store.attrs[attr, PRESENCE]
         if bucket >= 0:
-            note(bucket, 0, scratch)
+            note(bucket, 0, store, scratch)
         tree = store.attrs[attr, TREE]
         first = scratch.state[attr, FIRST]
         for row in range(first, first + scratch.state[attr, COUNT]):
@@ -701,41 +751,57 @@ def conjoin_attr(pool: Any, i: Any, store: Any, scratch: Any) -> Any:
 
 
 @kernel
-def look_through_pool(pool: Any, store: Any, scratch: Any) -> Any:
-    """Checks the filters of a pool that its bitmaps leave, and puts out those that match."""
-    bits, found, counters = store.bits, scratch.conjunction, scratch.counters
+def pooled(pool: Any, store: Any, scratch: Any) -> Any:
+    """Lists where the programs begin of the filters of a pool that its bitmaps leave; how many.
+
+    `pending` gets two numbers for each: the filter, and the place.
+    """
+    bits, found, pending = store.bits, scratch.conjunction, scratch.pending
     alive = store.pools[pool, POOL_ALIVE]
     for w in range(store.pools[pool, POOL_WORDS]):
         found[w] = bits[alive + w]
     for i in range(store.pools[pool, POOL_COUNT]):
         conjoin_attr(pool, i, store, scratch)
-    numbers = store.pools[pool, POOL_FILTERS]
+    count = 0
     for w in range(store.pools[pool, POOL_WORDS]):
         word = found[w]
-        at = numbers + w * WORD_BITS
+        at = store.pools[pool, POOL_FILTERS] + w * WORD_BITS
         while word != 0:
             if word & 0xFF == 0:
                 word >>= 8
                 at += 8
                 continue
             if word & 1:
-                counters[CANDIDATES] += 1
-                begin = store.filters[bits[at], BEGIN]
-                if program_holds(begin, store, scratch):
-                    status = emit(bits[at], begin, store, scratch)
-                    if status != OK:
-                        return status
+                pending[2 * count] = bits[at]
+                prefetch(store.filters, bits[at])
+                count += 1
             word >>= 1
             at += 1
+    for n in range(count):
+        begin = store.filters[pending[2 * n], BEGIN]
+        pending[2 * n + 1] = begin
+        for line in range(PREFETCHED_LINES):
+            prefetch(store.program, begin + 8 * line)
+    return count
+
+
+@kernel
+def look_through_pool(pool: Any, store: Any, scratch: Any) -> Any:
+    """Checks the filters of a pool that its bitmaps leave, and puts out those that match."""
+    counters, pending = scratch.counters, scratch.pending
+    for n in range(pooled(pool, store, scratch)):
+        counters[CANDIDATES] += 1
+        begin = pending[2 * n + 1]
+        if program_holds(begin, store, scratch):
+            verify = counters[INEXACT] != 0 or store.program[begin] & VERIFY != 0
+            if put_out(pending[2 * n], verify, scratch) != OK:
+                return NEED_OUT
     return OK
 
 
 @kernel
-def find(store: Any, scratch: Any) -> Any:
-    """Puts out keys, or their slots, of all filters that match what was loaded.
-
-    Answers OK or NEED_OUT.
-    """
+def seek(store: Any, scratch: Any) -> Any:
+    """Lists the buckets that a notification comes by, which memory begins to bring meanwhile."""
     counters = scratch.counters
     counters[OUT] = 0
     counters[CANDIDATES] = 0
@@ -743,16 +809,26 @@ def find(store: Any, scratch: Any) -> Any:
     counters[DOUBTED] = 0
     counters[SEEN_ALL] += 1
     collect(store, scratch)
+
+
+@kernel
+def find(store: Any, scratch: Any) -> Any:
+    """Puts out keys, or their slots, of all filters that match what was loaded and sought.
+
+    Answers OK or NEED_OUT.
+    """
     status = look_through(store, scratch)
-    for pool in range(counters[POOLS]):
+    for pool in range(scratch.counters[POOLS]):
         if status == OK:
             status = look_through_pool(pool, store, scratch)
-    name_keys(store, scratch)
-    return status
+    return status if status != OK else name_keys(store, scratch)
 
 
 @kernel
 def match(msg: Any, store: Any, scratch: Any) -> Any:
     """Loads a notification and finds its keys."""
     status = reading.load(msg, store, scratch)
-    return status if status != OK else find(store, scratch)
+    if status != OK:
+        return status
+    seek(store, scratch)
+    return find(store, scratch)

@@ -19,14 +19,25 @@ from contrada.matching.tables import (
     ATTR_COLUMNS,
     BUCKET_COLUMNS,
     C_ATTR,
-    C_DOMAINS,
-    C_KEYS,
-    C_ROWS,
+    C_DATA,
+    C_KIND,
+    C_OFFSET,
     C_TEXT,
-    C_TEXT_BYTES,
+    C_VALID,
     COLUMN_COLUMNS,
     ENTRY_COLUMNS,
     FILTER_COLUMNS,
+    KIND_BOOL,
+    KIND_DOUBLE,
+    KIND_FLOAT,
+    KIND_INT8,
+    KIND_INT16,
+    KIND_INT32,
+    KIND_INT64,
+    KIND_TEXT,
+    KIND_TIME,
+    KIND_UINT16,
+    KIND_UINT32,
     LINK_COLUMNS,
     NEED_FOUND,
     OK,
@@ -35,16 +46,17 @@ from contrada.matching.tables import (
     SHAPES,
     STATE_COLUMNS,
     TREE_COLUMNS,
+    UNREADABLE,
     VALUE_COLUMNS,
     Scratch,
     Store,
     new_array,
 )
+from contrada.model.values import TIME_MAX_US, TIME_MIN_US
 
 K: Any = jit.part("kernels")
 U: Any = jit.part("updating")
 R: Any = jit.part("reading")
-TEXT = R.TEXT
 carray: Any = numba.carray  # type: ignore[attr-defined]
 
 
@@ -111,6 +123,7 @@ def scratch_at(table: Any) -> Any:
         _flat(table, 26, numba.int64),
         _flat(table, 27, numba.int64),
         _flat(table, 28, numba.int64),
+        _flat(table, 29, numba.int64),
     )
 
 
@@ -136,7 +149,7 @@ def exercise() -> None:
     box, found = np.zeros(4, dtype=np.int64), np.zeros(2, dtype=np.int64)
     touching(box, 0, 0, 0, 0, found, 0, table)
     columns, offsets = np.zeros((0, COLUMN_COLUMNS), dtype=np.int64), np.zeros(1, dtype=np.int64)
-    match_rows(columns, 0, 0, offsets, np.zeros(1, dtype=np.int64), 0, table)
+    match_rows(columns, 0, offsets, np.zeros(1, dtype=np.int64), table, table)
     for rehash in (rehash_buckets, rehash_filters, rehash_names):
         rehash(table, 0)
 
@@ -248,52 +261,130 @@ def touching(
     return U.touching(box, rows, closed, inside, first, found, used, store_at(table))
 
 
+@njit(inline="always")
+def _at(address: Any, row: Any, kind: Any) -> Any:
+    """A number of a type in memory."""
+    return carray(_pointer(address), (row + 1,), kind)[row]
+
+
 @njit(cache=True, nogil=True)
-def load_row(columns: Any, row: Any, store: Any, scratch: Any) -> Any:
-    """Brings a row of columns into the scratch, as `reading.load` does with a notification."""
+def _bit(address: Any, row: Any) -> Any:
+    return (_at(address, row >> 3, numba.uint8) >> (row & 7)) & 1
+
+
+@njit(cache=True, nogil=True)
+def _integer(kind: Any, address: Any, row: Any) -> Any:
+    """A value that is an integer in memory."""
+    if kind in (KIND_INT64, KIND_TIME):
+        return _at(address, row, numba.int64)
+    if kind == KIND_INT32:
+        return numba.int64(_at(address, row, numba.int32))
+    if kind == KIND_INT16:
+        return numba.int64(_at(address, row, numba.int16))
+    if kind == KIND_INT8:
+        return numba.int64(_at(address, row, numba.int8))
+    if kind == KIND_UINT32:
+        return numba.int64(_at(address, row, numba.uint32))
+    if kind == KIND_UINT16:
+        return numba.int64(_at(address, row, numba.uint16))
+    return numba.int64(_at(address, row, numba.uint8))
+
+
+@njit(cache=True, nogil=True)
+def _load_text(
+    kind: Any, starts: Any, data: Any, row: Any, attr: Any, store: Any, scratch: Any
+) -> Any:
+    if kind == KIND_TEXT:
+        start = numba.int64(_at(starts, row, numba.int32))
+        end = numba.int64(_at(starts, row + 1, numba.int32))
+    else:
+        start, end = _at(starts, row, numba.int64), _at(starts, row + 1, numba.int64)
+    text = carray(_pointer(data), (end,), numba.uint8)
+    return R.add_text(text, start, end - start, attr, store, scratch)
+
+
+@njit(cache=True, nogil=True)
+def _load_cell(kind: Any, data: Any, row: Any, attr: Any, scratch: Any) -> Any:
+    """Adds a value outside text, as `reading.load_value` does."""
+    if kind == KIND_BOOL:
+        bit = numba.int64(_bit(data, row))
+        return R.add_key(R.BOOL, bit, bit, attr, scratch)
+    if kind in (KIND_FLOAT, KIND_DOUBLE):
+        if kind == KIND_FLOAT:
+            number = numba.float64(_at(data, row, numba.float32))
+        else:
+            number = _at(data, row, numba.float64)
+        if number != number:
+            return R.add_key(R.NAN, 0, 0, attr, scratch)
+        key = R.ordered(R.double_bits(number))
+        return R.add_key(R.NUMBER, key, key, attr, scratch)
+    integer = _integer(kind, data, row)
+    if kind == KIND_TIME:
+        if integer < TIME_MIN_US or integer > TIME_MAX_US:
+            return UNREADABLE
+        return R.add_key(R.TIME, integer, integer, attr, scratch)
+    key = R.ordered(R.double_bits(integer))
+    if -R.EXACT_MAX <= integer <= R.EXACT_MAX:
+        return R.add_key(R.NUMBER, key, key, attr, scratch)
+    return R.add_large(integer, key, attr, scratch)
+
+
+@njit(cache=True, nogil=True)
+def _sought(columns: Any, row: Any, table: Any, other: Any) -> Any:
+    """Brings a row of columns into a scratch, as `reading.load` does, and seeks its buckets."""
+    store, scratch = store_at(table), scratch_at(other)
     R.begin(scratch)
     for i in range(len(columns)):
-        rows = columns[i, C_ROWS]
-        domain = carray(_pointer(columns[i, C_DOMAINS]), (rows,), numba.uint8)[row]
-        if domain == 0:
+        at = columns[i, C_OFFSET] + row
+        valid = columns[i, C_VALID]
+        if valid != 0 and _bit(valid, at) == 0:
             continue
-        attr = columns[i, C_ATTR]
+        kind, attr, data = columns[i, C_KIND], columns[i, C_ATTR], columns[i, C_DATA]
         R.begin_attr(attr, scratch)
-        if domain != TEXT:
-            key = carray(_pointer(columns[i, C_KEYS]), (rows,), numba.int64)[row]
-            status = R.add_key(domain, key, key, attr, scratch)
+        if kind >= KIND_TEXT:
+            status = _load_text(kind, data, columns[i, C_TEXT], at, attr, store, scratch)
         else:
-            ends = carray(_pointer(columns[i, C_KEYS]), (rows + 1,), numba.int64)
-            data = carray(_pointer(columns[i, C_TEXT]), (columns[i, C_TEXT_BYTES],), numba.uint8)
-            length = ends[row + 1] - ends[row]
-            status = R.add_text(data, ends[row], length, attr, store, scratch)
+            status = _load_cell(kind, data, at, attr, scratch)
         if status != OK:
             return status
+    K.seek(store, scratch)
     return OK
 
 
 @njit(cache=True, nogil=True)
-def match_rows(
-    columns: Any, row: Any, rows: Any, offsets: Any, found: Any, used: Any, table: Any
-) -> Any:
+def _found(row: Any, offsets: Any, found: Any, table: Any, other: Any) -> Any:
+    """Matches a row whose buckets were sought."""
+    store, scratch = store_at(table), scratch_at(other)
+    status = K.find(store, scratch)
+    if status != OK:
+        return status
+    used, count = offsets[row], scratch.counters[OUT]
+    if used + count > len(found):
+        return NEED_FOUND
+    for i in range(count):
+        found[used + i] = scratch.out[i]
+    offsets[row + 1] = used + count
+    return OK
+
+
+@njit(cache=True, nogil=True)
+def match_rows(columns: Any, row: Any, offsets: Any, found: Any, table: Any, other: Any) -> Any:
     """Matches rows from one on; (status, the row that comes next).
 
     `offsets` and `found` get what `kernels.match` puts out. A row that needs more room of any
-    array comes next again.
+    array comes next again. There are two scratches, `other` has the second: while a row is
+    matched, memory brings the buckets of the next one.
     """
-    store, scratch = store_at(table), scratch_at(table)
-    while row < rows:
-        status = load_row(columns, row, store, scratch)
+    rows = len(offsets) - 1
+    mine, behind = table, other
+    status = _sought(columns, row, table, mine) if row < rows else OK
+    while row < rows and status == OK:
+        ahead = OK
+        if row + 1 < rows:
+            ahead = _sought(columns, row + 1, table, behind)
+        status = _found(row, offsets, found, table, mine)
         if status == OK:
-            status = K.find(store, scratch)
-        count = scratch.counters[OUT]
-        if status == OK and used + count > len(found):
-            status = NEED_FOUND
-        if status != OK:
-            return status, row
-        for i in range(count):
-            found[used + i] = scratch.out[i]
-        used += count
-        row += 1
-        offsets[row] = used
-    return OK, row
+            row += 1
+            status = ahead
+        mine, behind = behind, mine
+    return status, row

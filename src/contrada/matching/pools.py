@@ -114,7 +114,9 @@ class Pools:
         self._attrs, self._free = ([list(each) for each in part] for part in state)
         pools = self._arrays.of["pools"][: len(self._attrs)]
         self._arrays.of["counters"][POOLS] = len(self._attrs)
-        self._arrays.reserve("conjunction", int(pools[:, POOL_WORDS].max(initial=1)))
+        words = int(pools[:, POOL_WORDS].max(initial=1))
+        self._arrays.reserve("conjunction", words)
+        self._arrays.reserve("pending", 2 * words * WORD_BITS)
 
     def filters(self) -> list[tuple[int, int, int]]:
         """(filter, pool, bit) of every filter that is pooled."""
@@ -180,6 +182,7 @@ class Pools:
         filters = arrays.take("bits", words * WORD_BITS)
         begins = [arrays.take("bits", ROWS * words) for _ in self._attrs[pool]]
         arrays.reserve("conjunction", words)
+        arrays.reserve("pending", 2 * words * WORD_BITS)
         bits, row = arrays.of["bits"], arrays.of["pools"][pool]
         bits[alive : alive + words] = 0
         if before:

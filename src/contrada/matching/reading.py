@@ -11,7 +11,6 @@ import numpy as np
 
 from contrada.matching.jit import double_bits, kernel
 from contrada.matching.tables import (
-    ANY_HASH,
     COUNT,
     EPOCH,
     FIRST,
@@ -21,12 +20,12 @@ from contrada.matching.tables import (
     NAME,
     NEED_TEXT,
     NEED_VALUES,
-    NO_HASH,
     NOCASE,
     OK,
     ONLY_DOMAIN,
     PRESENT,
-    TEXT_HASH,
+    TEXT_HIGHEST,
+    TEXT_LOWEST,
     TEXT_SHIFT,
     TEXT_USED,
     UNREADABLE,
@@ -263,7 +262,8 @@ def begin_attr(attr: Any, scratch: Any) -> Any:
     state[attr, COUNT] = 0
     state[attr, LOWEST] = INT32_MAX
     state[attr, HIGHEST] = INT32_MIN
-    state[attr, TEXT_HASH] = NO_HASH
+    state[attr, TEXT_LOWEST] = INT32_MAX
+    state[attr, TEXT_HIGHEST] = INT32_MIN
 
 
 @kernel
@@ -364,7 +364,9 @@ def add_text(msg: Any, start: Any, length: Any, attr: Any, store: Any, scratch: 
         values[row, V_FOLDED_LENGTH] = folded
         counters[TEXT_USED] += folded
     counters[VALUES] = row + 1
-    state[attr, TEXT_HASH] = finished(h) if state[attr, TEXT_HASH] == NO_HASH else ANY_HASH
+    is_first = state[attr, TEXT_HIGHEST] == INT32_MIN
+    state[attr, TEXT_LOWEST] = finished(h) if is_first else INT32_MIN
+    state[attr, TEXT_HIGHEST] = finished(h) if is_first else INT32_MAX
     counted(attr, scratch)
     return OK
 

@@ -21,7 +21,7 @@ import numpy as np
 from contrada.errors import ContradaError, EncodingError
 from contrada.matching.generation import Generation
 from contrada.matching.slots import Slots
-from contrada.matching.tables import SHAPES, SIMPLE, Store
+from contrada.matching.tables import SHAPES, Store
 from contrada.model.encoding import from_msgpack, to_msgpack
 
 MAGIC: Final = b"CTRIDX\x00\x01"
@@ -52,7 +52,6 @@ def save(path: Path, generation: Generation, slots: Slots[Any]) -> None:
     header = {
         "arrays": {name: (len(array), int(array.nbytes)) for name, array in arrays.items()},
         "used": {name: generation.arrays.used[name] for name in _SAVED},
-        "simple": int(generation.arrays.of["counters"][SIMPLE]),
         "state": generation.state(to_msgpack),
         "keys": packed_keys,
         "free": slots.free,
@@ -80,7 +79,6 @@ def load(path: Path) -> tuple[Generation, Slots[Any]]:
         generation = Generation()
         arrays = _mapped(path, len(MAGIC) + 8 + length, header["arrays"])
         generation.restore(arrays, header["used"], header["state"], from_msgpack)
-        generation.arrays.of["counters"][SIMPLE] = header["simple"]
         keys = [_as_key(key) for key in msgspec.msgpack.decode(header["keys"])]
         slots: Slots[Any] = Slots.of(keys, list(header["free"]))
     except (ContradaError, OSError):

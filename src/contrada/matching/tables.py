@@ -114,7 +114,7 @@ INEXACT: Final = 5
 CANDIDATES: Final = 6
 SEEN_ALL: Final = 7
 BUCKETS: Final = 8
-SIMPLE: Final = 9  # 1 where every key has one filter and every filter one key
+SEVERAL: Final = 9  # 1 where some key has, or had, several filters
 POOLS: Final = 10  # how many pools there are
 LOOKED: Final = 11  # entries looked at for the last notification
 DOUBTED: Final = 12  # filters put out to be verified
@@ -127,11 +127,13 @@ FIRST: Final = 1
 COUNT: Final = 2
 LOWEST: Final = 3  # the upper halves of the lowest and highest keys outside text
 HIGHEST: Final = 4
-TEXT_HASH: Final = 5  # of the only text; ANY_HASH, NO_HASH
-ONLY_DOMAIN: Final = 6  # of the only value; 0 where there are several
-STATE_COLUMNS: Final = 7
-ANY_HASH: Final = -1
-NO_HASH: Final = -2
+TEXT_LOWEST: Final = 5  # of the hashes of its texts: the only one, all, or none
+TEXT_HIGHEST: Final = 6
+ONLY_DOMAIN: Final = 7  # of the only value; 0 where there are several
+STATE_COLUMNS: Final = 8
+
+PENDING: Final = 1024
+"""Entries that may match and are written down at a time."""
 
 # --- Scratch.values: a row per value of the notification ----------------------------------------
 V_ATTR: Final = 0
@@ -152,14 +154,27 @@ NEED_OUT: Final = -3
 UNREADABLE: Final = -4
 NEED_FOUND: Final = -5
 
-# --- a column of a batch ------------------------------------------------------------------------
+# --- a column of a batch, as Arrow has it in memory ----------------------------------------------
 C_ATTR: Final = 0
-C_ROWS: Final = 1
-C_DOMAINS: Final = 2  # address: per row its domain, 0 where it is absent
-C_KEYS: Final = 3  # address: per row its key, or where its text begins
-C_TEXT: Final = 4  # address of the texts, and their bytes
-C_TEXT_BYTES: Final = 5
+C_KIND: Final = 1  # the type of its values
+C_VALID: Final = 2  # address of the bits that say which rows are not NULL; 0 where all are
+C_DATA: Final = 3  # address of the values, or of where texts begin and end
+C_TEXT: Final = 4  # address of the texts
+C_OFFSET: Final = 5  # the first row's number in these
 COLUMN_COLUMNS: Final = 6
+KIND_BOOL: Final = 0
+KIND_INT8: Final = 1
+KIND_INT16: Final = 2
+KIND_INT32: Final = 3
+KIND_INT64: Final = 4
+KIND_UINT8: Final = 5
+KIND_UINT16: Final = 6
+KIND_UINT32: Final = 7
+KIND_FLOAT: Final = 8
+KIND_DOUBLE: Final = 9
+KIND_TIME: Final = 10  # microseconds
+KIND_TEXT: Final = 11  # offsets of 32 bits
+KIND_LARGE_TEXT: Final = 12  # offsets of 64 bits
 
 PIVOTS: Final = 63
 """Pivots of a tree of ranges: they cut an attribute's values into 64 bins."""
@@ -217,14 +232,15 @@ class Scratch(NamedTuple):
     values: Any  # int64, VALUE_COLUMNS
     present: Any  # int32
     text: Any  # uint8
-    out: Any  # int64: filters where all is SIMPLE, else slots of keys; -1 - filter to verify;
-    # where KEYED, keys
+    out: Any  # int64: slots of keys, or, where KEYED, keys; and -1 - filter for those to verify
     bucket_list: Any  # int32: those to look through, twice; plus 1 where led to by its value
     bucket_seen: Any  # int32
     key_seen: Any  # int32
     set_seen: Any  # int64: epoch * 4 + value
     stack: Any  # int64
     conjunction: Any  # int64: a row of bits
+    pending: Any  # int64: entries to check, each twice, plus 1 where their bucket's value led
+    # there; or filters of a pool to check, and where their programs begin
 
 
 SHAPES: Final[dict[str, tuple[Any, int]]] = {
@@ -257,6 +273,7 @@ SHAPES: Final[dict[str, tuple[Any, int]]] = {
     "set_seen": (np.int64, 0),
     "stack": (np.int64, 0),
     "conjunction": (np.int64, 0),
+    "pending": (np.int64, 0),
 }
 """The type of each array and its columns; 0 columns for an array of one dimension."""
 
