@@ -117,3 +117,20 @@ ELEMENT_CASES: st.SearchStrategy[Case] = st.tuples(
     st.fixed_dictionaries({"a": OUTER, "b": INNER}),
 )
 """Arrays of objects, of which the patterns ask for several fields."""
+
+GROUPS = ("p", "q", "r", "s")
+OR_CASES: st.SearchStrategy[Case] = st.tuples(
+    st.fixed_dictionaries(
+        {"p": st.just({"a": [{"exists": True}, {"exists": False}]})},
+        optional=dict.fromkeys(
+            GROUPS[1:],
+            st.lists(
+                st.dictionaries(NAMES, FEW_FIELDS, min_size=1, max_size=2), min_size=2, max_size=3
+            ).map(lambda alternatives: {"$or": alternatives}),
+        ),
+    ),
+    st.fixed_dictionaries(
+        dict.fromkeys(GROUPS, st.dictionaries(NAMES, FEW | st.lists(FEW, max_size=3), max_size=3))
+    ),
+)
+"""Several `$or` beside one another, and events with several values."""

@@ -17,6 +17,7 @@ from tests.dialects import eventbridge_naive
 from tests.dialects.eventbridge_strategies import (
     ELEMENT_CASES,
     EVENTS,
+    OR_CASES,
     PATTERNS,
     VALUE_CASES,
     Case,
@@ -67,20 +68,29 @@ def check_against_the_pattern(case: Case) -> None:
         return
     found = any(rule.matches(each) for each in eventbridge.notifications(event))
     assert found is eventbridge_naive.matches(pattern, event)
+    names = {name for each in rule.filters for name in each.sets}
+    assert found is any(map(rule.matches, eventbridge.notifications(event, names)))
     assert rule.residue == ""
 
 
-@settings(max_examples=15 * settings().max_examples)
+@settings(max_examples=10 * settings().max_examples)
 @given(VALUE_CASES)
 def test_match_expressions_accept_what_they_say(case: Case) -> None:
     """A value would be accepted that the match expression does not accept, or not."""
     check_against_the_pattern(case)
 
 
-@settings(max_examples=15 * settings().max_examples)
+@settings(max_examples=10 * settings().max_examples)
 @given(ELEMENT_CASES)
 def test_fields_of_different_elements_are_not_combined(case: Case) -> None:
     """A pattern would match fields of several elements, or miss those of one."""
+    check_against_the_pattern(case)
+
+
+@settings(max_examples=5 * settings().max_examples)
+@given(OR_CASES)
+def test_alternatives_beside_one_another_all_hold(case: Case) -> None:
+    """Of several `$or` only one would have to hold, or values of an array be mixed up."""
     check_against_the_pattern(case)
 
 
@@ -112,6 +122,7 @@ def test_filters_match_as_the_pattern_does(pattern: dict[str, Any], event: dict[
         ('{"": [1]}', reasons.NAME, ""),
         ('{"a": [{"prefix": 1}]}', reasons.STRING, "a"),
         ('{"a": [{"cidr": "10.0.0.1"}]}', reasons.CIDR, "a"),
+        ('{"a": [{"cidr": "fe80::1%eth0/64"}]}', reasons.CIDR, "a"),
         ('{"a": [{"wildcard": "**"}]}', reasons.WILDCARD, "a"),
     ],
 )

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from contrada.dialects.json_text import check_depth, decoded, is_exact
+from contrada.dialects.json_text import check_depth, decoded, is_exact, json_lines
 from contrada.errors import EncodingError, LimitError
 
 
@@ -70,3 +70,20 @@ def test_deep_and_long_texts_are_refused() -> None:
     check_depth(100)
     with pytest.raises(LimitError):
         check_depth(101)
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("{}\n\n[1]\n", ["{}", "[1]"]),
+        ("{\n{}", ["{", "{}"]),
+        ("{}\n{", ["{}", "{"]),
+        ('{\n"a":\n1\n}', []),
+        ("[\n{},\n{}\n]", []),
+        ("{}", []),
+        ("", []),
+    ],
+)
+def test_json_lines_are_told_from_json_over_several_lines(text: str, lines: list[str]) -> None:
+    """One broken rule over many lines would be as many broken rules."""
+    assert json_lines(text) == lines

@@ -41,6 +41,24 @@ def decoded(text: str | bytes, *, exact: bool = False) -> Any:
         raise LimitError("JSON_DEPTH_MAX", JSON_DEPTH_MAX) from None
 
 
+def json_lines(text: str) -> list[str]:
+    """The lines of a text of JSON lines, without the blank ones; none where it is none.
+
+    It is one when it has several lines and the first or the last alone is JSON: in JSON that was
+    laid out over several lines neither is.
+    """
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines if len(lines) > 1 and any(map(_is_json, (lines[0], lines[-1]))) else []
+
+
+def _is_json(text: str) -> bool:
+    try:
+        decoded(text)
+    except (EncodingError, LimitError):
+        return False
+    return True
+
+
 def check_depth(depth: int) -> None:
     """Raises LimitError where something stands in too many objects and arrays."""
     if depth > JSON_DEPTH_MAX:

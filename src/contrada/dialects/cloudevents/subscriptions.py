@@ -23,7 +23,7 @@ from contrada.dialects import cesql
 from contrada.dialects.cesql.values import INTEGER_FIRST, INTEGER_LAST
 from contrada.dialects.cloudevents.events import NAME, TEXTS
 from contrada.dialects.expression import TRUE, Condition, Every, Member, Some, filter_set, negation
-from contrada.dialects.json_text import check_depth, decoded
+from contrada.dialects.json_text import check_depth, decoded, json_lines
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
 from contrada.errors import EncodingError, InvalidValueError, RefusedRuleError
 from contrada.model import sets
@@ -89,11 +89,9 @@ def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
 
     A rule without an `id` is called by the number of its line, a single one not at all.
     """
-    lines = [line for line in text.splitlines() if line.strip()]
-    first = read_or_refused("", partial(read, text))
-    if len(lines) < 2 or not (isinstance(first, RefusedRule) and first.reason == NOT_JSON):
-        yield first
-        return
+    lines = json_lines(text)
+    if not lines:
+        yield read_or_refused("", partial(read, text))
     for number, line in enumerate(lines, start=1):
         yield read_or_refused(str(number), partial(read, line, str(number)))
 

@@ -66,6 +66,9 @@ def is_ipv6(text: str) -> bool:
 
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:
+    """The address that a text spells. One with a zone (`%eth0`) is of no network."""
+    if "%" in text:
+        return None
     try:
         return IPv6Address(text) if ":" in text else IPv4Address(text)
     except ValueError:

@@ -41,7 +41,7 @@ from contrada.dialects.eventbridge.reasons import (
     refuse,
 )
 from contrada.dialects.expression import Condition, Every, Member, Some, filter_set
-from contrada.dialects.json_text import check_depth, decoded
+from contrada.dialects.json_text import check_depth, decoded, json_lines
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
 from contrada.errors import EncodingError, InvalidNameError, LimitError, RefusedRuleError
 from contrada.model.values import check_user_name
@@ -72,10 +72,9 @@ def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
     try:
         content = _decoded(text)
     except (RefusedRuleError, LimitError) as error:
-        lines = [line for line in text.splitlines() if line.strip()]
-        if len(lines) < 2:
+        lines = json_lines(text)
+        if not lines:
             yield RefusedRule("", error)
-            return
         for number, line in enumerate(lines, start=1):
             yield _read_line(line, str(number))
         return
