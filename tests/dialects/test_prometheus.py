@@ -251,6 +251,7 @@ def test_rows_need_names_of_metrics(query: str) -> None:
         "up > " + "9" * 50_000,
         "up > 0x" + "f" * 50_000,
         '"' * 9_999,
+        'up{x="' + '\\"' * 45_000,
     ],
 )
 def test_hostile_queries_end_soon(query: str) -> None:

@@ -97,6 +97,13 @@ def test_bytes_that_are_no_text_are_one_thing_everywhere(expression: str, value:
     assert sets.matches(expression).contains(value) is expected
 
 
+@pytest.mark.parametrize(("expression", "found"), [("a{}", False), ("a{}+", False), ("a{}*", True)])
+def test_a_class_of_nothing_is_not_the_empty_text(expression: str, found: bool) -> None:
+    """A class without characters would be passed over as if it were not there."""
+    held = sets.matches(expression.format(r"[^\x00-\x{10ffff}]"))
+    assert held.contains("a") is found
+
+
 @pytest.mark.parametrize(
     ("value", "found"),
     [

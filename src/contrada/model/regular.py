@@ -37,7 +37,10 @@ Ranges: TypeAlias = tuple[tuple[int, int], ...]
 
 
 class Chars(NamedTuple):
-    """One character out of ranges of code points, sorted and apart."""
+    """One character out of ranges of code points, sorted and apart.
+
+    Trees are tuples: what tells an empty class from an empty sequence is the type alone.
+    """
 
     ranges: Ranges
 
@@ -265,7 +268,8 @@ class _Reader:
         if self.count() is not None:
             raise self.error("a repetition of a repetition needs a group")
         least, most = count
-        return Repeat(part, least, most) if part != EMPTY else EMPTY
+        empty = isinstance(part, Sequence) and not part.parts
+        return EMPTY if empty else Repeat(part, least, most)
 
     def count(self) -> tuple[int, int | None] | None:
         """What `* + ? {…}` ask for, or None where none of them comes next."""

@@ -115,7 +115,11 @@ def _tokens(constant: str) -> list[str]:
     return tokens
 
 
-def _text_tokens(constant: bytes) -> list[str]:
+def tokens_of(constant: bytes) -> list[str]:
+    """`*`, `?`, and single characters, with a backslash where they had one.
+
+    Raises InvalidFilterError.
+    """
     try:
         return _tokens(constant.decode())
     except UnicodeDecodeError:
@@ -125,7 +129,7 @@ def _text_tokens(constant: bytes) -> list[str]:
 @lru_cache(maxsize=MACHINES_CACHED_MAX)
 def _plan(constant: bytes) -> Segments | Machine:
     """How the shape is looked for: a machine only where there is a question mark."""
-    tokens = _text_tokens(constant)
+    tokens = tokens_of(constant)
     if "?" in tokens:
         return Machine(_tree(constant, nocase=False))
     texts = [bytearray()]
@@ -147,7 +151,7 @@ _ONE: Final = Chars(regular.inverse(()))
 def _tree(constant: bytes, *, nocase: bool) -> Tree:
     """The shape as a regular expression of the whole text."""
     parts: list[Tree] = [Look(AT_START)]
-    for token in _text_tokens(constant):
+    for token in tokens_of(constant):
         if token == "*":
             parts.append(Anything())
         elif token == "?":

@@ -289,14 +289,16 @@ def _refused(reason: str, found: object = None, place: str = "") -> RefusedRuleE
     return RefusedRuleError(DIALECT, reason, found, place)
 
 
-_NO_PARENTHESIS: Final = re.compile(
-    r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`|[^()]""", re.DOTALL
+_TOKENS: Final = re.compile(
+    r""""(?:[^"\\]|\\.)*(?:"|\\?\Z)|'(?:[^'\\]|\\.)*(?:'|\\?\Z)|`[^`]*(?:`|\Z)|#[^\n]*|[()]""",
+    re.DOTALL,
 )
+"""Strings and comments as a whole, and parentheses around them."""
 
 
 def _check_nesting(query: str) -> None:
     depth = 0
-    for parenthesis in _NO_PARENTHESIS.sub("", query):
-        depth += 1 if parenthesis == "(" else -1
+    for match in _TOKENS.finditer(query):
+        depth += {"(": 1, ")": -1}.get(match[0], 0)
         if depth > QUERY_NESTING_MAX:
             raise LimitError("QUERY_NESTING_MAX", QUERY_NESTING_MAX)

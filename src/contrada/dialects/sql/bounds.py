@@ -1,0 +1,104 @@
+"""The ends of intervals as comparisons of SQL.
+
+Ends of intervals of text are bytes, and SQL's text is UTF-8: where an end is none, the first text
+behind it stands for it.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+from contrada.model import values
+from contrada.model.line import Cut
+from contrada.model.values import TIME
+
+Bound: TypeAlias = tuple[str, int | float | str]
+"""An operator of SQL and what a column is compared with."""
+
+NOWHERE: Final[Bound] = ("", "")
+"""Beyond all text."""
+
+
+def lower(start: Cut) -> Bound | None:
+    """`>= v` or `> u`, the shorter; None where a domain begins."""
+    if len(start) == 1:
+        return None
+    tag, at = start
+    if not isinstance(at, bytes):
+        return _shorter((">=", at), (">", _before(tag, at)))
+    below = _text_before(at)
+    if below is not None:
+        return ">", below
+    text = _text_from(at)
+    return NOWHERE if text is None else (">=", text)
+
+
+def upper(end: Cut | None) -> Bound | None:
+    """`< v` or `<= u`, the shorter; None where a domain ends."""
+    if end is None or len(end) == 1:
+        return None
+    tag, at = end
+    if not isinstance(at, bytes):
+        return _shorter(("<", at), ("<=", _before(tag, at)))
+    below = _text_before(at)
+    if below is not None:
+        return "<=", below
+    text = _text_from(at)
+    return NOWHERE if text is None else ("<", text)
+
+
+def _before(tag: int, at: int | float) -> int | float | None:
+    """The time or number just before another."""
+    return at - 1 if tag == TIME else values.predecessor(at)
+
+
+def _shorter(first: Bound, second: tuple[str, int | float | None]) -> Bound:
+    how, value = second
+    if value is None or len(repr(value)) >= len(repr(first[1])):
+        return first
+    return how, value
+
+
+def _text_before(text: bytes) -> str | None:
+    """The text that a cut is just behind, or None."""
+    try:
+        return text[:-1].decode() if text.endswith(b"\0") else None
+    except UnicodeDecodeError:
+        return None
+
+
+def _text_from(bound: bytes) -> str | None:
+    """The first text in UTF-8 that is not below some bytes; None where all are below."""
+    try:
+        return bound.decode()
+    except UnicodeDecodeError as error:
+        good, rest = bound[: error.start].decode(), bound[error.start :]
+    first = bisect_left(_CHARACTERS, rest, key=_utf8)
+    if first < len(_CHARACTERS):
+        return good + chr(_CHARACTERS[first])
+    while good:
+        after = _CHARACTERS.index(ord(good[-1])) + 1
+        good = good[:-1]
+        if after < len(_CHARACTERS):
+            return good + chr(_CHARACTERS[after])
+    return None
+
+
+class _Characters(Sequence[int]):
+    """All code points in order, but for surrogates."""
+
+    def __len__(self) -> int:
+        return 0x110000 - 0x800
+
+    def __getitem__(self, place: Any) -> Any:
+        return place if place < 0xD800 else place + 0x800
+
+    def index(self, code: int, *_: int) -> int:
+        return code if code < 0xD800 else code - 0x800
+
+
+_CHARACTERS: Final = _Characters()
+
+
+def _utf8(code: int) -> bytes:
+    return chr(code).encode()

@@ -1,0 +1,301 @@
+"""SQL's conditions to filter sets.
+
+Read are `= <> != < <= > >=`, `BETWEEN`, `IN`, `LIKE` and `ILIKE` with `ESCAPE`, `IS [NOT] NULL`,
+`TRUE`, `FALSE`, `UNKNOWN` and `DISTINCT FROM`, `AND`, `OR`, `NOT`, and columns of truth values,
+between columns and constants. The filters match where the condition is true, and not where it is
+unknown (see `truth`); in the case of `LIKE`, letters differ by case and there is no escape unless
+one is named; `ILIKE` folds as `nocase` does. Text is ordered by code points.
+
+A column is the attribute of its name, as it is written; parts with dots between them are one
+name, and a name in double quotes may be any. A time without a zone is UTC.
+
+There is no general parser of SQL here: what is outside of this part must be refused, with its
+place. It is refused: columns compared with each other, arithmetic, functions, subqueries,
+parameters, casts and collations.
+"""
+
+import re
+from datetime import UTC, datetime
+from functools import cache
+from importlib import resources
+from typing import Any, Final, cast
+
+from lark import Lark, Token, Transformer, UnexpectedInput, v_args
+from lark.exceptions import VisitError
+
+from contrada.dialects.expression import filter_set
+from contrada.dialects.sql import truth
+from contrada.dialects.sql.truth import Column, Constant, Operand, Truth
+from contrada.errors import InvalidNameError, LimitError, RefusedRuleError
+from contrada.model import sets
+from contrada.model.filter import FilterSet
+from contrada.model.product import check_system_name
+from contrada.model.values import INT_MAX, INT_MIN, check_name
+
+DIALECT: Final = "sql"
+
+TOKENS: Final = re.compile(
+    r"""'[^']*(?:'|\Z)|"[^"]*(?:"|\Z)|--[^\n]*|/\*(?:[^*]|\*(?!/))*(?:\*/|\Z)|[();]""", re.DOTALL
+)
+"""Strings, quoted names and comments as a whole; and what structures the text around them."""
+
+CONDITION_CHARACTERS_MAX: Final = 1_000_000
+"""The longest condition that is read."""
+
+CONDITION_NESTING_MAX: Final = 50
+"""Parentheses of a condition in one another."""
+
+NOT_A_CONDITION: Final = "not a condition"
+TWO_COLUMNS: Final = "a comparison of two columns"
+NO_VALUE: Final = "a condition where a value must stand"
+NO_TRUTH: Final = "a value where a condition must stand"
+NUMBER: Final = "a number out of range"
+TIME: Final = "a time that cannot be read"
+BYTES: Final = "bytes that are not hexadecimal"
+PATTERN: Final = "a pattern that is no constant text"
+ESCAPE: Final = "an escape that is not one character, or stands before another than it may"
+NAME: Final = "a column that no attribute can be called"
+TEXT: Final = "a string that is no text"
+
+
+def filters(text: str) -> FilterSet:
+    """The filters that match where a condition, with or without WHERE in front, is true.
+
+    Cost: linear, and the filters (see `expression.filter_set`). Raises RefusedRuleError with one
+    of the phrases above, and LimitError.
+    """
+    if len(text) > CONDITION_CHARACTERS_MAX:
+        raise LimitError("CONDITION_CHARACTERS_MAX", CONDITION_CHARACTERS_MAX, len(text))
+    _check_nesting(text)
+    try:
+        read = cast(Truth, _reader().parse(text))
+    except UnexpectedInput as error:
+        raise _unreadable(text, error) from None
+    except VisitError as error:
+        raise error.orig_exc from None
+    return filter_set(read.true)
+
+
+@cache
+def _reader() -> Lark:
+    grammar = resources.files("contrada.dialects.sql").joinpath("where.lark").read_text("utf-8")
+    return Lark(grammar, parser="lalr", transformer=_Reader(), maybe_placeholders=True)
+
+
+@v_args(inline=True)
+class _Reader(Transformer[Token, Any]):
+    """Makes truths, bottom up, while lark parses."""
+
+    def start(self, read: Any) -> Truth:
+        return _truth(read)
+
+    def any_of(self, *parts: Any) -> Truth:
+        return truth.any_of(map(_truth, parts))
+
+    def all_of(self, *parts: Any) -> Truth:
+        return truth.all_of(map(_truth, parts))
+
+    def inverse(self, read: Any) -> Truth:
+        return truth.inverse(_truth(read))
+
+    def compared(self, first: Any, how: Token, second: Any) -> Truth:
+        if how in ("<>", "!="):
+            return truth.inverse(_compared(first, "=", second))
+        return _compared(first, how, second)
+
+    def between(self, value: Any, low: Any, high: Any) -> Truth:
+        return truth.all_of((_compared(value, ">=", low), _compared(value, "<=", high)))
+
+    def not_between(self, *parts: Any) -> Truth:
+        return truth.inverse(self.between(*parts))
+
+    def among(self, value: Any, *others: Any) -> Truth:
+        if isinstance(value, Truth | Column) and all(isinstance(e, Constant) for e in others):
+            return truth.among(_operand(value), others)
+        return truth.any_of(_compared(value, "=", each) for each in others)
+
+    def not_among(self, *parts: Any) -> Truth:
+        return truth.inverse(self.among(*parts))
+
+    def like(self, value: Any, how: Token, pattern: Any, escape: Any) -> Truth:
+        operand, shape = _operand(value), _operand(pattern)
+        if shape == Constant(None) or escape == Constant(None):
+            return truth.UNKNOWN
+        accepted = sets.wildcard(_shape(shape, escape), nocase=len(how) > len("like"))
+        return truth.lies_in(operand, accepted, sets.text_not(accepted))
+
+    def not_like(self, *parts: Any) -> Truth:
+        return truth.inverse(self.like(*parts))
+
+    def state(self, read: Any, state: Token) -> Truth:
+        word = state.lower()
+        if word == "null" and not isinstance(read, Truth):
+            return truth.is_null(read)
+        held = _truth(read)
+        if word in ("null", "unknown"):
+            known = truth.any_of((truth.certain(held.true), truth.certain(held.false)))
+            return truth.inverse(known)
+        return truth.certain(held.true if word == "true" else held.false)
+
+    def not_state(self, *parts: Any) -> Truth:
+        return truth.inverse(self.state(*parts))
+
+    def not_distinct(self, first: Any, second: Any) -> Truth:
+        """Equal, or both NULL; never unknown."""
+        a, b = _operand(first), _operand(second)
+        for one, other in ((a, b), (b, a)):
+            if one == Constant(None):
+                return truth.is_null(other)
+        return truth.certain(_compared(a, "=", b).true)
+
+    def distinct(self, first: Any, second: Any) -> Truth:
+        return truth.inverse(self.not_distinct(first, second))
+
+    def column(self, token: Token) -> Column:
+        parts = _PART.findall(token)
+        name = ".".join(plain or quoted.replace('""', '"') for plain, quoted in parts)
+        try:
+            return Column(check_system_name(check_name(name)))
+        except InvalidNameError:
+            raise _refused(NAME, name) from None
+
+    def number(self, token: Token) -> Constant:
+        text = "".join(token.split())
+        try:
+            value = int(text) if text.lstrip("+-").isdecimal() and len(text) <= 20 else float(text)
+        except OverflowError:
+            value = float("inf")
+        whole = isinstance(value, int) or text.lstrip("+-").isdecimal()
+        if (whole and not INT_MIN <= value <= INT_MAX) or abs(value) == float("inf"):
+            raise _refused(NUMBER, str(token))
+        return Constant(value)
+
+    def string(self, token: Token) -> Constant:
+        return Constant(_string(token))
+
+    def bytes(self, token: Token) -> Constant:
+        try:
+            return Constant(bytes.fromhex(token[2:-1]))
+        except ValueError:
+            raise _refused(BYTES, str(token)) from None
+
+    def time(self, kind: Token, token: Token) -> Constant:
+        try:
+            time = datetime.fromisoformat(_string(token).strip())
+            zoned = time.tzinfo is not None and "without" not in kind.lower()
+            return Constant(time if zoned else time.replace(tzinfo=UTC))
+        except (ValueError, OverflowError):
+            raise _refused(TIME, str(token)) from None
+
+    def word(self, token: Token) -> Constant:
+        return Constant({"null": None, "true": True, "false": False}[token.lower()])
+
+
+_PART: Final = re.compile(r'([^\W\d][\w$]*)|"((?:[^"]|"")+)"')
+
+
+def _string(token: Token) -> str:
+    text = token[1:-1].replace("''", "'")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _refused(TEXT, text) from None
+    return text
+
+
+def _truth(read: Any) -> Truth:
+    """What stands where a condition must: a column, or a constant, is one of truth values."""
+    if isinstance(read, Truth):
+        return read
+    if isinstance(read, Constant) and not isinstance(read.value, bool | None):
+        raise _refused(NO_TRUTH, read.value)
+    return truth.lies_in(read, sets.eq(True), sets.eq(False))
+
+
+def _operand(read: Any) -> Operand:
+    if isinstance(read, Truth):
+        raise _refused(NO_VALUE)
+    return cast(Operand, read)
+
+
+def _compared(first: Any, how: str, second: Any) -> Truth:
+    a, b = _operand(first), _operand(second)
+    found = truth.compared(a, how, b)
+    if found is None:
+        raise _refused(TWO_COLUMNS, f"{cast(Column, a).name} {how} {cast(Column, b).name}")
+    return found
+
+
+def _shape(pattern: Operand, escape: Any) -> str:
+    """A pattern of LIKE as a wildcard."""
+    character = "" if escape is None else getattr(escape, "value", None)
+    if not isinstance(pattern, Constant) or not isinstance(pattern.value, str):
+        raise _refused(PATTERN, pattern[0])
+    if not isinstance(character, str) or (escape is not None and len(character) != 1):
+        raise _refused(ESCAPE, character)
+    found: list[str] = []
+    rest = iter(pattern.value)
+    for each in rest:
+        if each == character:
+            each = next(rest, "")
+            if each not in ("%", "_", character):
+                raise _refused(ESCAPE, pattern.value)
+            found.append(_PLAIN.get(each, each))
+        else:
+            found.append(_WILD.get(each) or _PLAIN.get(each, each))
+    return "".join(found)
+
+
+_WILD: Final = {"%": "*", "_": "?"}
+_PLAIN: Final = {"*": r"\*", "?": r"\?", "\\": r"\\"}
+
+
+# --- refusals -----------------------------------------------------------------------------------
+
+_SUBQUERY: Final = "a subquery"
+_BEFORE: Final = re.compile(
+    r"\(\s*(?:select|with|values)\b|\b(?:exists|any|all)\s*\Z", re.IGNORECASE
+)
+_REASONS: Final = tuple(
+    (re.compile(rf"\s*(?:{sign})", re.IGNORECASE), reason)
+    for sign, reason in (
+        (r"[-+*/%^&|#~]", "arithmetic, or an operator that is not read"),
+        (r"\?|:\w|\$\d|@", "a parameter"),
+        (r"::|cast\b|collate\b", "a cast or a collation"),
+        (r"select\b", _SUBQUERY),
+        (r"(?:case|when|array|row|interval)\b", "an expression that is not read"),
+        (
+            r"(?:regexp|rlike|glob|match|similar|overlaps|is|symmetric)\b",
+            "an operator that is not read",
+        ),
+        (r"[~!]", "an operator that is not read"),
+        (r"\(", "a function, or a row of values"),
+    )
+)
+
+
+def _unreadable(text: str, error: UnexpectedInput) -> RefusedRuleError:
+    """Why a condition cannot be read, told by what stands where reading ended."""
+    token = getattr(error, "token", None)
+    ended = token is not None and token.type == "$END"
+    at: int = len(text) if ended else getattr(error, "pos_in_stream", 0)
+    place = f"line {text.count(chr(10), 0, at) + 1}"
+    rest = text[at:]
+    if _BEFORE.search(text, 0, at):
+        return _refused(_SUBQUERY, rest, place)
+    for sign, reason in _REASONS:
+        if sign.match(rest):
+            return _refused(reason, rest, place)
+    return _refused(NOT_A_CONDITION, rest or text, place)
+
+
+def _refused(reason: str, found: object = None, place: str = "") -> RefusedRuleError:
+    return RefusedRuleError(DIALECT, reason, found, place)
+
+
+def _check_nesting(text: str) -> None:
+    depth = 0
+    for match in TOKENS.finditer(text):
+        depth += {"(": 1, ")": -1}.get(match[0], 0)
+        if depth > CONDITION_NESTING_MAX:
+            raise LimitError("CONDITION_NESTING_MAX", CONDITION_NESTING_MAX)
