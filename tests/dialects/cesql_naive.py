@@ -46,15 +46,13 @@ TIMES = (
     datetime(2018, 4, 26, 12, 48, 9, tzinfo=UTC),
     datetime(2018, 4, 26, 12, 48, 9, 500_000, tzinfo=UTC),
 )
-VALUES = st.one_of(
-    st.sampled_from(TEXTS),
-    st.sampled_from(INTEGERS),
-    st.booleans(),
-    st.sampled_from((None, float("nan"), 0.5, 5.0, -7.25, 1e300, 2**40, float("inf"), b"\xff")),
-    st.sampled_from(TIMES),
+LITERALS = (*TEXTS, *INTEGERS, True, False)
+POOL = (
+    *(*LITERALS, *TIMES, None, float("nan"), float("inf"), 0.5, 5.0, -7.25, 1e300, 2**40, b"\xff"),
 )
+VALUES = st.sampled_from(POOL)
 
-literals = st.one_of(st.sampled_from(TEXTS), st.sampled_from(INTEGERS), st.booleans())
+literals = st.sampled_from(LITERALS)
 names = st.sampled_from(NAMES).map(lambda name: ("name", name))
 _FUNCTIONS = {
     **dict.fromkeys(("INT", "BOOL", "STRING", "IS_INT", "IS_BOOL", "LENGTH", "ABS"), (1,)),

@@ -91,6 +91,43 @@ def test_filters_and_residue_are_the_expression(
         assert rule.matches(ct.Notification(event)) is passes(tree, event)
 
 
+A = ("name", "a")
+COMPARISONS: dict[str, list[naive.Tree]] = {
+    **{
+        operator: [
+            tree
+            for literal in naive.LITERALS
+            for tree in ((operator, A, literal), (operator, literal, A))
+        ]
+        for operator in ("=", "!=", "<", "<=", ">", ">=")
+    },
+    "LIKE": [("LIKE", A, pattern) for pattern in naive.PATTERNS],
+    "NOT LIKE": [("NOT LIKE", A, pattern) for pattern in naive.PATTERNS],
+    "IN": [("IN", A, one, two) for one in naive.LITERALS for two in (5, "ab", True)],
+    "NOT IN": [("NOT IN", A, one, two) for one in (5, "ab", True) for two in naive.LITERALS],
+    "casts": [
+        (outer, (inner, A), literal)
+        for outer in ("=", "<", "AND")
+        for inner in ("INT", "BOOL", "STRING", "IS_INT", "IS_BOOL", "NOT", "minus", "LENGTH")
+        for literal in (5, "5", True, "true", -1, 0)
+    ],
+    "in turn": [
+        (outer, ("+", (inner, A, True), 1), 2)
+        for outer in ("=", "<=")
+        for inner in ("AND", "OR", "XOR", "=", "+", "CONCAT")
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", COMPARISONS)
+def test_sets_are_the_comparisons_for_each_value(kind: str) -> None:
+    """A set would hold a value that does not compare so, or lack one that does."""
+    for tree in COMPARISONS[kind]:
+        rule = cesql.read(naive.text_of(tree))
+        for event in ({}, *({"a": value} for value in naive.POOL)):
+            assert rule.matches(ct.Notification(event)) is passes(tree, event), (tree, event)
+
+
 @settings(max_examples=200)
 @given(
     st.one_of(naive.trees, naive.conditions),
@@ -103,6 +140,13 @@ def test_of_several_values_one_each_must_do(
     each = (dict(zip(several, chosen, strict=True)) for chosen in product(*several.values()))
     expected = any(passes(tree, event) for event in each)
     assert cesql.read(naive.text_of(tree)).matches(ct.Notification(several)) is expected
+
+
+@pytest.mark.parametrize(("wanted", "matches"), [("xz", True), ("yz", False)])
+def test_the_same_value_must_do_for_filters_and_residue(wanted: str, matches: bool) -> None:
+    """With several values, a rule would match that holds for no single one, or never match."""
+    rule = cesql.read(f"a = 'x' AND CONCAT(a, b) = '{wanted}'")
+    assert rule.matches(ct.Notification({"a": ["x", "y"], "b": "z"})) is matches
 
 
 @given(st.one_of(naive.trees, naive.conditions))
@@ -196,6 +240,7 @@ def test_texts_of_integers_are_those_that_cast() -> None:
             sign = "-" if number < 0 else "+"
             for text in (str(number), f"{sign}00{abs(number)}"):
                 assert texts.contains(text) is (low <= number <= high), (low, high, text)
+        assert texts.contains("-00") is (low <= 0 <= high)
         for odd in ("", "-", "+", "5 ", "٥", "0x1", "1.0", "+-1", b"1\xff"):
             assert not texts.contains(odd)
 

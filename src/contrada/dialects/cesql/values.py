@@ -6,9 +6,9 @@ Base64 text, Integer as a number, Boolean as a bool.
 
 A notification can also hold what no CloudEvent has. A number with a fraction or beyond 32 bits is
 an Integer all the same: it compares and casts by its exact value, and only arithmetic and
-functions, which need 32 bits, answer it with a CastError. Bytes that are not UTF-8 are characters
-of their own. A null is the text `null`, a NaN the text `nan`. Several values at once are a
-GenericError.
+functions, which need 32 bits, answer it with a CastError. A byte that is not UTF-8 counts as a
+character, but `_` in a pattern stands for none, as in the operator `wildcard`. A null is the text
+`null`, a NaN the text `nan`. Several values at once are a GenericError.
 
 Source: CloudEvents, CESQL 1.0.0 §3.1 to §3.3 and §3.7; CloudEvents 1.0.2 (the type system).
 """
