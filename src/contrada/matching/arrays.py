@@ -52,6 +52,7 @@ class Arrays:
         self.used["rooms"] = ROOMS
         self._table = np.zeros(2 * len(SHAPES), dtype=np.int64)
         self._second: dict[str, Any] = {}
+        self._rows: dict[str, int] = dict.fromkeys(SHAPES, 0)
         self._native: ModuleType | None = None
         self._store: Store | None = None
         self._scratch: Scratch | None = None
@@ -59,9 +60,10 @@ class Arrays:
             rows = 16 if name in _HASH_TABLES else _FIRST.get(name, 8)
             self.put(name, new_array(name, rows))
 
-    def put(self, name: str, array: Any) -> None:
-        """Takes an array in place of the one of this name."""
+    def put(self, name: str, array: Any, rows: int | None = None) -> None:
+        """Takes an array in place of the one of this name, with so many rows asked for, or all."""
         i = _PLACES[name]
+        self._rows[name] = len(array) if rows is None else rows
         self.of[name] = array
         self.views[name] = array.data
         self._table[2 * i] = array.ctypes.data
@@ -71,9 +73,11 @@ class Arrays:
     def reserve(self, name: str, rows: int) -> Any:
         """The array, with room for so many rows."""
         array = self.of[name]
-        if rows > len(array):
-            array = grown(array, rows)
-            self.put(name, array)
+        if rows > self._rows[name]:
+            self._rows[name] = rows
+            if rows > len(array):
+                array = grown(array, rows)
+                self.put(name, array, rows)
         return array
 
     def take(self, name: str, rows: int = 1) -> int:
@@ -136,7 +140,7 @@ class Arrays:
         """Starts the numbers of notifications anew."""
         self.of["counters"][EPOCH] = 0
         for name in ("state", "bucket_seen", "key_seen", "set_seen"):
-            self.of[name].fill(0)
+            self.of[name][: self._rows[name]] = 0
         self._second.clear()
 
     def install(self, number: int, begin: int, count: int, words: Any, place: int) -> None:
@@ -279,8 +283,10 @@ class Arrays:
             getattr(updating, kernel[name])(self._views()[0], used)
 
     def bytes_used(self) -> int:
-        """Bytes of all arrays together."""
-        return sum(int(array.nbytes) for array in self.of.values())
+        """Bytes of all arrays together, as far as they were asked for."""
+        return sum(
+            self._rows[name] * array[:1].nbytes for name, array in self.of.items() if len(array)
+        )
 
 
 def grow_for(arrays: Arrays, status: int) -> None:

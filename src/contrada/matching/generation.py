@@ -67,7 +67,6 @@ BOUNDS_KEPT: Final = 2048
 
 NO_KEY: Final = -1
 NO_LINK: Final = -1
-NO_FILTER: Final = -1
 
 
 class Generation:
@@ -82,8 +81,9 @@ class Generation:
         self._free: list[int] = []
         self._equal_used = 0
         self._free_links: list[int] = []
-        self._numbers: Any = np.full(8, NO_FILTER, dtype=np.int32)
-        self._rows: Any = np.full(8, NO_LINK, dtype=np.int32)
+        self._slots = 0
+        self._only: Any = np.zeros(8, dtype=np.int32)  # per slot its only filter's number, and 1
+        self._links: Any = np.zeros(8, dtype=np.int32)  # and the row in links that leads back
         self._several: dict[int, tuple[tuple[int, int], ...]] = {}
         self._ranged: dict[int, int] = {}
         self._bounds: dict[int, list[tuple[int, int]]] = {}
@@ -122,7 +122,8 @@ class Generation:
                 self._release(number, slot, row)
             raise
         if len(taken) == 1:
-            ((self._numbers[slot], self._rows[slot]),) = taken.items()
+            ((number, self._links[slot]),) = taken.items()
+            self._only[slot] = number + 1
         else:
             self.arrays.views["counters"][SEVERAL] = 1
             self._several[slot] = tuple(taken.items())
@@ -133,14 +134,12 @@ class Generation:
             return
         for number, row in self._links_of(slot):
             self._release(number, slot, row)
-        self._numbers[slot] = NO_FILTER
+        self._only[slot] = 0
         self._several.pop(slot, None)
 
     def knows(self, slot: int) -> bool:
         """Whether a slot was given its filters, be they none."""
-        if slot >= len(self._numbers):
-            return False
-        return int(self._numbers[slot]) != NO_FILTER or slot in self._several
+        return slot < self._slots and (self._only[slot] > 0 or slot in self._several)
 
     def filters_of(self, slot: int) -> list[Filter]:
         """The filters of a slot."""
@@ -158,17 +157,15 @@ class Generation:
 
     def _links_of(self, slot: int) -> tuple[tuple[int, int], ...]:
         """The filters of a slot, each with the row in `links` that leads back."""
-        number = int(self._numbers[slot])
-        if number != NO_FILTER:
-            return ((number, int(self._rows[slot])),)
+        number = int(self._only[slot]) - 1
+        if number >= 0:
+            return ((number, int(self._links[slot])),)
         return self._several.get(slot, ())
 
     def _reserve_slots(self, slots: int) -> None:
         self.arrays.reserve("key_seen", slots)
-        have = len(self._numbers)
-        if slots > have:
-            self._numbers, self._rows = grown(self._numbers, slots), grown(self._rows, slots)
-            self._numbers[have:] = NO_FILTER
+        self._only, self._links = grown(self._only, slots), grown(self._links, slots)
+        self._slots = max(self._slots, slots)
 
     def _filter_number(self, of: Filter) -> int:
         """The number of a filter, which is stored where it was not yet."""
@@ -487,8 +484,8 @@ class Generation:
         return {
             "free": self._free,
             "free_links": self._free_links,
-            "numbers": self._numbers.tobytes(),
-            "rows": self._rows.tobytes(),
+            "only": self._only[: self._slots].tobytes(),
+            "links": self._links[: self._slots].tobytes(),
             "several": list(self._several.items()),
             "has_several": self.arrays.views["counters"][SEVERAL],
             "equal_used": self._equal_used,
@@ -516,9 +513,9 @@ class Generation:
         self._free = list(state["free"])
         self._free_links = list(state["free_links"])
         self.arrays.views["counters"][SEVERAL] = state["has_several"]
-        self._numbers = np.frombuffer(state["numbers"], dtype=np.int32).copy()
-        self._rows = np.frombuffer(state["rows"], dtype=np.int32).copy()
-        self.arrays.reserve("key_seen", len(self._numbers))
+        self._only = np.frombuffer(state["only"], dtype=np.int32).copy()
+        self._links = np.frombuffer(state["links"], dtype=np.int32).copy()
+        self._reserve_slots(len(self._only))
         self._several = {
             slot: tuple((number, row) for number, row in each) for slot, each in state["several"]
         }
@@ -580,7 +577,7 @@ class Generation:
             "buckets": self.arrays.used["buckets"],
             "pooled": len(self.pools.filters()),
             "everywhere": self.arrays.views["buckets"][0, LENGTH],
-            "bytes": self.arrays.bytes_used() + self._numbers.nbytes + self._rows.nbytes,
+            "bytes": self.arrays.bytes_used() + 8 * self._slots,
         }
 
 

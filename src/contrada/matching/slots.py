@@ -116,10 +116,6 @@ class Slots(Generic[K]):
         slots._free = list(free)
         return slots
 
-    def bytes_used(self) -> int:
-        """Bytes of the arrays; of a dictionary there is no telling."""
-        return int(self.keys.nbytes + self._hashed.nbytes)
-
     def validate(self) -> None:
         """Checks the invariant. Cost: all keys."""
         for slot in self:

@@ -5,6 +5,7 @@ and mapped as they are, and of `Scratch`, which belong to one process. `docs/mat
 them and states the invariants. Kernels see them as the fields of two named tuples.
 """
 
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -284,11 +285,31 @@ def new_array(name: str, rows: int) -> Any:
     return np.zeros((rows, columns) if columns else rows, dtype=kind)
 
 
+COPIED_BYTES_MAX: Final = 2**21
+"""An array of more bytes gets so much room that it will hardly ever be copied again."""
+
+_ROOM: Final = 64
+
+
 def grown(array: Any, rows: int) -> Any:
-    """The array with at least so many rows, more where it must be copied."""
+    """The array with at least so many rows, more where it must be copied.
+
+    Copying a large array would hold up whoever waits for an update. So a large one gets room for
+    many times its rows: memory that is never touched is only promised by the system, not taken.
+    Where the system does not promise that much, there is half as much again.
+    """
     have = len(array)
     if rows <= have:
         return array
-    bigger = np.zeros((max(rows, have + have // 2 + 16), *array.shape[1:]), dtype=array.dtype)
+    bigger = None
+    if array.nbytes > COPIED_BYTES_MAX and array.dtype != object:
+        with suppress(MemoryError):
+            bigger = _zeros(max(rows, _ROOM * have), array)
+    if bigger is None:
+        bigger = _zeros(max(rows, have + have // 2 + 16), array)
     bigger[:have] = array
     return bigger
+
+
+def _zeros(rows: int, like: Any) -> Any:
+    return np.zeros((rows, *like.shape[1:]), dtype=like.dtype)
