@@ -266,6 +266,12 @@ WRONG = {
     "a = '\udcff'": (1, 6, "'\\udcff'", "text; a lone surrogate is none"),
     "ſ = 1": (1, 1, "'ſ'", "a value"),
     "a LI\u212aE 'x'": (1, 3, "'LI'", "an operator or the end of the text"),
+    "a LIKE '" + "_" * 20_000 + "'": (
+        1,
+        8,
+        repr("'" + "_" * 39),
+        "a shorter pattern, this one has more than MACHINE_STATES_MAX = 10000 allows",
+    ),
     "a" * 256: (1, 1, repr("a" * 40), "a name of at most 255 characters"),
 }
 
@@ -309,6 +315,14 @@ def test_a_rule_can_go_to_another_process() -> None:
     assert not rule.matches(ct.Notification({"hop": 2, "ttl": 2}))
 
 
+def test_texts_do_not_grow_without_bound() -> None:
+    """A small expression over a large attribute could fill the memory."""
+    joined = f"LENGTH(CONCAT({', '.join('a' * 40)})) > 0"
+    event = ct.Notification({"a": "x" * 1_000_000})
+    assert outcome_of(joined, event) == (False, "functionEvaluation")
+    assert not cesql.read(joined).matches(event)
+
+
 def test_too_many_choices_of_values_are_an_error() -> None:
     """An event of many values could hold up a matcher, or be answered at random."""
     event = ct.Notification({name: list(range(150)) for name in "ab"})
@@ -332,6 +346,10 @@ TOO_MUCH = {
     "deep in parentheses": ("(" * 40_000 + "NOT " * 200 + "a" + ")" * 40_000, "CESQL_DEPTH_MAX"),
     "many negations": ("NOT " * 20_000 + "a", "CESQL_DEPTH_MAX"),
     "many signs": ("-" * 50_000 + "1", "CESQL_DEPTH_MAX"),
+    "patterns in turn": (
+        "".join(f"a LIKE '%{n}%' {'AND' if n % 2 else 'OR'} (" for n in range(60)) + "a" + ")" * 60,
+        "NESTING_MAX",
+    ),
     "many likes": ("a" + " LIKE '%'" * 1_000, "CESQL_DEPTH_MAX"),
 }
 

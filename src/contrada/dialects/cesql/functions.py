@@ -5,10 +5,11 @@ its parameters. What it returns beside a fault stands only where it is the whole
 around it the expression's own zero does. Characters are code points; letters change case as
 Unicode has it, in the version of the interpreter.
 
-Source: CloudEvents, CESQL 1.0.0 §3.5; the casting functions are those of its conformance kit.
+Source: CloudEvents, CESQL 1.0.0 §3.5; INT, BOOL and STRING are those of its conformance kit,
+IS_INT and IS_BOOL those of its software development kits.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +24,9 @@ from contrada.dialects.cesql.values import (
     as_integer,
     as_string,
 )
+
+CESQL_JOINED_MAX: Final = 10_000_000
+"""Characters of what CONCAT and CONCAT_WS make; beyond it a FunctionEvaluationError."""
 
 # The characters of Unicode's property White_Space; str.strip takes away four more.
 _WHITE_SPACE: Final = (
@@ -67,6 +71,14 @@ def _casts(cast: Callable[[Scalar], Scalar]) -> Callable[[Scalar], bool]:
         return True
 
     return can
+
+
+def _joined(mark: str, texts: Sequence[str]) -> str:
+    size = sum(map(len, texts)) + len(mark) * max(len(texts) - 1, 0)
+    if size > CESQL_JOINED_MAX:
+        reason = f"a text of {size} characters, more than CESQL_JOINED_MAX = {CESQL_JOINED_MAX}"
+        raise Interruption(ErrorKind.FUNCTION_EVALUATION, reason)
+    return mark.join(texts)
 
 
 def _absolute(number: int) -> int:
@@ -116,8 +128,8 @@ _FUNCTIONS: Final[dict[str, tuple[Function, ...]]] = {
     "IS_BOOL": (Function((None,), _BOOL, _casts(as_boolean)),),
     "ABS": (Function((_INT,), _INT, _absolute),),
     "LENGTH": (Function((_TEXT,), _INT, len),),
-    "CONCAT": (Function((), _TEXT, lambda *texts: "".join(texts), _TEXT),),
-    "CONCAT_WS": (Function((_TEXT,), _TEXT, lambda mark, *texts: mark.join(texts), _TEXT),),
+    "CONCAT": (Function((), _TEXT, lambda *texts: _joined("", texts), _TEXT),),
+    "CONCAT_WS": (Function((_TEXT,), _TEXT, lambda mark, *texts: _joined(mark, texts), _TEXT),),
     "LOWER": (Function((_TEXT,), _TEXT, str.lower),),
     "UPPER": (Function((_TEXT,), _TEXT, str.upper),),
     "TRIM": (Function((_TEXT,), _TEXT, lambda text: text.strip(_WHITE_SPACE)),),

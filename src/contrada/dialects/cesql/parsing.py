@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, cast
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, v_args
 from lark.exceptions import UnexpectedToken
 
+from contrada.dialects.cesql.patterns import texts_like
 from contrada.dialects.cesql.tree import (
     Arithmetic,
     Attribute,
@@ -32,7 +33,7 @@ from contrada.dialects.cesql.tree import (
     parts_of,
 )
 from contrada.dialects.cesql.values import INTEGER_FIRST, INTEGER_LAST
-from contrada.errors import LimitError, ParseError
+from contrada.errors import InvalidFilterError, LimitError, ParseError
 from contrada.model.values import NAME_BYTES_MAX
 
 CESQL_CHARACTERS_MAX: Final = 100_000
@@ -83,10 +84,15 @@ class _Builder(Transformer[Token, Any]):
         return Arithmetic(str(operator), left, right)
 
     def like(self, operand: Expression, pattern: Token) -> Expression:
-        return Like(operand, self.string(pattern))
+        constant = self.string(pattern)
+        try:
+            texts_like(str(constant.value))
+        except InvalidFilterError as error:
+            raise _at(pattern, f"a shorter pattern, this one has {error.reason}") from None
+        return Like(operand, constant)
 
     def not_like(self, operand: Expression, pattern: Token) -> Expression:
-        return Not(Like(operand, self.string(pattern)))
+        return Not(self.like(operand, pattern))
 
     def among(self, operand: Expression, *elements: Expression) -> Expression:
         return In(operand, elements)

@@ -55,7 +55,7 @@ from contrada.dialects.cesql.values import (
 )
 from contrada.dialects.expression import filter_set
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
-from contrada.errors import InvalidFilterError, ParseError, RefusedRuleError
+from contrada.errors import ParseError, RefusedRuleError
 from contrada.model import boxes, sets
 from contrada.model.filter import Filter, FilterSet
 from contrada.model.notification import Notification
@@ -68,8 +68,8 @@ DIALECT: Final = "cesql"
 def read(text: str, name: str = "") -> Rule:
     """The rule of an expression.
 
-    Raises RefusedRuleError where the text is not in the syntax (with the place), calls a function
-    that CESQL does not have, or has a pattern too long; LimitError where it is too long or deep.
+    Raises RefusedRuleError where the text is not in the syntax (with the place), or calls a
+    function that CESQL does not have; LimitError where it is too long or too deep.
     """
     try:
         return translated(parse(text), name)
@@ -77,8 +77,6 @@ def read(text: str, name: str = "") -> Rule:
         place = f"line {error.line}, column {error.column}"
         found = f"{error.found}, expected {error.expected}"
         raise RefusedRuleError(DIALECT, "not in the syntax", found, place) from error
-    except InvalidFilterError as error:
-        raise RefusedRuleError(DIALECT, "the pattern is too long", error.reason) from error
 
 
 def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
