@@ -156,7 +156,35 @@ def _tried(language: Language) -> Answer | None:
     for text in islice(_examples(language), CONSTANTS_TRIED_MAX):
         if contains(language, text):
             return Found(text)
-    return None
+    guess = b"".join(_guess(language))
+    return Found(guess) if contains(language, guess) else None
+
+
+def _guess(language: Language) -> tuple[bytes, bytes, bytes]:
+    """What a text of the language may begin with, have in it and end with; often it is one.
+
+    Of alternatives the first is taken, and what must not be is left to luck.
+    """
+    if isinstance(language, Pieces):
+        cut = language.cuts[0] if language.cuts else (0,)
+        return (cut[1] if len(cut) == 2 else b""), b"", b""  # type: ignore[return-value]
+    if isinstance(language, Literal):
+        operator, constant = language.atom
+        if not language.positive or operator not in _GUESSED:
+            return b"", b"", b""
+        place = _GUESSED[operator]
+        return b"" if place else constant, constant * (place == 1), constant * (place == 2)
+    if isinstance(language, Some):
+        return _guess(language.parts[0])
+    begins, inner, ends = zip(*map(_guess, language.parts), strict=True)
+    return b"".join(begins), b"".join(inner), b"".join(ends)
+
+
+_GUESSED: Final = {
+    **{"= nocase": 0, "prefix nocase": 0, "contains": 1, "contains nocase": 1},
+    **{"suffix": 2, "suffix nocase": 2},
+}
+"""Where the constants of operators stand in a guess: in front, within, or behind."""
 
 
 def _searched(language: Language) -> Answer:
