@@ -119,7 +119,7 @@ def test_match_commands_work(tmp_path: Path) -> None:
 def test_translate_commands_work() -> None:
     """The rules shown would not be translated, or not be refused."""
     for command in commands("contrada translate"):
-        program = [Path(sys.executable).with_name(command[0]), *command[1:]]
+        program = [str(Path(sys.executable).with_name(command[0])), *command[1:]]
         run = subprocess.run(program, cwd=REPOSITORY, capture_output=True, text=True, check=False)
         assert run.returncode == 2, "one of the rules is refused on purpose"
         assert "long delays at JFK" in run.stdout
