@@ -20,7 +20,7 @@ is absent only when no element has it. There a pattern can match with a constrai
 without it, so that no meaning under which filters cover filters is the same; this one matches
 whenever AWS does.
 
-Source: github.com/aws/event-ruler, README, "JSON Array Matching".
+Source: AWS Event Ruler, README, "JSON Array Matching".
 """
 
 import json

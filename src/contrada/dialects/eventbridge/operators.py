@@ -1,7 +1,7 @@
 """The values and match expressions of event patterns as value sets.
 
-Source: docs.aws.amazon.com/eventbridge, "Comparison operators for use in event patterns";
-github.com/aws/event-ruler, README.
+Source: AWS EventBridge User Guide, "Comparison operators for use in event patterns";
+AWS Event Ruler, README.
 """
 
 import math

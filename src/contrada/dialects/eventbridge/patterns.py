@@ -19,8 +19,8 @@ AWS says little, or answers by accident of how it holds values:
 - Numbers compare exactly. As bounds and in `anything-but`, numbers of more digits than a double
   has are refused, as in AWS. (Elsewhere AWS compares these as text.)
 
-Source: docs.aws.amazon.com/eventbridge, "Comparison operators for use in event patterns";
-github.com/aws/event-ruler, README.
+Source: AWS EventBridge User Guide, "Comparison operators for use in event patterns";
+AWS Event Ruler, README.
 """
 
 from collections.abc import Iterator

@@ -3,7 +3,7 @@
 A pattern says the same as its filters for every JSON event. NaN, infinities, times and bytes
 that are no UTF-8 are no JSON, so a pattern does not speak of them.
 
-Source: docs.aws.amazon.com/eventbridge, "Comparison operators for use in event patterns".
+Source: AWS EventBridge User Guide, "Comparison operators for use in event patterns".
 """
 
 import math
