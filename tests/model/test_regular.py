@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from contrada.errors import ContradaError, InvalidFilterError
-from contrada.model import ValueSet, casefold, regular, sets
+from contrada.model import ValueSet, casefold, language, regular, sets
 from contrada.model.machine import Machine, utf8_spans
 from contrada.model.search import Matches
 
@@ -253,6 +253,31 @@ def test_no_expression_explodes(expression: str) -> None:
     assert not held.contains("a" * 20_000)
     held.issuperset(sets.contains("b"))
     assert time.perf_counter() - start < SECONDS_MAX
+
+
+@pytest.mark.parametrize(
+    ("expression", "implied"),
+    [
+        ("a+bcd.e", ("contains", b"bcd")),
+        ("(?i)a+BCD", ("contains nocase", b"bcd")),
+        ("a(?i)b.*", ("contains nocase", b"ab")),
+        (r"ab\bc", ("contains", b"abc")),
+        ("(ab|cd)e*", None),
+        ("[ab]", None),
+        ("", None),
+    ],
+)
+def test_what_an_expression_implies(expression: str, implied: tuple[str, bytes] | None) -> None:
+    """An index would look for something that need not be there, or for less than it could."""
+    assert Matches().implied(expression.encode()) == implied
+
+
+@given(expressions, texts)
+def test_what_is_implied_is_there(expression: str, value: str) -> None:
+    """An index would miss a text in which the expression finds something."""
+    implied = Matches().implied(expression.encode())
+    if implied is not None and Matches().apply(value.encode(), expression.encode()):
+        assert language.applies(implied, value.encode())
 
 
 def test_rows_are_forgotten_and_found_again(monkeypatch: pytest.MonkeyPatch) -> None:

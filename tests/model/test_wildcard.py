@@ -7,7 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from contrada.errors import InvalidFilterError
-from contrada.model import ValueSet, casefold, sets
+from contrada.model import ValueSet, casefold, language, sets
+from contrada.model.wildcard import Wildcard, WildcardNoCase
 
 SECONDS_MAX = 20.0
 tokens = st.sampled_from(["a", "b", "*", "*", "?", r"\*", r"\?", r"\\", "é", "K"])
@@ -56,6 +57,17 @@ def test_without_case_both_are_folded(constant: str, value: str) -> None:
     assert held.contains(value) is has_shape(shape, [*folded])
     assert sets.eq(value).issubset(held) is held.contains(value)
     assert ValueSet.parse(str(held)) == held
+
+
+@given(constants, values)
+@example(r"a*\*b?", "ax*bc")
+def test_what_is_implied_is_there(constant: str, value: str) -> None:
+    """An index would miss a text that has the shape."""
+    for operator in (Wildcard(), WildcardNoCase()):
+        held = casefold.fold(constant.encode()) if operator.nocase else constant.encode()
+        implied = operator.implied(held)
+        if implied is not None and operator.apply(value.encode(), held):
+            assert language.applies(implied, value.encode())
 
 
 @given(constants, st.binary(max_size=5))

@@ -67,6 +67,13 @@ class Operator:
         """The automaton of the accepted texts where they are a regular set, else None."""
         return None
 
+    def implied(self, constant: bytes) -> Atom | None:
+        """An atom of `contains`, `suffix` or a `nocase` that holds wherever this one does.
+
+        An index looks for it first. None where there is none.
+        """
+        return None
+
     def examples(self, constant: bytes) -> tuple[bytes, ...]:
         """Texts worth trying before automata are built; the operator need not accept them."""
         return (constant,)

@@ -13,8 +13,9 @@ from typing import Final, NamedTuple
 
 from contrada.errors import InvalidFilterError, LimitError
 from contrada.model import regular
-from contrada.model.atoms import Operator, registry
+from contrada.model.atoms import Atom, Operator, registry
 from contrada.model.automaton import Automaton
+from contrada.model.casefold import fold
 from contrada.model.machine import Machine
 from contrada.model.regular import (
     AT_END,
@@ -36,6 +37,24 @@ ALIKE_CACHED_MAX: Final = 4_096
 
 EXPANDED_MAX: Final = 10_000
 """Characters of all texts together that an expression is expanded into as plain forms."""
+
+
+def _plain_runs(tree: Tree) -> Iterator[tuple[str, bool]]:
+    """Texts that are in every text in which a tree finds something, and whether but for case."""
+    run: list[Ranges] = []
+    for part in (*(tree.parts if isinstance(tree, Sequence) else (tree,)), None):
+        if isinstance(part, Chars) and _is_one(part.ranges):
+            run.append(part.ranges)
+        elif not isinstance(part, Look):
+            if run:
+                nocase = any(len(_few(ranges)) > 1 for ranges in run)
+                yield "".join(chr(ranges[0][0]) for ranges in run), nocase
+            run = []
+
+
+def _is_one(ranges: Ranges) -> bool:
+    """Whether a class is one character, or all that fold like one."""
+    return bool(ranges) and ranges in (((ranges[0][0],) * 2,), _alike(ranges[0][0]))
 
 
 class Plain(NamedTuple):
@@ -61,6 +80,18 @@ class Matches(Operator):
     def apply(self, value: bytes, constant: bytes) -> bool:
         """See the class. Cost: linear in the value."""
         return machine_of(constant).finds(value)
+
+    def implied(self, constant: bytes) -> Atom | None:
+        """That the longest text which is plainly part of the expression is there."""
+        longest = max(_plain_runs(tree_of(constant)), key=lambda run: len(run[0]), default=None)
+        if longest is None:
+            return None
+        text, nocase = longest
+        return (
+            Atom("contains nocase", fold(text.encode()))
+            if nocase
+            else Atom("contains", text.encode())
+        )
 
     def automaton(self, constant: bytes) -> Automaton:
         """All texts in which the expression finds something."""

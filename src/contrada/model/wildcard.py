@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from contrada.errors import InvalidFilterError, LimitError
 from contrada.model import casefold, regular
-from contrada.model.atoms import Operator, registry
+from contrada.model.atoms import Atom, Operator, registry
 from contrada.model.automaton import Automaton
 from contrada.model.machine import Machine
 from contrada.model.regular import AT_END, AT_START, Anything, Chars, Look, Sequence, Tree
@@ -57,6 +57,17 @@ class Wildcard(Operator):
     def apply(self, value: bytes, constant: bytes) -> bool:
         """See the class. Cost: linear in the value."""
         return _holds(_plan(constant), value)
+
+    def implied(self, constant: bytes) -> Atom | None:
+        """That the longest text between stars and question marks is there."""
+        texts = [bytearray()]
+        for token in tokens_of(constant):
+            if token in ("*", "?"):
+                texts.append(bytearray())
+            else:
+                texts[-1] += token[-1].encode()
+        longest = bytes(max(texts, key=len))
+        return Atom("contains nocase" if self.nocase else "contains", longest) if longest else None
 
     def automaton(self, constant: bytes) -> Automaton:
         """All texts of the shape."""
