@@ -153,6 +153,15 @@ def test_without_case_is_as_the_folding_says(a: str, b: str) -> None:
         assert sets.matches(expression).contains(b) is expected
 
 
+@pytest.mark.parametrize("letter", ["s", "S", "ſ", "k", "\u212a"])
+def test_a_negated_class_without_case_is_the_negated_one(letter: str) -> None:
+    """A letter would be in a class and in its negation, or in neither."""
+    for inside, outside in ((r"\w", r"\W"), (r"[\w]", r"[\W]"), ("[[:word:]]", "[[:^word:]]")):
+        assert sets.matches(inside, "i").contains(letter)
+        assert not sets.matches(outside, "i").contains(letter)
+    assert not sets.matches("[^sk]", "i").contains(letter)
+
+
 @pytest.mark.parametrize(
     ("expression", "plain"),
     [

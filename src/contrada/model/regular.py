@@ -316,6 +316,10 @@ class _Reader:
         """Characters, and under the flag `i` those that fold like them."""
         return Chars(folded(ranges) if "i" in self.flags else ranges)
 
+    def others(self, ranges: Ranges) -> Ranges:
+        """All other characters; under the flag `i` those that fold like none of these."""
+        return inverse(folded(ranges) if "i" in self.flags else ranges)
+
     def group(self) -> Tree:
         opened = self.at
         if self.takes("?"):
@@ -388,7 +392,7 @@ class _Reader:
             raise self.error(f"\\{token} is refused")
         if token.lower() in _PERL:
             ranges = _PERL[token.lower()]
-            return self.chars(ranges) if token.islower() else Chars(inverse(ranges))
+            return self.chars(ranges) if token.islower() else Chars(self.others(ranges))
         code = self.code(token)
         return self.chars(((code, code),))
 
@@ -429,9 +433,7 @@ class _Reader:
             found += self.member()
             first = False
         ranges = joined(found)
-        if negative:
-            return inverse(folded(ranges) if "i" in self.flags else ranges)
-        return ranges
+        return self.others(ranges) if negative else ranges
 
     def member(self) -> Ranges:
         """A character, a range, or a named class within a class."""
@@ -461,7 +463,7 @@ class _Reader:
             raise self.error("Unicode properties are refused")
         if token.lower() in _PERL:
             ranges = _PERL[token.lower()]
-            return ranges if token.islower() else inverse(ranges)
+            return ranges if token.islower() else self.others(ranges)
         return self.code(token)
 
     def posix(self) -> Ranges:
@@ -471,7 +473,7 @@ class _Reader:
         if not closing or ranges is None:
             raise self.error("an unknown class [:…:]")
         self.at += len(name) + 4
-        return inverse(ranges) if name.startswith("^") else ranges
+        return self.others(ranges) if name.startswith("^") else ranges
 
 
 _HEXADECIMAL: Final = re.compile(r"\{([0-9a-fA-F]{1,6})\}|([0-9a-fA-F]{2})")
