@@ -443,3 +443,95 @@ def test_a_key_that_comes_and_goes_leaves_nothing_in_the_long_run(
     index.validate()
     assert max(sizes[2000:]) <= max(sizes[:2000])
     assert index.match({"a": 1, "b": 3999}) == ["stays"]
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_names_that_no_filter_asks_for_are_dropped_by_renewal(compiled: Any) -> None:
+    """Subscriptions with ever new names would fill the memory."""
+    index: ct.Index[str] = ct.Index(compiled=compiled)
+    index.add("stays", ct.Filter("a = 1 and last contains 'x'"))
+    for round_ in range(3):
+        for number in range(200):
+            index.add("k", ct.Filter({f"name {round_} {number}": 1, "a": 2}))
+        index.renew()
+        index.validate()
+        assert index.statistics().attributes == 3
+    index.begin_renewal()
+    index.add("new", ct.Filter("a = 1 and fresh = 2"))
+    index.add("k", ct.Filter("fresh = 2 and fresher = 3"))
+    index.renew()
+    index.validate()
+    assert sorted(index.match({"a": 1, "last": "xy", "fresh": 2, "fresher": 3})) == [
+        "k",
+        "new",
+        "stays",
+    ]
+
+
+def test_integer_keys_are_keys_like_others() -> None:
+    """A key would be lost when the first key comes that is no integer, or taken for another."""
+    index: ct.Index[Any] = ct.Index(compiled=False)
+    for key in range(100):
+        index.add(key * 7919, ct.Filter({"a": key % 3}))
+    for key in range(0, 100, 2):
+        index.remove(key * 7919)
+    index.validate()
+    assert len(index) == 50
+    assert 7919 in index
+    assert 7919.0 in index
+    assert 0 not in index
+    assert "7919" not in index
+    assert 2**70 not in index
+    before = index.match({"a": 1})
+    for key in ("text", 2**64, True, 2.5, (1, "x")):
+        index.add(key, ct.Filter({"a": 1}))
+        index.validate()
+    assert sorted(map(str, index.match({"a": 1}))) == sorted(
+        map(str, [*before, "text", 2**64, True, 2.5, (1, "x")])
+    )
+    thirds = [key * 7919 for key in range(100) if key % 2 and key % 3 == 0]
+    assert sorted(index.match({"a": 0})) == thirds
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_many_keys_of_one_filter_come_and_go(compiled: Any) -> None:
+    """A key would be lost, or stay, among those that share a filter."""
+    index: ct.Index[int] = ct.Index(compiled=compiled)
+    random = Random(3)
+    there: set[int] = set()
+    for step in range(600):
+        key = random.randrange(200)
+        if step % 3 == 2:
+            index.remove(key)
+            there.discard(key)
+        else:
+            index.add(key, ct.Filter("a = 1"))
+            there.add(key)
+    index.validate()
+    assert sorted(index.match({"a": 1})) == sorted(there)
+    for key in sorted(there):
+        index.remove(key)
+    index.validate()
+    assert index.statistics().filters == 0
+
+
+@needs_numba
+@pytest.mark.parametrize(
+    "kind",
+    ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "double"],
+)
+def test_every_type_of_number_is_read_from_its_column(kind: str) -> None:
+    """A number of some width would be read as another one."""
+    pa = pytest.importorskip("pyarrow")
+    values = [0, 1, 100, None, 127] + ([] if kind[0] == "u" else [-1, -128])
+    values += [2**31 - 1] if kind in ("int32", "int64", "uint32", "uint64", "double") else []
+    values += [2**53 + 1, 2**62] if kind in ("int64", "uint64") else []
+    index: ct.Index[int] = ct.Index(compiled=True)
+    for key, value in enumerate(each for each in values if each is not None):
+        index.add(key, ct.Filter({"x": ct.ge(value)}))
+        index.add(100 + key, ct.Filter({"x": value}))
+    table = pa.table({"x": pa.array(values, getattr(pa, kind.replace("double", "float64"))())})
+    offsets, keys = index.match_batch(table)
+    for row, value in enumerate(values):
+        expected = [] if value is None else index.match({"x": value})
+        assert sorted(keys[offsets[row] : offsets[row + 1]]) == sorted(expected)

@@ -6,12 +6,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from contrada.matching import jit, kernels, updating
+from contrada.matching import jit, kernels, seeking, updating
 from contrada.matching.tables import (
     COUNTERS,
     EPOCH,
     HASH,
     LENGTH,
+    MATCHED,
     OK,
     PENDING,
     PIVOTS,
@@ -120,7 +121,8 @@ class Arrays:
         other = self._second_scratch()
         args = columns, row, offsets, found, self._table, other
         status, row = self._native.match_rows(*args)
-        self.of["counters"][SEEN_ALL] += self._second["counters"][SEEN_ALL]
+        for counter in (SEEN_ALL, MATCHED):
+            self.of["counters"][counter] += self._second["counters"][counter]
         return int(status), int(row)
 
     def _second_scratch(self) -> Any:
@@ -133,7 +135,7 @@ class Arrays:
         first, second = self.of["counters"], self._second["counters"]
         first[EPOCH] = max(first[EPOCH], second[EPOCH])
         second[:] = first
-        second[SEEN_ALL] = 0
+        second[SEEN_ALL] = second[MATCHED] = 0
         return table
 
     def clear_stamps(self) -> None:
@@ -170,10 +172,10 @@ class Arrays:
         self._rehash("equal", self.used["filters"])
 
     def find_bucket(self, h: int) -> int:
-        """`kernels.find_bucket`."""
+        """`seeking.find_bucket`."""
         if self._native is not None:
             return self._native.find_bucket(h, self._table)  # type: ignore[no-any-return]
-        return kernels.find_bucket(self._views()[0], h)  # type: ignore[no-any-return]
+        return seeking.find_bucket(self._views()[0], h)  # type: ignore[no-any-return]
 
     def bucket_for(self, h: int) -> int:
         """The bucket of a place, made where it is missing."""
@@ -235,7 +237,7 @@ class Arrays:
             row[2 + 2 * i], row[3 + 2 * i] = domain, key
 
     def bin_at(self, tree: int, key: tuple[int, int]) -> int:
-        """The bin of a place among the pivots, as `kernels.bin_of`."""
+        """The bin of a place among the pivots, as `seeking.bin_of`."""
         trees = self.views["trees"]
         low, high = 0, trees[tree, 0]
         while low < high:
@@ -260,10 +262,15 @@ class Arrays:
             first = int(found[-1])
             yield from found[:count].tolist()
 
-    def name_added(self) -> None:
-        """To be called after an attribute was added: enters it into the hash table."""
-        self.put("names", np.zeros(self._size_for(self.used["attrs"]), dtype=np.int32))
-        self._rehash("names", self.used["attrs"])
+    def name_added(self, row: int, names: int) -> None:
+        """Enters an attribute's name into the hash table, which then has so many."""
+        if 2 * names > len(self.of["names"]):
+            self.put("names", np.zeros(self._size_for(names), dtype=np.int32))
+            self._rehash("names", self.used["attrs"])
+        elif self._native is not None:
+            self._native.enter_name(row, self._table)
+        else:
+            updating.enter_name(row, self._views()[0])
 
     def _room(self, name: str, count: int) -> None:
         """Makes a hash table large enough."""

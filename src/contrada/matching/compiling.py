@@ -25,6 +25,7 @@ from contrada.matching.tables import (
     OP_TEXT,
     OP_TEXT_RANGE,
     PRESENCE,
+    SEEN,
     SET_ABSENT,
     TEXT_SHIFT,
     TREE,
@@ -112,8 +113,11 @@ def constraints_of(words: list[int]) -> list[Constraint]:
 class Compiler:
     """Attributes, texts and sets by number; they are shared by all filters of an index."""
 
-    def __init__(self, arrays: Arrays) -> None:
+    def __init__(self, arrays: Arrays, before: "Compiler | None" = None) -> None:
+        """One that goes on from another gives its attributes the same rows, as they are needed."""
         self._arrays = arrays
+        self._before = before
+        self._free_rows: list[int] = []
         self.attrs: dict[str, int] = {}
         self.system_names = 0
         self._texts: dict[bytes, int] = {}
@@ -122,6 +126,8 @@ class Compiler:
         self.set_values: list[ValueSet] = []
         self.opaque_sets: dict[int, ValueSet] = {}
         self.names: list[str] = []
+        if before is not None:
+            self._take_rows(len(before.names))
 
     def program(self, of: Filter) -> Program:
         """The filter's program. Cost: linear; sets that were seen before are found again."""
@@ -158,8 +164,9 @@ class Compiler:
     def restore(self, state: dict[str, Any], unpacked: Callable[[bytes], Any]) -> None:
         """Becomes the compiler that was saved; the arrays are those of then."""
         self.names = list(state["names"])
-        self.attrs = {name: row for row, name in enumerate(self.names)}
-        self.system_names = sum(name[0] == "@" for name in self.names)
+        self.attrs = {name: row for row, name in enumerate(self.names) if name}
+        self.system_names = sum(name[0] == "@" for name in self.attrs)
+        self.forget_before()
         self._texts = {self.text_at(ref): ref for ref in state["texts"]}
         self.set_values = [unpacked(each) for each in state["sets"]]
         attrs = self._arrays.of["set_starts"][: len(self.set_values), 1].tolist()
@@ -202,19 +209,43 @@ class Compiler:
         """The row of an attribute, made where it is missing."""
         row = self.attrs.get(name)
         if row is None:
-            if len(self.names) >= tables.ATTRS_MAX:
-                raise LimitError("ATTRS_MAX", tables.ATTRS_MAX)
-            row = self._arrays.take("attrs")
-            for scratch in ("state", "present"):
-                self._arrays.reserve(scratch, row + 1)
-            attrs = self._arrays.of["attrs"]
+            row = self._row_for(name)
+            attrs = self._arrays.views["attrs"]
+            for column in range(tables.ATTR_COLUMNS):
+                attrs[row, column] = 0
             attrs[row, NAME] = self.text(name.encode())
-            attrs[row, TREE] = attrs[row, PRESENCE] = -1
+            self._arrays.views["attrs"][row, TREE] = -1
+            self._arrays.views["attrs"][row, PRESENCE] = -1
             self.attrs[name] = row
-            self.names.append(name)
+            self.names[row] = name
             self.system_names += name[0] == "@"
-            self._arrays.name_added()
+            if self._before is not None and name in self._before.attrs:
+                seen = self._before._arrays.views["attrs"][row, SEEN]
+                self._arrays.views["attrs"][row, SEEN] = seen
+            self._arrays.name_added(row, len(self.attrs))
         return row
+
+    def forget_before(self) -> None:
+        """To be called when the other goes: rows that it alone needed are free now."""
+        self._before = None
+        self._free_rows = [row for row, name in enumerate(self.names) if not name]
+
+    def _row_for(self, name: str) -> int:
+        row = -1 if self._before is None else self._before.attrs.get(name, -1)
+        if row < 0:
+            row = self._free_rows.pop() if self._free_rows else len(self.names)
+        if row >= len(self.names):
+            self._take_rows(row + 1 - len(self.names))
+        return row
+
+    def _take_rows(self, count: int) -> None:
+        """Fresh rows, without names."""
+        if len(self.names) + count > tables.ATTRS_MAX:
+            raise LimitError("ATTRS_MAX", tables.ATTRS_MAX)
+        end = self._arrays.take("attrs", count) + count
+        for scratch in ("state", "present"):
+            self._arrays.reserve(scratch, end)
+        self.names += [""] * count
 
     def text(self, text: bytes) -> int:
         """The reference to a text, kept once."""

@@ -38,6 +38,7 @@ from contrada.matching.tables import (
     INT_KEYS,
     KEY,
     LENGTH,
+    MATCHED,
     NEXT,
     NOCASE,
     OF_ATTR,
@@ -74,7 +75,8 @@ class Generation:
 
     def __init__(self, statistics: "Generation | None" = None) -> None:
         self.arrays = Arrays()
-        self.compiler = Compiler(self.arrays)
+        before: Compiler | None = None if statistics is None else statistics.compiler
+        self.compiler: Compiler = Compiler(self.arrays, before)
         self.arrays.nameless_buckets(1)
         self.pools = Pools(self.arrays)
         self._words = np.zeros(64, dtype=np.int64)
@@ -91,20 +93,17 @@ class Generation:
         self.opaque: dict[int, list[int]] = {}
         self.doubtful: set[int] = set()
         self.words_unused = 0
-        self._statistics = None if statistics is None else statistics.arrays
+        self._statistics: Arrays | None = None
         if statistics is not None:
-            self._inherit(statistics)
+            self._statistics = statistics.arrays
+            self.arrays.views["counters"][SEEN_ALL] = self._statistics.views["counters"][SEEN_ALL]
 
     def forget_statistics(self) -> None:
         """To be called when the generation that this one inherited from goes."""
+        assert self._statistics is not None
+        self.arrays.views["counters"][MATCHED] = self._statistics.views["counters"][MATCHED]
         self._statistics = None
-
-    def _inherit(self, other: "Generation") -> None:
-        """Takes over the attributes, in the same rows, with what was seen of them."""
-        for name in other.compiler.names:
-            row = self.compiler.attr(name)
-            self.arrays.views["attrs"][row, SEEN] = other.arrays.of["attrs"][row, SEEN]
-        self.arrays.views["counters"][SEEN_ALL] = other.arrays.of["counters"][SEEN_ALL]
+        self.compiler.forget_before()
 
     # --- filters ----------------------------------------------------------------------------
 
@@ -426,6 +425,34 @@ class Generation:
             self._free_chain(place)
         filters[number, PLACE], filters[number, AT] = NO_KEY, 0
 
+    # --- drift ----------------------------------------------------------------------------------
+
+    @property
+    def notifications(self) -> int:
+        """How many were matched, those before the last `fade` counted by half, and so on."""
+        return int(self.arrays.views["counters"][SEEN_ALL])
+
+    def visits(self, number: int) -> tuple[float, float]:
+        """The share of notifications that come by a filter's places, and by its best ones.
+
+        Nothing for a filter that is gone, or in a pool.
+        """
+        filters, buckets = self.arrays.views["filters"], self.arrays.views["buckets"]
+        place, seen = filters[number, PLACE], self.notifications
+        if place == NO_KEY or filters[number, AT] < 0 or not seen:
+            return 0.0, 0.0
+        now = sum(buckets[bucket, HITS] for bucket in self._chain(place)) / seen
+        of, words = self.filter(number), self.words(number)
+        choice = best_choice(of, constraints_of(words), self.arrays, self.arrays)
+        return now, 1.0 if choice is None else choice.cost
+
+    def fade(self) -> None:
+        """Halves what was seen, so that what is seen from now on counts more."""
+        used = self.arrays.used
+        self.arrays.of["counters"][SEEN_ALL] //= 2
+        self.arrays.of["attrs"][: used["attrs"], SEEN] //= 2
+        self.arrays.of["buckets"][: used["buckets"], HITS] //= 2
+
     # --- trees of ranges ----------------------------------------------------------------------
 
     def _ranged_one_more(self, attr: int, of: Filter) -> None:
@@ -573,7 +600,7 @@ class Generation:
         """Figures for `statistics`."""
         return {
             "filters": self.arrays.used["filters"] - len(self._free),
-            "attributes": len(self.compiler.names),
+            "attributes": len(self.compiler.attrs),
             "buckets": self.arrays.used["buckets"],
             "pooled": len(self.pools.filters()),
             "everywhere": self.arrays.views["buckets"][0, LENGTH],

@@ -20,6 +20,7 @@ import numpy as np
 from contrada.matching import jit, saving
 from contrada.matching.arrays import grow_for
 from contrada.matching.batches import columns_of, match_columns
+from contrada.matching.drift import Drift
 from contrada.matching.generation import Generation
 from contrada.matching.relating import touching
 from contrada.matching.slots import Slots
@@ -29,8 +30,8 @@ from contrada.matching.tables import (
     INEXACT,
     KEYED,
     LOOKED,
+    MATCHED,
     OUT,
-    SEEN_ALL,
     UNREADABLE,
 )
 from contrada.model import Filter, FilterSet, Notification, Product, Value
@@ -101,6 +102,7 @@ class Index(Generic[K]):
         self._generation = Generation()
         self._next: Generation | None = None
         self._cursor = 0
+        self._drift = Drift()
         self._slots: Slots[K] = Slots()
         self._envelope: tuple[str, ...] = ()
         self._system_names = 0
@@ -386,7 +388,7 @@ class Index(Generic[K]):
         A unit is one key: some tens of microseconds for a key with one filter.
         """
         if self._next is None:
-            if not self._is_worn():
+            if not self._is_worn() and not self._drift.is_worth_renewing(self._generation, units):
                 return False
             self.begin_renewal()
         assert self._next is not None
@@ -398,6 +400,7 @@ class Index(Generic[K]):
         if end == self._slots.used:
             self._generation, self._next = self._next, None
             self._generation.forget_statistics()
+            self._drift.begin(self._generation)
             return False
         return True
 
@@ -446,7 +449,7 @@ class Index(Generic[K]):
         counters = self._generation.arrays.of["counters"]
         return IndexStatistics(
             keys=len(self._slots),
-            notifications=int(counters[SEEN_ALL]),
+            notifications=int(counters[MATCHED]),
             candidates=int(counters[CANDIDATES]),
             is_compiled=self._generation.arrays.is_compiled,
             renewing=self._next is not None,

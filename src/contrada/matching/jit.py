@@ -105,7 +105,8 @@ def cache_folder() -> Path:
     return base / f"kernels-{digest.hexdigest()[:16]}"
 
 
-_SOURCES: Final = ("jit", "kernels", "native", "reading", "tables", "updating")
+_PARTS: Final = ("reading", "holding", "seeking", "kernels", "updating")
+_SOURCES: Final = ("jit", "native", "tables", *_PARTS)
 
 
 def _load() -> ModuleType:
@@ -129,7 +130,7 @@ def _load() -> ModuleType:
     globals().update(of_machine)
     _decorators.append(compiler)
     try:
-        for name in ("reading", "kernels", "updating"):
+        for name in _PARTS:
             _compiled_parts[name] = _loaded_again(name)
         native = importlib.import_module(f"{_HERE}native")
         native.exercise()

@@ -57,6 +57,7 @@ from contrada.model.values import TIME_MAX_US, TIME_MIN_US
 K: Any = jit.part("kernels")
 U: Any = jit.part("updating")
 R: Any = jit.part("reading")
+S: Any = jit.part("seeking")
 carray: Any = numba.carray  # type: ignore[attr-defined]
 
 
@@ -150,6 +151,7 @@ def exercise() -> None:
     touching(box, 0, 0, 0, 0, found, 0, table)
     columns, offsets = np.zeros((0, COLUMN_COLUMNS), dtype=np.int64), np.zeros(1, dtype=np.int64)
     match_rows(columns, 0, offsets, np.zeros(1, dtype=np.int64), table, table)
+    enter_name(0, table)
     for rehash in (rehash_buckets, rehash_filters, rehash_names):
         rehash(table, 0)
 
@@ -192,8 +194,8 @@ def bucket_for(h: Any, table: Any, used: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def find_bucket(h: Any, table: Any) -> Any:
-    """See `kernels.find_bucket`."""
-    return K.find_bucket(store_at(table), h)
+    """See `seeking.find_bucket`."""
+    return S.find_bucket(store_at(table), h)
 
 
 @njit(cache=True, nogil=True)
@@ -238,6 +240,12 @@ def rehash_buckets(table: Any, used: Any) -> None:
 def rehash_filters(table: Any, used: Any) -> None:
     """See `updating.rehash_filters`."""
     U.rehash_filters(store_at(table), used)
+
+
+@njit(cache=True, nogil=True)
+def enter_name(row: Any, table: Any) -> None:
+    """See `updating.enter_name`."""
+    U.enter_name(row, store_at(table))
 
 
 @njit(cache=True, nogil=True)

@@ -10,7 +10,7 @@ from how many different constants filters have there.
 
 from typing import Final, NamedTuple
 
-from contrada.matching import kernels, reading
+from contrada.matching import reading, seeking
 from contrada.matching.arrays import Arrays
 from contrada.matching.compiling import Constraint, number_key
 from contrada.matching.hashing import point_hash, text_hash
@@ -206,13 +206,13 @@ def _point_place(attr: int, key: Key) -> Place:
 
 
 def _prefix_place(attr: int, prefix: bytes, case: int) -> Place:
-    length = min(len(prefix), kernels.LENGTHS_MAX)
+    length = min(len(prefix), seeking.LENGTHS_MAX)
     h = text_hash(prefix[:length])
     return Place(reading.place_hash(attr, reading.KIND_PREFIX + case, h), PREFIXES + case, length)
 
 
 def _suffix_place(attr: int, suffix: bytes, case: int) -> Place:
-    end = suffix[::-1][: kernels.LENGTHS_MAX]
+    end = suffix[::-1][: seeking.LENGTHS_MAX]
     h = text_hash(end)
     return Place(reading.place_hash(attr, reading.KIND_SUFFIX + case, h), SUFFIXES + case, len(end))
 

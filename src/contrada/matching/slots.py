@@ -18,8 +18,8 @@ from contrada.matching.tables import grown
 
 K = TypeVar("K", bound=Hashable)
 
-INT_MIN: Final = -(2**63)
-INT_MAX: Final = 2**63 - 1
+_FIRST_INT: Final = -(2**63)
+_LAST_INT: Final = 2**63 - 1
 
 
 class Slots(Generic[K]):
@@ -172,4 +172,4 @@ def _as_int(key: object) -> int | None:
             return None
         if number != key:
             return None
-    return number if INT_MIN <= number <= INT_MAX else None
+    return number if _FIRST_INT <= number <= _LAST_INT else None

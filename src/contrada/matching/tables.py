@@ -54,7 +54,7 @@ GUARD_OTHER: Final = 4  # any value of the domain but those with this hash, or u
 DECIDED_HERE: Final = 1 << 28  # the bucket's value and the guards are the whole filter
 DECIDED_ALONE: Final = 1 << 29  # the guards are the whole filter
 
-ATTRS_MAX: Final = GUARD_ATTR
+ATTRS_MAX: Final = 2**22 - 1
 """Attributes that the filters of one index may name."""
 
 ROOMS: Final = 32  # per power of two, where the first free room of so many entries begins, or 0
@@ -113,7 +113,7 @@ TEXT_USED: Final = 3
 PRESENT: Final = 4
 INEXACT: Final = 5
 CANDIDATES: Final = 6
-SEEN_ALL: Final = 7
+SEEN_ALL: Final = 7  # notifications, old ones counted for less
 BUCKETS: Final = 8
 SEVERAL: Final = 9  # 1 where some key has, or had, several filters
 POOLS: Final = 10  # how many pools there are
@@ -121,7 +121,8 @@ LOOKED: Final = 11  # entries looked at for the last notification
 DOUBTED: Final = 12  # filters put out to be verified
 INT_KEYS: Final = 13  # 1 where Store.keys has all keys
 KEYED: Final = 14  # 1 where what was put out are keys already
-COUNTERS: Final = 15
+MATCHED: Final = 15  # notifications, all of them
+COUNTERS: Final = 16
 
 # --- Scratch.state: a row per attribute, valid where its EPOCH is the current one ---------------
 FIRST: Final = 1

@@ -255,16 +255,24 @@ def rehash_filters(store: Any, used: Any) -> Any:
 
 
 @kernel
+def enter_name(row: Any, store: Any) -> Any:
+    """Enters an attribute into the hash table; a row without a name is left out."""
+    ref = store.attrs[row, NAME]
+    if ref & 0xFFFFFF == 0:
+        return
+    mask = len(store.names) - 1
+    h = text_hash(store.texts, ref >> TEXT_SHIFT, ref & 0xFFFFFF)
+    slot = finished(h) & mask
+    while store.names[slot] != 0:
+        slot = (slot + 1) & mask
+    store.names[slot] = row + 1
+
+
+@kernel
 def rehash_names(store: Any, used: Any) -> Any:
     """Fills the hash table of attributes anew."""
-    mask = len(store.names) - 1
     for row in range(used):
-        ref = store.attrs[row, NAME]
-        h = text_hash(store.texts, ref >> TEXT_SHIFT, ref & 0xFFFFFF)
-        slot = finished(h) & mask
-        while store.names[slot] != 0:
-            slot = (slot + 1) & mask
-        store.names[slot] = row + 1
+        enter_name(row, store)
 
 
 @kernel

@@ -23,7 +23,10 @@ SUBSCRIPTIONS_MAX: Final = 1_000_000
 """Subscriptions of one exchange; more are refused."""
 
 UPKEEP_UNITS: Final = 8
-"""Keys that are taken over into a renewed index with each subscription that ends."""
+"""Units of the index's upkeep that are done with each subscription that ends."""
+
+UPKEEP_UNITS_OF_NOTIFICATION: Final = 2
+"""And with each notification, so that places follow what is published."""
 
 QUEUE_FULL: Final = "queue full"
 """Why the newest is dropped: its subscriber stopped reading."""
@@ -82,6 +85,7 @@ class Exchange(Generic[P]):
         """Match and hand over at once; the routes that had no room are returned."""
         self._published += 1
         keys = self._index.match(notification)
+        self._index.maintain(UPKEEP_UNITS_OF_NOTIFICATION)
         self._matched += len(keys)
         routes = self._routes
         return [route for key in keys if not (route := routes[key]).outlet.offer(item, size)]
