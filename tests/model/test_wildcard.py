@@ -38,6 +38,9 @@ def has_shape(shape: list[str], characters: list[str]) -> bool:
 
 @given(constants, values)
 @example("a*b?*", "aabbb")
+@example("a*a", "a")
+@example("ab*ba", "aba")
+@example("a*b*b", "ab")
 @example("?*", "é")
 def test_a_wildcard_has_its_shape(constant: str, value: str) -> None:
     """A text would match a wildcard without its shape, or the other way round."""
