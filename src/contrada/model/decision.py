@@ -181,8 +181,12 @@ def _guess(language: Language) -> tuple[bytes, bytes, bytes]:
 
 
 _GUESSED: Final = {
-    **{"= nocase": 0, "prefix nocase": 0, "contains": 1, "contains nocase": 1},
-    **{"suffix": 2, "suffix nocase": 2},
+    "= nocase": 0,
+    "prefix nocase": 0,
+    "contains": 1,
+    "contains nocase": 1,
+    "suffix": 2,
+    "suffix nocase": 2,
 }
 """Where the constants of operators stand in a guess: in front, within, or behind."""
 

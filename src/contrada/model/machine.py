@@ -39,8 +39,9 @@ from contrada.model.regular import (
 MACHINE_STATES_MAX: Final = 10_000
 """States of one machine."""
 
-ROWS_ENTRIES_MAX: Final = 100_000
-"""Entries in the rows of one machine, and states that they stand for, before all are dropped."""
+ROWS_ENTRIES_MAX: Final = 10_000
+"""Entries in the rows of one machine, and states that they stand for, before all are dropped; ten
+more for each of its own states."""
 
 FOLLOWED_MAX: Final = 2_000_000
 """States that are followed, each by every kind of byte, to make one automaton."""
@@ -136,6 +137,7 @@ class Machine:
         self._start = program.state(free=(inner,))
         program.edges[self._start] = ((0, 255, self._start),)
         self._edges, self._free, self._looks = program.edges, program.free, program.looks
+        self.states = len(program.edges)
         self._kinds, self._byte_of = self._classified()
         width = len(self._byte_of)
         self.unknown: Row = [None] * (width + 2)
@@ -238,7 +240,7 @@ class Machine:
         key = (held, before if looks else 0)
         row = self._rows.get(key)
         if row is None:
-            if self._entries > ROWS_ENTRIES_MAX:
+            if self._entries > ROWS_ENTRIES_MAX + 10 * self.states:
                 self._forget()
             at_end = self._closed(held, _holding(before, None)) if looks else held
             row = [self.unknown] * len(self._byte_of) + [key, MATCH in at_end]

@@ -5,11 +5,11 @@ expression that says no more than `=`, `prefix`, `suffix` or `contains` of a few
 forms, and sets are made of those instead: they are decided, and found, faster.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Items
 from functools import lru_cache
 from itertools import chain, product
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from contrada.errors import InvalidFilterError, LimitError
 from contrada.model import regular
@@ -29,8 +29,14 @@ from contrada.model.regular import (
     Tree,
 )
 
-MACHINES_CACHED_MAX: Final = 2_048
-"""Machines kept, by expression; the least recently used is dropped and built again when needed."""
+SMALL_STATES_MAX: Final = 500
+"""States of a small machine: of these many are kept, of larger ones few."""
+
+SMALL_MACHINES_CACHED_MAX: Final = 8_192
+"""Small machines kept, by expression; the least recently used is dropped and built again."""
+
+LARGE_MACHINES_CACHED_MAX: Final = 128
+"""Larger machines kept, likewise."""
 
 ALIKE_CACHED_MAX: Final = 4_096
 """Characters of which it is kept what folds like them."""
@@ -98,12 +104,6 @@ class Matches(Operator):
         return machine_of(constant).automaton()
 
 
-@lru_cache(maxsize=MACHINES_CACHED_MAX)
-def machine_of(constant: bytes) -> Machine:
-    """The machine of an expression. Raises InvalidFilterError, LimitError."""
-    return Machine(tree_of(constant))
-
-
 def tree_of(constant: bytes) -> Tree:
     """The tree of an expression in UTF-8. Raises InvalidFilterError."""
     try:
@@ -111,6 +111,29 @@ def tree_of(constant: bytes) -> Tree:
     except UnicodeDecodeError:
         reason = "a regular expression is text in UTF-8"
         raise InvalidFilterError("matches", (constant,), reason) from None
+
+
+ReadTree: TypeAlias = Callable[[bytes], Tree]
+
+
+def machine_of(constant: bytes, read: ReadTree = tree_of) -> Machine:
+    """The machine of an expression, or of another constant that `read` makes a tree of.
+
+    Raises what `read` raises, and LimitError.
+    """
+    return _small_machine(constant, read) or _large_machine(constant, read)
+
+
+@lru_cache(maxsize=SMALL_MACHINES_CACHED_MAX)
+def _small_machine(constant: bytes, read: ReadTree) -> Machine | None:
+    """The machine where it is small, so that large ones do not fill the memory."""
+    machine = Machine(read(constant))
+    return machine if machine.states <= SMALL_STATES_MAX else None
+
+
+@lru_cache(maxsize=LARGE_MACHINES_CACHED_MAX)
+def _large_machine(constant: bytes, read: ReadTree) -> Machine:
+    return Machine(read(constant))
 
 
 def plain_forms(tree: Tree) -> list[Plain] | None:

@@ -16,7 +16,10 @@ from contrada.model.atoms import Atom, Operator, registry
 from contrada.model.automaton import Automaton
 from contrada.model.machine import Machine
 from contrada.model.regular import AT_END, AT_START, Anything, Chars, Look, Sequence, Tree
-from contrada.model.search import MACHINES_CACHED_MAX, Plain
+from contrada.model.search import Plain, machine_of
+
+SHAPES_CACHED_MAX: Final = 8_192
+"""Wildcards kept as they are looked for; the least recently used is dropped and read again."""
 
 
 class Segments(NamedTuple):
@@ -50,13 +53,13 @@ class Wildcard(Operator):
     def check(self, constant: bytes) -> None:
         """A backslash before anything but `*`, `?` and a backslash is refused."""
         try:
-            _plan(constant)
+            _segments(constant) or machine_of(constant, _tree)
         except LimitError as error:
             raise InvalidFilterError(self.name, (constant,), str(error)) from None
 
     def apply(self, value: bytes, constant: bytes) -> bool:
         """See the class. Cost: linear in the value."""
-        return _holds(_plan(constant), value)
+        return _holds(constant, value)
 
     def implied(self, constant: bytes) -> Atom | None:
         """That the longest text between stars and question marks is there."""
@@ -82,7 +85,7 @@ class WildcardNoCase(Wildcard):
 
     def apply(self, value: bytes, constant: bytes) -> bool:
         """See the class. Cost: linear in the value."""
-        return _holds(_plan(casefold.fold(constant)), casefold.fold(value))
+        return _holds(casefold.fold(constant), casefold.fold(value))
 
 
 def normal(constant: str) -> str:
@@ -137,12 +140,12 @@ def tokens_of(constant: bytes) -> list[str]:
         raise InvalidFilterError("wildcard", (constant,), "a wildcard is text in UTF-8") from None
 
 
-@lru_cache(maxsize=MACHINES_CACHED_MAX)
-def _plan(constant: bytes) -> Segments | Machine:
-    """How the shape is looked for: a machine only where there is a question mark."""
+@lru_cache(maxsize=SHAPES_CACHED_MAX)
+def _segments(constant: bytes) -> Segments | None:
+    """The texts between the stars; None where there is a question mark."""
     tokens = tokens_of(constant)
     if "?" in tokens:
-        return Machine(_tree(constant, nocase=False))
+        return None
     texts = [bytearray()]
     for token in tokens:
         if token == "*":
@@ -152,14 +155,18 @@ def _plan(constant: bytes) -> Segments | Machine:
     return Segments(tuple(map(bytes, texts)))
 
 
-def _holds(plan: Segments | Machine, value: bytes) -> bool:
-    return plan.hold(value) if isinstance(plan, Segments) else plan.finds(value)
+def _holds(constant: bytes, value: bytes) -> bool:
+    """Whether a value has the shape. Only question marks need a machine."""
+    segments = _segments(constant)
+    if segments is None:
+        return machine_of(constant, _tree).finds(value)
+    return segments.hold(value)
 
 
 _ONE: Final = Chars(regular.inverse(()))
 
 
-def _tree(constant: bytes, *, nocase: bool) -> Tree:
+def _tree(constant: bytes, *, nocase: bool = False) -> Tree:
     """The shape as a regular expression of the whole text."""
     parts: list[Tree] = [Look(AT_START)]
     for token in tokens_of(constant):
