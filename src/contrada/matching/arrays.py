@@ -12,13 +12,12 @@ from contrada.matching.tables import (
     EPOCH,
     HASH,
     LENGTH,
-    MATCHED,
     OK,
     PENDING,
     PIVOTS,
     ROOMS,
-    SEEN_ALL,
     SHAPES,
+    STAMP,
     Guard,
     Scratch,
     Store,
@@ -52,7 +51,6 @@ class Arrays:
         self.used: dict[str, int] = dict.fromkeys(SHAPES, 0)
         self.used["rooms"] = ROOMS
         self._table = np.zeros(2 * len(SHAPES), dtype=np.int64)
-        self._second: dict[str, Any] = {}
         self._rows: dict[str, int] = dict.fromkeys(SHAPES, 0)
         self._native: ModuleType | None = None
         self._store: Store | None = None
@@ -118,32 +116,15 @@ class Arrays:
         assert self._native is not None
         if self.of["counters"][EPOCH] + len(offsets) >= EPOCHS_MAX:
             self.clear_stamps()
-        other = self._second_scratch()
-        args = columns, row, offsets, found, self._table, other
-        status, row = self._native.match_rows(*args)
-        for counter in (SEEN_ALL, MATCHED):
-            self.of["counters"][counter] += self._second["counters"][counter]
+        status, row = self._native.match_rows(columns, row, offsets, found, self._table)
         return int(status), int(row)
-
-    def _second_scratch(self) -> Any:
-        """The table of addresses of a scratch as large as the first."""
-        table = self._table.copy()
-        for name in Scratch._fields:
-            if len(self._second.get(name, ())) != len(self.of[name]):
-                self._second[name] = np.zeros_like(self.of[name])
-            table[2 * _PLACES[name]] = self._second[name].ctypes.data
-        first, second = self.of["counters"], self._second["counters"]
-        first[EPOCH] = max(first[EPOCH], second[EPOCH])
-        second[:] = first
-        second[SEEN_ALL] = second[MATCHED] = 0
-        return table
 
     def clear_stamps(self) -> None:
         """Starts the numbers of notifications anew."""
         self.of["counters"][EPOCH] = 0
-        for name in ("state", "bucket_seen", "key_seen", "set_seen"):
+        for name in ("state", "key_seen", "set_seen"):
             self.of[name][: self._rows[name]] = 0
-        self._second.clear()
+        self.of["buckets"][: self.used["buckets"], STAMP] = 0
 
     def install(self, number: int, begin: int, count: int, words: Any, place: int) -> None:
         """`updating.install`."""
@@ -161,7 +142,7 @@ class Arrays:
     def fit_scratch(self) -> None:
         """To be called when the store was replaced: makes room in the scratch for it."""
         rows = {"state": "attrs", "present": "attrs", "set_seen": "set_starts"}
-        rows |= {"bucket_seen": "buckets", "bucket_list": "buckets"}
+        rows["bucket_list"] = "buckets"
         for scratch, store in rows.items():
             self.reserve(scratch, self.used[store] + 1)
         self.reserve("stack", self.used["sets"] + 1)
@@ -181,8 +162,7 @@ class Arrays:
         """The bucket of a place, made where it is missing."""
         used = self.used["buckets"]
         self.reserve("buckets", used + 1)
-        for name in ("bucket_seen", "bucket_list"):
-            self.reserve(name, used + 1)
+        self.reserve("bucket_list", used + 1)
         self._room("slots", used + 1)
         if self._native is not None:
             bucket = self._native.bucket_for(h, self._table, used)
@@ -195,8 +175,7 @@ class Arrays:
     def nameless_buckets(self, count: int) -> int:
         """The first of so many fresh buckets that no hash leads to."""
         first = self.take("buckets", count)
-        for name in ("bucket_seen", "bucket_list"):
-            self.reserve(name, first + count)
+        self.reserve("bucket_list", first + count)
         self.of["buckets"][first : first + count, HASH] = -1
         return first
 

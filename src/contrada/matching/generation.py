@@ -32,6 +32,7 @@ from contrada.matching.tables import (
     AT,
     BEFORE,
     BEGIN,
+    EPOCH,
     FILTER,
     GONE,
     HITS,
@@ -515,6 +516,7 @@ class Generation:
             "links": self._links[: self._slots].tobytes(),
             "several": list(self._several.items()),
             "has_several": self.arrays.views["counters"][SEVERAL],
+            "epoch": self.arrays.views["counters"][EPOCH],
             "equal_used": self._equal_used,
             "ranged": list(self._ranged.items()),
             "words_unused": self.words_unused,
@@ -540,6 +542,7 @@ class Generation:
         self._free = list(state["free"])
         self._free_links = list(state["free_links"])
         self.arrays.views["counters"][SEVERAL] = state["has_several"]
+        self.arrays.views["counters"][EPOCH] = state["epoch"]
         self._only = np.frombuffer(state["only"], dtype=np.int32).copy()
         self._links = np.frombuffer(state["links"], dtype=np.int32).copy()
         self._reserve_slots(len(self._only))

@@ -120,11 +120,10 @@ def scratch_at(table: Any) -> Any:
         _flat(table, 22, numba.int64),
         _flat(table, 23, numba.int32),
         _flat(table, 24, numba.int32),
-        _flat(table, 25, numba.int32),
+        _flat(table, 25, numba.int64),
         _flat(table, 26, numba.int64),
         _flat(table, 27, numba.int64),
         _flat(table, 28, numba.int64),
-        _flat(table, 29, numba.int64),
     )
 
 
@@ -150,7 +149,7 @@ def exercise() -> None:
     box, found = np.zeros(4, dtype=np.int64), np.zeros(2, dtype=np.int64)
     touching(box, 0, 0, 0, 0, found, 0, table)
     columns, offsets = np.zeros((0, COLUMN_COLUMNS), dtype=np.int64), np.zeros(1, dtype=np.int64)
-    match_rows(columns, 0, offsets, np.zeros(1, dtype=np.int64), table, table)
+    match_rows(columns, 0, offsets, np.zeros(1, dtype=np.int64), table)
     enter_name(0, table)
     for rehash in (rehash_buckets, rehash_filters, rehash_names):
         rehash(table, 0)
@@ -338,15 +337,23 @@ def _load_cell(kind: Any, data: Any, row: Any, attr: Any, scratch: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _sought(columns: Any, row: Any, table: Any, other: Any) -> Any:
-    """Brings a row of columns into a scratch, as `reading.load` does, and seeks its buckets."""
-    store, scratch = store_at(table), scratch_at(other)
-    R.begin(scratch)
+def _listed(columns: Any, row: Any, cells: Any) -> Any:
+    """Lists the columns in which a row is not NULL; how many. Without branches, as most are."""
+    count = 0
     for i in range(len(columns)):
-        at = columns[i, C_OFFSET] + row
+        cells[count] = i
         valid = columns[i, C_VALID]
-        if valid != 0 and _bit(valid, at) == 0:
-            continue
+        count += 1 if valid == 0 else _bit(valid, columns[i, C_OFFSET] + row)
+    return count
+
+
+@njit(cache=True, nogil=True)
+def load_row(columns: Any, row: Any, cells: Any, store: Any, scratch: Any) -> Any:
+    """Brings a row of columns into the scratch, as `reading.load` does with a notification."""
+    R.begin(scratch)
+    for n in range(_listed(columns, row, cells)):
+        i = cells[n]
+        at = columns[i, C_OFFSET] + row
         kind, attr, data = columns[i, C_KIND], columns[i, C_ATTR], columns[i, C_DATA]
         R.begin_attr(attr, scratch)
         if kind >= KIND_TEXT:
@@ -355,44 +362,30 @@ def _sought(columns: Any, row: Any, table: Any, other: Any) -> Any:
             status = _load_cell(kind, data, at, attr, scratch)
         if status != OK:
             return status
-    K.seek(store, scratch)
     return OK
 
 
 @njit(cache=True, nogil=True)
-def _found(row: Any, offsets: Any, found: Any, table: Any, other: Any) -> Any:
-    """Matches a row whose buckets were sought."""
-    store, scratch = store_at(table), scratch_at(other)
-    status = K.find(store, scratch)
-    if status != OK:
-        return status
-    used, count = offsets[row], scratch.counters[OUT]
-    if used + count > len(found):
-        return NEED_FOUND
-    for i in range(count):
-        found[used + i] = scratch.out[i]
-    offsets[row + 1] = used + count
-    return OK
-
-
-@njit(cache=True, nogil=True)
-def match_rows(columns: Any, row: Any, offsets: Any, found: Any, table: Any, other: Any) -> Any:
+def match_rows(columns: Any, row: Any, offsets: Any, found: Any, table: Any) -> Any:
     """Matches rows from one on; (status, the row that comes next).
 
     `offsets` and `found` get what `kernels.match` puts out. A row that needs more room of any
-    array comes next again. There are two scratches, `other` has the second: while a row is
-    matched, memory brings the buckets of the next one.
+    array comes next again.
     """
-    rows = len(offsets) - 1
-    mine, behind = table, other
-    status = _sought(columns, row, table, mine) if row < rows else OK
-    while row < rows and status == OK:
-        ahead = OK
-        if row + 1 < rows:
-            ahead = _sought(columns, row + 1, table, behind)
-        status = _found(row, offsets, found, table, mine)
+    store, scratch = store_at(table), scratch_at(table)
+    cells = np.zeros(len(columns) + 1, dtype=np.int64)
+    while row < len(offsets) - 1:
+        status = load_row(columns, row, cells, store, scratch)
         if status == OK:
-            row += 1
-            status = ahead
-        mine, behind = behind, mine
-    return status, row
+            K.seek(store, scratch)
+            status = K.find(store, scratch)
+        used, count = offsets[row], scratch.counters[OUT]
+        if status == OK and used + count > len(found):
+            status = NEED_FOUND
+        if status != OK:
+            return status, row
+        for i in range(count):
+            found[used + i] = scratch.out[i]
+        row += 1
+        offsets[row] = used + count
+    return OK, row

@@ -26,6 +26,7 @@ from contrada.matching.tables import (
     PRESENCE,
     PRESENT,
     SEEN,
+    STAMP,
     START,
     SUFFIXES,
     TREE,
@@ -80,8 +81,8 @@ def find_bucket(store: Any, h: Any) -> Any:
 def note(bucket: Any, by_value: Any, store: Any, scratch: Any) -> Any:
     """Puts a bucket on the list of those to look through, once."""
     counters = scratch.counters
-    if scratch.bucket_seen[bucket] != counters[EPOCH]:
-        scratch.bucket_seen[bucket] = counters[EPOCH]
+    if store.buckets[bucket, STAMP] != counters[EPOCH]:
+        store.buckets[bucket, STAMP] = counters[EPOCH]
         start = store.buckets[bucket, START]
         for i in range(start, start + min(store.buckets[bucket, LENGTH], PREFETCHED_ENTRIES), 2):
             prefetch(store.entries, i)

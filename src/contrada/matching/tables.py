@@ -32,7 +32,8 @@ OF_ATTR: Final = 5  # the value that leads here, where it is a single one: its a
 OF_DOMAIN: Final = 6  # its domain, or 0,
 OF_LOW: Final = 7  # and the halves of its key, or of the reference to its text
 OF_HIGH: Final = 8
-BUCKET_COLUMNS: Final = 9
+STAMP: Final = 9  # the number of the last notification that came by
+BUCKET_COLUMNS: Final = 10
 
 # --- Store.entries: a row per filter in a bucket, with two more constraints to look at first ----
 FILTER: Final = 0
@@ -236,7 +237,6 @@ class Scratch(NamedTuple):
     text: Any  # uint8
     out: Any  # int64: slots of keys, or, where KEYED, keys; and -1 - filter for those to verify
     bucket_list: Any  # int32: those to look through, twice; plus 1 where led to by its value
-    bucket_seen: Any  # int32
     key_seen: Any  # int32
     set_seen: Any  # int64: epoch * 4 + value
     stack: Any  # int64
@@ -270,7 +270,6 @@ SHAPES: Final[dict[str, tuple[Any, int]]] = {
     "text": (np.uint8, 0),
     "out": (np.int64, 0),
     "bucket_list": (np.int32, 0),
-    "bucket_seen": (np.int32, 0),
     "key_seen": (np.int32, 0),
     "set_seen": (np.int64, 0),
     "stack": (np.int64, 0),
