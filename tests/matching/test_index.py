@@ -483,12 +483,11 @@ def test_integer_keys_are_keys_like_others() -> None:
     assert "7919" not in index
     assert 2**70 not in index
     before = index.match({"a": 1})
-    for key in ("text", 2**64, True, 2.5, (1, "x")):
-        index.add(key, ct.Filter({"a": 1}))
+    others: tuple[Any, ...] = ("text", 2**64, True, 2.5, (1, "x"))
+    for other in others:
+        index.add(other, ct.Filter({"a": 1}))
         index.validate()
-    assert sorted(map(str, index.match({"a": 1}))) == sorted(
-        map(str, [*before, "text", 2**64, True, 2.5, (1, "x")])
-    )
+    assert sorted(map(str, index.match({"a": 1}))) == sorted(map(str, [*before, *others]))
     thirds = [key * 7919 for key in range(100) if key % 2 and key % 3 == 0]
     assert sorted(index.match({"a": 0})) == thirds
 
@@ -523,15 +522,35 @@ def test_many_keys_of_one_filter_come_and_go(compiled: Any) -> None:
 def test_every_type_of_number_is_read_from_its_column(kind: str) -> None:
     """A number of some width would be read as another one."""
     pa = pytest.importorskip("pyarrow")
-    values = [0, 1, 100, None, 127] + ([] if kind[0] == "u" else [-1, -128])
+    values: list[int | None] = [0, 1, 100, None, 127]
+    values += [] if kind[0] == "u" else [-1, -128]
     values += [2**31 - 1] if kind in ("int32", "int64", "uint32", "uint64", "double") else []
     values += [2**53 + 1, 2**62] if kind in ("int64", "uint64") else []
     index: ct.Index[int] = ct.Index(compiled=True)
-    for key, value in enumerate(each for each in values if each is not None):
-        index.add(key, ct.Filter({"x": ct.ge(value)}))
-        index.add(100 + key, ct.Filter({"x": value}))
+    for key, constant in enumerate(each for each in values if each is not None):
+        index.add(key, ct.Filter({"x": ct.ge(constant)}))
+        index.add(100 + key, ct.Filter({"x": constant}))
     table = pa.table({"x": pa.array(values, getattr(pa, kind.replace("double", "float64"))())})
     offsets, keys = index.match_batch(table)
     for row, value in enumerate(values):
         expected = [] if value is None else index.match({"x": value})
         assert sorted(keys[offsets[row] : offsets[row + 1]]) == sorted(expected)
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_expressions_hang_where_what_they_imply_is_found(compiled: Any) -> None:
+    """Every notification would be checked against all expressions and wildcards, or lose some."""
+    index: ct.Index[int] = ct.Index(compiled=compiled)
+    by_key: dict[int, ct.Filter] = {}
+    for key in range(300):
+        word = f"tool{key:03}"
+        by_key[3 * key] = ct.Filter({"x": ct.matches(f"{word}(\\.exe)?$")})
+        by_key[3 * key + 1] = ct.Filter({"x": ct.wildcard(f"*{word}*z?", nocase=True)})
+        by_key[3 * key + 2] = ct.Filter({"x": ct.matches(f"(?i)a+{word}")})
+    for key, each in by_key.items():
+        index.add(key, each)
+    assert index.statistics().everywhere == 0
+    for text in ("tool007.exe", "TOOL007 zz", "Aatool120", "AaTOOL120 ZZ", "tool", "\u017ftool300"):
+        notification = ct.Notification({"x": text})
+        assert sorted(index.match(notification)) == naive(by_key, notification)
+        assert index.statistics().candidates < 20

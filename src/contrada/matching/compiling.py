@@ -37,6 +37,7 @@ from contrada.matching.tables import (
     X_SOME,
 )
 from contrada.model import Filter, ValueSet, line
+from contrada.model.atoms import implied_by
 from contrada.model.language import Every, Language, Literal, Pieces
 from contrada.model.line import Cuts
 from contrada.model.values import (
@@ -450,6 +451,8 @@ def _text_of(cut: line.Cut) -> bytes:
 
 
 def _has_nocase(of: Language) -> bool:
+    """Whether folded text is looked up or compared: also for what an operator implies."""
     if isinstance(of, Literal):
-        return of.atom.operator.endswith(" nocase")
+        atom = of.atom if of.atom.operator in ATOM_KINDS else implied_by(of.atom)
+        return atom is not None and atom.operator.endswith(" nocase")
     return not isinstance(of, Pieces) and any(map(_has_nocase, of.parts))

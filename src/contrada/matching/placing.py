@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from contrada.matching import reading, seeking
 from contrada.matching.arrays import Arrays
-from contrada.matching.compiling import Constraint, number_key
+from contrada.matching.compiling import ATOM_KINDS, Constraint, number_key
 from contrada.matching.hashing import point_hash, text_hash
 from contrada.matching.tables import (
     GRAMS,
@@ -30,6 +30,7 @@ from contrada.matching.tables import (
     TREE,
 )
 from contrada.model import Filter, ValueSet, line
+from contrada.model.atoms import implied_by
 from contrada.model.language import Every, Language, Literal, Pieces, Some
 from contrada.model.values import NAN, NUMBER, TEXT, Key
 
@@ -257,6 +258,11 @@ def _literal_places(attr: int, of: Literal) -> tuple[Place, ...] | None:
     operator, constant = of.atom
     if not of.positive or not constant:
         return None
+    if operator not in ATOM_KINDS:
+        implied = implied_by(of.atom)
+        if implied is None or implied.operator not in ATOM_KINDS:
+            return None
+        return _literal_places(attr, Literal(implied, True))
     case = int(operator.endswith(" nocase"))
     base = operator.removesuffix(" nocase")
     if base == "=":

@@ -155,6 +155,18 @@ def checked(operator: str, constant: bytes) -> Atom:
     return Atom(operator, constant)
 
 
+def implied_by(atom: Atom) -> Atom | None:
+    """The atom that the operator says holds wherever this one does; None where there is none."""
+    operator = registry.find(atom.operator)
+    answer: object = None
+    if operator is not None:
+        try:
+            answer = operator.implied(atom.constant)
+        except Exception:  # noqa: BLE001  extension code may raise anything
+            failures.add(operator.name)
+    return answer if isinstance(answer, Atom) else None
+
+
 def automaton_of(atom: Atom) -> Automaton | None:
     """The atom's automaton, built once; None where it is opaque or unknown.
 
