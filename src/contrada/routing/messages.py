@@ -1,0 +1,175 @@
+"""What clients and servers of the network say, and what a router is told and asks to be done.
+
+A *message* travels between a client and its server, or between two servers. A subscription or an
+advertisement has an identity, which its sender chose and which means something only between these
+two; what is withdrawn is named by it alone. An *event* is a message that has come, or a change of
+links or clients. An *effect* is something that the owner of a router does for it.
+
+Source: PODC 2000 §2 (the interface of the service) and §4 (the server protocol).
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+from contrada.model import Advertisement, Filter, FilterSet, Notification
+
+VERSION: Final = 1
+"""The version of the messages. A router refuses any other."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Client:
+    """A client of this server, by its name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Neighbour:
+    """A server with a link to this one, by its name."""
+
+    name: str
+
+
+Origin: TypeAlias = Client | Neighbour
+"""From whom a message comes."""
+
+Offer: TypeAlias = Advertisement | Filter
+"""What may be published. A filter offers any further attributes, as an open type does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """A notification on its way; `hops` counts the links that it has come over."""
+
+    notification: Notification
+    hops: int = 0
+    version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """The sender wants what one of the filters matches."""
+
+    identity: str
+    filters: Filter | FilterSet
+    version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    """The sender withdraws the subscription of this identity."""
+
+    identity: str
+    version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Advertise:
+    """The sender, or who is behind it, may publish this."""
+
+    identity: str
+    offer: Offer
+    version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Unadvertise:
+    """The sender withdraws the advertisement of this identity."""
+
+    identity: str
+    version: int = VERSION
+
+
+Message: TypeAlias = Publish | Subscribe | Unsubscribe | Advertise | Unadvertise
+
+
+class Role(StrEnum):
+    """What the server at the other end of a link is to this one.
+
+    Source: PODC 2000 §4 (hierarchical client/server and peer-to-peer architectures).
+    """
+
+    PEER = "peer"
+    PARENT = "parent"
+    CHILD = "child"
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message has come from a client or a neighbour."""
+
+    origin: Origin
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUp:
+    """A link to a neighbour is there; nothing was sent over it yet."""
+
+    neighbour: Neighbour
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class LinkDown:
+    """A link is gone, and with it all that came over it."""
+
+    neighbour: Neighbour
+
+
+@dataclass(frozen=True, slots=True)
+class ClientGone:
+    """A client is gone, and with it its subscriptions and advertisements."""
+
+    client: Client
+
+
+Event: TypeAlias = Received | LinkUp | LinkDown | ClientGone
+
+
+class Reason(StrEnum):
+    """Why something was refused."""
+
+    VERSION = "another version"
+    UNKNOWN_NEIGHBOUR = "unknown neighbour"
+    KNOWN_NEIGHBOUR = "the neighbour has a link already"
+    SECOND_PARENT = "a server has one parent"
+    UNKNOWN_SUBSCRIPTION = "unknown subscription"
+    UNKNOWN_ADVERTISEMENT = "unknown advertisement"
+    UNKNOWN_CLIENT = "unknown client"
+    IDENTITY_IN_USE = "the identity is in use for something else"
+    UNSATISFIABLE = "no notification can match"
+    NOT_ADVERTISED = "not advertised by its publisher"
+    NOT_DUE = "a parent sends only notifications"
+    TOO_MANY_HOPS = "too many hops"
+    FULL = "a table is full"
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a message over a link; what is sent over a link arrives in order."""
+
+    to: Neighbour
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Hand a notification to a client, once, for all of its subscriptions that match."""
+
+    client: Client
+    subscriptions: tuple[str, ...]
+    notification: Notification
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An event changed nothing, and why. It was counted."""
+
+    event: Event
+    reason: Reason
+
+
+Effect: TypeAlias = Send | Deliver | Refused

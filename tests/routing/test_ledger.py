@@ -1,0 +1,59 @@
+"""The ledger gives back exactly what was asked for under an identity."""
+
+import pytest
+
+from contrada.errors import LimitError
+from contrada.routing import ledger as module
+from contrada.routing.ledger import Ledger, LedgerStatistics
+from contrada.routing.messages import Client, Neighbour
+
+
+def test_entries_are_kept_by_origin_and_identity() -> None:
+    """One client could withdraw another one's subscription, or a neighbour's of its name."""
+    ledger: Ledger[str] = Ledger()
+    ledger.add(Client("a"), "1", "of the client")
+    ledger.add(Neighbour("a"), "1", "of the neighbour")
+    ledger.add(Client("b"), "1", "of another client")
+    assert ledger.get(Neighbour("a"), "1") == "of the neighbour"
+    assert ledger.remove(Client("a"), "1") == "of the client"
+    assert ledger.get(Neighbour("a"), "1") == "of the neighbour"
+    assert ledger.statistics() == LedgerStatistics(origins=2, entries=2)
+    ledger.validate()
+
+
+def test_the_unknown_is_not_there() -> None:
+    """Withdrawing something twice would go unnoticed."""
+    ledger: Ledger[str] = Ledger()
+    ledger.add(Client("a"), "1", "x")
+    assert ledger.remove(Client("a"), "2") is None
+    assert ledger.remove(Client("b"), "1") is None
+    assert ledger.remove(Client("a"), "1") == "x"
+    assert ledger.remove(Client("a"), "1") is None
+    assert len(ledger) == 0
+    assert Client("a") not in ledger
+    ledger.validate()
+
+
+def test_all_of_an_origin_are_removed_together() -> None:
+    """A client that is gone would go on being served."""
+    ledger: Ledger[str] = Ledger()
+    for identity in "123":
+        ledger.add(Client("a"), identity, identity)
+    ledger.add(Client("b"), "1", "stays")
+    assert ledger.remove_all(Client("a")) == {"1": "1", "2": "2", "3": "3"}
+    assert ledger.remove_all(Client("a")) == {}
+    assert list(ledger) == [(Client("b"), "1", "stays")]
+    ledger.validate()
+
+
+def test_a_full_ledger_takes_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger could fill the memory of a server."""
+    monkeypatch.setattr(module, "LEDGER_ENTRIES_MAX", 2)
+    ledger: Ledger[int] = Ledger()
+    ledger.add(Client("a"), "1", 1)
+    ledger.add(Client("a"), "2", 2)
+    with pytest.raises(LimitError) as caught:
+        ledger.add(Client("b"), "1", 3)
+    assert caught.value.limit == "LEDGER_ENTRIES_MAX"
+    assert len(ledger) == 2
+    ledger.validate()
