@@ -1,0 +1,317 @@
+"""`Front`: which of the filters that are forwarded cover a filter, or are covered by it.
+
+Both questions are answered without looking at every filter, by examples. An example of a product is
+one notification in it, given as a key for each attribute that the product names.
+
+- Whatever covers f matches f's example, so one match of an `Index` finds all that may cover f.
+- f matches the example of whatever it covers. So each example is filed under each of its
+  attributes and keys, and of the attributes that f names the one is looked up with the fewest:
+
+      by key       price: 10 -> {1, 4}   12 -> {2}   95 -> {3}      f: price < 13 and sym = "A"
+      in order     price: [10, 12, 95]                                 price: 3 at most
+      by key       sym:   "A" -> {1, 3}  "B" -> {2}  "C" -> {4}        sym:   2, so look at {1, 3}
+
+A product without an example (an opaque operator, or beyond the limits of the algebra) is taken to
+be covered by none and to be covered by nothing found here. That costs traffic, never a
+notification.
+
+Source: PODC 2000 §4 (immediate predecessors and successors in the poset).
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, Protocol, TypeAlias, TypeVar
+
+from contrada.matching import Index
+from contrada.model import Advertisement, Filter, Notification, Product, Value, ValueSet
+from contrada.model.line import START, TEXT_START
+from contrada.model.product import ENVELOPE_SETS, product_covers
+from contrada.model.relations import witness
+from contrada.model.values import ABSENT, ABSENT_KEY, Key, value_of
+from contrada.model.valueset import ABSENT as ABSENT_SET
+from contrada.routing.messages import Offer
+
+P_contra = TypeVar("P_contra", bound=Product, contravariant=True)
+
+Example: TypeAlias = Mapping[str, Key]
+
+MakeIndex: TypeAlias = Callable[[], Index[int]]
+
+_COUNTED_MAX: Final = 8
+"""Keys up to which their examples are counted; of more the number is estimated."""
+
+
+def example_of(product: Product) -> Example | None:
+    """A key in each set that the product names, present ones first; None where none is found."""
+    example: dict[str, Key] = {}
+    for name, side in product.sides.items():
+        key = _key_in(side)
+        if key is None:
+            return None
+        example[name] = key
+    return example
+
+
+def _key_in(side: ValueSet) -> Key | None:
+    """The lowest value where that is plain to see, else some value; absent as a last resort."""
+    if side.line:
+        lowest = side.line[0]
+        if len(lowest) == 2:
+            return lowest
+        if lowest == START:
+            return (side - ABSENT_SET).some_key() or ABSENT_KEY
+    return side.some_key()
+
+
+class Front(Protocol[P_contra]):
+    """Products by number, asked for those that cover a product or are covered by it."""
+
+    def add(self, number: int, product: P_contra, example: Example | None) -> None:
+        """Enters a product with its example."""
+
+    def remove(self, number: int) -> None:
+        """Takes out a product that is there."""
+
+    def covering(self, product: P_contra, example: Example | None) -> list[int]:
+        """The numbers of the products that cover a product, in order."""
+
+    def covered(self, product: P_contra) -> list[int]:
+        """The numbers of the products that a product covers, in order."""
+
+    def maintain(self, units: int) -> bool:
+        """Does a bounded piece of upkeep; whether more is waiting."""
+
+    def validate(self) -> None:
+        """Checks the invariants; AssertionError says which is broken."""
+
+
+class FilterFront:
+    """A front of filters: what f covers names all of f's attributes."""
+
+    def __init__(self, index: MakeIndex = Index) -> None:
+        self._index = index()
+        self._filters: dict[int, Filter] = {}
+        self._files: dict[str, _File] = {}
+        self._examples: dict[int, Example] = {}
+
+    def add(self, number: int, product: Filter, example: Example | None) -> None:
+        """Enters a filter. Cost: some microseconds per constraint."""
+        self._filters[number] = product
+        self._index.add(number, product)
+        if example is not None:
+            self._examples[number] = example
+            for name, key in example.items():
+                self._files.setdefault(name, _File()).add(key, number)
+
+    def remove(self, number: int) -> None:
+        """Takes out a filter that is there."""
+        del self._filters[number]
+        self._index.remove(number)
+        for name, key in self._examples.pop(number, {}).items():
+            file = self._files[name]
+            file.remove(key, number)
+            if not file:
+                del self._files[name]
+
+    def covering(self, product: Filter, example: Example | None) -> list[int]:
+        """The filters that cover a filter. Cost: one match, and the candidates."""
+        return _covering(self._index, self._filters, product, example)
+
+    def covered(self, product: Filter) -> list[int]:
+        """The filters that a filter covers. Cost: the examples under its rarest attribute."""
+        filters = self._filters
+        return sorted(
+            number
+            for number in self._candidates(product)
+            if product_covers(product, filters[number])
+        )
+
+    def _candidates(self, product: Filter) -> Iterable[int]:
+        """Filters that name all that the product names, of which it may match the examples."""
+        if not product.sides:
+            return self._filters
+        places: list[tuple[int, _File, list[tuple[int, int]]]] = []
+        for name, side in product.sides.items():
+            file = self._files.get(name)
+            if file is None:
+                return ()
+            spans = file.within(side)
+            places.append((file.size_of(spans), file, spans))
+        places.sort(key=lambda place: place[0])
+        _, file, spans = places[0]
+        numbers = file.at(spans)
+        for _, file, spans in places[1:]:
+            numbers = numbers & file.near(spans)
+        return numbers
+
+    def maintain(self, units: int) -> bool:
+        """Does a bounded piece of upkeep; whether more is waiting."""
+        return self._index.maintain(units)
+
+    def validate(self) -> None:
+        """Checks the invariants; AssertionError says which is broken. Cost: all filters."""
+        self._index.validate()
+        assert len(self._index) == len(self._filters), "a filter is not in the index"
+        assert self._examples.keys() <= self._filters.keys(), "an example without its filter"
+        filed = sum(len(example) for example in self._examples.values())
+        assert filed == sum(len(file) for file in self._files.values()), "an example is misfiled"
+        for file in self._files.values():
+            file.validate()
+
+
+class OfferFront:
+    """A front of advertisements: an advertisement names all attributes of what it covers.
+
+    So each is filed under one of its attributes, and a product is looked up under all of its own.
+    """
+
+    def __init__(self, index: MakeIndex = Index) -> None:
+        self._index = index()
+        self._offers: dict[int, Offer] = {}
+        self._named: dict[str, dict[int, None]] = {}
+
+    def add(self, number: int, product: Offer, example: Example | None) -> None:
+        """Enters an advertisement. Cost: some microseconds per constraint."""
+        self._offers[number] = product
+        self._index.add(number, Filter.of_sets(product.sides))
+        if example is not None:
+            self._named.setdefault(_name_of(product), {})[number] = None
+
+    def remove(self, number: int) -> None:
+        """Takes out an advertisement that is there."""
+        product = self._offers.pop(number)
+        self._index.remove(number)
+        name = _name_of(product)
+        named = self._named.get(name, {})
+        named.pop(number, None)
+        if not named:
+            self._named.pop(name, None)
+
+    def covering(self, product: Offer, example: Example | None) -> list[int]:
+        """The advertisements that cover one. Cost: one match, and the candidates."""
+        return _covering(self._index, self._offers, product, example)
+
+    def covered(self, product: Offer) -> list[int]:
+        """The advertisements that one covers. Cost: those filed under its attributes."""
+        names: Iterable[str] = self._named
+        if isinstance(product, Advertisement):
+            names = (_NAMELESS, *product.sides)
+        offers = self._offers
+        return sorted(
+            number
+            for name in names
+            for number in self._named.get(name, ())
+            if product_covers(product, offers[number])
+        )
+
+    def maintain(self, units: int) -> bool:
+        """Does a bounded piece of upkeep; whether more is waiting."""
+        return self._index.maintain(units)
+
+    def validate(self) -> None:
+        """Checks the invariants; AssertionError says which is broken. Cost: all of them."""
+        self._index.validate()
+        assert len(self._index) == len(self._offers), "an advertisement is not in the index"
+        assert all(self._named.values()), "an empty file is held"
+
+
+_NAMELESS: Final = ""
+
+
+def _name_of(offer: Offer) -> str:
+    """The attribute under which an advertisement is filed.
+
+    It must be one that whatever covers it has to name: not the envelope's. What offers any further
+    attributes is covered only by its like, which is looked up under all names.
+    """
+    return next((name for name in offer.sides if name not in ENVELOPE_SETS), _NAMELESS)
+
+
+def _covering(
+    index: Index[int], products: Mapping[int, Product], product: Product, example: Example | None
+) -> list[int]:
+    """The products of an index that cover a product: of those that match its example."""
+    asked = None if example is None else _notification(product, example)
+    if asked is None:
+        return []
+    return sorted(
+        number for number in index.match(asked) if product_covers(products[number], product)
+    )
+
+
+def _notification(product: Product, example: Example) -> Notification | dict[str, Value] | None:
+    """The example as a notification; as a plain mapping, which is faster, where that will do."""
+    if any(name[0] == "@" for name in example):
+        return witness(product)
+    return {name: value_of(key) for name, key in example.items() if key[0] != ABSENT}
+
+
+class _File:
+    """Examples of one attribute, by key, and the keys in order."""
+
+    __slots__ = ("_all", "_by_key", "_keys")
+
+    def __init__(self) -> None:
+        self._by_key: dict[Key, set[int]] = {}
+        self._keys: list[Key] = []
+        self._all: set[int] = set()
+
+    def add(self, key: Key, number: int) -> None:
+        numbers = self._by_key.get(key)
+        if numbers is None:
+            self._by_key[key] = {number}
+            insort(self._keys, key)
+        else:
+            numbers.add(number)
+        self._all.add(number)
+
+    def remove(self, key: Key, number: int) -> None:
+        numbers = self._by_key[key]
+        numbers.remove(number)
+        if not numbers:
+            del self._by_key[key]
+            del self._keys[bisect_left(self._keys, key)]
+        self._all.remove(number)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def within(self, side: ValueSet) -> list[tuple[int, int]]:
+        """Where the keys stand that a set may hold: between its cuts, and all text if it asks."""
+        keys = self._keys
+        ends = [bisect_left(keys, cut) for cut in side.line]
+        if len(ends) & 1:
+            ends.append(len(keys))
+        spans = list(zip(ends[::2], ends[1::2], strict=True))
+        if side.text is not None:
+            spans.append((bisect_left(keys, TEXT_START), len(keys)))
+        return spans
+
+    def size_of(self, spans: list[tuple[int, int]]) -> int:
+        """How many examples stand there, about."""
+        count = sum(end - start for start, end in spans)
+        if count <= _COUNTED_MAX:
+            return sum(len(self._by_key[key]) for key in self._keys_at(spans))
+        return len(self) * count // len(self._keys)
+
+    def at(self, spans: list[tuple[int, int]]) -> set[int]:
+        """The examples that stand there."""
+        keys = list(self._keys_at(spans))
+        if len(keys) == 1:
+            return self._by_key[keys[0]]
+        return set().union(*(self._by_key[key] for key in keys))
+
+    def near(self, spans: list[tuple[int, int]]) -> set[int]:
+        """The examples that stand there, or more: what is had without building a set."""
+        if len(spans) == 1 and spans[0][1] - spans[0][0] == 1:
+            return self._by_key[self._keys[spans[0][0]]]
+        return self._all
+
+    def _keys_at(self, spans: list[tuple[int, int]]) -> Iterator[Key]:
+        return (key for start, end in spans for key in self._keys[start:end])
+
+    def validate(self) -> None:
+        assert self._keys == sorted(self._by_key), "keys are out of order"
+        assert all(self._by_key.values()), "an empty key is held"
+        filed = sorted(number for numbers in self._by_key.values() for number in numbers)
+        assert filed == sorted(self._all), "an example is under another key, or two"

@@ -1,0 +1,285 @@
+"""`Poset`: the subscriptions of a server, or its advertisements, and what is forwarded of them.
+
+A *node* is one product with its subscribers, and the ways (neighbours) on which it is wanted. It is
+forwarded on each of these except where something is forwarded that covers it:
+
+    fwds(f) = wanted(f) - union of wanted(f') over all other f' that cover f
+
+which is the paper's definition; its first two terms are `wanted`, which the topology decides. On
+each way the nodes form a forest: what is forwarded are its roots, and all else hangs below a node
+that covers it. This replaces the full diagram: when a product comes, what covers it and what it
+covers are asked of the roots alone (see `front`), and when a root goes, what hangs below it looks
+for another root or becomes one.
+
+    wanted on way w:  price > 0                   forwarded
+                      |- price > 10               not: hangs below
+                      |  `- price > 10, sym = A   not
+                      `- price > 5                not
+
+The paper's three cases of a new subscription: 1, it is covered by what the same subscriber wants:
+it hangs below and nothing is sent; 2, it equals a node: that node has one more subscriber; 3, it
+becomes a node between what covers it and what it covers.
+
+Invariants: what hangs on a way hangs below a node wanted on it that covers it, without cycles (only
+a root takes nodes below it, and no root lies below anything); `front` holds the nodes that are
+forwarded somewhere; every node has subscribers between two updates. Beyond the limits of the
+algebra more is forwarded than needed, never less.
+
+Source: PODC 2000 §4 (the poset, fwds, cases 1 to 3).
+"""
+
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from contrada.model import Product
+from contrada.model.product import product_covers
+from contrada.routing.front import Example, Front, example_of
+from contrada.routing.messages import Neighbour, Origin
+
+P = TypeVar("P", bound=Product)
+
+
+@dataclass(slots=True, eq=False)
+class Node(Generic[P]):
+    """A product that somebody asked for.
+
+    `subscribers` are the identities under which each origin has asked for it; `forwarded` the ways
+    on which it is forwarded; `above` the node that covers it on each other way on which it is
+    wanted; `below` what hangs below it on each way.
+    """
+
+    number: int
+    product: P
+    example: Example | None
+    subscribers: dict[Origin, dict[str, None]] = field(default_factory=dict)
+    forwarded: set[Neighbour] = field(default_factory=set)
+    above: "dict[Neighbour, Node[P]]" = field(default_factory=dict)
+    below: "dict[Neighbour, dict[Node[P], None]]" = field(default_factory=dict)
+
+    @property
+    def wanted(self) -> Set[Neighbour]:
+        """The ways on which it is wanted."""
+        return self.forwarded | self.above.keys()
+
+    def __lt__(self, other: "Node[P]") -> bool:
+        return self.number < other.number
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Generic[P]):
+    """A product begins to be forwarded on a way, or ends."""
+
+    way: Neighbour
+    node: Node[P]
+    begins: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PosetStatistics:
+    """How many nodes there are, and how many of them are forwarded on some way."""
+
+    nodes: int
+    forwarded: int
+
+
+class Poset(Generic[P]):
+    """Products with their subscribers, and what is forwarded of them on each way.
+
+    `front` is where roots are looked up; without one, covering is not used and everything wanted
+    is forwarded.
+    """
+
+    def __init__(self, front: Front[P] | None) -> None:
+        self._front = front
+        self._nodes: dict[P, Node[P]] = {}
+        self._by_number: dict[int, Node[P]] = {}
+        self._numbered = 0
+
+    # --- subscribers --------------------------------------------------------------------------
+
+    def join(self, product: P, subscriber: Origin, identity: str) -> Node[P]:
+        """Adds a subscriber to a product; the node. Nothing is forwarded until `update`."""
+        node = self._nodes.get(product)
+        if node is None:
+            node = Node(self._numbered, product, example_of(product))
+            self._numbered += 1
+            self._nodes[product] = self._by_number[node.number] = node
+        node.subscribers.setdefault(subscriber, {})[identity] = None
+        return node
+
+    def leave(self, node: Node[P], subscriber: Origin, identity: str) -> None:
+        """Takes a subscriber off a node. The node goes with the last one, at `update`."""
+        identities = node.subscribers[subscriber]
+        identities.pop(identity, None)
+        if not identities:
+            del node.subscribers[subscriber]
+
+    def subscribers(self, product: P) -> Set[Origin]:
+        """Who has asked for exactly this product.
+
+        Source: PODC 2000 §4, `subscribers(f)`.
+        """
+        node = self._nodes.get(product)
+        return node.subscribers.keys() if node is not None else frozenset()
+
+    def fwds(self, product: P) -> Set[Neighbour]:
+        """Where this product is forwarded.
+
+        Source: PODC 2000 §4, `fwds(f)`.
+        """
+        node = self._nodes.get(product)
+        return frozenset(node.forwarded) if node is not None else frozenset()
+
+    def node(self, number: int) -> Node[P]:
+        """The node of a number. KeyError where there is none."""
+        return self._by_number[number]
+
+    def __iter__(self) -> Iterator[Node[P]]:
+        return iter(self._by_number.values())
+
+    def __len__(self) -> int:
+        return len(self._by_number)
+
+    # --- forwarding ---------------------------------------------------------------------------
+
+    def update(self, wanted: Mapping[Node[P], Set[Neighbour]]) -> list[Change[P]]:
+        """Has nodes wanted on these ways from now on, and on no others; what to send.
+
+        What begins to be forwarded comes first, so that nothing is missed meanwhile. A node without
+        subscribers must be wanted nowhere, and goes. Cost: a few lookups in the front per node, and
+        as many for each that hung below one that goes.
+        """
+        before: dict[Node[P], frozenset[Neighbour]] = {}
+        entering: dict[Node[P], set[Neighbour]] = {}
+        for node, ways in wanted.items():
+            # One that hung below a root that has just left is wanted too, though it hangs nowhere.
+            for way in (node.wanted | entering.get(node, set())) - ways:
+                self._leave_way(node, way, entering, before)
+        for node, ways in wanted.items():
+            entering[node] = set(ways - node.wanted)
+        for node in sorted(entering, key=lambda node: (len(node.product.sides), node.number)):
+            if entering[node]:
+                self._enter(node, entering[node], before)
+        for node in wanted:
+            if not node.subscribers:
+                assert not node.wanted, f"{node.product} is wanted by nobody"
+                del self._nodes[node.product], self._by_number[node.number]
+        return _changes(before)
+
+    def _leave_way(
+        self,
+        node: Node[P],
+        way: Neighbour,
+        orphans: dict[Node[P], set[Neighbour]],
+        before: dict[Node[P], frozenset[Neighbour]],
+    ) -> None:
+        """Takes a node out of the forest of a way; what hung below it hangs higher, or nowhere."""
+        below = node.below.pop(way, {})
+        above = node.above.pop(way, None)
+        if above is not None:
+            _unhang(node, above, way)
+            for child in below:
+                _hang(child, above, way)
+            return
+        if way in node.forwarded:
+            before.setdefault(node, frozenset(node.forwarded))
+            node.forwarded.remove(way)
+            self._out_of_front(node)
+        for child in below:
+            del child.above[way]
+            orphans.setdefault(child, set()).add(way)
+
+    def _enter(
+        self,
+        node: Node[P],
+        ways: set[Neighbour],
+        before: dict[Node[P], frozenset[Neighbour]],
+    ) -> None:
+        """Hangs a node below roots that cover it; where there is none it is a root itself."""
+        front = self._front
+        if front is not None:
+            for number in front.covering(node.product, node.example):
+                root = self._by_number[number]
+                for way in ways & root.forwarded if root is not node else ():
+                    _hang(node, root, way)
+                    ways.discard(way)
+        if not ways:
+            return
+        before.setdefault(node, frozenset(node.forwarded))
+        is_new = not node.forwarded
+        node.forwarded |= ways
+        if front is None:
+            return
+        for number in front.covered(node.product):
+            root = self._by_number[number]
+            shared = ways & root.forwarded if root is not node else set()
+            if shared:
+                before.setdefault(root, frozenset(root.forwarded))
+                root.forwarded -= shared
+                for way in shared:
+                    _hang(root, node, way)
+                self._out_of_front(root)
+        if is_new:
+            front.add(node.number, node.product, node.example)
+
+    def _out_of_front(self, node: Node[P]) -> None:
+        """Takes a node out of the front once it is forwarded nowhere."""
+        if self._front is not None and not node.forwarded:
+            self._front.remove(node.number)
+
+    # --- upkeep -------------------------------------------------------------------------------
+
+    def statistics(self) -> PosetStatistics:
+        """A frozen view of what the poset holds."""
+        return PosetStatistics(len(self), sum(bool(node.forwarded) for node in self))
+
+    def validate(self) -> None:
+        """Checks the invariants; AssertionError says which is broken. Cost: all nodes."""
+        assert len(self._nodes) == len(self._by_number), "a node is held once only"
+        for node in self:
+            assert node.subscribers, f"{node.product} has no subscribers"
+            assert not node.forwarded & node.above.keys(), f"{node.product} is covered, and sent"
+            for way, above in node.above.items():
+                assert node in above.below[way], f"{node.product} does not hang where it says"
+                assert way in above.wanted, f"{node.product} hangs below what is not wanted"
+                assert product_covers(above.product, node.product), "it hangs where nothing covers"
+                _check_root_of(node, way)
+            for way, below in node.below.items():
+                assert below, "an empty branch is held"
+                assert all(child.above[way] is node for child in below), "a branch is misplaced"
+        if self._front is not None:
+            self._front.validate()
+
+
+def _hang(node: Node[P], above: Node[P], way: Neighbour) -> None:
+    node.above[way] = above
+    above.below.setdefault(way, {})[node] = None
+
+
+def _unhang(node: Node[P], above: Node[P], way: Neighbour) -> None:
+    below = above.below[way]
+    del below[node]
+    if not below:
+        del above.below[way]
+
+
+def _check_root_of(node: Node[P], way: Neighbour) -> None:
+    """Checks that a way up ends at a root."""
+    seen = {node}
+    while way in node.above:
+        node = node.above[way]
+        assert node not in seen, "a cycle of nodes that cover one another"
+        seen.add(node)
+    assert way in node.forwarded, f"{node.product} covers others and is not sent"
+
+
+def _changes(before: Mapping[Node[P], frozenset[Neighbour]]) -> list[Change[P]]:
+    """What is forwarded now and was not before, then what no longer is."""
+    nodes = sorted(before)
+    begins = [(way, node) for node in nodes for way in sorted(node.forwarded - before[node])]
+    ends = [(way, node) for node in nodes for way in sorted(before[node] - node.forwarded)]
+    return [
+        *(Change(way, node, begins=True) for way, node in begins),
+        *(Change(way, node, begins=False) for way, node in ends),
+    ]

@@ -1,0 +1,154 @@
+"""The poset forwards what the paper's formula says, whatever came and went before."""
+
+import random
+from collections.abc import Callable, Mapping, Set
+from typing import Final
+
+import pytest
+
+from contrada.model import Filter, FilterSet
+from contrada.model.product import product_covers
+from contrada.routing.front import FilterFront
+from contrada.routing.messages import Client, Neighbour
+from contrada.routing.poset import Node, Poset
+
+WAYS: Final = tuple(Neighbour(name) for name in "LMN")
+ME: Final = Client("me")
+
+Wanted = dict[Filter, Set[Neighbour]]
+
+
+def fwds(wanted: Wanted, product: Filter) -> Set[Neighbour]:
+    """The paper's formula, over all pairs."""
+    covering = (
+        ways
+        for other, ways in wanted.items()
+        if other != product and product_covers(other, product)
+    )
+    return frozenset(wanted[product]).difference(*covering)
+
+
+def random_filter(chance: random.Random) -> Filter:
+    """Filters over two attributes that often cover one another, or are equal."""
+    parts = []
+    if chance.random() < 0.8:
+        low = chance.randrange(6)
+        parts.append(f"a between {low} and {low + chance.randrange(6)}")
+    if chance.random() < 0.5:
+        parts.append(chance.choice(("b any", "b prefix 'x'", "b suffix 'x'", "b = 'xx'")))
+    if chance.random() < 0.2:
+        parts.append("c = true")
+    return Filter(" and ".join(parts)) if parts else Filter({})
+
+
+class World:
+    """A poset, the products wanted, and the tables of the neighbours as they were told."""
+
+    def __init__(self, *, covering: bool = True) -> None:
+        self.poset: Poset[Filter] = Poset(FilterFront() if covering else None)
+        self.wanted: Wanted = {}
+        self.tables: dict[Neighbour, set[int]] = {way: set() for way in WAYS}
+        self.products: dict[int, Filter] = {}
+
+    def want(self, wanted: Wanted) -> None:
+        """Has products wanted on these ways; on none: it goes."""
+        nodes: dict[Node[Filter], Set[Neighbour]] = {}
+        for product, ways in wanted.items():
+            node = self.poset.join(product, ME, "1")
+            self.products[node.number] = product
+            nodes[node] = ways
+            self.wanted[product] = ways
+            if not ways:
+                self.poset.leave(node, ME, "1")
+                del self.wanted[product]
+        self.apply(nodes)
+
+    def apply(self, nodes: Mapping[Node[Filter], Set[Neighbour]]) -> None:
+        """Tells the neighbours, in order; at no time may one miss what it had and still needs."""
+        needed = {
+            way: [p for p, ways in self.wanted.items() if way in ways and self.told(way, p)]
+            for way in WAYS
+        }
+        for change in self.poset.update(nodes):
+            table = self.tables[change.way]
+            assert (change.node.number in table) != change.begins, "told twice"
+            (table.add if change.begins else table.remove)(change.node.number)
+            assert all(self.told(change.way, product) for product in needed[change.way])
+        self.poset.validate()
+
+    def told(self, way: Neighbour, product: Filter) -> bool:
+        """Whether a neighbour knows a product, or one that covers it."""
+        return FilterSet([self.products[n] for n in self.tables[way]]).covers(product)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_it_is_the_formula(seed: int) -> None:
+    """Something wanted would not be forwarded, or something covered would be."""
+    chance = random.Random(seed)
+    world = World()
+    for _ in range(60):
+        batch: Wanted = {}
+        for _ in range(chance.choice((1, 1, 1, 3))):
+            gone = world.wanted and chance.random() < 0.45
+            product = chance.choice(list(world.wanted)) if gone else random_filter(chance)
+            ways = (
+                () if gone and chance.random() < 0.8 else chance.sample(WAYS, chance.randint(1, 3))
+            )
+            batch[product] = frozenset(ways)
+        world.want(batch)
+        for product in world.wanted:
+            assert world.poset.fwds(product) == fwds(world.wanted, product)
+    world.want(dict.fromkeys(world.wanted, frozenset()))
+    assert len(world.poset) == 0
+    assert world.tables == {way: set() for way in WAYS}
+
+
+def test_without_covering_all_is_forwarded() -> None:
+    """Measuring what covering saves would compare it with itself."""
+    world = World(covering=False)
+    ways = frozenset(WAYS)
+    world.want({Filter("a > 0"): ways, Filter("a > 1"): ways, Filter("a = 2"): frozenset(WAYS[:1])})
+    assert [len(world.tables[way]) for way in WAYS] == [3, 2, 2]
+    world.want({Filter("a > 0"): frozenset()})
+    assert [len(world.tables[way]) for way in WAYS] == [2, 1, 1]
+
+
+def case_1(world: World) -> None:
+    world.want({Filter("a > 5"): frozenset(WAYS)})
+    assert world.poset.fwds(Filter("a > 5")) == set()
+
+
+def case_2(world: World) -> None:
+    node = world.poset.join(Filter("a > 0"), Client("other"), "7")
+    world.apply({node: frozenset(WAYS)})
+    assert world.poset.subscribers(Filter("a > 0")) == {ME, Client("other")}
+    assert len(world.poset) == 1
+
+
+def case_3(world: World) -> None:
+    world.want({Filter("a > -5"): frozenset(WAYS[:2])})
+    assert world.poset.fwds(Filter("a > -5")) == set(WAYS[:2])
+    assert world.poset.fwds(Filter("a > 0")) == set(WAYS[2:])
+
+
+@pytest.mark.parametrize("case", [case_1, case_2, case_3])
+def test_a_new_subscription(case: Callable[[World], None]) -> None:
+    """One of the paper's three cases of a new subscription would be another."""
+    world = World()
+    world.want({Filter("a > 0"): frozenset(WAYS)})
+    case(world)
+    world.poset.validate()
+
+
+def test_a_withdrawn_wide_filter_brings_the_narrower_back() -> None:
+    """Who asked for less than another would get nothing once the other has gone."""
+    world = World()
+    ways = frozenset(WAYS[:1])
+    for text in ("a > 3", "a > 2", "a > 1 and b any", "a > 0", "a > 7"):
+        world.want({Filter(text): ways})
+    assert {str(world.products[n]) for n in world.tables[WAYS[0]]} == {str(Filter("a > 0"))}
+    world.want({Filter("a > 0"): frozenset()})
+    assert {world.products[n] for n in world.tables[WAYS[0]]} == {
+        Filter("a > 2"),
+        Filter("a > 1 and b any"),
+    }
