@@ -1,0 +1,122 @@
+"""A small network of routers with links that keep order, and what must hold of it.
+
+The network is settled when no message is on its way. Which link moves next is drawn from a seed.
+"""
+
+import random
+from collections import Counter, deque
+from collections.abc import Iterable
+from typing import Final
+
+from contrada.routing.messages import (
+    Client,
+    Deliver,
+    Effect,
+    Event,
+    LinkDown,
+    LinkUp,
+    Message,
+    Neighbour,
+    Received,
+    Refused,
+    Role,
+    Send,
+)
+from contrada.routing.router import Router, Strategy
+
+Edges = list[tuple[int, int, bool]]
+"""Pairs of brokers; the first is the parent of the second, or they are peers (False)."""
+
+Delivery = tuple[str, str, str]
+"""A client, the identity of its subscription, the id of a notification."""
+
+ROLES: Final = {True: (Role.CHILD, Role.PARENT), False: (Role.PEER, Role.PEER)}
+
+
+def tree(chance: random.Random, brokers: int, shape: str) -> Edges:
+    """A random tree: of parents and children, of peers, or of peers that are roots of trees."""
+    order = list(range(brokers))
+    chance.shuffle(order)
+    edges: Edges = []
+    for place, broker in enumerate(order[1:], start=1):
+        above = chance.randrange(place)
+        is_parent = {"hierarchical": True, "acyclic": False}.get(shape, chance.random() < 0.5)
+        edges.append((order[above], broker, is_parent))
+    return edges
+
+
+class Network:
+    """Routers, the links between them with what is on its way, and what clients were given."""
+
+    def __init__(
+        self,
+        brokers: int,
+        edges: Edges = [],  # noqa: B006  never changed
+        strategy: Strategy = Strategy.SUBSCRIPTIONS,
+        *,
+        covering: bool = True,
+        seed: int = 0,
+    ) -> None:
+        self.routers = [Router(strategy, covering=covering) for _ in range(brokers)]
+        self.links: dict[tuple[int, int], deque[Message]] = {}
+        self.given: Counter[Delivery] = Counter()
+        self.refused: list[Refused] = []
+        self.sent: Counter[str] = Counter()
+        self._chance = random.Random(seed)
+        for edge in edges:
+            self.link(*edge)
+
+    def link(self, a: int, b: int, is_parent: bool) -> None:
+        """A link comes up at both ends."""
+        self.links[a, b], self.links[b, a] = deque(), deque()
+        role_of_b, role_of_a = ROLES[is_parent]
+        self.tell(a, LinkUp(Neighbour(f"{b}"), role_of_b))
+        self.tell(b, LinkUp(Neighbour(f"{a}"), role_of_a))
+
+    def cut(self, a: int, b: int) -> None:
+        """A link goes down at both ends, with what is on its way."""
+        del self.links[a, b], self.links[b, a]
+        self.tell(a, LinkDown(Neighbour(f"{b}")))
+        self.tell(b, LinkDown(Neighbour(f"{a}")))
+
+    def say(self, broker: int, client: str, message: Message) -> None:
+        """A client's message reaches its server."""
+        self.tell(broker, Received(Client(client), message))
+
+    def tell(self, broker: int, event: Event) -> None:
+        """An event reaches a router; what it asks for is done."""
+        effects = self.routers[broker].handle(event, 0)
+        self.routers[broker].validate()
+        self._do(broker, effects)
+
+    def _do(self, broker: int, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Send(to, message):
+                    self.sent[type(message).__name__] += 1
+                    self.links[broker, int(to.name)].append(message)
+                case Deliver(client, subscriptions, notification):
+                    for identity in subscriptions:
+                        self.given[client.name, identity, notification.envelope.id] += 1
+                case Refused():
+                    self.refused.append(effect)
+
+    def step(self) -> bool:
+        """Moves one message over one link; whether there was one."""
+        waiting = sorted(link for link, messages in self.links.items() if messages)
+        if not waiting:
+            return False
+        a, b = self._chance.choice(waiting)
+        self.tell(b, Received(Neighbour(f"{a}"), self.links[a, b].popleft()))
+        return True
+
+    def settle(self) -> None:
+        """Moves messages until none is on its way."""
+        while self.step():
+            pass
+        assert not self.refused, self.refused[0]
+
+    def taken(self) -> Counter[Delivery]:
+        """What clients were given since this was asked last."""
+        given, self.given = self.given, Counter()
+        return given

@@ -1,0 +1,192 @@
+"""Networks of routers deliver what filters match, once, whatever came and went before."""
+
+import random
+from collections import Counter
+from typing import Final
+
+import pytest
+
+from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification
+from contrada.model.product import product_covers
+from contrada.routing.messages import (
+    Advertise,
+    Client,
+    ClientGone,
+    Neighbour,
+    Offer,
+    Publish,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+)
+from contrada.routing.router import Strategy
+from tests.routing.network import Delivery, Network, tree
+from tests.routing.test_poset import random_filter
+
+SHAPES: Final = ("hierarchical", "acyclic", "hybrid")
+
+Key = tuple[int, str, str]
+"""A broker, a client of it, and an identity."""
+
+
+def random_offer(chance: random.Random) -> Offer:
+    """Advertisements that often cover one another and leave something out."""
+    if chance.random() < 0.1:
+        return Filter({})
+    low = chance.randrange(8)
+    parts = [f"a between {low} and {low + chance.randrange(6)}"]
+    parts += [chance.choice(("b any", "b prefix 'x'"))] if chance.random() < 0.7 else []
+    parts += ["c any"] if chance.random() < 0.4 else []
+    return Advertisement(" and ".join(parts))
+
+
+class World:
+    """A network with clients, and what was asked of it."""
+
+    def __init__(self, seed: int, shape: str, strategy: Strategy, *, covering: bool) -> None:
+        self.chance = random.Random(seed)
+        self.brokers = self.chance.randint(2, 7)
+        self.edges = tree(self.chance, self.brokers, shape)
+        self.strategy, self.covering = strategy, covering
+        self.network = self.fresh()
+        self.wishes: dict[Key, FilterSet] = {}
+        self.offers: dict[Key, Offer] = {}
+        self._numbered = 0
+
+    def fresh(self) -> Network:
+        """A network of this world to which nobody has said anything."""
+        return Network(
+            self.brokers, self.edges, self.strategy, covering=self.covering, seed=self.brokers
+        )
+
+    def _new_key(self) -> Key:
+        self._numbered += 1
+        broker = self.chance.randrange(self.brokers)
+        return broker, f"{broker}{self.chance.choice('pq')}", f"{self._numbered}"
+
+    def change(self) -> None:
+        """A client subscribes or advertises, or withdraws, or goes away."""
+        kind = self.chance.random()
+        if kind < 0.3 or not (self.wishes and self.offers):
+            key = self._new_key()
+            count = self.chance.choice((1, 1, 2))
+            self.wishes[key] = FilterSet([random_filter(self.chance) for _ in range(count)])
+            self.network.say(*key[:2], Subscribe(key[2], self.wishes[key]))
+            key = self._new_key()
+            self.offers[key] = random_offer(self.chance)
+            self.network.say(*key[:2], Advertise(key[2], self.offers[key]))
+        elif kind < 0.65:
+            key = self.chance.choice(list(self.wishes))
+            del self.wishes[key]
+            self.network.say(*key[:2], Unsubscribe(key[2]))
+        elif kind < 0.95:
+            key = self.chance.choice(list(self.offers))
+            del self.offers[key]
+            self.network.say(*key[:2], Unadvertise(key[2]))
+        else:
+            broker, client, _ = self.chance.choice(list(self.wishes))
+            self.network.tell(broker, ClientGone(Client(client)))
+            for table in (self.wishes, self.offers):
+                for key in [key for key in table if key[1] == client]:
+                    del table[key]
+
+    def publish(self) -> tuple[Notification, list[Offer]] | None:
+        """Something that its client has advertised, if that must be; with what offers it."""
+        self._numbered += 1
+        values: dict[str, object] = {"a": self.chance.randrange(12)}
+        values |= {"b": self.chance.choice(("x", "xx", "yx"))} if self.chance.random() < 0.7 else {}
+        values |= {"c": True} if self.chance.random() < 0.3 else {}
+        notification = Notification(values, envelope=Envelope(id=f"n{self._numbered}"))  # type: ignore[arg-type]
+        key = self._new_key()
+        offers = list(self.offers.values())
+        if self.strategy is Strategy.ADVERTISEMENTS:
+            able = [k for k, offer in self.offers.items() if product_covers(offer, notification)]
+            if not able:
+                return None
+            key = self.chance.choice(able)
+            offers = [self.offers[k] for k in able if k[1] == key[1]]
+        self.network.say(key[0], key[1], Publish(notification))
+        return notification, offers
+
+    def expected(self, notification: Notification) -> Counter[Delivery]:
+        """Who must be given it, when all has settled."""
+        return Counter(
+            (client, identity, notification.envelope.id)
+            for (_, client, identity), filters in self.wishes.items()
+            if filters.matches(notification)
+        )
+
+    def tables(self, network: Network) -> dict[tuple[int, int], tuple[FilterSet, list[Offer]]]:
+        """What each router holds of each neighbour."""
+        return {
+            (a, b): (
+                network.routers[a].filters_of(Neighbour(f"{b}")),
+                network.routers[a].offers_of(Neighbour(f"{b}")),
+            )
+            for a, b in network.links
+        }
+
+
+WORLDS: Final = [
+    pytest.param(seed, shape, strategy, covering, id=f"{seed}-{shape}-{strategy.name}-{covering}")
+    for shape in SHAPES
+    for strategy in Strategy
+    for covering in (True, False)
+    for seed in range(8)
+]
+
+
+@pytest.mark.parametrize(("seed", "shape", "strategy", "covering"), WORLDS)
+def test_what_matches_is_delivered_once(
+    seed: int, shape: str, strategy: Strategy, covering: bool
+) -> None:
+    """A notification would be lost, come twice, or come to who did not ask for it."""
+    world = World(seed, shape, strategy, covering=covering)
+    for _ in range(12):
+        for _ in range(world.chance.randint(1, 4)):
+            world.change()
+            for _ in range(world.chance.randrange(6)):
+                world.network.step()
+        world.network.settle()
+        for _ in range(4):
+            published = world.publish()
+            world.network.settle()
+            expected = Counter() if published is None else world.expected(published[0])
+            assert world.network.taken() == expected
+    same_as_fresh(world)
+    withdraw_all(world)
+
+
+def same_as_fresh(world: World) -> None:
+    """The tables are those of a network to which only what is left was ever said."""
+    fresh = world.fresh()
+    said: list[tuple[Key, Subscribe | Advertise]] = [
+        *((key, Subscribe(key[2], filters)) for key, filters in world.wishes.items()),
+        *((key, Advertise(key[2], offer)) for key, offer in world.offers.items()),
+    ]
+    world.chance.shuffle(said)
+    for (broker, client, _), message in said:
+        fresh.say(broker, client, message)
+    fresh.settle()
+    tables, others = world.tables(world.network), world.tables(fresh)
+    for link, (filters, offers) in tables.items():
+        assert filters == others[link][0], f"link {link}"
+        assert all(any(product_covers(o, each) for o in others[link][1]) for each in offers)
+        assert all(any(product_covers(o, each) for o in offers) for each in others[link][1])
+
+
+def withdraw_all(world: World) -> None:
+    """When all is withdrawn, nothing is held."""
+    for broker, client, identity in list(world.wishes):
+        world.network.say(broker, client, Unsubscribe(identity))
+    for broker, client, identity in list(world.offers):
+        world.network.say(broker, client, Unadvertise(identity))
+    world.network.settle()
+    untouched = [router.statistics() for router in world.fresh().routers]
+    for router, before in zip(world.network.routers, untouched, strict=True):
+        held = router.statistics()
+        assert (held.subscriptions, held.advertisements) == (
+            before.subscriptions,
+            before.advertisements,
+        )
+        assert (held.filters, held.offers) == (before.filters, before.offers)
