@@ -6,10 +6,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from contrada.matching import jit, kernels, seeking, updating
+from contrada.matching import jit, kernels, reading, seeking, updating
 from contrada.matching.tables import (
     COUNTERS,
     EPOCH,
+    GRAM_BITS_BYTES,
     HASH,
     LENGTH,
     OK,
@@ -171,6 +172,14 @@ class Arrays:
         if bucket == used:
             self.used["buckets"] += 1
         return bucket  # type: ignore[no-any-return]
+
+    def enter_gram(self, attr: int, gram: int) -> None:
+        """Sets the bit of some bytes of a substring."""
+        if self.used["gram_bits"] == 0:
+            self.take("gram_bits", GRAM_BITS_BYTES)
+        bits = self.views["gram_bits"]
+        bit = reading.gram_bit(attr, gram, 8 * len(bits))
+        bits[bit >> 3] |= 1 << (bit & 7)
 
     def nameless_buckets(self, count: int) -> int:
         """The first of so many fresh buckets that no hash leads to."""

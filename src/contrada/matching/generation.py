@@ -35,6 +35,7 @@ from contrada.matching.tables import (
     EPOCH,
     FILTER,
     GONE,
+    GRAMS,
     HITS,
     INT_KEYS,
     KEY,
@@ -398,6 +399,9 @@ class Generation:
             buckets[bucket, HITS] = int(attrs[attr, SEEN] * expected)
         if place.column:
             attrs[attr, place.column] |= 1 << place.length
+            if place.column >= GRAMS:
+                assert isinstance(place.value, int)
+                self.arrays.enter_gram(attr, place.value)
             return bucket, False
         value = self.compiler.text(place.value) if isinstance(place.value, bytes) else place.value
         of = (attr, place.domain, (value & 0xFFFFFFFF) - (value << 1 & 1 << 32), value >> 32)

@@ -105,6 +105,7 @@ def store_at(table: Any) -> Any:
         _flat(table, 14, numba.int64),
         _flat(table, 15, numba.int64),
         _flat(table, 16, numba.int32),
+        _flat(table, 17, numba.uint8),
     )
 
 
@@ -112,18 +113,18 @@ def store_at(table: Any) -> Any:
 def scratch_at(table: Any) -> Any:
     """The scratch whose arrays' addresses are in the table, behind the store's."""
     return Scratch(
-        _flat(table, 17, numba.int64),
-        _rows(table, 18, STATE_COLUMNS, numba.int32),
-        _rows(table, 19, VALUE_COLUMNS, numba.int64),
-        _flat(table, 20, numba.int32),
-        _flat(table, 21, numba.uint8),
-        _flat(table, 22, numba.int64),
-        _flat(table, 23, numba.int32),
+        _flat(table, 18, numba.int64),
+        _rows(table, 19, STATE_COLUMNS, numba.int32),
+        _rows(table, 20, VALUE_COLUMNS, numba.int64),
+        _flat(table, 21, numba.int32),
+        _flat(table, 22, numba.uint8),
+        _flat(table, 23, numba.int64),
         _flat(table, 24, numba.int32),
-        _flat(table, 25, numba.int64),
+        _flat(table, 25, numba.int32),
         _flat(table, 26, numba.int64),
         _flat(table, 27, numba.int64),
         _flat(table, 28, numba.int64),
+        _flat(table, 29, numba.int64),
     )
 
 

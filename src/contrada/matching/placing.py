@@ -50,7 +50,7 @@ class Place(NamedTuple):
     """One hashed place: its hash, and what else a kernel must know of it.
 
     A place of a single value has that value; a place of a part of texts the column of
-    `Store.attrs` and the length by which it is looked up.
+    `Store.attrs` and the length by which it is looked up; one of a substring its bytes, too.
     """
 
     hash: int
@@ -223,8 +223,10 @@ def _gram_place(attr: int, text: bytes, case: int) -> Place:
     size = min(len(text), GRAM_BYTES)
     grams = {text[i : i + size] for i in range(len(text) - size + 1)}
     gram = min(grams, key=_commonness)
-    h = reading.mixed(reading.mixed(reading.SEED, int.from_bytes(gram, "big")), size)
-    return Place(reading.place_hash(attr, reading.KIND_GRAM + case, h), GRAMS + case, size)
+    number = int.from_bytes(gram, "big")
+    h = reading.mixed(reading.mixed(reading.SEED, number), size)
+    hashed = reading.place_hash(attr, reading.KIND_GRAM + case, h)
+    return Place(hashed, GRAMS + case, size, value=number)
 
 
 _COMMON: Final = b" etaoinshrdlcumwfgypbvk0123456789\\/.:-_"

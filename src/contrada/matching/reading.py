@@ -81,6 +81,13 @@ def point_hash(attr: Any, domain: Any, key: Any) -> Any:
 
 
 @kernel
+def gram_bit(attr: Any, gram: Any, bits: Any) -> Any:
+    """The bit of some bytes of a substring, of so many bits; quicker than the hash of a place."""
+    h = ((gram ^ (attr * 0x85EBCA6B)) * 0x9E3779B1) & MASK
+    return (h ^ (h >> 15)) & (bits - 1)
+
+
+@kernel
 def text_hash(buffer: Any, start: Any, length: Any) -> Any:
     """The hash of a text."""
     h = SEED
@@ -414,6 +421,13 @@ def folded_code(code: Any) -> Any:
 @kernel
 def folded_text(text: Any, start: Any, length: Any, to: Any, store: Any) -> Any:
     """Writes a text folded, as `model.casefold.fold` does; the number of bytes."""
+    high = 0
+    for i in range(length):
+        b = text[start + i]
+        high |= b
+        text[to + i] = b + (((b >= 65) & (b <= 90)) << 5)
+    if high < 0x80:  # the usual case, without branches
+        return length
     at, end, out = start, start + length, to
     while at < end:
         b = text[at]

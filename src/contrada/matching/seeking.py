@@ -42,6 +42,7 @@ from contrada.matching.tables import (
 
 reading = part("reading")
 holding = part("holding")
+gram_bit = reading.gram_bit
 mixed = reading.mixed
 place_hash = reading.place_hash
 point_hash = reading.point_hash
@@ -59,7 +60,7 @@ KIND_TEXT_NOCASE = reading.KIND_TEXT_NOCASE
 TEXT = reading.TEXT
 PREFETCHED_ENTRIES = 32
 """Entries of a bucket that are asked for ahead, two a line of memory; then the processor knows."""
-LENGTHS_MAX = 62
+LENGTHS_MAX = 24
 """Prefixes and suffixes are looked up by at most so many bytes; the check sees all of them."""
 
 
@@ -125,15 +126,17 @@ def probe_text(attr: Any, case: Any, start: Any, length: Any, store: Any, scratc
 def probe_grams(
     attr: Any, case: Any, grams: Any, start: Any, length: Any, store: Any, scratch: Any
 ) -> Any:
-    """Probes every run of as many bytes as filters ask for."""
-    text = scratch.text
+    """Probes every run of as many bytes as filters ask for; few have a bit, and are looked up."""
+    text, bits = scratch.text, store.gram_bits
+    count = 8 * len(bits)
     for size in range(1, 5):
         if (grams >> size) & 1:
             gram = 0
             keep = MASK >> (32 - 8 * size)
             for i in range(length):
                 gram = ((gram << 8) | text[start + i]) & keep
-                if i + 1 >= size:
+                bit = gram_bit(attr, gram, count)
+                if (bits[bit >> 3] >> (bit & 7)) & 1 and i + 1 >= size:
                     h = mixed(mixed(SEED, gram), size)
                     probe(place_hash(attr, KIND_GRAM + case, h), store, scratch)
 

@@ -179,6 +179,9 @@ KIND_TIME: Final = 10  # microseconds
 KIND_TEXT: Final = 11  # offsets of 32 bits
 KIND_LARGE_TEXT: Final = 12  # offsets of 64 bits
 
+GRAM_BITS_BYTES: Final = 2**16
+"""Bytes of `gram_bits` once a filter hangs on some bytes of a substring."""
+
 PIVOTS: Final = 63
 """Pivots of a tree of ranges: they cut an attribute's values into 64 bins."""
 TREE_COLUMNS: Final = 2 + 2 * PIVOTS  # number of pivots, first bucket, (domain, key)…
@@ -225,6 +228,7 @@ class Store(NamedTuple):
     bits: Any  # int64: rows of bits, and the numbers of pooled filters
     keys: Any  # int64: per filter its only key, where all keys are integers
     rooms: Any  # int32: rooms of entries that buckets have left, see ROOMS
+    gram_bits: Any  # uint8: a bit per hash of some bytes of a substring that a filter hangs on
 
 
 class Scratch(NamedTuple):
@@ -263,6 +267,7 @@ SHAPES: Final[dict[str, tuple[Any, int]]] = {
     "bits": (np.int64, 0),
     "keys": (np.int64, 0),
     "rooms": (np.int32, 0),
+    "gram_bits": (np.uint8, 0),
     "counters": (np.int64, 0),
     "state": (np.int32, STATE_COLUMNS),
     "values": (np.int64, VALUE_COLUMNS),
