@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from contrada.matching.arrays import Arrays
+from contrada.matching.chains import Chains
 from contrada.matching.compiling import Compiler, Constraint, constraints_of
 from contrada.matching.guards import guards_for, undecided
 from contrada.matching.placing import (
@@ -30,7 +31,6 @@ from contrada.matching.placing import (
 from contrada.matching.pools import Pools
 from contrada.matching.tables import (
     AT,
-    BEFORE,
     BEGIN,
     EPOCH,
     FILTER,
@@ -41,7 +41,6 @@ from contrada.matching.tables import (
     KEY,
     LENGTH,
     MATCHED,
-    NEXT,
     NOCASE,
     OF_ATTR,
     OP_RANGE,
@@ -54,7 +53,6 @@ from contrada.matching.tables import (
     SEVERAL,
     START,
     TREE,
-    VALUE,
     VERIFY,
     WORDS_MASK,
     grown,
@@ -69,7 +67,6 @@ BOUNDS_KEPT: Final = 2048
 """Ends of ranges remembered per attribute, to choose pivots from."""
 
 NO_KEY: Final = -1
-NO_LINK: Final = -1
 
 
 class Generation:
@@ -84,7 +81,7 @@ class Generation:
         self._words = np.zeros(64, dtype=np.int64)
         self._free: list[int] = []
         self._equal_used = 0
-        self._free_links: list[int] = []
+        self._chains = Chains(self.arrays)
         self._slots = 0
         self._only: Any = np.zeros(8, dtype=np.int32)  # per slot its only filter's number, and 1
         self._links: Any = np.zeros(8, dtype=np.int32)  # and the row in links that leads back
@@ -186,10 +183,17 @@ class Generation:
             self._hang(number, of, program.constraints)
         return number
 
+    def _link(self, number: int, slot: int) -> int:
+        """Gives a filter one more key's slot; the row in `links` that leads back."""
+        filters = self.arrays.views["filters"]
+        filters[number, KEY], row = self._chains.put(slot, filters[number, KEY])
+        return row
+
     def _release(self, number: int, slot: int, row: int) -> None:
         """Takes a key's slot from a filter; without any the filter is gone."""
-        self._unlink(number, slot, row)
-        if self.arrays.views["filters"][number, KEY] != NO_KEY:
+        filters = self.arrays.views["filters"]
+        filters[number, KEY] = self._chains.take(slot, row, filters[number, KEY])
+        if filters[number, KEY] != NO_KEY:
             return
         self._unhang(number)
         begin = self.arrays.views["filters"][number, BEGIN]
@@ -225,7 +229,7 @@ class Generation:
 
     def slots(self, number: int) -> Iterator[int]:
         """The slots of a filter's keys."""
-        yield from self._chain(self.arrays.views["filters"][number, KEY])
+        yield from self._chains.values(self.arrays.views["filters"][number, KEY])
 
     def _number(self, words: list[int]) -> int:
         """The filter with these words, or -1 - a free place of the equal-filter table."""
@@ -255,74 +259,6 @@ class Generation:
         if any(map(_is_conjunction, of.sets.values())):
             self.doubtful.add(number)
 
-    # --- chains of (value, next) in `links` --------------------------------------------------
-
-    def _chain(self, head: int) -> Iterator[int]:
-        """The values of a chain: none at -1, one at 0 and above, else a row of links."""
-        if head >= 0:
-            yield head
-        elif head < -1:
-            row = -2 - head
-            links = self.arrays.views["links"]
-            while row >= 0:
-                yield links[row, VALUE]
-                row = links[row, NEXT]
-
-    def _chained(self, values: list[int]) -> int:
-        """The head of a chain of values."""
-        head = NO_KEY
-        for value in reversed(values):
-            head = self._before(value, head) if len(values) > 1 else value
-        return head
-
-    def _before(self, value: int, head: int) -> int:
-        """The head of a chain with one more value before it."""
-        row = self._free_links.pop() if self._free_links else self.arrays.take("links")
-        links = self.arrays.views["links"]
-        links[row, VALUE], links[row, BEFORE] = value, NO_LINK
-        links[row, NEXT] = -2 - head if head < NO_KEY else NO_LINK
-        if head < NO_KEY:
-            links[-2 - head, BEFORE] = row
-        return -2 - row
-
-    def _link(self, number: int, slot: int) -> int:
-        """Puts a slot before a filter's others; its row in `links`, NO_LINK where it is alone."""
-        head = self.arrays.views["filters"][number, KEY]
-        if head == NO_KEY:
-            self.arrays.views["filters"][number, KEY] = slot
-            return NO_LINK
-        if head >= 0:
-            head = self._before(head, NO_KEY)
-        head = self._before(slot, head)
-        self.arrays.views["filters"][number, KEY] = head
-        return -2 - head
-
-    def _unlink(self, number: int, slot: int, row: int) -> None:
-        filters, links = self.arrays.views["filters"], self.arrays.views["links"]
-        head = filters[number, KEY]
-        if head >= 0:
-            assert head == slot
-            filters[number, KEY] = NO_KEY
-            return
-        if row == NO_LINK:  # it was the first, and alone: it stands last
-            row = -2 - head
-            while links[row, VALUE] != slot:
-                row = links[row, NEXT]
-        after, before = links[row, NEXT], links[row, BEFORE]
-        if after >= 0:
-            links[after, BEFORE] = before
-        if before >= 0:
-            links[before, NEXT] = after
-        else:
-            filters[number, KEY] = NO_KEY if after < 0 else -2 - after
-        self._free_links.append(row)
-
-    def _free_chain(self, head: int) -> None:
-        row = -2 - head
-        while row >= 0:
-            self._free_links.append(row)
-            row = self.arrays.views["links"][row, NEXT]
-
     # --- places -----------------------------------------------------------------------------
 
     def _hang(
@@ -340,7 +276,7 @@ class Generation:
             if number in self.exact:
                 first = undecided(first)
             at = self.arrays.hang(bucket, number, first, second)
-        place = self._chained(list(buckets))
+        place = self._chains.of(list(buckets))
         filters = self.arrays.views["filters"]
         filters[number, PLACE], filters[number, AT] = place, at
         if count and choice is not None and not choice.places:
@@ -425,9 +361,9 @@ class Generation:
         if at < 0:
             self.pools.remove(-1 - at, place)
         else:
-            for bucket in self._chain(place):
+            for bucket in self._chains.values(place):
                 self.arrays.unhang(bucket, number, at if place >= 0 else -1)
-            self._free_chain(place)
+            self._chains.drop(place)
         filters[number, PLACE], filters[number, AT] = NO_KEY, 0
 
     # --- drift ----------------------------------------------------------------------------------
@@ -446,7 +382,7 @@ class Generation:
         place, seen = filters[number, PLACE], self.notifications
         if place == NO_KEY or filters[number, AT] < 0 or not seen:
             return 0.0, 0.0
-        now = sum(buckets[bucket, HITS] for bucket in self._chain(place)) / seen
+        now = sum(buckets[bucket, HITS] for bucket in self._chains.values(place)) / seen
         of, words = self.filter(number), self.words(number)
         choice = best_choice(of, constraints_of(words), self.arrays, self.arrays)
         return now, 1.0 if choice is None else choice.cost
@@ -515,7 +451,7 @@ class Generation:
         """What is not in the arrays, for `saving`."""
         return {
             "free": self._free,
-            "free_links": self._free_links,
+            "free_links": self._chains.free_rows,
             "only": self._only[: self._slots].tobytes(),
             "links": self._links[: self._slots].tobytes(),
             "several": list(self._several.items()),
@@ -544,7 +480,7 @@ class Generation:
         self.arrays.used |= used
         self.arrays.fit_scratch()
         self._free = list(state["free"])
-        self._free_links = list(state["free_links"])
+        self._chains.free_rows = list(state["free_links"])
         self.arrays.views["counters"][SEVERAL] = state["has_several"]
         self.arrays.views["counters"][EPOCH] = state["epoch"]
         self._only = np.frombuffer(state["only"], dtype=np.int32).copy()
@@ -591,7 +527,7 @@ class Generation:
                 continue
             if place >= 0:
                 assert self._hanging_in(place)[at] == number, f"filter {number} is not at its entry"
-            buckets = sorted(self._chain(self.arrays.views["filters"][number, PLACE]))
+            buckets = sorted(self._chains.values(self.arrays.views["filters"][number, PLACE]))
             assert sorted(hanging.pop(number, [])) == buckets, f"filter {number} hangs elsewhere"
             words = self.words(number)
             self._words[: len(words)] = words

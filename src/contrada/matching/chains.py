@@ -1,0 +1,91 @@
+"""Chains of small numbers in `Store.links`: the keys of a filter, the places where it hangs.
+
+A *head* says all: -1 is no number; a number from 0 on is itself, alone; below -1 it is -2 - row,
+the row of the first of several. Rows are linked both ways, so that one is taken out without a
+search, and used again.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from contrada.matching.arrays import Arrays
+from contrada.matching.tables import BEFORE, NEXT, VALUE
+
+EMPTY: Final = -1
+NO_ROW: Final = -1
+
+
+class Chains:
+    """All chains of a generation."""
+
+    def __init__(self, arrays: Arrays) -> None:
+        self._arrays = arrays
+        self.free_rows: list[int] = []
+
+    def values(self, head: int) -> Iterator[int]:
+        """The numbers of a chain."""
+        if head >= 0:
+            yield head
+            return
+        row = -2 - head
+        links = self._arrays.views["links"]
+        while row >= 0:
+            yield links[row, VALUE]
+            row = links[row, NEXT]
+
+    def of(self, values: list[int]) -> int:
+        """The head of a chain of these numbers."""
+        if len(values) == 1:
+            return values[0]
+        head = EMPTY
+        for value in reversed(values):
+            head = self._before(value, head)
+        return head
+
+    def put(self, value: int, head: int) -> tuple[int, int]:
+        """The head of a chain with one more number, and its row; NO_ROW where it is alone."""
+        if head == EMPTY:
+            return value, NO_ROW
+        if head >= 0:
+            head = self._before(head, EMPTY)
+        head = self._before(value, head)
+        return head, -2 - head
+
+    def take(self, value: int, row: int, head: int) -> int:
+        """The head of a chain without a number, which `put` gave this row.
+
+        The one that was there first, and alone, has no row and stands last: it is searched for.
+        """
+        if head >= 0:
+            assert head == value, f"{value} is not in its chain"
+            return EMPTY
+        links = self._arrays.views["links"]
+        if row == NO_ROW:
+            row = -2 - head
+            while links[row, VALUE] != value:
+                row = links[row, NEXT]
+        after, before = links[row, NEXT], links[row, BEFORE]
+        self.free_rows.append(row)
+        if after >= 0:
+            links[after, BEFORE] = before
+        if before < 0:
+            return EMPTY if after < 0 else -2 - after
+        links[before, NEXT] = after
+        return head
+
+    def drop(self, head: int) -> None:
+        """Frees a whole chain."""
+        row = -2 - head
+        while row >= 0:
+            self.free_rows.append(row)
+            row = self._arrays.views["links"][row, NEXT]
+
+    def _before(self, value: int, head: int) -> int:
+        """The head of a chain with one more row before its first."""
+        row = self.free_rows.pop() if self.free_rows else self._arrays.take("links")
+        links = self._arrays.views["links"]
+        links[row, VALUE], links[row, BEFORE] = value, NO_ROW
+        links[row, NEXT] = -2 - head if head < EMPTY else NO_ROW
+        if head < EMPTY:
+            links[-2 - head, BEFORE] = row
+        return -2 - row
