@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 import pytest
@@ -90,31 +91,23 @@ class World:
                 for key in [key for key in table if key[1] == client]:
                     del table[key]
 
-    def publish(self) -> tuple[Notification, list[Offer]] | None:
-        """Something that its client has advertised, if that must be; with what offers it."""
+    def publish(self) -> tuple[Notification, list[Key]] | None:
+        """Something that its client has advertised, if that must be; and under which keys."""
         self._numbered += 1
         values: dict[str, object] = {"a": self.chance.randrange(12)}
         values |= {"b": self.chance.choice(("x", "xx", "yx"))} if self.chance.random() < 0.7 else {}
         values |= {"c": True} if self.chance.random() < 0.3 else {}
         notification = Notification(values, envelope=Envelope(id=f"n{self._numbered}"))  # type: ignore[arg-type]
         key = self._new_key()
-        offers = list(self.offers.values())
+        able: list[Key] = []
         if self.strategy is Strategy.ADVERTISEMENTS:
             able = [k for k, offer in self.offers.items() if product_covers(offer, notification)]
             if not able:
                 return None
             key = self.chance.choice(able)
-            offers = [self.offers[k] for k in able if k[1] == key[1]]
+            able = [k for k in able if k[1] == key[1]]
         self.network.say(key[0], key[1], Publish(notification))
-        return notification, offers
-
-    def expected(self, notification: Notification) -> Counter[Delivery]:
-        """Who must be given it, when all has settled."""
-        return Counter(
-            (client, identity, notification.envelope.id)
-            for (_, client, identity), filters in self.wishes.items()
-            if filters.matches(notification)
-        )
+        return notification, able
 
     def tables(self, network: Network) -> dict[tuple[int, int], tuple[FilterSet, list[Offer]]]:
         """What each router holds of each neighbour."""
@@ -125,6 +118,15 @@ class World:
             )
             for a, b in network.links
         }
+
+
+def deliveries(wishes: Mapping[Key, FilterSet], notification: Notification) -> Counter[Delivery]:
+    """Who must be given it, if these subscriptions are in force."""
+    return Counter(
+        (client, identity, notification.envelope.id)
+        for (_, client, identity), filters in wishes.items()
+        if filters.matches(notification)
+    )
 
 
 WORLDS: Final = [
@@ -151,7 +153,7 @@ def test_what_matches_is_delivered_once(
         for _ in range(4):
             published = world.publish()
             world.network.settle()
-            expected = Counter() if published is None else world.expected(published[0])
+            expected = Counter() if published is None else deliveries(world.wishes, published[0])
             assert world.network.taken() == expected
     same_as_fresh(world)
     withdraw_all(world)
@@ -182,7 +184,9 @@ def withdraw_all(world: World) -> None:
     for broker, client, identity in list(world.offers):
         world.network.say(broker, client, Unadvertise(identity))
     world.network.settle()
-    untouched = [router.statistics() for router in world.fresh().routers]
+    fresh = world.fresh()
+    fresh.settle()
+    untouched = [router.statistics() for router in fresh.routers]
     for router, before in zip(world.network.routers, untouched, strict=True):
         held = router.statistics()
         assert (held.subscriptions, held.advertisements) == (
@@ -190,3 +194,59 @@ def withdraw_all(world: World) -> None:
             before.advertisements,
         )
         assert (held.filters, held.offers) == (before.filters, before.offers)
+
+
+@pytest.mark.parametrize(("seed", "shape", "strategy", "covering"), WORLDS)
+def test_nothing_is_lost_while_others_come_and_go(
+    seed: int, shape: str, strategy: Strategy, covering: bool
+) -> None:
+    """A subscription that stays would miss what is published while others are withdrawn."""
+    world = World(1_000 + seed, shape, strategy, covering=covering)
+    for _ in range(12):
+        world.network.settle()
+        settled, settled_offers = dict(world.wishes), set(world.offers)
+        ever = dict(settled)
+        published: list[tuple[Notification, bool]] = []
+        for _ in range(world.chance.randint(2, 10)):
+            world.change()
+            ever |= world.wishes
+            for _ in range(world.chance.randrange(4)):
+                world.network.step()
+            if (sent := world.publish()) is not None:
+                is_settled = not settled_offers.isdisjoint(sent[1])
+                published.append((sent[0], strategy is Strategy.SUBSCRIPTIONS or is_settled))
+        world.network.settle()
+        given = world.network.taken()
+        staying = {key: each for key, each in settled.items() if key in world.wishes}
+        must = [deliveries(staying, each) for each, is_settled in published if is_settled]
+        may = [deliveries(ever, each) for each, _ in published]
+        assert sum(must, Counter()) <= given <= sum(may, Counter())
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("seed", range(6))
+def test_links_go_and_come_back(seed: int, shape: str, strategy: Strategy) -> None:
+    """After a failure a part of the network would stay cut off, or keep what nobody wants."""
+    world = World(2_000 + seed, shape, strategy, covering=True)
+    network = world.network
+    for _ in range(8):
+        for _ in range(4):
+            world.change()
+            network.step()
+        edge = world.chance.choice(world.edges)
+        network.cut(*edge[:2])
+        network.settle()
+        for _ in range(3):
+            world.change()
+        network.settle()
+        network.link(*edge)
+        world.change()
+        network.settle()
+        for _ in range(4):
+            published = world.publish()
+            network.settle()
+            expected = Counter() if published is None else deliveries(world.wishes, published[0])
+            assert network.taken() == expected
+    same_as_fresh(world)
+    withdraw_all(world)
