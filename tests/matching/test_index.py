@@ -4,11 +4,13 @@ import math
 import os
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -554,3 +556,114 @@ def test_expressions_hang_where_what_they_imply_is_found(compiled: Any) -> None:
         notification = ct.Notification({"x": text})
         assert sorted(index.match(notification)) == naive(by_key, notification)
         assert index.statistics().candidates < 20
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize(
+    ("text", "attributes"),
+    [
+        ("a in (null, false)", {"a": [None, False]}),
+        ("a in (1, 2, 'x')", {"a": [1, "x", 2]}),
+        ("a (prefix 'ab' | suffix 'yz' | contains 'mn')", {"a": "abmnyz"}),
+        ("a in nocase ('x', 'Y')", {"a": ["X", "y"]}),
+        ("a (< 5 | > 9)", {"a": [1, 12, 2**60 + 1]}),
+    ],
+)
+def test_a_filter_that_is_met_at_several_places_comes_once(
+    compiled: Any, text: str, attributes: dict[str, Any]
+) -> None:
+    """A key would come twice, because two values, or two parts of one, lead to its filter."""
+    index: ct.Index[Any] = ct.Index(compiled=compiled)
+    for key in range(80):
+        index.add(key, ct.Filter({"a": ct.between(key, key + 40)}))
+    index.add("k", ct.Filter(text))
+    found = index.match(attributes)
+    assert found.count("k") == 1
+    assert len(found) == len(set(found))
+
+
+@needs_numba
+def test_rows_that_the_model_must_confirm_are_matched_by_rows() -> None:
+    """A column's large integer would put out what is no key."""
+    pa = pytest.importorskip("pyarrow")
+    index: ct.Index[Any] = ct.Index(compiled=True)
+    index.add(8, ct.Filter("a > 5"))
+    index.add(9, ct.Filter("b = 1"))
+    table = pa.table({"a": [2**53 + 1, 6], "b": [1, 1]})
+    for each in (table, table.to_batches()[0]):
+        offsets, keys = index.match_batch(each)
+        assert offsets.tolist() == [0, 2, 4]
+        assert sorted(keys[:2]) == sorted(keys[2:]) == [8, 9]
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_a_set_does_not_decide_about_a_number_between_doubles(compiled: Any) -> None:
+    """An integer past 2^53 would match because a double beside it does."""
+    index: ct.Index[Any] = ct.Index(compiled=compiled)
+    index.add("k", ct.Filter("a (>= 9223372036854777856.0 | < -1e300)"))
+    assert index.match({"a": 2**63 - 1}) == []
+    assert index.match({"a": 1e300}) == ["k"]
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_an_empty_list_of_values_is_absent(compiled: Any) -> None:
+    """What an attribute was in the notification before would still count."""
+    index: ct.Index[Any] = ct.Index(compiled=compiled)
+    index.add("k", ct.Filter("b = 1 and a != 5"))
+    assert index.match({"b": 1, "a": 7}) == ["k"]
+    assert index.match({"b": 1, "a": []}) == []
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("name", [3, 10**12, -(10**9), 1.5, b"a", None, True])
+def test_a_name_that_is_no_text_is_passed_over(compiled: Any, name: Any) -> None:
+    """Records with numbered columns would end the process, or match as others."""
+    index: ct.Index[Any] = ct.Index(compiled=compiled)
+    index.add("k", ct.Filter("a = 5"))
+    assert index.match({name: 5}) == []
+    assert index.match({name: 1, "a": 5}) == ["k"]
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize(
+    "value",
+    [datetime(2020, 1, 1), Decimal("2.5"), date(2020, 1, 1), UUID(int=2)],  # noqa: DTZ001
+)
+def test_a_value_of_another_type_is_refused(compiled: Any, value: Any) -> None:
+    """A date would be taken for text."""
+    index: ct.Index[Any] = ct.Index(compiled=compiled)
+    index.add("k", ct.FilterSet("a prefix '2' or a prefix '0'"))
+    for given_ in (value, [value], ["x", value]):
+        with pytest.raises(InvalidNotificationError):
+            index.match({"a": given_})
+    assert index.match({"b": value}) == []
+
+
+def test_a_key_that_cannot_be_one_leaves_the_index_as_it_was(tmp_path: Path) -> None:
+    """A refused key would leave a slot that is nobody's; a loaded index would know keys twice."""
+    index: ct.Index[Any] = ct.Index(compiled=False)
+    wrong: Any = [1]
+    index.add(1, ct.Filter("a = 1"))
+    with pytest.raises(TypeError):
+        index.add(wrong, ct.Filter("a = 1"))
+    index.validate()
+    index.add(2, ct.Filter("a = 1"))
+    index.add("s", ct.Filter("a = 1"))
+    index.remove(1)
+    index.save(tmp_path / "index")
+    loaded = ct.Index.load(tmp_path / "index", compiled=False)
+    loaded.validate()
+    assert 0 not in loaded
+    loaded.add(0, ct.Filter("a = 1"))
+    loaded.add(4, ct.Filter("a = 1"))
+    loaded.validate()
+    assert sorted(map(str, loaded.match({"a": 1}))) == ["0", "2", "4", "s"]
+
+
+def test_a_notification_is_counted_once() -> None:
+    """Figures would count how often an array grew."""
+    index: ct.Index[int] = ct.Index(compiled=False)
+    for key in range(300):
+        index.add(key, ct.Filter({"a": ct.ge(0), "b": ct.none_of(key)}))
+    assert len(index.match({"a": 1})) == 300
+    assert index.statistics().notifications == 1

@@ -12,11 +12,16 @@ from contrada.matching.tables import (
     EPOCH,
     GRAM_BITS_BYTES,
     HASH,
+    HITS,
     LENGTH,
+    MATCHED,
+    NEED_OUT,
     OK,
     PENDING,
     PIVOTS,
     ROOMS,
+    SEEN,
+    SEEN_ALL,
     SHAPES,
     STAMP,
     Guard,
@@ -26,8 +31,8 @@ from contrada.matching.tables import (
     new_array,
 )
 
-EPOCHS_MAX: Final = 2**31 - 2
-"""Notifications after which all stamps are cleared, since they have 32 bits."""
+EPOCHS_MAX: Final = 2**30
+"""Notifications after which stamps are cleared and counts of visits halved: they have 32 bits."""
 
 _TOUCHING_AT_ONCE: Final = 4096
 
@@ -126,6 +131,17 @@ class Arrays:
         for name in ("state", "key_seen", "set_seen"):
             self.of[name][: self._rows[name]] = 0
         self.of["buckets"][: self.used["buckets"], STAMP] = 0
+        self.fade()
+
+    def fade(self) -> None:
+        """Halves what was seen, so that what is seen from now on counts more."""
+        self.of["counters"][SEEN_ALL] //= 2
+        self.of["attrs"][: self.used["attrs"], SEEN] //= 2
+        self.of["buckets"][: self.used["buckets"], HITS] //= 2
+
+    def seen_again(self) -> None:
+        """To be called before a notification is matched once more."""
+        self.of["counters"][[SEEN_ALL, MATCHED]] -= 1
 
     def install(self, number: int, begin: int, count: int, words: Any, place: int) -> None:
         """`updating.install`."""
@@ -288,4 +304,6 @@ def grow_for(arrays: Arrays, status: int) -> None:
     """Doubles what a kernel said it needs more of."""
     name = {-1: "text", -2: "values", -3: "out"}[status]
     assert status != OK
+    if status == NEED_OUT:
+        arrays.seen_again()
     arrays.reserve(name, 2 * len(arrays.of[name]))

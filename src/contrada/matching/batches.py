@@ -55,7 +55,9 @@ def columns_of(table: Any, attrs: dict[str, int]) -> Columns | None:
     found = []
     for name, column in zip(table.column_names, table.columns, strict=True):
         if name in attrs and name[:1] != "@":
-            array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+            array = column
+            if hasattr(column, "num_chunks"):
+                array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
             if hasattr(array, "dictionary_decode"):
                 array = array.dictionary_decode()
             type_name = str(array.type)
@@ -68,13 +70,14 @@ def columns_of(table: Any, attrs: dict[str, int]) -> Columns | None:
 
 
 def match_columns(arrays: Arrays, columns: Columns) -> tuple[Any, Any] | None:
-    """(offsets, what the kernels put out) for each row; None where a value cannot be read."""
+    """(offsets, what the kernels put out) for each row; None where only the model can tell."""
     offsets = np.zeros(columns.rows + 1, dtype=np.int64)
     found = np.zeros(4 * columns.rows + 64, dtype=np.int64)
     row = 0
     while row < columns.rows:
         status, row = arrays.match_rows(columns.described, row, offsets, found)
         if status == NEED_FOUND:
+            arrays.seen_again()
             found = np.concatenate([found, np.zeros_like(found)])
         elif status == UNREADABLE:
             return None

@@ -54,6 +54,6 @@ class Drift:
         if self._asked < SAMPLED:
             return False
         now, best = self._now * step, self._best * step
-        generation.fade()
+        generation.arrays.fade()
         self.begin(generation)
         return now >= VISITS_MIN and now >= WORTH * best

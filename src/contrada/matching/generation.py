@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from contrada.matching.arrays import Arrays
+from contrada.matching.arrays import EPOCHS_MAX, Arrays
 from contrada.matching.chains import Chains
 from contrada.matching.compiling import Compiler, Constraint, constraints_of
 from contrada.matching.guards import guards_for, undecided
@@ -95,6 +95,8 @@ class Generation:
         self._statistics: Arrays | None = None
         if statistics is not None:
             self._statistics = statistics.arrays
+            if statistics.notifications >= EPOCHS_MAX // 2:  # this one begins to count stamps anew
+                statistics.arrays.fade()
             self.arrays.views["counters"][SEEN_ALL] = self._statistics.views["counters"][SEEN_ALL]
 
     def forget_statistics(self) -> None:
@@ -276,6 +278,8 @@ class Generation:
             if number in self.exact:
                 first = undecided(first)
             at = self.arrays.hang(bucket, number, first, second)
+        if choice is not None and len(buckets) > 1 and not all(map(_is_value, choice.places)):
+            self.arrays.views["counters"][SEVERAL] = 1
         place = self._chains.of(list(buckets))
         filters = self.arrays.views["filters"]
         filters[number, PLACE], filters[number, AT] = place, at
@@ -386,13 +390,6 @@ class Generation:
         of, words = self.filter(number), self.words(number)
         choice = best_choice(of, constraints_of(words), self.arrays, self.arrays)
         return now, 1.0 if choice is None else choice.cost
-
-    def fade(self) -> None:
-        """Halves what was seen, so that what is seen from now on counts more."""
-        used = self.arrays.used
-        self.arrays.of["counters"][SEEN_ALL] //= 2
-        self.arrays.of["attrs"][: used["attrs"], SEEN] //= 2
-        self.arrays.of["buckets"][: used["buckets"], HITS] //= 2
 
     # --- trees of ranges ----------------------------------------------------------------------
 
@@ -549,6 +546,11 @@ class Generation:
             "everywhere": self.arrays.views["buckets"][0, LENGTH],
             "bytes": self.arrays.bytes_used() + 8 * self._slots,
         }
+
+
+def _is_value(place: Place) -> bool:
+    """Whether a single value leads to a place: then no other value does."""
+    return place.domain != 0 and place.column == 0
 
 
 def _is_conjunction(value_set: ValueSet) -> bool:

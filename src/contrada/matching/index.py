@@ -219,6 +219,8 @@ class Index(Generic[K]):
                 # Plain Python pays for every name that it must read only to pass it over.
                 asked = self._generation.compiler.attrs
                 attributes = {name: attributes[name] for name in asked if name in attributes}
+        elif not _are_plain(attributes.values()):
+            attributes = Notification(self._asked_for(notification)).raw
         elif self._system_names or not self._generation.arrays.is_compiled:
             attributes = self._asked_for(notification)
         if self._envelope:
@@ -460,6 +462,20 @@ class Index(Generic[K]):
         """Checks the invariants; AssertionError says which is broken. Cost: all filters."""
         self._slots.validate()
         self._generation.validate(list(self._slots))
+
+
+_PLAIN: Final = frozenset((str, int, float, bool, bytes, type(None)))
+_SEVERAL: Final = frozenset((list, tuple))
+
+
+def _are_plain(values: Iterable[Any]) -> bool:
+    """Whether the encoder knows what all values are; it would take others for text."""
+    if _PLAIN.issuperset(map(type, values)):
+        return True
+    return all(
+        type(each) in _PLAIN or (type(each) in _SEVERAL and _PLAIN.issuperset(map(type, each)))
+        for each in values
+    )
 
 
 def _envelope_of(notification: Notification, names: tuple[str, ...]) -> dict[str, Value]:

@@ -55,6 +55,7 @@ from contrada.matching.tables import (
     POOL_FILTERS,
     POOL_WORDS,
     POOLS,
+    PRESENT,
     SECOND,
     SEEN_ALL,
     SEVERAL,
@@ -65,6 +66,7 @@ from contrada.matching.tables import (
     V_HIGH,
     V_LOW,
     VALUE,
+    VALUES,
     VERIFY,
     WORD_BITS,
 )
@@ -174,7 +176,9 @@ def check(waiting: Any, store: Any, scratch: Any) -> Any:
         if first == 0 or second == 0:
             continue
         decided = DECIDED_ALONE
-        if pending[n] & 1 and counters[INEXACT] == 0:
+        if counters[INEXACT] != 0:
+            decided = 0
+        elif pending[n] & 1:
             decided = DECIDED_ALONE | DECIDED_HERE
         verify = False
         if first & second != 2 or entries[i, GUARD] & decided == 0:
@@ -330,7 +334,8 @@ def name_keys(store: Any, scratch: Any) -> Any:
     status = name_slots(store, scratch)
     if status != OK:
         return status
-    if counters[SEVERAL] != 0:
+    # A filter that hangs in several places is met once, unless an attribute has several values.
+    if counters[SEVERAL] != 0 or counters[VALUES] > counters[PRESENT] or counters[INEXACT] != 0:
         drop_repeated(scratch)
     if counters[INT_KEYS] != 0 and counters[DOUBTED] == 0:
         for i in range(counters[OUT]):

@@ -25,6 +25,7 @@ from contrada.matching.tables import (
     C_TEXT,
     C_VALID,
     COLUMN_COLUMNS,
+    DOUBTED,
     ENTRY_COLUMNS,
     FILTER_COLUMNS,
     KIND_BOOL,
@@ -380,6 +381,8 @@ def match_rows(columns: Any, row: Any, offsets: Any, found: Any, table: Any) -> 
         if status == OK:
             K.seek(store, scratch)
             status = K.find(store, scratch)
+        if status == OK and scratch.counters[DOUBTED] != 0:
+            status = UNREADABLE  # only the model can tell
         used, count = offsets[row], scratch.counters[OUT]
         if status == OK and used + count > len(found):
             status = NEED_FOUND

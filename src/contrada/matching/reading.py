@@ -230,7 +230,10 @@ def load(msg: Any, store: Any, scratch: Any) -> Any:
     if kind != 6:
         return UNREADABLE
     for _ in range(pairs):
+        lead = msg[pos]
         kind, length, pos = header(msg, pos)
+        if kind != 4 or (lead >= 0xC4 and lead <= 0xC6):
+            return UNREADABLE  # the name is no text
         attr = find_attr(store, msg, pos, length, text_hash(msg, pos, length))
         pos += length
         if attr < 0:
@@ -271,6 +274,7 @@ def begin_attr(attr: Any, scratch: Any) -> Any:
     state[attr, HIGHEST] = INT32_MIN
     state[attr, TEXT_LOWEST] = INT32_MAX
     state[attr, TEXT_HIGHEST] = INT32_MIN
+    state[attr, ONLY_DOMAIN] = 0
 
 
 @kernel

@@ -7,7 +7,7 @@ With the first other key all become objects, in an array of objects and a dictio
 Invariant, held by `validate`: a key's slot leads to the key, and the free slots to none.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from types import ModuleType
 from typing import Any, Final, Generic, TypeVar
 
@@ -47,22 +47,27 @@ class Slots(Generic[K]):
         return -1 if number is None else self._find(number)
 
     def take(self, key: K) -> int:
-        """A slot for a key that has none."""
+        """A slot for a key that has none. Raises TypeError for what cannot be a key."""
+        hash(key)
         if self.are_int and (type(key) is not int or _as_int(key) is None):
-            self._become_objects()
+            self._become_objects(list(self))
         if self._free:
             slot = self._free.pop()
         else:
             slot = self.used
             self.used += 1
             self.reserve(self.used)
+        self._put(key, slot)
+        return slot
+
+    def _put(self, key: K, slot: int) -> None:
+        """Gives a key a slot."""
         if self.are_int:
             place = self._find(key)  # type: ignore[arg-type]
             self._hashed.data[-1 - place] = slot + 1
         else:
             self._slots[key] = slot
         self.keys[slot] = key
-        return slot
 
     def give_back(self, slot: int) -> None:
         """Frees the slot of a key."""
@@ -89,8 +94,10 @@ class Slots(Generic[K]):
                 self.keys[slots - 1 :] = None
             self._moved()
         if self.are_int and 3 * slots > 2 * len(self._hashed):
-            old = self._hashed
-            self._hashed = np.zeros(2 * len(old), dtype=np.int32)
+            old, size = self._hashed, len(self._hashed)
+            while 3 * slots > 2 * size:
+                size *= 2
+            self._hashed = np.zeros(size, dtype=np.int32)
             self._moved()
             self._rehash(old)
 
@@ -110,10 +117,13 @@ class Slots(Generic[K]):
     def of(cls, keys: list[K], free: list[int]) -> "Slots[K]":
         """The slots that `by_slot` and `free` told of."""
         slots: Slots[K] = cls()
-        gone = set(free)
-        for slot, key in enumerate(keys):
-            slots.take(key) if slot not in gone else slots._skip()
-        slots._free = list(free)
+        slots.used, slots._free = len(keys), list(free)
+        slots.reserve(slots.used)
+        taken = list(slots)
+        if not all(type(keys[slot]) is int and _as_int(keys[slot]) is not None for slot in taken):
+            slots._become_objects([])
+        for slot in taken:
+            slots._put(keys[slot], slot)
         return slots
 
     def validate(self) -> None:
@@ -123,13 +133,9 @@ class Slots(Generic[K]):
         hashed = int(np.count_nonzero(self._hashed)) if self.are_int else len(self._slots)
         assert hashed == len(self), f"{hashed} keys are to be found, {len(self)} are there"
 
-    def _skip(self) -> None:
-        self.used += 1
-        self.reserve(self.used)
-
-    def _become_objects(self) -> None:
+    def _become_objects(self, slots: Iterable[int]) -> None:
         keys = np.empty(max(8, len(self.keys)), dtype=object)
-        for slot in self:
+        for slot in slots:
             keys[slot] = key = int(self.keys[slot])
             self._slots[key] = slot  # type: ignore[index]
         self.keys, self.are_int = keys, False
