@@ -13,9 +13,10 @@ many exceptions, `not (a and b)`, become about as many filters, not a power of t
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from contrada.errors import LimitError
 from contrada.model import language, line
@@ -37,20 +38,23 @@ PAIRS_ASKED_MAX: Final = 2_500
 """Pairs of operators on text, of two sets, that are asked whether the one set is in the other."""
 
 
-class Member(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Member:
     """The attribute's value, or its absence, is in the set."""
 
     name: str
     values: ValueSet
 
 
-class Every(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Every:
     """All parts hold. Without parts: true."""
 
     parts: tuple["Condition", ...]
 
 
-class Some(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Some:
     """At least one part holds. Without parts: false."""
 
     parts: tuple["Condition", ...]
