@@ -667,3 +667,36 @@ def test_a_notification_is_counted_once() -> None:
         index.add(key, ct.Filter({"a": ct.ge(0), "b": ct.none_of(key)}))
     assert len(index.match({"a": 1})) == 300
     assert index.statistics().notifications == 1
+
+
+def test_system_names_are_known_after_a_renewal() -> None:
+    """A filter on the envelope would lose notifications after another's name was dropped."""
+    index: ct.Index[int] = ct.Index(compiled=False)
+    index.add(0, ct.Filter("a = 1"))
+    index.add(1, ct.Filter("@publisher = 'x'"))
+    index.remove(1)
+    index.renew()
+    index.add(2, ct.Filter("@id = ''"))
+    assert sorted(index.match({"a": 1})) == [0, 2]
+
+
+def test_a_set_that_is_everything_asks_for_nothing() -> None:
+    """A covered filter would be missed because a set does not look like everything."""
+    index: ct.Index[str] = ct.Index(compiled=False)
+    index.add("any", ct.Filter({}))
+    index.add("one", ct.Filter("b = 1"))
+    whole = ct.Filter({"a": ~(ct.eq("aB") & ~ct.wildcard("a*b", nocase=True))})
+    assert ct.covers(whole, ct.Filter({}))
+    assert sorted(index.covered(whole)) == ["any", "one"]
+
+
+@needs_numba
+def test_a_column_with_a_time_that_none_can_have_is_refused() -> None:
+    """One row would end a batch with an error that says nothing of Contrada, or of the column."""
+    pa = pytest.importorskip("pyarrow")
+    index: ct.Index[int] = ct.Index(compiled=True)
+    index.add(1, ct.Filter("t any"))
+    far = pa.array([0, 2**62], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+    with pytest.raises(InvalidNotificationError) as raised:
+        index.match_batch(pa.table({"x": [1, 2], "t": far}))
+    assert raised.value.name == "t"

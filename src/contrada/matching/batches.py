@@ -6,10 +6,13 @@ Kernels read a column where Arrow has it in memory; NULL is absent. What they ca
 pyarrow is not imported here: a table is known by its methods.
 """
 
+from collections.abc import Iterator
+from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
 
+from contrada.errors import InvalidNotificationError
 from contrada.matching import tables
 from contrada.matching.arrays import Arrays, grow_for
 from contrada.matching.tables import COLUMN_COLUMNS, NEED_FOUND, OK, UNREADABLE
@@ -67,6 +70,19 @@ def columns_of(table: Any, attrs: dict[str, int]) -> Columns | None:
                 return None
             found.append((attrs[name], kind, array))
     return Columns(table.num_rows, found)
+
+
+def rows_of(table: Any) -> Iterator[dict[str, Any]]:
+    """The rows of a table, without what is NULL. Raises InvalidNotificationError."""
+    columns = []
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        try:
+            columns.append(column.to_pylist())
+        except (OverflowError, ValueError) as error:
+            raise InvalidNotificationError(name, str(column.type), str(error)) from error
+    names = table.column_names
+    for row in zip(*columns, strict=True) if columns else repeat((), table.num_rows):
+        yield {n: value for n, value in zip(names, row, strict=True) if value is not None}
 
 
 def match_columns(arrays: Arrays, columns: Columns) -> tuple[Any, Any] | None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from contrada.matching import jit, saving
 from contrada.matching.arrays import grow_for
-from contrada.matching.batches import columns_of, match_columns
+from contrada.matching.batches import columns_of, match_columns, rows_of
 from contrada.matching.drift import Drift
 from contrada.matching.generation import Generation
 from contrada.matching.relating import touching
@@ -292,17 +292,15 @@ class Index(Generic[K]):
         """The keys for each of many notifications: (offsets, keys), two arrays.
 
         The keys of notification i are `keys[offsets[i] : offsets[i + 1]]`. An Arrow table is a
-        batch of rows, where NULL is absent; its columns are matched as they are.
+        batch of rows, where NULL is absent; its columns are matched as they are. Raises
+        InvalidNotificationError for a column with a value that none can have.
         """
         if not hasattr(notifications, "to_pylist"):
             return self._matched_one_by_one(notifications)
         found = self._matched_columns(notifications)
         if found is not None:
             return found
-        rows = notifications.to_pylist()
-        return self._matched_one_by_one(
-            {name: value for name, value in row.items() if value is not None} for row in rows
-        )
+        return self._matched_one_by_one(rows_of(notifications))
 
     def _matched_one_by_one(self, notifications: Iterable[Any]) -> tuple[Any, Any]:
         offsets: list[int] = [0]
@@ -403,6 +401,7 @@ class Index(Generic[K]):
             self._generation, self._next = self._next, None
             self._generation.forget_statistics()
             self._drift.begin(self._generation)
+            self._find_system_names()
             return False
         return True
 

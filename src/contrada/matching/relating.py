@@ -15,6 +15,7 @@ from contrada.matching.compiling import high_key, low_key
 from contrada.matching.generation import Generation
 from contrada.model import Product, ValueSet
 from contrada.model.values import TEXT
+from contrada.model.valueset import EVERYTHING
 
 ANY_DOMAIN = 0
 
@@ -25,6 +26,8 @@ def touching(generation: Generation, product: Product, *, inside: bool) -> list[
     rows: list[int] = []
     closed = not product.default.meets(_PRESENT)
     for name, value_set in product.sets.items():
+        if inside and value_set.text is not None and value_set.canonical().line == EVERYTHING.line:
+            continue  # it may be anything, although its form does not show it
         attr = attrs.get(name)
         if attr is not None:
             rows += (attr, *_hull(value_set))
