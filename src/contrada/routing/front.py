@@ -24,11 +24,10 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 from contrada.matching import Index
 from contrada.model import Advertisement, Filter, Notification, Product, Value, ValueSet
-from contrada.model.line import START, TEXT_START
+from contrada.model.line import TEXT_START
 from contrada.model.product import ENVELOPE_SETS, product_covers
 from contrada.model.relations import witness
-from contrada.model.values import ABSENT, ABSENT_KEY, Key, value_of
-from contrada.model.valueset import ABSENT as ABSENT_SET
+from contrada.model.values import ABSENT, Key, value_of
 from contrada.routing.messages import Offer
 
 P_contra = TypeVar("P_contra", bound=Product, contravariant=True)
@@ -53,13 +52,9 @@ def example_of(product: Product) -> Example | None:
 
 
 def _key_in(side: ValueSet) -> Key | None:
-    """The lowest value where that is plain to see, else some value; absent as a last resort."""
-    if side.line:
-        lowest = side.line[0]
-        if len(lowest) == 2:
-            return lowest
-        if lowest == START:
-            return (side - ABSENT_SET).some_key() or ABSENT_KEY
+    """The lowest value where that is plain to see, else an easy one, absent as a last resort."""
+    if side.line and len(side.line[0]) == 2:
+        return side.line[0]
     return side.some_key()
 
 
