@@ -6,11 +6,12 @@ from typing import Final
 
 import pytest
 
+from contrada.errors import LimitError
 from contrada.model import Filter, FilterSet
 from contrada.model.product import product_covers
-from contrada.routing.front import FilterFront
+from contrada.routing.front import Example, FilterFront
 from contrada.routing.messages import Client, Neighbour
-from contrada.routing.poset import Node, Poset
+from contrada.routing.poset import Node, Poset, PosetStatistics
 
 WAYS: Final = tuple(Neighbour(name) for name in "LMN")
 ME: Final = Client("me")
@@ -152,3 +153,26 @@ def test_a_withdrawn_wide_filter_brings_the_narrower_back() -> None:
         Filter("a > 2"),
         Filter("a > 1 and b any"),
     }
+
+
+class Full(FilterFront):
+    """A front that takes no filter on `b`."""
+
+    def add(self, number: int, product: Filter, example: Example | None) -> None:
+        if "b" in product.sides:
+            raise LimitError("ATTRS_MAX", 0)
+        super().add(number, product, example)
+
+
+def test_what_the_front_cannot_take_is_forwarded() -> None:
+    """A full index would lose a subscription, or leave the tables half changed."""
+    world = World()
+    world.poset = Poset(Full())
+    ways = frozenset(WAYS)
+    world.want({Filter("b > 0"): ways})
+    world.want({Filter("b > 1"): ways, Filter("a > 0"): ways, Filter("a > 1"): ways})
+    assert [len(world.tables[way]) for way in WAYS] == [3, 3, 3]
+    assert world.poset.statistics() == PosetStatistics(nodes=4, forwarded=3, unfiled=2)
+    world.want({Filter({}): ways})
+    world.want(dict.fromkeys(world.wanted, frozenset()))
+    assert world.poset.statistics() == PosetStatistics(nodes=0, forwarded=0)

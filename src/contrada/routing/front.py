@@ -62,7 +62,7 @@ class Front(Protocol[P_contra]):
     """Products by number, asked for those that cover a product or are covered by it."""
 
     def add(self, number: int, product: P_contra, example: Example | None) -> None:
-        """Enters a product with its example."""
+        """Enters a product with its example. Raises LimitError, changing nothing."""
 
     def remove(self, number: int) -> None:
         """Takes out a product that is there."""
@@ -91,8 +91,8 @@ class FilterFront:
 
     def add(self, number: int, product: Filter, example: Example | None) -> None:
         """Enters a filter. Cost: some microseconds per constraint."""
-        self._filters[number] = product
         self._index.add(number, product)
+        self._filters[number] = product
         if example is not None:
             self._examples[number] = example
             for name, key in example.items():
@@ -167,8 +167,8 @@ class OfferFront:
 
     def add(self, number: int, product: Offer, example: Example | None) -> None:
         """Enters an advertisement. Cost: some microseconds per constraint."""
-        self._offers[number] = product
         self._index.add(number, Filter.of_sets(product.sides))
+        self._offers[number] = product
         if example is not None:
             self._named.setdefault(_name_of(product), {})[number] = None
 

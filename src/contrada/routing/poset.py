@@ -23,7 +23,7 @@ becomes a node between what covers it and what it covers.
 Invariants: what hangs on a way hangs below a node wanted on it that covers it, without cycles (only
 a root takes nodes below it, and no root lies below anything); `front` holds the nodes that are
 forwarded somewhere; every node has subscribers between two updates. Beyond the limits of the
-algebra more is forwarded than needed, never less.
+algebra, and where the front is full, more is forwarded than needed, never less.
 
 Source: PODC 2000 §4 (the poset, fwds, cases 1 to 3).
 """
@@ -32,6 +32,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from contrada.errors import LimitError
 from contrada.model import Product
 from contrada.model.product import product_covers
 from contrada.routing.front import Example, Front, example_of
@@ -77,10 +78,14 @@ class Change(Generic[P]):
 
 @dataclass(frozen=True, slots=True)
 class PosetStatistics:
-    """How many nodes there are, and how many of them are forwarded on some way."""
+    """How many nodes there are, and how many of them are forwarded on some way.
+
+    Of these the `front` could not take `unfiled`: they cover nothing and are not found covered.
+    """
 
     nodes: int
     forwarded: int
+    unfiled: int = 0
 
 
 class Poset(Generic[P]):
@@ -95,6 +100,7 @@ class Poset(Generic[P]):
         self._nodes: dict[P, Node[P]] = {}
         self._by_number: dict[int, Node[P]] = {}
         self._numbered = 0
+        self._unfiled: set[int] = set()
 
     # --- subscribers --------------------------------------------------------------------------
 
@@ -221,18 +227,26 @@ class Poset(Generic[P]):
                     _hang(root, node, way)
                 self._out_of_front(root)
         if is_new:
-            front.add(node.number, node.product, node.example)
+            try:
+                front.add(node.number, node.product, node.example)
+            except LimitError:
+                self._unfiled.add(node.number)
 
     def _out_of_front(self, node: Node[P]) -> None:
         """Takes a node out of the front once it is forwarded nowhere."""
-        if self._front is not None and not node.forwarded:
+        if node.forwarded or self._front is None:
+            return
+        if node.number in self._unfiled:
+            self._unfiled.remove(node.number)
+        else:
             self._front.remove(node.number)
 
     # --- upkeep -------------------------------------------------------------------------------
 
     def statistics(self) -> PosetStatistics:
         """A frozen view of what the poset holds."""
-        return PosetStatistics(len(self), sum(bool(node.forwarded) for node in self))
+        forwarded = sum(bool(node.forwarded) for node in self)
+        return PosetStatistics(len(self), forwarded, len(self._unfiled))
 
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken. Cost: all nodes."""
