@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from contrada.errors import LimitError
-from contrada.model import Filter, FilterSet
+from contrada.model import Filter, FilterSet, gt
 from contrada.model.product import product_covers
 from contrada.routing.front import Example, FilterFront
 from contrada.routing.messages import Client, Neighbour
@@ -176,3 +176,25 @@ def test_what_the_front_cannot_take_is_forwarded() -> None:
     world.want({Filter({}): ways})
     world.want(dict.fromkeys(world.wanted, frozenset()))
     assert world.poset.statistics() == PosetStatistics(nodes=0, forwarded=0)
+
+
+def test_a_chain_is_withdrawn_from_its_wide_end() -> None:
+    """Each that goes would have all the others ask for a root again."""
+    world = World()
+    ways = frozenset(WAYS[:1])
+    chain = [Filter({"a": gt(low)}) for low in range(200)]
+    for product in chain:
+        world.want({product: ways})
+    covering = FilterFront.covering
+    asked: list[Filter] = []
+
+    def counted(front: FilterFront, product: Filter, example: Example | None) -> list[int]:
+        asked.append(product)
+        return covering(front, product, example)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FilterFront, "covering", counted)
+        for product in chain:
+            world.want({product: frozenset()})
+    assert len(asked) <= len(chain)
+    assert len(world.poset) == 0

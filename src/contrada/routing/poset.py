@@ -8,8 +8,8 @@ forwarded on each of these except where something is forwarded that covers it:
 which is the paper's definition; its first two terms are `wanted`, which the topology decides. On
 each way the nodes form a forest: what is forwarded are its roots, and all else hangs below a node
 that covers it. This replaces the full diagram: when a product comes, what covers it and what it
-covers are asked of the roots alone (see `front`), and when a root goes, what hangs below it looks
-for another root or becomes one.
+covers are asked of the roots alone (see `front`), and when a root goes, what hangs below it is
+hung below one another where it can be, and the rest looks for another root or becomes one.
 
     wanted on way w:  price > 0                   forwarded
                       |- price > 10               not: hangs below
@@ -21,9 +21,10 @@ it hangs below and nothing is sent; 2, it equals a node: that node has one more 
 becomes a node between what covers it and what it covers.
 
 Invariants: what hangs on a way hangs below a node wanted on it that covers it, without cycles (only
-a root takes nodes below it, and no root lies below anything); `front` holds the nodes that are
-forwarded somewhere; every node has subscribers between two updates. Beyond the limits of the
-algebra, and where the front is full, more is forwarded than needed, never less.
+a root takes nodes below it, or one that has just lost its root; neither lies below anything);
+`front` holds the nodes that are forwarded somewhere; every node has subscribers between two
+updates. Beyond the limits of the algebra, and where the front is full, more is forwarded than
+needed, never less.
 
 Source: PODC 2000 §4 (the poset, fwds, cases 1 to 3).
 """
@@ -194,6 +195,7 @@ class Poset(Generic[P]):
             self._out_of_front(node)
         for child in below:
             del child.above[way]
+        for child in _paired(list(below), way):
             orphans.setdefault(child, set()).add(way)
 
     def _enter(
@@ -286,6 +288,33 @@ def _check_root_of(node: Node[P], way: Neighbour) -> None:
         assert node not in seen, "a cycle of nodes that cover one another"
         seen.add(node)
     assert way in node.forwarded, f"{node.product} covers others and is not sent"
+
+
+def _paired(nodes: list[Node[P]], way: Neighbour) -> list[Node[P]]:
+    """Hangs those below one another that cover one another, as a pairing heap does; the others.
+
+    So few look for another root when one goes, even where each filter covers the next. One pass
+    joins neighbours, the second joins from the end what is left.
+    """
+    firsts: list[Node[P]] = []
+    for a, b in zip(nodes[::2], nodes[1::2], strict=False):
+        firsts += _joined(a, b, way)
+    firsts += nodes[len(nodes) & ~1 :]
+    left: list[Node[P]] = []
+    for node in reversed(firsts):
+        left += _joined(left.pop(), node, way) if left else [node]
+    return left
+
+
+def _joined(a: Node[P], b: Node[P], way: Neighbour) -> list[Node[P]]:
+    """Hangs one below the other where that covers it; what hangs nowhere."""
+    if product_covers(a.product, b.product):
+        _hang(b, a, way)
+        return [a]
+    if product_covers(b.product, a.product):
+        _hang(a, b, way)
+        return [b]
+    return [a, b]
 
 
 def _changes(before: Mapping[Node[P], frozenset[Neighbour]]) -> list[Change[P]]:
