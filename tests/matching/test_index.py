@@ -431,7 +431,7 @@ def test_a_key_that_comes_and_goes_leaves_nothing_in_the_long_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An index whose subscribers come and go would grow for ever."""
-    monkeypatch.setattr("contrada.matching.index.UNUSED_WORDS_MIN", 500)
+    monkeypatch.setattr("contrada.matching.generation.UNUSED_BYTES_MIN", 4_000)
     index: ct.Index[str] = ct.Index(compiled=False)
     index.add("stays", ct.Filter("a = 1"))
     sizes = []
@@ -700,3 +700,38 @@ def test_a_column_with_a_time_that_none_can_have_is_refused() -> None:
     with pytest.raises(InvalidNotificationError) as raised:
         index.match_batch(pa.table({"x": [1, 2], "t": far}))
     assert raised.value.name == "t"
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_numbers_between_doubles_are_different_filters(compiled: Any) -> None:
+    """Identifiers of 64 bits that share a double would be one filter."""
+    index: ct.Index[int] = ct.Index(compiled=compiled)
+    base = 2**60
+    by_key = {key: ct.Filter({"a": base + key}) for key in range(5)}
+    by_key |= {10 + key: ct.Filter({"a": ct.lt(2**53 + key - 2)}) for key in range(5)}
+    by_key |= {20: ct.Filter({"a": ct.ge(2**53)}), 21: ct.Filter({"a": ct.ge(2**53 - 1)})}
+    for key, each in by_key.items():
+        index.add(key, each)
+    index.renew()
+    index.validate()
+    for value in (*range(base - 1, base + 6), *range(2**53 - 3, 2**53 + 4)):
+        notification = ct.Notification({"a": value})
+        assert sorted(index.match(notification)) == naive(by_key, notification)
+    index.remove(1)
+    assert sorted(index.match({"a": base + 2})) == [2, 20, 21]
+
+
+@pytest.mark.parametrize(
+    "constant", [lambda n: f"{n}" * 20_000, lambda n: [n + i / 8 for i in range(2_000)]]
+)
+def test_constants_of_filters_that_are_gone_are_cleared(constant: Any) -> None:
+    """Long texts, and sets, of one subscription that changes would fill the memory."""
+    index: ct.Index[str] = ct.Index(compiled=False)
+    sizes = []
+    for number in range(300):
+        index.add("k", ct.Filter({"a": constant(number)}))
+        index.maintain(8)
+        sizes.append(index.statistics().bytes)
+    index.validate()
+    assert max(sizes[150:]) <= 1.5 * max(sizes[:150])
+    assert max(sizes) < 8_000_000

@@ -9,7 +9,7 @@ Numbers become the bits of their double, as an integer in the order of doubles.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from contrada.errors import LimitError
@@ -124,6 +124,10 @@ class Compiler:
         self._texts: dict[bytes, int] = {}
         self._sets: dict[tuple[int, Cuts, Language | None], int] = {}
         self._wide_sets: set[int] = set()
+        self._set_sizes: list[int] = []  # words, those of their texts included
+        self._users: dict[tuple[bool, int], int] = {}
+        self._unused: dict[tuple[bool, int], int] = {}
+        self.bytes_unused = 0
         self.set_values: list[ValueSet] = []
         self.opaque_sets: dict[int, ValueSet] = {}
         self.names: list[str] = []
@@ -160,6 +164,9 @@ class Compiler:
             "sets": [packed(value_set) for value_set in self.set_values],
             "opaque": sorted(self.opaque_sets),
             "wide": sorted(self._wide_sets),
+            "set_sizes": self._set_sizes,
+            "users": [(*each, count) for each, count in self._users.items()],
+            "unused": [(*each, size) for each, size in self._unused.items()],
         }
 
     def restore(self, state: dict[str, Any], unpacked: Callable[[bytes], Any]) -> None:
@@ -177,6 +184,10 @@ class Compiler:
         }
         self.opaque_sets = {number: self.set_values[number] for number in state["opaque"]}
         self._wide_sets = set(state["wide"])
+        self._set_sizes = list(state["set_sizes"])
+        self._users = {(is_set, of): count for is_set, of, count in state["users"]}
+        self._unused = {(is_set, of): size for is_set, of, size in state["unused"]}
+        self.bytes_unused = sum(self._unused.values())
 
     def filter_of(self, words: list[int]) -> Filter:
         """The filter that a program was made of; not for one whose numbers were widened."""
@@ -248,6 +259,33 @@ class Compiler:
             self._arrays.reserve(scratch, end)
         self.names += [""] * count
 
+    def use(self, constraints: list[Constraint]) -> None:
+        """Counts one more filter that has these texts and sets."""
+        for each in self._kept(constraints):
+            users = self._users.get(each, 0)
+            self._users[each] = users + 1
+            if not users and each in self._unused:
+                self.bytes_unused -= self._unused.pop(each)
+
+    def disuse(self, constraints: list[Constraint]) -> None:
+        """Counts one filter less; what none has any more is unused."""
+        for each in self._kept(constraints):
+            self._users[each] -= 1
+            if not self._users[each]:
+                del self._users[each]
+                size = 8 * self._set_sizes[each[1]] if each[0] else each[1] & TEXT_BYTES_MAX
+                self._unused[each] = size
+                self.bytes_unused += size
+
+    @staticmethod
+    def _kept(constraints: list[Constraint]) -> Iterator[tuple[bool, int]]:
+        """The texts and sets of constraints: whether it is a set, and which."""
+        for each in constraints:
+            if each.op in (OP_TEXT, OP_TEXT_RANGE):
+                yield from ((False, ref) for ref in each.operands if ref >= 0)
+            elif each.op == OP_SET:
+                yield True, each.operands[0]
+
     def text(self, text: bytes) -> int:
         """The reference to a text, kept once."""
         ref = self._texts.get(text)
@@ -298,13 +336,16 @@ class Compiler:
         number = self._sets.get(form)
         if number is not None:
             return number, number in self._wide_sets
+        texts = self._arrays.used["texts"]
         words, inexact, opaque = self._set_words(value_set)
+        texts = (self._arrays.used["texts"] - texts) // 8
         number = self._arrays.take("set_starts")
         self._arrays.reserve("set_seen", number + 1)
         at = self._arrays.take("sets", len(words))
         self._arrays.of["sets"][at : at + len(words)] = words
         self._arrays.of["set_starts"][number] = (at, attr)
         self._sets[form] = number
+        self._set_sizes.append(len(words) + texts)
         self.set_values.append(value_set)
         if opaque:
             self.opaque_sets[number] = value_set

@@ -23,6 +23,12 @@ FILTERS_MIN: Final = 1_024
 WORTH: Final = 1.5
 """A renewal must promise that so many times fewer filters are looked at."""
 
+GAINED: Final = 0.75
+"""A renewal that leaves more than this share of the visits gained nothing; the next sample comes
+after twice as many notifications then."""
+
+PATIENCE_MAX: Final = 1_024
+
 VISITS_MIN: Final = 32.0
 """Filters looked at per notification, below which nothing is to be gained."""
 
@@ -34,11 +40,13 @@ class Drift:
         self._next_at = NOTIFICATIONS_BETWEEN
         self._asked = 0
         self._now = self._best = 0.0
+        self._hoped = 0.0  # the visits before the last renewal, where its gain is not known yet
+        self._patience = 1
 
     def begin(self, generation: Generation) -> None:
         """Waits for the next sample, of this generation."""
         self._asked, self._now, self._best = 0, 0.0, 0.0
-        self._next_at = generation.notifications + NOTIFICATIONS_BETWEEN
+        self._next_at = generation.notifications + NOTIFICATIONS_BETWEEN * self._patience
 
     def is_worth_renewing(self, generation: Generation, units: int) -> bool:
         """Goes on with the sample by so many filters; whether it is whole and promises enough."""
@@ -54,6 +62,11 @@ class Drift:
         if self._asked < SAMPLED:
             return False
         now, best = self._now * step, self._best * step
+        if self._hoped:
+            gained = now <= GAINED * self._hoped
+            self._patience = 1 if gained else min(2 * self._patience, PATIENCE_MAX)
+        is_worth = now >= VISITS_MIN and now >= WORTH * best
+        self._hoped = now if is_worth else 0.0
         generation.arrays.fade()
         self.begin(generation)
-        return now >= VISITS_MIN and now >= WORTH * best
+        return is_worth

@@ -54,19 +54,26 @@ from contrada.matching.tables import (
     START,
     TREE,
     VERIFY,
+    WIDER,
     WORDS_MASK,
     grown,
 )
 from contrada.model import Filter, ValueSet
 from contrada.model.language import Every
 
-PIVOTS_AT: Final = (64, 1024, 16384, 262144)
-"""A tree of ranges gets its pivots anew when an attribute has so many filters in it."""
+PIVOTS_AT: Final = (64, 512)
+"""A tree of ranges gets pivots, and better ones, when an attribute has so many filters in it; they
+are hung anew then, at once. A renewed generation begins with pivots from what it goes on from."""
 
 BOUNDS_KEPT: Final = 2048
 """Ends of ranges remembered per attribute, to choose pivots from."""
 
 NO_KEY: Final = -1
+NOWHERE: Final = -1
+"""In place of a place in the table of equal filters."""
+
+UNUSED_BYTES_MIN: Final = 2**19
+"""A generation is worn when at least as many of its bytes, and half of them, are unused."""
 
 
 class Generation:
@@ -95,6 +102,7 @@ class Generation:
         self._statistics: Arrays | None = None
         if statistics is not None:
             self._statistics = statistics.arrays
+            self._bounds = {attr: list(each) for attr, each in statistics._bounds.items()}
             if statistics.notifications >= EPOCHS_MAX // 2:  # this one begins to count stamps anew
                 statistics.arrays.fade()
             self.arrays.views["counters"][SEEN_ALL] = self._statistics.views["counters"][SEEN_ALL]
@@ -145,11 +153,12 @@ class Generation:
         """The filters of a slot."""
         return [self.filter(number) for number in self.numbers(slot)]
 
-    def name_keys(self, keys: Any, are_int: bool) -> None:
-        """Lets kernels put out keys by their slots, where all keys are integers."""
+    def name_keys(self, keys: Any, used: int) -> None:
+        """Lets kernels put out keys by their slots, of which so many are used."""
+        are_int = keys.dtype != object
         self.arrays.views["counters"][INT_KEYS] = int(are_int)
         if are_int and self.arrays.of["keys"] is not keys:
-            self.arrays.put("keys", keys)
+            self.arrays.put("keys", keys, used)
 
     def numbers(self, slot: int) -> tuple[int, ...]:
         """The numbers of a slot's filters."""
@@ -172,16 +181,18 @@ class Generation:
         program = self.compiler.program(of)
         words = program.words()
         number = self._number(words)
-        if number < 0:
-            number = self._installed(words, -1 - number)
+        if number < 0 or program.is_inexact:
+            number = self._installed(words, NOWHERE if program.is_inexact else -1 - number)
             verify = bool(program.opaque) or program.is_inexact
             if verify:
-                self.arrays.of["program"][self.arrays.of["filters"][number, BEGIN]] |= VERIFY
+                marks = VERIFY | WIDER if program.is_inexact else VERIFY
+                self.arrays.of["program"][self.arrays.of["filters"][number, BEGIN]] |= marks
                 self.exact[number] = of
                 if not program.is_inexact:
                     self.opaque[number] = program.opaque
             if program.has_sets:
                 self._note_sets(number, of)
+            self.compiler.use(program.constraints)
             self._hang(number, of, program.constraints)
         return number
 
@@ -201,6 +212,7 @@ class Generation:
         begin = self.arrays.views["filters"][number, BEGIN]
         program = self.arrays.views["program"]
         self.words_unused += program[begin] & WORDS_MASK
+        self.compiler.disuse(constraints_of(self.words(number)))
         program[begin] |= GONE
         self.exact.pop(number, None)
         self.opaque.pop(number, None)
@@ -251,7 +263,7 @@ class Generation:
         number = self._free.pop() if self._free else arrays.take("filters")
         begin = arrays.take("program", len(words) + 1)
         arrays.install(number, begin, len(words), self._words, place)
-        self._equal_used += 1
+        self._equal_used += place != NOWHERE
         return number
 
     def _note_sets(self, number: int, of: Filter) -> None:
@@ -391,6 +403,14 @@ class Generation:
         choice = best_choice(of, constraints_of(words), self.arrays, self.arrays)
         return now, 1.0 if choice is None else choice.cost
 
+    @property
+    def is_worn(self) -> bool:
+        """Whether half of what it holds is what gone filters left behind."""
+        unused = 8 * self.words_unused + self.compiler.bytes_unused
+        used = self.arrays.used
+        held = 8 * (used["program"] + used["sets"]) + used["texts"]
+        return unused >= UNUSED_BYTES_MIN and 2 * unused >= held
+
     # --- trees of ranges ----------------------------------------------------------------------
 
     def _ranged_one_more(self, attr: int, of: Filter) -> None:
@@ -403,7 +423,7 @@ class Generation:
                 bounds.append(tree_key(cut))
             else:
                 bounds[count * 7919 % BOUNDS_KEPT] = tree_key(cut)
-        if count in PIVOTS_AT:
+        if count in PIVOTS_AT or (count == 1 and len(bounds) > PIVOTS):
             self._new_pivots(attr)
 
     def _new_pivots(self, attr: int) -> None:
@@ -528,7 +548,11 @@ class Generation:
             assert sorted(hanging.pop(number, [])) == buckets, f"filter {number} hangs elsewhere"
             words = self.words(number)
             self._words[: len(words)] = words
-            assert self.arrays.find_equal(self._words, len(words)) == number, "lost filter"
+            if (
+                not self.arrays.views["program"][self.arrays.views["filters"][number, BEGIN]]
+                & WIDER
+            ):
+                assert self.arrays.find_equal(self._words, len(words)) == number, "lost filter"
             slots = list(self.slots(number))
             assert slots, f"filter {number} has no key"
             for slot in slots:

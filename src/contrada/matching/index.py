@@ -50,9 +50,6 @@ WORK_UNCACHED_MAX: Final = 8_000_000
 
 _WORK_PER_NOTIFICATION: Final = 30
 
-UNUSED_WORDS_MIN: Final = 65_536
-"""A generation is renewed when at least as many of its words, and half of them, are unused."""
-
 _UNSTAMPED: Final = Notification({})
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -149,10 +146,9 @@ class Index(Generic[K]):
 
     def _name_keys(self) -> None:
         """Lets kernels put out keys, where these are integers."""
-        keys, are_int = self._slots.keys, self._slots.are_int
         for generation in (self._generation, self._next):
             if generation is not None:
-                generation.name_keys(keys, are_int)
+                generation.name_keys(self._slots.keys, self._slots.used)
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -388,7 +384,9 @@ class Index(Generic[K]):
         A unit is one key: some tens of microseconds for a key with one filter.
         """
         if self._next is None:
-            if not self._is_worn() and not self._drift.is_worth_renewing(self._generation, units):
+            if not self._generation.is_worn and not self._drift.is_worth_renewing(
+                self._generation, units
+            ):
                 return False
             self.begin_renewal()
         assert self._next is not None
@@ -411,11 +409,6 @@ class Index(Generic[K]):
             self.begin_renewal()
         while self.maintain(4096):
             pass
-
-    def _is_worn(self) -> bool:
-        generation = self._generation
-        unused = generation.words_unused
-        return unused >= UNUSED_WORDS_MIN and 2 * unused >= generation.arrays.used["program"]
 
     def begin_renewal(self) -> None:
         """Starts a second generation, which `maintain` then fills piece by piece."""

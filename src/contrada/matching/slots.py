@@ -134,7 +134,7 @@ class Slots(Generic[K]):
         assert hashed == len(self), f"{hashed} keys are to be found, {len(self)} are there"
 
     def _become_objects(self, slots: Iterable[int]) -> None:
-        keys = np.empty(max(8, len(self.keys)), dtype=object)
+        keys = np.empty(max(8, self.used), dtype=object)
         for slot in slots:
             keys[slot] = key = int(self.keys[slot])
             self._slots[key] = slot  # type: ignore[index]

@@ -79,6 +79,7 @@ OP_SHIFT: Final = 32
 DOMAIN_SHIFT: Final = 40
 VERIFY: Final = 1 << 40  # the match must be confirmed on the values themselves
 GONE: Final = 1 << 41
+WIDER: Final = 1 << 42  # the integers let more pass than the filter: equal words, other filters
 WORDS_MASK: Final = (1 << 32) - 1
 ATTR_MASK: Final = (1 << 32) - 1
 OP_POINT: Final = 1  # key

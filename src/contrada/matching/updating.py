@@ -31,6 +31,7 @@ from contrada.matching.tables import (
     SECOND,
     START,
     TEXT_SHIFT,
+    WIDER,
     WORDS_MASK,
 )
 
@@ -67,7 +68,7 @@ def find_equal(words: Any, count: Any, store: Any) -> Any:
 
 @kernel
 def install(number: Any, begin: Any, count: Any, words: Any, place: Any, store: Any) -> Any:
-    """Writes a filter's program, and the filter into a free place of the hash table."""
+    """Writes a filter's program, and the filter into a free place of the hash table, or nowhere."""
     program, filters = store.program, store.filters
     program[begin] = count
     for i in range(count):
@@ -76,7 +77,8 @@ def install(number: Any, begin: Any, count: Any, words: Any, place: Any, store: 
     filters[number, KEY] = -1
     filters[number, PLACE] = -1
     filters[number, AT] = 0
-    store.equal[place] = number + 1
+    if place >= 0:
+        store.equal[place] = number + 1
 
 
 @kernel
@@ -238,11 +240,11 @@ def rehash_buckets(store: Any, used: Any) -> Any:
 
 @kernel
 def rehash_filters(store: Any, used: Any) -> Any:
-    """Fills the hash table of filters anew; filters that are gone are left out."""
+    """Fills the hash table of filters anew, without those that are gone or wider."""
     mask = len(store.equal) - 1
     for number in range(used):
         at = store.filters[number, BEGIN]
-        if at < 0 or store.program[at] & GONE:
+        if at < 0 or store.program[at] & (GONE | WIDER):
             continue
         h = SEED
         for i in range(store.program[at] & WORDS_MASK):
