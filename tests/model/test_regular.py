@@ -321,3 +321,33 @@ def test_reading_needs_no_deep_stack() -> None:
         return deep(levels - 1) if levels else sets.matches(expression + "b$").contains("b")
 
     assert deep(sys.getrecursionlimit() // 4)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "(?i)" + "[^a]" * 4_990,
+        "(?i)(?:" + "[^a]" * 4_990 + "){0}",
+        "(?i)" + "".join(f"[!-{chr(0x11000 + n)}]" for n in range(3_900)),
+    ],
+)
+def test_wide_classes_without_case_are_read_soon(expression: str) -> None:
+    """If it failed, a short expression could keep a reader of rules busy for a minute."""
+    start = time.perf_counter()
+    regular.read(expression)
+    assert time.perf_counter() - start < SECONDS_MAX
+
+
+@given(st.lists(st.tuples(st.integers(0, 0x2200), st.integers(0, 300)), max_size=4), st.booleans())
+def test_a_class_without_case_has_what_folds_like_its_own(
+    spans: list[tuple[int, int]], others: bool
+) -> None:
+    """If it failed, an expression without case would take a character too many, or too few."""
+    ranges = regular.joined((first, first + size) for first, size in spans)
+    ranges = regular.inverse(ranges) if others else ranges
+    own = {code for first, last in ranges for code in range(first, min(last, 0x2C00) + 1)}
+    found = regular.folded(ranges)
+    for code in casefold.TABLE:
+        alike = {ord(each.decode()) for each in casefold.spellings(chr(code))}
+        if max(alike) <= 0x2C00:
+            assert any(a <= code <= b for a, b in found) is bool(alike & own)

@@ -15,8 +15,10 @@ Source: the syntax page of RE2 (github.com/google/re2).
 """
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from functools import cache
+from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
 from contrada.errors import InvalidFilterError
@@ -178,25 +180,32 @@ def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def folded(ranges: Ranges) -> Ranges:
-    """The characters and all that fold like one of them. Cost: linear in the folding table."""
-    if sum(last - first + 1 for first, last in ranges) <= _FEW:
-        codes = [code for first, last in ranges for code in range(first, last + 1)]
-    else:
-        codes = [code for code in _with_case() if _holds(ranges, code)]
-    same = (ord(s.decode()) for code in codes for s in casefold.spellings(chr(code)))
-    return joined((*ranges, *((code, code) for code in same)))
+    """The characters and all that fold like one of them.
+
+    Cost: linear in the ranges, and in those of their characters that have case.
+    """
+    codes, targets = _with_case()
+    held: set[int] = set()
+    for first, last in ranges:
+        held.update(codes[bisect_left(codes, first) : bisect_right(codes, last)])
+    same = chain.from_iterable(map(_alike().__getitem__, {targets[code] for code in held}))
+    return joined((*ranges, *((code, code) for code in held.symmetric_difference(same))))
 
 
-_FEW: Final = 64
+@cache
+def _with_case() -> tuple[list[int], dict[int, int]]:
+    """The characters of which some fold alike, in order, and what they fold to."""
+    targets = {**casefold.TABLE, **{target: target for target in casefold.TABLE.values()}}
+    return sorted(targets), targets
 
 
-def _holds(ranges: Ranges, code: int) -> bool:
-    at = bisect_right(ranges, (code, CHARACTER_LAST + 1))
-    return at > 0 and code <= ranges[at - 1][1]
-
-
-def _with_case() -> Iterable[int]:
-    return dict.fromkeys((*casefold.TABLE, *casefold.TABLE.values()))
+@cache
+def _alike() -> dict[int, list[int]]:
+    """All characters that fold to a character."""
+    found: dict[int, list[int]] = {}
+    for code, target in _with_case()[1].items():
+        found.setdefault(target, []).append(code)
+    return found
 
 
 def _literal_text(each: str) -> str:
