@@ -68,6 +68,15 @@ def test_events_of_too_many_notifications_are_refused() -> None:
     assert refused.value.limit == "EVENT_VALUES_MAX"
 
 
+def test_very_many_arrays_are_refused_at_once() -> None:
+    """If it failed, an event could take the memory by a product, or by saying how large it is."""
+    arrays = {f"a{n}": [{"b": 1}, {"b": 2}] for n in range(20_000)}
+    with pytest.raises(LimitError) as refused:
+        eventbridge.notifications(arrays)
+    assert refused.value.limit == "EVENT_NOTIFICATIONS_MAX"
+    assert refused.value.size == 2 * EVENT_NOTIFICATIONS_MAX
+
+
 @pytest.mark.parametrize(
     ("event", "error"),
     [

@@ -27,7 +27,6 @@ import json
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from itertools import product
-from math import prod
 from typing import Any, Final, TypeAlias
 
 from contrada.dialects.json_text import check_depth, decoded, is_exact
@@ -75,9 +74,7 @@ def event_of(notification: Notification) -> dict[str, Any]:
 
 
 def _check_size(part: "_Part") -> None:
-    number, size = part.count(), part.size()
-    if number > EVENT_NOTIFICATIONS_MAX:
-        raise LimitError("EVENT_NOTIFICATIONS_MAX", EVENT_NOTIFICATIONS_MAX, number)
+    size = part.size()
     if size > EVENT_VALUES_MAX:
         raise LimitError("EVENT_VALUES_MAX", EVENT_VALUES_MAX, size)
 
@@ -107,8 +104,13 @@ class _Part:
     arrays: list[list["_Part"]] = field(default_factory=list)
 
     def count(self) -> int:
-        """The number of ways to choose."""
-        return prod(sum(part.count() for part in array) for array in self.arrays)
+        """The number of ways to choose. Raises LimitError beyond EVENT_NOTIFICATIONS_MAX."""
+        ways = 1
+        for array in self.arrays:
+            ways *= sum(part.count() for part in array)
+            if ways > EVENT_NOTIFICATIONS_MAX:  # at once: the product may have a million digits
+                raise LimitError("EVENT_NOTIFICATIONS_MAX", EVENT_NOTIFICATIONS_MAX, ways)
+        return ways
 
     def size(self) -> int:
         """The number of values of all ways to choose together."""
