@@ -105,11 +105,15 @@ class _Reader(Transformer[Token, Any]):
         conditions = tuple(part.condition for part in parts)
         return Read(Some(conditions), tuple(m for part in parts for m in part.metrics))
 
-    def both(self, first: Read, second: Read) -> Read:
-        return Read(Every((first.condition, second.condition)), first.metrics + second.metrics)
-
-    def unless(self, first: Read, second: Read) -> Read:
-        return self.both(first, Read(negation(second.condition), second.metrics))
+    def joined(self, first: Read, *others: Any) -> Read:
+        """What `and` and `unless` join, from left to right: all hold, or hold not."""
+        words, parts = others[::2], others[1::2]
+        held = (
+            negation(part.condition) if word.type == "UNLESS" else part.condition
+            for word, part in zip(words, parts, strict=True)
+        )
+        metrics = tuple(metric for part in (first, *parts) for metric in part.metrics)
+        return Read(Every((first.condition, *held)), metrics)
 
     def comparison(self, *parts: Any) -> Read:
         """A vector with numbers before and behind it; all comparisons hold."""
@@ -195,20 +199,33 @@ def _compared(how: str, number: Token) -> ValueSet:
     return _COMPARISONS[how](value)
 
 
-_OCTAL: Final = re.compile(r"0\d+")
-_UNDERSCORES: Final = re.compile(r"(?<![\dxa-f])_|_(?![\da-f])|__")
+_DIGITS: Final = "[0-9]+(?:_[0-9]+)*"
+_HEXADECIMAL: Final = re.compile("0x((?:_?[0-9a-f])+)")
+_OCTAL: Final = re.compile("0[0-9_]+")
+_DECIMAL: Final = re.compile(rf"(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:e[+-]?[0-9]+)?")
 
 
 def _number(token: Token) -> float:
     """The double that Prometheus reads; what Go reads in another way than most is refused."""
     text = "".join(token.lower().split())
     digits = text.lstrip("+-")
-    whole = int(digits.replace("_", ""), 16) if digits.startswith("0x") else 0
-    if _OCTAL.fullmatch(digits) or _UNDERSCORES.search(digits) or whole > INT_MAX:
+    value = _unsigned(digits)
+    if value is None:
         raise _refused(NUMBER, str(token))
-    if digits.startswith("0x"):
-        return float(-whole if text[0] == "-" else whole)
-    return float(text.replace("_", ""))
+    return -value if text[0] == "-" else value
+
+
+def _unsigned(digits: str) -> float | None:
+    """The number without its sign; None where Go finds none, or reads octal digits."""
+    if digits in ("inf", "nan"):
+        return float(digits)
+    if hexadecimal := _HEXADECIMAL.fullmatch(digits):
+        whole = int(hexadecimal[1].replace("_", ""), 16)
+        return float(whole) if whole <= INT_MAX else None
+    if _OCTAL.fullmatch(digits) or not _DECIMAL.fullmatch(digits):
+        return None
+    value = float(digits.replace("_", ""))
+    return value if value < math.inf else None
 
 
 def _attribute(name: str) -> str:
@@ -290,7 +307,7 @@ def _refused(reason: str, found: object = None, place: str = "") -> RefusedRuleE
 
 
 _TOKENS: Final = re.compile(
-    r""""(?:[^"\\]|\\.)*(?:"|\\?\Z)|'(?:[^'\\]|\\.)*(?:'|\\?\Z)|`[^`]*(?:`|\Z)|#[^\n]*|[()]""",
+    r""""(?:[^"\\]|\\.)*+(?:"|\\?\Z)|'(?:[^'\\]|\\.)*+(?:'|\\?\Z)|`[^`]*(?:`|\Z)|#[^\n]*|[()]""",
     re.DOTALL,
 )
 """Strings and comments as a whole, and parentheses around them."""
