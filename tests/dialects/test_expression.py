@@ -1,5 +1,6 @@
 """Conditions against a plain evaluation of them."""
 
+import time
 from itertools import product
 
 import pytest
@@ -10,6 +11,9 @@ import contrada as ct
 from contrada.dialects import expression
 from contrada.dialects.expression import Condition, Every, Member, Some
 from contrada.errors import LimitError
+
+SECONDS_MAX = 60.0
+"""Far more than any of these needs on a busy machine."""
 
 VALUES = (None, 1, 2, "a", "b")
 MEMBERS = st.builds(
@@ -107,3 +111,21 @@ def test_too_many_filters_are_refused() -> None:
     with pytest.raises(LimitError) as refused:
         expression.filter_set(Every(tuple(pairs)))
     assert refused.value.limit == "CONJUNCTIONS_MAX"
+
+
+@pytest.mark.parametrize("exceptions", [100, 1_000])
+def test_very_many_exceptions_are_read_or_refused_soon(exceptions: int) -> None:
+    """If it failed, a rule of 40 KB could keep a reader of rules busy for minutes."""
+    pairs = [
+        Every((Member("a", ct.eq(f"x{n}", nocase=True)), Member("b", ct.contains(f"y{n}"))))
+        for n in range(exceptions)
+    ]
+    start = time.perf_counter()
+    if exceptions == 100:
+        found = expression.filter_set(expression.negation(Some(tuple(pairs))))
+        assert len(found) == exceptions + 1
+    else:
+        with pytest.raises(LimitError) as refused:
+            expression.filter_set(expression.negation(Some(tuple(pairs))))
+        assert refused.value.limit == "RELATIONS_ASKED_MAX"
+    assert time.perf_counter() - start < SECONDS_MAX

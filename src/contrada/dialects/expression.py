@@ -37,6 +37,10 @@ would write. Beyond it the filters are made to overlap less."""
 PAIRS_ASKED_MAX: Final = 2_500
 """Pairs of operators on text, of two sets, that are asked whether the one set is in the other."""
 
+RELATIONS_ASKED_MAX: Final = 100_000
+"""Questions whether one set of a condition lies in another, pairs of operators counted with them.
+Beyond it the rule is refused."""
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -170,10 +174,10 @@ class _Relations:
     """Which of the sets of a condition lie in which others; each is decided once."""
 
     def __init__(self) -> None:
-        self._opposites: dict[int, ValueSet] = {}
+        self._opposites: dict[int, tuple[ValueSet, ValueSet]] = {}
+        """By id, a set and its complement; so what is known by its id is kept."""
         self._subsets: dict[tuple[int, int], bool] = {}
-        self._held: list[ValueSet] = []
-        """Keeps what is known by its id."""
+        self._asked = 0
 
     def opposite(self, sets: _Sets) -> _Sets:
         """What fails a test of one attribute."""
@@ -195,34 +199,37 @@ class _Relations:
             if any(self._within(each, self._complement(values)) for each in known):
                 return None
             if not any(self._within(each, values) for each in known):
-                part[name] = (*known, values)
+                needed = (each for each in known if not self._within(values, each))
+                part[name] = (*needed, values)
         return part
 
     def _complement(self, values: ValueSet) -> ValueSet:
         known = self._opposites.get(id(values))
         if known is None:
-            known = ~values
-            self._held += (values, known)
-            self._opposites[id(values)] = known
-            self._opposites[id(known)] = values
-        return known
+            opposite = ~values
+            known = self._opposites[id(values)] = (values, opposite)
+            self._opposites[id(opposite)] = (opposite, values)
+        return known[1]
 
     def _within(self, inner: ValueSet, outer: ValueSet) -> bool:
-        pair = (id(inner), id(outer))
+        """Raises LimitError beyond RELATIONS_ASKED_MAX."""
+        reverse = (id(self._complement(outer)), id(self._complement(inner)))
+        pair = min((id(inner), id(outer)), reverse)  # of which both are so or neither
         known = self._subsets.get(pair)
         if known is None:
-            self._held += (inner, outer)
-            known = self._subsets[pair] = _lies_in(inner, outer)
+            known = self._subsets[pair] = self._lies_in(inner, outer)
         return known
 
-
-def _lies_in(inner: ValueSet, outer: ValueSet) -> bool:
-    """Whether the one set is known to lie in the other. No also where it would cost to tell."""
-    (cuts_a, text_a), (cuts_b, text_b) = inner.parts(), outer.parts()
-    if not line.includes(cuts_b, cuts_a):
-        return False
-    pairs = len(list(atoms_of(text_a))) * len(list(atoms_of(text_b)))
-    return pairs <= PAIRS_ASKED_MAX and _text_lies_in(text_a, text_b)
+    def _lies_in(self, inner: ValueSet, outer: ValueSet) -> bool:
+        """Whether the one set is known to lie in the other. No also where it would cost to tell."""
+        (cuts_a, text_a), (cuts_b, text_b) = inner.parts(), outer.parts()
+        pairs = len(list(atoms_of(text_a))) * len(list(atoms_of(text_b)))
+        self._asked += 1 + min(pairs, PAIRS_ASKED_MAX)
+        if self._asked > RELATIONS_ASKED_MAX:
+            raise LimitError("RELATIONS_ASKED_MAX", RELATIONS_ASKED_MAX)
+        if pairs > PAIRS_ASKED_MAX or not line.includes(cuts_b, cuts_a):
+            return False
+        return _text_lies_in(text_a, text_b)
 
 
 def _text_lies_in(inner: Language, outer: Language) -> bool:
