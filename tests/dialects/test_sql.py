@@ -2,6 +2,7 @@
 
 import sqlite3
 import time
+import tracemalloc
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Final
@@ -18,6 +19,7 @@ from contrada.dialects.sql.bounds import _text_from
 from contrada.dialects.sql.writing import Kind
 from contrada.errors import ContradaError, RefusedRuleError
 
+MEMORY_BYTES_MAX = 30_000_000
 SECONDS_MAX = 20.0
 COLUMNS: Final[dict[str, Kind]] = {"n": "number", "t": "text", "b": "boolean", "u": "time"}
 Row = tuple[int | float | None, str | None, bool | None, int | None]
@@ -190,6 +192,9 @@ def test_values_of_another_domain_are_unknown(value: ct.Value) -> None:
         ("a = 1e999", "a number out of range"),
         ("a = X'0'", "bytes that are not hexadecimal"),
         ("a = DATE 'soon'", "a time that cannot be read"),
+        ("a = TIMESTAMP '9999-12-31T23:59:59-14:00'", "a time that cannot be read"),
+        ("a LIKE '" + "_" * 20_000 + "'", "a pattern that is too large"),
+        ("a = \u0663", "not a condition"),
         ('"@x" = 1', "a column that no attribute can be called"),
     ],
 )
@@ -225,6 +230,28 @@ def test_hostile_conditions_end_soon(condition: str) -> None:
         filters(condition)
     list(read_rules(condition))
     assert time.perf_counter() - start < SECONDS_MAX
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "a = 1" + " " * 900_000,
+        "a = 1 /*" + "x" * 900_000 + "*/",
+        "a = 1" + "/**/ -- x\n" * 50_000,
+        "a = '" + "x''" * 200_000 + "'",
+        'a."' + '""' * 100 + '" = 1 -- ' + "x" * 900_000,
+    ],
+)
+def test_blanks_comments_and_strings_take_little_memory(condition: str) -> None:
+    """A regular expression would keep a mark for each character of a condition."""
+    filters("a = 1")
+    tracemalloc.start()
+    filters(condition)
+    (rule,) = read_rules(condition)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert isinstance(rule, Rule)
+    assert peak_bytes < MEMORY_BYTES_MAX
 
 
 def test_files_of_conditions_are_read_in_order() -> None:

@@ -26,16 +26,22 @@ from lark.exceptions import VisitError
 from contrada.dialects.expression import filter_set
 from contrada.dialects.sql import truth
 from contrada.dialects.sql.truth import Column, Constant, Operand, Truth
-from contrada.errors import InvalidNameError, LimitError, RefusedRuleError
+from contrada.errors import (
+    InvalidFilterError,
+    InvalidNameError,
+    InvalidValueError,
+    LimitError,
+    RefusedRuleError,
+)
 from contrada.model import sets
 from contrada.model.filter import FilterSet
 from contrada.model.product import check_system_name
-from contrada.model.values import INT_MAX, INT_MIN, check_name
+from contrada.model.values import INT_MAX, INT_MIN, check_name, key_of
 
 DIALECT: Final = "sql"
 
 TOKENS: Final = re.compile(
-    r"""'[^']*(?:'|\Z)|"[^"]*(?:"|\Z)|--[^\n]*|/\*(?:[^*]|\*(?!/))*(?:\*/|\Z)|[();]""", re.DOTALL
+    r"""'[^']*(?:'|\Z)|"[^"]*(?:"|\Z)|--[^\n]*|/\*.*?(?:\*/|\Z)|[();]""", re.DOTALL
 )
 """Strings, quoted names and comments as a whole; and what structures the text around them."""
 
@@ -53,6 +59,7 @@ NUMBER: Final = "a number out of range"
 TIME: Final = "a time that cannot be read"
 BYTES: Final = "bytes that are not hexadecimal"
 PATTERN: Final = "a pattern that is no constant text"
+LARGE_PATTERN: Final = "a pattern that is too large"
 ESCAPE: Final = "an escape that is not one character, or stands before another than it may"
 NAME: Final = "a column that no attribute can be called"
 TEXT: Final = "a string that is no text"
@@ -121,7 +128,10 @@ class _Reader(Transformer[Token, Any]):
         operand, shape = _operand(value), _operand(pattern)
         if shape == Constant(None) or escape == Constant(None):
             return truth.UNKNOWN
-        accepted = sets.wildcard(_shape(shape, escape), nocase=len(how) > len("like"))
+        try:
+            accepted = sets.wildcard(_shape(shape, escape), nocase=len(how) > len("like"))
+        except InvalidFilterError as error:
+            raise _refused(LARGE_PATTERN, shape[0], error.reason) from None
         return truth.lies_in(operand, accepted, sets.text_not(accepted))
 
     def not_like(self, *parts: Any) -> Truth:
@@ -183,8 +193,10 @@ class _Reader(Transformer[Token, Any]):
         try:
             time = datetime.fromisoformat(_string(token).strip())
             zoned = time.tzinfo is not None and "without" not in kind.lower()
-            return Constant(time if zoned else time.replace(tzinfo=UTC))
-        except (ValueError, OverflowError):
+            zoned_time = time if zoned else time.replace(tzinfo=UTC)
+            key_of(zoned_time)
+            return Constant(zoned_time)
+        except (ValueError, OverflowError, InvalidValueError):
             raise _refused(TIME, str(token)) from None
 
     def word(self, token: Token) -> Constant:

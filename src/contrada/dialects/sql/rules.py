@@ -35,7 +35,7 @@ def _rule(name: str, condition: str) -> Rule:
     return Rule(name, filters(condition))
 
 
-_COMMENTS: Final = re.compile(r"(?:\s|--[^\n]*|/\*(?:[^*]|\*(?!/))*\*/)*", re.DOTALL)
+_COMMENTS: Final = re.compile(r"(?:\s+|--[^\n]*|/\*.*?\*/)*+", re.DOTALL)
 
 
 def _statements(text: str) -> Iterator[tuple[int, int]]:
