@@ -266,6 +266,11 @@ def test_files_of_conditions_are_read_in_order() -> None:
     assert (third.name, third.reason) == ("line 6", "a function, or a row of values")
 
 
+def test_a_name_may_follow_the_semicolon() -> None:
+    """A name on the line where the condition before ends would be lost."""
+    assert [rule.name for rule in read_rules("x = 1;-- name: good\ny = 1")] == ["line 1", "good"]
+
+
 @pytest.mark.parametrize("text", ["", ";", "-- nothing"])
 def test_a_file_without_conditions_is_one_refusal(text: str) -> None:
     """A file that says nothing would pass as one that was read."""

@@ -191,14 +191,10 @@ def _hexadecimal(bits: str) -> str:
 
 
 def _digit(bits: str) -> str:
-    low, high = int(bits.replace("x", "0"), 2), int(bits.replace("x", "1"), 2)
     if bits == "xxxx":
         return "[0-9a-f]"
-    return (
-        "[0-9a-f]"
-        if bits == "xxxx"
-        else f"[{''.join(f'{digit:x}' for digit in range(low, high + 1))}]"
-    )
+    low, high = int(bits.replace("x", "0"), 2), int(bits.replace("x", "1"), 2)
+    return f"[{''.join(f'{digit:x}' for digit in range(low, high + 1))}]"
 
 
 registry.add(Cidr())

@@ -21,7 +21,7 @@ def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
     found, line, at = 0, 1, 0
     for begin, end in _statements(text):
         line += text.count("\n", at, begin)
-        name = _name(text[at:begin]) or f"line {line}"
+        name = _name(text[at:begin].removeprefix(";")) or f"line {line}"
         line += text.count("\n", begin, end)
         at = end
         if begin < end:
