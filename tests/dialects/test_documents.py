@@ -83,9 +83,15 @@ LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
 @pytest.mark.parametrize(
     ("text", "limit"),
     [
-        (LAUGHS, "NODES_MAX"),
+        (LAUGHS, "ALIASED_NODES_MAX"),
         ("&a [" + "x, " * 3_000 + "]: 1", ""),
-        ("a: &a [" + "x, " * 3_000 + "]\nb: [" + "*a, " * 1_000_000 + "]", "NODES_MAX"),
+        ("a: &a [" + "x, " * 3_000 + "]\nb: [" + "*a, " * 1_000_000 + "]", "ALIASED_NODES_MAX"),
+        (
+            "a: &a [" + "x, " * 1_000 + "]\n" + "".join(f"b{n}: *a\n" for n in range(60)),
+            "ALIASED_NODES_MAX",
+        ),
+        ("a: &a x\nb: [" + "*a, " * 50_001 + "]", "ALIASED_NODES_MAX"),
+        ("[" + "x, " * documents.NODES_MAX + "]", "NODES_MAX"),
         ("a: " * 100, ""),
         ("[" * 1_000_000, "DOCUMENT_NESTING_MAX"),
         ("- " * 1_000_000, "DOCUMENT_NESTING_MAX"),

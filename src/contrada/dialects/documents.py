@@ -6,7 +6,8 @@ without recursion. Plain scalars mean what YAML 1.1 says, as in the tools that r
 that come twice, keys that are no scalars, tags, merge keys and documents that hold themselves.
 
 An alias stands for what its anchor holds, and that object is shared, so a small text can stand
-for a huge document. What aliases repeat counts as if it were written out, up to `NODES_MAX`.
+for a huge document. What aliases repeat counts as if it were written out, up to
+`ALIASED_NODES_MAX`.
 """
 
 from collections.abc import Iterator
@@ -21,6 +22,10 @@ DOCUMENTS_CHARACTERS_MAX: Final = 16_000_000
 
 NODES_MAX: Final = 2_000_000
 """Scalars, lists and maps of one text, those that aliases repeat counted each time."""
+
+ALIASED_NODES_MAX: Final = 50_000
+"""Those of them that aliases repeat. What is written out costs its reader less than it cost to
+write; repeats cost a few characters each."""
 
 DOCUMENT_NESTING_MAX: Final = 50
 """Lists and maps in one another."""
@@ -81,6 +86,7 @@ class _Builder:
         self._dialect = dialect
         self._open: list[_Open] = []
         self._nodes = 0
+        self._aliased = 0
         self._anchors: dict[str, tuple[Document, int]] = {}
         """What each anchor holds, and of how many nodes that is."""
 
@@ -118,6 +124,9 @@ class _Builder:
         if known is None:
             self._refuse(f"*{event.anchor} where no such anchor is complete", event)
         held, nodes = known
+        self._aliased += nodes
+        if self._aliased > ALIASED_NODES_MAX:
+            raise LimitError("ALIASED_NODES_MAX", ALIASED_NODES_MAX)
         self._count(nodes)
         self._put(held, event)
 
