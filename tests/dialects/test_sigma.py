@@ -199,6 +199,30 @@ def test_words_of_conditions_are_known_in_any_case() -> None:
 
 
 @pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("them", ["a", "ab", "aba", "ba"]),
+        ("a*", ["a", "ab", "aba"]),
+        ("a*a", ["aba"]),
+        ("*b*", ["ab", "aba", "ba"]),
+        ("*b*a", ["aba", "ba"]),
+        ("a**b", ["ab"]),
+        ("ab", ["ab"]),
+        ("A*", []),
+    ],
+)
+def test_patterns_mean_names(pattern: str, names: list[str]) -> None:
+    """If it failed, a condition would ask for selections that its pattern does not fit."""
+    given = document(f"1 of {pattern}", **{name: {name: 1} for name in ("a", "ab", "aba", "ba")})
+    if names:
+        [*filters] = sigma.rule(given).filters
+        assert sorted(name for each in filters for name in each.sets) == names
+    else:
+        with pytest.raises(RefusedRuleError):
+            sigma.rule(given)
+
+
+@pytest.mark.parametrize(
     ("source", "event", "matches"),
     [
         ({"category": "process_creation"}, (1, "Microsoft-Windows-Sysmon/Operational"), True),

@@ -260,13 +260,13 @@ def _literal(text: str) -> Text:
 
 
 def _joined(parts: Iterable[bytes | Wildcard]) -> Text:
-    """The parts as a text: neighbouring literals joined, `*` behind `*` left out."""
+    """The parts as a text: neighbouring literals joined, empty ones left out."""
     text: list[bytes | Wildcard] = []
     for part in parts:
         last = text[-1] if text else None
         if isinstance(part, bytes) and isinstance(last, bytes):
             text[-1] = last + part
-        elif part != b"" and not (part is last is Wildcard.ANY):
+        elif part != b"":
             text.append(part)
     return tuple(text)
 
