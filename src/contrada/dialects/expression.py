@@ -37,7 +37,7 @@ would write. Beyond it the filters are made to overlap less."""
 PAIRS_ASKED_MAX: Final = 2_500
 """Pairs of operators on text, of two sets, that are asked whether the one set is in the other."""
 
-RELATIONS_ASKED_MAX: Final = 100_000
+RELATIONS_ASKED_MAX: Final = 300_000
 """Questions whether one set of a condition lies in another, pairs of operators counted with them.
 Beyond it the rule is refused."""
 
