@@ -735,3 +735,16 @@ def test_constants_of_filters_that_are_gone_are_cleared(constant: Any) -> None:
     index.validate()
     assert max(sizes[150:]) <= 1.5 * max(sizes[:150])
     assert max(sizes) < 8_000_000
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_an_exact_filter_is_not_taken_for_a_wider_one(compiled: Any) -> None:
+    """A filter would be held equal to one whose integers let more pass, in a reused place."""
+    index: ct.Index[int] = ct.Index(compiled=compiled)
+    index.add(1, ct.Filter({"a": ct.ge(2**53 - 1)}))
+    index.remove(1)
+    index.add(2, ct.Filter({"a": ct.ge(2**53)}))
+    index.add(1, ct.Filter({"a": ct.ge(2**53 - 1)}))
+    index.validate()
+    assert index.match({"a": 2**53 - 1}) == [1]
+    assert sorted(index.match({"a": 2**53})) == [1, 2]

@@ -55,7 +55,7 @@ def find_equal(words: Any, count: Any, store: Any) -> Any:
         if number < 0:
             return -1 - slot
         at = store.filters[number, BEGIN]
-        same = store.program[at] & (WORDS_MASK | GONE) == count
+        same = store.program[at] & (WORDS_MASK | GONE | WIDER) == count
         if same:
             for i in range(count):
                 if store.program[at + 1 + i] != words[i]:
