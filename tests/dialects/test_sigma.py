@@ -370,6 +370,7 @@ REFUSED: Final = [
     (document(s={"f|re|contains": "x"}), refusals.MODIFIERS),
     (document(s={"f|i": "x"}), refusals.MODIFIERS),
     (document(s={"f|cidr|contains": "10.0.0.0/8"}), refusals.MODIFIERS),
+    (document(s={"f" + "|base64" * 100: "x"}), refusals.MODIFIERS),
     (document(s={"f|contains": 1}), refusals.VALUE),
     (document(s={"f|contains": None}), refusals.VALUE),
     (document(s={"f|lt": "1"}), refusals.VALUE),
@@ -450,7 +451,9 @@ MANY: Final = 400
     [
         (document("(s or " * MANY + "s" + ")" * MANY, s={"f": 1}), "SIGMA_PARENTHESES_MAX"),
         (document("s or " * 10 * MANY + "s", s={"f": 1}), "SIGMA_CONDITION_CHARACTERS_MAX"),
-        (document(s={"f|windash": " -a" * 50}), "SPELLINGS_MAX"),
+        (document(s={"f|windash": " -a" * 50}), "SPELLED_BYTES_MAX"),
+        (document(s={"f|windash": [" -a" * 5] * MANY}), "SPELLED_BYTES_MAX"),
+        (document(s={"f|windash": " -a" * 4 + "x" * 10 * MANY}), "SPELLED_BYTES_MAX"),
         (
             document(
                 "(" + ") and (".join(f"a{n} or b{n}" for n in range(60)) + ")",
@@ -459,7 +462,7 @@ MANY: Final = 400
             "CONJUNCTIONS_MAX",
         ),
     ],
-    ids=("nested", "long", "dashes", "conjunctions"),
+    ids=("nested", "long", "dashes", "values with dashes", "long text", "conjunctions"),
 )
 @pytest.mark.timeout(10)
 def test_hostile_rules_are_refused(given: Any, limit: str) -> None:

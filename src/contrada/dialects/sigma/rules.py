@@ -21,7 +21,7 @@ from contrada.dialects.expression import Condition, Every, Member, Some, filter_
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
 from contrada.dialects.sigma import condition, refusals, sources
 from contrada.dialects.sigma.refusals import DIALECT, refused
-from contrada.dialects.sigma.values import Placeholders, accepted
+from contrada.dialects.sigma.values import Placeholders, Spelling, accepted
 from contrada.errors import ContradaError, InvalidNameError
 from contrada.model.values import check_user_name
 from contrada.model.valueset import union
@@ -78,7 +78,7 @@ class _Reader:
     def __init__(self, detection: _Map, source: _Map, placeholders: Placeholders) -> None:
         self._given = {str(name): each for name, each in detection.items()}
         self._source = source
-        self._placeholders = placeholders
+        self._spelling = Spelling(placeholders)
         self._selections: dict[str, Condition] = {}
 
     def condition(self) -> Condition:
@@ -121,7 +121,7 @@ class _Reader:
             raise refused(refusals.EMPTY_SELECTION, given, place)
         name = self._attribute(field, place)
         changes = [each for each in modifiers if each != "all"]
-        found = [accepted(value, changes, self._placeholders, place) for value in values]
+        found = [accepted(value, changes, self._spelling, place) for value in values]
         if "all" in modifiers:
             return Every(tuple(Member(name, each) for each in found))
         return Member(name, union(found))

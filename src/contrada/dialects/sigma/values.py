@@ -18,7 +18,7 @@ from base64 import b64encode
 from codecs import BOM_UTF16_LE
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from itertools import islice, product
+from itertools import product
 from typing import Final, TypeAlias
 
 from contrada.dialects.documents import Document
@@ -29,8 +29,9 @@ from contrada.model import sets
 from contrada.model.values import INT_MAX, INT_MIN
 from contrada.model.valueset import ABSENT, PRESENT, ValueSet, union
 
-SPELLINGS_MAX: Final = 10_000
-"""Texts that `windash`, `expand` and `base64offset` may make of one value."""
+SPELLED_BYTES_MAX: Final = 300_000
+"""Bytes of the further texts that `windash`, `expand` and `base64offset` may make of the values of
+one rule."""
 
 
 class Wildcard(Enum):
@@ -45,6 +46,21 @@ Text: TypeAlias = tuple[bytes | Wildcard, ...]
 
 Placeholders: TypeAlias = Mapping[str, Sequence[str]]
 """The values that each placeholder stands for, as they could stand in a rule."""
+
+
+class Spelling:
+    """What the values of one rule may become: the placeholders, and the bytes that are left."""
+
+    def __init__(self, placeholders: Placeholders) -> None:
+        self.placeholders = placeholders
+        self._bytes = 0
+
+    def add(self, text: Text) -> None:
+        """Counts a text that a modifier made besides the first. Raises LimitError."""
+        self._bytes += sum(len(part) for part in text if isinstance(part, bytes)) + len(text) + 1
+        if self._bytes > SPELLED_BYTES_MAX:
+            raise LimitError("SPELLED_BYTES_MAX", SPELLED_BYTES_MAX)
+
 
 _Change: TypeAlias = Callable[[Text, Placeholders], Iterator[Text]]
 _Kind: TypeAlias = Callable[[Document, Sequence[str]], ValueSet]
@@ -81,24 +97,24 @@ def equal(value: str | int | float, *, cased: bool = False) -> ValueSet:
     return sets.eq(value) | sets.eq(shown, nocase=not cased)
 
 
-def accepted(
-    value: Document, modifiers: Sequence[str], placeholders: Placeholders, place: str
-) -> ValueSet:
+def accepted(value: Document, modifiers: Sequence[str], spelling: Spelling, place: str) -> ValueSet:
     """What a field's value must be in, for one value of a rule and the field's modifiers.
 
-    Raises RefusedRuleError, which names `place`, and LimitError beyond SPELLINGS_MAX.
+    Raises RefusedRuleError, which names `place`, and LimitError beyond SPELLED_BYTES_MAX.
     """
     try:
-        return _accepted(value, modifiers, placeholders)
+        return _accepted(value, modifiers, spelling)
     except RefusedRuleError as error:
         found = value if error.found is None else error.found
         raise refused(error.reason, found, place) from None
 
 
-def _accepted(value: Document, modifiers: Sequence[str], placeholders: Placeholders) -> ValueSet:
+def _accepted(value: Document, modifiers: Sequence[str], spelling: Spelling) -> ValueSet:
     for each in modifiers:
         if each not in _KINDS and each not in _CHANGES and each not in _OTHERS:
             raise refused(refusals.MODIFIER, each)
+    if len({*modifiers}) < len(modifiers):  # encoded often, a text would grow without bounds
+        raise refused(refusals.MODIFIERS, "|".join(modifiers))
     kind = _KINDS.get(modifiers[0]) if modifiers else None
     if kind is not None:
         return kind(value, modifiers[1:])
@@ -106,7 +122,7 @@ def _accepted(value: Document, modifiers: Sequence[str], placeholders: Placehold
     changes = [each for each in modifiers if each != "cased"]
     if isinstance(value, str):
         try:
-            texts = _changed(text_of(value), changes, placeholders)
+            texts = _changed(text_of(value), changes, spelling)
         except UnicodeEncodeError:
             raise refused(refusals.VALUE) from None
         return union(_matching(text, cased=cased) for text in texts)
@@ -153,16 +169,19 @@ def _matching(text: Text, *, cased: bool) -> ValueSet:
 # --- what modifiers make of texts ---------------------------------------------------------------
 
 
-def _changed(text: Text, changes: Sequence[str], placeholders: Placeholders) -> list[Text]:
+def _changed(text: Text, changes: Sequence[str], spelling: Spelling) -> list[Text]:
     texts = [text]
     for name in changes:
         change = _CHANGES.get(name)
         if change is None:
             raise refused(refusals.MODIFIERS, name)
-        made = (each for text in texts for each in change(text, placeholders))
-        texts = list(islice(made, SPELLINGS_MAX + 1))
-        if len(texts) > SPELLINGS_MAX:
-            raise LimitError("SPELLINGS_MAX", SPELLINGS_MAX)
+        made: list[Text] = []
+        for each in texts:
+            for number, other in enumerate(change(each, spelling.placeholders)):
+                if number:
+                    spelling.add(other)
+                made.append(other)
+        texts = made
     return texts
 
 
