@@ -107,18 +107,25 @@ class _RefusedError(Exception):
 class Router:
     """One server's routing: `handle` takes an event and gives what is to be done.
 
-    All servers of a network follow the same strategy. `covering=False` forwards everything, to
-    measure what covering saves. `index` makes the indexes in which filters are looked up.
+    All servers of a network follow the same strategy. `name` is what this server's neighbours call
+    it. `general` says that links between peers may close cycles. `covering=False` forwards
+    everything, to measure what covering saves. `index` makes the indexes in which filters are
+    looked up.
     """
 
     def __init__(
         self,
         strategy: Strategy = Strategy.SUBSCRIPTIONS,
         *,
+        name: str = "",
+        general: bool = False,
         covering: bool = True,
         index: MakeIndex = Index,
     ) -> None:
+        assert name or not general, "in a general topology a server has a name"
         self.strategy = strategy
+        self.name = name
+        self._is_general = general
         self._topology = Topology()
         self._wishes: Ledger[Wishes] = Ledger()
         self._offers: Ledger[Node[Offer]] = Ledger()
