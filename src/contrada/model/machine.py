@@ -2,9 +2,11 @@
 
 A machine may be in several states at once. Which sets of states it really comes to is found out
 while texts are read, and kept: a set becomes a *row* that leads to the next row for each kind of
-byte. So a text costs one look-up per byte once its rows are there, and a row costs at most the
-machine's size; nothing is ever tried again from an earlier place. Rows are thrown away when there
-are too many, and found again. `automaton` follows all rows, for decisions.
+byte. So a text costs one look-up per byte once its rows are there, and a row costs a few
+operations on integers whose bits are the states (see `steps`); nothing is ever tried again from an
+earlier place. Rows are thrown away when there are too many, and found again. A text for which
+each byte needs a new row costs some microseconds per byte. `automaton` follows all rows, for
+decisions.
 
 Invariants: `Machine.row[kind]` is the next row or `unknown`; the last entry of a row says whether
 the machine accepts where the text ends there; once the expression was found, the row is
@@ -13,8 +15,10 @@ the machine accepts where the text ends there; once the expression was found, th
 Source: Thompson, 1968 (several states at once); the rows as in RE2.
 """
 
+import operator
 from array import array
 from collections.abc import Iterable, Iterator
+from functools import cached_property, reduce
 from typing import Any, Final, TypeAlias
 
 from contrada.errors import LimitError
@@ -35,13 +39,17 @@ from contrada.model.regular import (
     Sequence,
     Tree,
 )
+from contrada.model.steps import Closure, Relation
 
 MACHINE_STATES_MAX: Final = 10_000
 """States of one machine."""
 
+MACHINE_STEPS_MAX: Final = 120
+"""Shifts and stars (see `steps`) of one machine for one byte."""
+
 ROWS_ENTRIES_MAX: Final = 10_000
-"""Entries in the rows of one machine, and states that they stand for, before all are dropped; ten
-more for each of its own states."""
+"""Entries in the rows of one machine, and words of 64 states that they stand for, before all are
+dropped; ten more for each of its own states."""
 
 FOLLOWED_MAX: Final = 2_000_000
 """States that are followed, each by every kind of byte, to make one automaton."""
@@ -126,24 +134,88 @@ class _Program:
             self._shared[edge] = self.state((edge,))
         return self._shared[edge]
 
+    def classified(self) -> tuple[bytes, bytes]:
+        """The kind of each byte, and a byte of each kind."""
+        starts = {0} | {
+            at for edges in self.edges for low, high, _ in edges for at in (low, high + 1)
+        }
+        if any(self.looks):
+            spans = ((0x0A, 0x0A), (0x80, 0xBF), *regular.WORD)
+            starts |= {at for low, high in spans for at in (low, high + 1)}
+        byte_of = bytes(sorted(starts - {256}))
+        kinds = bytearray()
+        for byte in range(256):
+            kinds.append(kinds[-1] + (byte in starts) if byte else 0)
+        return bytes(kinds), byte_of
+
+    def any_step(self) -> Relation:
+        """Where some byte leads from each state."""
+        return Relation((s, target) for s, edges in enumerate(self.edges) for *_, target in edges)
+
+    def step(self, byte: int) -> Relation:
+        """Where a byte leads from each state."""
+        return Relation(
+            (state, target)
+            for state, edges in enumerate(self.edges)
+            for low, high, target in edges
+            if low <= byte <= high
+        )
+
+    @cached_property
+    def looked_for(self) -> int:
+        """All places that some state asks for."""
+        return reduce(operator.or_, self.looks, 0)
+
+    def holdings(self) -> set[int]:
+        """Which of the places that are looked for can hold together."""
+        befores = (_AFTER_START, _AFTER_LINE, _AFTER_WORD, _AFTER_OTHER)
+        holding = {_holding(before, byte) for before in befores for byte in (None, *range(256))}
+        return {each & self.looked_for for each in (0, *holding)}
+
+    def closures(self) -> dict[int, Closure]:
+        """Where each state leads without a byte, by the places that hold."""
+        found: dict[int, Closure] = {}
+        pairs = 0
+        for holding in self.holdings():
+            passable = {
+                state: targets
+                for state, targets in enumerate(self.free)
+                if targets and (not self.looks[state] or self.looks[state] & holding)
+            }
+            found[holding] = Closure(passable, pairs)
+            pairs = found[holding].pairs
+        return found
+
 
 class Machine:
     """Searches texts for what a tree describes: see the module."""
 
     def __init__(self, tree: Tree) -> None:
-        """Raises LimitError beyond `MACHINE_STATES_MAX`. Cost: linear in the machine."""
+        """Raises LimitError beyond `MACHINE_STATES_MAX`, `MACHINE_STEPS_MAX`, CLOSURE_PAIRS_MAX.
+
+        Cost: linear in the machine, but for long runs of parts that may all be left out.
+        """
         program = _Program()
         inner = program.before(tree, MATCH)
-        self._start = program.state(free=(inner,))
-        program.edges[self._start] = ((0, 255, self._start),)
-        self._edges, self._free, self._looks = program.edges, program.free, program.looks
+        start = program.state(free=(inner,))
+        program.edges[start] = ((0, 255, start),)
         self.states = len(program.edges)
-        self._kinds, self._byte_of = self._classified()
+        self._program = program
+        self._kinds, self._byte_of = program.classified()
+        self._steps: dict[int, Relation] = {}
+        self._closures = program.closures()
+        times = 2 if program.looked_for else 1
+        steps = len(program.any_step()) + times * max(map(len, self._closures.values()))
+        if steps > MACHINE_STEPS_MAX:
+            raise LimitError("MACHINE_STEPS_MAX", MACHINE_STEPS_MAX, steps)
+        self._looking = _bits(state for state, look in enumerate(program.looks) if look)
+        self._at_start = _bits(s for s, look in enumerate(program.looks) if look == AT_START)
+        self._start = self._closures[0].of(1 << start)
         width = len(self._byte_of)
         self.unknown: Row = [None] * (width + 2)
         self.unknown[:width] = [self.unknown] * width
         self.accepted: Row = [None] * width
-        self.accepted += [(frozenset((MATCH,)), 0), True]
+        self.accepted += [(b"", 0), True]
         self.accepted[:width] = [self.accepted] * width
         self._forget()
 
@@ -165,7 +237,7 @@ class Machine:
         targets: list[array[int]] = []
         followed = 0
         for row in rows:
-            followed += len(row[-2][0]) * len(self._byte_of)
+            followed += _set_of(row).bit_count() * len(self._byte_of)
             if followed > FOLLOWED_MAX:
                 raise LimitError("FOLLOWED_MAX", FOLLOWED_MAX)
             reached = []
@@ -180,31 +252,18 @@ class Machine:
             targets.append(array("H", [reached[kind] for kind in self._kinds]))
         return minimised(targets, [row[-1] for row in rows])
 
-    def _classified(self) -> tuple[bytes, bytes]:
-        """The kind of each byte, and a byte of each kind."""
-        starts = {0} | {
-            at for edges in self._edges for low, high, _ in edges for at in (low, high + 1)
-        }
-        if any(self._looks):
-            spans = ((0x0A, 0x0A), (0x80, 0xBF), *regular.WORD)
-            starts |= {at for low, high in spans for at in (low, high + 1)}
-        byte_of = bytes(sorted(starts - {256}))
-        kinds = bytearray()
-        for byte in range(256):
-            kinds.append(kinds[-1] + (byte in starts) if byte else 0)
-        return bytes(kinds), byte_of
-
     def _forget(self) -> None:
         """Drops all rows."""
         self._rows: dict[object, Row] = {}
         self._entries = 0
-        self._first = self._row(self._closed((self._start,), 0), _AFTER_START)
+        self._first = self._row(self._start, _AFTER_START)
 
     def _walked(self, kinds: bytes) -> Row:
         """The row that a text leads to; rows on the way are found where they are not known."""
-        row = self._first
+        row, unknown = self._first, self.unknown
         for kind in kinds:
-            row = self._next(row, kind)
+            target: Row = row[kind]
+            row = self._next(row, kind) if target is unknown else target
         return row
 
     def _next(self, row: Row, kind: int) -> Row:
@@ -212,56 +271,51 @@ class Machine:
         target: Row = row[kind]
         if target is not self.unknown:
             return target
-        states, before = row[-2]
+        states, before = _set_of(row), row[-2][1]
         byte = self._byte_of[kind]
         if before:
             states = self._closed(states, _holding(before, byte))
-        if MATCH in states:
+        if states & 1 << MATCH:
             target = self.accepted
         else:
-            reached = (
-                to
-                for state in states
-                for low, high, to in self._edges[state]
-                if low <= byte <= high
-            )
-            target = self._row(self._closed(reached, 0), _after(byte))
+            step = self._steps.get(kind)
+            if step is None:
+                step = self._steps[kind] = self._program.step(byte)
+            target = self._row(self._closures[0].of(step.of(states)), _after(byte))
         row[kind] = target
         return target
 
-    def _row(self, states: Iterable[int], before: int) -> Row:
+    def _row(self, states: int, before: int) -> Row:
         """The row of a set of states, after what `before` says."""
         if before != _AFTER_START:
-            states = [state for state in states if self._looks[state] != AT_START]
-        held = frozenset(states)
-        if MATCH in held:
+            states &= ~self._at_start
+        if states & 1 << MATCH:
             return self.accepted
-        looks = any(self._looks[state] for state in held)
-        key = (held, before if looks else 0)
+        looks = states & self._looking
+        # Not the integer itself: integers that are alike but for a shift may have one hash.
+        key = (states.to_bytes(self.states // 8 + 1, "little"), before if looks else 0)
         row = self._rows.get(key)
         if row is None:
             if self._entries > ROWS_ENTRIES_MAX + 10 * self.states:
                 self._forget()
-            at_end = self._closed(held, _holding(before, None)) if looks else held
-            row = [self.unknown] * len(self._byte_of) + [key, MATCH in at_end]
+            at_end = self._closed(states, _holding(before, None)) if looks else states
+            row = [self.unknown] * len(self._byte_of) + [key, bool(at_end & 1 << MATCH)]
             self._rows[key] = row
-            self._entries += len(row) + len(held)
+            self._entries += len(row) + len(key[0]) // 8
         return row
 
-    def _closed(self, states: Iterable[int], holding: int) -> set[int]:
+    def _closed(self, states: int, holding: int) -> int:
         """The states and those that are reached without a byte, where such places hold."""
-        found = set(states)
-        waiting = list(found)
-        while waiting:
-            state = waiting.pop()
-            look = self._looks[state]
-            if look and not look & holding:
-                continue
-            for target in self._free[state]:
-                if target not in found:
-                    found.add(target)
-                    waiting.append(target)
-        return found
+        return self._closures[holding & self._program.looked_for].of(states)
+
+
+def _set_of(row: Row) -> int:
+    """The states that a row stands for."""
+    return int.from_bytes(row[-2][0], "little")
+
+
+def _bits(states: Iterable[int]) -> int:
+    return sum(1 << state for state in states)
 
 
 def _holding(before: int, byte: int | None) -> int:
