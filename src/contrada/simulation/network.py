@@ -1,0 +1,375 @@
+"""`Network`: servers, the lines between them, and clients, in virtual time.
+
+A client speaks to its server without delay, and what it asks for is acknowledged at once. Servers
+speak over lines (see `line`). All that happens is noted in a `History`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from contrada.model import Envelope, FilterSet, Notification
+from contrada.model.product import product_covers
+from contrada.routing.messages import (
+    Advertise,
+    Client,
+    ClientGone,
+    Deliver,
+    Event,
+    LinkDown,
+    LinkUp,
+    Message,
+    Neighbour,
+    Offer,
+    Publish,
+    Received,
+    Refused,
+    Role,
+    Send,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+)
+from contrada.routing.router import Router, Strategy
+from contrada.simulation.line import Faults, Line
+from contrada.simulation.records import Cause, Change, Delivered, Handled, Held, History, Published
+from contrada.simulation.schedule import Schedule
+from contrada.simulation.steps import BROKERS_MAX, Kind
+
+MAINTAIN_EVERY: Final = 16
+"""After so many events a server does a piece of upkeep, and with `validates` is checked."""
+
+_ROLES: Final = {True: (Role.CHILD, Role.PARENT), False: (Role.PEER, Role.PEER)}
+
+
+@dataclass(slots=True)
+class _Customer:
+    """A client: where it is connected, and what it wants, whether or not that is in force."""
+
+    broker: int | None = None
+    wishes: dict[str, FilterSet] = field(default_factory=dict)
+    offers: dict[str, Offer] = field(default_factory=dict)
+    held: dict[str, Held] = field(default_factory=dict)
+    held_offers: dict[str, Held] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    message: Message
+    cause: Cause
+
+
+class Network:
+    """Servers of a kind, in number; lines and clients come with time."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        brokers: int,
+        *,
+        faults: Faults | None = None,
+        seed: int = 0,
+        records: bool = False,
+        validates: bool = False,
+    ) -> None:
+        self.kind = kind
+        self.schedule = Schedule()
+        self.history = History()
+        self.traffic: Counter[tuple[int, str]] = Counter()
+        self.ends: list[tuple[int, int]] = []
+        self.lines: list[Line[_Sent]] = []
+        self.routers: list[Router | None] = [router_of(kind, each) for each in range(brokers)]
+        self._roles: list[tuple[Role, Role]] = []
+        self._line_to: dict[tuple[int, int], tuple[int, int]] = {}
+        self._customers: dict[str, _Customer] = {}
+        self._faults, self._seed = faults, seed
+        self._records, self._validates = records, validates
+        self._order = 0
+        self._open = 0
+        self._settled = 0
+        self._stored: set[int] = set()
+
+    # --- links and servers --------------------------------------------------------------------
+
+    def connect(self, a: int, b: int, *, is_parent: bool, delay_us: int) -> None:
+        """A line between two servers that have none, with a session as soon as it can be."""
+        number = len(self.lines)
+        self.ends.append((a, b))
+        self._roles.append(_ROLES[is_parent])
+        self._line_to[a, b], self._line_to[b, a] = (number, 0), (number, 1)
+        seed = (self._seed * BROKERS_MAX + a) * BROKERS_MAX + b
+        line = Line(number, self.schedule, self, delay_us, faults=self._faults, seed=seed)
+        self.lines.append(line)
+        line.begin()
+
+    def line(self, a: int, b: int) -> Line[_Sent] | None:
+        """The line between two servers."""
+        found = self._line_to.get((a, b))
+        return None if found is None else self.lines[found[0]]
+
+    def role(self, a: int, b: int) -> Role:
+        """What the second of two servers with a line is to the first."""
+        number, end = self._line_to[a, b]
+        return self._roles[number][end]
+
+    def crash(self, broker: int, *, keeps_store: bool) -> None:
+        """A server is gone. Its clients stay with it if it will know them when it is back."""
+        if self.routers[broker] is None:
+            return
+        self.routers[broker] = None
+        self._order += 1
+        for number, end in self._lines_of(broker):
+            self.history.changes.append(Change(self._order, number, end, is_up=False))
+            self.lines[number].crash(end)
+        (self._stored.add if keeps_store else self._stored.discard)(broker)
+        for customer in self._customers.values():
+            if customer.broker == broker:
+                self._end_all(customer)
+                customer.broker = broker if keeps_store else None
+
+    def restart(self, broker: int) -> None:
+        """A server is back, with what it has stored."""
+        if self.routers[broker] is not None:
+            return
+        self.routers[broker] = router_of(self.kind, broker)
+        for number, end in self._lines_of(broker):
+            self.lines[number].restart(end)
+        for name, customer in self._customers.items():
+            if customer.broker == broker:
+                self._ask_again(name, customer)
+
+    def _lines_of(self, broker: int) -> list[tuple[int, int]]:
+        return [found for (a, _), found in self._line_to.items() if a == broker]
+
+    # --- clients ------------------------------------------------------------------------------
+
+    def move(self, client: str, broker: int) -> None:
+        """A client connects to a server that runs; where it was before, it is gone."""
+        if self.routers[broker] is None:
+            return
+        self._go(client)
+        customer = self._customers.setdefault(client, _Customer())
+        customer.broker = broker
+        self._ask_again(client, customer)
+
+    def leave(self, client: str) -> None:
+        """A client is gone, and wants nothing any more."""
+        self._go(client)
+        self._customers.pop(client, None)
+
+    def _go(self, client: str) -> None:
+        customer = self._customers.get(client)
+        if customer is None or customer.broker is None:
+            return
+        if self.routers[customer.broker] is not None and (customer.held or customer.held_offers):
+            with self._cause() as cause:
+                self._handle(customer.broker, ClientGone(Client(client)), cause)
+        self._end_all(customer)
+        customer.broker = None
+
+    def _ask_again(self, client: str, customer: _Customer) -> None:
+        for identity, offer in customer.offers.items():
+            self._advertise(client, customer, identity, offer)
+        for identity, filters in customer.wishes.items():
+            self._subscribe(client, customer, identity, filters)
+
+    def _end_all(self, customer: _Customer) -> None:
+        for held in (*customer.held.values(), *customer.held_offers.values()):
+            held.ended = self._order
+        customer.held.clear()
+        customer.held_offers.clear()
+
+    def _connected(self, client: str) -> tuple[_Customer, int] | None:
+        """A client that is connected to a server that runs, and the server."""
+        customer = self._customers.get(client)
+        if customer is None or customer.broker is None or self.routers[customer.broker] is None:
+            return None
+        return customer, customer.broker
+
+    def subscribe(self, client: str, identity: str, filters: FilterSet) -> None:
+        """A client subscribes under an identity that it has not used."""
+        if (found := self._connected(client)) and identity not in found[0].wishes:
+            found[0].wishes[identity] = filters
+            self._subscribe(client, found[0], identity, filters)
+
+    def _subscribe(
+        self, client: str, customer: _Customer, identity: str, filters: FilterSet
+    ) -> None:
+        assert customer.broker is not None
+        held = Held(client, customer.broker, identity, filters, self._order + 1)
+        customer.held[identity] = held
+        self.history.wishes.append(held)
+        self._say(customer.broker, client, Subscribe(identity, filters))
+
+    def unsubscribe(self, client: str, identity: str) -> None:
+        """A client withdraws a subscription; that is acknowledged when this returns."""
+        if (found := self._connected(client)) and identity in found[0].wishes:
+            customer, broker = found
+            del customer.wishes[identity]
+            if (held := customer.held.pop(identity, None)) is not None:
+                self._say(broker, client, Unsubscribe(identity))
+                held.ended = self._order
+
+    def advertise(self, client: str, identity: str, offer: Offer) -> None:
+        """A client advertises under an identity that it has not used."""
+        if (found := self._connected(client)) and identity not in found[0].offers:
+            found[0].offers[identity] = offer
+            self._advertise(client, found[0], identity, offer)
+
+    def _advertise(self, client: str, customer: _Customer, identity: str, offer: Offer) -> None:
+        assert customer.broker is not None
+        held = Held(client, customer.broker, identity, offer, self._order + 1)
+        customer.held_offers[identity] = held
+        self._say(customer.broker, client, Advertise(identity, offer))
+
+    def unadvertise(self, client: str, identity: str) -> None:
+        """A client withdraws an advertisement."""
+        if (found := self._connected(client)) and identity in found[0].offers:
+            customer, broker = found
+            del customer.offers[identity]
+            if (held := customer.held_offers.pop(identity, None)) is not None:
+                self._say(broker, client, Unadvertise(identity))
+                held.ended = self._order
+
+    def publish(self, client: str, notification: Notification) -> bool:
+        """A client publishes, if it has advertised that where it must; whether it did."""
+        found = self._connected(client)
+        if found is None:
+            return False
+        offers = tuple(
+            held
+            for held in found[0].held_offers.values()
+            if not isinstance(held.product, FilterSet)
+            and product_covers(held.product, notification)
+        )
+        if not offers and self.kind.strategy is Strategy.ADVERTISEMENTS:
+            return False
+        envelope = Envelope(
+            id=notification.envelope.id, publisher=client, time_us=self.schedule.now_us
+        )
+        stamped = notification.with_envelope(envelope)
+        settled = self._settled if self._open else self._order
+        with self._cause(is_control=False) as cause:
+            published = Published(
+                stamped, client, found[1], cause.begun, settled, self._open > 0, offers, cause
+            )
+            self.history.published.append(published)
+            self._handle(found[1], Received(Client(client), Publish(stamped)), cause)
+        return True
+
+    def clients(self) -> list[str]:
+        """The clients that are connected to a server."""
+        return [name for name, each in self._customers.items() if each.broker is not None]
+
+    def where(self, client: str) -> int | None:
+        """The server to which a client is connected."""
+        customer = self._customers.get(client)
+        return None if customer is None else customer.broker
+
+    def held_wishes(self) -> list[Held]:
+        """The subscriptions that are in force."""
+        return [held for each in self._customers.values() for held in each.held.values()]
+
+    def held_offers(self) -> list[Held]:
+        """The advertisements that are in force."""
+        return [held for each in self._customers.values() for held in each.held_offers.values()]
+
+    # --- events -------------------------------------------------------------------------------
+
+    def _say(self, broker: int, client: str, message: Message) -> None:
+        with self._cause() as cause:
+            self._handle(broker, Received(Client(client), message), cause)
+
+    @contextmanager
+    def _cause(self, *, is_control: bool = True) -> Iterator[Cause]:
+        self._order += 1
+        if is_control:
+            if not self._open:
+                self._settled = self._order - 1
+            self._open += 1
+        cause = Cause(is_control, self._order)
+        yield cause
+        self._end_one(cause)
+
+    def _end_one(self, cause: Cause) -> None:
+        """One of the messages of a cause is not on its way any more."""
+        cause.on_their_way -= 1
+        if not cause.on_their_way:
+            cause.ended = self._order
+            self._open -= cause.is_control
+
+    def _handle(self, broker: int, event: Event, cause: Cause) -> None:
+        router = self.routers[broker]
+        assert router is not None, "a server that has crashed handles nothing"
+        self._order += 1
+        effects = router.handle(event, self.schedule.now_us)
+        if self._records:
+            handled = Handled(self._order, self.schedule.now_us, broker, event, tuple(effects))
+            self.history.handled.append(handled)
+        for effect in effects:
+            match effect:
+                case Send(to, message):
+                    number, end = self._line_to[broker, int(to.name)]
+                    self.traffic[number, type(message).__name__] += 1
+                    cause.on_their_way += 1
+                    self.lines[number].send(end, _Sent(message, cause))
+                case Deliver(client, subscriptions, notification):
+                    id_ = notification.envelope.id
+                    delivered = Delivered(self._order, client.name, broker, subscriptions, id_)
+                    self.history.delivered.append(delivered)
+                case Refused():
+                    self.history.refused.append((broker, effect))
+        if self._order % MAINTAIN_EVERY == 0:
+            router.maintain()
+            if self._validates:
+                router.validate()
+
+    # --- what lines tell ----------------------------------------------------------------------
+
+    def line_up(self, line: int, end: int) -> None:
+        """A session has begun at an end."""
+        role = self._roles[line][end]
+        self._change(line, end, partial(LinkUp, role=role), is_up=True)
+
+    def line_down(self, line: int, end: int) -> None:
+        """An end has given up its session."""
+        self._change(line, end, LinkDown, is_up=False)
+
+    def _change(
+        self, line: int, end: int, event: Callable[[Neighbour], Event], *, is_up: bool
+    ) -> None:
+        with self._cause() as cause:
+            self.history.changes.append(Change(cause.begun, line, end, is_up))
+            neighbour = Neighbour(name_of(self.ends[line][1 - end]))
+            self._handle(self.ends[line][end], event(neighbour), cause)
+
+    def take(self, line: int, end: int, message: _Sent) -> None:
+        """A message has come to an end."""
+        neighbour = Neighbour(name_of(self.ends[line][1 - end]))
+        event = Received(neighbour, message.message)
+        self._handle(self.ends[line][end], event, message.cause)
+        self._end_one(message.cause)
+
+    def lose(self, line: int, message: _Sent) -> None:
+        """A message will never come."""
+        self.history.lost += 1
+        self._order += 1
+        self._end_one(message.cause)
+
+
+def name_of(broker: int) -> str:
+    """The name by which servers know a server."""
+    return str(broker)
+
+
+def router_of(kind: Kind, broker: int) -> Router:
+    """A server of a kind."""
+    return Router(
+        kind.strategy,
+        name=name_of(broker),
+        general=kind.shape in ("general", "hybrid"),
+        covering=kind.covering,
+    )

@@ -1,0 +1,100 @@
+"""What is noted of a run, for the oracle and for whoever looks for a fault.
+
+An *order* counts what happens in a run, so that of two things that happen at one time it is known
+which came first. A *cause* is something that makes servers speak: a client's request, or a change
+of links; all messages that follow from it are its own, and it ends when none is on its way.
+"""
+
+from dataclasses import dataclass, field
+
+from contrada.model import FilterSet, Notification
+from contrada.routing.messages import Effect, Event, Offer, Refused
+
+
+@dataclass(slots=True, eq=False)
+class Cause:
+    """Something that makes servers speak, and how many of its messages are on their way."""
+
+    is_control: bool
+    begun: int
+    on_their_way: int = 1
+    ended: int | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A subscription or an advertisement that was in force at a client of a server."""
+
+    client: str
+    broker: int
+    identity: str
+    product: FilterSet | Offer
+    begun: int
+    ended: int | None = None
+
+    def is_held(self, begin: int, end: int) -> bool:
+        """Whether it was in force at some time between two orders."""
+        return self.begun <= end and (self.ended is None or self.ended >= begin)
+
+
+@dataclass(slots=True, eq=False)
+class Published:
+    """A notification, and what was when it was published.
+
+    `settled` is the last order at which no control message was on its way; `offers` are the
+    advertisements of its client that cover it.
+    """
+
+    notification: Notification
+    client: str
+    broker: int
+    order: int
+    settled: int
+    overlaps: bool
+    offers: tuple[Held, ...]
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """A notification was handed to a client for its subscriptions."""
+
+    order: int
+    client: str
+    broker: int
+    subscriptions: tuple[str, ...]
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An end of a line came up or went down."""
+
+    order: int
+    line: int
+    end: int
+    is_up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """A server handled an event."""
+
+    order: int
+    at_us: int
+    broker: int
+    event: Event
+    effects: tuple[Effect, ...]
+
+
+@dataclass(slots=True)
+class History:
+    """All that is noted of a run."""
+
+    wishes: list[Held] = field(default_factory=list)
+    published: list[Published] = field(default_factory=list)
+    delivered: list[Delivered] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    handled: list[Handled] = field(default_factory=list)
+    refused: list[tuple[int, Refused]] = field(default_factory=list)
+    lost: int = 0

@@ -1,0 +1,39 @@
+"""`Schedule`: virtual time. What is to happen happens in order of time, then of arrangement.
+
+Invariants: time never goes back; two runs that arrange the same do the same in the same order.
+"""
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Final
+
+from contrada.errors import LimitError
+
+HAPPENINGS_MAX: Final = 20_000_000
+"""What may happen in one run; a run that does not come to rest ends with LimitError."""
+
+
+class Schedule:
+    """What is to happen, by time in microseconds."""
+
+    def __init__(self) -> None:
+        self.now_us = 0
+        self._waiting: list[tuple[int, int, Callable[[], None]]] = []
+        self._arranged = 0
+
+    def after(self, delay_us: int, action: Callable[[], None]) -> None:
+        """Arranges that something happens so long from now."""
+        assert delay_us >= 0, f"{delay_us} µs is in the past"
+        if self._arranged >= HAPPENINGS_MAX:
+            raise LimitError("HAPPENINGS_MAX", HAPPENINGS_MAX)
+        heappush(self._waiting, (self.now_us + delay_us, self._arranged, action))
+        self._arranged += 1
+
+    def run(self, until_us: int | None = None) -> None:
+        """Lets happen what is arranged: until a time, which it then is, or until nothing is."""
+        waiting = self._waiting
+        while waiting and (until_us is None or waiting[0][0] <= until_us):
+            self.now_us, _, action = heappop(waiting)
+            action()
+        if until_us is not None:
+            self.now_us = max(self.now_us, until_us)

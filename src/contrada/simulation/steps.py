@@ -1,0 +1,193 @@
+"""Steps: what happens to a network from outside, as data that can be written, read and left out.
+
+A step that cannot be done (a client of a server that has crashed, a subscription that is not there)
+does nothing, so that any part of a script is a script.
+"""
+
+from collections.abc import Sequence
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from contrada.errors import InputError
+from contrada.routing.router import Strategy
+from contrada.simulation.line import Faults
+
+BROKERS_MAX: Final = 1_000
+"""Servers of one simulated network."""
+
+
+class Connect(msgspec.Struct, frozen=True, tag_field="step", tag="connect"):
+    """A link between two servers; where `is_parent` the first is the parent of the second."""
+
+    at_us: int
+    a: int
+    b: int
+    is_parent: bool
+    delay_us: int
+
+
+class Cut(msgspec.Struct, frozen=True, tag_field="step", tag="cut"):
+    """The transport of a link carries nothing from now on."""
+
+    at_us: int
+    a: int
+    b: int
+
+
+class Mend(msgspec.Struct, frozen=True, tag_field="step", tag="mend"):
+    """The transport of a link carries packets again."""
+
+    at_us: int
+    a: int
+    b: int
+
+
+class Crash(msgspec.Struct, frozen=True, tag_field="step", tag="crash"):
+    """A server is gone; `keeps_store`: what its clients asked for is there when it is back."""
+
+    at_us: int
+    broker: int
+    keeps_store: bool
+
+
+class Restart(msgspec.Struct, frozen=True, tag_field="step", tag="restart"):
+    """A server is back."""
+
+    at_us: int
+    broker: int
+
+
+class Move(msgspec.Struct, frozen=True, tag_field="step", tag="move"):
+    """A client connects to a server, at first or after another, and asks for all it wants again."""
+
+    at_us: int
+    client: str
+    broker: int
+
+
+class Leave(msgspec.Struct, frozen=True, tag_field="step", tag="leave"):
+    """A client goes away, and with it its subscriptions and advertisements."""
+
+    at_us: int
+    client: str
+
+
+class Wish(msgspec.Struct, frozen=True, tag_field="step", tag="subscribe"):
+    """A client subscribes; the filter is in the text syntax."""
+
+    at_us: int
+    client: str
+    identity: str
+    filters: str
+
+
+class Unwish(msgspec.Struct, frozen=True, tag_field="step", tag="unsubscribe"):
+    """A client withdraws a subscription."""
+
+    at_us: int
+    client: str
+    identity: str
+
+
+class Offering(msgspec.Struct, frozen=True, tag_field="step", tag="advertise"):
+    """A client advertises; an open offer is a filter, which allows further attributes."""
+
+    at_us: int
+    client: str
+    identity: str
+    offer: str
+    is_open: bool = False
+
+
+class Unoffering(msgspec.Struct, frozen=True, tag_field="step", tag="unadvertise"):
+    """A client withdraws an advertisement."""
+
+    at_us: int
+    client: str
+    identity: str
+
+
+class Notify(msgspec.Struct, frozen=True, tag_field="step", tag="publish"):
+    """A client publishes."""
+
+    at_us: int
+    client: str
+    id: str
+    values: dict[str, int | float | str | bool | None]
+
+
+Step: TypeAlias = (
+    Connect
+    | Cut
+    | Mend
+    | Crash
+    | Restart
+    | Move
+    | Leave
+    | Wish
+    | Unwish
+    | Offering
+    | Unoffering
+    | Notify
+)
+
+Shape: TypeAlias = Literal["central", "hierarchical", "acyclic", "general", "hybrid"]
+"""How servers are linked: one alone, a tree of parents, a tree of peers, peers with redundant
+links, or peers with redundant links that are roots of trees."""
+
+
+class Kind(msgspec.Struct, frozen=True, order=True):
+    """What the servers of a network do. A kind has a name, by which it is asked for."""
+
+    shape: Shape
+    strategy: Strategy
+    covering: bool = True
+    merging: bool = False
+
+    @property
+    def name(self) -> str:
+        """As in `general, advertisement forwarding, covering`."""
+        saving = "merging" if self.merging else "covering" if self.covering else "plain"
+        return f"{self.shape}, {self.strategy}, {saving}"
+
+
+class Script(msgspec.Struct, frozen=True):
+    """A network and all that happens to it, in order of time."""
+
+    seed: int
+    kind: Kind
+    brokers: int
+    faults: Faults
+    steps: tuple[Step, ...]
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.brokers <= BROKERS_MAX:
+            raise ValueError(f"{self.brokers} servers, expected 1 to BROKERS_MAX = {BROKERS_MAX}")
+        before_us = 0
+        for step in self.steps:
+            named = (getattr(step, each, 0) for each in ("a", "b", "broker"))
+            if not all(0 <= each < self.brokers for each in named):
+                raise ValueError(f"there is no such server: {step}")
+            if step.at_us < before_us:
+                raise ValueError(f"not in order of time: {step}")
+            before_us = step.at_us
+
+    def with_steps(self, steps: Sequence[Step]) -> "Script":
+        """The same with other steps."""
+        return msgspec.structs.replace(self, steps=tuple(steps))
+
+
+def to_text(script: Script) -> str:
+    """A script as JSON, a step on a line."""
+    head = msgspec.json.encode(script.with_steps(())).decode().removesuffix("[]}")
+    lines = ",\n".join("  " + msgspec.json.encode(step).decode() for step in script.steps)
+    return f"{head}[\n{lines}\n]}}"
+
+
+def from_text(text: str, source: str) -> Script:
+    """The script that a text holds. Raises InputError that says what is wrong and where."""
+    try:
+        return msgspec.json.decode(text, type=Script)
+    except msgspec.MsgspecError as error:
+        raise InputError(source, str(error)) from None

@@ -1,0 +1,257 @@
+"""A world: a script is run, then everything is mended, and the network must be as if nothing was.
+
+After the last step all lines are mended, all servers restarted, and what is on its way arrives.
+Then the tables must be those of a fresh network with the subscriptions that are left, compared per
+line as sets of notifications (with advertisement forwarding, of those that are advertised over the
+line); some probes must reach exactly who asks for them; and when all is withdrawn, every table must
+be as it was before anybody had asked for anything.
+"""
+
+import traceback
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification
+from contrada.model.parsing import parse_filter, parse_filter_set
+from contrada.model.relations import covers
+from contrada.routing.messages import Neighbour, Offer, Reason, Role
+from contrada.routing.router import Router, RouterStatistics, Strategy
+from contrada.simulation.network import Network, name_of
+from contrada.simulation.oracle import Judgement, Violation, judge
+from contrada.simulation.steps import (
+    Connect,
+    Crash,
+    Cut,
+    Leave,
+    Mend,
+    Move,
+    Notify,
+    Offering,
+    Restart,
+    Script,
+    Step,
+    Unoffering,
+    Unwish,
+    Wish,
+)
+
+VALIDATED_BROKERS_MAX: Final = 12
+"""In networks of so many servers every server checks its invariants now and then."""
+
+PROBES_MAX: Final = 12
+"""Notifications of a script that are published again when all is mended."""
+
+EXPECTED_REFUSALS: Final = frozenset[Reason]()
+"""Why a server of a sound network may refuse something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a world: what does not hold, and how much was looked at."""
+
+    violations: tuple[Violation, ...]
+    must: int = 0
+    delivered: int = 0
+    published: int = 0
+    overlapping: int = 0
+    handled: int = 0
+
+
+def run(script: Script) -> Outcome:
+    """Runs a script and its end. A pure function."""
+    network = network_of(script)
+    try:
+        broken = list(_run(script, network))
+        judgement = judge(network)
+    except Exception as error:  # noqa: BLE001 - whatever a router raises is what worlds look for
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{place.name} line {place.lineno}"
+        return Outcome((Violation("raises", f"{type(error).__name__} {error} in {where}"),))
+    return _outcome(network, judgement, broken)
+
+
+def network_of(script: Script) -> Network:
+    """The servers of a script, before its first step."""
+    return Network(
+        script.kind,
+        script.brokers,
+        faults=script.faults,
+        seed=script.seed,
+        records=True,
+        validates=script.brokers <= VALIDATED_BROKERS_MAX,
+    )
+
+
+def _outcome(network: Network, judgement: Judgement, broken: list[Violation]) -> Outcome:
+    refused = [
+        Violation("refuses", f"{effect.reason}: {effect.event} at {broker}")
+        for broker, effect in network.history.refused
+        if effect.reason not in EXPECTED_REFUSALS
+    ]
+    return Outcome(
+        (*judgement.violations, *refused, *broken),
+        judgement.must,
+        judgement.delivered,
+        judgement.published,
+        judgement.overlapping,
+        len(network.history.handled),
+    )
+
+
+def _run(script: Script, network: Network) -> Iterator[Violation]:
+    for step in script.steps:
+        network.schedule.run(step.at_us)
+        do(network, step)
+    for step in script.steps:
+        if isinstance(step, Connect) and (line := network.line(step.a, step.b)) is not None:
+            line.mend()
+    for broker in range(script.brokers):
+        network.restart(broker)
+    network.schedule.run()
+    yield from _tables(script, network)
+    _probe(script, network)
+    yield from _withdrawn(script, network)
+
+
+def do(network: Network, step: Step) -> None:  # noqa: C901 - one line for each kind of step
+    """Does a step, where it can be done."""
+    match step:
+        case Connect(_, a, b, is_parent, delay_us):
+            if network.line(a, b) is None:
+                network.connect(a, b, is_parent=is_parent, delay_us=delay_us)
+        case Cut(_, a, b):
+            if (line := network.line(a, b)) is not None:
+                line.cut()
+        case Mend(_, a, b):
+            if (line := network.line(a, b)) is not None:
+                line.mend()
+        case Crash(_, broker, keeps_store):
+            network.crash(broker, keeps_store=keeps_store)
+        case Restart(_, broker):
+            network.restart(broker)
+        case Move(_, client, broker):
+            network.move(client, broker)
+        case Leave(_, client):
+            network.leave(client)
+        case Wish(_, client, identity, filters):
+            network.subscribe(client, identity, _filters(filters))
+        case Unwish(_, client, identity):
+            network.unsubscribe(client, identity)
+        case Offering(_, client, identity, offer, is_open):
+            network.advertise(client, identity, _offer(offer, is_open))
+        case Unoffering(_, client, identity):
+            network.unadvertise(client, identity)
+        case Notify(_, client, id_, values):
+            network.publish(client, Notification(values, envelope=Envelope(id=id_)))
+
+
+@lru_cache(maxsize=4_096)
+def _filters(text: str) -> FilterSet:
+    return parse_filter_set(text)
+
+
+@lru_cache(maxsize=4_096)
+def _offer(text: str, is_open: bool) -> Offer:
+    return parse_filter(text) if is_open else Advertisement(text)
+
+
+# --- the end of a world ---------------------------------------------------------------------------
+
+
+def _tables(script: Script, network: Network) -> Iterator[Violation]:
+    """Whether the tables are those of a network to which only what is left was ever said."""
+    fresh = _fresh(script, network)
+    for held in network.held_offers():
+        assert not isinstance(held.product, FilterSet)
+        fresh.move(held.client, held.broker)
+        fresh.advertise(held.client, held.identity, held.product)
+    for held in network.held_wishes():
+        assert isinstance(held.product, FilterSet)
+        if fresh.where(held.client) != held.broker:
+            fresh.move(held.client, held.broker)
+        fresh.subscribe(held.client, held.identity, held.product)
+    fresh.schedule.run()
+    for a, b in network.ends:
+        for here, there in ((a, b), (b, a)):
+            if fault := _differ(network, fresh, here, there):
+                yield Violation("tables", f"{here} holds other {fault} of {there}")
+
+
+def _fresh(script: Script, network: Network) -> Network:
+    """Servers with the same lines, to which nobody has said anything."""
+    fresh = Network(script.kind, script.brokers)
+    for step in script.steps:
+        if isinstance(step, Connect) and fresh.line(step.a, step.b) is None:
+            do(fresh, step)
+    fresh.schedule.run()
+    return fresh
+
+
+def _running(network: Network, broker: int) -> Router:
+    router = network.routers[broker]
+    assert router is not None, "all servers run at the end"
+    return router
+
+
+def _differ(network: Network, fresh: Network, here: int, there: int) -> str | None:
+    """What a server holds of a neighbour otherwise than in a fresh network."""
+    neighbour = Neighbour(name_of(there))
+    one, other = (_running(each, here) for each in (network, fresh))
+    offers, others = one.offers_of(neighbour), other.offers_of(neighbour)
+    for some, more in ((offers, others), (others, offers)):
+        if not all(any(covers(wide, each) for wide in more) for each in some):
+            return "advertisements"
+    filters, again = one.filters_of(neighbour), other.filters_of(neighbour)
+    if network.kind.strategy is Strategy.ADVERTISEMENTS and not _is_parent(network, here, there):
+        advertised = _running(fresh, there).offers_of(Neighbour(name_of(here)))
+        filters, again = _within(filters, advertised), _within(again, advertised)
+    return None if covers(filters, again) and covers(again, filters) else "subscriptions"
+
+
+def _is_parent(network: Network, here: int, there: int) -> bool:
+    """Whether a server is the parent of another, which then asks it for all."""
+    return network.role(there, here) is Role.PARENT
+
+
+def _within(filters: FilterSet, offers: Iterable[Offer]) -> FilterSet:
+    """Of what filters match, what is advertised; attributes that none names are left out."""
+    names = {name for each in (*filters.filters, *offers) for name in each.sets}
+    return FilterSet(
+        Filter.of_sets({name: each.set_of(name) & offer.set_of(name) for name in names})
+        for each in filters.filters
+        for offer in offers
+    )
+
+
+def _probe(script: Script, network: Network) -> None:
+    """Publishes some notifications again, from everywhere; the oracle sees what comes of it."""
+    published = [step for step in script.steps if isinstance(step, Notify)]
+    clients = network.clients()
+    for number, step in enumerate(published[-PROBES_MAX:]):
+        envelope = Envelope(id=f"probe {number}")
+        for turn in range(len(clients)):
+            client = clients[(number + turn) % len(clients)]
+            if network.publish(client, Notification(step.values, envelope=envelope)):
+                break
+        network.schedule.run()
+
+
+def _withdrawn(script: Script, network: Network) -> Iterator[Violation]:
+    """Whether nothing is held when all is withdrawn."""
+    for held in network.held_wishes():
+        network.unsubscribe(held.client, held.identity)
+    for held in network.held_offers():
+        network.unadvertise(held.client, held.identity)
+    network.schedule.run()
+    fresh = _fresh(script, network)
+    for broker in range(script.brokers):
+        here, there = (_running(each, broker).statistics() for each in (network, fresh))
+        if _held(here) != _held(there):
+            yield Violation("left over", f"{broker} holds {_held(here)}, not {_held(there)}")
+
+
+def _held(statistics: RouterStatistics) -> tuple[object, ...]:
+    each = statistics
+    return each.neighbours, each.subscriptions, each.advertisements, each.filters, each.offers

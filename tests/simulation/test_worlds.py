@@ -1,0 +1,149 @@
+"""Seeded worlds: nothing is lost, doubled or sent to who did not ask; broken routers are found."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from contrada.model import Filter
+from contrada.routing.messages import (
+    Deliver,
+    Effect,
+    Event,
+    Received,
+    Send,
+    Subscribe,
+    Unsubscribe,
+)
+from contrada.routing.router import Router, Strategy
+from contrada.simulation import network
+from contrada.simulation.making import made
+from contrada.simulation.shrinking import shrunk
+from contrada.simulation.steps import Kind, from_text, to_text
+from contrada.simulation.world import network_of, run
+
+KINDS = [
+    Kind(shape, strategy, covering)
+    for shape in ("central", "hierarchical", "acyclic")
+    for strategy in (Strategy.SUBSCRIPTIONS, Strategy.ADVERTISEMENTS)
+    for covering in (True, False)
+]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_worlds_hold(kind: Kind) -> None:
+    """A notification would be lost, come twice, come unasked, or a table would keep what is gone.
+
+    In at least half of the worlds notifications must have met control messages on their way.
+    """
+    outcomes = [run(made(seed, kind)) for seed in range(4)]
+    assert [outcome.violations for outcome in outcomes] == [()] * 4
+    assert sum(outcome.must for outcome in outcomes) > 50
+    if kind.shape != "central":
+        assert sum(outcome.overlapping > 0 for outcome in outcomes) >= 2
+
+
+FORGETS = "forgets what a withdrawn filter covered"
+DOUBLES = "delivers twice"
+GOES_ON = "goes on after an unsubscription"
+WIDENS = "delivers what does not match"
+KEEPS = "does not tell neighbours what is withdrawn"
+RAISES = "raises"
+
+
+class Broken(Router):
+    """A router that does one thing wrong."""
+
+    fault = ""
+
+    def handle(self, event: Event, now_us: int) -> list[Effect]:
+        """As the router, but for one thing."""
+        message = event.message if isinstance(event, Received) else None
+        if self.fault == GOES_ON and isinstance(message, Unsubscribe):
+            return []
+        if self.fault == WIDENS and isinstance(message, Subscribe):
+            event = Received(event.origin, replace(message, filters=Filter({})))  # type: ignore[union-attr]
+        effects = super().handle(event, now_us)
+        is_withdrawn = isinstance(message, Unsubscribe)
+        match self.fault:
+            case "forgets what a withdrawn filter covered" if is_withdrawn:
+                return [each for each in effects if not _sends(each, Subscribe)]
+            case "does not tell neighbours what is withdrawn" if is_withdrawn:
+                return [each for each in effects if not _sends(each, Unsubscribe)]
+            case "delivers twice":
+                return [*effects, *(each for each in effects if isinstance(each, Deliver))]
+            case "raises" if is_withdrawn:
+                raise ValueError("withdrawn")
+        return effects
+
+
+def _sends(effect: Effect, kind: type[object]) -> bool:
+    return isinstance(effect, Send) and isinstance(effect.message, kind)
+
+
+@pytest.mark.parametrize(
+    ("fault", "what", "steps_max"),
+    [
+        (FORGETS, {"lost", "tables", "refuses"}, 8),
+        (DOUBLES, {"twice"}, 4),
+        (GOES_ON, {"nobody asks", "left over", "tables"}, 6),
+        (WIDENS, {"no match", "tables"}, 5),
+        (KEEPS, {"tables", "left over"}, 7),
+        (RAISES, {"raises"}, 4),
+    ],
+)
+def test_a_broken_router_is_found_with_a_short_script(
+    fault: str, what: set[str], steps_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Worlds would pass whatever a router does, or a fault would drown in steps."""
+    monkeypatch.setattr(network, "Router", Broken)
+    monkeypatch.setattr(Broken, "fault", fault)
+    kind = Kind("acyclic", Strategy.SUBSCRIPTIONS)
+    script = next(each for seed in range(10) if run(each := made(seed, kind)).violations)
+    short = shrunk(script)
+    violations = run(short).violations
+    assert violations[0].what in what
+    assert len(short.steps) <= steps_max, to_text(short)
+    again = from_text(to_text(short), "text")
+    assert run(again).violations == violations
+    monkeypatch.undo()
+    assert not run(again).violations
+
+
+DIGEST = """
+from contrada.routing.router import Strategy
+from contrada.simulation.making import made
+from contrada.simulation.steps import Kind
+from contrada.simulation.world import network_of, run, _run
+import hashlib
+for shape in ("hierarchical", "acyclic"):
+    script = made(11, Kind(shape, Strategy.ADVERTISEMENTS))
+    network = network_of(script)
+    list(_run(script, network))
+    print(len(network.history.handled), hashlib.sha256(repr(network.history).encode()).hexdigest())
+"""
+
+
+def test_a_run_is_a_function_of_its_script() -> None:
+    """A fault would be seen once, and never again in another process."""
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", DIGEST],
+            env={"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert said[0] == said[1]
+    assert said[0].count("\n") == 2
+
+
+def test_what_is_done_is_recorded() -> None:
+    """Whoever looks for a fault would not see what led to it."""
+    script = made(5, Kind("acyclic", Strategy.SUBSCRIPTIONS))
+    here = network_of(script)
+    assert not here.history.handled
+    assert run(script).handled > 100
