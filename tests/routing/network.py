@@ -5,7 +5,7 @@ The network is settled when no message is on its way. Which link moves next is d
 
 import random
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from contrada.routing.messages import (
@@ -17,6 +17,7 @@ from contrada.routing.messages import (
     LinkUp,
     Message,
     Neighbour,
+    Reason,
     Received,
     Refused,
     Role,
@@ -45,6 +46,26 @@ def tree(chance: random.Random, brokers: int, shape: str) -> Edges:
     return edges
 
 
+def mesh(chance: random.Random, brokers: int, shape: str) -> Edges:
+    """A random connected graph of peers; mixed, some of it below: children, and a parent."""
+    below = range(brokers * 2 // 3, brokers) if shape == "mixed" else range(0)
+    peers = [each for each in range(brokers) if each not in below]
+    edges = [
+        (peers[chance.randrange(place)], each, False)
+        for place, each in enumerate(peers[1:], start=1)
+    ]
+    others = [(a, b, False) for a in peers for b in peers if a < b]
+    edges += [each for each in others if each not in edges and chance.random() < 0.35]
+    if below:
+        edges += [(chance.choice(peers), each, True) for each in below[1:]]
+        edges.append((below[0], chance.choice(peers), True))
+    return edges
+
+
+TRANSIENT: Final = {Reason.DUPLICATE, Reason.LOOP, Reason.UNCONFIRMED}
+"""Why servers refuse what comes while they do not know the same links yet."""
+
+
 class Network:
     """Routers, the links between them with what is on its way, and what clients were given."""
 
@@ -56,8 +77,12 @@ class Network:
         *,
         covering: bool = True,
         seed: int = 0,
+        named: bool = False,
+        general: bool = False,
     ) -> None:
-        self.routers = [Router(strategy, covering=covering) for _ in range(brokers)]
+        self._strategy, self._covering = strategy, covering
+        self._named, self._general = named, general
+        self.routers = [self._new(number) for number in range(brokers)]
         self.links: dict[tuple[int, int], deque[Message]] = {}
         self.given: Counter[Delivery] = Counter()
         self.refused: list[Refused] = []
@@ -65,6 +90,14 @@ class Network:
         self._chance = random.Random(seed)
         for edge in edges:
             self.link(*edge)
+
+    def _new(self, number: int) -> Router:
+        return Router(
+            self._strategy,
+            name=f"{number}" if self._named else "",
+            general=self._general,
+            covering=self._covering,
+        )
 
     def link(self, a: int, b: int, is_parent: bool) -> None:
         """A link comes up at both ends."""
@@ -78,6 +111,13 @@ class Network:
         del self.links[a, b], self.links[b, a]
         self.tell(a, LinkDown(Neighbour(f"{b}")))
         self.tell(b, LinkDown(Neighbour(f"{a}")))
+
+    def crash(self, broker: int) -> None:
+        """A server fails, with its links and all that it knew."""
+        self.routers[broker] = self._new(broker)
+        for a, b in [link for link in self.links if broker == link[0]]:
+            del self.links[a, b], self.links[b, a]
+            self.tell(b, LinkDown(Neighbour(f"{a}")))
 
     def say(self, broker: int, client: str, message: Message) -> None:
         """A client's message reaches its server."""
@@ -110,11 +150,21 @@ class Network:
         self.tell(b, Received(Neighbour(f"{a}"), self.links[a, b].popleft()))
         return True
 
-    def settle(self) -> None:
-        """Moves messages until none is on its way."""
+    def settle(self, allowed: Collection[Reason] = ()) -> None:
+        """Moves messages until none is on its way. Nothing may be refused but for these reasons."""
         while self.step():
             pass
-        assert not self.refused, self.refused[0]
+        refused = [each for each in self.refused if each.reason not in allowed]
+        assert not refused, refused[0]
+        self.refused.clear()
+
+    def round(self) -> bool:
+        """One delay passes: what is on its way arrives; whether there was something."""
+        waiting = [(link, len(messages)) for link, messages in self.links.items() if messages]
+        for (a, b), count in waiting:
+            for _ in range(count):
+                self.tell(b, Received(Neighbour(f"{a}"), self.links[a, b].popleft()))
+        return bool(waiting)
 
     def taken(self) -> Counter[Delivery]:
         """What clients were given since this was asked last."""

@@ -5,19 +5,19 @@ import pytest
 from contrada.errors import LimitError
 from contrada.routing import ledger as module
 from contrada.routing.ledger import Ledger, LedgerStatistics
-from contrada.routing.messages import Client, Neighbour
+from contrada.routing.messages import Client, Neighbour, Way
 
 
 def test_entries_are_kept_by_origin_and_identity() -> None:
     """One client could withdraw another one's subscription, or a neighbour's of its name."""
     ledger: Ledger[str] = Ledger()
     ledger.add(Client("a"), "1", "of the client")
-    ledger.add(Neighbour("a"), "1", "of the neighbour")
+    ledger.add(Way(Neighbour("a")), "1", "of the neighbour")
     ledger.add(Client("b"), "1", "of another client")
-    assert ledger.get(Neighbour("a"), "1") == "of the neighbour"
+    assert ledger.get(Way(Neighbour("a")), "1") == "of the neighbour"
     assert ledger.remove(Client("a"), "1") == "of the client"
-    assert ledger.get(Neighbour("a"), "1") == "of the neighbour"
-    assert ledger.statistics() == LedgerStatistics(origins=2, entries=2)
+    assert ledger.get(Way(Neighbour("a")), "1") == "of the neighbour"
+    assert ledger.statistics() == LedgerStatistics(parties=2, entries=2)
     ledger.validate()
 
 

@@ -10,16 +10,16 @@ from contrada.errors import LimitError
 from contrada.model import Filter, FilterSet, gt
 from contrada.model.product import product_covers
 from contrada.routing.front import Example, FilterFront
-from contrada.routing.messages import Client, Neighbour
+from contrada.routing.messages import Client, Neighbour, Way
 from contrada.routing.poset import Node, Poset, PosetStatistics
 
-WAYS: Final = tuple(Neighbour(name) for name in "LMN")
+WAYS: Final = tuple(Way(Neighbour(name)) for name in "LMN")
 ME: Final = Client("me")
 
-Wanted = dict[Filter, Set[Neighbour]]
+Wanted = dict[Filter, Set[Way]]
 
 
-def fwds(wanted: Wanted, product: Filter) -> Set[Neighbour]:
+def fwds(wanted: Wanted, product: Filter) -> Set[Way]:
     """The paper's formula, over all pairs."""
     covering = (
         ways
@@ -48,12 +48,12 @@ class World:
     def __init__(self, *, covering: bool = True) -> None:
         self.poset: Poset[Filter] = Poset(FilterFront() if covering else None)
         self.wanted: Wanted = {}
-        self.tables: dict[Neighbour, set[int]] = {way: set() for way in WAYS}
+        self.tables: dict[Way, set[int]] = {way: set() for way in WAYS}
         self.products: dict[int, Filter] = {}
 
     def want(self, wanted: Wanted) -> None:
         """Has products wanted on these ways; on none: it goes."""
-        nodes: dict[Node[Filter], Set[Neighbour]] = {}
+        nodes: dict[Node[Filter], Set[Way]] = {}
         for product, ways in wanted.items():
             node = self.poset.join(product, ME, "1")
             self.products[node.number] = product
@@ -64,7 +64,7 @@ class World:
                 del self.wanted[product]
         self.apply(nodes)
 
-    def apply(self, nodes: Mapping[Node[Filter], Set[Neighbour]]) -> None:
+    def apply(self, nodes: Mapping[Node[Filter], Set[Way]]) -> None:
         """Tells the neighbours, in order; at no time may one miss what it had and still needs."""
         needed = {
             way: [p for p, ways in self.wanted.items() if way in ways and self.told(way, p)]
@@ -77,7 +77,7 @@ class World:
             assert all(self.told(change.way, product) for product in needed[change.way])
         self.poset.validate()
 
-    def told(self, way: Neighbour, product: Filter) -> bool:
+    def told(self, way: Way, product: Filter) -> bool:
         """Whether a neighbour knows a product, or one that covers it."""
         return FilterSet([self.products[n] for n in self.tables[way]]).covers(product)
 

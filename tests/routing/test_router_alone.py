@@ -8,6 +8,7 @@ from contrada.errors import LimitError
 from contrada.matching import Index
 from contrada.model import Advertisement, Filter, FilterSet, Notification
 from contrada.routing import router as module
+from contrada.routing import topology
 from contrada.routing.messages import (
     Advertise,
     Client,
@@ -198,7 +199,7 @@ def test_a_full_table_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     """A table would grow without bound, or what does not fit would be half there."""
     router = router_with((L, Role.PEER))
     monkeypatch.setattr(module, "LEDGER_ENTRIES_MAX", 1)
-    monkeypatch.setattr(module, "NEIGHBOURS_MAX", 1)
+    monkeypatch.setattr(topology, "NEIGHBOURS_MAX", 1)
     monkeypatch.setattr(module, "SUBSCRIPTION_FILTERS_MAX", 1)
     assert isinstance(told(router, ANN, Subscribe("1", IN_USE))[0], Refused)
     assert isinstance(told(router, ANN, Subscribe("1", WIDE))[0], Send)

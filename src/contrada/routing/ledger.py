@@ -3,21 +3,21 @@
 The poset holds only what routing needs, and one filter there may stand for many subscriptions. The
 ledger keeps who asked for what under which identity, so that exactly that can be withdrawn.
 
-Invariants: an origin in the ledger has at least one entry; `len` is the number of all entries.
+Invariants: a party in the ledger has at least one entry; `len` is the number of all entries.
 
 Source: PODC 2000 §4, where taken literally a neighbour's narrower filters are forgotten.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
 from contrada.errors import LimitError
-from contrada.routing.messages import Origin
+from contrada.routing.messages import Neighbour, Party, Way
 
 LEDGER_ENTRIES_MAX: Final = 1_000_000
-"""Entries of one ledger, of all origins together."""
+"""Entries of one ledger, of all parties together."""
 
 E = TypeVar("E")
 
@@ -26,64 +26,83 @@ _NONE: Final[Mapping[str, object]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class LedgerStatistics:
-    """How many origins have entries, and how many these are."""
+    """How many parties have entries, and how many these are."""
 
-    origins: int
+    parties: int
     entries: int
 
 
 class Ledger(Generic[E]):
-    """Entries by origin and identity."""
+    """Entries by party and identity."""
 
     def __init__(self) -> None:
-        self._entries: dict[Origin, dict[str, E]] = {}
+        self._entries: dict[Party, dict[str, E]] = {}
+        self._ways: dict[Neighbour, dict[Way, None]] = {}
         self._count = 0
 
-    def add(self, origin: Origin, identity: str, entry: E) -> None:
+    def add(self, party: Party, identity: str, entry: E) -> None:
         """Enters what is not there. Raises LimitError where the ledger is full."""
         if self._count >= LEDGER_ENTRIES_MAX:
             raise LimitError("LEDGER_ENTRIES_MAX", LEDGER_ENTRIES_MAX)
-        assert self.get(origin, identity) is None, f"{origin} {identity} is entered already"
-        self._entries.setdefault(origin, {})[identity] = entry
+        assert self.get(party, identity) is None, f"{party} {identity} is entered already"
+        if party not in self._entries:
+            self._entries[party] = {}
+            if isinstance(party, Way):
+                self._ways.setdefault(party.neighbour, {})[party] = None
+        self._entries[party][identity] = entry
         self._count += 1
 
-    def get(self, origin: Origin, identity: str) -> E | None:
+    def get(self, party: Party, identity: str) -> E | None:
         """The entry; None where there is none."""
-        return self.of(origin).get(identity)
+        return self.of(party).get(identity)
 
-    def remove(self, origin: Origin, identity: str) -> E | None:
+    def remove(self, party: Party, identity: str) -> E | None:
         """Takes an entry out; None where there is none."""
-        entries = self._entries.get(origin)
+        entries = self._entries.get(party)
         if entries is None or identity not in entries:
             return None
         entry = entries.pop(identity)
         if not entries:
-            del self._entries[origin]
+            self._remove_party(party)
         self._count -= 1
         return entry
 
-    def remove_all(self, origin: Origin) -> Mapping[str, E]:
-        """Takes out all entries of an origin."""
-        entries = self._entries.pop(origin, {})
+    def remove_all(self, party: Party) -> Mapping[str, E]:
+        """Takes out all entries of a party."""
+        entries = self._entries.get(party, {})
+        if entries:
+            self._remove_party(party)
         self._count -= len(entries)
         return entries
 
-    def of(self, origin: Origin) -> Mapping[str, E]:
-        """The entries of an origin by identity."""
-        return self._entries.get(origin, _NONE)  # type: ignore[arg-type]
+    def _remove_party(self, party: Party) -> None:
+        del self._entries[party]
+        if isinstance(party, Way):
+            ways = self._ways[party.neighbour]
+            del ways[party]
+            if not ways:
+                del self._ways[party.neighbour]
 
-    def __iter__(self) -> Iterator[tuple[Origin, str, E]]:
+    def ways(self, neighbour: Neighbour) -> Collection[Way]:
+        """The ways from a neighbour that have entries."""
+        return self._ways.get(neighbour, ())
+
+    def of(self, party: Party) -> Mapping[str, E]:
+        """The entries of a party by identity."""
+        return self._entries.get(party, _NONE)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[tuple[Party, str, E]]:
         """All entries."""
-        for origin, entries in self._entries.items():
+        for party, entries in self._entries.items():
             for identity, entry in entries.items():
-                yield origin, identity, entry
+                yield party, identity, entry
 
     def __len__(self) -> int:
         return self._count
 
-    def __contains__(self, origin: object) -> bool:
-        """Whether an origin has entries."""
-        return origin in self._entries
+    def __contains__(self, party: object) -> bool:
+        """Whether a party has entries."""
+        return party in self._entries
 
     def statistics(self) -> LedgerStatistics:
         """A frozen view of what the ledger holds."""
@@ -91,5 +110,8 @@ class Ledger(Generic[E]):
 
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken."""
-        assert all(self._entries.values()), "an origin without entries is held"
+        assert all(self._entries.values()), "a party without entries is held"
+        ways = {way for each in self._ways.values() for way in each}
+        assert all(self._ways.values()), "a neighbour without entries is held"
+        assert ways == {each for each in self._entries if isinstance(each, Way)}, "a way is lost"
         assert self._count == sum(map(len, self._entries.values())), "the count is wrong"

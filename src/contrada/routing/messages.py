@@ -2,7 +2,9 @@
 
 A *message* travels between a client and its server, or between two servers. A subscription or an
 advertisement has an identity, which its sender chose and which means something only between these
-two; what is withdrawn is named by it alone. An *event* is a message that has come, or a change of
+two; what is withdrawn is named by it alone. In a general topology each is also labelled by its
+*home*, the server where it entered the mesh of peers, and a notification by its *source*, which is
+the same of it; elsewhere both are empty. An *event* is a message that has come, or a change of
 links or clients. An *effect* is something that the owner of a router does for it.
 
 Source: PODC 2000 §2 (the interface of the service) and §4 (the server protocol).
@@ -16,6 +18,9 @@ from contrada.model import Advertisement, Filter, FilterSet, Notification
 
 VERSION: Final = 1
 """The version of the messages. A router refuses any other."""
+
+NAME_CHARS_MAX: Final = 255
+"""Characters of a server's name, and of an identity."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -35,6 +40,18 @@ class Neighbour:
 Origin: TypeAlias = Client | Neighbour
 """From whom a message comes."""
 
+
+@dataclass(frozen=True, slots=True, order=True)
+class Way:
+    """A neighbour, and the home of what comes from it or goes to it: one tree through one link."""
+
+    neighbour: Neighbour
+    home: str = ""
+
+
+Party: TypeAlias = Client | Way
+"""Who asks for something or offers it here."""
+
 Offer: TypeAlias = Advertisement | Filter
 """What may be published. A filter offers any further attributes, as an open type does."""
 
@@ -45,6 +62,7 @@ class Publish:
 
     notification: Notification
     hops: int = 0
+    source: str = ""
     version: int = VERSION
 
 
@@ -54,6 +72,7 @@ class Subscribe:
 
     identity: str
     filters: Filter | FilterSet
+    home: str = ""
     version: int = VERSION
 
 
@@ -62,6 +81,7 @@ class Unsubscribe:
     """The sender withdraws the subscription of this identity."""
 
     identity: str
+    home: str = ""
     version: int = VERSION
 
 
@@ -71,6 +91,7 @@ class Advertise:
 
     identity: str
     offer: Offer
+    home: str = ""
     version: int = VERSION
 
 
@@ -79,10 +100,8 @@ class Unadvertise:
     """The sender withdraws the advertisement of this identity."""
 
     identity: str
+    home: str = ""
     version: int = VERSION
-
-
-Message: TypeAlias = Publish | Subscribe | Unsubscribe | Advertise | Unadvertise
 
 
 class Role(StrEnum):
@@ -96,6 +115,28 @@ class Role(StrEnum):
     CHILD = "child"
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Link:
+    """A link as one of its ends sees it: to whom, what that is to it, and the cost of its use."""
+
+    name: str
+    role: Role
+    cost: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LinkState:
+    """The links that a server has, in order of their names; of two the higher number is newer."""
+
+    origin: str
+    number: int
+    links: tuple[Link, ...]
+    version: int = VERSION
+
+
+Message: TypeAlias = Publish | Subscribe | Unsubscribe | Advertise | Unadvertise | LinkState
+
+
 @dataclass(frozen=True, slots=True)
 class Received:
     """A message has come from a client or a neighbour."""
@@ -106,10 +147,14 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class LinkUp:
-    """A link to a neighbour is there; nothing was sent over it yet."""
+    """A link to a neighbour is there; nothing was sent over it yet.
+
+    Of several paths the one of the least cost is taken.
+    """
 
     neighbour: Neighbour
     role: Role
+    cost: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +190,15 @@ class Reason(StrEnum):
     NOT_DUE = "a parent sends only notifications"
     TOO_MANY_HOPS = "too many hops"
     FULL = "a table is full"
+    TOO_LONG = "a name or an identity is too long"
+    WRONG_HOME = "the home or source does not fit the link"
+    WRONG_LINK_STATE = "a link state that no server says"
+    OWN_NAME = "a neighbour has this server's own name"
+    NAME_IN_USE = "another server has this server's name"
+    UNCONFIRMED = "the other end does not name the link alike"
+    LOOP = "the link closes a loop"
+    DUPLICATE = "it has come already"
+    NO_IDENTITY = "a notification without an identity"
 
 
 @dataclass(frozen=True, slots=True)

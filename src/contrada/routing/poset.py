@@ -1,7 +1,8 @@
 """`Poset`: the subscriptions of a server, or its advertisements, and what is forwarded of them.
 
-A *node* is one product with its subscribers, and the ways (neighbours) on which it is wanted. It is
-forwarded on each of these except where something is forwarded that covers it:
+A *node* is one product with its subscribers, and the ways on which it is wanted: the neighbours, in
+a general topology each with the home for which it goes there. It is forwarded on each of these
+except where something is forwarded that covers it:
 
     fwds(f) = wanted(f) - union of wanted(f') over all other f' that cover f
 
@@ -37,7 +38,7 @@ from contrada.errors import LimitError
 from contrada.model import Product
 from contrada.model.product import product_covers
 from contrada.routing.front import Example, Front, example_of
-from contrada.routing.messages import Neighbour, Origin
+from contrada.routing.messages import Party, Way
 
 P = TypeVar("P", bound=Product)
 
@@ -46,7 +47,7 @@ P = TypeVar("P", bound=Product)
 class Node(Generic[P]):
     """A product that somebody asked for.
 
-    `subscribers` are the identities under which each origin has asked for it; `forwarded` the ways
+    `subscribers` are the identities under which each party has asked for it; `forwarded` the ways
     on which it is forwarded; `above` the node that covers it on each other way on which it is
     wanted; `below` what hangs below it on each way.
     """
@@ -54,13 +55,13 @@ class Node(Generic[P]):
     number: int
     product: P
     example: Example | None
-    subscribers: dict[Origin, dict[str, None]] = field(default_factory=dict)
-    forwarded: set[Neighbour] = field(default_factory=set)
-    above: "dict[Neighbour, Node[P]]" = field(default_factory=dict)
-    below: "dict[Neighbour, dict[Node[P], None]]" = field(default_factory=dict)
+    subscribers: dict[Party, dict[str, None]] = field(default_factory=dict)
+    forwarded: set[Way] = field(default_factory=set)
+    above: "dict[Way, Node[P]]" = field(default_factory=dict)
+    below: "dict[Way, dict[Node[P], None]]" = field(default_factory=dict)
 
     @property
-    def wanted(self) -> Set[Neighbour]:
+    def wanted(self) -> Set[Way]:
         """The ways on which it is wanted."""
         return self.forwarded | self.above.keys()
 
@@ -72,7 +73,7 @@ class Node(Generic[P]):
 class Change(Generic[P]):
     """A product begins to be forwarded on a way, or ends."""
 
-    way: Neighbour
+    way: Way
     node: Node[P]
     begins: bool
 
@@ -105,7 +106,7 @@ class Poset(Generic[P]):
 
     # --- subscribers --------------------------------------------------------------------------
 
-    def join(self, product: P, subscriber: Origin, identity: str) -> Node[P]:
+    def join(self, product: P, subscriber: Party, identity: str) -> Node[P]:
         """Adds a subscriber to a product; the node. Nothing is forwarded until `update`."""
         node = self._nodes.get(product)
         if node is None:
@@ -115,14 +116,14 @@ class Poset(Generic[P]):
         node.subscribers.setdefault(subscriber, {})[identity] = None
         return node
 
-    def leave(self, node: Node[P], subscriber: Origin, identity: str) -> None:
+    def leave(self, node: Node[P], subscriber: Party, identity: str) -> None:
         """Takes a subscriber off a node. The node goes with the last one, at `update`."""
         identities = node.subscribers[subscriber]
         identities.pop(identity, None)
         if not identities:
             del node.subscribers[subscriber]
 
-    def subscribers(self, product: P) -> Set[Origin]:
+    def subscribers(self, product: P) -> Set[Party]:
         """Who has asked for exactly this product.
 
         Source: PODC 2000 §4, `subscribers(f)`.
@@ -130,7 +131,7 @@ class Poset(Generic[P]):
         node = self._nodes.get(product)
         return node.subscribers.keys() if node is not None else frozenset()
 
-    def fwds(self, product: P) -> Set[Neighbour]:
+    def fwds(self, product: P) -> Set[Way]:
         """Where this product is forwarded.
 
         Source: PODC 2000 §4, `fwds(f)`.
@@ -150,15 +151,15 @@ class Poset(Generic[P]):
 
     # --- forwarding ---------------------------------------------------------------------------
 
-    def update(self, wanted: Mapping[Node[P], Set[Neighbour]]) -> list[Change[P]]:
+    def update(self, wanted: Mapping[Node[P], Set[Way]]) -> list[Change[P]]:
         """Has nodes wanted on these ways from now on, and on no others; what to send.
 
         What begins to be forwarded comes first, so that nothing is missed meanwhile. A node without
         subscribers must be wanted nowhere, and goes. Cost: a few lookups in the front per node, and
         as many for each that hung below one that goes.
         """
-        before: dict[Node[P], frozenset[Neighbour]] = {}
-        entering: dict[Node[P], set[Neighbour]] = {}
+        before: dict[Node[P], frozenset[Way]] = {}
+        entering: dict[Node[P], set[Way]] = {}
         for node, ways in wanted.items():
             # One that hung below a root that has just left is wanted too, though it hangs nowhere.
             for way in (node.wanted | entering.get(node, set())) - ways:
@@ -177,9 +178,9 @@ class Poset(Generic[P]):
     def _leave_way(
         self,
         node: Node[P],
-        way: Neighbour,
-        orphans: dict[Node[P], set[Neighbour]],
-        before: dict[Node[P], frozenset[Neighbour]],
+        way: Way,
+        orphans: dict[Node[P], set[Way]],
+        before: dict[Node[P], frozenset[Way]],
     ) -> None:
         """Takes a node out of the forest of a way; what hung below it hangs higher, or nowhere."""
         below = node.below.pop(way, {})
@@ -201,8 +202,8 @@ class Poset(Generic[P]):
     def _enter(
         self,
         node: Node[P],
-        ways: set[Neighbour],
-        before: dict[Node[P], frozenset[Neighbour]],
+        ways: set[Way],
+        before: dict[Node[P], frozenset[Way]],
     ) -> None:
         """Hangs a node below roots that cover it; where there is none it is a root itself."""
         front = self._front
@@ -268,19 +269,19 @@ class Poset(Generic[P]):
             self._front.validate()
 
 
-def _hang(node: Node[P], above: Node[P], way: Neighbour) -> None:
+def _hang(node: Node[P], above: Node[P], way: Way) -> None:
     node.above[way] = above
     above.below.setdefault(way, {})[node] = None
 
 
-def _unhang(node: Node[P], above: Node[P], way: Neighbour) -> None:
+def _unhang(node: Node[P], above: Node[P], way: Way) -> None:
     below = above.below[way]
     del below[node]
     if not below:
         del above.below[way]
 
 
-def _check_root_of(node: Node[P], way: Neighbour) -> None:
+def _check_root_of(node: Node[P], way: Way) -> None:
     """Checks that a way up ends at a root."""
     seen = {node}
     while way in node.above:
@@ -290,7 +291,7 @@ def _check_root_of(node: Node[P], way: Neighbour) -> None:
     assert way in node.forwarded, f"{node.product} covers others and is not sent"
 
 
-def _paired(nodes: list[Node[P]], way: Neighbour) -> list[Node[P]]:
+def _paired(nodes: list[Node[P]], way: Way) -> list[Node[P]]:
     """Hangs those below one another that cover one another, as a pairing heap does; the others.
 
     So few look for another root when one goes, even where each filter covers the next. One pass
@@ -306,7 +307,7 @@ def _paired(nodes: list[Node[P]], way: Neighbour) -> list[Node[P]]:
     return left
 
 
-def _joined(a: Node[P], b: Node[P], way: Neighbour) -> list[Node[P]]:
+def _joined(a: Node[P], b: Node[P], way: Way) -> list[Node[P]]:
     """Hangs one below the other where that covers it; what hangs nowhere."""
     if product_covers(a.product, b.product):
         _hang(b, a, way)
@@ -317,7 +318,7 @@ def _joined(a: Node[P], b: Node[P], way: Neighbour) -> list[Node[P]]:
     return [a, b]
 
 
-def _changes(before: Mapping[Node[P], frozenset[Neighbour]]) -> list[Change[P]]:
+def _changes(before: Mapping[Node[P], frozenset[Way]]) -> list[Change[P]]:
     """What is forwarded now and was not before, then what no longer is."""
     nodes = sorted(before)
     begins = [(way, node) for node in nodes for way in sorted(node.forwarded - before[node])]

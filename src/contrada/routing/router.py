@@ -8,7 +8,11 @@ It keeps who asked for what under which identity (`ledger`), what is to be forwa
 
 Two strategies. With subscription forwarding, subscriptions go to every peer. With advertisement
 forwarding, advertisements do, and a subscription goes only to peers that advertised what it may
-match; a notification that its client did not advertise is refused. To a parent both always go.
+match; a notification that its client did not advertise is refused. To a parent both always go. For
+comparison a third: with flooding, notifications go to every server, and nothing else goes anywhere.
+
+A server that has a name takes each notification once, by its publisher and identity. In a general
+topology one without an identity is refused, since it could come twice while paths change.
 
 Invariants: what is held of an origin is what it asked for and did not withdraw; what a neighbour
 was told is what the poset forwards to it; what is refused leaves the state unharmed. What becomes
@@ -22,15 +26,17 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from contrada.errors import LimitError
 from contrada.matching import Index
-from contrada.model import Filter, FilterSet, Notification
+from contrada.model import Filter, FilterSet, Notification, Product
 from contrada.model.product import product_covers, product_meets
+from contrada.routing.duplicates import Duplicates
 from contrada.routing.front import FilterFront, MakeIndex, OfferFront
 from contrada.routing.ledger import LEDGER_ENTRIES_MAX, Ledger, LedgerStatistics
 from contrada.routing.messages import (
+    NAME_CHARS_MAX,
     VERSION,
     Advertise,
     Client,
@@ -38,12 +44,15 @@ from contrada.routing.messages import (
     Deliver,
     Effect,
     Event,
+    Link,
     LinkDown,
+    LinkState,
     LinkUp,
     Message,
     Neighbour,
     Offer,
     Origin,
+    Party,
     Publish,
     Reason,
     Received,
@@ -53,9 +62,10 @@ from contrada.routing.messages import (
     Subscribe,
     Unadvertise,
     Unsubscribe,
+    Way,
 )
 from contrada.routing.poset import Node, Poset, PosetStatistics
-from contrada.routing.topology import HOPS_MAX, NEIGHBOURS_MAX, Topology
+from contrada.routing.topology import HOPS_MAX, Topology
 
 SUBSCRIPTION_FILTERS_MAX: Final = 10_000
 """Filters of one subscription."""
@@ -71,6 +81,7 @@ class Strategy(StrEnum):
 
     SUBSCRIPTIONS = "subscription forwarding"
     ADVERTISEMENTS = "advertisement forwarding"
+    FLOODING = "flooding"
 
 
 Wishes: TypeAlias = tuple[Node[Filter], ...]
@@ -82,10 +93,13 @@ class RouterStatistics:
     """What a router holds, and what it did.
 
     `received` and `sent` count messages by kind, `delivered` notifications handed to clients,
-    `refused` events by reason.
+    `refused` events by reason. Of the links to `neighbours`, `links_used` are used; `servers` are
+    known, with this one, where link states are told.
     """
 
     neighbours: int
+    links_used: int
+    servers: int
     subscriptions: LedgerStatistics
     advertisements: LedgerStatistics
     filters: PosetStatistics
@@ -94,6 +108,9 @@ class RouterStatistics:
     sent: Mapping[str, int]
     delivered: int
     refused: Mapping[Reason, int]
+
+
+P = TypeVar("P", bound=Product)
 
 
 class _RefusedError(Exception):
@@ -110,7 +127,7 @@ class Router:
     All servers of a network follow the same strategy. `name` is what this server's neighbours call
     it. `general` says that links between peers may close cycles. `covering=False` forwards
     everything, to measure what covering saves. `index` makes the indexes in which filters are
-    looked up.
+    looked up. A server without a name tells no link states: its network has no cycles.
     """
 
     def __init__(
@@ -126,7 +143,8 @@ class Router:
         self.strategy = strategy
         self.name = name
         self._is_general = general
-        self._topology = Topology()
+        self._topology = Topology(name, general=general)
+        self._duplicates = Duplicates() if name else None
         self._wishes: Ledger[Wishes] = Ledger()
         self._offers: Ledger[Node[Offer]] = Ledger()
         self._filter_front = FilterFront(index) if covering else None
@@ -152,8 +170,10 @@ class Router:
         for effect in effects:
             if isinstance(effect, Send):
                 self._sent[type(effect.message).__name__] += 1
+            elif isinstance(effect, Deliver):
+                self._delivered += 1
             else:
-                self._delivered += isinstance(effect, Deliver)
+                self._refused[effect.reason] += 1
         return effects
 
     def _handle(self, event: Event) -> list[Effect]:
@@ -163,14 +183,17 @@ class Router:
                 effects = self._handle_message(origin, message)
                 self._received[type(message).__name__] += 1
                 return effects
-            case LinkUp(neighbour, role):
-                return self._link_up(neighbour, role)
+            case LinkUp(neighbour, role, cost):
+                return self._link_up(neighbour, Link(neighbour.name, role, cost))
             case LinkDown(neighbour):
                 return self._link_down(neighbour)
             case ClientGone(client):
                 if client not in self._wishes and client not in self._offers:
                     raise _RefusedError(Reason.UNKNOWN_CLIENT)
-                return self._forget(client)
+                nodes = dict.fromkeys(self._leave_filters(client))
+                return self._route_filters(nodes) + self._route_offers(
+                    dict.fromkeys(self._leave_offers(client))
+                )
 
     def _check(self, origin: Origin, message: Message) -> None:
         """Refuses what may not come from there."""
@@ -180,105 +203,135 @@ class Router:
             role = self._topology.role(origin)
             if role is None:
                 raise _RefusedError(Reason.UNKNOWN_NEIGHBOUR)
-            if role is Role.PARENT and not isinstance(message, Publish):
+            if role is Role.PARENT and not isinstance(message, Publish | LinkState):
                 raise _RefusedError(Reason.NOT_DUE)
+        if isinstance(message, LinkState):
+            return
+        home = message.source if isinstance(message, Publish) else message.home
+        if isinstance(origin, Neighbour) and self._topology.is_in_mesh(origin):
+            if not 0 < len(home) <= NAME_CHARS_MAX:
+                raise _RefusedError(Reason.WRONG_HOME)
+            if home == self.name:
+                raise _RefusedError(Reason.LOOP)
+        elif home:
+            raise _RefusedError(Reason.WRONG_HOME)
+        if not isinstance(message, Publish) and len(message.identity) > NAME_CHARS_MAX:
+            raise _RefusedError(Reason.TOO_LONG)
 
     def _handle_message(self, origin: Origin, message: Message) -> list[Effect]:
+        if isinstance(message, Publish):
+            return self._publish(origin, message)
+        if isinstance(message, LinkState):
+            return self._learn(origin, message)
+        party = origin if isinstance(origin, Client) else Way(origin, message.home)
         match message:
-            case Publish():
-                return self._publish(origin, message)
             case Subscribe(identity, filters):
-                return self._subscribe(origin, identity, filters)
+                return self._subscribe(party, identity, filters)
             case Unsubscribe(identity):
-                wishes = self._wishes.remove(origin, identity)
+                wishes = self._wishes.remove(party, identity)
                 if wishes is None:
                     raise _RefusedError(Reason.UNKNOWN_SUBSCRIPTION)
-                return self._drop_wishes(origin, {identity: wishes})
+                for node in wishes:
+                    self._filters.leave(node, party, identity)
+                return self._route_filters(wishes)
             case Advertise(identity, offer):
-                return self._advertise(origin, identity, offer)
+                return self._advertise(party, identity, offer)
             case Unadvertise(identity):
-                node = self._offers.remove(origin, identity)
-                if node is None:
+                offered = self._offers.remove(party, identity)
+                if offered is None:
                     raise _RefusedError(Reason.UNKNOWN_ADVERTISEMENT)
-                return self._drop_offers(origin, {identity: node})
+                self._offered.leave(offered, party, identity)
+                return self._route_offers([offered]) + self._reroute_filters(party, [offered])
 
     # --- notifications ------------------------------------------------------------------------
 
     def _publish(self, origin: Origin, message: Publish) -> list[Effect]:
         """Delivers a notification, and sends one copy over each link where it is wanted."""
         notification = message.notification
-        if message.hops >= HOPS_MAX:
-            raise _RefusedError(Reason.TOO_MANY_HOPS)
-        if isinstance(origin, Client) and not self._is_advertised(origin, notification):
-            raise _RefusedError(Reason.NOT_ADVERTISED)
+        self._admit(origin, message)
         clients: dict[Client, set[str]] = {}
-        neighbours: set[Neighbour] = set()
+        wanting: set[Neighbour] = set()
         for number in self._index.match(notification):
             for subscriber, identities in self._filters.node(number).subscribers.items():
-                if isinstance(subscriber, Neighbour):
-                    neighbours.add(subscriber)
+                if isinstance(subscriber, Way):
+                    wanting.add(subscriber.neighbour)
                 else:
                     clients.setdefault(subscriber, set()).update(identities)
+        source = message.source or self.name
+        onward = self._topology.onward(source)
+        neighbours = set(onward) if self.strategy is Strategy.FLOODING else wanting & onward
         if isinstance(origin, Neighbour):
             neighbours.discard(origin)
-        onward = Publish(notification, message.hops + 1)
         return [
             *(
                 Deliver(each, tuple(sorted(clients[each])), notification)
                 for each in sorted(clients)
             ),
-            *(Send(each, onward) for each in sorted(neighbours)),
+            *(
+                Send(each, Publish(notification, message.hops + 1, self._label(each, source)))
+                for each in sorted(neighbours)
+            ),
         ]
 
+    def _label(self, neighbour: Neighbour, home: str) -> str:
+        """The home, or source, that a message to a neighbour says: of the mesh alone."""
+        return home if self._topology.is_in_mesh(neighbour) else ""
+
+    def _admit(self, origin: Origin, message: Publish) -> None:
+        """Refuses a notification that may not come, or has come already."""
+        notification = message.notification
+        if message.hops >= HOPS_MAX:
+            raise _RefusedError(Reason.TOO_MANY_HOPS)
+        if isinstance(origin, Client):
+            if not self._is_advertised(origin, notification):
+                raise _RefusedError(Reason.NOT_ADVERTISED)
+        elif not self._topology.is_in_mesh(origin):
+            refusal = self._topology.refusal(origin)
+            if refusal is not None:
+                raise _RefusedError(refusal)
+        if self._is_general and not notification.envelope.id:
+            raise _RefusedError(Reason.NO_IDENTITY)
+        if self._duplicates is not None and not self._duplicates.is_new(notification.envelope):
+            raise _RefusedError(Reason.DUPLICATE)
+
     def _is_advertised(self, client: Client, notification: Notification) -> bool:
-        if self.strategy is Strategy.SUBSCRIPTIONS:
+        if self.strategy is not Strategy.ADVERTISEMENTS:
             return True
         offers = self._offers.of(client).values()
         return any(product_covers(node.product, notification) for node in offers)
 
     # --- subscriptions ------------------------------------------------------------------------
 
-    def _subscribe(
-        self, origin: Origin, identity: str, filters: Filter | FilterSet
-    ) -> list[Effect]:
+    def _subscribe(self, party: Party, identity: str, filters: Filter | FilterSet) -> list[Effect]:
         members = dict.fromkeys(filters.filters if isinstance(filters, FilterSet) else (filters,))
         wanted = [member for member in members if not member.is_empty]
         if not wanted:
             raise _RefusedError(Reason.UNSATISFIABLE)
-        known = self._wishes.get(origin, identity)
+        known = self._wishes.get(party, identity)
         if known is not None:
             if {node.product for node in known} == set(wanted):
                 return []
             raise _RefusedError(Reason.IDENTITY_IN_USE)
         if len(wanted) > SUBSCRIPTION_FILTERS_MAX or _is_full(self._wishes):
             raise _RefusedError(Reason.FULL)
-        nodes = self._join_all(wanted, origin, identity)
-        self._wishes.add(origin, identity, nodes)
+        nodes = self._join_all(wanted, party, identity)
+        self._wishes.add(party, identity, nodes)
         return self._route_filters(nodes)
 
-    def _join_all(self, wanted: list[Filter], origin: Origin, identity: str) -> Wishes:
+    def _join_all(self, wanted: list[Filter], party: Party, identity: str) -> Wishes:
         """The nodes of filters; all are joined or, where an index is full, none."""
         nodes: list[Node[Filter]] = []
         try:
             for product in wanted:
-                nodes.append(self._filters.join(product, origin, identity))
+                nodes.append(self._filters.join(product, party, identity))
                 if nodes[-1].number not in self._index:
                     self._index.add(nodes[-1].number, product)
         except LimitError:
             for node in nodes:
-                self._filters.leave(node, origin, identity)
+                self._filters.leave(node, party, identity)
             self._route_filters(nodes)
             raise _RefusedError(Reason.FULL) from None
         return tuple(nodes)
-
-    def _drop_wishes(self, origin: Origin, dropped: Mapping[str, Wishes]) -> list[Effect]:
-        """Takes an origin off the filters of its subscriptions."""
-        nodes: dict[Node[Filter], None] = {}
-        for identity, wishes in dropped.items():
-            for node in wishes:
-                self._filters.leave(node, origin, identity)
-                nodes[node] = None
-        return self._route_filters(nodes)
 
     def _route_filters(self, nodes: Iterable[Node[Filter]]) -> list[Effect]:
         """Forwards what is new on a way, then withdraws what need not be there any longer."""
@@ -287,51 +340,50 @@ class Router:
         for change in self._filters.update(wanted):
             identity = str(change.node.number)
             if change.begins:
-                message: Message = Subscribe(identity, change.node.product)
+                message: Message = Subscribe(identity, change.node.product, change.way.home)
             else:
-                message = Unsubscribe(identity)
-            if change.way in self._topology:
-                effects.append(Send(change.way, message))
+                message = Unsubscribe(identity, change.way.home)
+            if change.way.neighbour in self._topology:
+                effects.append(Send(change.way.neighbour, message))
         for node in wanted:
             if not node.subscribers:
                 self._index.remove(node.number)
         return effects
 
-    def _ways(self, node: Node[Filter]) -> Set[Neighbour]:
+    def _ways(self, node: Node[Filter]) -> Set[Way]:
         """Where a filter is wanted."""
+        if self.strategy is Strategy.FLOODING:
+            return frozenset()
         ways = self._topology.ways(node.subscribers.keys())
         if self.strategy is Strategy.SUBSCRIPTIONS:
             return ways
-        return {way for way in ways if self._may_come(way, node)}
+        neighbours = {way.neighbour for way in ways}
+        able = {each for each in neighbours if self._may_come(each, node)}
+        return {way for way in ways if way.neighbour in able}
 
-    def _may_come(self, way: Neighbour, node: Node[Filter]) -> bool:
+    def _may_come(self, neighbour: Neighbour, node: Node[Filter]) -> bool:
         """Whether a neighbour has advertised what a filter may match; of a parent all may come."""
-        return self._topology.role(way) is Role.PARENT or any(
-            product_meets(offer.product, node.product) for offer in self._offers.of(way).values()
+        return self._topology.role(neighbour) is Role.PARENT or any(
+            product_meets(offer.product, node.product)
+            for way in self._offers.ways(neighbour)
+            for offer in self._offers.of(way).values()
         )
 
     # --- advertisements -----------------------------------------------------------------------
 
-    def _advertise(self, origin: Origin, identity: str, offer: Offer) -> list[Effect]:
+    def _advertise(self, party: Party, identity: str, offer: Offer) -> list[Effect]:
         if offer.is_empty:
             raise _RefusedError(Reason.UNSATISFIABLE)
-        known = self._offers.get(origin, identity)
+        known = self._offers.get(party, identity)
         if known is not None:
             if known.product == offer:
                 return []
             raise _RefusedError(Reason.IDENTITY_IN_USE)
         if _is_full(self._offers):
             raise _RefusedError(Reason.FULL)
-        node = self._offered.join(offer, origin, identity)
-        self._offers.add(origin, identity, node)
-        return self._route_offers([node]) + self._reroute_filters(origin, [node])
-
-    def _drop_offers(self, origin: Origin, dropped: Mapping[str, Node[Offer]]) -> list[Effect]:
-        """Takes an origin off its advertisements."""
-        for identity, node in dropped.items():
-            self._offered.leave(node, origin, identity)
-        nodes = list(dict.fromkeys(dropped.values()))
-        return self._route_offers(nodes) + self._reroute_filters(origin, nodes)
+        node = self._offered.join(offer, party, identity)
+        self._offers.add(party, identity, node)
+        return self._route_offers([node]) + self._reroute_filters(party, [node])
 
     def _route_offers(self, nodes: Iterable[Node[Offer]]) -> list[Effect]:
         """As `_route_filters`. Nothing depends on advertisements where subscriptions go to all."""
@@ -342,62 +394,132 @@ class Router:
         for change in self._offered.update(wanted):
             identity = str(change.node.number)
             if change.begins:
-                message: Message = Advertise(identity, change.node.product)
+                message: Message = Advertise(identity, change.node.product, change.way.home)
             else:
-                message = Unadvertise(identity)
-            if change.way in self._topology:
-                effects.append(Send(change.way, message))
+                message = Unadvertise(identity, change.way.home)
+            if change.way.neighbour in self._topology:
+                effects.append(Send(change.way.neighbour, message))
         return effects
 
-    def _reroute_filters(self, origin: Origin, offers: Iterable[Node[Offer]]) -> list[Effect]:
+    def _reroute_filters(self, party: Party, offers: Iterable[Node[Offer]]) -> list[Effect]:
         """Sends to a neighbour the filters that its advertisements call for, and only those."""
-        if isinstance(origin, Client) or self.strategy is Strategy.SUBSCRIPTIONS:
+        if isinstance(party, Client) or self.strategy is not Strategy.ADVERTISEMENTS:
             return []
         numbers = {number for each in offers for number in self._index.meeting(each.product)}
         return self._route_filters(self._filters.node(number) for number in sorted(numbers))
 
     # --- links --------------------------------------------------------------------------------
 
-    def _link_up(self, neighbour: Neighbour, role: Role) -> list[Effect]:
+    def _link_up(self, neighbour: Neighbour, link: Link) -> list[Effect]:
         """Tells a new neighbour what it has to know; a parent wants all and may publish all."""
-        if neighbour in self._topology:
-            raise _RefusedError(Reason.KNOWN_NEIGHBOUR)
-        if role is Role.PARENT and self._topology.parent is not None:
-            raise _RefusedError(Reason.SECOND_PARENT)
-        if len(self._topology) >= NEIGHBOURS_MAX or _is_full(self._wishes, self._offers):
+        refusal = self._topology.refuses(link)
+        if refusal is not None:
+            raise _RefusedError(refusal)
+        if _is_full(self._wishes, self._offers):
             raise _RefusedError(Reason.FULL)
-        self._topology.add(neighbour, role)
-        effects: list[Effect] = []
-        if role is Role.PARENT:
-            effects += self._subscribe(neighbour, _IMPLIED, EVERYTHING)
-            effects += self._advertise(neighbour, _IMPLIED, EVERYTHING)
-        return effects + self._route_all()
+        told: list[Effect] = [*self._topology.add(link), *self._renew_ways()]
+        if link.role is Role.PARENT:
+            parent = Way(neighbour)
+            told += self._subscribe(parent, _IMPLIED, EVERYTHING)
+            told += self._advertise(parent, _IMPLIED, EVERYTHING)
+        return told
 
     def _link_down(self, neighbour: Neighbour) -> list[Effect]:
         """Forgets all that came over a link; the others are told what that changes."""
         if neighbour not in self._topology:
             raise _RefusedError(Reason.UNKNOWN_NEIGHBOUR)
-        self._topology.remove(neighbour)
-        return self._forget(neighbour) + self._route_all()
+        told = self._topology.remove(neighbour)
+        filters: list[Node[Filter]] = []
+        offers: list[Node[Offer]] = []
+        for way in {*self._wishes.ways(neighbour), *self._offers.ways(neighbour)}:
+            filters += self._leave_filters(way)
+            offers += self._leave_offers(way)
+        return [*told, *self._renew_ways(filters, offers)]
 
-    def _route_all(self) -> list[Effect]:
-        return self._route_offers(list(self._offered)) + self._route_filters(list(self._filters))
+    def _learn(self, origin: Origin, state: LinkState) -> list[Effect]:
+        """Passes a link state on, and goes by it."""
+        if isinstance(origin, Client):
+            raise _RefusedError(Reason.WRONG_LINK_STATE)
+        told = self._topology.learn(origin, state)
+        if isinstance(told, Reason):
+            raise _RefusedError(told)
+        return [*told, *self._renew_ways()]
 
-    def _forget(self, origin: Origin) -> list[Effect]:
-        """Withdraws all that an origin asked for."""
-        wishes, offers = self._wishes.remove_all(origin), self._offers.remove_all(origin)
-        return self._drop_wishes(origin, wishes) + self._drop_offers(origin, offers)
+    def _renew_ways(
+        self, filters: Iterable[Node[Filter]] = (), offers: Iterable[Node[Offer]] = ()
+    ) -> list[Effect]:
+        """After a change of links: routes these, and all else that goes other ways now."""
+        before = self._topology.looped
+        homes = self._topology.choose_ways()
+        told: list[Effect] = [
+            Refused(self._topology.link_up(each), Reason.LOOP)
+            for each in sorted(self._topology.looped - before)
+        ]
+        told += self._route_offers(dict.fromkeys([*offers, *self._at_home(self._offered, homes)]))
+        told += self._route_filters(dict.fromkeys([*filters, *self._at_home(self._filters, homes)]))
+        return told
+
+    def _at_home(self, poset: Poset[P], homes: Set[str] | None) -> list[Node[P]]:
+        """What somebody asked for who is at home at one of these servers, or at any."""
+        if homes is None:
+            return list(poset)
+        if not homes:
+            return []
+        home_of = self._topology.home_of
+        return [node for node in poset if not homes.isdisjoint(map(home_of, node.subscribers))]
+
+    def _leave_filters(self, party: Party) -> list[Node[Filter]]:
+        """Takes a party off all that it subscribed to; what that was, not yet routed."""
+        left = self._wishes.remove_all(party)
+        for identity, nodes in left.items():
+            for node in nodes:
+                self._filters.leave(node, party, identity)
+        return [node for nodes in left.values() for node in nodes]
+
+    def _leave_offers(self, party: Party) -> list[Node[Offer]]:
+        """Takes a party off all that it advertised; what that was, not yet routed."""
+        left = self._offers.remove_all(party)
+        for identity, node in left.items():
+            self._offered.leave(node, party, identity)
+        return list(left.values())
 
     # --- what others may see ------------------------------------------------------------------
 
-    def filters_of(self, origin: Origin) -> FilterSet:
-        """What a client or neighbour is subscribed to here."""
-        wishes = self._wishes.of(origin).values()
-        return FilterSet(dict.fromkeys(node.product for nodes in wishes for node in nodes))
+    def filters_of(self, origin: Origin | Way) -> FilterSet:
+        """What a client or neighbour is subscribed to here; or what on one way alone is."""
+        entries = [
+            each for party in self._parties(origin) for each in self._wishes.of(party).values()
+        ]
+        return FilterSet(dict.fromkeys(node.product for nodes in entries for node in nodes))
 
-    def offers_of(self, origin: Origin) -> list[Offer]:
-        """What a client or neighbour has advertised here."""
-        return list(dict.fromkeys(node.product for node in self._offers.of(origin).values()))
+    def offers_of(self, origin: Origin | Way) -> list[Offer]:
+        """What a client or neighbour has advertised here; or what came on one way alone."""
+        entries = [
+            each for party in self._parties(origin) for each in self._offers.of(party).values()
+        ]
+        return list(dict.fromkeys(node.product for node in entries))
+
+    def _parties(self, origin: Origin | Way) -> Iterable[Party]:
+        return self.ways_of(origin) if isinstance(origin, Neighbour) else [origin]
+
+    def ways_of(self, neighbour: Neighbour) -> list[Way]:
+        """The ways on which a neighbour asks for something or offers it: one for each home."""
+        return sorted({*self._wishes.ways(neighbour), *self._offers.ways(neighbour)})
+
+    def offers(self) -> list[Offer]:
+        """What is on offer here: what clients, children and peers have advertised.
+
+        A parent passes on no advertisements: of what is published above nothing is known.
+        """
+        above = self._topology.parent
+        parent = None if above is None else Way(above)
+        return [
+            node.product
+            for node in self._offered
+            if any(
+                self._topology.is_active(party) and party != parent for party in node.subscribers
+            )
+        ]
 
     def maintain(self, units: int = 64) -> bool:
         """Does a bounded piece of upkeep of the indexes; whether more is waiting."""
@@ -407,8 +529,11 @@ class Router:
 
     def statistics(self) -> RouterStatistics:
         """A frozen view of what the router holds and did."""
+        links = self._topology.statistics()
         return RouterStatistics(
-            neighbours=len(self._topology),
+            neighbours=links.links,
+            links_used=links.used,
+            servers=links.servers,
             subscriptions=self._wishes.statistics(),
             advertisements=self._offers.statistics(),
             filters=self._filters.statistics(),
@@ -421,6 +546,7 @@ class Router:
 
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken. Cost: all that is held."""
+        self._topology.validate()
         self._wishes.validate()
         self._offers.validate()
         self._filters.validate()

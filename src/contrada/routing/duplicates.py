@@ -1,0 +1,37 @@
+"""`Duplicates`: which notifications have come already.
+
+While paths change, a notification may come twice, or go round; it is the same when its publisher
+and its identity are. So each server takes a notification once, however it comes.
+
+Source: PODC 2000 §4 (general peer-to-peer: avoiding cycles).
+"""
+
+from typing import Final
+
+from contrada.model import Envelope
+
+REMEMBERED_MAX: Final = 65_536
+"""Notifications of which a server knows at least that they have come; of twice as many at most."""
+
+
+class Duplicates:
+    """The notifications that have come last. Invariant: two sets, neither beyond the limit."""
+
+    def __init__(self) -> None:
+        self._recent: set[tuple[str, str]] = set()
+        self._earlier: set[tuple[str, str]] = set()
+
+    def is_new(self, envelope: Envelope) -> bool:
+        """Whether this has not come yet; from now on it has. What has no identity is always new."""
+        if not envelope.id:
+            return True
+        key = (envelope.publisher, envelope.id)
+        if key in self._recent or key in self._earlier:
+            return False
+        if len(self._recent) >= REMEMBERED_MAX:
+            self._earlier, self._recent = self._recent, set()
+        self._recent.add(key)
+        return True
+
+    def __len__(self) -> int:
+        return len(self._recent) + len(self._earlier)

@@ -1,0 +1,102 @@
+"""Which links of a network are used, and which way leads from a server to every other.
+
+**Loops.** In an acyclic topology the links that are used are a spanning forest, and in every
+topology the links to parents close no cycle: links are taken in order, those between peers first,
+then the cheaper ones, then by their names, and what would close a cycle is left out. Whoever knows
+the same links leaves out the same.
+
+**Shortest paths.** The weight of a path is the sum of its links' costs, then a sum of powers of
+two, one for each link by its place in order: two paths never weigh the same, and which weighs less
+does not depend on other links. So there is one shortest path between two servers, the same from
+both ends, and parts of it are shortest. Hence all sources and all homes have trees that agree:
+
+    the tree along which what s publishes goes to h, and the tree along which what h asked for
+    goes to s, join s and h by the same path
+
+and a server needs to know only for which servers each neighbour's path leads through it.
+
+Source: PODC 2000 §4 (general peer-to-peer; NST(f), the spanning tree rooted at a subscriber).
+"""
+
+import heapq
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from contrada.routing.link_states import Edge
+
+Weights: TypeAlias = Mapping[str, Mapping[str, int]]
+"""The weight of the link between two servers."""
+
+
+def used_edges(edges: Iterable[Edge], *, general: bool) -> set[Edge]:
+    """The links of a network that are used; `general` says that those between peers all are."""
+    used: set[Edge] = set()
+    roots: dict[str, str] = {}
+    for edge in sorted(edges, key=_order):
+        a, b = _root(roots, edge.a), _root(roots, edge.b)
+        roots[a] = b
+        if a != b or (general and edge.is_between_peers):
+            used.add(edge)
+    return used
+
+
+def _order(edge: Edge) -> tuple[bool, int, str, str]:
+    return not edge.is_between_peers, edge.cost, edge.a, edge.b
+
+
+def _root(roots: dict[str, str], server: str) -> str:
+    """The server that stands for all that are joined to this one."""
+    while (above := roots.setdefault(server, server)) != server:
+        roots[server] = roots[above]
+        server = above
+    return server
+
+
+def weights_of(edges: Iterable[Edge]) -> Weights:
+    """Weights with which no two paths between two servers weigh the same."""
+    ordered = sorted(edges, key=_order)
+    weights: dict[str, dict[str, int]] = {}
+    for place, edge in enumerate(ordered):
+        weight = (edge.cost << len(ordered)) | (1 << place)
+        weights.setdefault(edge.a, {})[edge.b] = weight
+        weights.setdefault(edge.b, {})[edge.a] = weight
+    return weights
+
+
+def distances(weights: Weights, start: str) -> dict[str, int]:
+    """The weight of the shortest path to each server that can be reached."""
+    return _distances(weights, start, {})
+
+
+def _distances(weights: Weights, start: str, limits: Mapping[str, int]) -> dict[str, int]:
+    """As `distances`, but where a path does not weigh less than a server's limit it ends."""
+    found: dict[str, int] = {}
+    waiting = [(0, start)]
+    while waiting:
+        distance, server = heapq.heappop(waiting)
+        if server in found or (server in limits and distance >= limits[server]):
+            continue
+        found[server] = distance
+        for other, weight in weights.get(server, {}).items():
+            if other not in found:
+                heapq.heappush(waiting, (distance + weight, other))
+    return found
+
+
+def towards(weights: Weights, here: str) -> dict[str, frozenset[str]]:
+    """For each server that can be reached, the neighbours whose path to it leads through here.
+
+    So it names the neighbours below this server in the tree of each. Cost: the paths from here,
+    and for each neighbour those of its paths that do not lead through here.
+    """
+    own = distances(weights, here)
+    found: dict[str, set[str]] = {server: set() for server in own}
+    for neighbour, weight in weights.get(here, {}).items():
+        if own[neighbour] != weight:
+            continue  # There is a shorter way than the link, so no path of it begins with the link.
+        through = {server: weight + distance for server, distance in own.items()}
+        # A path that ends there is no shorter than the one through here, nor is what follows.
+        others = _distances(weights, neighbour, through | {here: 0})
+        for server in own.keys() - others.keys():
+            found[server].add(neighbour)
+    return {server: frozenset(neighbours) for server, neighbours in found.items()}
