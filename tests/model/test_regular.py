@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from contrada.errors import ContradaError, InvalidFilterError
-from contrada.model import ValueSet, casefold, language, regular, sets
+from contrada.model import ValueSet, casefold, characters, language, regular, sets
 from contrada.model.machine import Machine, utf8_spans
 from contrada.model.search import Matches
 
@@ -343,10 +343,10 @@ def test_a_class_without_case_has_what_folds_like_its_own(
     spans: list[tuple[int, int]], others: bool
 ) -> None:
     """If it failed, an expression without case would take a character too many, or too few."""
-    ranges = regular.joined((first, first + size) for first, size in spans)
-    ranges = regular.inverse(ranges) if others else ranges
+    ranges = characters.joined((first, first + size) for first, size in spans)
+    ranges = characters.inverse(ranges) if others else ranges
     own = {code for first, last in ranges for code in range(first, min(last, 0x2C00) + 1)}
-    found = regular.folded(ranges)
+    found = characters.folded(ranges)
     for code in casefold.TABLE:
         alike = {ord(each.decode()) for each in casefold.spellings(chr(code))}
         if max(alike) <= 0x2C00:

@@ -22,8 +22,9 @@ from functools import cached_property, reduce
 from typing import Any, Final, TypeAlias
 
 from contrada.errors import LimitError
-from contrada.model import regular
+from contrada.model import characters
 from contrada.model.automaton import STATES_MAX, Automaton, minimised
+from contrada.model.characters import Ranges
 from contrada.model.regular import (
     AT_END,
     AT_LINE_END,
@@ -35,7 +36,6 @@ from contrada.model.regular import (
     Chars,
     Choice,
     Look,
-    Ranges,
     Sequence,
     Tree,
 )
@@ -64,7 +64,7 @@ Row: TypeAlias = list[Any]
 """Next rows by kind of byte; then the states it stands for and what precedes; then acceptance."""
 
 _AFTER_START, _AFTER_LINE, _AFTER_WORD, _AFTER_OTHER = 1, 2, 3, 4
-_WORD_BYTES: Final = frozenset(b for first, last in regular.WORD for b in range(first, last + 1))
+_WORD_BYTES: Final = frozenset(b for first, last in characters.WORD for b in range(first, last + 1))
 
 
 class _Program:
@@ -140,7 +140,7 @@ class _Program:
             at for edges in self.edges for low, high, _ in edges for at in (low, high + 1)
         }
         if any(self.looks):
-            spans = ((0x0A, 0x0A), (0x80, 0xBF), *regular.WORD)
+            spans = ((0x0A, 0x0A), (0x80, 0xBF), *characters.WORD)
             starts |= {at for low, high in spans for at in (low, high + 1)}
         byte_of = bytes(sorted(starts - {256}))
         kinds = bytearray()

@@ -12,10 +12,11 @@ from itertools import chain, product
 from typing import Final, NamedTuple, TypeAlias
 
 from contrada.errors import InvalidFilterError, LimitError
-from contrada.model import regular
+from contrada.model import characters, regular
 from contrada.model.atoms import Atom, Operator, registry
 from contrada.model.automaton import Automaton
 from contrada.model.casefold import fold
+from contrada.model.characters import Ranges
 from contrada.model.machine import Machine
 from contrada.model.regular import (
     AT_END,
@@ -23,7 +24,6 @@ from contrada.model.regular import (
     Chars,
     Choice,
     Look,
-    Ranges,
     Repeat,
     Sequence,
     Tree,
@@ -251,13 +251,13 @@ def _has_case(codes: list[int]) -> bool:
 
 
 def _is_folded(ranges: Ranges) -> bool:
-    return regular.folded(ranges) == ranges
+    return characters.folded(ranges) == ranges
 
 
 @lru_cache(maxsize=ALIKE_CACHED_MAX)
 def _alike(code: int) -> Ranges:
     """All characters that fold like this one."""
-    return regular.folded(((code, code),))
+    return characters.folded(((code, code),))
 
 
 registry.add(Matches())

@@ -4,12 +4,10 @@ A set of states is one integer with a bit for each. A relation is kept as *shift
 `(s, s + d)` of one distance, and *stars*, from any of some states to all of some others. Machines
 are regular: copies of one part have the same distances inside, and alternatives begin and end in
 one state. So there are few of both, and a step of thousands of states costs a few operations on
-integers.
+integers (Baeza-Yates and Gonnet, 1992).
 
 Invariant: `Closure(...).of(x)` has what any number of steps leads to. It takes one step or none,
 then two or none, then four, …, which is every number of steps.
-
-Source: Baeza-Yates and Gonnet, 1992 (states as bits of an integer).
 """
 
 from collections import Counter

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from contrada.errors import InvalidFilterError, LimitError
-from contrada.model import casefold, regular
+from contrada.model import casefold, characters, regular
 from contrada.model.atoms import Atom, Operator, registry
 from contrada.model.automaton import Automaton
 from contrada.model.machine import Machine
@@ -163,7 +163,7 @@ def _holds(constant: bytes, value: bytes) -> bool:
     return segments.hold(value)
 
 
-_ONE: Final = Chars(regular.inverse(()))
+_ONE: Final = Chars(characters.inverse(()))
 
 
 def _tree(constant: bytes, *, nocase: bool = False) -> Tree:

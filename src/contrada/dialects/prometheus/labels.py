@@ -9,7 +9,7 @@ Source: Prometheus 3's documentation, Querying: basics, "Instant vector selector
 from typing import Final
 
 from contrada.errors import InvalidFilterError, RefusedRuleError
-from contrada.model import regular, search, sets
+from contrada.model import characters, regular, search, sets
 from contrada.model.regular import AT_END, AT_START, Chars, Choice, Look, Repeat, Sequence, Tree
 from contrada.model.valueset import ABSENT, ValueSet, union
 
@@ -17,7 +17,7 @@ DIALECT: Final = "prometheus"
 
 REGULAR_EXPRESSION: Final = "a regular expression that is not linear"
 
-_ANY: Final = Chars(regular.inverse(()))
+_ANY: Final = Chars(characters.inverse(()))
 _ANYTHING: Final = Repeat(_ANY, 0, None)
 _SOMETHING: Final = Repeat(_ANY, 1, None)
 
