@@ -262,20 +262,17 @@ class Router:
         neighbours = set(onward) if self.strategy is Strategy.FLOODING else wanting & onward
         if isinstance(origin, Neighbour):
             neighbours.discard(origin)
+        plain = labelled = Publish(notification, message.hops + 1)
+        if self._is_general:
+            labelled = Publish(notification, message.hops + 1, source)
+        is_in_mesh = self._topology.is_in_mesh
         return [
             *(
                 Deliver(each, tuple(sorted(clients[each])), notification)
                 for each in sorted(clients)
             ),
-            *(
-                Send(each, Publish(notification, message.hops + 1, self._label(each, source)))
-                for each in sorted(neighbours)
-            ),
+            *(Send(each, labelled if is_in_mesh(each) else plain) for each in sorted(neighbours)),
         ]
-
-    def _label(self, neighbour: Neighbour, home: str) -> str:
-        """The home, or source, that a message to a neighbour says: of the mesh alone."""
-        return home if self._topology.is_in_mesh(neighbour) else ""
 
     def _admit(self, origin: Origin, message: Publish) -> None:
         """Refuses a notification that may not come, or has come already."""

@@ -1,0 +1,29 @@
+"""What has come is known again, for long enough."""
+
+import pytest
+
+from contrada.model import Envelope
+from contrada.routing import duplicates as module
+from contrada.routing.duplicates import Duplicates
+
+
+def test_a_notification_is_new_once() -> None:
+    """It would be delivered as often as it comes; or one client could suppress another's."""
+    known = Duplicates()
+    assert known.is_new(Envelope(id="1", publisher="p"))
+    assert not known.is_new(Envelope(id="1", publisher="p", sequence=7))
+    assert known.is_new(Envelope(id="2", publisher="p"))
+    assert known.is_new(Envelope(id="1", publisher="q"))
+    assert known.is_new(Envelope())
+    assert known.is_new(Envelope())
+
+
+def test_the_last_ones_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table would grow without bound, or forget at once all that it knew."""
+    monkeypatch.setattr(module, "REMEMBERED_MAX", 10)
+    known = Duplicates()
+    for number in range(1_000):
+        assert known.is_new(Envelope(id=f"{number}"))
+        for earlier in range(max(0, number - 9), number):
+            assert not known.is_new(Envelope(id=f"{earlier}"))
+        assert len(known) <= 20

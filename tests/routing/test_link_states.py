@@ -1,0 +1,126 @@
+"""Link states: the newest is kept, whoever says it, and nonsense is not."""
+
+import pytest
+
+from contrada.routing import link_states as module
+from contrada.routing.link_states import NUMBER_MAX, RENEWALS_MAX, Edge, LinkStates
+from contrada.routing.messages import Link, LinkState, Reason, Role
+
+
+def peer(*names: str) -> tuple[Link, ...]:
+    """Links to peers."""
+    return tuple(Link(name, Role.PEER) for name in names)
+
+
+def test_a_newer_state_is_passed_on_and_an_older_is_not() -> None:
+    """A state would go round for ever, or what is long past would be believed."""
+    states = LinkStates("a")
+    first, second = LinkState("b", 1, peer("a")), LinkState("b", 2, peer("c"))
+    assert states.learn(second) is second
+    assert states.learn(second) is None
+    assert states.learn(first) is None
+    assert states.learn(LinkState("b", 3, ())) is not None
+    states.validate()
+
+
+def test_a_link_counts_when_both_ends_name_it_alike() -> None:
+    """Something would be sent to who does not know of the link, or takes it for another."""
+    states = LinkStates("a")
+    states.announce([Link("b", Role.PEER, 2), Link("c", Role.PARENT), Link("d", Role.PARENT)])
+    assert not states.edges()
+    states.learn(LinkState("b", 1, (Link("a", Role.PEER, 3),)))
+    states.learn(LinkState("c", 1, (Link("a", Role.CHILD),)))
+    states.learn(LinkState("d", 1, (Link("a", Role.PEER),)))
+    assert set(states.edges()) == {Edge("a", "b", Role.PEER, 3), Edge("a", "c", Role.PARENT, 1)}
+    assert states.edge("c", "a") == Edge("a", "c", Role.PARENT, 1)
+    assert states.edge("a", "d") is None
+    changes = states.changes
+    states.learn(LinkState("b", 2, ()))
+    assert set(states.edges()) == {Edge("a", "c", Role.PARENT, 1)}
+    assert states.changes == changes + 1
+    states.learn(LinkState("e", 1, peer("x")))
+    assert states.changes == changes + 1
+    states.validate()
+
+
+def test_after_a_restart_a_server_goes_on_from_its_old_number() -> None:
+    """Its new links would be taken for older than its old ones, and not be believed."""
+    states = LinkStates("a")
+    states.announce(peer("b"))
+    assert states.learn(LinkState("a", 9, peer("c"))) == LinkState("a", 10, peer("b"))
+    assert states.learn(LinkState("a", 9, peer("c"))) is None
+    assert states.announce(()) == LinkState("a", 11, ())
+
+
+def test_two_states_of_one_number_are_decided_alike() -> None:
+    """After a restart one half of the network would believe the old state for ever."""
+    old, new = LinkState("b", 2, peer("x")), LinkState("b", 2, peer("y"))
+    for one, other in ((old, new), (new, old)):
+        states = LinkStates("a")
+        states.learn(one)
+        states.learn(other)
+        assert new in list(states)
+    own = LinkStates("b")
+    own.announce(())
+    own.announce(peer("x"))
+    assert own.learn(new) == LinkState("b", 3, peer("x"))
+
+
+def test_two_servers_of_one_name_do_not_outbid_each_other_for_ever() -> None:
+    """They would flood the network until one of them goes."""
+    one, other = LinkStates("a"), LinkStates("a")
+    one.announce(peer("b"))
+    said: LinkState | None = other.announce(peer("c"))
+    bids = 0
+    while said is not None:
+        one, other = other, one
+        if other.refuses(said) is not None:
+            assert other.refuses(said) is Reason.NAME_IN_USE
+            break
+        said = other.learn(said)
+        bids += 1
+    assert RENEWALS_MAX <= bids <= 2 * RENEWALS_MAX + 2
+    other.announce(peer("d"))
+    assert other.refuses(LinkState("a", 10**6, ())) is None
+
+
+def test_what_cannot_be_reached_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table would grow without bound, or servers that are there would be forgotten."""
+    monkeypatch.setattr(module, "SERVERS_MAX", 3)
+    states = LinkStates("a")
+    states.announce(peer("b"))
+    for state in (LinkState("b", 1, peer("a")), LinkState("x", 1, peer("y"))):
+        assert states.refuses(state) is None
+        states.learn(state)
+    states.learn(LinkState("b", 2, peer("a", "c")))
+    third = LinkState("c", 1, peer("b"))
+    assert states.refuses(third) is None
+    states.learn(third)
+    assert {state.origin for state in states} == {"a", "b", "c"}
+    assert states.refuses(LinkState("d", 1, peer("c"))) is Reason.FULL
+    assert states.refuses(LinkState("c", 2, peer("d"))) is None
+    states.validate()
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        LinkState("", 1, ()),
+        LinkState("b" * 256, 1, ()),
+        LinkState("b", -1, ()),
+        LinkState("b", NUMBER_MAX, ()),
+        LinkState("b", 1, peer("b")),
+        LinkState("b", 1, peer("")),
+        LinkState("b", 1, peer("c" * 256)),
+        LinkState("b", 1, peer("d", "c")),
+        LinkState("b", 1, (Link("c", Role.PEER), Link("c", Role.CHILD))),
+        LinkState("b", 1, (Link("c", Role.PEER, 0),)),
+        LinkState("b", 1, (Link("c", Role.PEER, 10**9),)),
+        LinkState("b", 1, peer(*(f"{n:05}" for n in range(1_025)))),
+    ],
+)
+def test_nonsense_is_refused(state: LinkState) -> None:
+    """A confused server could make others compute without end, or lose their paths."""
+    states = LinkStates("a")
+    assert states.refuses(state) is Reason.WRONG_LINK_STATE
+    states.validate()

@@ -1,0 +1,101 @@
+"""Which links are used and which way is shortest: as asking every path would say."""
+
+import itertools
+import random
+
+import pytest
+
+from contrada.routing.link_states import Edge
+from contrada.routing.messages import Role
+from contrada.routing.paths import distances, towards, used_edges, weights_of
+
+
+def random_edges(seed: int, *, trees: bool = False) -> tuple[list[str], list[Edge]]:
+    """A random graph, not always connected, in which many paths cost the same."""
+    chance = random.Random(seed)
+    names = [f"{each}" for each in range(chance.randint(2, 8))]
+    roles = (Role.PEER, Role.PEER, Role.PARENT) if trees else (Role.PEER,)
+    edges = [
+        Edge(a, b, chance.choice(roles), chance.randint(1, 2))
+        for a, b in itertools.combinations(names, 2)
+        if chance.random() < 0.5
+    ]
+    chance.shuffle(edges)
+    return names, edges
+
+
+def simple_paths(edges: list[Edge], start: str) -> dict[str, list[tuple[Edge, ...]]]:
+    """All paths from a server that visit none twice, by where they end."""
+    found: dict[str, list[tuple[Edge, ...]]] = {start: [()]}
+
+    def go_on(here: str, path: tuple[Edge, ...], seen: frozenset[str]) -> None:
+        for edge in edges:
+            there = {edge.a: edge.b, edge.b: edge.a}.get(here)
+            if there is not None and there not in seen:
+                found.setdefault(there, []).append((*path, edge))
+                go_on(there, (*path, edge), seen | {there})
+
+    go_on(start, (), frozenset({start}))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_two_paths_weigh_the_same(seed: int) -> None:
+    """Two servers would take two ways, and a notification come twice or not at all."""
+    names, edges = random_edges(seed)
+    weights = weights_of(edges)
+    for start in names:
+        known = distances(weights, start)
+        for end, paths in simple_paths(edges, start).items():
+            weighed = sorted(sum(weights[each.a][each.b] for each in path) for path in paths)
+            assert len(set(weighed)) == len(weighed)
+            assert known[end] == weighed[0] == distances(weights, end)[start]
+            cheapest = min(sum(each.cost for each in path) for path in paths)
+            assert known[end] >> len(edges) == cheapest
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_neighbour_is_below_where_its_path_leads_through_here(seed: int) -> None:
+    """A subscription would not spread along its home's tree."""
+    names, edges = random_edges(seed)
+    weights = weights_of(edges)
+    known = {name: distances(weights, name) for name in names}
+    for here in names:
+        below = towards(weights, here)
+        assert below.keys() == known[here].keys()
+        for server, neighbours in below.items():
+            expected = {
+                each
+                for each, weight in weights.get(here, {}).items()
+                if each != server and known[each][server] == weight + known[here][server]
+            }
+            assert neighbours == expected
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_other_links_do_not_turn_the_scales(seed: int) -> None:
+    """A link that nobody's path needs would send subscriptions other ways when it comes."""
+    names, edges = random_edges(seed)
+    more = [*edges, Edge("x", "y", Role.PEER, 1), Edge("y", "z", Role.PEER, 1)]
+    assert {name: towards(weights_of(edges), name) for name in names if edges} == {
+        name: towards(weights_of(more), name) for name in names if edges
+    }
+
+
+@pytest.mark.parametrize("general", [True, False])
+@pytest.mark.parametrize("seed", range(30))
+def test_links_that_are_used_close_no_cycle(seed: int, general: bool) -> None:
+    """Something would go round, or a part of the network be cut off."""
+    _, edges = random_edges(seed, trees=True)
+    used = used_edges(edges, general=general)
+    assert used == used_edges(list(reversed(edges)), general=general)
+    if general:
+        assert {each for each in edges if each.is_between_peers} <= used
+    else:
+        peers = {each for each in used if each.is_between_peers}
+        assert peers == used_edges([e for e in edges if e.is_between_peers], general=False)
+    for edge in edges:
+        rest = [each for each in used if each != edge]
+        is_joined = edge.b in distances(weights_of(rest), edge.a)
+        free = general and edge.is_between_peers
+        assert free or is_joined != (edge in used)
