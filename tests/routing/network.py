@@ -31,6 +31,10 @@ Edges = list[tuple[int, int, bool]]
 Delivery = tuple[str, str, str]
 """A client, the identity of its subscription, the id of a notification."""
 
+TREES: Final = ("hierarchical", "acyclic", "hybrid")
+MESHES: Final = ("general", "mixed")
+LOOPED: Final = ("looped", "looped mesh")
+
 ROLES: Final = {True: (Role.CHILD, Role.PARENT), False: (Role.PEER, Role.PEER)}
 
 
@@ -60,6 +64,33 @@ def mesh(chance: random.Random, brokers: int, shape: str) -> Edges:
         edges += [(chance.choice(peers), each, True) for each in below[1:]]
         edges.append((below[0], chance.choice(peers), True))
     return edges
+
+
+def looped(chance: random.Random, brokers: int, shape: str) -> Edges:
+    """A network to which links are added that close loops where none may be.
+
+    These are links between peers of a tree, or in a mesh one more server that is a parent.
+    """
+    if shape == "looped mesh":
+        edges = mesh(chance, brokers, "mixed")
+        children = {child for _, child, is_parent in edges if is_parent}
+        above, below = chance.choice(sorted(children)), chance.randrange(brokers)
+        if below in children | {above} or any({above, below} == {*each[:2]} for each in edges):
+            return edges
+        return [*edges, (above, below, True)]
+    edges = tree(chance, brokers, "hybrid")
+    for _ in range(brokers // 2):
+        a, b = chance.sample(range(brokers), 2)
+        if not any({a, b} == {*each[:2]} for each in edges):
+            edges.append((a, b, False))
+    return edges
+
+
+def edges_of(chance: random.Random, brokers: int, shape: str) -> Edges:
+    """The links of a random network of a shape."""
+    if shape in LOOPED:
+        return looped(chance, brokers, shape)
+    return (mesh if shape in MESHES else tree)(chance, brokers, shape)
 
 
 TRANSIENT: Final = {Reason.DUPLICATE, Reason.LOOP, Reason.UNCONFIRMED}

@@ -22,11 +22,9 @@ from contrada.routing.messages import (
     Way,
 )
 from contrada.routing.router import Strategy
-from tests.routing.network import TRANSIENT, Delivery, Network, mesh, tree
+from tests.routing.network import LOOPED, MESHES, TRANSIENT, TREES, Delivery, Network, edges_of
 from tests.routing.test_poset import random_filter
 
-TREES: Final = ("hierarchical", "acyclic", "hybrid")
-MESHES: Final = ("general", "mixed")
 SHAPES: Final = TREES + MESHES
 
 Key = tuple[int, str, str]
@@ -49,10 +47,11 @@ class World:
 
     def __init__(self, seed: int, shape: str, strategy: Strategy, *, covering: bool) -> None:
         self.chance = random.Random(seed)
-        self.general = shape in MESHES
-        self.brokers = self.chance.randint(3, 9) if self.general else self.chance.randint(2, 7)
-        self.edges = (mesh if self.general else tree)(self.chance, self.brokers, shape)
-        self.named = self.general or self.chance.random() < 0.5
+        self.general = shape in ("looped mesh", *MESHES)
+        self.brokers = self.chance.randint(*((2, 7) if shape in TREES else (3, 9)))
+        self.edges = edges_of(self.chance, self.brokers, shape)
+        self.named = self.general or shape in LOOPED or self.chance.random() < 0.5
+        self.published_at = 0
         self.strategy, self.covering = strategy, covering
         self.network = self.fresh()
         self.wishes: dict[Key, FilterSet] = {}
@@ -119,6 +118,7 @@ class World:
                 return None
             key = self.chance.choice(able)
             able = [k for k in able if k[1] == key[1]]
+        self.published_at = key[0]
         self.network.say(key[0], key[1], Publish(notification))
         return notification, able
 

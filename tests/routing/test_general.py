@@ -1,0 +1,438 @@
+"""Networks with cycles: nothing is lost or comes twice, whatever links and servers do."""
+
+from collections import Counter, deque
+from typing import Final
+
+import pytest
+
+from contrada.model import Advertisement, Envelope, Filter, Notification
+from contrada.routing.messages import (
+    Advertise,
+    Client,
+    Deliver,
+    Event,
+    LinkState,
+    LinkUp,
+    Neighbour,
+    Publish,
+    Reason,
+    Received,
+    Refused,
+    Role,
+    Send,
+    Subscribe,
+    Unsubscribe,
+)
+from contrada.routing.router import EVERYTHING, Router, Strategy
+from tests.routing.network import LOOPED, MESHES, TRANSIENT, Edges, Network
+from tests.routing.test_router import World, deliveries, same_as_fresh, withdraw_all
+
+FORWARDING: Final = (Strategy.SUBSCRIPTIONS, Strategy.ADVERTISEMENTS)
+
+
+class Changing(World):
+    """A world in which links and servers come and go."""
+
+    def __init__(self, seed: int, shape: str, strategy: Strategy, *, covering: bool = True) -> None:
+        super().__init__(seed, shape, strategy, covering=covering)
+        self.all_edges = list(self.edges)
+        self.up = set(range(self.brokers))
+
+    def fail(self) -> None:
+        """A link or a server fails or comes back."""
+        kind = self.chance.random()
+        down = [
+            each for each in self.all_edges if each not in self.edges and self.up >= {*each[:2]}
+        ]
+        if kind < 0.4 and self.edges:
+            self.cut(self.chance.choice(self.edges))
+        elif kind < 0.7 and down:
+            self.join(self.chance.choice(down))
+        elif kind < 0.85 and self.up:
+            self.crash(self.chance.choice(sorted(self.up)))
+        elif len(self.up) < self.brokers:
+            self.up.add(self.chance.choice(sorted(set(range(self.brokers)) - self.up)))
+
+    def cut(self, edge: tuple[int, int, bool]) -> None:
+        """A link goes down."""
+        self.edges.remove(edge)
+        self.network.cut(*edge[:2])
+
+    def join(self, edge: tuple[int, int, bool]) -> None:
+        """A link comes up."""
+        self.edges.append(edge)
+        self.network.link(*edge)
+
+    def crash(self, broker: int) -> None:
+        """A server fails; its clients are gone."""
+        self.up.discard(broker)
+        self.edges = [each for each in self.edges if broker not in each[:2]]
+        self.network.crash(broker)
+        for table in (self.wishes, self.offers):
+            for key in [key for key in table if key[0] == broker]:
+                del table[key]
+
+    def repair(self) -> None:
+        """All that was there at first is there again."""
+        self.up = set(range(self.brokers))
+        for edge in self.all_edges:
+            if edge not in self.edges:
+                self.join(edge)
+
+    def joined(self, broker: int) -> set[int]:
+        """The servers that can be reached from one."""
+        found, waiting = {broker}, [broker]
+        while waiting:
+            here = waiting.pop()
+            for a, b, _ in self.edges:
+                if here in (a, b) and not {a, b} <= found:
+                    waiting += {a, b} - found
+                    found |= {a, b}
+        return found
+
+    def delivers(self, times: int) -> None:
+        """What is published is delivered to all who want it where links lead, once, in peace."""
+        for _ in range(times):
+            published = self.publish()
+            self.network.settle()
+            if published is None:
+                continue
+            reached = self.joined(self.published_at)
+            wishes = {key: each for key, each in self.wishes.items() if key[0] in reached}
+            assert self.network.taken() == deliveries(wishes, published[0])
+
+
+@pytest.mark.parametrize("covering", [True, False])
+@pytest.mark.parametrize("strategy", FORWARDING)
+@pytest.mark.parametrize("shape", [*MESHES, *LOOPED])
+@pytest.mark.parametrize("seed", range(2))
+def test_links_and_servers_come_and_go(
+    seed: int, shape: str, strategy: Strategy, covering: bool
+) -> None:
+    """A part of the network would stay cut off, get things twice, or keep what nobody wants."""
+    world = Changing(seed, shape, strategy, covering=covering)
+    for _ in range(10):
+        for _ in range(world.chance.randint(1, 3)):
+            world.fail()
+            world.change()
+            for _ in range(world.chance.randrange(20)):
+                world.network.step()
+            world.publish()
+        world.network.settle(TRANSIENT)
+        assert all(count == 1 for count in world.network.taken().values())
+        world.delivers(3)
+    same_as_fresh(world)
+    world.repair()
+    world.network.settle(TRANSIENT)
+    world.delivers(3)
+    same_as_fresh(world)
+    withdraw_all(world)
+
+
+@pytest.mark.parametrize("strategy", FORWARDING)
+@pytest.mark.parametrize("shape", [*MESHES, *LOOPED])
+@pytest.mark.parametrize("seed", range(2))
+def test_any_single_failure_loses_nothing_afterwards(
+    seed: int, shape: str, strategy: Strategy
+) -> None:
+    """A redundant link or server would be no help when another one fails."""
+    world = Changing(3_000 + seed, shape, strategy)
+    for _ in range(12):
+        world.change()
+    world.network.settle(TRANSIENT)
+    for edge in world.all_edges:
+        world.cut(edge)
+        world.network.settle(TRANSIENT)
+        world.network.taken()
+        world.delivers(2)
+        world.join(edge)
+        world.network.settle(TRANSIENT)
+        world.delivers(1)
+    for broker in range(world.brokers):
+        world.crash(broker)
+        world.change()
+        world.network.settle(TRANSIENT)
+        world.network.taken()
+        world.delivers(2)
+        world.repair()
+        world.network.settle(TRANSIENT)
+        world.delivers(1)
+    same_as_fresh(world)
+
+
+def farthest(edges: Edges, servers: set[int]) -> int:
+    """The links of the longest of all shortest paths between these servers."""
+    longest = 0
+    for start in servers:
+        steps, waiting = {start: 0}, deque([start])
+        while waiting:
+            here = waiting.popleft()
+            for a, b, _ in edges:
+                there = b if here == a else a
+                if here in (a, b) and there not in steps:
+                    steps[there] = steps[here] + 1
+                    waiting.append(there)
+        longest = max(longest, *steps.values())
+    return longest
+
+
+@pytest.mark.parametrize("strategy", FORWARDING)
+@pytest.mark.parametrize("seed", range(6))
+def test_convergence_is_bounded(seed: int, strategy: Strategy) -> None:
+    """After a failure nobody could say when nothing is lost any longer."""
+    world = Changing(4_000 + seed, "general", strategy)
+    trees = 1 if strategy is Strategy.SUBSCRIPTIONS else 2
+    for _ in range(15):
+        world.change()
+    world.network.settle(TRANSIENT)
+
+    def rounds() -> int:
+        count = 0
+        while world.network.round():
+            count += 1
+        return count
+
+    for edge in world.all_edges:
+        world.cut(edge)
+        assert rounds() <= (1 + trees) * farthest(world.edges, world.up)
+        world.join(edge)
+        assert rounds() <= (1 + trees) * farthest(world.edges, world.up) + 2
+    for broker in range(world.brokers):
+        world.crash(broker)
+        assert rounds() <= (1 + trees) * farthest(world.edges, world.up)
+        world.repair()
+        assert rounds() <= (1 + trees) * farthest(world.edges, world.up) + 2
+
+
+WIDE: Final = Filter("a > 0")
+ANN, BOB = Client("ann"), Client("bob")
+ONE: Final = Notification({"a": 1}, envelope=Envelope(id="one", publisher="p"))
+
+
+def ring(brokers: int, *, general: bool, strategy: Strategy = Strategy.SUBSCRIPTIONS) -> Network:
+    """Peers in a ring, of which each knows all links."""
+    edges = [(each, (each + 1) % brokers, False) for each in range(brokers)]
+    network = Network(brokers, edges, strategy, named=True, general=general)
+    network.settle(TRANSIENT)
+    return network
+
+
+def test_a_loop_in_a_topology_declared_acyclic_is_not_used() -> None:
+    """Notifications would go round until they have come over too many links."""
+    network = ring(5, general=False)
+    used = [router.statistics().links_used for router in network.routers]
+    assert sorted(used) == [1, 1, 2, 2, 2]
+    refused = [router.statistics().refused.get(Reason.LOOP, 0) for router in network.routers]
+    assert sum(refused) >= 2
+    for broker in range(5):
+        network.say(broker, "c", Subscribe("1", WIDE))
+    network.settle()
+    network.say(2, "p", Publish(ONE))
+    network.settle()
+    assert network.taken() == Counter({("c", "1", "one"): 5})
+    assert network.sent["Publish"] == 4
+
+
+def test_a_refused_link_comes_into_use_when_another_goes() -> None:
+    """A redundant link would be of no use where no cycle may be."""
+    network = ring(4, general=False)
+    network.say(0, "c", Subscribe("1", WIDE))
+    network.settle()
+    for number in range(4):
+        a, b = number, (number + 1) % 4
+        network.cut(a, b)
+        network.settle(TRANSIENT)
+        for broker in range(4):
+            name = f"{number}{broker}"
+            network.say(broker, "p", Publish(Notification({"a": 1}, envelope=Envelope(id=name))))
+        network.settle()
+        assert sum(network.taken().values()) == 4
+        network.link(a, b, False)
+        network.settle(TRANSIENT)
+
+
+def test_nothing_that_comes_over_a_refused_link_has_an_effect() -> None:
+    """A confused neighbour would close the cycle that this server has refused."""
+    network = ring(3, general=False)
+    broker = next(each for each in range(3) if network.routers[each].statistics().links_used == 1)
+    router = network.routers[broker]
+    (refused,) = [
+        Neighbour(f"{each}")
+        for each in range(3)
+        if each != broker and network.routers[each].statistics().links_used == 1
+    ]
+    router.handle(Received(ANN, Subscribe("1", WIDE)), 0)
+    event = Received(refused, Publish(ONE))
+    assert router.handle(event, 0) == [Refused(event, Reason.LOOP)]
+    assert router.handle(Received(refused, Subscribe("9", WIDE)), 0) == []
+    router.validate()
+    effects = router.handle(Received(BOB, Publish(ONE)), 0)
+    assert [type(each).__name__ for each in effects] == ["Deliver"]
+
+
+def test_links_to_parents_close_no_cycle() -> None:
+    """Each of three servers would be the client of another, and all go round for ever."""
+    edges = [(0, 1, True), (1, 2, True), (2, 0, True)]
+    network = Network(3, edges, named=True)
+    network.settle(TRANSIENT)
+    assert sorted(router.statistics().links_used for router in network.routers) == [1, 1, 2]
+    for broker in range(3):
+        network.say(broker, "c", Subscribe("1", WIDE))
+        network.settle()
+    network.say(0, "p", Publish(ONE))
+    network.settle()
+    assert network.taken() == Counter({("c", "1", "one"): 3})
+
+
+def test_a_link_is_not_used_until_the_other_end_names_it() -> None:
+    """Something would be lost at who does not know of the link, or has it for another."""
+    router = Router(name="a")
+    router.handle(LinkUp(Neighbour("b"), Role.PEER), 0)
+    assert router.handle(Received(ANN, Subscribe("1", WIDE)), 0) == []
+    statistics = router.statistics()
+    assert (statistics.neighbours, statistics.links_used, statistics.servers) == (1, 0, 1)
+    event = Received(Neighbour("b"), Publish(ONE))
+    assert router.handle(event, 0) == [Refused(event, Reason.UNCONFIRMED)]
+
+
+def test_two_servers_of_one_name_do_not_harm_the_others() -> None:
+    """The network would be flooded until one of them goes, or others be cut off."""
+    edges = [(0, 1, False), (1, 2, False), (2, 3, False)]
+    network = Network(4, named=True, general=True)
+    network.routers[3] = Router(name="0", general=True)
+    for a, b, _ in edges[:2]:
+        network.link(a, b, False)
+    network.settle(TRANSIENT)
+    network.links[2, 3], network.links[3, 2] = deque(), deque()
+    network.tell(2, LinkUp(Neighbour("3"), Role.PEER))
+    network.tell(3, LinkUp(Neighbour("2"), Role.PEER))
+    network.settle({Reason.NAME_IN_USE, *TRANSIENT})
+    network.say(1, "c", Subscribe("1", WIDE))
+    network.settle()
+    network.say(2, "p", Publish(ONE))
+    network.settle()
+    assert network.taken() == Counter({("c", "1", "one"): 1})
+
+
+def test_a_server_that_restarts_is_believed() -> None:
+    """What it says after a restart would be taken for older than what it said before."""
+    network = ring(4, general=True)
+    for _ in range(5):
+        network.cut(0, 1)
+        network.link(0, 1, False)
+        network.settle(TRANSIENT)
+    network.crash(0)
+    network.settle(TRANSIENT)
+    network.say(0, "c", Subscribe("1", WIDE))
+    network.link(3, 0, False)
+    network.settle(TRANSIENT)
+    network.say(1, "p", Publish(ONE))
+    network.settle()
+    assert network.taken() == Counter({("c", "1", "one"): 1})
+
+
+def test_with_flooding_everything_goes_everywhere_once() -> None:
+    """There would be nothing to compare the strategies with."""
+    network = ring(6, general=True, strategy=Strategy.FLOODING)
+    before = network.sent.copy()
+    network.say(4, "c", Subscribe("1", WIDE))
+    network.say(0, "p", Publish(Notification({"a": 0}, envelope=Envelope(id="zero"))))
+    network.say(0, "p", Publish(ONE))
+    network.settle()
+    assert network.sent - before == Counter({"Publish": 10})
+    assert network.taken() == Counter({("c", "1", "one"): 1})
+
+
+def test_of_several_paths_the_cheapest_is_taken() -> None:
+    """A slow link would carry what a detour brings sooner."""
+    routers = {name: Router(name=name, general=True) for name in "abc"}
+    costs = {("a", "b"): 5, ("b", "c"): 2, ("a", "c"): 2}
+    waiting: deque[tuple[str, Received]] = deque()
+
+    def tell(name: str, event: LinkUp | Received) -> None:
+        for effect in routers[name].handle(event, 0):
+            if isinstance(effect, Send):
+                waiting.append((effect.to.name, Received(Neighbour(name), effect.message)))
+
+    for (a, b), cost in costs.items():
+        tell(a, LinkUp(Neighbour(b), Role.PEER, cost))
+        tell(b, LinkUp(Neighbour(a), Role.PEER, cost))
+    while waiting:
+        tell(*waiting.popleft())
+    tell("b", Received(ANN, Subscribe("1", WIDE)))
+    while waiting:
+        tell(*waiting.popleft())
+    assert routers["a"].handle(Received(BOB, Publish(ONE)), 0) == [
+        Send(Neighbour("c"), Publish(ONE, 1, "a"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        (Received(Neighbour("1"), Subscribe("1", WIDE)), Reason.WRONG_HOME),
+        (Received(Neighbour("1"), Subscribe("1", WIDE, "h" * 256)), Reason.WRONG_HOME),
+        (Received(Neighbour("1"), Unsubscribe("1", "x")), Reason.UNKNOWN_SUBSCRIPTION),
+        (Received(Neighbour("1"), Subscribe("1", WIDE, "0")), Reason.LOOP),
+        (Received(Neighbour("1"), Publish(ONE, 1, "0")), Reason.LOOP),
+        (Received(Neighbour("1"), Publish(ONE, 1)), Reason.WRONG_HOME),
+        (Received(Neighbour("1"), Publish(Notification({}), 1, "1")), Reason.NO_IDENTITY),
+        (Received(ANN, Publish(Notification({}))), Reason.NO_IDENTITY),
+        (Received(ANN, Publish(ONE, 0, "1")), Reason.WRONG_HOME),
+        (Received(ANN, Subscribe("1", WIDE, "1")), Reason.WRONG_HOME),
+        (Received(ANN, Subscribe("i" * 256, WIDE)), Reason.TOO_LONG),
+        (Received(ANN, LinkState("9", 1, ())), Reason.WRONG_LINK_STATE),
+        (Received(Neighbour("1"), LinkState("9", -1, ())), Reason.WRONG_LINK_STATE),
+        (Received(Neighbour("1"), LinkState("9", 1, (), version=2)), Reason.VERSION),
+        (Received(Neighbour("x"), LinkState("9", 1, ())), Reason.UNKNOWN_NEIGHBOUR),
+        (LinkUp(Neighbour("0"), Role.PEER), Reason.OWN_NAME),
+        (LinkUp(Neighbour("n" * 256), Role.PEER), Reason.TOO_LONG),
+        (LinkUp(Neighbour("5"), Role.PEER, 0), Reason.WRONG_LINK_STATE),
+    ],
+)
+def test_what_makes_no_sense_is_refused(event: Event, reason: Reason) -> None:
+    """A confused neighbour could harm what others rely on, unseen."""
+    router = ring(4, general=True).routers[0]
+    before = router.statistics()
+    assert router.handle(event, -1) == [Refused(event, reason)]
+    router.validate()
+    after = router.statistics()
+    assert after.refused[reason] == before.refused.get(reason, 0) + 1
+    assert (after.filters, after.servers, after.sent) == (
+        before.filters,
+        before.servers,
+        before.sent,
+    )
+
+
+def test_a_notification_that_comes_again_is_refused() -> None:
+    """While paths change it would be delivered twice, or go round."""
+    router = ring(4, general=True).routers[0]
+    router.handle(Received(ANN, Subscribe("1", WIDE)), 0)
+    first, again = (Received(Neighbour(each), Publish(ONE, 1, "2")) for each in "13")
+    assert router.handle(first, 10**15) == [Deliver(ANN, ("1",), ONE)]
+    assert router.handle(again, 0) == [Refused(again, Reason.DUPLICATE)]
+
+
+def test_a_server_without_a_name_takes_no_link_states() -> None:
+    """It would pass on what it cannot understand."""
+    router = Router()
+    router.handle(LinkUp(Neighbour("1"), Role.PEER), 0)
+    event = Received(Neighbour("1"), LinkState("1", 1, ()))
+    assert router.handle(event, 0) == [Refused(event, Reason.WRONG_LINK_STATE)]
+    assert router.statistics().links_used == 1
+
+
+def test_it_tells_what_is_on_offer() -> None:
+    """A client could not see what is advertised, or would see what a parent only may publish."""
+    edges = [(0, 1, False), (1, 2, True), (3, 1, True)]
+    network = Network(4, edges, Strategy.ADVERTISEMENTS, named=True, general=True)
+    network.settle(TRANSIENT)
+    offers = [Advertisement(f"a{each} any") for each in range(4)]
+    for broker, offer in enumerate(offers):
+        network.say(broker, "p", Advertise("1", offer))
+    network.settle()
+    assert set(network.routers[0].offers()) == {offers[0], EVERYTHING}
+    assert set(network.routers[1].offers()) == {offers[0], offers[1], offers[2]}
+    assert set(network.routers[2].offers()) == {offers[2]}
+    assert set(network.routers[3].offers()) == set(offers)
