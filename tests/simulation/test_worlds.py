@@ -22,26 +22,23 @@ from contrada.simulation.making import made
 from contrada.simulation.shrinking import shrunk
 from contrada.simulation.steps import Kind, from_text, to_text
 from contrada.simulation.world import network_of, run
+from contrada.simulation.worlds import kinds
 
-KINDS = [
-    Kind(shape, strategy, covering)
-    for shape in ("central", "hierarchical", "acyclic")
-    for strategy in (Strategy.SUBSCRIPTIONS, Strategy.ADVERTISEMENTS)
-    for covering in (True, False)
-]
+BROKERS_MAX = 14
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", kinds(), ids=lambda kind: kind.name)
 def test_worlds_hold(kind: Kind) -> None:
     """A notification would be lost, come twice, come unasked, or a table would keep what is gone.
 
-    In at least half of the worlds notifications must have met control messages on their way.
+    In at least half of the worlds notifications must have met control messages on their way; where
+    there are none of these (one server alone, or flooding), none can.
     """
-    outcomes = [run(made(seed, kind)) for seed in range(4)]
-    assert [outcome.violations for outcome in outcomes] == [()] * 4
-    assert sum(outcome.must for outcome in outcomes) > 50
-    if kind.shape != "central":
-        assert sum(outcome.overlapping > 0 for outcome in outcomes) >= 2
+    outcomes = [run(made(seed, kind, BROKERS_MAX)) for seed in range(2)]
+    assert [outcome.violations for outcome in outcomes] == [()] * 2
+    assert sum(outcome.must for outcome in outcomes) > 20
+    if kind.shape != "central" and kind.strategy is not Strategy.FLOODING:
+        assert sum(outcome.overlapping > 0 for outcome in outcomes) >= 1
 
 
 FORGETS = "forgets what a withdrawn filter covered"
@@ -100,7 +97,9 @@ def test_a_broken_router_is_found_with_a_short_script(
     monkeypatch.setattr(network, "Router", Broken)
     monkeypatch.setattr(Broken, "fault", fault)
     kind = Kind("acyclic", Strategy.SUBSCRIPTIONS)
-    script = next(each for seed in range(10) if run(each := made(seed, kind)).violations)
+    script = next(
+        each for seed in range(10) if run(each := made(seed, kind, BROKERS_MAX)).violations
+    )
     short = shrunk(script)
     violations = run(short).violations
     assert violations[0].what in what
@@ -117,8 +116,8 @@ from contrada.simulation.making import made
 from contrada.simulation.steps import Kind
 from contrada.simulation.world import network_of, run, _run
 import hashlib
-for shape in ("hierarchical", "acyclic"):
-    script = made(11, Kind(shape, Strategy.ADVERTISEMENTS))
+for shape in ("hierarchical", "general"):
+    script = made(11, Kind(shape, Strategy.ADVERTISEMENTS), 8)
     network = network_of(script)
     list(_run(script, network))
     print(len(network.history.handled), hashlib.sha256(repr(network.history).encode()).hexdigest())

@@ -1,7 +1,8 @@
 """The command `contrada`.
 
-Exit status: 0 all went well; 1 a service cannot be reached or went away, Spark ended a run, or
-the output cannot be written; 2 bad input, a bad address or wrong usage; 130 ended by Ctrl-C.
+Exit status: 0 all went well; 1 a service cannot be reached or went away, Spark ended a run, the
+output cannot be written, or a simulated world does not hold; 2 bad input, a bad address or wrong
+usage; 130 ended by Ctrl-C.
 Every error is one line on standard error.
 """
 
@@ -16,6 +17,7 @@ COMMANDS = {
     "match": Command("contrada.cli.match:match", "Match files against subscriptions, offline."),
     "translate": Command("contrada.cli.translate:translate", "Turn rules of others into filters."),
     "pipeline": Command("contrada.cli.pipeline:pipeline", "Run a pipeline on Spark."),
+    "simulate": Command("contrada.cli.simulate:simulate", "Networks of brokers in virtual time."),
 }
 
 

@@ -47,9 +47,9 @@ Links = list[tuple[int, int, bool]]
 """Pairs of servers; the first is the parent of the second, or they are peers (False)."""
 
 
-def made(seed: int, kind: Kind) -> Script:
+def made(seed: int, kind: Kind, brokers_max: int = WORLD_BROKERS_MAX) -> Script:
     """The script of a seed."""
-    return _Maker(seed, kind).script()
+    return _Maker(seed, kind, brokers_max).script()
 
 
 def links_of(shape: Shape, brokers: int, chance: random.Random) -> Links:
@@ -74,14 +74,14 @@ def links_of(shape: Shape, brokers: int, chance: random.Random) -> Links:
 class _Maker:
     """Makes a script step by step; knows what clients hold as far as it can be known."""
 
-    def __init__(self, seed: int, kind: Kind) -> None:
+    def __init__(self, seed: int, kind: Kind, brokers_max: int) -> None:
         self._seed, self._kind = seed, kind
         self._chance = random.Random(f"{seed} {kind.name}")
         self._now_us = 0
         self._steps: list[Step] = []
         self._numbered = 0
-        size = self._chance.random() ** 2
-        self._brokers = 1 if kind.shape == "central" else 2 + round(size * (WORLD_BROKERS_MAX - 2))
+        size = self._chance.random() ** 3  # Most networks are small: they show most faults.
+        self._brokers = 1 if kind.shape == "central" else 2 + round(size * (brokers_max - 2))
         self._links = links_of(kind.shape, self._brokers, self._chance)
         self._clients = [f"c{each}" for each in range(2 + self._brokers)]
         self._wishes: list[tuple[str, str]] = []
@@ -124,7 +124,8 @@ class _Maker:
         for _ in range(self._chance.randint(8, 30)):
             self._now_us += self._chance.randrange(2 * pace_us)
             self._chance.choices(chosen, [weight for weight, _ in weights])[0]()
-        while self._down:
+        is_left = self._chance.random() < 0.5  # What failed stays so while the network rests.
+        while self._down and not is_left:
             self._now_us += self._chance.randrange(SILENCE_US)
             self._repair()
 

@@ -43,8 +43,8 @@ VALIDATED_BROKERS_MAX: Final = 12
 PROBES_MAX: Final = 12
 """Notifications of a script that are published again when all is mended."""
 
-EXPECTED_REFUSALS: Final = frozenset[Reason]()
-"""Why a server of a sound network may refuse something."""
+EXPECTED_REFUSALS: Final = frozenset({Reason.DUPLICATE})
+"""Why a server of a sound network may refuse something: paths change while copies travel."""
 
 
 @dataclass(frozen=True, slots=True)

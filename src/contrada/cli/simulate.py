@@ -1,0 +1,141 @@
+"""`contrada simulate`: networks of routers in virtual time."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NoReturn
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from contrada.simulation.steps import from_text
+from contrada.simulation.world import run
+from contrada.simulation.worlds import (
+    WORLDS_DEFAULT,
+    Ran,
+    Summary,
+    kinds,
+    run_worlds,
+    shortest,
+)
+
+EXIT_VIOLATED: Final = 1
+SHORTENED_MAX: Final = 3
+"""Of so many worlds that failed the shortest script is looked for."""
+
+PIPED_COLUMNS: Final = 160
+"""How wide a table is where it goes into a file."""
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.group()
+def simulate() -> None:
+    """Networks of brokers in virtual time, with all that can go wrong."""
+
+
+def progress_bar() -> Progress:
+    """A bar on standard error."""
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+    )
+
+
+def output() -> Console:
+    """Standard output, wide enough for tables where it is no terminal."""
+    console = Console(markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = PIPED_COLUMNS
+    return console
+
+
+@simulate.command()
+@click.option("--count", default=WORLDS_DEFAULT, show_default=True, type=click.IntRange(1))
+@click.option("--seed", default=0, show_default=True, help="The first seed.")
+@click.option("--jobs", default=os.cpu_count() or 1, show_default=True, type=click.IntRange(1))
+@click.option("--only", default="", help="Only kinds whose name holds this text.")
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON per kind.")
+def worlds(count: int, seed: int, jobs: int, only: str, as_json: bool) -> None:
+    """Run seeded worlds of every kind of network, with COUNT seeds each.
+
+    A world that does not hold is told with its seed and the shortest script of steps that was
+    found to show the fault; `contrada simulate replay` runs such a script again. The exit
+    status is then 1.
+
+    \b
+    contrada simulate worlds --only "acyclic, advertisement" --count 10
+    """  # noqa: D301 - click reads the escape
+    chosen = kinds(only)
+    if not chosen:
+        raise click.BadParameter(f"no kind has {only!r} in its name", param_hint="--only")
+    summaries = {kind.name: Summary(kind) for kind in chosen}
+    with progress_bar() as progress:
+        task = progress.add_task("worlds", total=len(chosen) * count)
+        for ran in run_worlds(chosen, range(seed, seed + count), jobs):
+            summaries[ran.kind.name].add(ran)
+            progress.update(task, advance=1)
+    if as_json:
+        for summary in summaries.values():
+            click.echo(msgspec.json.encode(_record(summary)).decode())
+    else:
+        output().print(_table(summaries.values()))
+    failed = [ran for summary in summaries.values() for ran in summary.failed]
+    if failed:
+        _tell(failed)
+
+
+def _record(summary: Summary) -> dict[str, object]:
+    return {
+        "kind": summary.kind.name,
+        "worlds": summary.worlds,
+        "overlapping": summary.overlapping,
+        "brokers_max": summary.brokers,
+        "published": summary.published,
+        "must": summary.must,
+        "delivered": summary.delivered,
+        "seconds": round(summary.seconds, 3),
+        "failed": [ran.seed for ran in summary.failed],
+    }
+
+
+def _table(summaries: Iterable[Summary]) -> Table:
+    table = Table("kind", title="Worlds")
+    for name in ("worlds", "overlapping", "brokers", "published", "must", "given", "s", "failed"):
+        table.add_column(name, justify="right")
+    for each in summaries:
+        figures = (each.worlds, each.overlapping, each.brokers, each.published, each.must)
+        table.add_row(
+            each.kind.name,
+            *(f"{figure:,}" for figure in (*figures, each.delivered, round(each.seconds))),
+            str(len(each.failed)),
+            style="bold red" if each.failed else None,
+        )
+    return table
+
+
+def _tell(failed: list[Ran]) -> NoReturn:
+    for ran in failed:
+        click.echo(f"{ran.kind.name}, seed {ran.seed}: {ran.outcome.violations[0]}", err=True)
+    for ran in failed[:SHORTENED_MAX]:
+        click.echo(f"{ran.kind.name}, seed {ran.seed}: the shortest script found", err=True)
+        click.echo(shortest(ran), err=True)
+    raise click.exceptions.Exit(EXIT_VIOLATED)
+
+
+@simulate.command()
+@click.argument("script", type=_FILE)
+def replay(script: Path) -> None:
+    """Run the SCRIPT of a world again, a file of JSON, and say what does not hold."""
+    outcome = run(from_text(script.read_text(encoding="utf-8"), str(script)))
+    for violation in outcome.violations:
+        click.echo(str(violation))
+    if outcome.violations:
+        raise click.exceptions.Exit(EXIT_VIOLATED)
+    click.echo(f"{outcome.published} published, {outcome.delivered} delivered: all holds")

@@ -1,0 +1,104 @@
+"""Many worlds of every kind, in several processes, and what came of them."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from inspect import signature
+from multiprocessing import get_context
+from time import monotonic
+from typing import Final, get_args
+
+from contrada.routing.router import Router, Strategy
+from contrada.simulation.making import made
+from contrada.simulation.shrinking import shrunk
+from contrada.simulation.steps import Kind, Shape, to_text
+from contrada.simulation.world import Outcome, run
+
+WORLDS_DEFAULT: Final = 60
+"""Worlds of each kind where nothing else is said."""
+
+SHAPES: Final[tuple[Shape, ...]] = get_args(Shape)
+
+
+MERGES: Final = "merging" in signature(Router).parameters
+"""Whether servers can merge what they forward."""
+
+
+def kinds(only: str = "") -> list[Kind]:
+    """All kinds of networks, or those whose name holds a text. Merging goes with covering."""
+    savings = [(False, False), (True, False), *([(True, True)] if MERGES else [])]
+    every = [
+        Kind(shape, strategy, covering, merging)
+        for shape in SHAPES
+        for strategy in Strategy
+        for covering, merging in savings
+    ]
+    return [kind for kind in every if only in kind.name]
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A world that was run."""
+
+    kind: Kind
+    seed: int
+    brokers: int
+    outcome: Outcome
+    seconds: float
+
+
+@dataclass(slots=True)
+class Summary:
+    """What came of the worlds of a kind; `must` and `delivered` count pairs, not notifications."""
+
+    kind: Kind
+    worlds: int = 0
+    overlapping: int = 0
+    brokers: int = 0
+    published: int = 0
+    must: int = 0
+    delivered: int = 0
+    seconds: float = 0.0
+    failed: list[Ran] = field(default_factory=list)
+
+    def add(self, ran: Ran) -> None:
+        """Counts a world."""
+        self.worlds += 1
+        self.overlapping += ran.outcome.overlapping > 0
+        self.brokers = max(self.brokers, ran.brokers)
+        self.published += ran.outcome.published
+        self.must += ran.outcome.must
+        self.delivered += ran.outcome.delivered
+        self.seconds += ran.seconds
+        if ran.outcome.violations:
+            self.failed.append(ran)
+
+
+def run_world(kind: Kind, seed: int) -> Ran:
+    """Makes a world and runs it."""
+    begun = monotonic()
+    script = made(seed, kind)
+    outcome = run(script)
+    return Ran(kind, seed, script.brokers, outcome, monotonic() - begun)
+
+
+def run_worlds(chosen: Sequence[Kind], seeds: Sequence[int], jobs: int) -> Iterator[Ran]:
+    """Runs the worlds of some kinds and seeds, as they are done; one job is this process."""
+    if jobs == 1:
+        yield from (run_world(kind, seed) for seed in seeds for kind in chosen)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        waiting: list[Future[Ran]] = [
+            pool.submit(run_world, kind, seed) for seed in seeds for kind in chosen
+        ]
+        try:
+            for each in as_completed(waiting):
+                yield each.result()
+        finally:
+            for each in waiting:
+                each.cancel()
+
+
+def shortest(ran: Ran) -> str:
+    """The shortest script found that shows the fault of a world, as JSON."""
+    return to_text(shrunk(made(ran.seed, ran.kind)))

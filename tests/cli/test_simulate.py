@@ -1,0 +1,69 @@
+"""`contrada simulate`: worlds are run, faults are told with a script, scripts are run again."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from contrada.cli import main
+from contrada.routing.messages import Deliver, Effect, Event
+from contrada.routing.router import Router
+from contrada.simulation import network
+from contrada.simulation.making import made
+from contrada.simulation.steps import to_text
+from contrada.simulation.worlds import kinds
+
+
+class Doubling(Router):
+    """A router that delivers twice."""
+
+    def handle(self, event: Event, now_us: int) -> list[Effect]:
+        """As the router, but for one thing."""
+        effects = super().handle(event, now_us)
+        return [*effects, *(each for each in effects if isinstance(each, Deliver))]
+
+
+def test_worlds_are_counted_by_kind() -> None:
+    """Nobody could see what was run."""
+    options = ("--count", "2", "--only", "central, subscription", "--jobs", "2", "--json")
+    result = CliRunner().invoke(main, ["simulate", "worlds", *options])
+    assert result.exit_code == 0, result.stderr
+    records = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [each["kind"] for each in records] == [each.name for each in kinds(options[3])]
+    assert all(each["worlds"] == 2 and each["must"] and not each["failed"] for each in records)
+
+
+def test_a_kind_that_is_not_there_is_refused() -> None:
+    """A slip of the pen would look as if all worlds held."""
+    result = CliRunner().invoke(main, ["simulate", "worlds", "--only", "torus"])
+    assert result.exit_code == 2
+    assert "no kind has 'torus' in its name" in result.stderr
+
+
+def test_a_world_that_does_not_hold_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault would be found, and nobody could look at it."""
+    monkeypatch.setattr(network, "Router", Doubling)
+    options = ("--count", "1", "--only", "central, subscription forwarding, plain", "--jobs", "1")
+    result = CliRunner().invoke(main, ["simulate", "worlds", *options])
+    assert result.exit_code == 1
+    assert re.search(r"plain, seed 0: twice: ", result.stderr)
+    assert result.stderr.count('"step"') <= 3
+
+
+def test_a_script_is_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault that was told could not be looked at again."""
+    file = tmp_path / "world.json"
+    file.write_text(to_text(made(0, kinds("central, subscription")[0])))
+    result = CliRunner().invoke(main, ["simulate", "replay", str(file)])
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.endswith("all holds\n")
+    monkeypatch.setattr(network, "Router", Doubling)
+    result = CliRunner().invoke(main, ["simulate", "replay", str(file)])
+    assert result.exit_code == 1
+    assert result.stdout.startswith("twice: ")
+    file.write_text("{}")
+    result = CliRunner().invoke(main, ["simulate", "replay", str(file)])
+    assert result.exit_code == 2
+    assert "world.json" in result.stderr
