@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from contrada.routing.messages import NAME_CHARS_MAX, Link, LinkState, Reason, Role
+from contrada.routing.messages import LABEL_CHARS_MAX, Link, LinkState, Reason, Role
 
 SERVERS_MAX: Final = 1_024
 """Servers whose links are known, this one among them."""
@@ -190,4 +190,4 @@ def _makes_sense(state: LinkState) -> bool:
 
 
 def _are_names(names: Collection[str]) -> bool:
-    return all(0 < len(name) <= NAME_CHARS_MAX for name in names)
+    return all(0 < len(name) <= LABEL_CHARS_MAX for name in names)

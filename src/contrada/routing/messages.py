@@ -19,7 +19,7 @@ from contrada.model import Advertisement, Filter, FilterSet, Notification
 VERSION: Final = 1
 """The version of the messages. A router refuses any other."""
 
-NAME_CHARS_MAX: Final = 255
+LABEL_CHARS_MAX: Final = 255
 """Characters of a server's name, and of an identity."""
 
 

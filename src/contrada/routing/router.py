@@ -36,7 +36,7 @@ from contrada.routing.duplicates import Duplicates
 from contrada.routing.front import FilterFront, MakeIndex, OfferFront
 from contrada.routing.ledger import LEDGER_ENTRIES_MAX, Ledger, LedgerStatistics
 from contrada.routing.messages import (
-    NAME_CHARS_MAX,
+    LABEL_CHARS_MAX,
     VERSION,
     Advertise,
     Client,
@@ -209,13 +209,13 @@ class Router:
             return
         home = message.source if isinstance(message, Publish) else message.home
         if isinstance(origin, Neighbour) and self._topology.is_in_mesh(origin):
-            if not 0 < len(home) <= NAME_CHARS_MAX:
+            if not 0 < len(home) <= LABEL_CHARS_MAX:
                 raise _RefusedError(Reason.WRONG_HOME)
             if home == self.name:
                 raise _RefusedError(Reason.LOOP)
         elif home:
             raise _RefusedError(Reason.WRONG_HOME)
-        if not isinstance(message, Publish) and len(message.identity) > NAME_CHARS_MAX:
+        if not isinstance(message, Publish) and len(message.identity) > LABEL_CHARS_MAX:
             raise _RefusedError(Reason.TOO_LONG)
 
     def _handle_message(self, origin: Origin, message: Message) -> list[Effect]:

@@ -41,7 +41,7 @@ from typing import Final
 
 from contrada.routing.link_states import COST_MAX, LinkStates
 from contrada.routing.messages import (
-    NAME_CHARS_MAX,
+    LABEL_CHARS_MAX,
     Client,
     Link,
     LinkState,
@@ -102,7 +102,7 @@ class Topology:
             return None
         if link.name == self.name:
             return Reason.OWN_NAME
-        if len(link.name) > NAME_CHARS_MAX:
+        if len(link.name) > LABEL_CHARS_MAX:
             return Reason.TOO_LONG
         return None if link.name and 1 <= link.cost <= COST_MAX else Reason.WRONG_LINK_STATE
 
