@@ -24,11 +24,8 @@ from contrada.matching.patterns import DEFAULT_LIMITS
 from contrada.matching.reordering import order_of
 from contrada.matching.runs import PatternLimits
 from contrada.model import Advertisement, Envelope, Filter, Notification, Pattern, Value
-from contrada.model.product import product_meets
-from contrada.routing.assembler import Action, Assembler, Matched, Say, Unwant, Want
 from contrada.routing.delegation import (
     AskWatermark,
-    PatternMessage,
     ReportMatches,
     SubscribePattern,
     UnsubscribePattern,
@@ -37,30 +34,24 @@ from contrada.routing.messages import (
     Advertise,
     Client,
     Deliver,
+    DeliverMatch,
     Effect,
+    Event,
     LinkDown,
     LinkUp,
     Message,
     Neighbour,
-    Origin,
     Publish,
     Received,
     Refused,
-    Role,
     Send,
-    Subscribe,
+    TimePassed,
     Unadvertise,
-    Unsubscribe,
 )
-from contrada.routing.router import Router, Strategy
-from tests.routing.network import ROLES, Edges, tree
+from contrada.routing.router import ITSELF, Router, Strategy
+from tests.routing.network import MESHES, ROLES, Edges, mesh, tree
 
-Said = Message | PatternMessage
-
-ITSELF: Final = Client("patterns")
-"""The client of each router that its assembler is."""
-
-SHAPES: Final = ("acyclic", "acyclic", "hierarchical", "hybrid")
+SHAPES: Final = ("acyclic", "acyclic", "hierarchical", "hybrid", "general", "mixed")
 KINDS: Final = "abcd"
 HOSTS: Final[tuple[object, ...]] = (None, 1, 1.0, 2, 2, "x", [1, 2], ["x", 1.0])
 BY: Final = ((), (), ("host",), ("host",), ("@publisher",))
@@ -68,114 +59,36 @@ WITHIN_US: Final = (None, None, 5, 20, 60, 200)
 
 
 class Server:
-    """A router with its assembler, and the messages that they ask to be sent."""
+    """A router, and what it asks to be done."""
 
-    def __init__(
-        self,
-        name: int,
-        network: "Network",
-        strategy: Strategy,
-        slack_us: int,
-        limits: PatternLimits,
-    ) -> None:
+    def __init__(self, name: int, network: "Network", router: Router) -> None:
         self.name = name
-        self.router = Router(strategy)
-        self.assembler = Assembler(self, slack_us=slack_us, limits=limits)
-        self.roles: dict[Neighbour, Role] = {}
-        self.clients: dict[Client, None] = {}
+        self.router = router
+        self.assembler = router._assembler
         self._network = network
 
-    # What the assembler asks.
-
-    def sources(self, part: Filter, requester: Origin) -> frozenset[Neighbour | None]:
-        if self.router.strategy is Strategy.SUBSCRIPTIONS:
-            return frozenset()
-        parent = next((each for each, role in self.roles.items() if role is Role.PARENT), None)
-        if parent is not None and requester != parent:
-            return frozenset([parent])
-        found: set[Neighbour | None] = {
-            each for each in self.roles if self.counts(each, requester) and self._offers(each, part)
-        }
-        if any(self._offers(each, part) for each in self.clients):
-            found.add(None)
-        return frozenset(found)
-
-    def _offers(self, origin: Origin, part: Filter) -> bool:
-        return any(product_meets(offer, part) for offer in self.router.offers_of(origin))
-
-    def counts(self, origin: Origin, requester: Origin) -> bool:
-        if isinstance(requester, Client) or origin != requester:
-            return True
-        return self.roles[requester] is Role.CHILD
-
-    # What comes.
-
-    def link_up(self, neighbour: Neighbour, role: Role) -> None:
-        self.roles[neighbour] = role
-        self._do(self.router.handle(LinkUp(neighbour, role), 0))
-        self._act(self.assembler.renew())
-
-    def link_down(self, neighbour: Neighbour) -> None:
-        del self.roles[neighbour]
-        self._do(self.router.handle(LinkDown(neighbour), 0))
-        self._act(self.assembler.link_down(neighbour))
-        self._act(self.assembler.renew())
-
-    def receive(self, origin: Origin, message: Said) -> None:
-        if isinstance(origin, Client):
-            self.clients[origin] = None
-        match message:
-            case Publish(notification):
-                numbers = self._do(self.router.handle(Received(origin, message), 0))
-                self._act(self.assembler.push(notification, origin, numbers))
-            case Subscribe() | Unsubscribe() | Advertise() | Unadvertise():
-                self._do(self.router.handle(Received(origin, message), 0))
-                if isinstance(message, Advertise):
-                    self._act(self.assembler.renew(message.offer))
-                elif isinstance(message, Unadvertise):
-                    self._act(self.assembler.renew())
-            case SubscribePattern(identity, pattern) if isinstance(origin, Client):
-                self._act(self.assembler.subscribe(origin, identity, pattern))
-            case UnsubscribePattern(identity) if isinstance(origin, Client):
-                self._act(self.assembler.unsubscribe(origin, identity))
-            case _:
-                assert isinstance(origin, Neighbour), message
-                assert isinstance(message, PatternMessage), message
-                actions = self.assembler.receive(origin, message)
-                assert actions is not None, f"{self.name} refuses {message} of {origin}"
-                self._act(actions)
+    def tell(self, event: Event) -> None:
+        """An event reaches the router."""
+        self._do(self.router.handle(event, self._network.now_us))
         self._network.checked(self)
 
-    def learn(self, time_us: int) -> None:
-        self._act(self.assembler.learn(time_us))
-        self._network.checked(self)
+    def hand_back(self, chance: random.Random) -> None:
+        """Has a neighbour recall one of its patterns."""
+        delegates = self.assembler.delegates()
+        if delegates:
+            self._do(self.router._do(self.assembler.hand_back(*chance.choice(delegates))))
 
-    def _do(self, effects: Iterable[Effect]) -> list[int]:
-        """Does what the router asks for; the assembler's filters that match."""
-        numbers: list[int] = []
+    def _do(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             match effect:
                 case Send(to, message):
                     self._network.send(self.name, to, message)
-                case Deliver(client, identities, _):
-                    if client == ITSELF:
-                        numbers += map(int, identities)
-                case Refused():
-                    raise AssertionError(effect)
-        return numbers
-
-    def _act(self, actions: Iterable[Action]) -> None:
-        for action in actions:
-            match action:
-                case Want(number, part):
-                    request = Received(ITSELF, Subscribe(str(number), part))
-                    self._do(self.router.handle(request, 0))
-                case Unwant(number):
-                    self._do(self.router.handle(Received(ITSELF, Unsubscribe(str(number))), 0))
-                case Say(to, message):
-                    self._network.send(self.name, to, message)
-                case Matched(client, match):
+                case DeliverMatch(client, match):
                     self._network.given[client.name].append(match)
+                case Refused():
+                    self._network.refused.append(effect)
+                case Deliver():
+                    raise AssertionError(f"nobody asked for {effect}")
 
 
 class Network:
@@ -187,13 +100,28 @@ class Network:
         delays: dict[tuple[int, int], int],
         *,
         strategy: Strategy = Strategy.ADVERTISEMENTS,
+        general: bool = False,
         slack_us: int = 0,
         limits: PatternLimits = DEFAULT_LIMITS,
         chance: random.Random | None = None,
         validate: bool = False,
     ) -> None:
         self.now_us = 0
-        self.servers = [Server(n, self, strategy, slack_us, limits) for n in range(servers)]
+        self.servers = [
+            Server(
+                n,
+                self,
+                Router(
+                    strategy,
+                    name=str(n) if general else "",
+                    general=general,
+                    slack_us=slack_us,
+                    pattern_limits=limits,
+                ),
+            )
+            for n in range(servers)
+        ]
+        self.refused: list[Refused] = []
         self.given: dict[str, list[Match[str]]] = {}
         self.sent: Counter[str] = Counter()
         self._delays = delays
@@ -202,20 +130,27 @@ class Network:
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._count = itertools.count()
         self._free_us: dict[tuple[int, int], int] = {}
-        self._changing = 0
+        self._epoch: dict[tuple[int, int], int] = {}
+        self._changing = self._flying = 0
 
     def link(self, edges: Edges) -> None:
         """Brings links up."""
         for a, b, is_parent in edges:
             role_of_b, role_of_a = ROLES[is_parent]
-            self.servers[a].link_up(Neighbour(str(b)), role_of_b)
-            self.servers[b].link_up(Neighbour(str(a)), role_of_a)
+            self.servers[a].tell(LinkUp(Neighbour(str(b)), role_of_b))
+            self.servers[b].tell(LinkUp(Neighbour(str(a)), role_of_a))
+
+    def cut(self, a: int, b: int) -> None:
+        """Takes a link down, with what is on its way over it."""
+        self._epoch[a, b] = self._epoch[b, a] = self._epoch.get((a, b), 0) + 1
+        self.servers[a].tell(LinkDown(Neighbour(str(b))))
+        self.servers[b].tell(LinkDown(Neighbour(str(a))))
 
     def at(self, time_us: int, do: Callable[[], None]) -> None:
         """Does something later."""
         heapq.heappush(self._queue, (time_us, next(self._count), do))
 
-    def send(self, a: int, to: Neighbour, message: Said) -> None:
+    def send(self, a: int, to: Neighbour, message: Message) -> None:
         """Sends over a link, in order; each message may need less than the link's delay."""
         b = int(to.name)
         delay_us = self._delays[min(a, b), max(a, b)]
@@ -226,17 +161,21 @@ class Network:
         self.sent[type(message).__name__] += 1
         changes = not isinstance(message, Publish | ReportMatches | AskWatermark)
         self._changing += changes
+        self._flying += 1
+        epoch = self._epoch.get((a, b), 0)
 
         def arrive() -> None:
             self._changing -= changes
-            self.servers[b].receive(Neighbour(str(a)), message)
+            self._flying -= 1
+            if self._epoch.get((a, b), 0) == epoch:
+                self.servers[b].tell(Received(Neighbour(str(a)), message))
 
         self.at(arrival_us, arrive)
 
-    def say(self, server: int, client: str, message: Said) -> None:
+    def say(self, server: int, client: str, message: Message) -> None:
         """A client's message reaches its server."""
         self.given.setdefault(client, [])
-        self.servers[server].receive(Client(client), message)
+        self.servers[server].tell(Received(Client(client), message))
 
     def step(self) -> bool:
         """Does what comes next; whether there was something."""
@@ -256,10 +195,13 @@ class Network:
         """Whether no change is on its way: of subscriptions, advertisements or splits."""
         return not self._changing and all(each.assembler.is_settled() for each in self.servers)
 
+    def is_quiet(self) -> bool:
+        """Whether nothing is on its way."""
+        return not self._flying and self.is_settled()
+
     def checked(self, server: Server) -> None:
         """Checks a server's invariants, where that is wanted."""
         if self._validate:
-            server.assembler.validate()
             server.router.validate()
 
 
@@ -281,10 +223,12 @@ class World:
     def __init__(self, seed: int, *, validate: bool = False) -> None:
         chance = self.chance = random.Random(seed)
         self.brokers = chance.randint(2, 6)
-        self.edges = tree(chance, self.brokers, chance.choice(SHAPES))
-        self.delays = {
-            (min(a, b), max(a, b)): chance.choice((0, 1, 3, 10, 30)) for a, b, _ in self.edges
-        }
+        shape = chance.choice(SHAPES)
+        self.is_general = shape in MESHES
+        self.edges = mesh(chance, self.brokers, shape) if self.is_general else self._tree(shape)
+        self.is_busy = chance.random() < 0.5
+        delays_us = (5, 20, 30) if self.is_busy else (0, 1, 3, 10, 30)
+        self.delays = {(min(a, b), max(a, b)): chance.choice(delays_us) for a, b, _ in self.edges}
         self.skew_us = chance.choice((0, 0, 2, 10))
         self.grain_us = chance.choice((1, 1, 5))
         slack_us = 2 * self.skew_us + self.grain_us - 1 + self._longest_way_us()
@@ -293,21 +237,34 @@ class World:
             self.brokers,
             self.delays,
             strategy=strategy,
+            general=self.is_general,
             slack_us=slack_us,
             chance=chance,
             validate=validate,
         )
         self.network.link(self.edges)
+        self.network.settle()
         self.publishers = [
             Publisher(chance.randrange(self.brokers), f"p{n}") for n in range(chance.randint(2, 5))
         ]
         self.patterns: dict[str, tuple[int, Pattern]] = {}
         self.seen: dict[str, list[Notification]] = {}
+        self.left: set[str] = set()
+        self.matched_until: dict[str, int] = {}
+        self.joining = 0
         self.delegated = 0
         self._identities = itertools.count()
 
+    def _tree(self, shape: str) -> Edges:
+        """A random tree, or a line."""
+        if self.chance.random() < 0.6:
+            return tree(self.chance, self.brokers, shape)
+        return [(a, a + 1, shape == "hierarchical") for a in range(self.brokers - 1)]
+
     def _longest_way_us(self) -> int:
-        """The longest way between two servers, by the delays of its links."""
+        """The longest way between two servers, by the delays of its links; at most, in a mesh."""
+        if self.is_general:
+            return sum(self.delays.values())
         far = {(a, a): 0 for a in range(self.brokers)}
         for (a, b), delay_us in self.delays.items():
             far[a, b] = far[b, a] = delay_us
@@ -353,13 +310,16 @@ class World:
             within_us=chance.choice(WITHIN_US),
             every=chance.random() < 0.4,
         )
-        server, name = chance.randrange(self.brokers), f"c{number}"
+        server = chance.choice((0, chance.randrange(self.brokers)))
+        name = f"c{number}"
         self.patterns[name] = server, pattern
         self.seen[name] = []
         self.network.say(server, name, SubscribePattern("it", pattern))
 
     def publish(self) -> None:
         """A publisher whose advertisement has settled says something."""
+        if self.joining and not self._has_joined():
+            return
         if self.network.is_settled():
             for publisher in self.publishers:
                 publisher.is_new = False
@@ -385,19 +345,42 @@ class World:
         )
         notification = Notification(attributes, envelope=envelope)  # type: ignore[arg-type]
         publisher.events.append(notification)
-        for seen in self.seen.values():
-            seen.append(notification)
+        for name in sorted(self.patterns.keys() - self.left):
+            self.seen[name].append(notification)
         self.network.say(publisher.server, publisher.name, Publish(notification))
+
+    def _has_joined(self) -> bool:
+        """A client that comes later asks when nothing is on its way; publishers wait for it."""
+        if self.network.is_quiet():
+            if self.joining == 2:
+                self.subscribe()
+            self.joining -= 1
+        return not self.joining
+
+    def leave(self) -> None:
+        """A client withdraws its pattern."""
+        names = sorted(self.patterns.keys() - self.left)
+        if len(names) > 1:
+            name = self.chance.choice(names)
+            self.left.add(name)
+            self.network.say(self.patterns[name][0], name, UnsubscribePattern("it"))
+            self.matched_until[name] = len(self.network.given[name])
 
     def happen(self) -> None:
         """Something happens: most often a publisher says something."""
         draw = self.chance.random()
-        if draw < 0.9:
+        if draw < (0.82 if self.is_busy else 0.9):
             self.publish()
-        elif draw < 0.96:
+        elif draw < 0.94:
             self.advertise(self.chance.choice(self.publishers))
-        else:
+        elif draw < 0.96:
             self.withdraw(self.chance.choice(self.publishers))
+        elif draw < 0.98:
+            self.chance.choice(self.network.servers).hand_back(self.chance)
+        elif draw < 0.99:
+            self.joining = self.joining or 2
+        else:
+            self.leave()
 
     def run(self) -> None:
         """All that happens, until nothing is on its way and every pattern has seen the end."""
@@ -412,18 +395,19 @@ class World:
             while chance.random() < 0.5 and network.step():
                 pass
         network.settle()
-        pause_us = chance.choice((1, 3, 10, 40))
+        pause_us = chance.choice((1, 2) if self.is_busy else (1, 3, 10, 40))
         time_us = network.now_us
-        for _ in range(chance.randint(20, 60)):
+        for _ in range(chance.randint(40, 90) if self.is_busy else chance.randint(20, 50)):
             time_us += chance.randrange(pause_us + 1)
             network.at(time_us, self.happen)
         network.settle()
         self.delegated = sum(
             bool(network.servers[server].assembler.delegated(Client(name), "it"))
             for name, (server, _) in self.patterns.items()
+            if name not in self.left
         )
         for server, _ in self.patterns.values():
-            network.servers[server].learn(network.now_us + 1_000_000)
+            network.servers[server].tell(TimePassed(network.now_us + 1_000_000))
             network.settle()
 
     # --- what must hold -----------------------------------------------------------------------
@@ -434,19 +418,24 @@ class World:
         for name, (_, pattern) in self.patterns.items():
             should, given = central(pattern, self.seen[name]), self.network.given[name]
             count += len(should)
+            if name in self.left:
+                assert not Counter(map(text_of, given)) - Counter(map(text_of, should)), pattern
+                assert len(given) == self.matched_until[name], f"after its end: {pattern}"
+                continue
             assert sorted(map(text_of, given)) == sorted(map(text_of, should)), f"{pattern}"
             ends = [order_of(match.notifications[-1]) for match in given]
             assert ends == sorted(ends), f"matches out of order: {pattern}"
+        assert not self.network.refused, self.network.refused[0]
         for each in self.network.servers:
             statistics = each.assembler.statistics()
             assert not statistics.dropped, f"{each.name} lost something: {statistics}"
-            each.assembler.validate()
+            each.router.validate()
         return count
 
     def end(self) -> None:
         """Everybody leaves; nothing may be left."""
-        for name, (server, _) in self.patterns.items():
-            self.network.say(server, name, UnsubscribePattern("it"))
+        for name in sorted(self.patterns.keys() - self.left):
+            self.network.say(self.patterns[name][0], name, UnsubscribePattern("it"))
         for publisher in self.publishers:
             self.withdraw(publisher)
         self.network.settle()
@@ -455,7 +444,7 @@ class World:
             left = each.assembler.statistics()
             assert (left.delegated, left.filters, left.runs, left.waiting) == (0, 0, 0, 0)
             assert not each.router.filters_of(ITSELF).filters
-            each.assembler.validate()
+            each.router.validate()
 
 
 def central(pattern: Pattern, notifications: Iterable[Notification]) -> list[Match[str]]:

@@ -53,6 +53,9 @@ from contrada.routing.delegation import (
 )
 from contrada.routing.messages import Client, Neighbour, Origin
 
+DELEGATIONS_MAX: Final = 255
+"""How often a pattern, or a part of it, is delegated on; then it is handed back."""
+
 LOST: Final = "delegates lost"
 """Why what was gathered is lost: the link to the delegate is gone. Counts segments."""
 
@@ -165,6 +168,10 @@ class Assembler:
     def __len__(self) -> int:
         return len(self._assemblies)
 
+    def __contains__(self, origin: object) -> bool:
+        """Whether an origin has asked for a pattern."""
+        return origin in self._by_identity
+
     # --- what is asked for --------------------------------------------------------------------
 
     def knows(self, origin: Origin, identity: str) -> bool:
@@ -176,7 +183,9 @@ class Assembler:
         assembly = self._by_identity.get(origin, {}).get(identity)
         return None if assembly is None else assembly.pattern
 
-    def subscribe(self, origin: Origin, identity: str, pattern: Pattern) -> list[Action]:
+    def subscribe(
+        self, origin: Origin, identity: str, pattern: Pattern, hops: int = 0
+    ) -> list[Action]:
         """A client or a neighbour asks for a pattern, under a new identity.
 
         A neighbour's is gathered from now on, and assembled once it has handed over what it has.
@@ -191,7 +200,7 @@ class Assembler:
         if len(self._assemblies) >= PATTERNS_MAX:
             raise LimitError("PATTERNS_MAX", PATTERNS_MAX)
         number = next(self._numbers)
-        assembly = Assembly(number, origin, identity, pattern, self._budget)
+        assembly = Assembly(number, origin, identity, pattern, self._budget, hops=hops)
         self._assemblies[number] = assembly
         self._by_identity.setdefault(origin, {})[identity] = assembly
         actions = self._want(assembly, range(len(pattern.filters)))
@@ -202,6 +211,17 @@ class Assembler:
     def unsubscribe(self, origin: Origin, identity: str) -> list[Action]:
         """A client or a neighbour withdraws a pattern, which it has asked for."""
         return self._remove(self._by_identity[origin][identity])
+
+    def hand_back(self, neighbour: Neighbour, identity: str) -> list[Action]:
+        """Asks a neighbour, once, to recall a pattern: this server has too much to do.
+
+        It is assembled here until the neighbour does so.
+        """
+        assembly = self._by_identity[neighbour][identity]
+        if assembly.handed_back:
+            return []
+        assembly.handed_back = True
+        return self._say(neighbour, HandBack(identity))
 
     def forget(self, origin: Origin) -> list[Action]:
         """Withdraws all patterns of an origin."""
@@ -308,9 +328,8 @@ class Assembler:
                 assembly.identity, tuple(matches), assembly.watermark_us, waits_us
             )
             actions += self._say(asker, report)
-        if assembly.is_full and not assembly.handed_back:
-            assembly.handed_back = True
-            actions += self._say(asker, HandBack(assembly.identity))
+        if assembly.is_full:
+            actions += self.hand_back(asker, assembly.identity)
         return actions
 
     def _say_that_it_waits(self, assembly: Assembly) -> list[Action]:
@@ -345,12 +364,14 @@ class Assembler:
         Answers for what was withdrawn meanwhile are counted, and change nothing.
         """
         match message:
-            case SubscribePattern(identity, pattern):
-                if self.knows(neighbour, identity):
+            case SubscribePattern(identity, pattern, hops):
+                if self.knows(neighbour, identity) or pattern.is_empty:
                     return None
+                if hops > DELEGATIONS_MAX:
+                    return self._say(neighbour, HandBack(identity))
                 try:
-                    return self.subscribe(neighbour, identity, pattern)
-                except LimitError:
+                    return self.subscribe(neighbour, identity, pattern, hops)
+                except (LimitError, UnknownOperatorError):
                     return self._say(neighbour, HandBack(identity))
             case UnsubscribePattern(identity):
                 if not self.knows(neighbour, identity):
@@ -471,7 +492,7 @@ class Assembler:
         segment = Segment(str(next(self._numbers)), span)
         assembly.segments[segment.identity] = segment
         self._segments.setdefault(span.neighbour, {})[segment.identity] = assembly, segment
-        message = SubscribePattern(segment.identity, assembly.part(span))
+        message = SubscribePattern(segment.identity, assembly.part(span), assembly.hops + 1)
         return self._say(span.neighbour, message)
 
     def _hand_over(self, assembly: Assembly, segment: Segment) -> list[Action]:
@@ -570,6 +591,14 @@ class Assembler:
         return [Say(to, message)]
 
     # --- what others may see ------------------------------------------------------------------
+
+    def delegates(self) -> list[tuple[Neighbour, str]]:
+        """The patterns that this server assembles for neighbours: of whom, and by which name."""
+        return [
+            (each.requester, each.identity)
+            for each in self._assemblies.values()
+            if isinstance(each.requester, Neighbour)
+        ]
 
     def delegated(self, origin: Origin, identity: str) -> list[Span]:
         """Which places of a pattern are assembled by whom."""

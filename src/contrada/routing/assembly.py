@@ -105,12 +105,20 @@ class Assembly:
     """
 
     def __init__(
-        self, number: int, requester: Origin, identity: str, pattern: Pattern, budget: RunBudget
+        self,
+        number: int,
+        requester: Origin,
+        identity: str,
+        pattern: Pattern,
+        budget: RunBudget,
+        *,
+        hops: int = 0,
     ) -> None:
         self.number = number
         self.requester = requester
         self.identity = identity
         self.pattern = pattern
+        self.hops = hops
         self.is_delegate = isinstance(requester, Neighbour)
         self.frozen = self.is_delegate
         self.recalled = False

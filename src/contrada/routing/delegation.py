@@ -28,8 +28,8 @@ from typing import Final, TypeAlias
 from contrada.matching import Match
 from contrada.model import Notification, Pattern, Value
 
-_VERSION: Final = 1
-"""The version of the messages, as in `contrada.routing.messages`."""
+VERSION: Final = 1
+"""The version of all messages. A router refuses any other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,16 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class SubscribePattern:
-    """The sender wants the matches of a pattern. A server delegates it so to a neighbour."""
+    """The sender wants the matches of a pattern. A server delegates it so to a neighbour.
+
+    `hops` counts how often it, or what it is a part of, was delegated: while servers know different
+    things of a network, it could go round.
+    """
 
     identity: str
     pattern: Pattern
-    version: int = _VERSION
+    hops: int = 0
+    version: int = VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ class UnsubscribePattern:
     """The sender withdraws the pattern of this identity."""
 
     identity: str
-    version: int = _VERSION
+    version: int = VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +74,7 @@ class HandOver:
     identity: str
     watermark_us: int
     pieces: tuple[Piece, ...]
-    version: int = _VERSION
+    version: int = VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,7 @@ class AskWatermark:
 
     identity: str
     time_us: int
-    version: int = _VERSION
+    version: int = VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +91,7 @@ class RecallPattern:
     """The sender will assemble a sub-pattern itself, and wants what the delegate has of it."""
 
     identity: str
-    version: int = _VERSION
+    version: int = VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +99,7 @@ class AcceptPattern:
     """The sender gathers what the parts of a sub-pattern match, from now on."""
 
     identity: str
-    version: int = _VERSION
+    version: int = VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +114,7 @@ class ReportMatches:
     matches: tuple[Match[str], ...]
     watermark_us: int
     waits_us: int | None = None
-    version: int = _VERSION
+    version: int = VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +122,7 @@ class HandBack:
     """The sender's tables are full: it wants a sub-pattern to be recalled."""
 
     identity: str
-    version: int = _VERSION
+    version: int = VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +132,7 @@ class ReturnPattern:
     identity: str
     watermark_us: int
     pieces: tuple[Piece, ...]
-    version: int = _VERSION
+    version: int = VERSION
 
 
 Demand: TypeAlias = SubscribePattern | UnsubscribePattern | HandOver | AskWatermark | RecallPattern

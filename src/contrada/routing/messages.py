@@ -14,9 +14,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
+from contrada.matching import Match
 from contrada.model import Advertisement, Filter, FilterSet, Notification
+from contrada.routing import delegation
+from contrada.routing.delegation import PatternMessage
 
-VERSION: Final = 1
+VERSION: Final = delegation.VERSION
 """The version of the messages. A router refuses any other."""
 
 LABEL_CHARS_MAX: Final = 255
@@ -134,7 +137,9 @@ class LinkState:
     version: int = VERSION
 
 
-Message: TypeAlias = Publish | Subscribe | Unsubscribe | Advertise | Unadvertise | LinkState
+Message: TypeAlias = (
+    Publish | Subscribe | Unsubscribe | Advertise | Unadvertise | LinkState | PatternMessage
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +176,17 @@ class ClientGone:
     client: Client
 
 
-Event: TypeAlias = Received | LinkUp | LinkDown | ClientGone
+@dataclass(frozen=True, slots=True)
+class TimePassed:
+    """What is published from now on has a timestamp of at least this, less the slack at most.
+
+    Patterns that wait for something later go on, where no notification tells the time.
+    """
+
+    time_us: int
+
+
+Event: TypeAlias = Received | LinkUp | LinkDown | ClientGone | TimePassed
 
 
 class Reason(StrEnum):
@@ -199,6 +214,8 @@ class Reason(StrEnum):
     LOOP = "the link closes a loop"
     DUPLICATE = "it has come already"
     NO_IDENTITY = "a notification without an identity"
+    UNKNOWN_OPERATOR = "a pattern has an operator that is unknown here"
+    WRONG_PATTERN = "it does not fit what was said of a pattern before"
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +236,14 @@ class Deliver:
 
 
 @dataclass(frozen=True, slots=True)
+class DeliverMatch:
+    """Hand a match of a pattern to a client; its key is the identity of the subscription."""
+
+    client: Client
+    match: Match[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """An event changed nothing, and why. It was counted."""
 
@@ -226,4 +251,4 @@ class Refused:
     reason: Reason
 
 
-Effect: TypeAlias = Send | Deliver | Refused
+Effect: TypeAlias = Send | Deliver | DeliverMatch | Refused

@@ -11,6 +11,9 @@ forwarding, advertisements do, and a subscription goes only to peers that advert
 match; a notification that its client did not advertise is refused. To a parent both always go. For
 comparison a third: with flooding, notifications go to every server, and nothing else goes anywhere.
 
+Patterns are split and assembled by the `assembler`; to what it assembles, the server is subscribed
+as one of its own clients, `ITSELF`.
+
 A server that has a name takes each notification once, by its publisher and identity. In a general
 topology one without an identity is refused, since it could come twice while paths change.
 
@@ -28,10 +31,22 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypeVar
 
-from contrada.errors import LimitError
+from contrada.errors import LimitError, UnknownOperatorError
 from contrada.matching import Index
+from contrada.matching.patterns import DEFAULT_LIMITS
+from contrada.matching.runs import PatternLimits
 from contrada.model import Filter, FilterSet, Notification, Product
 from contrada.model.product import product_covers, product_meets
+from contrada.routing.assembler import (
+    Action,
+    Assembler,
+    AssemblerStatistics,
+    Matched,
+    Say,
+    Unwant,
+    Want,
+)
+from contrada.routing.delegation import PatternMessage, SubscribePattern, UnsubscribePattern
 from contrada.routing.duplicates import Duplicates
 from contrada.routing.front import FilterFront, MakeIndex, OfferFront
 from contrada.routing.ledger import LEDGER_ENTRIES_MAX, Ledger, LedgerStatistics
@@ -42,6 +57,7 @@ from contrada.routing.messages import (
     Client,
     ClientGone,
     Deliver,
+    DeliverMatch,
     Effect,
     Event,
     Link,
@@ -60,10 +76,12 @@ from contrada.routing.messages import (
     Role,
     Send,
     Subscribe,
+    TimePassed,
     Unadvertise,
     Unsubscribe,
     Way,
 )
+from contrada.routing.outlook import RouterOutlook
 from contrada.routing.poset import Node, Poset, PosetStatistics
 from contrada.routing.topology import HOPS_MAX, Topology
 
@@ -71,6 +89,9 @@ SUBSCRIPTION_FILTERS_MAX: Final = 10_000
 """Filters of one subscription."""
 
 EVERYTHING: Final = Filter({})
+
+ITSELF: Final = Client("@patterns")
+"""Who is subscribed here to the parts of patterns that this server assembles."""
 
 _IMPLIED: Final = ""
 """The identity under which a parent wants everything and may publish everything."""
@@ -106,6 +127,7 @@ class RouterStatistics:
     offers: PosetStatistics
     received: Mapping[str, int]
     sent: Mapping[str, int]
+    patterns: AssemblerStatistics
     delivered: int
     refused: Mapping[Reason, int]
 
@@ -127,7 +149,9 @@ class Router:
     All servers of a network follow the same strategy. `name` is what this server's neighbours call
     it. `general` says that links between peers may close cycles. `covering=False` forwards
     everything, to measure what covering saves. `index` makes the indexes in which filters are
-    looked up. A server without a name tells no link states: its network has no cycles.
+    looked up. A server without a name tells no link states: its network has no cycles. `slack_us`
+    is how much later than a larger timestamp a notification may come where patterns are assembled;
+    all servers of a network have the same.
     """
 
     def __init__(
@@ -138,6 +162,8 @@ class Router:
         general: bool = False,
         covering: bool = True,
         index: MakeIndex = Index,
+        slack_us: int = 0,
+        pattern_limits: PatternLimits = DEFAULT_LIMITS,
     ) -> None:
         assert name or not general, "in a general topology a server has a name"
         self.strategy = strategy
@@ -152,6 +178,9 @@ class Router:
         self._filters: Poset[Filter] = Poset(self._filter_front)
         self._offered: Poset[Offer] = Poset(self._offer_front)
         self._index = index()
+        is_told = strategy is Strategy.ADVERTISEMENTS
+        outlook = RouterOutlook(self._topology, self._offered if is_told else None)
+        self._assembler = Assembler(outlook, slack_us=slack_us, limits=pattern_limits)
         self._received: Counter[str] = Counter()
         self._sent: Counter[str] = Counter()
         self._refused: Counter[Reason] = Counter()
@@ -170,7 +199,7 @@ class Router:
         for effect in effects:
             if isinstance(effect, Send):
                 self._sent[type(effect.message).__name__] += 1
-            elif isinstance(effect, Deliver):
+            elif isinstance(effect, Deliver | DeliverMatch):
                 self._delivered += 1
             else:
                 self._refused[effect.reason] += 1
@@ -184,28 +213,44 @@ class Router:
                 self._received[type(message).__name__] += 1
                 return effects
             case LinkUp(neighbour, role, cost):
-                return self._link_up(neighbour, Link(neighbour.name, role, cost))
+                effects = self._link_up(neighbour, Link(neighbour.name, role, cost))
+                return effects + self._do(self._assembler.renew())
             case LinkDown(neighbour):
-                return self._link_down(neighbour)
+                effects = self._link_down(neighbour)
+                effects += self._do(self._assembler.link_down(neighbour))
+                return effects + self._do(self._assembler.renew())
             case ClientGone(client):
-                if client not in self._wishes and client not in self._offers:
-                    raise _RefusedError(Reason.UNKNOWN_CLIENT)
-                nodes = dict.fromkeys(self._leave_filters(client))
-                return self._route_filters(nodes) + self._route_offers(
-                    dict.fromkeys(self._leave_offers(client))
-                )
+                return self._client_gone(client)
+            case TimePassed(time_us):
+                return self._do(self._assembler.learn(time_us))
+
+    def _client_gone(self, client: Client) -> list[Effect]:
+        if not any(client in each for each in (self._wishes, self._offers, self._assembler)):
+            raise _RefusedError(Reason.UNKNOWN_CLIENT)
+        nodes = dict.fromkeys(self._leave_filters(client))
+        effects = self._route_filters(nodes)
+        effects += self._route_offers(dict.fromkeys(self._leave_offers(client)))
+        effects += self._do(self._assembler.forget(client))
+        return effects + self._do(self._assembler.renew())
 
     def _check(self, origin: Origin, message: Message) -> None:
         """Refuses what may not come from there."""
         if message.version != VERSION:
             raise _RefusedError(Reason.VERSION)
+        if origin == ITSELF:
+            raise _RefusedError(Reason.UNKNOWN_CLIENT)
         if isinstance(origin, Neighbour):
             role = self._topology.role(origin)
             if role is None:
                 raise _RefusedError(Reason.UNKNOWN_NEIGHBOUR)
-            if role is Role.PARENT and not isinstance(message, Publish | LinkState):
+            may_come_down = isinstance(message, Publish | LinkState | PatternMessage)
+            if role is Role.PARENT and not may_come_down:
                 raise _RefusedError(Reason.NOT_DUE)
         if isinstance(message, LinkState):
+            return
+        if isinstance(message, PatternMessage):
+            if len(message.identity) > LABEL_CHARS_MAX:
+                raise _RefusedError(Reason.TOO_LONG)
             return
         home = message.source if isinstance(message, Publish) else message.home
         if isinstance(origin, Neighbour) and self._topology.is_in_mesh(origin):
@@ -223,6 +268,8 @@ class Router:
             return self._publish(origin, message)
         if isinstance(message, LinkState):
             return self._learn(origin, message)
+        if isinstance(message, PatternMessage):
+            return self._handle_pattern(origin, message)
         party = origin if isinstance(origin, Client) else Way(origin, message.home)
         match message:
             case Subscribe(identity, filters):
@@ -235,13 +282,15 @@ class Router:
                     self._filters.leave(node, party, identity)
                 return self._route_filters(wishes)
             case Advertise(identity, offer):
-                return self._advertise(party, identity, offer)
+                effects = self._advertise(party, identity, offer)
+                return effects + self._do(self._assembler.renew(offer))
             case Unadvertise(identity):
                 offered = self._offers.remove(party, identity)
                 if offered is None:
                     raise _RefusedError(Reason.UNKNOWN_ADVERTISEMENT)
                 self._offered.leave(offered, party, identity)
-                return self._route_offers([offered]) + self._reroute_filters(party, [offered])
+                effects = self._route_offers([offered]) + self._reroute_filters(party, [offered])
+                return effects + self._do(self._assembler.renew(offered.product))
 
     # --- notifications ------------------------------------------------------------------------
 
@@ -250,28 +299,31 @@ class Router:
         notification = message.notification
         self._admit(origin, message)
         clients: dict[Client, set[str]] = {}
-        wanting: set[Neighbour] = set()
+        wanting: set[Way] = set()
         for number in self._index.match(notification):
             for subscriber, identities in self._filters.node(number).subscribers.items():
                 if isinstance(subscriber, Way):
-                    wanting.add(subscriber.neighbour)
+                    wanting.add(subscriber)
                 else:
                     clients.setdefault(subscriber, set()).update(identities)
         source = message.source or self.name
         onward = self._topology.onward(source)
-        neighbours = set(onward) if self.strategy is Strategy.FLOODING else wanting & onward
+        ways = onward if self.strategy is Strategy.FLOODING else wanting & onward
+        neighbours = {way.neighbour for way in ways}
         if isinstance(origin, Neighbour):
             neighbours.discard(origin)
         plain = labelled = Publish(notification, message.hops + 1)
         if self._is_general:
             labelled = Publish(notification, message.hops + 1, source)
         is_in_mesh = self._topology.is_in_mesh
+        parts = map(int, clients.pop(ITSELF, ()))
         return [
             *(
                 Deliver(each, tuple(sorted(clients[each])), notification)
                 for each in sorted(clients)
             ),
             *(Send(each, labelled if is_in_mesh(each) else plain) for each in sorted(neighbours)),
+            *self._do(self._assembler.push(notification, origin, parts)),
         ]
 
     def _admit(self, origin: Origin, message: Publish) -> None:
@@ -366,6 +418,60 @@ class Router:
             for offer in self._offers.of(way).values()
         )
 
+    # --- patterns -----------------------------------------------------------------------------
+
+    def _handle_pattern(self, origin: Origin, message: PatternMessage) -> list[Effect]:
+        if isinstance(origin, Client):
+            return self._do(self._asked_by_client(origin, message))
+        actions = self._assembler.receive(origin, message)
+        if actions is None:
+            raise _RefusedError(Reason.WRONG_PATTERN)
+        return self._do(actions)
+
+    def _asked_by_client(self, client: Client, message: PatternMessage) -> list[Action]:
+        """A client asks for a pattern, or withdraws it."""
+        identity = message.identity
+        if isinstance(message, UnsubscribePattern):
+            if not self._assembler.knows(client, identity):
+                raise _RefusedError(Reason.UNKNOWN_SUBSCRIPTION)
+            return self._assembler.unsubscribe(client, identity)
+        if not isinstance(message, SubscribePattern):
+            raise _RefusedError(Reason.WRONG_PATTERN)
+        if message.pattern.is_empty:
+            raise _RefusedError(Reason.UNSATISFIABLE)
+        known = self._assembler.pattern(client, identity)
+        if known == message.pattern:
+            return []
+        if known is not None or self._wishes.get(client, identity) is not None:
+            raise _RefusedError(Reason.IDENTITY_IN_USE)
+        try:
+            return self._assembler.subscribe(client, identity, message.pattern)
+        except LimitError:
+            raise _RefusedError(Reason.FULL) from None
+        except UnknownOperatorError:
+            raise _RefusedError(Reason.UNKNOWN_OPERATOR) from None
+
+    def _do(self, actions: Iterable[Action]) -> list[Effect]:
+        """Does what the assembler asks for. A part that a full table cannot take is counted."""
+        effects: list[Effect] = []
+        for action in actions:
+            match action:
+                case Want(number, part):
+                    try:
+                        effects += self._subscribe(ITSELF, str(number), part)
+                    except _RefusedError as refusal:
+                        self._refused[refusal.reason] += 1
+                case Unwant(number):
+                    wishes = self._wishes.remove(ITSELF, str(number)) or ()
+                    for node in wishes:
+                        self._filters.leave(node, ITSELF, str(number))
+                    effects += self._route_filters(wishes)
+                case Say(to, said):
+                    effects.append(Send(to, said))
+                case Matched(client, match):
+                    effects.append(DeliverMatch(client, match))
+        return effects
+
     # --- advertisements -----------------------------------------------------------------------
 
     def _advertise(self, party: Party, identity: str, offer: Offer) -> list[Effect]:
@@ -440,7 +546,7 @@ class Router:
         told = self._topology.learn(origin, state)
         if isinstance(told, Reason):
             raise _RefusedError(told)
-        return [*told, *self._renew_ways()]
+        return [*told, *self._renew_ways(), *self._do(self._assembler.renew())]
 
     def _renew_ways(
         self, filters: Iterable[Node[Filter]] = (), offers: Iterable[Node[Offer]] = ()
@@ -535,6 +641,7 @@ class Router:
             advertisements=self._offers.statistics(),
             filters=self._filters.statistics(),
             offers=self._offered.statistics(),
+            patterns=self._assembler.statistics(),
             received=MappingProxyType(dict(self._received)),
             sent=MappingProxyType(dict(self._sent)),
             delivered=self._delivered,
@@ -549,6 +656,7 @@ class Router:
         self._filters.validate()
         self._offered.validate()
         self._index.validate()
+        self._assembler.validate()
         assert len(self._index) == len(self._filters), "the index holds other filters"
         assert all(node.number in self._index for node in self._filters), "a filter is not found"
         asked = sum(len(wishes) for _, _, wishes in self._wishes)
