@@ -1,0 +1,318 @@
+"""Splitting patterns, and what the hand-shakes between servers do at limits and with bad input."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from contrada.matching import Match
+from contrada.matching.runs import PatternLimits
+from contrada.model import Advertisement, Envelope, Filter, Notification, Pattern
+from contrada.model.values import TIME_MIN_US
+from contrada.routing import assembler, chains
+from contrada.routing.assembly import Span, spans_of
+from contrada.routing.delegation import (
+    AcceptPattern,
+    AskWatermark,
+    HandBack,
+    HandOver,
+    PatternMessage,
+    Piece,
+    RecallPattern,
+    ReportMatches,
+    ReturnPattern,
+    SubscribePattern,
+    UnsubscribePattern,
+)
+from contrada.routing.messages import (
+    Advertise,
+    Client,
+    ClientGone,
+    LinkUp,
+    Neighbour,
+    Publish,
+    Reason,
+    Received,
+    Refused,
+    Role,
+    Send,
+    TimePassed,
+    Unadvertise,
+)
+from contrada.routing.router import ITSELF, Router, Strategy
+from tests.routing.assembly_worlds import Network
+
+N, M = Neighbour("n"), Neighbour("m")
+
+
+class Line(Network):
+    """Servers 0 to 2 in a line of peers; kinds are advertised by a publisher of each."""
+
+    def __init__(self, kinds: Iterable[str], limits: PatternLimits | None = None) -> None:
+        super().__init__(
+            3, {(0, 1): 5, (1, 2): 5}, slack_us=20, limits=limits or PatternLimits(), validate=True
+        )
+        self.link([(0, 1, False), (1, 2, False)])
+        self.numbered = 0
+        for server, kind in enumerate(kinds):
+            if kind:
+                self.advertise(server, kind)
+        self.settle()
+
+    def advertise(self, server: int, kinds: str) -> None:
+        names = ", ".join(f"'{kind}'" for kind in kinds)
+        offer = Advertisement(f"kind in ({names}) and n any")
+        self.say(server, f"p{server}", Advertise(kinds, offer))
+
+    def publish(self, server: int, text: str) -> None:
+        """Publishes notifications of kinds, such as "a b", one after another."""
+        for kind in text.split():
+            self.numbered += 1
+            envelope = Envelope(
+                id=f"{kind}{self.numbered}",
+                publisher=f"p{server}",
+                sequence=self.numbered,
+                time_us=1_000 + self.numbered,
+            )
+            self.say(server, f"p{server}", Publish(Notification({"kind": kind}, envelope=envelope)))
+            self.settle()
+
+    def subscribe(self, server: int, kinds: str, *, every: bool = False) -> None:
+        parts = [Filter(f"kind = '{kind}'") for kind in kinds]
+        self.say(server, "c", SubscribePattern("it", Pattern(parts, every=every)))
+        self.settle()
+
+    def found(self, server: int = 0) -> list[str]:
+        """What the client was given once later times were learned where it is."""
+        self.servers[server].tell(TimePassed(10_000))
+        self.settle()
+        given, self.given["c"] = self.given["c"], []
+        return [" ".join(each.envelope.id for each in match.notifications) for match in given]
+
+    def spans(self, server: int = 0) -> list[tuple[int, int, str]]:
+        spans = self.servers[server].assembler.delegated(Client("c"), "it")
+        return [(first, end, neighbour.name) for first, end, neighbour in spans]
+
+
+@pytest.mark.parametrize(
+    ("sources", "spans"),
+    [
+        ([], []),
+        ([{N}], []),
+        ([{N}, {N}], [Span(0, 2, N)]),
+        ([{N}, {M}, {M}, {N}], [Span(1, 3, M)]),
+        ([{N}, {N}, {M}, {M}, {M}], [Span(0, 2, N), Span(2, 5, M)]),
+        ([{N}, {N, M}, {N}, {N}], [Span(2, 4, N)]),
+        ([{N}, {N, None}, {None}, {None}], []),
+        ([set(), {N}, {N}, set()], [Span(1, 3, N)]),
+    ],
+)
+def test_maximal_runs_of_parts_are_delegated(
+    sources: list[set[Neighbour | None]], spans: list[Span]
+) -> None:
+    """What comes from one neighbour only would be assembled here, or what does not there."""
+    assert spans_of(map(frozenset, sources)) == spans
+
+
+def test_a_pattern_is_assembled_where_it_comes_from() -> None:
+    """Single notifications would travel though only the match is of interest."""
+    network = Line(["", "", "ab"])
+    network.subscribe(0, "ab")
+    assert network.spans() == [(0, 2, "1")]
+    network.sent.clear()
+    network.publish(2, "a a a b")
+    assert network.found() == ["a1 b4"]
+    assert network.sent["Publish"] == 0
+    assert network.servers[2].assembler.statistics().reported == 3, "each start is reported"
+    assert network.servers[0].assembler.statistics().matched == 1, "one run at a time here"
+
+
+def test_parts_of_several_neighbours_are_joined() -> None:
+    """A sub-pattern and single notifications would not be put in order."""
+    network = Line(["x", "", "ab"])
+    network.subscribe(0, "xabx")
+    assert network.spans() == [(1, 3, "1")]
+    network.publish(0, "x")
+    network.publish(2, "a b")
+    network.publish(0, "x")
+    assert network.found() == ["x1 a2 b3 x4"]
+
+
+def test_a_quiet_delegate_holds_nothing_up() -> None:
+    """A match would wait until the delegate's own clients say something."""
+    network = Line(["xy", "", "ab"])
+    network.subscribe(0, "xyab")
+    network.publish(0, "x y")
+    network.publish(2, "a b")
+    assert network.given["c"] == []
+    network.publish(0, 30 * "x ")
+    assert [match.notifications[-1].envelope.id for match in network.given["c"]] == ["b4"]
+
+
+def test_runs_go_on_when_the_split_changes() -> None:
+    """What was gathered before an advertisement came or went would be lost."""
+    network = Line(["", "", "abc"])
+    network.subscribe(0, "abc")
+    network.publish(2, "a")
+    network.advertise(0, "c")
+    network.settle()
+    assert network.spans() == [(0, 2, "1")]
+    network.publish(2, "b")
+    network.say(0, "p0", Unadvertise("c"))
+    network.settle()
+    assert network.spans() == [(0, 3, "1")]
+    network.advertise(0, "b")
+    network.settle()
+    assert network.spans() == []
+    network.publish(2, "c")
+    assert network.found() == ["a1 b2 c3"]
+
+
+def test_a_full_delegate_hands_back() -> None:
+    """A delegate would fill its memory, lose what it has, or refuse without a count."""
+    network = Line(["", "", "ab"], PatternLimits(runs_max=3))
+    network.subscribe(0, "ab", every=True)
+    network.publish(2, "a a a a")
+    network.servers[2].tell(TimePassed(5_000))
+    network.settle()
+    patterns = [each.assembler.statistics() for each in network.servers]
+    assert [each.patterns for each in patterns] == [1, 1, 0], "it is assembled upstream"
+    dropped = [each.assembler.statistics().dropped for each in network.servers]
+    assert dropped == [{}, {}, {chains.REFUSED: 1}]
+    envelope = Envelope(id="b", publisher="p2", sequence=9, time_us=6_000)
+    network.say(2, "p2", Publish(Notification({"kind": "b"}, envelope=envelope)))
+    network.settle()
+    assert network.found() == ["a1 b", "a2 b", "a3 b"], "what it had taken is not lost"
+
+
+def test_a_delegation_that_goes_round_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers that know different things would delegate a pattern to one another for ever."""
+    monkeypatch.setattr(assembler, "DELEGATIONS_MAX", 1)
+    network = Line(["", "", "ab"])
+    network.subscribe(0, "ab")
+    assert network.spans() == [(0, 2, "1")]
+    assert not network.servers[2].assembler.statistics().patterns
+    network.publish(2, "a b")
+    assert network.found() == ["a1 b2"]
+
+
+def test_a_link_that_comes_back_serves_again() -> None:
+    """After a failure a pattern would wait for a delegate that has forgotten it."""
+    network = Line(["", "", "ab"])
+    network.subscribe(0, "ab")
+    network.publish(2, "a")
+    network.cut(0, 1)
+    network.settle()
+    assert network.spans() == []
+    assert network.servers[0].assembler.statistics().dropped == {assembler.LOST: 1}
+    assert [each.assembler.statistics().patterns for each in network.servers] == [1, 0, 0]
+    network.link([(0, 1, False)])
+    network.settle()
+    assert network.spans() == [(0, 2, "1")]
+    network.publish(2, "a b")
+    assert network.found() == ["a2 b3"]
+
+
+def test_a_client_that_goes_leaves_nothing() -> None:
+    """Patterns of clients that are gone would be assembled for nobody."""
+    network = Line(["x", "", "ab"])
+    network.subscribe(0, "xab")
+    network.servers[0].tell(ClientGone(Client("c")))
+    network.settle()
+    for each in network.servers:
+        assert not each.assembler.statistics().patterns
+        assert not each.router.filters_of(ITSELF).filters
+    assert not network.refused
+
+
+def test_subscription_forwarding_assembles_at_the_access_point() -> None:
+    """Where nothing is known of sources, matches would be looked for where only some come by."""
+    network = Network(2, {(0, 1): 5}, strategy=Strategy.SUBSCRIPTIONS, slack_us=20)
+    network.link([(0, 1, False)])
+    network.say(0, "c", SubscribePattern("it", Pattern("kind = 'a' -> kind = 'b'")))
+    network.settle()
+    assert not network.servers[0].assembler.delegated(Client("c"), "it")
+    assert len(network.servers[1].router.filters_of(Neighbour("0")).filters) == 2
+
+
+def asked_router() -> Router:
+    """A router with one neighbour that has advertised a and b."""
+    router = Router(Strategy.ADVERTISEMENTS, slack_us=10)
+    router.handle(LinkUp(N, Role.PEER), 0)
+    router.handle(Received(N, Advertise("0", Advertisement("kind in ('a', 'b')"))), 0)
+    return router
+
+
+AB = Pattern("kind = 'a' -> kind = 'b'")
+A = Notification({"kind": "a"}, envelope=Envelope(id="a", publisher="p", time_us=50))
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (HandOver("x", 0, ()), Reason.WRONG_PATTERN),
+        (AskWatermark("x", 0), Reason.WRONG_PATTERN),
+        (RecallPattern("x"), Reason.WRONG_PATTERN),
+        (UnsubscribePattern("x"), Reason.WRONG_PATTERN),
+        (SubscribePattern("known", AB), Reason.WRONG_PATTERN),
+        (AskWatermark("known", 0), Reason.WRONG_PATTERN),
+        (RecallPattern("known"), Reason.WRONG_PATTERN),
+        (HandOver("known", 0, (Piece(2, None, A),)), Reason.WRONG_PATTERN),
+        (AcceptPattern("own"), Reason.WRONG_PATTERN),
+        (ReturnPattern("own", 0, ()), Reason.WRONG_PATTERN),
+        (ReportMatches("own", (Match("own", (), (A,)),), 0), Reason.WRONG_PATTERN),
+        (SubscribePattern("x", AB, version=2), Reason.VERSION),
+        (HandBack(256 * "x"), Reason.TOO_LONG),
+    ],
+)
+def test_what_does_not_fit_is_refused(said: PatternMessage, reason: Reason) -> None:
+    """A neighbour that errs would change what is held, or stop the server."""
+    router = asked_router()
+    router.handle(Received(N, SubscribePattern("known", AB)), 0)
+    effects = router.handle(Received(Client("c"), SubscribePattern("it", AB)), 0)
+    [own] = [
+        each.message.identity
+        for each in effects
+        if isinstance(each, Send) and isinstance(each.message, SubscribePattern)
+    ]
+    router.handle(Received(N, AcceptPattern(own)), 0)
+    before = router.statistics()
+    if said.identity == "own":
+        said = replace(said, identity=own)
+    event = Received(N, said)
+    assert router.handle(event, 0) == [Refused(event, reason)]
+    router.validate()
+    assert router.statistics().patterns == before.patterns
+
+
+def test_answers_for_what_was_withdrawn_change_nothing() -> None:
+    """What crosses a withdrawal on its way would be taken for an error, or for something else."""
+    router = asked_router()
+    router.handle(Received(Client("c"), SubscribePattern("it", AB)), 0)
+    router.handle(Received(Client("c"), UnsubscribePattern("it")), 0)
+    for answer in (AcceptPattern("1"), ReportMatches("1", (), 5), ReturnPattern("1", 5, ())):
+        assert router.handle(Received(N, answer), 0) == []
+    statistics = router.statistics().patterns
+    assert (statistics.stale, statistics.patterns) == (3, 0)
+    assert statistics.learned_us == TIME_MIN_US
+
+
+def test_clients_that_err_are_refused() -> None:
+    """A client could take another's identity, or speak as if it were a server."""
+    router = asked_router()
+    client = Client("c")
+    router.handle(Received(client, SubscribePattern("it", AB)), 0)
+    assert router.handle(Received(client, SubscribePattern("it", AB)), 0) == []
+    other = Pattern("kind = 'b' -> kind = 'a'")
+    refusals = [
+        (SubscribePattern("it", other), Reason.IDENTITY_IN_USE),
+        (UnsubscribePattern("other"), Reason.UNKNOWN_SUBSCRIPTION),
+        (RecallPattern("it"), Reason.WRONG_PATTERN),
+        (SubscribePattern("no", Pattern("a < 1 and a > 2 -> b = 1")), Reason.UNSATISFIABLE),
+    ]
+    for message, reason in refusals:
+        event = Received(client, message)
+        assert router.handle(event, 0) == [Refused(event, reason)]
+    event = Received(ITSELF, SubscribePattern("it", AB))
+    assert router.handle(event, 0) == [Refused(event, Reason.UNKNOWN_CLIENT)]
+    assert router.statistics().patterns.patterns == 1
