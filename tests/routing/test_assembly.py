@@ -277,9 +277,7 @@ def test_what_does_not_fit_is_refused(said: PatternMessage, reason: Reason) -> N
     ]
     router.handle(Received(N, AcceptPattern(own)), 0)
     before = router.statistics()
-    if said.identity == "own":
-        said = replace(said, identity=own)
-    event = Received(N, said)
+    event = Received(N, replace(said, identity=own) if said.identity == "own" else said)
     assert router.handle(event, 0) == [Refused(event, reason)]
     router.validate()
     assert router.statistics().patterns == before.patterns
@@ -304,7 +302,7 @@ def test_clients_that_err_are_refused() -> None:
     router.handle(Received(client, SubscribePattern("it", AB)), 0)
     assert router.handle(Received(client, SubscribePattern("it", AB)), 0) == []
     other = Pattern("kind = 'b' -> kind = 'a'")
-    refusals = [
+    refusals: list[tuple[PatternMessage, Reason]] = [
         (SubscribePattern("it", other), Reason.IDENTITY_IN_USE),
         (UnsubscribePattern("other"), Reason.UNKNOWN_SUBSCRIPTION),
         (RecallPattern("it"), Reason.WRONG_PATTERN),
