@@ -5,7 +5,8 @@ from typing import Final
 
 import pytest
 
-from contrada.model import Advertisement, Envelope, Filter, Notification
+from contrada.model import Advertisement, Envelope, Filter, Notification, between
+from contrada.routing.link_states import Edge
 from contrada.routing.messages import (
     Advertise,
     Client,
@@ -23,6 +24,7 @@ from contrada.routing.messages import (
     Subscribe,
     Unsubscribe,
 )
+from contrada.routing.paths import beyond, weights_of
 from contrada.routing.router import EVERYTHING, Router, Strategy
 from tests.routing.network import LOOPED, MESHES, TRANSIENT, Edges, Network
 from tests.routing.test_router import World, deliveries, same_as_fresh, withdraw_all
@@ -436,3 +438,37 @@ def test_it_tells_what_is_on_offer() -> None:
     assert set(network.routers[1].offers()) == {offers[0], offers[1], offers[2]}
     assert set(network.routers[2].offers()) == {offers[2]}
     assert set(network.routers[3].offers()) == set(offers)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_notification_takes_the_shortest_paths_and_no_other_link(seed: int) -> None:
+    """It would be sent to servers from which nobody who wants it is reached."""
+    world = Changing(5_000 + seed, "general", Strategy.SUBSCRIPTIONS)
+    network = world.network
+    weights = weights_of(Edge(f"{a}", f"{b}", Role.PEER, 1) for a, b, _ in ordered(world.edges))
+    for number in range(20):
+        filters = Filter({"a": between(number % 7, number % 7 + number % 3)})
+        network.say(world.chance.randrange(world.brokers), "c", Subscribe(f"{number}", filters))
+    network.settle()
+    for number in range(20):
+        source, before = world.chance.randrange(world.brokers), network.sent["Publish"]
+        notification = Notification({"a": number % 9}, envelope=Envelope(id=f"{number}"))
+        homes = {
+            each
+            for each, router in enumerate(network.routers)
+            if router.filters_of(Client("c")).matches(notification)
+        }
+        links = {
+            (here, step)
+            for here in range(world.brokers)
+            for home, step in beyond(weights, f"{source}", f"{here}").items()
+            if int(home) in homes
+        }
+        network.say(source, "p", Publish(notification))
+        network.settle()
+        assert network.sent["Publish"] - before == len(links)
+
+
+def ordered(edges: Edges) -> Edges:
+    """The same links, each with the lesser name first."""
+    return [(min(a, b), max(a, b), is_parent) for a, b, is_parent in edges]

@@ -7,7 +7,7 @@ import pytest
 
 from contrada.routing.link_states import Edge
 from contrada.routing.messages import Role
-from contrada.routing.paths import distances, towards, used_edges, weights_of
+from contrada.routing.paths import beyond, distances, towards, used_edges, weights_of
 
 
 def random_edges(seed: int, *, trees: bool = False) -> tuple[list[str], list[Edge]]:
@@ -70,6 +70,26 @@ def test_a_neighbour_is_below_where_its_path_leads_through_here(seed: int) -> No
                 if each != server and known[each][server] == weight + known[here][server]
             }
             assert neighbours == expected
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_lies_beyond_is_where_the_path_from_a_source_leads(seed: int) -> None:
+    """A notification would go where its tree does not lead, or not where it does."""
+    names, edges = random_edges(seed)
+    weights = weights_of(edges)
+    for source in names:
+        shortest: dict[str, list[str]] = {}
+        for end, paths in simple_paths(edges, source).items():
+            best = min(paths, key=lambda path: sum(weights[e.a][e.b] for e in path))
+            shortest[end] = [source]
+            for edge in best:
+                shortest[end].append(edge.b if edge.a == shortest[end][-1] else edge.a)
+        for here in names:
+            assert beyond(weights, source, here) == {
+                end: path[path.index(here) + 1]
+                for end, path in shortest.items()
+                if here in path[:-1]
+            }
 
 
 @pytest.mark.parametrize("seed", range(30))

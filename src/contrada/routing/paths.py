@@ -100,3 +100,35 @@ def towards(weights: Weights, here: str) -> dict[str, frozenset[str]]:
         for server in own.keys() - others.keys():
             found[server].add(neighbour)
     return {server: frozenset(neighbours) for server, neighbours in found.items()}
+
+
+def first_steps(weights: Weights, own: Mapping[str, int], here: str) -> dict[str, str]:
+    """The neighbour to which the path from here to each other server leads first.
+
+    `own` are the distances from here.
+    """
+    steps: dict[str, str] = {}
+    for server in sorted(own.keys() - {here}, key=own.__getitem__):
+        distance = own[server]
+        before = next(
+            other for other, weight in weights[server].items() if own[other] + weight == distance
+        )
+        steps[server] = server if before == here else steps[before]
+    return steps
+
+
+def beyond(weights: Weights, source: str, here: str) -> dict[str, str]:
+    """For each server to which the path from a source leads through here, the neighbour next on it.
+
+    Cost: the paths from the source and from here.
+    """
+    far = distances(weights, source)
+    if here not in far:
+        return {}
+    own = distances(weights, here)
+    steps = first_steps(weights, own, here)
+    return {
+        server: steps[server]
+        for server, distance in own.items()
+        if server != here and far[here] + distance == far[server]
+    }
