@@ -367,6 +367,7 @@ REFUSED: Final = [
     (document(s={"f|unheard": "x"}), refusals.MODIFIER),
     (document(s={"f|hour": 1}), refusals.MODIFIER),
     (document(s={"f|contains|re": "x"}), refusals.MODIFIERS),
+    ({"detection": {1: {"f": 1}, "1": {"f": 2}, "condition": "1"}}, refusals.SAME_SELECTION),
     (document(s={"f|re|contains": "x"}), refusals.MODIFIERS),
     (document(s={"f|i": "x"}), refusals.MODIFIERS),
     (document(s={"f|cidr|contains": "10.0.0.0/8"}), refusals.MODIFIERS),
@@ -444,6 +445,7 @@ def test_prepared_rules_that_cannot_be_read_are_refused(line: str) -> None:
 
 
 MANY: Final = 400
+EXCEPTIONS: Final = {f"t{n}": {"f": f"{n}", "g|contains": f"{n}"} for n in range(MANY)}
 
 
 @pytest.mark.parametrize(
@@ -451,6 +453,14 @@ MANY: Final = 400
     [
         (document("(s or " * MANY + "s" + ")" * MANY, s={"f": 1}), "SIGMA_PARENTHESES_MAX"),
         (document("s or " * 10 * MANY + "s", s={"f": 1}), "SIGMA_CONDITION_CHARACTERS_MAX"),
+        (document(["s or s"] * 10 * MANY, s={"f": 1}), "SIGMA_CONDITION_CHARACTERS_MAX"),
+        (
+            document(
+                " or ".join(f"1 of *{n}*" for n in range(MANY)),
+                **{f"s{n}": {"f": 1} for n in range(2 * MANY)},
+            ),
+            "NAMES_LOOKED_AT_MAX",
+        ),
         (document(s={"f|windash": " -a" * 50}), "SPELLED_BYTES_MAX"),
         (document(s={"f|windash": [" -a" * 5] * MANY}), "SPELLED_BYTES_MAX"),
         (document(s={"f|windash": " -a" * 4 + "x" * 10 * MANY}), "SPELLED_BYTES_MAX"),
@@ -462,7 +472,16 @@ MANY: Final = 400
             "CONJUNCTIONS_MAX",
         ),
     ],
-    ids=("nested", "long", "dashes", "values with dashes", "long text", "conjunctions"),
+    ids=(
+        "nested",
+        "long",
+        "several",
+        "names",
+        "dashes",
+        "values with dashes",
+        "long text",
+        "conjunctions",
+    ),
 )
 @pytest.mark.timeout(10)
 def test_hostile_rules_are_refused(given: Any, limit: str) -> None:
@@ -478,19 +497,21 @@ def test_hostile_rules_are_refused(given: Any, limit: str) -> None:
         document(" or ".join(["s"] * 2 * MANY), s={"f": [f"x{n}" for n in range(MANY)]}),
         document(" and ".join(["not s"] * MANY), s={"f|contains": [f"x{n}" for n in range(MANY)]}),
         document("not " * 2 * MANY + "s", s={"f|endswith": [f"x{n}" for n in range(MANY)]}),
+        document(" and ".join(["1 of s*"] * 2 * MANY), s1={"f": "x1"}, s2={"f": 1, "g": 1}),
+        document(" and  ".join(["s", *["(not 1 of t*)"] * MANY]), s={"f": "x1"}, **EXCEPTIONS),
         document(f"1 of {'*s' * MANY}*", **{"s" * MANY: {"f": "x1"}}),
         document(s={"f|contains": ["a*" * MANY + "x", "x1"]}),
         document(s={"f|re": "(a*)*" * 20 + "x1$"}),
         document(s={"f": [f"x{n}" for n in range(20 * MANY)]}),
     ],
-    ids=("or", "and", "not", "names", "wildcards", "regex", "values"),
+    ids=("or", "and", "not", "repeated", "exceptions", "names", "wildcards", "regex", "values"),
 )
 @pytest.mark.timeout(10)
 def test_large_rules_are_read(given: Any) -> None:
     """If it failed, reading or matching a rule could take time beyond measure."""
     rule = sigma.rule(given)
-    assert len(rule.filters) == 1
+    assert len(rule.filters) <= 2
     rule.matches(ct.Notification({"f": "a" * 10 * MANY}))
     assert rule.matches(ct.Notification({"f": "x1"})) is (
-        "and" not in given["detection"]["condition"]
+        "and not" not in given["detection"]["condition"]
     )

@@ -6,7 +6,7 @@ pattern fits, or all with `them`. Selections whose names begin with an underscor
 Source: Sigma specification 2.1.0, section on conditions.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -21,20 +21,31 @@ from contrada.dialects.sigma.refusals import refused
 from contrada.errors import LimitError
 
 SIGMA_CONDITION_CHARACTERS_MAX: Final = 10_000
-"""Characters of one condition."""
+"""Characters of the conditions of one rule."""
 
 SIGMA_PARENTHESES_MAX: Final = 50
 """Parentheses in one another in a condition."""
 
+NAMES_LOOKED_AT_MAX: Final = 200_000
+"""Names of selections, times the patterns of a condition that they are looked for with."""
 
-def parsed(text: str, names: Collection[str], selection: Callable[[str], Condition]) -> Condition:
-    """What a condition asks. `names` are the selections there are, `selection` reads one.
 
-    Raises RefusedRuleError, and LimitError.
+def parsed(
+    texts: Collection[str], names: Mapping[str, object], selection: Callable[[str], Condition]
+) -> Condition:
+    """What conditions ask, of which one must hold.
+
+    `names` are those of the selections there are, `selection` reads one. Raises RefusedRuleError,
+    and LimitError.
     """
-    _check_size(text)
+    _check_size(texts)
+    reader = _Reader(names, selection)
+    return Some(tuple(_parsed(text, reader) for text in texts))
+
+
+def _parsed(text: str, reader: "_Reader") -> Condition:
     try:
-        return _Reader(names, selection).transform(_grammar().parse(text))
+        return reader.transform(_grammar().parse(text))
     except UnexpectedInput as error:
         reason = refusals.AGGREGATION if "|" in text else refusals.CONDITION
         raise refused(reason, text, f"condition, column {error.column}") from None
@@ -42,16 +53,16 @@ def parsed(text: str, names: Collection[str], selection: Callable[[str], Conditi
         raise error.orig_exc from None
 
 
-def _check_size(text: str) -> None:
-    if len(text) > SIGMA_CONDITION_CHARACTERS_MAX:
-        raise LimitError(
-            "SIGMA_CONDITION_CHARACTERS_MAX", SIGMA_CONDITION_CHARACTERS_MAX, len(text)
-        )
-    depth = 0
-    for each in text:
-        depth += (each == "(") - (each == ")")
-        if depth > SIGMA_PARENTHESES_MAX:
-            raise LimitError("SIGMA_PARENTHESES_MAX", SIGMA_PARENTHESES_MAX)
+def _check_size(texts: Collection[str]) -> None:
+    size = sum(map(len, texts))
+    if size > SIGMA_CONDITION_CHARACTERS_MAX:
+        raise LimitError("SIGMA_CONDITION_CHARACTERS_MAX", SIGMA_CONDITION_CHARACTERS_MAX, size)
+    for text in texts:
+        depth = 0
+        for each in text:
+            depth += (each == "(") - (each == ")")
+            if depth > SIGMA_PARENTHESES_MAX:
+                raise LimitError("SIGMA_PARENTHESES_MAX", SIGMA_PARENTHESES_MAX)
 
 
 @cache
@@ -62,23 +73,33 @@ def _grammar() -> Lark:
 
 @v_args(inline=True)
 class _Reader(Transformer_NonRecursive[Token, Condition]):
-    """Conditions from the parse tree."""
+    """Conditions from the parse tree. What is said several times becomes the same object."""
 
-    def __init__(self, names: Collection[str], selection: Callable[[str], Condition]) -> None:
+    def __init__(self, names: Mapping[str, object], selection: Callable[[str], Condition]) -> None:
         super().__init__()
         self._names = names
         self._selection = selection
+        self._looked_at = 0
+        self._named: dict[str, list[str]] = {}
+        """Of each pattern the names that fit."""
+        self._joined: dict[tuple[type[Every | Some], tuple[int, ...]], Condition] = {}
+        self._negated: dict[int, tuple[Condition, Condition]] = {}
+        """By id, a condition and its negation; so what is known by its id is kept."""
 
     def some(self, *parts: Condition) -> Condition:
-        return Some(parts)
+        return self._join(Some, parts)
 
     def every(self, *parts: Condition) -> Condition:
-        return Every(parts)
+        return self._join(Every, parts)
 
     def not_(self, *parts: Token | Condition) -> Condition:
         *words, part = parts
         assert not isinstance(part, Token), "words come before what they negate"
-        return negation(part) if len(words) & 1 else part
+        if not len(words) & 1:
+            return part
+        if id(part) not in self._negated:
+            self._negated[id(part)] = (part, negation(part))
+        return self._negated[id(part)][1]
 
     def one(self, name: Token) -> Condition:
         if name not in self._names:
@@ -86,11 +107,25 @@ class _Reader(Transformer_NonRecursive[Token, Condition]):
         return self._selection(str(name))
 
     def several(self, quantity: Token, pattern: Token) -> Condition:
+        if pattern not in self._named:
+            self._named[pattern] = self._fitting(pattern)
+        parts = tuple(self._selection(name) for name in self._named[pattern])
+        return self._join(Every if quantity.lower() == "all" else Some, parts)
+
+    def _fitting(self, pattern: str) -> list[str]:
+        self._looked_at += len(self._names)
+        if self._looked_at > NAMES_LOOKED_AT_MAX:
+            raise LimitError("NAMES_LOOKED_AT_MAX", NAMES_LOOKED_AT_MAX)
         names = [name for name in self._names if name[:1] != "_" and _fits(pattern, name)]
         if not names:
-            raise refused(refusals.NO_SELECTION, str(pattern), "condition")
-        parts = tuple(self._selection(name) for name in names)
-        return Every(parts) if quantity.lower() == "all" else Some(parts)
+            raise refused(refusals.NO_SELECTION, pattern, "condition")
+        return names
+
+    def _join(self, kind: type[Every | Some], parts: tuple[Condition, ...]) -> Condition:
+        form = (kind, tuple(map(id, parts)))
+        if form not in self._joined:
+            self._joined[form] = kind(parts)
+        return self._joined[form]
 
 
 def _fits(pattern: str, name: str) -> bool:

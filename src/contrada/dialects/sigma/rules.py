@@ -77,37 +77,42 @@ class _Reader:
 
     def __init__(self, detection: _Map, source: _Map, placeholders: Placeholders) -> None:
         self._given = {str(name): each for name, each in detection.items()}
+        if len(self._given) < len(detection):
+            raise refused(refusals.SAME_SELECTION, [*detection])
         self._source = source
         self._spelling = Spelling(placeholders)
-        self._selections: dict[str, Condition] = {}
+        self._known: dict[int, Condition] = {}
+        """Of each list and map that was read, by its id: aliases share them."""
 
     def condition(self) -> Condition:
         """What the rule asks besides its log source; several conditions are alternatives."""
         if "timeframe" in self._given:
             raise refused(refusals.AGGREGATION, self._given["timeframe"], "timeframe")
         given = self._given.get("condition")
-        texts = given if isinstance(given, list) and given else [given]
-        names = [name for name in self._given if name != "condition"]
-        parts: list[Condition] = []
-        for text in texts:
+        texts: list[str] = []
+        for text in given if isinstance(given, list) and given else [given]:
             if not isinstance(text, str):
                 raise refused(refusals.NO_CONDITION, text)
-            parts.append(condition.parsed(text, names, self._selection))
-        return Some(tuple(parts))
+            texts.append(text)
+        names = {name: each for name, each in self._given.items() if name != "condition"}
+        return condition.parsed(texts, names, self._selection)
 
     def _selection(self, name: str) -> Condition:
-        known = self._selections.get(name)
-        if known is None:
-            known = self._selections[name] = self._items(self._given[name], name)
-        return known
+        return self._items(self._given[name], name)
 
     def _items(self, given: Document, place: str) -> Condition:
-        if isinstance(given, list) and given:
-            return Some(tuple(self._items(each, place) for each in given))
-        if isinstance(given, dict) and given:
-            return Every(tuple(self._item(key, each, place) for key, each in given.items()))
-        empty = isinstance(given, list | dict)
-        raise refused(refusals.EMPTY_SELECTION if empty else refusals.KEYWORDS, given, place)
+        if not isinstance(given, list | dict):
+            raise refused(refusals.KEYWORDS, given, place)
+        if not given:
+            raise refused(refusals.EMPTY_SELECTION, given, place)
+        known = self._known.get(id(given))
+        if known is None:
+            if isinstance(given, list):
+                known = Some(tuple(self._items(each, place) for each in given))
+            else:
+                known = Every(tuple(self._item(key, each, place) for key, each in given.items()))
+            self._known[id(given)] = known
+        return known
 
     def _item(self, key: object, given: Document, place: str) -> Condition:
         place = f"{place}.{key}"
