@@ -257,11 +257,11 @@ def test_any_text_is_read_or_refused(expression: str) -> None:
 )
 def test_no_expression_explodes(expression: str) -> None:
     """An expression that backtracks for ever elsewhere would do so here."""
-    start = time.perf_counter()
+    start = time.process_time()
     held = sets.matches(expression)
     assert not held.contains("a" * 20_000)
     held.issuperset(sets.contains("b"))
-    assert time.perf_counter() - start < SECONDS_MAX
+    assert time.process_time() - start < SECONDS_MAX
 
 
 @pytest.mark.parametrize(
@@ -305,9 +305,9 @@ def test_an_expression_is_linear_to_apply() -> None:
     operator.apply(b"warm", constant)
 
     def seconds(length: int) -> float:
-        start = time.perf_counter()
+        start = time.process_time()
         operator.apply(b"abbab" * (length // 5), constant)
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     short = min(seconds(20_000) for _ in range(5))
     assert min(seconds(200_000) for _ in range(5)) < 100 * short
@@ -333,9 +333,9 @@ def test_reading_needs_no_deep_stack() -> None:
 )
 def test_wide_classes_without_case_are_read_soon(expression: str) -> None:
     """If it failed, a short expression could keep a reader of rules busy for a minute."""
-    start = time.perf_counter()
+    start = time.process_time()
     regular.read(expression)
-    assert time.perf_counter() - start < SECONDS_MAX
+    assert time.process_time() - start < SECONDS_MAX
 
 
 @given(st.lists(st.tuples(st.integers(0, 0x2200), st.integers(0, 300)), max_size=4), st.booleans())

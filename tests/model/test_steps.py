@@ -83,9 +83,9 @@ def test_no_pair_of_expression_and_text_takes_long(expression: str, spread: int)
         number = number * 1_103_515_245 + 12_345 & 0x7FFFFFFF
         text.append(b"ab"[(number >> 16) % spread != 0])
     machine = Machine(regular.read(expression))
-    start = time.perf_counter()
+    start = time.process_time()
     machine.finds(bytes(text))
-    assert time.perf_counter() - start < SECONDS_MAX
+    assert time.process_time() - start < SECONDS_MAX
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ Source: Thompson, 1968 (several states at once); the rows as in RE2.
 import operator
 from array import array
 from collections.abc import Iterable, Iterator
-from functools import cached_property, reduce
+from functools import cache, cached_property, reduce
 from typing import Any, Final, TypeAlias
 
 from contrada.errors import LimitError
@@ -166,17 +166,11 @@ class _Program:
         """All places that some state asks for."""
         return reduce(operator.or_, self.looks, 0)
 
-    def holdings(self) -> set[int]:
-        """Which of the places that are looked for can hold together."""
-        befores = (_AFTER_START, _AFTER_LINE, _AFTER_WORD, _AFTER_OTHER)
-        holding = {_holding(before, byte) for before in befores for byte in (None, *range(256))}
-        return {each & self.looked_for for each in (0, *holding)}
-
     def closures(self) -> dict[int, Closure]:
         """Where each state leads without a byte, by the places that hold."""
         found: dict[int, Closure] = {}
         pairs = 0
-        for holding in self.holdings():
+        for holding in sorted({each & self.looked_for for each in _holdings()}):
             passable = {
                 state: targets
                 for state, targets in enumerate(self.free)
@@ -332,6 +326,14 @@ def _holding(before: int, byte: int | None) -> int:
         return holding | AT_WORD_EDGE
     inside_character = byte is not None and 0x80 <= byte <= 0xBF
     return holding if inside_character else holding | INSIDE_WORD
+
+
+@cache
+def _holdings() -> frozenset[int]:
+    """Which places can hold together."""
+    befores = (_AFTER_START, _AFTER_LINE, _AFTER_WORD, _AFTER_OTHER)
+    held = {_holding(before, byte) for before in befores for byte in (None, *range(256))}
+    return frozenset(held | {0})
 
 
 def _after(byte: int) -> int:

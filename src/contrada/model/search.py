@@ -126,8 +126,11 @@ def machine_of(constant: bytes, read: ReadTree = tree_of) -> Machine:
 
 @lru_cache(maxsize=SMALL_MACHINES_CACHED_MAX)
 def _small_machine(constant: bytes, read: ReadTree) -> Machine | None:
-    """The machine where it is small, so that large ones do not fill the memory."""
-    machine = Machine(read(constant))
+    """The machine where it is small, so that large ones do not fill the memory.
+
+    Only a machine that is there tells its size, so each is for a while among the large ones.
+    """
+    machine = _large_machine(constant, read)
     return machine if machine.states <= SMALL_STATES_MAX else None
 
 

@@ -19,6 +19,9 @@ from contrada.errors import LimitError
 CLOSURE_PAIRS_MAX: Final = 200_000
 """Pairs of states in the relations of all closures of one machine."""
 
+_FEW: Final = 20
+"""Shifts and stars that are few enough."""
+
 
 class Relation:
     """Which states follow which."""
@@ -127,13 +130,14 @@ class Closure:
     def _fewer(self, powers: list[Relation], reached: dict[int, int]) -> list[Relation]:
         """The powers, or the whole closure as one relation where that has fewer operations."""
         pairs = sum(map(int.bit_count, reached.values()))
-        if len(powers) < 2 or self.pairs + pairs > CLOSURE_PAIRS_MAX:
+        operations = sum(map(len, powers))
+        if operations <= _FEW or self.pairs + pairs > CLOSURE_PAIRS_MAX:
             return powers
         self.pairs += pairs
         whole = Relation(
             (first, second) for first in reached for second in _bits_of(reached[first])
         )
-        return [whole] if len(whole) < sum(map(len, powers)) else powers
+        return [whole] if len(whole) < operations else powers
 
 
 def _bits_of(states: int) -> Iterator[int]:

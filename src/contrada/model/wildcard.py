@@ -14,12 +14,15 @@ from contrada.errors import InvalidFilterError, LimitError
 from contrada.model import casefold, characters, regular
 from contrada.model.atoms import Atom, Operator, registry
 from contrada.model.automaton import Automaton
-from contrada.model.machine import Machine
+from contrada.model.machine import MACHINE_STATES_MAX, Machine
 from contrada.model.regular import AT_END, AT_START, Anything, Chars, Look, Sequence, Tree
 from contrada.model.search import Plain, machine_of
 
 SHAPES_CACHED_MAX: Final = 8_192
 """Wildcards kept as they are looked for; the least recently used is dropped and read again."""
+
+CHARACTER_STATES: Final = 10
+"""More states than a machine has for a character of a wildcard; so short ones are not counted."""
 
 
 class Segments(NamedTuple):
@@ -52,8 +55,10 @@ class Wildcard(Operator):
 
     def check(self, constant: bytes) -> None:
         """A backslash before anything but `*`, `?` and a backslash is refused."""
+        if _segments(constant) or len(constant) * CHARACTER_STATES < MACHINE_STATES_MAX:
+            return
         try:
-            _segments(constant) or machine_of(constant, _tree)
+            machine_of(constant, _tree)
         except LimitError as error:
             raise InvalidFilterError(self.name, (constant,), str(error)) from None
 
