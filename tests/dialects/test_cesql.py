@@ -365,6 +365,9 @@ def test_what_is_too_much_is_refused(kind: str) -> None:
 
 
 HOSTILE = {
+    "exclusive attributes": (chain("XOR", "a{n}=1", length=5_000), 1, True),
+    "substrings": (chain("OR", "a LIKE '%{n}%'", length=4_000), 1, True),
+    "single characters": (chain("OR", f"a LIKE '{'_' * 900}x{{n}}'", length=90), 1, False),
     "values of one attribute": (chain("OR", "a = 'v{n}'"), 1, False),
     "values of two attributes": (chain("OR", "a = 'v{n}'", "b = 'v{n}'"), 3, False),
     "many attributes": (chain("OR", "a{n} = 'v'"), 1_000, True),

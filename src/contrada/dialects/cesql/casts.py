@@ -18,7 +18,13 @@ from functools import lru_cache
 from itertools import product
 from typing import Final, NamedTuple
 
-from contrada.dialects.cesql.patterns import characters_of, is_like, literal_of, texts_like
+from contrada.dialects.cesql.patterns import (
+    characters_of,
+    is_like,
+    literal_of,
+    shortest_like,
+    texts_like,
+)
 from contrada.dialects.cesql.tree import Scalar
 from contrada.dialects.cesql.values import (
     INTEGER_FIRST,
@@ -105,21 +111,55 @@ def like(pattern: str) -> Truth:
     true = texts | union(sets.eq(value) for value in _ODD if is_like(_ODD[value], pattern))
     false = PRESENT - true
     exact = True
-    for domain, shape, characters in _SHAPES:
-        if characters_of(pattern) <= characters and shape.meets(texts):
-            every = shape.issubset(texts)
-            true, false = true | domain, false - domain if every else false
+    for shape in _SHAPES:
+        if shape.has_like(pattern, texts):
+            every = shape.is_like(pattern, texts)
+            true, false = true | shape.domain, false - shape.domain if every else false
             exact = exact and every
     return Truth(true, false, PRESENT, exact)
 
 
 _NUMBER: Final = r"-?([0-9]+(\.[0-9]+)?(e[+-][0-9]+)?|inf)"
 _TIME: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{6})?Z"
+
+
+class _Shape(NamedTuple):
+    """What the texts of a domain are among. A look at a few texts answers most questions."""
+
+    domain: ValueSet
+    texts: ValueSet
+    characters: frozenset[str]
+    characters_max: float
+    examples: tuple[str, ...]
+
+    def has_like(self, pattern: str, like: ValueSet) -> bool:
+        """Whether one of these texts is like the pattern, whose texts are given too."""
+        shortest = shortest_like(pattern)
+        if len(shortest) > self.characters_max or not characters_of(pattern) <= self.characters:
+            return False
+        return self.texts.contains(shortest) or self.texts.meets(like)
+
+    def is_like(self, pattern: str, like: ValueSet) -> bool:
+        """Whether all of these texts are like it."""
+        return all(is_like(each, pattern) for each in self.examples) and self.texts.issubset(like)
+
+
 _SHAPES: Final = (
-    (NUMBERS, sets.matches(rf"\A({_NUMBER})\z"), frozenset("0123456789+-.einf")),
-    (TIMES, sets.matches(rf"\A({_TIME})\z"), frozenset("0123456789-:.TZ")),
+    _Shape(
+        NUMBERS,
+        sets.matches(rf"\A({_NUMBER})\z"),
+        frozenset("0123456789+-.einf"),
+        math.inf,
+        ("0", "-inf"),
+    ),
+    _Shape(
+        TIMES,
+        sets.matches(rf"\A({_TIME})\z"),
+        frozenset("0123456789-:.TZ"),
+        len("2000-01-01T00:00:00.000000Z"),
+        ("2000-01-01T00:00:00Z", "1999-12-31T23:59:59.999999Z"),
+    ),
 )
-"""What the texts of numbers and times are among, and their characters."""
 
 NUMBER_CHARACTERS_MAX: Final = 40
 """Characters of a number's text: no longer text is one."""

@@ -23,6 +23,9 @@ CESQL_PARTS_MAX: Final = 10_000
 CESQL_FILTERS_MAX: Final = 1_000
 """Filters that a bound becomes, and all bounds of a rule together; a larger one is made loose."""
 
+CESQL_MERGED_MAX: Final = 1_000_000
+"""Sets in the filters of a rule, times its attributes, up to which filters are joined again."""
+
 CESQL_XOR_OPERANDS_MAX: Final = 10
 """Operands of one XOR with exact bounds, since each operand doubles them; else they are loose."""
 

@@ -5,7 +5,7 @@ column, what was found and what was expected. AND, OR and XOR bind equally and a
 to right, as the specification's text says; its published grammar files read them from right to
 left, so texts that mix them should have parentheses.
 
-Source: CloudEvents, CESQL 1.0.0 §2 (the syntax), §3.6 (precedence).
+Source: CloudEvents, CESQL 1.0.0 §1 (no data), §2 (the syntax; names), §3.6 (precedence).
 """
 
 from functools import cache
@@ -41,6 +41,9 @@ CESQL_CHARACTERS_MAX: Final = 100_000
 
 CESQL_DEPTH_MAX: Final = 100
 """Expressions within expressions. Parentheses alone, and a chain of one operator, are no level."""
+
+RESERVED: Final = "data"
+"""No attribute of a CloudEvent has this name, and CESQL does not look into the data."""
 
 
 def parse(text: str) -> Expression:
@@ -156,6 +159,8 @@ def _joined(operator: str, run: list[Expression]) -> Expression:
 def _name(token: Token) -> str:
     if len(token) > NAME_BYTES_MAX:
         raise _at(token, f"a name of at most {NAME_BYTES_MAX} characters")
+    if token.lower() == RESERVED:
+        raise _at(token, "an attribute, which is never called data")
     return token.lower()
 
 

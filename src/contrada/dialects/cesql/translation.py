@@ -22,6 +22,7 @@ from contrada.dialects.cesql.evaluation import evaluated, holds, holds_for, retu
 from contrada.dialects.cesql.outcomes import (
     ALWAYS,
     CESQL_FILTERS_MAX,
+    CESQL_MERGED_MAX,
     Bound,
     Outcome,
     all_of,
@@ -125,7 +126,8 @@ def translated(expression: Expression, name: str = "") -> Rule:
         for place, (part, wanted) in enumerate(parts)
         if place not in kept or not bounds[place].exact
     ]
-    filters = FilterSet(map(Filter.of_sets, boxes.merged(each.sets for each in filters)))
+    if sum(len(each.sets) for each in filters) * len(names_in(expression)) <= CESQL_MERGED_MAX:
+        filters = FilterSet(map(Filter.of_sets, boxes.merged(each.sets for each in filters)))
     if not left_open or not filters.filters:
         return Rule(name, filters)
     residue = _all_true(left_open)
