@@ -138,6 +138,12 @@ def test_attributes_that_are_null_are_not_set() -> None:
         {"ext": ["x"]},
         {"ext": {"a": 1}},
         {"ext": "\ud800"},
+        {"time": "nonsense"},
+        {"time": "2026-02-29T00:00:00Z"},
+        {"time": "2026-01-02 03:04:05Z"},
+        {"time": "2026-01-02T24:00:00Z"},
+        {"time": "2026-01-02T03:04:05"},
+        {"time": "2026-01-02T03:04:05+2400"},
         {"data": 1, "data_base64": ""},
         {"data_base64": "no base64"},
         {"data_base64": 5},
@@ -152,6 +158,22 @@ def test_what_is_no_event_is_refused(wrong: dict[str, Any]) -> None:
     """Something that is no CloudEvent would go through as one."""
     with pytest.raises(InvalidNotificationError):
         cloudevents.notification({**LEAST, **wrong})
+
+
+@pytest.mark.parametrize(
+    "time",
+    ["0000-02-29t23:59:60z", "2026-01-02T03:04:05.123456789-23:59", "9999-12-31T23:59:59+00:00"],
+)
+def test_times_are_those_of_their_standard(time: str) -> None:
+    """An event that others accept would be refused for its time."""
+    assert cloudevents.notification({**LEAST, "time": time})["time"] == time
+
+
+def test_data_given_twice_are_shown() -> None:
+    """Whoever sent both would not see which data were found beside data_base64."""
+    with pytest.raises(InvalidNotificationError) as error:
+        cloudevents.notification({**LEAST, "data": {"a": 1}, "data_base64": ""})
+    assert error.value.value == {"a": 1}
 
 
 def test_texts_that_are_no_events_are_refused() -> None:

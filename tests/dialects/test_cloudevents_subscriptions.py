@@ -164,6 +164,7 @@ def test_what_is_no_set_stays_as_a_residue() -> None:
         ([{"exact": {}}], subscriptions.ATTRIBUTES, "[0].exact"),
         ([{"exact": {"type": ""}}], subscriptions.ATTRIBUTES, "[0].exact"),
         ([{"exact": {"": "a"}}], subscriptions.ATTRIBUTES, "[0].exact"),
+        ([{"exact": {"data": "a"}}], subscriptions.ATTRIBUTES, "[0].exact"),
         ([{"prefix": {"type": 5}}], subscriptions.ATTRIBUTES, "[0].prefix"),
         ([{"exact": {"type": "\ud800"}}], subscriptions.ATTRIBUTES, "[0].exact"),
         ([{"all": []}], subscriptions.SEVERAL, "[0].all"),
@@ -184,6 +185,29 @@ def test_expressions_that_cannot_be_read_are_refused() -> None:
     for text in ("type LIKE", "NOSUCH(type)", "(" * 10_000):
         with pytest.raises((RefusedRuleError, LimitError)):
             cloudevents.read([{"sql": text}])
+
+
+@pytest.mark.parametrize(
+    ("expression", "within"),
+    [("x =", ", line 1, column 4"), ("EXISTS data", ", line 1, column 8"), ("f(x)", "")],
+)
+def test_the_place_of_an_expression_is_told(expression: str, within: str) -> None:
+    """Of many expressions nobody could find the one that is wrong."""
+    filters = [{"sql": "x = 1"}, {"any": [{"not": {"sql": expression}}]}]
+    with pytest.raises(RefusedRuleError) as refused:
+        cloudevents.read(filters)
+    assert refused.value.place == f"[1].any[0].not.sql{within}"
+
+
+@pytest.mark.timeout(60)
+def test_many_expressions_are_bounded() -> None:
+    """A subscription with thousands of expressions could hold a broker up for minutes."""
+    many = [{"any": [{"sql": f"a{n} = {n}"} for n in range(2_000)]}]
+    assert len(cloudevents.read(many).filters) == 2_000
+    long = [{"any": [{"not": {"sql": "x = " + " " * 1_000 + "1"}}] * 200}]
+    with pytest.raises(LimitError) as refused:
+        cloudevents.read(long)
+    assert refused.value.limit == "EXPRESSIONS_CHARACTERS_MAX"
 
 
 def test_hostile_filters_are_refused() -> None:

@@ -20,6 +20,7 @@ import binascii
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import date
 from typing import Any, Final
 
 from contrada.dialects.cesql.values import INTEGER_FIRST, INTEGER_LAST
@@ -42,10 +43,17 @@ TEXTS: Final = (*REQUIRED, "datacontenttype", "dataschema", "subject", "time")
 NAME: Final = re.compile(r"[a-z0-9]+", re.ASCII)
 """What an attribute may be called."""
 
+DATA: Final = "data"
+"""What JSON data are called; no attribute has this name."""
+
 JSON_TYPE: Final = "application/json"
 BINARY_TYPE: Final = "application/octet-stream"
 
-_DATA: Final = ("data", "data_base64")
+_TIME: Final = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt](?:[01][0-9]|2[0-3]):[0-5][0-9]:(?:[0-5][0-9]|60)"
+    r"(?:\.[0-9]+)?(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+)
+_DATA: Final = (DATA, "data_base64")
 _JSON: Final = re.compile(r"[^;/\s]+/(?:[^;/\s]+\+)?json", re.IGNORECASE)
 _TEXT: Final = re.compile(r"text/[^;]+|[^;/\s]+/(?:[^;/\s]+\+)?xml", re.IGNORECASE)
 _CHARSET: Final = re.compile(r';\s*charset\s*=\s*"?([^";\s]+)', re.IGNORECASE)
@@ -113,12 +121,27 @@ def _checked(name: str, value: Values) -> Value:
             raise InvalidNotificationError(name, value, "this attribute is text, and not empty")
         if name == "specversion" and value != SPEC_VERSION:
             raise InvalidNotificationError(name, value, f"expected {SPEC_VERSION!r}")
+        if name == "time" and not _is_time(value):
+            raise InvalidNotificationError(name, value, "expected a time as in RFC 3339")
     if isinstance(value, str | bool):
         return value
     if isinstance(value, int) and INTEGER_FIRST <= value <= INTEGER_LAST:
         return value
     reason = "an attribute is text, a bool or an integer of 32 bits"
     raise InvalidNotificationError(name, value, reason)
+
+
+def _is_time(text: str) -> bool:
+    """Whether a text is a time of RFC 3339: a day that there is, leap seconds included."""
+    match = _TIME.fullmatch(text)
+    if match is None:
+        return False
+    year, month, day = map(int, match.groups())
+    try:
+        date(year or 2000, month, day)  # the year 0 has a leap day, as 2000
+    except ValueError:
+        return False
+    return True
 
 
 def is_json(content_type: str) -> bool:
@@ -132,7 +155,7 @@ def _data(
     """The body, its type, and the attributes that the data are."""
     if content.get("data_base64") is not None:
         if "data" in content:
-            raise InvalidNotificationError("data", None, "beside data_base64")
+            raise InvalidNotificationError("data", content["data"], "beside data_base64")
         body = _binary(content["data_base64"])
         return body, declared or BINARY_TYPE, _flat(_json_of(body)) if _declared(declared) else {}
     if "data" not in content:

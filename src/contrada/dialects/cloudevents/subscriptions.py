@@ -3,7 +3,8 @@
 `exact`, `prefix` and `suffix` compare the text of attributes, which must all be there; the text
 of an Integer is its decimal digits, that of a Boolean `true` or `false`. `all`, `any` and `not`
 join filters, `sql` is a CESQL expression. `not` is true exactly where its filter is false, so
-`not exact` is also true of an event without the attribute.
+`not exact` is also true of an event without the attribute. No attribute is called `data`, which is
+what JSON data are called: a filter that names it is refused, since it would look into the data.
 
 What is no set stays as a residue: which integers end with given digits, and what `sql` leaves
 open. The filters then cover the subscription's, and the residue is those of its filters that
@@ -21,11 +22,11 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 from contrada.dialects import cesql
 from contrada.dialects.cesql.values import INTEGER_FIRST, INTEGER_LAST
-from contrada.dialects.cloudevents.events import NAME, TEXTS
+from contrada.dialects.cloudevents.events import DATA, NAME, TEXTS
 from contrada.dialects.expression import TRUE, Condition, Every, Member, Some, filter_set, negation
 from contrada.dialects.json_text import check_depth, decoded, json_lines
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
-from contrada.errors import EncodingError, InvalidValueError, RefusedRuleError
+from contrada.errors import EncodingError, InvalidValueError, LimitError, RefusedRuleError
 from contrada.model import sets
 from contrada.model.filter import FilterSet
 from contrada.model.notification import Notification
@@ -42,6 +43,9 @@ ATTRIBUTES: Final = "exact, prefix and suffix take names of attributes with text
 SEVERAL: Final = "all and any take an array of filters, not empty"
 ONE_FILTER: Final = "not takes a filter"
 SQL: Final = "sql takes an expression"
+
+EXPRESSIONS_CHARACTERS_MAX: Final = 200_000
+"""Characters of all CESQL expressions of one subscription."""
 
 _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
 _DIGITS: Final = re.compile(r"[0-9]+", re.ASCII)
@@ -76,6 +80,7 @@ def read(filters: str | bytes | list[Any] | Mapping[str, Any], name: str = "") -
     listed = [content] if isinstance(content, Mapping) else content
     if not isinstance(listed, list):
         refuse(NO_FILTERS, listed, "")
+    _check_expressions(listed)
     bounds = [_bounds(each, f"[{n}]", 1) for n, each in enumerate(listed)]
     found = filter_set(Every(tuple(each.true for each in bounds)))
     left = [each for each, bound in zip(listed, bounds, strict=True) if not bound.exact]
@@ -207,7 +212,7 @@ def _compared(dialect: str, inner: object, place: str) -> Bounds:
         refuse(ATTRIBUTES, inner, place)
     true, false, exact = [], [], True
     for name, text in inner.items():
-        if not NAME.fullmatch(name) or not isinstance(text, str) or not text:
+        if not NAME.fullmatch(name) or name == DATA or not isinstance(text, str) or not text:
             refuse(ATTRIBUTES, {name: text}, place)
         _check_text(text, place)
         surely, perhaps = _sets(name, dialect, text)
@@ -238,11 +243,31 @@ def _check_text(text: str, place: str) -> None:
         refuse(ATTRIBUTES, text, place)
 
 
+def _check_expressions(content: object) -> None:
+    """Raises LimitError where the expressions, wherever they stand, are too long together."""
+    characters, waiting = 0, [content]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            if isinstance(expression := each.get("sql"), str):
+                characters += len(expression)
+            waiting += each.values()
+        elif isinstance(each, list):
+            waiting += each
+    if characters > EXPRESSIONS_CHARACTERS_MAX:
+        limit = "EXPRESSIONS_CHARACTERS_MAX"
+        raise LimitError(limit, EXPRESSIONS_CHARACTERS_MAX, characters)
+
+
 def _expression(inner: object, place: str) -> Bounds:
     """Where a residue is left open, nothing is known of where the expression is false."""
     if not isinstance(inner, str):
         refuse(SQL, inner, place)
-    rule = cesql.read(inner)
+    try:
+        rule = cesql.read(inner)
+    except RefusedRuleError as error:
+        within = f"{place}, {error.place}" if error.place else place
+        raise RefusedRuleError(error.dialect, error.reason, error.found, within) from error
     true = _condition(rule.filters)
     exact = rule.residue_holds is None
     return Bounds(true, negation(true) if exact else TRUE, exact)

@@ -7,7 +7,7 @@ each.
 from typing import Any, Final
 
 from contrada.dialects import cesql
-from contrada.dialects.cloudevents.events import NAME, TEXTS
+from contrada.dialects.cloudevents.events import DATA, NAME, TEXTS
 from contrada.dialects.cloudevents.subscriptions import INTEGERS, accepted, refuse
 from contrada.dialects.text_parts import NoPartsError, text_parts
 from contrada.errors import RefusedRuleError
@@ -45,7 +45,7 @@ def _conjunction(member: Filter) -> list[dict[str, Any]]:
     """What must be true of each attribute."""
     said: list[dict[str, Any]] = []
     for name, values in member.sets.items():
-        if not NAME.fullmatch(name) or name == "data":
+        if not NAME.fullmatch(name) or name == DATA:
             refuse(UNSAYABLE_NAME, name, name)
         possible = _TEXT if name in TEXTS else _ANY
         outside = possible - values
