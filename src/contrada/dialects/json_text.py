@@ -1,12 +1,13 @@
 """JSON as the dialects read it: nothing is decided in silence.
 
 A repeated name in an object, `NaN`, a decimal outside the doubles and everything else that is no
-JSON are refused. Integers are exact. A decimal becomes the nearest double, or is refused where
-the caller asks for exactness and the double is written otherwise.
+JSON are refused. Integers are exact. A decimal becomes the nearest double, or, where the caller
+asks for exactness and the double is written otherwise, a value that says so.
 """
 
 import json
 import math
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, NoReturn
 
@@ -22,11 +23,22 @@ _INTEGER_CHARACTERS_MAX: Final = 400
 """int() is slow on very long texts; every double is shorter when it is written as an integer."""
 
 
+@dataclass(frozen=True, slots=True)
+class Inexact:
+    """A number of JSON that no double stands for."""
+
+    literal: str
+
+    def __repr__(self) -> str:
+        return self.literal
+
+
 def decoded(text: str | bytes, *, exact: bool = False) -> Any:
     """The value that a JSON text stands for, made of dict, list, str, int, float, bool, None.
 
-    With `exact` a decimal that no double stands for is refused too. Cost: linear. Raises
-    EncodingError and LimitError; the depth is left to who walks the value (`check_depth`).
+    With `exact`, numbers that no double stands for are Inexact, but for integers of usual length.
+    Cost: linear. Raises EncodingError and LimitError; the depth is left to who walks the value
+    (`check_depth`).
     """
     if len(text) > JSON_CHARACTERS_MAX:
         raise LimitError("JSON_CHARACTERS_MAX", JSON_CHARACTERS_MAX, len(text))
@@ -100,21 +112,23 @@ def _rounded(literal: str) -> float:
     return number
 
 
-def _exact(literal: str) -> float:
-    number = _rounded(literal)
+def _exact(literal: str) -> float | Inexact:
+    number = float(literal)
     try:
         exact = Decimal(repr(number)) == Decimal(literal)
     except InvalidOperation:  # an exponent beyond any use
         exact = False
-    if not exact:
-        raise EncodingError("JSON", f"no double holds the number {literal[:40]}")
-    return number
+    return number if exact else Inexact(literal)
 
 
 def _integer(literal: str) -> int:
     if len(literal) > _INTEGER_CHARACTERS_MAX:
         raise EncodingError("JSON", f"no double holds the number {literal[:40]}…")
     return int(literal)
+
+
+def _exact_integer(literal: str) -> int | Inexact:
+    return Inexact(literal) if len(literal) > _INTEGER_CHARACTERS_MAX else int(literal)
 
 
 def _constant(name: str) -> NoReturn:
@@ -130,6 +144,6 @@ _ROUNDING: Final = json.JSONDecoder(
 _EXACT: Final = json.JSONDecoder(
     object_pairs_hook=_object,
     parse_float=_exact,
-    parse_int=_integer,
+    parse_int=_exact_integer,
     parse_constant=_constant,
 )

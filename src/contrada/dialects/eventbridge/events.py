@@ -102,22 +102,14 @@ class _Part:
 
     values: _Values = field(default_factory=dict)
     arrays: list[list["_Part"]] = field(default_factory=list)
-
-    def count(self) -> int:
-        """The number of ways to choose. Raises LimitError beyond EVENT_NOTIFICATIONS_MAX."""
-        ways = 1
-        for array in self.arrays:
-            ways *= sum(part.count() for part in array)
-            if ways > EVENT_NOTIFICATIONS_MAX:  # at once: the product may have a million digits
-                raise LimitError("EVENT_NOTIFICATIONS_MAX", EVENT_NOTIFICATIONS_MAX, ways)
-        return ways
+    ways: int = 1
+    """The number of ways to choose."""
 
     def size(self) -> int:
         """The number of values of all ways to choose together."""
-        ways = self.count()
-        own = ways * sum(map(len, self.values.values()))
+        own = self.ways * sum(map(len, self.values.values()))
         for array in self.arrays:
-            others = ways // sum(part.count() for part in array)
+            others = self.ways // sum(part.ways for part in array)
             own += others * sum(part.size() for part in array)
         return own
 
@@ -132,6 +124,18 @@ class _Part:
         for name, values in other.values.items():
             self.values.setdefault(name, []).extend(values)
         self.arrays += other.arrays
+        self._multiply(other.ways)
+
+    def choose(self, elements: list["_Part"]) -> None:
+        """Takes an array in, of which one element is chosen."""
+        self.arrays.append(elements)
+        self._multiply(sum(part.ways for part in elements))
+
+    def _multiply(self, ways: int) -> None:
+        """Raises LimitError beyond EVENT_NOTIFICATIONS_MAX, before the event is read to its end."""
+        self.ways *= ways
+        if self.ways > EVENT_NOTIFICATIONS_MAX:
+            raise LimitError("EVENT_NOTIFICATIONS_MAX", EVENT_NOTIFICATIONS_MAX, self.ways)
 
 
 def _joined(parts: tuple[_Values, ...]) -> _Values:
@@ -183,7 +187,7 @@ class _Reader:
             for element in elements:
                 part.take(element)
         elif elements := _different(elements):
-            part.arrays.append(elements)
+            part.choose(elements)
         return part
 
     def _put(self, part: _Part, name: str, value: object) -> None:

@@ -27,7 +27,7 @@ from contrada.dialects.eventbridge.reasons import (
     WILDCARD,
     refuse,
 )
-from contrada.dialects.json_text import is_exact
+from contrada.dialects.json_text import Inexact, is_exact
 from contrada.errors import InvalidValueError
 from contrada.model import sets
 from contrada.model.values import INT_MAX, INT_MIN, Key, key_of
@@ -81,6 +81,7 @@ def _key(value: object, place: str) -> Key:
         return _text_key(value, place)
     if value is None or isinstance(value, bool):
         return key_of(value)
+    _check_exact(value, place)
     if not isinstance(value, int | float) or not math.isfinite(value):
         refuse(VALUE, value, place)
     return key_of(_held(value, place))
@@ -91,6 +92,11 @@ def _text_key(text: str, place: str) -> Key:
         return key_of(text)
     except InvalidValueError:
         refuse(NOT_TEXT, text, place)
+
+
+def _check_exact(number: object, place: str) -> None:
+    if isinstance(number, Inexact):
+        refuse(INEXACT, number, place)
 
 
 def _held(number: int | float, place: str) -> int | float:
@@ -193,6 +199,7 @@ def _numeric(constant: object, place: str) -> ValueSet:
 
 
 def _bound(number: object, place: str) -> int | float:
+    _check_exact(number, place)
     if not _is_number(number):
         refuse(NUMERIC, number, place)
     assert isinstance(number, int | float)
@@ -212,6 +219,8 @@ def _anything_but(constant: object, place: str) -> ValueSet:
     listed = constant if isinstance(constant, list) else [constant]
     if any(isinstance(each, str) for each in listed):
         return PRESENT - of_keys(_text_key(each, place) for each in _strings(listed, place))
+    for each in listed:
+        _check_exact(each, place)
     if not listed or not all(_is_number(each) for each in listed):
         refuse(BUT, constant, place)
     return PRESENT - of_keys(key_of(_bound(each, place)) for each in listed)

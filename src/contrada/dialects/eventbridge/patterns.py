@@ -17,7 +17,8 @@ AWS says little, or answers by accident of how it holds values:
 - An IPv6 address as a plain value accepts all its spellings, as in AWS; an IPv4 address only
   its usual one. (AWS also takes leading zeros, and compares IPv4 with IPv6 digit by digit.)
 - Numbers compare exactly. As bounds and in `anything-but`, numbers of more digits than a double
-  has are refused, as in AWS. (Elsewhere AWS compares these as text.)
+  has are refused, as in AWS. (Elsewhere AWS compares these as text.) Decimals that no double
+  stands for are refused everywhere.
 
 Source: AWS EventBridge User Guide, "Comparison operators for use in event patterns";
 AWS Event Ruler, README.
