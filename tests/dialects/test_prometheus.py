@@ -263,14 +263,15 @@ def test_rows_need_names_of_metrics(query: str) -> None:
         "up > 0x" + "f" * 50_000,
         '"' * 9_999,
         'up{x="' + '\\"' * 45_000,
+        "up{" + ",".join(f'a=~"a{{{300 + n}}}.{{500}}c"' for n in range(300)) + "} > 1",
     ],
 )
 def test_hostile_queries_end_soon(query: str) -> None:
     """A query would take time or memory without bound, or raise something that nobody catches."""
-    start = time.perf_counter()
+    start = time.process_time()
     with suppress(ContradaError):
         filters(query)
-    assert time.perf_counter() - start < SECONDS_MAX
+    assert time.process_time() - start < SECONDS_MAX
 
 
 FILE: Final = """

@@ -49,6 +49,10 @@ QUERY_CHARACTERS_MAX: Final = 100_000
 QUERY_NESTING_MAX: Final = 50
 """Parentheses of a query in one another."""
 
+QUERY_COUNTS_MAX: Final = 20_000
+"""What the counts `{…}` in the regular expressions of a query ask for together: each makes its
+machine longer."""
+
 NOT_A_QUERY: Final = "not a comparison of metrics with numbers"
 NO_COMPARISON: Final = "a metric that is compared with nothing"
 SEVERAL_METRICS: Final = "several metrics in one condition"
@@ -82,7 +86,7 @@ def filters(query: str, *, rows: bool = False) -> FilterSet:
     """
     if len(query) > QUERY_CHARACTERS_MAX:
         raise LimitError("QUERY_CHARACTERS_MAX", QUERY_CHARACTERS_MAX, len(query))
-    _check_nesting(query)
+    _check_size(query)
     try:
         read = cast(Read, _reader(rows).parse(query))
     except UnexpectedInput as error:
@@ -313,9 +317,15 @@ _TOKENS: Final = re.compile(
 """Strings and comments as a whole, and parentheses around them."""
 
 
-def _check_nesting(query: str) -> None:
-    depth = 0
+_COUNT: Final = re.compile(r"\{([0-9]{1,4})(?:,([0-9]{0,4}))?\}")
+
+
+def _check_size(query: str) -> None:
+    depth = counts = 0
     for match in _TOKENS.finditer(query):
         depth += {"(": 1, ")": -1}.get(match[0], 0)
+        counts += sum(int(most or least) for least, most in _COUNT.findall(match[0]))
         if depth > QUERY_NESTING_MAX:
             raise LimitError("QUERY_NESTING_MAX", QUERY_NESTING_MAX)
+        if counts > QUERY_COUNTS_MAX:
+            raise LimitError("QUERY_COUNTS_MAX", QUERY_COUNTS_MAX)

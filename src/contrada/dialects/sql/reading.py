@@ -45,7 +45,7 @@ TOKENS: Final = re.compile(
 )
 """Strings, quoted names and comments as a whole; and what structures the text around them."""
 
-CONDITION_CHARACTERS_MAX: Final = 1_000_000
+CONDITION_CHARACTERS_MAX: Final = 500_000
 """The longest condition that is read."""
 
 CONDITION_NESTING_MAX: Final = 50
