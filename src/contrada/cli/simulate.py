@@ -7,10 +7,10 @@ from typing import Final, NoReturn
 
 import click
 import msgspec
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from contrada.cli.overlay import overlay
+from contrada.cli.tables import output, progress_bar
 from contrada.simulation.steps import from_text
 from contrada.simulation.world import run
 from contrada.simulation.worlds import (
@@ -26,9 +26,6 @@ EXIT_VIOLATED: Final = 1
 SHORTENED_MAX: Final = 3
 """Of so many worlds that failed the shortest script is looked for."""
 
-PIPED_COLUMNS: Final = 160
-"""How wide a table is where it goes into a file."""
-
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -37,23 +34,7 @@ def simulate() -> None:
     """Networks of brokers in virtual time, with all that can go wrong."""
 
 
-def progress_bar() -> Progress:
-    """A bar on standard error."""
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-    )
-
-
-def output() -> Console:
-    """Standard output, wide enough for tables where it is no terminal."""
-    console = Console(markup=False, emoji=False)
-    if not console.is_terminal:
-        console.width = PIPED_COLUMNS
-    return console
+simulate.add_command(overlay)
 
 
 @simulate.command()

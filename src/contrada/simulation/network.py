@@ -83,6 +83,7 @@ class Network:
         self.lines: list[Line[_Sent]] = []
         self.routers: list[Router | None] = [router_of(kind, each) for each in range(brokers)]
         self._roles: list[tuple[Role, Role]] = []
+        self._costs: list[int] = []
         self._line_to: dict[tuple[int, int], tuple[int, int]] = {}
         self._customers: dict[str, _Customer] = {}
         self._faults, self._seed = faults, seed
@@ -94,11 +95,12 @@ class Network:
 
     # --- links and servers --------------------------------------------------------------------
 
-    def connect(self, a: int, b: int, *, is_parent: bool, delay_us: int) -> None:
+    def connect(self, a: int, b: int, *, is_parent: bool, delay_us: int, cost: int = 1) -> None:
         """A line between two servers that have none, with a session as soon as it can be."""
         number = len(self.lines)
         self.ends.append((a, b))
         self._roles.append(_ROLES[is_parent])
+        self._costs.append(cost)
         self._line_to[a, b], self._line_to[b, a] = (number, 0), (number, 1)
         seed = (self._seed * BROKERS_MAX + a) * BROKERS_MAX + b
         line = Line(number, self.schedule, self, delay_us, faults=self._faults, seed=seed)
@@ -332,7 +334,7 @@ class Network:
     def line_up(self, line: int, end: int) -> None:
         """A session has begun at an end."""
         role = self._roles[line][end]
-        self._change(line, end, partial(LinkUp, role=role), is_up=True)
+        self._change(line, end, partial(LinkUp, role=role, cost=self._costs[line]), is_up=True)
 
     def line_down(self, line: int, end: int) -> None:
         """An end has given up its session."""

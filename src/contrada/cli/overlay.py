@@ -1,0 +1,181 @@
+"""`contrada simulate overlay`: what topologies and strategies cost, against one another."""
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+from rich.table import Table
+
+from contrada.cli.tables import output, progress_bar
+from contrada.errors import MissingRequirementError
+from contrada.simulation.charts import draw
+from contrada.simulation.overlay import OBJECTS_MAX, PARTIES_MAX, Cost, Plan, plans, sweep
+from contrada.simulation.sites import sites_of
+from contrada.simulation.steps import BROKERS_MAX
+
+EXIT_DIFFERENT: Final = 1
+
+
+class _Numbers(click.ParamType):  # type: ignore[type-arg]
+    """Whole numbers, with commas between them."""
+
+    name = "numbers"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        try:
+            numbers = tuple(sorted({int(each) for each in str(value).split(",")}))
+        except ValueError:
+            self.fail(f"{value!r}, expected numbers such as 10,100", param, ctx)
+        if numbers[0] < 1 or numbers[-1] > PARTIES_MAX:
+            self.fail(f"{value!r}, expected 1 to PARTIES_MAX = {PARTIES_MAX}", param, ctx)
+        return numbers
+
+
+@click.command()
+@click.option("--network", default="random", show_default=True, help="Or transit-stub, or a key.")
+@click.option("--sites", default=16, show_default=True, type=click.IntRange(1, BROKERS_MAX))
+@click.option("--parties", default="1,10,100,300", show_default=True, type=_Numbers())
+@click.option("--objects", default=20, show_default=True, type=click.IntRange(1, OBJECTS_MAX))
+@click.option("--notifications", default=5, show_default=True, type=click.IntRange(1, 1000))
+@click.option("--only", default="", help="Only kinds whose name holds this text.")
+@click.option("--seed", default=0, show_default=True)
+@click.option("--engine", type=click.Choice(("auto", "spark", "embedded")), default="auto")
+@click.option("--jobs", default=os.cpu_count() or 1, show_default=True, type=click.IntRange(1))
+@click.option("--plots", type=click.Path(file_okay=False, path_type=Path), help="A folder.")
+@click.option("--form", type=click.Choice(("svg", "png")), default="svg", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON per run.")
+def overlay(
+    network: str,
+    sites: int,
+    parties: tuple[int, ...],
+    objects: int,
+    notifications: int,
+    only: str,
+    seed: int,
+    engine: str,
+    jobs: int,
+    plots: Path | None,
+    form: str,
+    as_json: bool,
+) -> None:
+    """Compare what kinds of networks cost, with growing numbers of interested parties.
+
+    NETWORK is made (random, transit-stub; of so many --sites), or a real one by its key in
+    the package topohub, such as sndlib/germany50. Each kind of network gets the same objects
+    of interest and interested parties at the same sites, and must deliver the same. A cost is
+    the number of messages times the length of the links that they travel.
+
+    The runs are spread over Spark, one per row, where Spark is there, else over processes.
+
+    \b
+    contrada simulate overlay
+    contrada simulate overlay --network sndlib/germany50 --only acyclic --plots out/overlay
+    """  # noqa: D301 - click reads the escape
+    count = sites_of(network, sites, seed).count
+    every = plans(network, count, parties, objects=objects, notifications=notifications, seed=seed)
+    chosen = [plan for plan in every if only in plan.kind.name]
+    if not chosen:
+        raise click.BadParameter(f"no kind has {only!r} in its name", param_hint="--only")
+    with progress_bar() as progress:
+        task = progress.add_task("runs", total=len(chosen))
+        costs = _costs(chosen, engine, jobs, lambda: progress.advance(task))
+    if as_json:
+        for cost in costs:
+            click.echo(msgspec.json.encode(cost).decode())
+    else:
+        output().print(_table(costs))
+    if plots is not None:
+        for file in draw(costs, plots, form):
+            click.echo(str(file), err=True)
+    _check(costs)
+
+
+def _costs(chosen: Sequence[Plan], engine: str, jobs: int, told: Callable[[], None]) -> list[Cost]:
+    """What all plans cost, in their order."""
+    place = {plan: number for number, plan in enumerate(chosen)}
+    costs: list[Cost] = []
+
+    def take(cost: Cost) -> None:
+        costs.append(cost)
+        told()
+
+    if engine == "spark" or (engine == "auto" and _has_spark()):
+        _on_spark(chosen, jobs, take)
+    else:
+        for cost in sweep(chosen, jobs):
+            take(cost)
+    return sorted(costs, key=lambda cost: place[cost.plan])
+
+
+def _has_spark() -> bool:
+    try:
+        from contrada.spark.session import check_requirements
+
+        check_requirements()
+    except MissingRequirementError:
+        return False
+    return True
+
+
+def _on_spark(chosen: Sequence[Plan], cores: int, take: Callable[[Cost], None]) -> None:
+    from contrada.spark.session import check_requirements, interruptible, spark_session
+
+    check_requirements()
+    from contrada.spark.sweeps import sweep_on_spark
+
+    def work(stop: threading.Event) -> None:
+        with spark_session(cores) as session:
+            for cost in sweep_on_spark(session, chosen):
+                if stop.is_set():
+                    return
+                take(cost)
+
+    interruptible(work)
+
+
+def _check(costs: Sequence[Cost]) -> None:
+    """All kinds of networks deliver the same."""
+    delivered: dict[int, set[int]] = {}
+    for cost in costs:
+        delivered.setdefault(cost.plan.parties, set()).add(cost.delivered)
+    for parties, counts in delivered.items():
+        if len(counts) > 1:
+            click.echo(f"with {parties} parties were delivered: {sorted(counts)}", err=True)
+            raise click.exceptions.Exit(EXIT_DIFFERENT)
+
+
+def _table(costs: Sequence[Cost]) -> Table:
+    plan = costs[0].plan
+    title = f"{plan.network}, {plan.sites} sites, {plan.objects} objects, seed {plan.seed}"
+    table = Table(title=title)
+    table.add_column("kind", no_wrap=True)
+    headings = ("parties", "delivered", "a notification", "a subscription", "of plain")
+    for heading in (*headings, "an advertisement", "total", "table", "largest"):
+        table.add_column(heading, justify="right")
+    plain = {
+        (cost.plan.kind.name.rpartition(", ")[0], cost.plan.parties): cost.per_subscription
+        for cost in costs
+        if not cost.plan.kind.covering
+    }
+    for cost in costs:
+        family = cost.plan.kind.name.rpartition(", ")[0]
+        compared = plain.get((family, cost.plan.parties))
+        table.add_row(
+            cost.plan.kind.name,
+            f"{cost.plan.parties:,}",
+            f"{cost.delivered:,}",
+            f"{cost.per_notification:.3g}",
+            f"{cost.per_subscription:.3g}",
+            f"{cost.per_subscription / compared:.0%}" if compared else "",
+            f"{cost.per_advertisement:.3g}",
+            f"{cost.total:,.0f}",
+            f"{cost.table_mean:.1f}",
+            f"{cost.table_max:,}",
+        )
+    return table

@@ -1,0 +1,28 @@
+"""How commands show tables and how far they are."""
+
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+PIPED_COLUMNS: Final = 160
+"""How wide a table is where it goes into a file."""
+
+
+def output() -> Console:
+    """Standard output, wide enough for tables where it is no terminal."""
+    console = Console(markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = PIPED_COLUMNS
+    return console
+
+
+def progress_bar() -> Progress:
+    """A bar on standard error."""
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+    )
