@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from contrada.cli import main
 from contrada.cli.translate import DIALECTS
 from contrada.dialects.sql import rules as sql_rules
+from contrada.model import Filter
 from contrada.records import read_subscriptions
 
 SQL = """-- name: cheap
@@ -24,8 +25,8 @@ price > 5 and price < 3
 """
 
 
-def translate(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, ["translate", *map(str, arguments)])
+def translate(*arguments: str | Path, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(main, ["translate", *map(str, arguments)], input=stdin)
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def test_the_output_is_a_file_of_subscriptions(conditions: Path) -> None:
 def test_refusals_and_the_summary_stand_apart(conditions: Path) -> None:
     """A refusal would hide among the filters, or not say which rule it is and why."""
     stderr = translate("--from", "sql", conditions).stderr
-    refusal = f"{conditions}: line 7: sql: line 1: a function, or a row of values: \"(name) = 'x'\""
+    refusal = f"{conditions}: line 7: sql: line 7: a function, or a row of values: \"(name) = 'x'\""
     assert refusal in stderr
     table = " ".join(stderr[stderr.index("rules") :].split())
     for row in ("translated │ 4", "refused │ 1", "a function, or a row of values │ 1"):
@@ -71,7 +72,7 @@ def test_json_has_every_rule_on_a_line(conditions: Path) -> None:
         "residue": "",
     }
     assert found[3]["refused"] == "a function, or a row of values"
-    assert found[3]["place"] == "line 1"
+    assert found[3]["place"] == "line 7"
     assert "filters" not in found[3]
 
 
@@ -104,7 +105,62 @@ def test_a_file_that_is_no_text_is_one_refusal(tmp_path: Path) -> None:
     (tmp_path / "b.sql").write_text("x = 1")
     result = translate("--from", "sql", tmp_path)
     assert (result.exit_code, result.stdout) == (2, "line 1: x = 1\n")
-    assert "the file is not UTF-8" in result.stderr
+    refusal = f"{tmp_path / 'a.sql'}: byte 1 is not UTF-8"
+    assert refusal in result.stderr.splitlines()
+    assert "not UTF-8 │ 1" in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("text", ["", " \n\t\n", "\ufeff\n"])
+def test_a_file_without_a_rule_ends_alike_in_every_dialect(dialect: str, text: str) -> None:
+    """Whether an empty file is a fault would depend on the dialect."""
+    result = translate("--from", dialect, "-", stdin=text)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "-: found no rule in the file" in result.stderr.splitlines()
+
+
+def test_comments_alone_are_no_rules() -> None:
+    """A file whose rules were all commented out would pass as translated."""
+    for dialect in ("sigma", "cesql"):
+        assert "found no rule" in translate("--from", dialect, "-", stdin="# none\n").stderr
+
+
+def test_standard_input_is_read() -> None:
+    """Rules that another program writes would have to go through a file."""
+    result = translate("--from", "sql", "-", stdin="x = 1;\ny <")
+    assert (result.exit_code, result.stdout) == (2, "line 1: x = 1\n")
+    assert "-: line 2: sql: line 2: not a condition" in result.stderr
+
+
+def test_prepared_rules_are_reached(tmp_path: Path) -> None:
+    """Rules of Sigma that others translated could only be read in Python."""
+    rule = {"id": "r", "logsource": {}, "any_of": [[["a", "prefix", "x"]]]}
+    (tmp_path / "r.jsonl").write_text(json.dumps(rule))
+    result = translate("--from", "sigma", "--prepared", tmp_path)
+    assert (result.exit_code, result.stdout) == (0, 'r: a prefix nocase "x"\n')
+    assert translate("--from", "sql", "--prepared", tmp_path).exit_code == 2
+
+
+def test_placeholders_are_filled_in(tmp_path: Path) -> None:
+    """Rules with placeholders could not be translated by the command."""
+    (tmp_path / "p.json").write_text('{"admins": ["ann", "bob"]}')
+    (tmp_path / "r.yml").write_text(
+        "title: t\nlogsource: {product: x}\n"
+        "detection: {s: {user|expand: '%admins%'}, condition: s}\n"
+    )
+    without = translate("--from", "sigma", tmp_path / "r.yml")
+    assert without.exit_code == 2
+    result = translate("--from", "sigma", "--placeholders", tmp_path / "p.json", tmp_path / "r.yml")
+    assert result.exit_code == 0
+    [found] = read_subscriptions(result.stdout, "output").values()
+    assert found == Filter("user in nocase ('ann', 'bob')")
+    for text in ("[]", '{"a": "x"}', "\udcff"):
+        (tmp_path / "p.json").write_text(text, "utf-8", "surrogateescape")
+        bad = translate(
+            "--from", "sigma", "--placeholders", tmp_path / "p.json", tmp_path / "r.yml"
+        )
+        assert bad.exit_code == 2
+        assert f"{tmp_path / 'p.json'}: expected an object" in bad.stderr
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -129,7 +185,7 @@ def test_prometheus_may_be_of_rows(tmp_path: Path) -> None:
 def test_ctrl_c_ends_quietly(conditions: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ending long work would print a traceback."""
 
-    def interrupted(text: str) -> None:
+    def interrupted(text: str, line: int) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(sql_rules, "filters", interrupted)
@@ -143,6 +199,9 @@ def test_help_explains_with_examples() -> None:
     result = translate("--help")
     assert result.exit_code == 0
     assert "\n  contrada translate --from sigma" in result.output
+    for dialect, (_, suffixes, _) in DIALECTS.items():
+        [line] = [each for each in result.output.splitlines() if each.startswith(f"  {dialect} ")]
+        assert all(suffix in line.split() for suffix in suffixes)
 
 
 @pytest.mark.shared_data

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import contrada as ct
-from contrada.dialects.rules import Rule
+from contrada.dialects.rules import RefusedRule, Rule
 from contrada.dialects.sql import filters, read_rules, where
 from contrada.dialects.sql.bounds import _text_from
 from contrada.dialects.sql.writing import Kind
@@ -252,6 +252,26 @@ def test_blanks_comments_and_strings_take_little_memory(condition: str) -> None:
     tracemalloc.stop()
     assert isinstance(rule, Rule)
     assert peak_bytes < MEMORY_BYTES_MAX
+
+
+def test_places_of_refusals_are_lines_of_the_file() -> None:
+    """People would look for the fault in another line."""
+    text = "a = 1;\n\n\nb = 2\n  AND c ~ 3; d > 99999999999999999999;\nf(x) = 1"
+    refused = [each for each in read_rules(text) if isinstance(each, RefusedRule)]
+    assert [each.name for each in refused] == ["line 4", "line 5", "line 6"]
+    places = [getattr(each.error, "place", None) for each in refused]
+    assert places == ["line 5", "line 5", "line 6"]
+
+
+def test_the_reason_of_a_refusal_is_not_found_in_strings() -> None:
+    """Something else would be called wrong than what is wrong."""
+    for text in ("n = '(select' AND f(y) = 1", 'n = 1 /* ( select */ AND "exists" = f(y)'):
+        with pytest.raises(RefusedRuleError) as error:
+            filters(text)
+        assert error.value.reason.startswith("a function")
+    with pytest.raises(RefusedRuleError) as error:
+        filters("n = ';' AND x IN (SELECT y FROM z)")
+    assert (error.value.reason, error.value.found) == ("a subquery", "(SELECT y FROM z)")
 
 
 def test_files_of_conditions_are_read_in_order() -> None:

@@ -5,6 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
@@ -23,10 +24,11 @@ from contrada.records.subscriptions import NAME_CHARS_MAX
 
 
 class Dialect(NamedTuple):
-    """Where a dialect's `read_rules` is, and how its files end in directories."""
+    """Where what reads a dialect's files is, and how these end in directories."""
 
     module: str
     suffixes: tuple[str, ...]
+    read: str = "read_rules"
 
 
 _YAML: Final = (".yml", ".yaml")
@@ -41,54 +43,109 @@ DIALECTS: Final = {
     "prometheus": Dialect("contrada.dialects.prometheus", _YAML),
 }
 
+PREPARED: Final = Dialect("contrada.dialects.sigma", (".jsonl",), "read_prepared")
+"""Sigma's rules with `--prepared`."""
+
+STANDARD_INPUT: Final = "-"
+
+NOT_UTF_8: Final = "not UTF-8"
+NO_RULES: Final = "found no rule in the file"
+
 PROGRESS_RULES: Final = 100
 """The progress display is told after so many rules."""
 
-_PLACES: Final = click.Path(exists=True, path_type=Path)
+_PLACES: Final = click.Path(exists=True, path_type=Path, allow_dash=True)
+_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command()
-@click.option("--from", "dialect", type=click.Choice([*DIALECTS]), required=True)
+@click.option(
+    "--from", "dialect", type=click.Choice([*DIALECTS]), required=True, help="What the rules are."
+)
 @click.argument("files", type=_PLACES, nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON per rule, refused or not.")
 @click.option("--rows", is_flag=True, help="prometheus: a notification holds several metrics.")
+@click.option("--prepared", is_flag=True, help="sigma: lines of JSON, alternatives of constraints.")
+@click.option(
+    "--placeholders", type=_FILE, help="sigma: JSON with the texts of each placeholder of expand."
+)
 @extension_option
-def translate(dialect: str, files: tuple[Path, ...], as_json: bool, rows: bool) -> None:
+def translate(
+    dialect: str,
+    files: tuple[Path, ...],
+    as_json: bool,
+    rows: bool,
+    prepared: bool,
+    placeholders: Path | None,
+) -> None:
     """Translate the rules in FILES to filters.
+
+    A file `-` is standard input. Of a directory, all files of the dialect beneath it are read.
+
+    \b
+    --from       a file holds                                    in directories
+    sigma        a rule per YAML document                        .yml .yaml
+    eventbridge  a pattern, or an array or lines of them         .json .jsonl
+    cloudevents  a subscription, its filters, or lines of them   .json .jsonl
+    cesql        an expression per line                          .cesql .txt
+    sql          conditions, each ended by a semicolon           .sql
+    prometheus   rules or alerts in YAML                         .yml .yaml
 
     Each rule is printed as a line `name: filter`, so that the output is a file of subscriptions
     for `contrada match`; a rule that cannot be one, since nothing can match it or its text is too
-    long, is a comment there. Of a directory, all files of the dialect beneath it are read. Names
-    get a dot for each colon, and a number where they come twice.
+    long, is a comment there. Names get a dot for each colon, and a number where they come twice.
 
     A rule may ask for more than filters can: what they leave open stands in a comment in front,
     and the filter then matches whatever the rule does, and maybe more. A rule that cannot be read
     is listed on standard error with its file, its name and the reason; the others are translated
-    all the same, and the exit status is then 2. A table of all that was read ends the work.
+    all the same. A table of all that was read ends the work.
 
-    What is read: a Sigma rule per YAML document; an EventBridge pattern, an array or lines of
-    them; a CloudEvents subscription, likewise; a CESQL expression per line; SQL conditions, each
-    ended by a semicolon; rules of Prometheus in YAML.
+    The exit status is 0 when all rules were translated, and 2 when some were refused, or a file
+    has no rule.
 
     \b
     contrada translate --from sigma rules/windows > windows.filters
     contrada translate --from sql conditions.sql --json
+    zcat filters.jsonl.gz | contrada translate --from sigma --prepared -
     """  # noqa: D301 - click reads the escape
-    if rows and dialect != "prometheus":
-        raise click.UsageError("--rows is for prometheus only")
-    read_rules = cast(ReadRules, importlib.import_module(DIALECTS[dialect].module).read_rules)
-    options = {"rows": True} if rows else {}
+    _check_options(dialect, {"rows": rows}, "prometheus")
+    _check_options(dialect, {"prepared": prepared, "placeholders": placeholders}, "sigma")
+    if prepared and placeholders:
+        raise click.UsageError("--placeholders is for rules in YAML, not for --prepared")
+    options: dict[str, Any] = {"rows": True} if rows else {}
+    if placeholders:
+        options["placeholders"] = _placeholders(placeholders)
+    source = PREPARED if prepared else DIALECTS[dialect]
+    read = cast(ReadRules, getattr(importlib.import_module(source.module), source.read))
     report = _Report(as_json=as_json)
     with _progress() as progress:
         task = progress.add_task("translate", total=None, file="") if progress else None
-        for path in _files(files, DIALECTS[dialect].suffixes):
-            for rule in _rules(path, read_rules, options):
+        for path in _files(files, source.suffixes):
+            if progress and task is not None:
+                progress.update(task, file=str(path))
+            for rule in _rules(path, read, options):
                 report.take(str(path), rule)
                 if progress and task is not None and report.read % PROGRESS_RULES == 0:
-                    progress.update(task, completed=report.read, file=str(path))
+                    progress.update(task, completed=report.read)
     Console(stderr=True, markup=False, emoji=False).print(report.table(dialect))
     if report.refused:
         raise click.exceptions.Exit(EXIT_BAD_INPUT)
+
+
+def _check_options(dialect: str, given: dict[str, object], only: str) -> None:
+    """Raises UsageError where an option is given that only another dialect has."""
+    for name, value in given.items():
+        if value and dialect != only:
+            raise click.UsageError(f"--{name} is for {only} only")
+
+
+def _placeholders(path: Path) -> dict[str, list[str]]:
+    """The texts of each placeholder, from a file with an object of lists of texts."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, list[str]])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        reason = f"expected an object with a list of texts for each placeholder: {error}"
+        raise InputError(str(path), reason) from None
 
 
 def _files(places: tuple[Path, ...], suffixes: tuple[str, ...]) -> Iterator[Path]:
@@ -104,18 +161,25 @@ def _files(places: tuple[Path, ...], suffixes: tuple[str, ...]) -> Iterator[Path
         yield from (each for each in found if each.is_file())
 
 
-def _rules(
-    path: Path, read_rules: ReadRules, options: dict[str, Any]
-) -> Iterator[Rule | RefusedRule]:
-    """The rules of a file; one that is no text is one refused rule."""
+def _rules(path: Path, read: ReadRules, options: dict[str, Any]) -> Iterator[Rule | RefusedRule]:
+    """The rules of a file; one that is no text, or has no rule, is one refused rule."""
     try:
-        text = path.read_text("utf-8-sig")
-    except UnicodeDecodeError:
-        yield RefusedRule("", InputError(str(path), "the file is not UTF-8"))
+        text = _content(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        yield RefusedRule("", InputError(str(path), f"byte {error.start + 1} is {NOT_UTF_8}"))
+        return
     except OSError as error:
-        yield RefusedRule("", InputError(str(path), f"the file cannot be read: {error.strerror}"))
-    else:
-        yield from read_rules(text, **options)
+        yield RefusedRule("", InputError(str(path), f"cannot be read: {error.strerror}"))
+        return
+    rules = read(text, **options) if text.strip() else iter(())
+    first = next(rules, RefusedRule("", InputError(str(path), NO_RULES)))
+    yield from chain((first,), rules)
+
+
+def _content(path: Path) -> bytes:
+    if str(path) == STANDARD_INPUT:
+        return sys.stdin.buffer.read()
+    return path.read_bytes()
 
 
 class _Report:
@@ -137,8 +201,8 @@ class _Report:
         self.read += 1
         if isinstance(rule, RefusedRule):
             self.refused += 1
-            self._reasons[rule.reason] += 1
-            _tell(f"{file}: {rule.name}: {rule.error}" if rule.name else f"{file}: {rule.error}")
+            self._reasons[_reason(rule)] += 1
+            _tell(": ".join(filter(None, (file, rule.name, _message(rule)))))
         else:
             self._filters += len(rule.filters)
             self._open += bool(rule.residue)
@@ -194,9 +258,9 @@ def _as_object(file: str, rule: Rule | RefusedRule) -> dict[str, Any]:
         return {
             "file": file,
             "rule": rule.name,
-            "refused": rule.reason,
+            "refused": _reason(rule),
             "place": getattr(rule.error, "place", ""),
-            "message": str(rule.error),
+            "message": _message(rule),
         }
     return {
         "file": file,
@@ -204,6 +268,17 @@ def _as_object(file: str, rule: Rule | RefusedRule) -> dict[str, Any]:
         "filters": [str(each) for each in rule.filters.filters],
         "residue": rule.residue,
     }
+
+
+def _reason(rule: RefusedRule) -> str:
+    """The reason, by which refusals are counted; of files that are no text it is one for all."""
+    reason = rule.reason
+    return NOT_UTF_8 if isinstance(rule.error, InputError) and NOT_UTF_8 in reason else reason
+
+
+def _message(rule: RefusedRule) -> str:
+    """What the error says, without the name of the file."""
+    return rule.error.reason if isinstance(rule.error, InputError) else str(rule.error)
 
 
 def _tell(message: str) -> None:

@@ -65,11 +65,12 @@ NAME: Final = "a column that no attribute can be called"
 TEXT: Final = "a string that is no text"
 
 
-def filters(text: str) -> FilterSet:
+def filters(text: str, line: int = 1) -> FilterSet:
     """The filters that match where a condition, with or without WHERE in front, is true.
 
-    Cost: linear, and the filters (see `expression.filter_set`). Raises RefusedRuleError with one
-    of the phrases above, and LimitError.
+    `line` is the number of the text's first line, for the places of refusals. Cost: linear, and the
+    filters (see `expression.filter_set`). Raises RefusedRuleError with one of the phrases above,
+    and LimitError.
     """
     if len(text) > CONDITION_CHARACTERS_MAX:
         raise LimitError("CONDITION_CHARACTERS_MAX", CONDITION_CHARACTERS_MAX, len(text))
@@ -77,7 +78,7 @@ def filters(text: str) -> FilterSet:
     try:
         read = cast(Truth, _reader().parse(text))
     except UnexpectedInput as error:
-        raise _unreadable(text, error) from None
+        raise _unreadable(text, line, error) from None
     except VisitError as error:
         raise error.orig_exc from None
     return filter_set(read.true)
@@ -177,7 +178,7 @@ class _Reader(Transformer[Token, Any]):
             value = float("inf")
         whole = isinstance(value, int) or text.lstrip("+-").isdecimal()
         if (whole and not INT_MIN <= value <= INT_MAX) or abs(value) == float("inf"):
-            raise _refused(NUMBER, str(token))
+            raise _refused(NUMBER, token.strip())
         return Constant(value)
 
     def string(self, token: Token) -> Constant:
@@ -286,19 +287,25 @@ _REASONS: Final = tuple(
 )
 
 
-def _unreadable(text: str, error: UnexpectedInput) -> RefusedRuleError:
+def _unreadable(text: str, line: int, error: UnexpectedInput) -> RefusedRuleError:
     """Why a condition cannot be read, told by what stands where reading ended."""
     token = getattr(error, "token", None)
     ended = token is not None and token.type == "$END"
     at: int = len(text) if ended else getattr(error, "pos_in_stream", 0)
-    place = f"line {text.count(chr(10), 0, at) + 1}"
+    place = f"line {text.count(chr(10), 0, at) + line}"
     rest = text[at:]
-    if _BEFORE.search(text, 0, at):
-        return _refused(_SUBQUERY, rest, place)
+    subquery = _BEFORE.search(TOKENS.sub(_blank, text[:at]))
+    if subquery:
+        return _refused(_SUBQUERY, text[subquery.start() :], place)
     for sign, reason in _REASONS:
         if sign.match(rest):
             return _refused(reason, rest, place)
     return _refused(NOT_A_CONDITION, rest or text, place)
+
+
+def _blank(token: re.Match[str]) -> str:
+    """A string, a quoted name or a comment as blanks; what structures the text stays."""
+    return token[0] if token[0] in "();" else " " * len(token[0])
 
 
 def _refused(reason: str, found: object = None, place: str = "") -> RefusedRuleError:

@@ -22,17 +22,22 @@ def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
     for begin, end in _statements(text):
         line += text.count("\n", at, begin)
         name = _name(text[at:begin].removeprefix(";")) or f"line {line}"
-        line += text.count("\n", begin, end)
-        at = end
         if begin < end:
             found += 1
-            yield read_or_refused(name, partial(_rule, name, text[begin:end]))
+            yield read_or_refused(name, partial(_rule, name, text[begin:end], line))
+        line += text.count("\n", begin, end)
+        at = end
     if not found:
         yield RefusedRule("", RefusedRuleError(DIALECT, NO_CONDITIONS))
 
 
-def _rule(name: str, condition: str) -> Rule:
-    return Rule(name, filters(condition))
+def _rule(name: str, condition: str, line: int) -> Rule:
+    """The rule of a condition that begins in a line. Places of refusals are lines of the file."""
+    try:
+        return Rule(name, filters(condition, line))
+    except RefusedRuleError as error:
+        place = error.place or f"line {line}"
+        raise RefusedRuleError(DIALECT, error.reason, error.found, place) from None
 
 
 _COMMENTS: Final = re.compile(r"(?:\s+|--[^\n]*|/\*.*?\*/)*+", re.DOTALL)
