@@ -57,3 +57,19 @@ def test_a_full_ledger_takes_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught.value.limit == "LEDGER_ENTRIES_MAX"
     assert len(ledger) == 2
     ledger.validate()
+
+
+def test_ways_are_found_by_their_neighbour() -> None:
+    """When a link goes, what came over it for some home would stay."""
+    ledger: Ledger[str] = Ledger()
+    link = Neighbour("a")
+    way = ledger.way(link, "h")
+    ledger.add(way, "1", "x")
+    ledger.add(Way(link), "1", "y")
+    ledger.add(Way(Neighbour("b"), "h"), "1", "z")
+    assert set(ledger.ways(link)) == {Way(link), Way(link, "h")}
+    assert ledger.way(link, "h") is way
+    ledger.remove(way, "1")
+    ledger.remove_all(Way(link))
+    assert not ledger.ways(link)
+    ledger.validate()

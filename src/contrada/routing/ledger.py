@@ -37,7 +37,7 @@ class Ledger(Generic[E]):
 
     def __init__(self) -> None:
         self._entries: dict[Party, dict[str, E]] = {}
-        self._ways: dict[Neighbour, dict[Way, None]] = {}
+        self._ways: dict[Neighbour, dict[str, Way]] = {}
         self._count = 0
 
     def add(self, party: Party, identity: str, entry: E) -> None:
@@ -48,7 +48,7 @@ class Ledger(Generic[E]):
         if party not in self._entries:
             self._entries[party] = {}
             if isinstance(party, Way):
-                self._ways.setdefault(party.neighbour, {})[party] = None
+                self._ways.setdefault(party.neighbour, {})[party.home] = party
         self._entries[party][identity] = entry
         self._count += 1
 
@@ -79,13 +79,17 @@ class Ledger(Generic[E]):
         del self._entries[party]
         if isinstance(party, Way):
             ways = self._ways[party.neighbour]
-            del ways[party]
+            del ways[party.home]
             if not ways:
                 del self._ways[party.neighbour]
 
     def ways(self, neighbour: Neighbour) -> Collection[Way]:
         """The ways from a neighbour that have entries."""
-        return self._ways.get(neighbour, ())
+        return self._ways.get(neighbour, {}).values()
+
+    def way(self, neighbour: Neighbour, home: str) -> Way:
+        """The way from a neighbour for a home: the very one in the ledger, where it has entries."""
+        return self._ways.get(neighbour, {}).get(home) or Way(neighbour, home)
 
     def of(self, party: Party) -> Mapping[str, E]:
         """The entries of a party by identity."""
@@ -111,7 +115,7 @@ class Ledger(Generic[E]):
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken."""
         assert all(self._entries.values()), "a party without entries is held"
-        ways = {way for each in self._ways.values() for way in each}
+        ways = {way for each in self._ways.values() for way in each.values()}
         assert all(self._ways.values()), "a neighbour without entries is held"
         assert ways == {each for each in self._entries if isinstance(each, Way)}, "a way is lost"
         assert self._count == sum(map(len, self._entries.values())), "the count is wrong"

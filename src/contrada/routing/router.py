@@ -270,7 +270,9 @@ class Router:
             return self._learn(origin, message)
         if isinstance(message, PatternMessage):
             return self._handle_pattern(origin, message)
-        party = origin if isinstance(origin, Client) else Way(origin, message.home)
+        party: Party = (
+            origin if isinstance(origin, Client) else self._wishes.way(origin, message.home)
+        )
         match message:
             case Subscribe(identity, filters):
                 return self._subscribe(party, identity, filters)
@@ -299,16 +301,18 @@ class Router:
         notification = message.notification
         self._admit(origin, message)
         clients: dict[Client, set[str]] = {}
-        wanting: set[Way] = set()
+        wanting: dict[int, Way] = {}  # By identity: a way is one object, and slow to hash.
         for number in self._index.match(notification):
             for subscriber, identities in self._filters.node(number).subscribers.items():
                 if isinstance(subscriber, Way):
-                    wanting.add(subscriber)
+                    wanting[id(subscriber)] = subscriber
                 else:
                     clients.setdefault(subscriber, set()).update(identities)
         source = message.source or self.name
         onward = self._topology.onward(source)
-        ways = onward if self.strategy is Strategy.FLOODING else wanting & onward
+        ways = onward
+        if self.strategy is not Strategy.FLOODING:
+            ways = onward.intersection(wanting.values())
         neighbours = {way.neighbour for way in ways}
         if isinstance(origin, Neighbour):
             neighbours.discard(origin)

@@ -241,7 +241,7 @@ class Topology:
         homes = {self.home_of(each) for each in parties}
         return up.union(*(self._trees.get(home, _NOWHERE) for home in homes))
 
-    def onward(self, source: str) -> Set[Way]:
+    def onward(self, source: str) -> frozenset[Way]:
         """On which ways a notification from this source may go: its tree, children and a parent.
 
         Of a neighbour only the homes that the tree reaches through here are among them, so that a
