@@ -135,7 +135,7 @@ def in_network(found: str, network: str) -> bool:
 def equal(found: Any, value: Any, fold: Callable[[str], str]) -> bool:
     """Equality of a value that is no text: also with the text that shows it."""
     if isinstance(found, str):
-        return fold(found) == fold(str(value).lower() if isinstance(value, bool) else str(value))
+        return fold(found) == fold(shown(value))
     if isinstance(found, bool) or isinstance(value, bool):
         return found is value
     return found is not None and bool(found == value)
@@ -235,7 +235,7 @@ def text_holds(text: list[Symbol], found: Any, fold: Callable[[str], str]) -> bo
         return matches([(fold(c), w) for c, w in text], fold(found))
     if any(wildcard for _, wildcard in text) or found is None:
         return False
-    return fold(literal(text)) in shown(found)
+    return fold(literal(text)) == shown(found)
 
 
 def matches(text: list[Symbol], found: str) -> bool:
@@ -244,9 +244,8 @@ def matches(text: list[Symbol], found: str) -> bool:
     return re.fullmatch(pattern, found, re.DOTALL) is not None
 
 
-def shown(value: Any) -> set[str]:
-    """The texts that show a number or a truth value."""
+def shown(value: Any) -> str:
+    """The shortest text that shows a number or a truth value."""
     if isinstance(value, bool):
-        return {str(value).lower()}
-    texts = {str(value), str(float(value))}
-    return texts | {str(int(value))} if float(value).is_integer() else texts
+        return str(value).lower()
+    return str(int(value)) if float(value).is_integer() else str(value)

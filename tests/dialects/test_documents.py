@@ -1,5 +1,8 @@
 """YAML within bounds."""
 
+import tracemalloc
+from itertools import islice
+
 import pytest
 import yaml
 from hypothesis import given
@@ -92,6 +95,8 @@ LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
         ),
         ("a: &a x\nb: [" + "*a, " * 50_001 + "]", "ALIASED_NODES_MAX"),
         ("[" + "x, " * documents.NODES_MAX + "]", "NODES_MAX"),
+        ("a:\n" + "- x\n" * documents.NODES_MAX, "NODES_MAX"),
+        (("a: &a x\nb: [" + "*a, " * 30_000 + "]\n---\n") * 2, "ALIASED_NODES_MAX"),
         ("a: " * 100, ""),
         ("[" * 1_000_000, "DOCUMENT_NESTING_MAX"),
         ("- " * 1_000_000, "DOCUMENT_NESTING_MAX"),
@@ -104,3 +109,14 @@ def test_hostile_yaml_is_refused(text: str, limit: str) -> None:
     with pytest.raises((LimitError, RefusedRuleError)) as refused:
         read(text)
     assert getattr(refused.value, "limit", "") == limit
+
+
+def test_a_large_text_is_read_document_by_document() -> None:
+    """If it failed, a file of many rules would be refused, or be in memory as a whole."""
+    text = "---\na: [1, x]\n" * documents.NODES_MAX
+    tracemalloc.start()
+    found = documents.documents("sigma", text)
+    assert sum(document == {"a": [1, "x"]} for document in islice(found, 20_000)) == 20_000
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 3 * len(text)

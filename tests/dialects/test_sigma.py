@@ -388,6 +388,9 @@ REFUSED: Final = [
     (document(s={"f|re": "(?=a)b"}), refusals.PATTERN),
     (document(s={"f|re": r"(a)\1"}), refusals.PATTERN),
     (document(s={"f|re": "("}), refusals.PATTERN),
+    (document(s={"f|re": "a" * 25_000}), refusals.PATTERN),
+    (document(s={"f": "?*a" * 10_000}), refusals.PATTERN),
+    (document(s={"f|contains": "?*a" * 10_000}), refusals.PATTERN),
     (document(s={"f|cidr": "10.0.0.0/99"}), refusals.PATTERN),
     (document(s={"f|expand": "%x%"}), refusals.PLACEHOLDER),
 ]
@@ -400,6 +403,7 @@ def test_what_cannot_be_read_is_refused(given: Any, reason: str) -> None:
         sigma.rule(given)
     assert refused.value.reason == reason
     assert refused.value.dialect == "sigma"
+    assert len(str(refused.value)) < 400
 
 
 def test_an_unused_selection_may_be_anything() -> None:
@@ -429,6 +433,15 @@ def test_a_file_gives_its_rules_and_its_refusals_in_order() -> None:
             ["", "=", "word"],
             ["f", "~", "x"],
             ["f", "prefix", 1],
+            ["f", "=", "\ud800"],
+            ["f", "=", 2**64],
+            ["f" * 300, "=", 1],
+            [["f"], "=", 1],
+            ["f", ["="], 1],
+            ["f", None, 1],
+            ["f", "not " * 5_000 + "=", 1],
+            [None, "=", 1],
+            5,
             ["f", "exists", 1],
             ["f", "=", None],
             ["f", "=", ["x"]],
@@ -442,6 +455,21 @@ def test_prepared_rules_that_cannot_be_read_are_refused(line: str) -> None:
     good = json.dumps({"id": "b", "any_of": [[["f", "=", "x"]]]})
     found = list(sigma.read_prepared(f"{line}\n{good}"))
     assert [type(each) for each in found] == [RefusedRule, Rule]
+
+
+@pytest.mark.parametrize(
+    ("any_of", "limit"),
+    [
+        ([[["f", "=", 1], ["g", "=", 1]]] * 10_001, "CONJUNCTIONS_MAX"),
+        ([[["f", "not =", f"x{n}"] for n in range(100_001)]], "PREPARED_CONSTRAINTS_MAX"),
+    ],
+    ids=("conjunctions", "constraints"),
+)
+def test_prepared_rules_are_bounded(any_of: Any, limit: str) -> None:
+    """If it failed, one line could fill the memory."""
+    with pytest.raises(LimitError) as refused:
+        sigma.prepared_rule({"id": "a", "any_of": any_of})
+    assert refused.value.limit == limit
 
 
 MANY: Final = 400
@@ -464,6 +492,9 @@ EXCEPTIONS: Final = {f"t{n}": {"f": f"{n}", "g|contains": f"{n}"} for n in range
         (document(s={"f|windash": " -a" * 50}), "SPELLED_BYTES_MAX"),
         (document(s={"f|windash": [" -a" * 5] * MANY}), "SPELLED_BYTES_MAX"),
         (document(s={"f|windash": " -a" * 4 + "x" * 10 * MANY}), "SPELLED_BYTES_MAX"),
+        (document(s={"f": ["x" * 10 * MANY] * MANY}), "VALUES_CHARACTERS_MAX"),
+        (document(s={"f|re": [f"x{n}.*y" for n in range(30 * MANY)]}), "EXPRESSIONS_SIZE_MAX"),
+        (document(s={"f|re": [f"x{n}.{{{MANY}}}y" for n in range(MANY)]}), "EXPRESSIONS_SIZE_MAX"),
         (
             document(
                 "(" + ") and (".join(f"a{n} or b{n}" for n in range(60)) + ")",
@@ -480,6 +511,9 @@ EXCEPTIONS: Final = {f"t{n}": {"f": f"{n}", "g|contains": f"{n}"} for n in range
         "dashes",
         "values with dashes",
         "long text",
+        "characters",
+        "expressions",
+        "counts",
         "conjunctions",
     ),
 )

@@ -7,7 +7,7 @@ that come twice, keys that are no scalars, tags, merge keys and documents that h
 
 An alias stands for what its anchor holds, and that object is shared, so a small text can stand
 for a huge document. What aliases repeat counts as if it were written out, up to
-`ALIASED_NODES_MAX`.
+`ALIASED_NODES_MAX` in the whole text.
 """
 
 from collections.abc import Iterator
@@ -20,11 +20,11 @@ from contrada.errors import LimitError, RefusedRuleError
 DOCUMENTS_CHARACTERS_MAX: Final = 16_000_000
 """Characters of one text of YAML."""
 
-NODES_MAX: Final = 2_000_000
-"""Scalars, lists and maps of one text, those that aliases repeat counted each time."""
+NODES_MAX: Final = 100_000
+"""Scalars, lists and maps of one document, those that aliases repeat counted each time."""
 
 ALIASED_NODES_MAX: Final = 50_000
-"""Those of them that aliases repeat. What is written out costs its reader less than it cost to
+"""Nodes that aliases repeat in one text. What is written out costs its reader less than it cost to
 write; repeats cost a few characters each."""
 
 DOCUMENT_NESTING_MAX: Final = 50
@@ -46,8 +46,9 @@ _MERGE: Final = f"{_TAG}merge"
 def documents(dialect: str, text: str) -> Iterator[Document]:
     """The documents of a text, in order, each when it is asked for.
 
-    Cost: linear. Raises RefusedRuleError of the dialect where the text is no YAML or holds what
-    is refused, and LimitError.
+    Cost: linear in the text, one or two seconds per megabyte, and little memory besides that of
+    one document. Raises RefusedRuleError of the dialect where the text is no YAML or holds what is
+    refused, and LimitError; what comes behind is then not read.
     """
     if len(text) > DOCUMENTS_CHARACTERS_MAX:
         raise LimitError("DOCUMENTS_CHARACTERS_MAX", DOCUMENTS_CHARACTERS_MAX, len(text))
@@ -109,6 +110,7 @@ class _Builder:
             self._repeat(event)
         elif isinstance(event, yaml.DocumentStartEvent):
             self._anchors.clear()
+            self._nodes = 0
         return isinstance(event, yaml.DocumentEndEvent)
 
     def _begin(self, held: Document, event: yaml.CollectionStartEvent) -> None:

@@ -127,7 +127,7 @@ def _any_of(parts: Iterable[list[Sets]]) -> list[Sets]:
         else:
             several[id(sets)] = sets
     found = [{name: union(each.values())} for name, each in alone.items()]
-    return _checked((*found, *several.values()))
+    return checked((*found, *several.values()))
 
 
 def _all_of(parts: list[list[Sets]]) -> list[Sets]:
@@ -135,9 +135,9 @@ def _all_of(parts: list[list[Sets]]) -> list[Sets]:
     certain = _joined(part[0] for part in parts if len(part) == 1)
     choices = [part for part in parts if len(part) != 1]
     if len(choices) > 1 and prod(map(len, choices)) > CHOICES_TRIED_MAX:
-        found = _checked(parted([[certain], *choices] if certain else choices))
+        found = checked(parted([[certain], *choices] if certain else choices))
     else:
-        found = _checked(_joined((certain, *chosen)) for chosen in product(*choices))
+        found = checked(_joined((certain, *chosen)) for chosen in product(*choices))
     return [sets for sets in found if not _is_plainly_empty(sets)]
 
 
@@ -154,15 +154,15 @@ def _is_plainly_empty(sets: Sets) -> bool:
     return any(not values.line and values.text is None for values in sets.values())
 
 
-def _checked(found: Iterable[Sets]) -> list[Sets]:
-    """The conjunctions. Raises LimitError as soon as they are too many."""
-    checked: list[Sets] = []
+def checked(found: Iterable[Sets]) -> list[Sets]:
+    """The conjunctions. Raises LimitError as soon as they, or their sets, are too many."""
+    taken: list[Sets] = []
     members = 0
     for sets in found:
-        checked.append(sets)
+        taken.append(sets)
         members += len(sets)
-        if len(checked) > CONJUNCTIONS_MAX:
+        if len(taken) > CONJUNCTIONS_MAX:
             raise LimitError("CONJUNCTIONS_MAX", CONJUNCTIONS_MAX)
         if members > MEMBERS_MAX:
             raise LimitError("MEMBERS_MAX", MEMBERS_MAX)
-    return checked
+    return taken

@@ -7,20 +7,23 @@ where the attribute is absent. Texts are literal, and compare as in `values`. Wh
 asks is among the constraints.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
-from contrada.dialects.expression import CONJUNCTIONS_MAX
+from contrada.dialects.expression import checked
+from contrada.dialects.json_text import decoded
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
 from contrada.dialects.sigma import refusals, sources
-from contrada.dialects.sigma.refusals import refused
+from contrada.dialects.sigma.refusals import refused, shortened
 from contrada.dialects.sigma.values import equal
-from contrada.errors import LimitError
+from contrada.errors import EncodingError, InvalidFilterError, LimitError
 from contrada.model import sets
 from contrada.model.filter import Filter, FilterSet
-from contrada.model.valueset import ABSENT, PRESENT, ValueSet
+from contrada.model.valueset import ABSENT, PRESENT, ValueSet, intersection
+
+PREPARED_CONSTRAINTS_MAX: Final = 100_000
+"""Constraints of one prepared rule."""
 
 _ON_TEXT: Final = {"prefix": sets.prefix, "suffix": sets.suffix, "contains": sets.contains}
 _NOT: Final = "not "
@@ -30,9 +33,11 @@ def read_prepared(text: str) -> Iterator[Rule | RefusedRule]:
     """The rules of a text, in order; see `dialects.rules.ReadRules`."""
     for line in text.splitlines():
         try:
-            given = json.loads(line)
-            name = str(given["id"])
-        except (ValueError, TypeError, KeyError, RecursionError):
+            given = decoded(line)
+            name = shortened(str(given["id"]))
+        except LimitError as error:
+            yield RefusedRule("", error)
+        except (EncodingError, TypeError, KeyError):
             yield RefusedRule("", refused(refusals.NO_RULE, line))
         else:
             yield read_or_refused(name, partial(prepared_rule, given))
@@ -40,14 +45,14 @@ def read_prepared(text: str) -> Iterator[Rule | RefusedRule]:
 
 def prepared_rule(given: Mapping[str, Any]) -> Rule:
     """One rule from parsed JSON. Raises RefusedRuleError, and LimitError."""
-    reader = _Reader(given.get("logsource") or {})
     try:
-        if len(given["any_of"]) > CONJUNCTIONS_MAX:
-            raise LimitError("CONJUNCTIONS_MAX", CONJUNCTIONS_MAX, len(given["any_of"]))
-        members = [reader.conjunction(each) for each in given["any_of"]]
-        return Rule(str(given["id"]), FilterSet(members))
-    except (KeyError, TypeError, ValueError):
+        reader = _Reader(given.get("logsource") or {})
+        members = checked(map(reader.conjunction, given["any_of"]))
+        return Rule(shortened(str(given["id"])), FilterSet(map(Filter, members)))
+    except (AttributeError, KeyError, TypeError, ValueError):
         raise refused(refusals.NO_RULE, given.get("id")) from None
+    except InvalidFilterError as error:
+        raise refused(refusals.CONSTRAINT, error.reason) from None
 
 
 class _Reader:
@@ -56,30 +61,32 @@ class _Reader:
     def __init__(self, source: Mapping[Any, Any]) -> None:
         self._source = source
         self._known: dict[tuple[str, str, Any], ValueSet] = {}
+        self._constraints = 0
 
-    def conjunction(self, constraints: list[tuple[str, str, Any]]) -> Filter:
-        """The filter of one conjunction."""
-        accepted: dict[str, ValueSet] = {}
+    def conjunction(self, constraints: list[tuple[str, str, Any]]) -> dict[str, ValueSet]:
+        """The sets of one conjunction."""
+        self._constraints += len(constraints)
+        if self._constraints > PREPARED_CONSTRAINTS_MAX:
+            raise LimitError("PREPARED_CONSTRAINTS_MAX", PREPARED_CONSTRAINTS_MAX)
+        accepted: dict[str, list[ValueSet]] = {}
         for field, operator, constant in constraints:
             if not field:
                 raise refused(refusals.KEYWORDS, constant)
             name = sources.attribute(field, self._source)
-            one = self._set(operator, constant)
-            accepted[name] = accepted[name] & one if name in accepted else one
-        return Filter(accepted)
+            accepted.setdefault(name, []).append(self._set(operator, constant))
+        return {name: intersection(each) for name, each in accepted.items()}
 
     def _set(self, operator: str, constant: Any) -> ValueSet:
         # The type is in the key since Python calls True and 1 equal.
         key = (operator, type(constant).__name__, constant)
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = _value_set(operator, constant)
+            known = _value_set(operator.removeprefix(_NOT), constant)
+            known = self._known[key] = ~known if operator.startswith(_NOT) else known
         return known
 
 
 def _value_set(operator: str, constant: Any) -> ValueSet:
-    if operator.startswith(_NOT):
-        return ~_value_set(operator.removeprefix(_NOT), constant)
     if operator == "null":
         return ABSENT | sets.eq(None)
     if operator == "exists" and isinstance(constant, bool):

@@ -24,6 +24,17 @@ PATTERN: Final = "a pattern that is not supported"
 CONSTRAINT: Final = "unknown constraint"
 
 
+SHOWN_CHARACTERS_MAX: Final = 200
+"""Characters of a rule's name, and of a place in it, that are told."""
+
+
 def refused(reason: str, found: object = None, place: str = "") -> RefusedRuleError:
     """The error that refuses a rule."""
-    return RefusedRuleError(DIALECT, reason, found, place)
+    return RefusedRuleError(DIALECT, reason, found, shortened(place))
+
+
+def shortened(text: str) -> str:
+    """The text, or how it begins where it is too long to be told."""
+    if len(text) <= SHOWN_CHARACTERS_MAX:
+        return text
+    return text[: SHOWN_CHARACTERS_MAX - 1] + "…"

@@ -20,7 +20,7 @@ from contrada.dialects.documents import Document, documents
 from contrada.dialects.expression import Condition, Every, Member, Some, filter_set
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
 from contrada.dialects.sigma import condition, refusals, sources
-from contrada.dialects.sigma.refusals import DIALECT, refused
+from contrada.dialects.sigma.refusals import DIALECT, refused, shortened
 from contrada.dialects.sigma.values import Placeholders, Spelling, accepted
 from contrada.errors import ContradaError, InvalidNameError
 from contrada.model.values import check_user_name
@@ -69,7 +69,9 @@ def name_of(document: Document) -> str:
     """What a rule is called: its id, else its title, else nothing."""
     if not isinstance(document, dict):
         return ""
-    return str(document.get("id") or document.get("title") or "")
+    given = (document.get("id"), document.get("title"))
+    names = (shortened(str(each)) for each in given if each and isinstance(each, str | int))
+    return next(names, "")
 
 
 class _Reader:

@@ -6,9 +6,11 @@ anything else it is a plain backslash.
 
 Texts compare without case, by the folding of `nocase`; with `cased` they compare as they are.
 A number and the text that shows it are equal, and so are true and false: what writes events is
-not strict about it. So a number in a rule accepts that text, a text that shows a number that
-number. Parts of texts, patterns and networks are looked for in texts only, orders hold between
-numbers only. A lone `*` accepts every present value. `null` accepts null and absence.
+not strict about it. A number is shown as it is written shortest, 1.0 as `1`, as in pySigma. So a
+number in a rule accepts that text too, and a text that is the shortest of a number that number;
+`'1.0'`, which may be a version, accepts no number. Parts of texts, patterns and networks are
+looked for in texts only, orders hold between numbers only. A lone `*` accepts every present
+value. `null` accepts null and absence.
 
 Source: Sigma specification 2.1.0, sections on escaping and special values; appendix modifiers.
 """
@@ -26,12 +28,18 @@ from contrada.dialects.sigma import refusals
 from contrada.dialects.sigma.refusals import refused
 from contrada.errors import InvalidFilterError, LimitError, RefusedRuleError
 from contrada.model import sets
-from contrada.model.values import INT_MAX, INT_MIN
+from contrada.model.values import INT_MAX, INT_MIN, plain_number
 from contrada.model.valueset import ABSENT, PRESENT, ValueSet, union
 
 SPELLED_BYTES_MAX: Final = 300_000
 """Bytes of the further texts that `windash`, `expand` and `base64offset` may make of the values of
 one rule."""
+
+VALUES_CHARACTERS_MAX: Final = 1_000_000
+"""Characters of the values of one rule, those that aliases of YAML repeat counted each time."""
+
+EXPRESSIONS_SIZE_MAX: Final = 30_000
+"""Characters of the regular expressions of one rule, and what their counts `{…}` ask for."""
 
 
 class Wildcard(Enum):
@@ -49,13 +57,28 @@ Placeholders: TypeAlias = Mapping[str, Sequence[str]]
 
 
 class Spelling:
-    """What the values of one rule may become: the placeholders, and the bytes that are left."""
+    """What the values of one rule may become: the placeholders, and what the limits leave."""
 
     def __init__(self, placeholders: Placeholders) -> None:
         self.placeholders = placeholders
+        self._characters = 0
+        self._expressions = 0
         self._bytes = 0
 
-    def add(self, text: Text) -> None:
+    def value(self, value: Document) -> None:
+        """Counts a value. Raises LimitError."""
+        self._characters += len(value) if isinstance(value, str) else 1
+        if self._characters > VALUES_CHARACTERS_MAX:
+            raise LimitError("VALUES_CHARACTERS_MAX", VALUES_CHARACTERS_MAX)
+
+    def expression(self, text: str) -> None:
+        """Counts a regular expression. Raises LimitError."""
+        counts = sum(int(most or least) for least, most in _COUNT.findall(text))
+        self._expressions += len(text) + counts
+        if self._expressions > EXPRESSIONS_SIZE_MAX:
+            raise LimitError("EXPRESSIONS_SIZE_MAX", EXPRESSIONS_SIZE_MAX)
+
+    def further(self, text: Text) -> None:
         """Counts a text that a modifier made besides the first. Raises LimitError."""
         self._bytes += sum(len(part) for part in text if isinstance(part, bytes)) + len(text) + 1
         if self._bytes > SPELLED_BYTES_MAX:
@@ -63,13 +86,14 @@ class Spelling:
 
 
 _Change: TypeAlias = Callable[[Text, Placeholders], Iterator[Text]]
-_Kind: TypeAlias = Callable[[Document, Sequence[str]], ValueSet]
+_Kind: TypeAlias = Callable[[Document, Sequence[str], Spelling], ValueSet]
 
 _WRITTEN: Final = re.compile(r"\\([\\*?])|([*?])", re.DOTALL)
 _DASH: Final = re.compile(r"\B[-/–—―]\b")
 _DASHES: Final[tuple[Text, ...]] = tuple((each.encode(),) for each in "-/–—―")
 _PLACEHOLDER: Final = re.compile(r"\\%|%(\w+)%")
 _SHOWN_NUMBER: Final = re.compile(r"-?[0-9]{1,19}(\.[0-9]{1,19})?")
+_COUNT: Final = re.compile(r"\{([0-9]{1,4})(?:,([0-9]{0,4}))?\}")
 _ESCAPED: Final = re.compile(rb"([\\*?])")
 _TRUTH: Final = {"true": True, "false": False}
 
@@ -93,17 +117,21 @@ def equal(value: str | int | float, *, cased: bool = False) -> ValueSet:
         meant = _meant(value if cased else value.lower())
         same = sets.eq(value, nocase=not cased)
         return same if meant is None else same | sets.eq(meant)
-    shown = str(value).lower() if isinstance(value, bool) else str(value)
-    return sets.eq(value) | sets.eq(shown, nocase=not cased)
+    number = plain_number(value) if isinstance(value, float) else value
+    shown = str(number).lower() if isinstance(number, bool) else str(number)
+    return sets.eq(number) | sets.eq(shown, nocase=not cased)
 
 
 def accepted(value: Document, modifiers: Sequence[str], spelling: Spelling, place: str) -> ValueSet:
     """What a field's value must be in, for one value of a rule and the field's modifiers.
 
-    Raises RefusedRuleError, which names `place`, and LimitError beyond SPELLED_BYTES_MAX.
+    Raises RefusedRuleError, which names `place`, and LimitError.
     """
     try:
+        spelling.value(value)
         return _accepted(value, modifiers, spelling)
+    except InvalidFilterError as error:
+        raise refused(refusals.PATTERN, f"{error.reason}: {value}", place) from None
     except RefusedRuleError as error:
         found = value if error.found is None else error.found
         raise refused(error.reason, found, place) from None
@@ -117,7 +145,7 @@ def _accepted(value: Document, modifiers: Sequence[str], spelling: Spelling) -> 
         raise refused(refusals.MODIFIERS, "|".join(modifiers))
     kind = _KINDS.get(modifiers[0]) if modifiers else None
     if kind is not None:
-        return kind(value, modifiers[1:])
+        return kind(value, modifiers[1:], spelling)
     cased = "cased" in modifiers
     changes = [each for each in modifiers if each != "cased"]
     if isinstance(value, str):
@@ -139,7 +167,7 @@ def _meant(shown: str) -> int | float | None:
         return _TRUTH[shown]
     if not _SHOWN_NUMBER.fullmatch(shown):
         return None
-    number = float(shown) if "." in shown else int(shown)
+    number = plain_number(float(shown)) if "." in shown else int(shown)
     return number if str(number) == shown and INT_MIN <= number <= INT_MAX else None
 
 
@@ -179,7 +207,7 @@ def _changed(text: Text, changes: Sequence[str], spelling: Spelling) -> list[Tex
         for each in texts:
             for number, other in enumerate(change(each, spelling.placeholders)):
                 if number:
-                    spelling.add(other)
+                    spelling.further(other)
                 made.append(other)
         texts = made
     return texts
@@ -293,36 +321,32 @@ def _joined(parts: Iterable[bytes | Wildcard]) -> Text:
 # --- other kinds of values ----------------------------------------------------------------------
 
 
-def _exists(value: Document, rest: Sequence[str]) -> ValueSet:
+def _exists(value: Document, rest: Sequence[str], _: Spelling) -> ValueSet:
     _alone("exists", rest)
     if not isinstance(value, bool):
         raise refused(refusals.VALUE, value)
     return PRESENT if value else ABSENT
 
 
-def _network(value: Document, rest: Sequence[str]) -> ValueSet:
+def _network(value: Document, rest: Sequence[str], _: Spelling) -> ValueSet:
     _alone("cidr", rest)
-    return _pattern(sets.cidr, value)
-
-
-def _regular(value: Document, rest: Sequence[str]) -> ValueSet:
-    if not set(rest) <= _FLAGS:
-        raise refused(refusals.MODIFIERS, "|".join(("re", *rest)))
-    flags = "".join(sorted(set(rest)))
-    return _pattern(lambda text: sets.matches(f"(?{flags}){text}" if flags else text), value)
-
-
-def _pattern(build: Callable[[str], ValueSet], value: Document) -> ValueSet:
     if not isinstance(value, str):
         raise refused(refusals.VALUE, value)
-    try:
-        return build(value)
-    except InvalidFilterError as error:
-        raise refused(refusals.PATTERN, f"{value} ({error.reason})") from None
+    return sets.cidr(value)
+
+
+def _regular(value: Document, rest: Sequence[str], spelling: Spelling) -> ValueSet:
+    if not set(rest) <= _FLAGS:
+        raise refused(refusals.MODIFIERS, "|".join(("re", *rest)))
+    if not isinstance(value, str):
+        raise refused(refusals.VALUE, value)
+    spelling.expression(value)
+    flags = "".join(sorted(set(rest)))
+    return sets.matches(f"(?{flags}){value}" if flags else value)
 
 
 def _ordered(build: Callable[[int | float], ValueSet]) -> _Kind:
-    def kind(value: Document, rest: Sequence[str]) -> ValueSet:
+    def kind(value: Document, rest: Sequence[str], _: Spelling) -> ValueSet:
         _alone("lt, lte, gt, gte", rest)
         if isinstance(value, bool):
             raise refused(refusals.VALUE, value)
@@ -331,7 +355,7 @@ def _ordered(build: Callable[[int | float], ValueSet]) -> _Kind:
     return kind
 
 
-def _field(value: Document, rest: Sequence[str]) -> ValueSet:
+def _field(value: Document, rest: Sequence[str], _: Spelling) -> ValueSet:
     raise refused(refusals.FIELD_REFERENCE, value)
 
 
