@@ -39,7 +39,13 @@ _TOUCHING_AT_ONCE: Final = 4096
 _PLACES: Final = {name: place for place, name in enumerate(SHAPES)}
 """Where an array's address stands in the table."""
 _HASH_TABLES: Final = ("names", "slots", "equal")
-_FIRST: Final = {"counters": COUNTERS, "stack": 64, "rooms": ROOMS, "pending": PENDING}
+_FIRST: Final = {
+    "counters": COUNTERS,
+    "stack": 64,
+    "rooms": ROOMS,
+    "pending": PENDING,
+    "out": 2 * PENDING,
+}
 """The rows of arrays that begin with more than a few."""
 
 
@@ -292,6 +298,14 @@ class Arrays:
             getattr(self._native, kernel[name])(self._table, used)
         else:
             getattr(updating, kernel[name])(self._views()[0], used)
+
+    def dissolve(self) -> bool:
+        """Frees one array; whether more are there. Nothing else may be asked any more."""
+        self._store = self._scratch = None
+        for name in (*self.of, *self.views):
+            self.views.pop(name, None)
+            return self.of.pop(name, None) is not None
+        return False
 
     def bytes_used(self) -> int:
         """Bytes of all arrays together, as far as they were asked for."""

@@ -6,7 +6,7 @@ Kernels read a column where Arrow has it in memory; NULL is absent. What they ca
 pyarrow is not imported here: a table is known by its methods.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import repeat
 from typing import Any, Final
 
@@ -33,6 +33,9 @@ _KINDS: Final = {
     "large_string": tables.KIND_LARGE_TEXT,
     "large_binary": tables.KIND_LARGE_TEXT,
 }
+ROWS_AT_ONCE: Final = 256
+"""Rows that are read at once where one must be matched by itself."""
+
 _TIME: Final = "timestamp[us, tz="
 
 
@@ -85,8 +88,24 @@ def rows_of(table: Any) -> Iterator[dict[str, Any]]:
         yield {n: value for n, value in zip(names, row, strict=True) if value is not None}
 
 
-def match_columns(arrays: Arrays, columns: Columns) -> tuple[Any, Any] | None:
-    """(offsets, what the kernels put out) for each row; None where only the model can tell."""
+def row_of(table: Any) -> Callable[[int], dict[str, Any]]:
+    """Rows of a table by number, some of them read at once: those asked for are near each other."""
+    begin = 0
+    rows: list[dict[str, Any]] = []
+
+    def row(number: int) -> dict[str, Any]:
+        nonlocal begin, rows
+        if not begin <= number < begin + len(rows):
+            begin, rows = number, list(rows_of(table.slice(number, ROWS_AT_ONCE)))
+        return rows[number - begin]
+
+    return row
+
+
+def match_columns(
+    arrays: Arrays, columns: Columns, matched_row: Callable[[int], list[int]]
+) -> tuple[Any, Any]:
+    """(offsets, what was found) for each row; asks for a row of which only the model can tell."""
     offsets = np.zeros(columns.rows + 1, dtype=np.int64)
     found = np.zeros(4 * columns.rows + 64, dtype=np.int64)
     row = 0
@@ -96,7 +115,12 @@ def match_columns(arrays: Arrays, columns: Columns) -> tuple[Any, Any] | None:
             arrays.seen_again()
             found = np.concatenate([found, np.zeros_like(found)])
         elif status == UNREADABLE:
-            return None
+            numbers = matched_row(row)
+            begin, end = offsets[row], offsets[row] + len(numbers)
+            found = np.resize(found, max(len(found), 2 * end)) if end > len(found) else found
+            found[begin:end] = numbers
+            row += 1
+            offsets[row] = end
         elif status != OK:
             grow_for(arrays, status)
     return offsets, found[: offsets[-1]]

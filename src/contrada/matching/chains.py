@@ -33,14 +33,31 @@ class Chains:
             yield links[row, VALUE]
             row = links[row, NEXT]
 
-    def of(self, values: list[int]) -> int:
-        """The head of a chain of these numbers."""
-        if len(values) == 1:
-            return values[0]
+    def of_places(self, places: list[tuple[int, int]]) -> int:
+        """The head of a chain of buckets; a row also says which entry of its bucket it is.
+
+        It stands in place of the row before, which such a chain does not need: it goes as a whole.
+        """
+        if len(places) == 1:
+            return places[0][0]
         head = EMPTY
-        for value in reversed(values):
-            head = self._before(value, head)
+        for bucket, at in places:
+            row = self._row()
+            links = self._arrays.views["links"]
+            links[row, VALUE], links[row, BEFORE], links[row, NEXT] = bucket, at, -2 - head
+            head = -2 - row
         return head
+
+    def places(self, head: int, at: int) -> Iterator[tuple[int, int]]:
+        """The buckets of a chain of places, each with its entry; of a single one that is `at`."""
+        if head >= 0:
+            yield head, at
+            return
+        row = -2 - head
+        links = self._arrays.views["links"]
+        while row >= 0:
+            yield links[row, VALUE], links[row, BEFORE]
+            row = links[row, NEXT]
 
     def put(self, value: int, head: int) -> tuple[int, int]:
         """The head of a chain with one more number, and its row; NO_ROW where it is alone."""
@@ -82,10 +99,13 @@ class Chains:
 
     def _before(self, value: int, head: int) -> int:
         """The head of a chain with one more row before its first."""
-        row = self.free_rows.pop() if self.free_rows else self._arrays.take("links")
+        row = self._row()
         links = self._arrays.views["links"]
         links[row, VALUE], links[row, BEFORE] = value, NO_ROW
         links[row, NEXT] = -2 - head if head < EMPTY else NO_ROW
         if head < EMPTY:
             links[-2 - head, BEFORE] = row
         return -2 - row
+
+    def _row(self) -> int:
+        return self.free_rows.pop() if self.free_rows else self._arrays.take("links")

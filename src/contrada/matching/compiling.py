@@ -111,6 +111,14 @@ def constraints_of(words: list[int]) -> list[Constraint]:
     return found
 
 
+def popped(held: dict[Any, Any] | list[Any], units: int) -> bool:
+    """Takes at most so many entries out of a table; whether more are left."""
+    take = held.popitem if isinstance(held, dict) else held.pop
+    for _ in range(min(units, len(held))):
+        take()
+    return bool(held)
+
+
 class Compiler:
     """Attributes, texts and sets by number; they are shared by all filters of an index."""
 
@@ -121,6 +129,7 @@ class Compiler:
         self._free_rows: list[int] = []
         self.attrs: dict[str, int] = {}
         self.system_names = 0
+        self.name_bytes = 0
         self._texts: dict[bytes, int] = {}
         self._sets: dict[tuple[int, Cuts, Language | None], int] = {}
         self._wide_sets: set[int] = set()
@@ -135,7 +144,18 @@ class Compiler:
             self._take_rows(len(before.names))
 
     def program(self, of: Filter) -> Program:
-        """The filter's program. Cost: linear; sets that were seen before are found again."""
+        """The filter's program. Cost: linear; sets that were seen before are found again.
+
+        Raises LimitError; then what was stored already counts as unused.
+        """
+        texts = self._arrays.used["texts"]
+        try:
+            return self._program(of)
+        except LimitError:
+            self.bytes_unused += self._arrays.used["texts"] - texts
+            raise
+
+    def _program(self, of: Filter) -> Program:
         constraints: list[Constraint] = []
         opaque: list[int] = []
         inexact = sets = False
@@ -174,6 +194,7 @@ class Compiler:
         self.names = list(state["names"])
         self.attrs = {name: row for row, name in enumerate(self.names) if name}
         self.system_names = sum(name[0] == "@" for name in self.attrs)
+        self.name_bytes = sum(len(name.encode()) for name in self.attrs)
         self.forget_before()
         self._texts = {self.text_at(ref): ref for ref in state["texts"]}
         self.set_values = [unpacked(each) for each in state["sets"]]
@@ -231,6 +252,7 @@ class Compiler:
             self.attrs[name] = row
             self.names[row] = name
             self.system_names += name[0] == "@"
+            self.name_bytes += len(name.encode())
             if self._before is not None and name in self._before.attrs:
                 seen = self._before._arrays.views["attrs"][row, SEEN]
                 self._arrays.views["attrs"][row, SEEN] = seen
@@ -286,6 +308,13 @@ class Compiler:
             elif each.op == OP_SET:
                 yield True, each.operands[0]
 
+    def dissolve(self, units: int) -> bool:
+        """Frees so many entries; whether more are there. Nothing else may be asked any more."""
+        held: tuple[dict[Any, Any], ...] = (
+            self._texts, self._sets, self._users, self._unused, self.opaque_sets, self.attrs
+        )  # fmt: skip
+        return any(popped(each, units) for each in held) or popped(self.set_values, units)
+
     def text(self, text: bytes) -> int:
         """The reference to a text, kept once."""
         ref = self._texts.get(text)
@@ -297,6 +326,10 @@ class Compiler:
                 self._arrays.of["texts"][at : at + len(text)] = memoryview(text)
             ref = self._texts[text] = at << TEXT_SHIFT | len(text)
         return ref
+
+    def known_text(self, text: bytes) -> int:
+        """The reference to a text that some filter names, or -1."""
+        return self._texts.get(text, -1)
 
     def _simple(self, attr: int, value_set: ValueSet) -> tuple[Constraint, bool] | None:
         """The constraint of one interval of one domain, and whether it is wider than the set."""

@@ -10,6 +10,7 @@ table leads to every filter that is not gone. That every notification that a fil
 by its place is held by the tests against plain evaluation.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from contrada.matching.arrays import EPOCHS_MAX, Arrays
 from contrada.matching.chains import Chains
-from contrada.matching.compiling import Compiler, Constraint, constraints_of
+from contrada.matching.compiling import Compiler, Constraint, Program, constraints_of, popped
 from contrada.matching.guards import guards_for, undecided
 from contrada.matching.placing import (
     Choice,
@@ -36,13 +37,17 @@ from contrada.matching.tables import (
     FILTER,
     GONE,
     GRAMS,
+    GUARD,
+    HERE,
     HITS,
     INT_KEYS,
     KEY,
+    KEY_HERE,
     LENGTH,
     MATCHED,
     NOCASE,
     OF_ATTR,
+    OF_DOMAIN,
     OP_RANGE,
     PIVOTS,
     PLACE,
@@ -67,6 +72,18 @@ are hung anew then, at once. A renewed generation begins with pivots from what i
 
 BOUNDS_KEPT: Final = 2048
 """Ends of ranges remembered per attribute, to choose pivots from."""
+
+CROWDED_FROM: Final = 1_024
+"""Filters in a tree from which on its bins are judged, each time that they are twice as many."""
+
+CROWDED_SHARE: Final = 1 / 8
+"""Of the ends of ranges, the share in one bin beyond which the tree is worth renewing."""
+
+CROWDED_STEP: Final = 8
+"""One in so many of the ends of ranges that are remembered is looked at for that."""
+
+_GOLDEN: Final = 0x9E3779B97F4A7C15
+_MASK: Final = 2**64 - 1
 
 NO_KEY: Final = -1
 NOWHERE: Final = -1
@@ -94,6 +111,8 @@ class Generation:
         self._links: Any = np.zeros(8, dtype=np.int32)  # and the row in links that leads back
         self._several: dict[int, tuple[tuple[int, int], ...]] = {}
         self._ranged: dict[int, int] = {}
+        self._inherited: set[int] = set()
+        self._is_crowded = False
         self._bounds: dict[int, list[tuple[int, int]]] = {}
         self.exact: dict[int, Filter] = {}
         self.opaque: dict[int, list[int]] = {}
@@ -116,19 +135,20 @@ class Generation:
 
     # --- filters ----------------------------------------------------------------------------
 
-    def add(self, slot: int, members: Iterable[Filter]) -> None:
-        """Gives a key's slot its filters, equal ones once; all or none."""
+    def programs(self, members: Iterable[Filter]) -> list[Program]:
+        """The programs of filters, for `add`. Raises LimitError for what cannot be added."""
+        return [self.compiler.program(member) for member in members]
+
+    def add(self, slot: int, members: Iterable[Filter], programs: Iterable[Program]) -> None:
+        """Gives a key's slot its filters, whose programs these are; equal ones once."""
         self._reserve_slots(slot + 1)
         taken: dict[int, int] = {}
-        try:
-            for member in members:
-                number = self._filter_number(member)
-                if number not in taken:
-                    taken[number] = self._link(number, slot)
-        except BaseException:
-            for number, row in taken.items():
-                self._release(number, slot, row)
-            raise
+        for member, program in zip(members, programs, strict=True):
+            number, is_new = self._filter_number(member, program)
+            if number not in taken:
+                taken[number] = self._link(number, slot)
+            if is_new:
+                self._hang(number, member, program.constraints)
         if len(taken) == 1:
             ((number, self._links[slot]),) = taken.items()
             self._only[slot] = number + 1
@@ -176,42 +196,52 @@ class Generation:
         self._only, self._links = grown(self._only, slots), grown(self._links, slots)
         self._slots = max(self._slots, slots)
 
-    def _filter_number(self, of: Filter) -> int:
-        """The number of a filter, which is stored where it was not yet."""
-        program = self.compiler.program(of)
+    def _filter_number(self, of: Filter, program: Program) -> tuple[int, bool]:
+        """The number of a filter, and whether it is new: then it is to be hung."""
         words = program.words()
         number = self._number(words)
-        if number < 0 or program.is_inexact:
-            number = self._installed(words, NOWHERE if program.is_inexact else -1 - number)
-            verify = bool(program.opaque) or program.is_inexact
-            if verify:
-                marks = VERIFY | WIDER if program.is_inexact else VERIFY
-                self.arrays.of["program"][self.arrays.of["filters"][number, BEGIN]] |= marks
-                self.exact[number] = of
-                if not program.is_inexact:
-                    self.opaque[number] = program.opaque
-            if program.has_sets:
-                self._note_sets(number, of)
-            self.compiler.use(program.constraints)
-            self._hang(number, of, program.constraints)
-        return number
+        if number >= 0 and not program.is_inexact:
+            return number, False
+        number = self._installed(words, NOWHERE if program.is_inexact else -1 - number)
+        verify = bool(program.opaque) or program.is_inexact
+        if verify:
+            marks = VERIFY | WIDER if program.is_inexact else VERIFY
+            self.arrays.of["program"][self.arrays.of["filters"][number, BEGIN]] |= marks
+            self.exact[number] = of
+            if not program.is_inexact:
+                self.opaque[number] = program.opaque
+        if program.has_sets:
+            self._note_sets(number, of)
+        self.compiler.use(program.constraints)
+        return number, True
 
     def _link(self, number: int, slot: int) -> int:
         """Gives a filter one more key's slot; the row in `links` that leads back."""
         filters = self.arrays.views["filters"]
         filters[number, KEY], row = self._chains.put(slot, filters[number, KEY])
+        if row >= 0:
+            self._show_key(number)
         return row
+
+    def _show_key(self, number: int) -> None:
+        """To be called when a filter that hangs gets other keys: its entry may show them."""
+        key, place, at = (self.arrays.views["filters"][number, each] for each in (KEY, PLACE, AT))
+        if place >= 0 and at >= 0:
+            entry = self.arrays.views["buckets"][place, START] + at
+            if self.arrays.views["entries"][entry, GUARD] & KEY_HERE:
+                self.arrays.views["entries"][entry, HERE] = key
 
     def _release(self, number: int, slot: int, row: int) -> None:
         """Takes a key's slot from a filter; without any the filter is gone."""
         filters = self.arrays.views["filters"]
         filters[number, KEY] = self._chains.take(slot, row, filters[number, KEY])
         if filters[number, KEY] != NO_KEY:
+            self._show_key(number)
             return
         self._unhang(number)
         begin = self.arrays.views["filters"][number, BEGIN]
         program = self.arrays.views["program"]
-        self.words_unused += program[begin] & WORDS_MASK
+        self.words_unused += 1 + (program[begin] & WORDS_MASK)
         self.compiler.disuse(constraints_of(self.words(number)))
         program[begin] |= GONE
         self.exact.pop(number, None)
@@ -226,12 +256,16 @@ class Generation:
 
     def empty(self) -> set[int]:
         """The filters that can match nothing: no set of theirs, or none that can be decided."""
-        return {
-            number
-            for number in self.live()
-            if self.arrays.views["filters"][number, PLACE] == NO_KEY
-            or (number in self.doubtful and self.filter(number).is_empty)
-        }
+        used = self.arrays.used["filters"]
+        nowhere = np.flatnonzero(self.arrays.of["filters"][:used, PLACE] == NO_KEY)
+        empty = {number for number in self.doubtful if self.filter(number).is_empty}
+        return empty.union(set(nowhere.tolist()).difference(self._free)) if len(nowhere) else empty
+
+    def slots_within(self, numbers: set[int]) -> set[int]:
+        """The slots all of whose filters are among these; also those that have none."""
+        slots = {slot for number in numbers for slot in self.slots(number)}
+        found = {slot for slot in slots if numbers.issuperset(self.numbers(slot))}
+        return found.union(slot for slot, links in self._several.items() if not links)
 
     def words(self, number: int) -> list[int]:
         """The words of a filter's program."""
@@ -284,17 +318,19 @@ class Generation:
             return
         buckets = {0: False} if choice is None else self._buckets(choice)
         attr = None if choice is None else choice.attr
-        at = 0
+        places: list[tuple[int, int]] = []
         for bucket, by_value in buckets.items():
-            first, second = guards_for(constraints, attr, by_value, self.compiler)
+            first, second = guards_for(
+                constraints, attr, self.compiler, by_value=by_value, alone=len(buckets) == 1
+            )
             if number in self.exact:
                 first = undecided(first)
-            at = self.arrays.hang(bucket, number, first, second)
-        if choice is not None and len(buckets) > 1 and not all(map(_is_value, choice.places)):
+            places.append((bucket, self.arrays.hang(bucket, number, first, second)))
+        if choice is not None and len(places) > 1 and not all(p.is_value for p in choice.places):
             self.arrays.views["counters"][SEVERAL] = 1
-        place = self._chains.of(list(buckets))
         filters = self.arrays.views["filters"]
-        filters[number, PLACE], filters[number, AT] = place, at
+        filters[number, PLACE] = self._chains.of_places(places)
+        filters[number, AT] = places[0][1] if places else 0
         if count and choice is not None and not choice.places:
             self._ranged_one_more(choice.attr, of)
 
@@ -354,15 +390,21 @@ class Generation:
             if place.column >= GRAMS:
                 assert isinstance(place.value, int)
                 self.arrays.enter_gram(attr, place.value)
-            return bucket, False
-        value = self.compiler.text(place.value) if isinstance(place.value, bytes) else place.value
-        of = (attr, place.domain, (value & 0xFFFFFFFF) - (value << 1 & 1 << 32), value >> 32)
-        if bucket == before:
+        elif bucket == before:
             attrs[attr, POINTS] += 1
-            for i, each in enumerate(of):
-                buckets[bucket, OF_ATTR + i] = each
-        is_its = all(buckets[bucket, OF_ATTR + i] == each for i, each in enumerate(of))
-        return bucket, bool(place.domain) and is_its
+        if place.is_value:
+            value = place.value
+            key = self.compiler.text(value) if isinstance(value, bytes) else value
+            of = (attr, place.domain, (key & 0xFFFFFFFF) - (key << 1 & 1 << 32), key >> 32)
+            if bucket == before:
+                for i, each in enumerate(of):
+                    buckets[bucket, OF_ATTR + i] = each
+            if all(buckets[bucket, OF_ATTR + i] == each for i, each in enumerate(of)):
+                return bucket, place.decides
+        if buckets[bucket, OF_DOMAIN]:  # two places have one hash, so either leads here
+            buckets[bucket, OF_DOMAIN] = 0
+            self.arrays.views["counters"][SEVERAL] = 1
+        return bucket, False
 
     def _presence_bucket(self, attr: int) -> int:
         bucket = self.arrays.views["attrs"][attr, PRESENCE]
@@ -377,8 +419,8 @@ class Generation:
         if at < 0:
             self.pools.remove(-1 - at, place)
         else:
-            for bucket in self._chains.values(place):
-                self.arrays.unhang(bucket, number, at if place >= 0 else -1)
+            for bucket, entry in self._chains.places(place, at):
+                self.arrays.unhang(bucket, number, entry)
             self._chains.drop(place)
         filters[number, PLACE], filters[number, AT] = NO_KEY, 0
 
@@ -405,26 +447,40 @@ class Generation:
 
     @property
     def is_worn(self) -> bool:
-        """Whether half of what it holds is what gone filters left behind."""
+        """Whether half of what it holds is what gone filters left behind, or a tree is crowded."""
         unused = 8 * self.words_unused + self.compiler.bytes_unused
         used = self.arrays.used
-        held = 8 * (used["program"] + used["sets"]) + used["texts"]
-        return unused >= UNUSED_BYTES_MIN and 2 * unused >= held
+        held = 8 * (used["program"] + used["sets"]) + used["texts"] - self.compiler.name_bytes
+        return self._is_crowded or (unused >= UNUSED_BYTES_MIN and 2 * unused >= held)
 
     # --- trees of ranges ----------------------------------------------------------------------
 
     def _ranged_one_more(self, attr: int, of: Filter) -> None:
-        """Remembers the ends of a range; gives the attribute new pivots when it is time."""
+        """Keeps a sample of the ends of ranges; gives the attribute new pivots when it is time."""
         bounds = self._bounds.setdefault(attr, [])
         count = self._ranged[attr] = self._ranged.get(attr, 0) + 1
+        if count == 1 and len(bounds) > PIVOTS:
+            self._inherited.add(attr)
+            self._new_pivots(attr)
         cuts = of.sets[self.compiler.names[attr]].line
-        for cut in (*cuts[:1], *cuts[-1:]):
+        for end, cut in enumerate((*cuts[:1], *cuts[-1:])):
+            # Each end is kept with the same likelihood: places are spread by the golden ratio.
+            at = ((2 * count + end) * _GOLDEN & _MASK) * max(2 * count, BOUNDS_KEPT) >> 64
             if len(bounds) < BOUNDS_KEPT:
                 bounds.append(tree_key(cut))
-            else:
-                bounds[count * 7919 % BOUNDS_KEPT] = tree_key(cut)
-        if count in PIVOTS_AT or (count == 1 and len(bounds) > PIVOTS):
+            elif at < BOUNDS_KEPT:
+                bounds[at] = tree_key(cut)
+        if count in PIVOTS_AT and attr not in self._inherited:
             self._new_pivots(attr)
+        elif count >= CROWDED_FROM and count & (count - 1) == 0:
+            self._is_crowded = self._is_crowded or self._crowds(attr)
+
+    def _crowds(self, attr: int) -> bool:
+        """Whether too many of the ends of an attribute's ranges lie in one bin."""
+        tree = self.arrays.views["attrs"][attr, TREE]
+        ends = sorted(set(self._bounds[attr]))[::CROWDED_STEP]
+        bins = Counter(self.arrays.bin_at(tree, end) for end in ends)
+        return len(ends) > PIVOTS and max(bins.values()) > CROWDED_SHARE * len(ends)
 
     def _new_pivots(self, attr: int) -> None:
         """Cuts the attribute's values where the ends of its ranges are, and hangs these anew."""
@@ -473,6 +529,8 @@ class Generation:
             "links": self._links[: self._slots].tobytes(),
             "several": list(self._several.items()),
             "has_several": self.arrays.views["counters"][SEVERAL],
+            "seen": self.arrays.views["counters"][SEEN_ALL],
+            "matched": self.arrays.views["counters"][MATCHED],
             "epoch": self.arrays.views["counters"][EPOCH],
             "equal_used": self._equal_used,
             "ranged": list(self._ranged.items()),
@@ -499,6 +557,8 @@ class Generation:
         self._free = list(state["free"])
         self._chains.free_rows = list(state["free_links"])
         self.arrays.views["counters"][SEVERAL] = state["has_several"]
+        self.arrays.views["counters"][SEEN_ALL] = state["seen"]
+        self.arrays.views["counters"][MATCHED] = state["matched"]
         self.arrays.views["counters"][EPOCH] = state["epoch"]
         self._only = np.frombuffer(state["only"], dtype=np.int32).copy()
         self._links = np.frombuffer(state["links"], dtype=np.int32).copy()
@@ -514,6 +574,18 @@ class Generation:
         self.opaque = {number: list(sets) for number, sets in state["opaque"]}
         self.compiler.restore(state["compiler"], unpacked)
         self.pools.restore(state["pools"])
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def dissolve(self, units: int) -> bool:
+        """Frees so many entries of its tables, or one array; whether more is left.
+
+        To free all of a large generation at once would hold up whoever waits for an update.
+        """
+        held = (self.exact, self.opaque, self._several, self._free, self._chains.free_rows)
+        if any(popped(each, units) for each in held) or self.compiler.dissolve(units):
+            return True
+        return self.arrays.dissolve()
 
     # --- checks -------------------------------------------------------------------------------
 
@@ -542,8 +614,11 @@ class Generation:
             if at < 0:
                 assert pooled.pop(number) == (-1 - at, place), f"filter {number} lost its bit"
                 continue
+            for bucket, entry in self._chains.places(place, at):
+                in_bucket = self._hanging_in(bucket)
+                assert in_bucket[entry] == number, f"filter {number} is not at its entry"
             if place >= 0:
-                assert self._hanging_in(place)[at] == number, f"filter {number} is not at its entry"
+                self._validate_key_here(number, self.arrays.of["buckets"][place, START] + at)
             buckets = sorted(self._chains.values(self.arrays.views["filters"][number, PLACE]))
             assert sorted(hanging.pop(number, [])) == buckets, f"filter {number} hangs elsewhere"
             words = self.words(number)
@@ -560,6 +635,11 @@ class Generation:
         assert not hanging, f"gone filters hang: {sorted(hanging)}"
         assert not pooled, f"gone filters are pooled: {sorted(pooled)}"
 
+    def _validate_key_here(self, number: int, entry: int) -> None:
+        row, key = self.arrays.of["entries"][entry], self.arrays.of["filters"][number, KEY]
+        if row[GUARD] & KEY_HERE:
+            assert row[HERE] == key, f"the entry of filter {number} has another key"
+
     def sizes(self) -> dict[str, Any]:
         """Figures for `statistics`."""
         return {
@@ -570,11 +650,6 @@ class Generation:
             "everywhere": self.arrays.views["buckets"][0, LENGTH],
             "bytes": self.arrays.bytes_used() + 8 * self._slots,
         }
-
-
-def _is_value(place: Place) -> bool:
-    """Whether a single value leads to a place: then no other value does."""
-    return place.domain != 0 and place.column == 0
 
 
 def _is_conjunction(value_set: ValueSet) -> bool:

@@ -21,7 +21,9 @@ from contrada.matching.tables import (
     GUARD_KIND_SHIFT,
     GUARD_NONE,
     GUARD_OTHER,
+    GUARD_OTHER_TEXT,
     GUARD_SET,
+    KEY_HERE,
     OP_POINT,
     OP_RANGE,
     OP_SET,
@@ -40,12 +42,17 @@ _RANKS: Final = {OP_POINT: 0, OP_TEXT: 1, OP_RANGE: 2, OP_SET: 3, OP_TEXT_RANGE:
 
 
 def guards_for(
-    constraints: list[Constraint], hung: int | None, by_value: bool, compiler: Compiler
+    constraints: list[Constraint],
+    hung: int | None,
+    compiler: Compiler,
+    *,
+    by_value: bool,
+    alone: bool,
 ) -> tuple[Guard, Guard]:
     """The guards of an entry; the first says whether both of them decide.
 
     `hung` is the attribute that the filter hangs on; `by_value` says that its bucket's value
-    is all that the constraint on it asks for.
+    is all that the constraint on it asks for; `alone` that the filter has no other entry.
     """
     others = [each for each in constraints if each.attr != hung]
     others.sort(key=_rank)
@@ -54,12 +61,14 @@ def guards_for(
     decided = 0
     if len(others) <= 2:
         decided = DECIDED_HERE if by_value else DECIDED_ALONE
-    first = (
-        _guard(others[0], compiler, decided)
-        if others
-        else NO_GUARD._replace(guard=NO_GUARD.guard | decided)
-    )
-    return first, _guard(others[1], compiler) if len(others) > 1 else NO_GUARD
+    first, second = ([*(_guard(each, compiler) for each in others[:2])] + [NO_GUARD] * 2)[:2]
+    if decided and alone and not {_kind(first), _kind(second)} & {GUARD_HASH, GUARD_SET}:
+        decided |= KEY_HERE
+    return first._replace(guard=first.guard | decided), second
+
+
+def _kind(of: Guard) -> int:
+    return of.guard >> GUARD_KIND_SHIFT & 7
 
 
 def _rank(of: Constraint) -> int:
@@ -68,31 +77,33 @@ def _rank(of: Constraint) -> int:
 
 def undecided(guard: Guard) -> Guard:
     """The guard of a filter whose matches must be verified."""
-    return guard._replace(guard=guard.guard & ~(DECIDED_HERE | DECIDED_ALONE))
+    return guard._replace(guard=guard.guard & ~(DECIDED_HERE | DECIDED_ALONE | KEY_HERE))
 
 
-def _guard(of: Constraint, compiler: Compiler, decided: int = 0) -> Guard:
+def _guard(of: Constraint, compiler: Compiler) -> Guard:
     attr, op, domain, operands = of
     if op == OP_SET:
-        return _set_guard(attr, operands[0], compiler, decided)
-    guard = attr | domain << GUARD_DOMAIN_SHIFT | decided
+        return _set_guard(attr, operands[0], compiler)
+    guard = attr | domain << GUARD_DOMAIN_SHIFT
     if op in (OP_POINT, OP_RANGE):
         return Guard(guard, operands[0] >> 32, operands[-1] >> 32)
     if op == OP_TEXT:
         h = _hash(compiler.text_at(operands[0]))
         return Guard(guard | GUARD_HASH << GUARD_KIND_SHIFT, h, h)
-    return Guard(attr | NO_DOMAIN << GUARD_DOMAIN_SHIFT | decided, -(2**31), 2**31 - 1)
+    return Guard(attr | NO_DOMAIN << GUARD_DOMAIN_SHIFT, -(2**31), 2**31 - 1)
 
 
-def _set_guard(attr: int, number: int, compiler: Compiler, decided: int) -> Guard:
+def _set_guard(attr: int, number: int, compiler: Compiler) -> Guard:
     """The guard of a set: of `!=` what is excluded, else the set by its number."""
     excluded = other_than(compiler.set_values[number])
     if excluded is None:
-        return Guard(GUARD_SET << GUARD_KIND_SHIFT | decided, number, 0)
+        return Guard(GUARD_SET << GUARD_KIND_SHIFT, number, 0)
     domain, value = excluded
-    low = _hash(value) if isinstance(value, bytes) else value >> 32
-    kind = GUARD_OTHER << GUARD_KIND_SHIFT | decided
-    return Guard(attr | domain << GUARD_DOMAIN_SHIFT | kind, low, low)
+    if isinstance(value, bytes):
+        kind, low = GUARD_OTHER_TEXT, _hash(value)
+    else:
+        kind, low = GUARD_OTHER, value >> 32
+    return Guard(attr | domain << GUARD_DOMAIN_SHIFT | kind << GUARD_KIND_SHIFT, low, low)
 
 
 def _hash(text: bytes) -> int:

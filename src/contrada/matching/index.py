@@ -19,7 +19,7 @@ import numpy as np
 
 from contrada.matching import jit, saving
 from contrada.matching.arrays import grow_for
-from contrada.matching.batches import columns_of, match_columns, rows_of
+from contrada.matching.batches import columns_of, match_columns, row_of, rows_of
 from contrada.matching.drift import Drift
 from contrada.matching.generation import Generation
 from contrada.matching.relating import touching
@@ -98,6 +98,7 @@ class Index(Generic[K]):
         self._work = 0
         self._generation = Generation()
         self._next: Generation | None = None
+        self._last: Generation | None = None
         self._cursor = 0
         self._drift = Drift()
         self._slots: Slots[K] = Slots()
@@ -110,19 +111,21 @@ class Index(Generic[K]):
     def add(self, key: K, subscription: Filter | FilterSet) -> None:
         """Gives a key its filter or filters, instead of those it had.
 
-        Cost: some microseconds per constraint.
+        Raises TypeError for what is no filter or cannot be a key, LimitError for what is too
+        large; then the key keeps what it had. Cost: some microseconds per constraint.
         """
-        self.remove(key)
+        hash(key)
         members = subscription.filters if isinstance(subscription, FilterSet) else (subscription,)
+        if not all(isinstance(member, Filter) for member in members):
+            raise TypeError(f"an index takes a Filter or a FilterSet, not {subscription!r}")
+        programs = self._generation.programs(members)
+        beside = [] if self._next is None else self._next.programs(members)
+        self.remove(key)
         slot = self._slots.take(key)
         self._name_keys()
-        try:
-            self._generation.add(slot, members)
-            if self._next is not None:
-                self._next.add(slot, members)
-        except BaseException:
-            self._remove(slot)
-            raise
+        self._generation.add(slot, members, programs)
+        if self._next is not None:
+            self._next.add(slot, members, beside)
         if self._generation.compiler.system_names != self._system_names:
             self._find_system_names()
 
@@ -313,16 +316,20 @@ class Index(Generic[K]):
         if self._plain:
             self._compile_in_time()
         generation = self._generation
-        if not generation.arrays.is_compiled or generation.exact or self._envelope:
+        if not generation.arrays.is_compiled or self._envelope:
             return None
         columns = columns_of(table, generation.compiler.attrs)
         if columns is None:
             return None
-        matched = match_columns(generation.arrays, columns)
-        if matched is None:
-            return None
-        offsets, found = matched
+        offsets, found = match_columns(generation.arrays, columns, self._matched_row(table))
         return offsets, found if self._slots.are_int else self._slots.keys[found]
+
+    def _matched_row(self, table: Any) -> Callable[[int], list[Any]]:
+        """Matches a row of a table by itself: its keys if they are integers, else their slots."""
+        row = row_of(table)
+        if self._slots.are_int:
+            return lambda number: self.match(row(number))
+        return lambda number: [self._slots.find(key) for key in self.match(row(number))]
 
     # --- relations ----------------------------------------------------------------------------
 
@@ -340,19 +347,12 @@ class Index(Generic[K]):
 
         Exact within the limits of the algebra. Cost: a look at every filter, and the candidates.
         """
-        possible: set[int] | None = None
+        slots: Iterable[int] = self._slots
         if not isinstance(product, FilterSet):
             possible = set(touching(self._generation, product, inside=True))
-            possible |= self._generation.empty()
-        numbers = self._generation.numbers
-        return self._keys_at(
-            [
-                slot
-                for slot in self._slots
-                if (possible is None or possible.issuperset(numbers(slot)))
-                and covers(product, self._subscription(slot))
-            ]
-        )
+            slots = self._generation.slots_within(possible | self._generation.empty())
+        covered = [slot for slot in slots if covers(product, self._subscription(slot))]
+        return self._keys_at(covered)
 
     def meeting(self, product: Product) -> list[K]:
         """The keys whose filter meets a filter, an advertisement or a query.
@@ -383,6 +383,9 @@ class Index(Generic[K]):
 
         A unit is one key: some tens of microseconds for a key with one filter.
         """
+        if self._last is not None and self._last.dissolve(units):
+            return True
+        self._last = None
         if self._next is None:
             if not self._generation.is_worn and not self._drift.is_worth_renewing(
                 self._generation, units
@@ -393,14 +396,14 @@ class Index(Generic[K]):
         end = min(self._cursor + units, self._slots.used)
         for slot in range(self._cursor, end):
             if self._generation.knows(slot) and not self._next.knows(slot):
-                self._next.add(slot, self._generation.filters_of(slot))
+                members = self._generation.filters_of(slot)
+                self._next.add(slot, members, self._next.programs(members))
         self._cursor = end
         if end == self._slots.used:
-            self._generation, self._next = self._next, None
+            self._last, self._generation, self._next = self._generation, self._next, None
             self._generation.forget_statistics()
             self._drift.begin(self._generation)
             self._find_system_names()
-            return False
         return True
 
     def renew(self) -> None:

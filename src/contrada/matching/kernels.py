@@ -14,9 +14,9 @@ from typing import Any
 from contrada.matching.jit import kernel, part, prefetch
 from contrada.matching.tables import (
     BEGIN,
-    BEGIN_HERE,
     BUCKETS,
     CANDIDATES,
+    CHAINED,
     COUNT,
     DECIDED_ALONE,
     DECIDED_HERE,
@@ -32,11 +32,12 @@ from contrada.matching.tables import (
     GUARD_NONE,
     GUARD_RANGE,
     GUARD_SET,
-    HIGHEST,
+    HERE,
     HITS,
     INEXACT,
     INT_KEYS,
     KEY,
+    KEY_HERE,
     KEYED,
     LENGTH,
     LOOKED,
@@ -60,8 +61,6 @@ from contrada.matching.tables import (
     SEEN_ALL,
     SEVERAL,
     START,
-    TEXT_HIGHEST,
-    TEXT_LOWEST,
     V_DOMAIN,
     V_HIGH,
     V_LOW,
@@ -119,16 +118,81 @@ def guarded(i: Any, at: Any, store: Any, scratch: Any) -> Any:
         holds = set_holds(low, store, scratch)
         return 2 if holds == 1 else holds >> 1
     only, domain = state[attr, ONLY_DOMAIN], (guard >> GUARD_DOMAIN_SHIFT) & 7
-    lowest, highest = state[attr, LOWEST], state[attr, HIGHEST]
+    lowest = LOWEST + 2 * (kind & 1)
+    first, last = state[attr, lowest], state[attr, lowest + 1]
     if kind == GUARD_RANGE:
-        return 2 if only == domain and low < lowest and highest < entries[i, at + 2] else 1
+        return 2 if only == domain and low < first and last < entries[i, at + 2] else 1
     if state[attr, 0] != scratch.counters[EPOCH]:
         return 0
     if only != domain:  # several values, or NaN, which is not what `!=` excludes
         return 1 if only == 0 or (only == NAN and domain == NUMBER) else 0
-    if domain == TEXT:
-        lowest, highest = state[attr, TEXT_LOWEST], state[attr, TEXT_HIGHEST]
-    return 1 if lowest <= low and low <= highest else 2
+    return 1 if first <= low and low <= last else 2
+
+
+@kernel
+def put_keys(key: Any, store: Any, scratch: Any) -> Any:
+    """Puts out what KEY of a filter says: a slot; or a chain of them, to be followed later.
+
+    Whether it is one or the other nobody can guess, so both are written and one of them counts.
+    """
+    counters, out = scratch.counters, scratch.out
+    at, last = counters[OUT], len(out) - 1 - counters[CHAINED]
+    if at >= last:
+        return NEED_OUT
+    out[at] = key
+    out[last] = -2 - key
+    prefetch(store.keys, key)
+    prefetch(store.links, -2 - key)
+    counters[OUT] = at + (key >= 0)
+    counters[CHAINED] += key < 0
+    return OK
+
+
+@kernel
+def follow_chains(store: Any, scratch: Any) -> Any:
+    """Puts out the keys of chains: the first of each, then the second of each, and so on.
+
+    So the processor waits for the rows of many chains together.
+    """
+    counters, out, links = scratch.counters, scratch.out, store.links
+    end, count = len(out) - 1, counters[CHAINED]
+    while count > 0:
+        left, at = 0, counters[OUT]
+        if at + 2 * count > end:
+            return NEED_OUT
+        for i in range(count):
+            link = out[end - i]
+            out[at + i] = links[link, VALUE]
+            prefetch(store.keys, links[link, VALUE])
+            prefetch(links, links[link, NEXT])
+            out[end - left] = links[link, NEXT]
+            left += links[link, NEXT] >= 0
+        counters[OUT] = at + count
+        count = left
+    return OK
+
+
+@kernel
+def put_doubted(number: Any, scratch: Any) -> Any:
+    """Puts out a filter that is to be verified."""
+    counters = scratch.counters
+    at = counters[OUT]
+    if at + counters[CHAINED] >= len(scratch.out):
+        return NEED_OUT
+    scratch.out[at] = -1 - number
+    counters[OUT] = at + 1
+    counters[DOUBTED] += 1
+    return OK
+
+
+@kernel
+def put_if_holds(number: Any, begin: Any, store: Any, scratch: Any) -> Any:
+    """Puts out a filter whose program, which begins there, holds."""
+    if not program_holds(begin, store, scratch):
+        return OK
+    if scratch.counters[INEXACT] != 0 or store.program[begin] & VERIFY != 0:
+        return put_doubted(number, scratch)
+    return put_keys(store.filters[number, KEY], store, scratch)
 
 
 @kernel
@@ -170,24 +234,23 @@ def check(waiting: Any, store: Any, scratch: Any) -> Any:
         pending[left] = each
         left += may_pass(each >> 1, SECOND, store, scratch)
     counters[CANDIDATES] += left
+    is_exact = counters[INEXACT] == 0
     for n in range(left):
         i = pending[n] >> 1
         first, second = guarded(i, GUARD, store, scratch), guarded(i, SECOND, store, scratch)
         if first == 0 or second == 0:
             continue
-        decided = DECIDED_ALONE
-        if counters[INEXACT] != 0:
-            decided = 0
-        elif pending[n] & 1:
-            decided = DECIDED_ALONE | DECIDED_HERE
-        verify = False
-        if first & second != 2 or entries[i, GUARD] & decided == 0:
-            begin = entries[i, BEGIN_HERE]
-            if not program_holds(begin, store, scratch):
-                continue
-            verify = counters[INEXACT] != 0 or store.program[begin] & VERIFY != 0
-        if put_out(entries[i, FILTER], verify, scratch) != OK:
-            return NEED_OUT
+        guard, here = entries[i, GUARD], entries[i, HERE]
+        decided = guard & (DECIDED_ALONE | (pending[n] & 1) * DECIDED_HERE)
+        if first & second == 2 and decided != 0 and is_exact:
+            key = here if guard & KEY_HERE else store.filters[entries[i, FILTER], KEY]
+            status = put_keys(key, store, scratch)
+        else:
+            number = entries[i, FILTER]
+            begin = store.filters[number, BEGIN] if guard & KEY_HERE else here
+            status = put_if_holds(number, begin, store, scratch)
+        if status != OK:
+            return status
     return OK
 
 
@@ -262,49 +325,8 @@ def look_through_pool(pool: Any, store: Any, scratch: Any) -> Any:
     counters, pending = scratch.counters, scratch.pending
     for n in range(pooled(pool, store, scratch)):
         counters[CANDIDATES] += 1
-        begin = pending[2 * n + 1]
-        if program_holds(begin, store, scratch):
-            verify = counters[INEXACT] != 0 or store.program[begin] & VERIFY != 0
-            if put_out(pending[2 * n], verify, scratch) != OK:
-                return NEED_OUT
-    return OK
-
-
-@kernel
-def put_out(number: Any, verify: Any, scratch: Any) -> Any:
-    """Puts out a filter that matches, or is to be verified."""
-    counters, out = scratch.counters, scratch.out
-    at = counters[OUT]
-    if at >= len(out):
-        return NEED_OUT
-    counters[OUT] = at + 1
-    if verify:
-        counters[DOUBTED] += 1
-        out[at] = -1 - number
-    else:
-        out[at] = number
-    return OK
-
-
-@kernel
-def name_slots(store: Any, scratch: Any) -> Any:
-    """Turns the filters that were put out into slots of keys. Those to be verified stay."""
-    counters, out = scratch.counters, scratch.out
-    for i in range(counters[OUT]):
-        if out[i] < 0:
-            continue
-        key = store.filters[out[i], KEY]
-        if key < -1:
-            link = -2 - key
-            key = store.links[link, VALUE]
-            link = store.links[link, NEXT]
-            while link >= 0:
-                if counters[OUT] >= len(out):
-                    return NEED_OUT
-                out[counters[OUT]] = store.links[link, VALUE]
-                counters[OUT] += 1
-                link = store.links[link, NEXT]
-        out[i] = key
+        if put_if_holds(pending[2 * n], pending[2 * n + 1], store, scratch) != OK:
+            return NEED_OUT
     return OK
 
 
@@ -324,16 +346,13 @@ def drop_repeated(scratch: Any) -> Any:
 
 
 @kernel
-def name_keys(store: Any, scratch: Any) -> Any:
-    """Turns what was put out into keys, where they are integers, else into slots of keys.
+def name_keys(store: Any, scratch: Any) -> None:
+    """Leaves each slot once, and turns slots into keys where these are integers.
 
     Last and all at once, so that the processor waits for many places of memory together.
     """
     counters, out = scratch.counters, scratch.out
     counters[KEYED] = 0
-    status = name_slots(store, scratch)
-    if status != OK:
-        return status
     # A filter that hangs in several places is met once, unless an attribute has several values.
     if counters[SEVERAL] != 0 or counters[VALUES] > counters[PRESENT] or counters[INEXACT] != 0:
         drop_repeated(scratch)
@@ -341,7 +360,6 @@ def name_keys(store: Any, scratch: Any) -> Any:
         for i in range(counters[OUT]):
             out[i] = store.keys[out[i]]
         counters[KEYED] = 1
-    return OK
 
 
 @kernel
@@ -352,6 +370,7 @@ def seek(store: Any, scratch: Any) -> Any:
     counters[CANDIDATES] = 0
     counters[LOOKED] = 0
     counters[DOUBTED] = 0
+    counters[CHAINED] = 0
     counters[SEEN_ALL] += 1
     counters[MATCHED] += 1
     collect(store, scratch)
@@ -367,7 +386,11 @@ def find(store: Any, scratch: Any) -> Any:
     for pool in range(scratch.counters[POOLS]):
         if status == OK:
             status = look_through_pool(pool, store, scratch)
-    return status if status != OK else name_keys(store, scratch)
+    if status == OK:
+        status = follow_chains(store, scratch)
+    if status == OK:
+        name_keys(store, scratch)
+    return status
 
 
 @kernel

@@ -40,10 +40,12 @@ from contrada.matching.tables import (
     KIND_UINT16,
     KIND_UINT32,
     LINK_COLUMNS,
+    MATCHED,
     NEED_FOUND,
     OK,
     OUT,
     POOL_COLUMNS,
+    SEEN_ALL,
     SHAPES,
     STATE_COLUMNS,
     TREE_COLUMNS,
@@ -372,7 +374,7 @@ def match_rows(columns: Any, row: Any, offsets: Any, found: Any, table: Any) -> 
     """Matches rows from one on; (status, the row that comes next).
 
     `offsets` and `found` get what `kernels.match` puts out. A row that needs more room of any
-    array comes next again.
+    array, or that only the model can match (UNREADABLE), comes next again.
     """
     store, scratch = store_at(table), scratch_at(table)
     cells = np.zeros(len(columns) + 1, dtype=np.int64)
@@ -382,7 +384,9 @@ def match_rows(columns: Any, row: Any, offsets: Any, found: Any, table: Any) -> 
             K.seek(store, scratch)
             status = K.find(store, scratch)
         if status == OK and scratch.counters[DOUBTED] != 0:
-            status = UNREADABLE  # only the model can tell
+            status = UNREADABLE  # only the model can tell, and will look at it again
+            scratch.counters[SEEN_ALL] -= 1
+            scratch.counters[MATCHED] -= 1
         used, count = offsets[row], scratch.counters[OUT]
         if status == OK and used + count > len(found):
             status = NEED_FOUND

@@ -49,8 +49,9 @@ GRAM_BYTES: Final = 4
 class Place(NamedTuple):
     """One hashed place: its hash, and what else a kernel must know of it.
 
-    A place of a single value has that value; a place of a part of texts the column of
-    `Store.attrs` and the length by which it is looked up; one of a substring its bytes, too.
+    A place of a single value has that value, and whether it is all that is asked for; a place of a
+    part of texts the column of `Store.attrs` and the length by which it is looked up; one of a
+    substring its bytes, too.
     """
 
     hash: int
@@ -58,6 +59,12 @@ class Place(NamedTuple):
     length: int = 0
     domain: int = 0
     value: int | bytes = 0
+    decides: bool = True
+
+    @property
+    def is_value(self) -> bool:
+        """Whether a single value leads there: then no other value does."""
+        return self.domain != 0
 
 
 class Choice(NamedTuple):
@@ -159,7 +166,7 @@ def places_of(attr: int, value_set: ValueSet) -> tuple[Place, ...] | None:
     if outside is None or within is None or len(outside) + len(within) > PLACES_MAX:
         return None
     # What leads here is only a part of what is asked for, so no value may decide.
-    return tuple(place._replace(domain=0) for place in outside + within)
+    return tuple(place._replace(decides=False) for place in outside + within)
 
 
 def _cut_places(attr: int, cuts: line.Cuts) -> tuple[Place, ...] | None:

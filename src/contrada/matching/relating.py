@@ -13,7 +13,7 @@ import numpy as np
 
 from contrada.matching.compiling import high_key, low_key
 from contrada.matching.generation import Generation
-from contrada.model import Product, ValueSet
+from contrada.model import Product, ValueSet, line
 from contrada.model.values import TEXT
 from contrada.model.valueset import EVERYTHING
 
@@ -30,7 +30,7 @@ def touching(generation: Generation, product: Product, *, inside: bool) -> list[
             continue  # it may be anything, although its form does not show it
         attr = attrs.get(name)
         if attr is not None:
-            rows += (attr, *_hull(value_set))
+            rows += (attr, *_hull(value_set, generation))
         elif inside:
             return []
     box: Any = np.array(rows or [0], dtype=np.int64)[: len(rows)]
@@ -40,11 +40,18 @@ def touching(generation: Generation, product: Product, *, inside: bool) -> list[
 _PRESENT = ValueSet(((1,),))
 
 
-def _hull(value_set: ValueSet) -> tuple[int, int, int]:
-    """(domain, lowest key, highest key) of a set of one domain outside text, else any domain."""
+def _hull(value_set: ValueSet, generation: Generation) -> tuple[int, int, int]:
+    """(domain, lowest key, highest key) of a set of one domain, else any domain.
+
+    Of texts only a single one has a hull: the reference to it.
+    """
     cuts = value_set.line
     if value_set.text is None and len(cuts) >= 2 and not len(cuts) & 1:
         tag, end = cuts[0][0], cuts[-1]
         if 0 < tag < TEXT and (end[0] == tag or end == (tag + 1,)):
             return tag, low_key(cuts[0])[0], high_key(tag, end)[0]
+        first = line.first_key(cuts[0])
+        if tag == TEXT and end == line.cut_after(first) and isinstance(first[1], bytes):
+            ref = generation.compiler.known_text(first[1])
+            return tag, ref, ref
     return ANY_DOMAIN, 0, 0

@@ -143,7 +143,7 @@ def probe_grams(
 
 @kernel
 def is_of(bucket: Any, attr: Any, domain: Any, low: Any, high: Any, store: Any) -> Any:
-    """Whether a bucket is that of a value, and not of another one with the same hash."""
+    """Whether a bucket is that of a value alone, and not of another one with the same hash."""
     buckets = store.buckets
     return (
         buckets[bucket, OF_ATTR] == attr
@@ -158,10 +158,12 @@ def probe_value(row: Any, key: Any, store: Any, scratch: Any) -> Any:
     """Notes the bucket of a value outside text."""
     attr, domain = scratch.values[row, V_ATTR], scratch.values[row, V_DOMAIN]
     bucket = find_bucket(store, point_hash(attr, domain, key))
-    if bucket >= 0:
-        low = (key & MASK) - ((key & HALF) << 1)
-        by_value = is_of(bucket, attr, domain, low, key >> 32, store)
-        note(bucket, 1 if by_value else 0, store, scratch)
+    if bucket < 0:
+        return
+    if store.buckets[bucket, OF_DOMAIN] == 0:
+        note(bucket, 0, store, scratch)
+    elif is_of(bucket, attr, domain, (key & MASK) - ((key & HALF) << 1), key >> 32, store):
+        note(bucket, 1, store, scratch)
 
 
 @kernel
@@ -170,16 +172,15 @@ def probe_whole_text(row: Any, store: Any, scratch: Any) -> Any:
     values = scratch.values
     attr = values[row, V_ATTR]
     bucket = find_bucket(store, place_hash(attr, KIND_TEXT, values[row, V_LOW]))
-    if bucket >= 0:
-        by_value = store.buckets[bucket, OF_ATTR] == attr
-        if by_value and store.buckets[bucket, OF_DOMAIN] == TEXT:
-            low, high = store.buckets[bucket, OF_LOW] + 0, store.buckets[bucket, OF_HIGH] + 0
-            ref = (high << 32) | (low & MASK)
-            start, length = values[row, V_START], values[row, V_LENGTH]
-            by_value = same_text(store, ref, scratch.text, start, length)
-        else:
-            by_value = False
-        note(bucket, 1 if by_value else 0, store, scratch)
+    if bucket < 0:
+        return
+    if store.buckets[bucket, OF_DOMAIN] == 0:
+        note(bucket, 0, store, scratch)
+    elif store.buckets[bucket, OF_DOMAIN] == TEXT and store.buckets[bucket, OF_ATTR] == attr:
+        low, high = store.buckets[bucket, OF_LOW] + 0, store.buckets[bucket, OF_HIGH] + 0
+        ref = (high << 32) | (low & MASK)
+        if same_text(store, ref, scratch.text, values[row, V_START], values[row, V_LENGTH]):
+            note(bucket, 1, store, scratch)
 
 
 @kernel

@@ -28,8 +28,8 @@ START: Final = 1
 LENGTH: Final = 2
 CAPACITY: Final = 3
 HITS: Final = 4  # notifications that came by
-OF_ATTR: Final = 5  # the value that leads here, where it is a single one: its attribute,
-OF_DOMAIN: Final = 6  # its domain, or 0,
+OF_ATTR: Final = 5  # the value that leads here, where all hang by a single one: its attribute,
+OF_DOMAIN: Final = 6  # its domain, or 0 where other places lead here, too,
 OF_LOW: Final = 7  # and the halves of its key, or of the reference to its text
 OF_HIGH: Final = 8
 STAMP: Final = 9  # the number of the last notification that came by
@@ -41,7 +41,7 @@ GUARD: Final = 1  # an attribute | domain | what is asked of it | what is decide
 LOW: Final = 2  # lowest upper half of a key; or the hash of a text; or a set
 HIGH: Final = 3  # highest upper half of a key
 SECOND: Final = 4  # the three of the second guard
-BEGIN_HERE: Final = 7  # where the filter's program starts
+HERE: Final = 7  # where the filter's program starts; or its KEY, see KEY_HERE
 ENTRY_COLUMNS: Final = 8
 GUARD_COLUMNS: Final = 3
 GUARD_ATTR: Final = (1 << 22) - 1
@@ -51,9 +51,11 @@ GUARD_RANGE: Final = 0
 GUARD_HASH: Final = 1
 GUARD_SET: Final = 2
 GUARD_NONE: Final = 3
-GUARD_OTHER: Final = 4  # any value of the domain but those with this hash, or upper half of a key
+GUARD_OTHER: Final = 4  # any value of the domain but those with this upper half of a key
+GUARD_OTHER_TEXT: Final = 5  # any text but those with this hash
 DECIDED_HERE: Final = 1 << 28  # the bucket's value and the guards are the whole filter
 DECIDED_ALONE: Final = 1 << 29  # the guards are the whole filter
+KEY_HERE: Final = 1 << 30  # matches need nothing else of the filter: KEY stands in the entry, too
 
 ATTRS_MAX: Final = 2**22 - 1
 """Attributes that the filters of one index may name."""
@@ -64,13 +66,13 @@ ROOMS: Final = 32  # per power of two, where the first free room of so many entr
 BEGIN: Final = 0  # where its program starts
 KEY: Final = 1  # its only key's slot; -1 none; below -1: -2 - row in links
 PLACE: Final = 2  # its bucket; -1 none; below -1: -2 - row in links; or its bit in a pool
-AT: Final = 3  # which entry of its only bucket; -1 - pool where it is pooled
+AT: Final = 3  # which entry of its only bucket; 0 or more; -1 - pool where it is pooled
 FILTER_COLUMNS: Final = 4
 
 # --- Store.links: a row per key of a filter that has several, or per place ----------------------
 VALUE: Final = 0
 NEXT: Final = 1
-BEFORE: Final = 2
+BEFORE: Final = 2  # or, of a place, which entry of its bucket it is
 LINK_COLUMNS: Final = 3
 
 # --- Store.program: per filter a header, then its constraints -----------------------------------
@@ -117,14 +119,15 @@ INEXACT: Final = 5
 CANDIDATES: Final = 6
 SEEN_ALL: Final = 7  # notifications, old ones counted for less
 BUCKETS: Final = 8
-SEVERAL: Final = 9  # 1 where some key has several filters, or one value may meet a filter twice
+SEVERAL: Final = 9  # 1 where some key has several filters, or one value may lead to it twice
 POOLS: Final = 10  # how many pools there are
 LOOKED: Final = 11  # entries looked at for the last notification
 DOUBTED: Final = 12  # filters put out to be verified
 INT_KEYS: Final = 13  # 1 where Store.keys has all keys
 KEYED: Final = 14  # 1 where what was put out are keys already
 MATCHED: Final = 15  # notifications, all of them
-COUNTERS: Final = 16
+CHAINED: Final = 16  # filters with several keys, the chains of which stand at the end of `out`
+COUNTERS: Final = 17
 
 # --- Scratch.state: a row per attribute, valid where its EPOCH is the current one ---------------
 FIRST: Final = 1
@@ -240,7 +243,8 @@ class Scratch(NamedTuple):
     values: Any  # int64, VALUE_COLUMNS
     present: Any  # int32
     text: Any  # uint8
-    out: Any  # int64: slots of keys, or, where KEYED, keys; and -1 - filter for those to verify
+    out: Any  # int64: slots of keys, or, where KEYED, keys; and -1 - filter for those to verify;
+    # from its end on, the rows in `links` of filters with several keys
     bucket_list: Any  # int32: those to look through, twice; plus 1 where led to by its value
     key_seen: Any  # int32
     set_seen: Any  # int64: epoch * 4 + value

@@ -9,8 +9,8 @@ from contrada.matching.jit import kernel, part
 from contrada.matching.tables import (
     AT,
     ATTR_MASK,
+    BEFORE,
     BEGIN,
-    BEGIN_HERE,
     CAPACITY,
     DOMAIN_SHIFT,
     ENTRY_COLUMNS,
@@ -19,18 +19,23 @@ from contrada.matching.tables import (
     GUARD,
     GUARD_COLUMNS,
     HASH,
+    HERE,
     KEY,
+    KEY_HERE,
     LENGTH,
     NAME,
+    NEXT,
     OP_POINT,
     OP_RANGE,
     OP_SET,
     OP_SHIFT,
+    OP_TEXT,
     OP_TEXT_RANGE,
     PLACE,
     SECOND,
     START,
     TEXT_SHIFT,
+    VALUE,
     WIDER,
     WORDS_MASK,
 )
@@ -149,7 +154,8 @@ def hang(bucket: Any, number: Any, first: Any, second: Any, store: Any, used: An
     for i in range(GUARD_COLUMNS):
         entries[at, GUARD + i] = first[i]
         entries[at, SECOND + i] = second[i]
-    entries[at, BEGIN_HERE] = store.filters[number, BEGIN]
+    here = KEY if first[0] & KEY_HERE else BEGIN
+    entries[at, HERE] = store.filters[number, here]
     buckets[bucket, LENGTH] = length + 1
     return used
 
@@ -158,22 +164,24 @@ def hang(bucket: Any, number: Any, first: Any, second: Any, store: Any, used: An
 def unhang(bucket: Any, number: Any, at: Any, store: Any) -> Any:
     """Takes a filter out of a bucket; the last entry takes its place. Whether it was there.
 
-    `at` is which entry it is, -1 where that must be searched for.
+    `at` is which entry it is.
     """
-    buckets, entries, filters = store.buckets, store.entries, store.filters
+    buckets, entries, filters, links = store.buckets, store.entries, store.filters, store.links
     start = buckets[bucket, START]
     last = buckets[bucket, LENGTH] - 1
-    if at < 0:
-        at = 0
-        while at < last and entries[start + at, FILTER] != number:
-            at += 1
-    if last < 0 or entries[start + at, FILTER] != number:
+    if at > last or entries[start + at, FILTER] != number:
         return 0
     for column in range(ENTRY_COLUMNS):
         entries[start + at, column] = entries[start + last, column]
     moved = entries[start + at, FILTER]
-    if filters[moved, PLACE] == bucket and filters[moved, AT] >= 0:
+    if filters[moved, PLACE] >= 0:
         filters[moved, AT] = at
+    else:
+        link = -2 - filters[moved, PLACE]
+        while link >= 0:
+            if links[link, VALUE] == bucket:
+                links[link, BEFORE] = at
+            link = links[link, NEXT]
     buckets[bucket, LENGTH] = last
     return 1
 
@@ -281,8 +289,9 @@ def rehash_names(store: Any, used: Any) -> Any:
 def touches(number: Any, box: Any, rows: Any, closed: Any, inside: Any, store: Any) -> Any:
     """Whether a filter may meet a box, or, asked for `inside`, may lie in it.
 
-    A row of the box is (attribute, domain or 0 for any, lowest key, highest key). In a `closed`
-    box every attribute that it does not name is absent.
+    A row of the box is (attribute, domain or 0 for any, lowest key, highest key); for a single text
+    both are the reference to it, or -1. In a `closed` box every attribute that it does not name is
+    absent.
     """
     program = store.program
     at = store.filters[number, BEGIN] + 1
@@ -313,6 +322,8 @@ def touches(number: Any, box: Any, rows: Any, closed: Any, inside: Any, store: A
                         return False
                     if inside and (low < box[4 * row + 2] or high > box[4 * row + 3]):
                         return False
+                elif op == OP_TEXT and program[at + 1] != box[4 * row + 2]:
+                    return False
         at += 3 if op == OP_RANGE or op == OP_TEXT_RANGE else 2
     return not inside or named == rows
 

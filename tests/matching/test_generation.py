@@ -1,0 +1,206 @@
+"""A generation of the index: shared hashes, failed updates, what goes with filters, crowding."""
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import contrada as ct
+from contrada.errors import LimitError
+from contrada.matching import index as index_module
+from contrada.matching import jit
+from contrada.matching.compiling import TEXT_BYTES_MAX, number_key
+from contrada.matching.generation import CROWDED_FROM
+from contrada.matching.hashing import point_hash
+from contrada.matching.tables import LOOKED, SEEN
+from contrada.model import sets
+from contrada.model.values import NUMBER
+
+needs_numba = pytest.mark.skipif(jit.compiled() is None, reason="numba is not installed")
+COMPILED = [pytest.param(False, id="plain"), pytest.param(True, id="compiled", marks=needs_numba)]
+
+
+def looked_at(index: ct.Index[Any], notification: dict[str, Any]) -> int:
+    """How many entries a match looks at."""
+    index.match(notification)
+    return int(index._generation.arrays.of["counters"][LOOKED])
+
+
+def of_one_hash() -> tuple[int, int]:
+    """A number of the first attribute and one of the second whose places share a hash."""
+    seen: dict[int, int] = {}
+    for number in range(1_000_000):
+        key, _ = number_key(number)
+        seen[point_hash(0, NUMBER, key)] = number
+        other = seen.get(point_hash(1, NUMBER, key))
+        if other is not None:
+            return other, number
+    raise AssertionError("no two numbers share a hash")
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_two_values_of_one_hash_give_a_key_once(compiled: Any) -> None:
+    """A filter that hangs at two values would be met twice, by another attribute's value, too."""
+    x, y = of_one_hash()
+    index: ct.Index[int] = ct.Index(compiled=compiled)
+    index.add(0, ct.Filter("a = -1"))
+    index.add(2, ct.Filter("b = -1"))
+    index.add(1, ct.Filter(f"a in ({x}, -7)"))
+    assert index.match({"a": -7, "b": y}) == [1]
+    index.add(3, ct.Filter(f"b = {y}"))
+    assert sorted(index.match({"a": -7, "b": y})) == [1, 3]
+    assert index.match({"a": x}) == [1]
+    index.remove(3)
+    index.validate()
+    assert index.match({"a": x, "b": y}) == [1]
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_a_refused_filter_leaves_its_key_as_it_was(compiled: Any) -> None:
+    """A key would lose the filter that it had."""
+    index: ct.Index[int] = ct.Index(compiled=compiled)
+    index.add(1, ct.Filter("a = 1"))
+    with pytest.raises(LimitError):
+        index.add(1, ct.Filter({"a": "x" * (TEXT_BYTES_MAX + 1)}))
+    with pytest.raises(TypeError, match="takes a Filter"):
+        index.add(1, "a = 2")  # type: ignore[arg-type]
+    assert index.match({"a": 1}) == [1]
+    index.validate()
+
+
+def test_what_a_refused_filter_stored_counts_as_unused() -> None:
+    """Refused filters would fill the memory."""
+    index: ct.Index[int] = ct.Index(compiled=False)
+    large, too_large = "y" * 2**20, "x" * (TEXT_BYTES_MAX + 1)
+    for number in range(4):
+        with pytest.raises(LimitError):
+            index.add(1, ct.Filter({"a": f"{number}{large}", "b": too_large}))
+        index.maintain()
+    assert index.statistics().bytes < 4 * 2**20
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_names_of_gone_filters_are_dropped_in_the_long_run(compiled: Any) -> None:
+    """Attributes that nobody asks for any more would pile up."""
+    index: ct.Index[int] = ct.Index(compiled=compiled)
+    for number in range(24_000):
+        index.add(1, ct.Filter({f"{number:0100}": 1}))
+        index.maintain()
+    assert index.statistics().attributes < 23_000
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_ranges_that_come_in_order_are_spread_over_the_bins(compiled: Any) -> None:
+    """Bins would be cut where the first ranges lie, and all later ones hang in the last."""
+    index: ct.Index[int] = ct.Index(compiled=compiled)
+    for number in range(2 * CROWDED_FROM):
+        index.add(number, ct.Filter({"x": sets.between(10 * number, 10 * number + 100)}))
+        index.maintain()
+    while index.maintain(1_000):
+        pass
+    found = sorted(index.match({"x": 10_005}))
+    assert found == [
+        number for number in range(2_048) if number * 10 <= 10_005 <= number * 10 + 100
+    ]
+    assert looked_at(index, {"x": 10_005}) < 2 * CROWDED_FROM / 10
+    index.validate()
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_what_was_seen_is_saved(compiled: Any, tmp_path: Path) -> None:
+    """A loaded index would take its attributes for more frequent than notifications are."""
+    index: ct.Index[int] = ct.Index(compiled=compiled)
+    index.add(1, ct.Filter("a = 1"))
+    for _ in range(300):
+        index.match({"a": 1})
+    index.save(tmp_path / "index")
+    loaded = ct.Index.load(tmp_path / "index", compiled=compiled)
+    assert loaded._generation.notifications == 300
+    assert loaded._generation.arrays.of["attrs"][0, SEEN] == 300
+    assert loaded.statistics().notifications == 300
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_filters_of_several_places_go_without_a_search(compiled: Any) -> None:
+    """An entry that moved would not be found where its filter says."""
+    index: ct.Index[int] = ct.Index(compiled=compiled)
+    random = Random(5)
+    kept: dict[int, ct.Filter] = {}
+    for number in range(600):
+        kept[number] = ct.Filter({"x": sets.in_("all", number % 50, number)})
+        index.add(number, kept[number])
+        if number % 3 == 2:
+            gone = random.choice(list(kept))
+            index.remove(gone)
+            del kept[gone]
+    index.validate()
+    for value in ("all", 7, 55, 300):
+        expected = sorted(
+            key for key, each in kept.items() if each.matches(ct.Notification({"x": value}))
+        )
+        assert sorted(index.match({"x": value})) == expected
+
+
+def test_rows_in_doubt_are_matched_alone_and_counted_once() -> None:
+    """One large integer would send a whole table row by row, and count all of its rows twice."""
+    pa = pytest.importorskip("pyarrow")
+    for key in (5, "five"):
+        index: ct.Index[Any] = ct.Index(compiled=True)
+        index.add(key, ct.Filter("a > 9007199254740993"))
+        index.add(8, ct.Filter("b = 1 and t matches /x+y$/"))
+        index.add(9, ct.Filter("b = 1"))
+        rows = [
+            {"a": 9007199254740992 + number % 3, "b": number % 2, "t": "xy" if number % 5 else "y"}
+            for number in range(1_000)
+        ]
+        table = pa.Table.from_pylist(rows).slice(10)
+        before = index.statistics().notifications
+        offsets, keys = index.match_batch(table)
+        assert index.statistics().notifications - before == 990
+        for number, row in enumerate(rows[10:]):
+            found = keys[offsets[number] : offsets[number + 1]].tolist()
+            assert sorted(map(str, found)) == sorted(map(str, index.match(row)))
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_covered_and_meeting_ask_only_for_filters_of_that_text(
+    compiled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each filter that names a text attribute would be decided by the algebra."""
+    index: ct.Index[int] = ct.Index(compiled=compiled)
+    for number in range(500):
+        index.add(number, ct.Filter({"a": f"text{number % 250}", "b": number}))
+    index.add(500, ct.Filter("a prefix 'text7'"))
+    asked: list[Any] = []
+
+    def counted(function: Any) -> Any:
+        def ask(*arguments: Any) -> Any:
+            asked.append(arguments)
+            return function(*arguments)
+
+        return ask
+
+    monkeypatch.setattr(index_module, "covers", counted(index_module.covers))
+    monkeypatch.setattr(index_module, "product_meets", counted(index_module.product_meets))
+    assert sorted(index.covered(ct.Filter("a = 'text7'"))) == [7, 257]
+    assert sorted(index.meeting(ct.Filter("a = 'text7'"))) == [7, 257, 500]
+    assert index.covered(ct.Filter("a = 'nobody'")) == []
+    assert len(asked) < 10
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_what_a_renewal_replaces_is_freed_piece_by_piece(compiled: Any) -> None:
+    """An update would wait until all of a large index is freed."""
+    index: ct.Index[int] = ct.Index(compiled=compiled)
+    for number in range(1_000):
+        index.add(number, ct.Filter({"a": f"text{number}"}))
+    index.begin_renewal()
+    while index.statistics().renewing:
+        assert index.maintain(100)
+    steps = 0
+    while index.maintain(100):
+        steps += 1
+    assert steps >= 20, "1,000 texts, 100 at a time, and the arrays one by one"
+    assert index.match({"a": "text7"}) == [7]
+    index.validate()
