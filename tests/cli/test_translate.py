@@ -70,6 +70,7 @@ def test_json_has_every_rule_on_a_line(conditions: Path) -> None:
         "rule": "cheap",
         "filters": ["price < 5"],
         "residue": "",
+        "notes": [],
     }
     assert found[3]["refused"] == "a function, or a row of values"
     assert found[3]["place"] == "line 7"
@@ -85,6 +86,32 @@ def test_what_filters_leave_open_is_told(tmp_path: Path) -> None:
     assert comment.startswith("# line 1 leaves open: ")
     assert line.startswith("line 1: ")
     assert "with a residue │ 1" in " ".join(result.stderr.split())
+
+
+def test_notes_of_rules_are_listed_and_counted(tmp_path: Path) -> None:
+    """A rule for events of one source would match those of all, without a word."""
+    path = tmp_path / "rules.yml"
+    rules = ["linux", "windows", "WINDOWS"]
+    path.write_text(
+        "".join(
+            f"---\ntitle: {product}\nlogsource: {{product: {product}, service: Sysmon}}\n"
+            "detection: {s: {x: 1}, condition: s}\n"
+            for product in rules
+        ),
+        "utf-8",
+    )
+    result = translate("--from", "sigma", path)
+    note = "a log source that constrains nothing: product linux, service sysmon"
+    assert [line for line in result.stdout.splitlines() if line[:1] == "#"] == [
+        f"# linux has {note}"
+    ]
+    assert {*read_subscriptions(result.stdout, "output")} == {*rules}
+    assert "with a log source that constrains nothing │ 1" in " ".join(result.stderr.split())
+    given = [
+        json.loads(line)
+        for line in translate("--from", "sigma", path, "--json").stdout.splitlines()
+    ]
+    assert [each["notes"] for each in given] == [[note], [], []]
 
 
 def test_directories_are_gone_through(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import contrada as ct
 from contrada.dialects import sigma
 from contrada.dialects.rules import RefusedRule, Rule
-from contrada.dialects.sigma import refusals
+from contrada.dialects.sigma import refusals, sources
 from contrada.errors import ContradaError, InputError, LimitError, RefusedRuleError
 from tests.dialects import sigma_definition
 
@@ -247,6 +247,31 @@ def test_log_sources_of_windows_ask_for_channel_and_number(
     assert rule.matches(found) is matches
     elsewhere = sigma.rule(document(source={"product": "linux", **source}, s={"x": "y"}))
     assert elsewhere.matches(found)
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ({"product": "Windows", "category": "Process_Creation"}, None),
+        ({"product": "windows", "service": "sysmon", "definition": "any"}, None),
+        ({"product": "windows", "category": "file_access"}, "category file_access"),
+        ({"product": "windows", "category": "x", "service": "sysmon"}, "category x"),
+        ({"product": "windows"}, "product windows"),
+        ({"product": "aws", "service": "cloudtrail"}, "product aws, service cloudtrail"),
+        ({"category": "process_creation"}, "category process_creation"),
+        ({}, "none is named"),
+        ({"product": ["windows"]}, "product ['windows']"),
+    ],
+)
+def test_log_sources_that_constrain_nothing_are_noted(
+    source: dict[str, Any], found: str | None
+) -> None:
+    """If it failed, a rule would match events of all sources without a word."""
+    rule = sigma.rule(document(source=source, s={"x": "y"}))
+    assert [(note.reason, note.found) for note in rule.notes] == (
+        [] if found is None else [(sources.UNKNOWN, found)]
+    )
+    assert rule.matches(ct.Notification({"x": "y"})) is (found not in {None, "category x"})
 
 
 def test_the_providers_name_is_found_as_source_name() -> None:

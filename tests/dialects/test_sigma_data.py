@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import sys
 import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,7 +18,8 @@ from contrada.dialects import sigma
 from contrada.dialects.documents import documents
 from contrada.dialects.expression import filter_set
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
-from contrada.dialects.sigma import refusals, sources
+from contrada.dialects.sigma import refusals
+from contrada.dialects.sigma.sources import LogSource
 from contrada.errors import RefusedRuleError
 from tests.dialects import sigma_definition
 
@@ -39,8 +41,15 @@ NOT_TRIED: Final = ("re", "base64", "base64offset", "cidr")
 SOURCES_COMPARED: Final = 1_934
 EVENTS_SAMPLED: Final = 24
 OWN_EVENTS_KNOWN: Final = 123
-OWN_EVENTS_UNKNOWN: Final = 6
-"""Rules whose own events were not tried, and which match them all."""
+OWN_EVENTS_UNKNOWN: Final = {
+    "589ac73f-8e12-409c-964e-31a2f5775ae2": [True],
+    "85de1f22-d189-44e4-8239-dc276b45379b": [True],
+    "916eb839-895e-47f8-99ee-3008bf377a3e": [True],
+    "9cc85849-3b02-4cb5-b371-3a1ff54f2218": [True],
+    "a7f3c891-2e4d-4b6a-9f8c-d5e2a1b04c73": [True],
+    "beaa66d6-aa1b-4e3c-80f5-e0145369bfaf": [True],
+}
+"""Rules of whose own events nobody recorded what matches, and what is found here."""
 
 
 class Given(NamedTuple):
@@ -196,7 +205,8 @@ def test_rules_match_as_they_are_written(
         *every[:: len(every) // EVENTS_SAMPLED],
     ]
     asked = {
-        key: filter_set(sources.constraints(rules[key].document["logsource"])) for key in rules
+        key: filter_set(LogSource.of(rules[key].document["logsource"]).constraints())
+        for key in rules
     }
     hits = 0
     for key, rule in for_windows(rules).items():
@@ -215,7 +225,7 @@ def test_log_sources_are_those_of_the_prepared_rules(
     """If it failed, the tables of log sources would name other channels or numbers."""
     compared = 0
     for key, given in prepared.items():
-        asked = filter_set(sources.constraints(rules[key].document["logsource"]))
+        asked = filter_set(LogSource.of(rules[key].document["logsource"]).constraints())
         found = [
             [each for each in conjunction if each[0] in ("Channel", "EventID") and each[1] == "="]
             for conjunction in given["any_of"]
@@ -227,7 +237,9 @@ def test_log_sources_are_those_of_the_prepared_rules(
     assert compared == SOURCES_COMPARED
 
 
-def test_rules_match_their_own_events(shared_data: SharedData, rules: dict[str, Given]) -> None:
+def test_rules_match_their_own_events(
+    shared_data: SharedData, rules: dict[str, Given], capsys: pytest.CaptureFixture[str]
+) -> None:
     """If it failed, rules would miss the events that they were written for."""
     known: Counter[bool] = Counter()
     unknown = {}
@@ -245,5 +257,9 @@ def test_rules_match_their_own_events(shared_data: SharedData, rules: dict[str, 
         else:
             known[found == given["event_matches"]] += 1
     assert known == {True: OWN_EVENTS_KNOWN}
-    assert len(unknown) == OWN_EVENTS_UNKNOWN
-    assert all(all(found) for found in unknown.values())
+    with capsys.disabled():  # to be seen in `make verify`
+        sys.stdout.write("\nSigma rules of whose events no matches are recorded: what is found\n")
+        sys.stdout.writelines(f"  {key}  {found}\n" for key, found in sorted(unknown.items()))
+    assert unknown == OWN_EVENTS_UNKNOWN
+    documented = Path(__file__).parents[2].joinpath("docs/dialects.md").read_text("utf-8")
+    assert {key for key in unknown if key in documented} == {*unknown}

@@ -96,7 +96,8 @@ def translate(
     long, is a comment there. Names get a dot for each colon, and a number where they come twice.
 
     A rule may ask for more than filters can: what they leave open stands in a comment in front,
-    and the filter then matches whatever the rule does, and maybe more. A rule that cannot be read
+    and the filter then matches whatever the rule does, and maybe more. So does what else should be
+    known of a rule, as that its log source constrains nothing. A rule that cannot be read
     is listed on standard error with its file, its name and the reason; the others are translated
     all the same. A table of all that was read ends the work.
 
@@ -193,6 +194,7 @@ class _Report:
         self._empty = 0
         self._long = 0
         self._reasons: Counter[str] = Counter()
+        self._notes: Counter[str] = Counter()
         self._names: Counter[str] = Counter()
         self._as_json = as_json
 
@@ -206,10 +208,14 @@ class _Report:
         else:
             self._filters += len(rule.filters)
             self._open += bool(rule.residue)
+            self._notes.update(note.reason for note in rule.notes)
         if self._as_json:
             click.echo(msgspec.json.encode(_as_object(file, rule)))
         elif isinstance(rule, Rule):
-            click.echo(self._line(self._name(rule.name or Path(file).stem), rule))
+            name = self._name(rule.name or Path(file).stem)
+            for note in rule.notes:
+                click.echo(f"# {name} has {_in_one_line(str(note))}")
+            click.echo(self._line(name, rule))
 
     def _name(self, name: str) -> str:
         """The name as one of a file of subscriptions: in one line, without colon, and once."""
@@ -245,6 +251,8 @@ class _Report:
             table.add_row("  that nothing can match", f"{self._empty:,}")
         if self._long:
             table.add_row("  too long for a line", f"{self._long:,}")
+        for reason, count in self._notes.most_common():
+            table.add_row(f"  with {reason}", f"{count:,}")
         table.add_section()
         table.add_row("refused", f"{self.refused:,}")
         for reason, count in self._reasons.most_common():
@@ -267,6 +275,7 @@ def _as_object(file: str, rule: Rule | RefusedRule) -> dict[str, Any]:
         "rule": rule.name,
         "filters": [str(each) for each in rule.filters.filters],
         "residue": rule.residue,
+        "notes": [str(note) for note in rule.notes],
     }
 
 

@@ -2,11 +2,21 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from contrada.errors import ContradaError, LimitError
 from contrada.model.filter import FilterSet
 from contrada.model.notification import Notification
+
+
+class Note(NamedTuple):
+    """What whoever takes a rule should know of it. `reason` is one of a few fixed phrases."""
+
+    reason: str
+    found: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.found}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +32,7 @@ class Rule:
     filters: FilterSet
     residue: str = ""
     residue_holds: Callable[[Notification], bool] | None = None
+    notes: tuple[Note, ...] = ()
 
     def matches(self, notification: Notification) -> bool:
         """Whether the rule matches the notification. Exact."""

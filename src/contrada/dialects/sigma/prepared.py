@@ -14,8 +14,9 @@ from typing import Any, Final
 from contrada.dialects.expression import checked
 from contrada.dialects.json_text import decoded
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
-from contrada.dialects.sigma import refusals, sources
+from contrada.dialects.sigma import refusals
 from contrada.dialects.sigma.refusals import refused, shortened
+from contrada.dialects.sigma.sources import LogSource
 from contrada.dialects.sigma.values import equal
 from contrada.errors import EncodingError, InvalidFilterError, LimitError
 from contrada.model import sets
@@ -59,7 +60,7 @@ class _Reader:
     """The constraints of one rule. The same ones come in many of its conjunctions."""
 
     def __init__(self, source: Mapping[Any, Any]) -> None:
-        self._source = source
+        self._source = LogSource.of(source)
         self._known: dict[tuple[str, str, Any], ValueSet] = {}
         self._constraints = 0
 
@@ -72,7 +73,7 @@ class _Reader:
         for field, operator, constant in constraints:
             if not field:
                 raise refused(refusals.KEYWORDS, constant)
-            name = sources.attribute(field, self._source)
+            name = self._source.attribute(field)
             accepted.setdefault(name, []).append(self._set(operator, constant))
         return {name: intersection(each) for name, each in accepted.items()}
 

@@ -19,8 +19,9 @@ from typing import Any, Final, TypeAlias
 from contrada.dialects.documents import Document, documents
 from contrada.dialects.expression import Condition, Every, Member, Some, filter_set
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
-from contrada.dialects.sigma import condition, refusals, sources
+from contrada.dialects.sigma import condition, refusals
 from contrada.dialects.sigma.refusals import DIALECT, refused, shortened
+from contrada.dialects.sigma.sources import LogSource
 from contrada.dialects.sigma.values import Placeholders, Spelling, accepted
 from contrada.errors import ContradaError, InvalidNameError
 from contrada.model.values import check_user_name
@@ -60,9 +61,10 @@ def rule(document: Document, placeholders: Placeholders = NO_PLACEHOLDERS) -> Ru
     source = document.get("logsource") or {}
     if not isinstance(detection, dict) or not isinstance(source, dict):
         raise refused(refusals.NO_RULE, name_of(document))
-    reader = _Reader(detection, source, placeholders)
-    asked = Every((sources.constraints(source), reader.condition()))
-    return Rule(name_of(document), filter_set(asked))
+    log_source = LogSource.of(source)
+    reader = _Reader(detection, log_source, placeholders)
+    asked = Every((log_source.constraints(), reader.condition()))
+    return Rule(name_of(document), filter_set(asked), notes=log_source.notes())
 
 
 def name_of(document: Document) -> str:
@@ -77,7 +79,7 @@ def name_of(document: Document) -> str:
 class _Reader:
     """The conditions of one rule. Each selection is read once, and only when it is asked for."""
 
-    def __init__(self, detection: _Map, source: _Map, placeholders: Placeholders) -> None:
+    def __init__(self, detection: _Map, source: LogSource, placeholders: Placeholders) -> None:
         self._given = {str(name): each for name, each in detection.items()}
         if len(self._given) < len(detection):
             raise refused(refusals.SAME_SELECTION, [*detection])
@@ -135,6 +137,6 @@ class _Reader:
 
     def _attribute(self, field: str, place: str) -> str:
         try:
-            return check_user_name(sources.attribute(field, self._source))
+            return check_user_name(self._source.attribute(field))
         except InvalidNameError:
             raise refused(refusals.NAME, field, place) from None

@@ -1,18 +1,21 @@
 """Where a Sigma rule's events come from, and what their attributes are called.
 
-A rule names its log source by product, category and service. What that means for events of
-Windows stands in two tables: a category is an event of Sysmon or PowerShell, a service is a
-channel of the event log. Both constraints hold together with the rule's own. Other products'
-log sources, and those of Windows that no table names, constrain nothing: that the right events
-come is then up to who subscribes.
+A rule names its log source by product, category and service, whose case is of no matter. What
+that means for events of Windows stands in two tables: a category is an event of Sysmon or
+PowerShell, a service is a channel of the event log. Both constraints hold together with the
+rule's own. Other products' log sources, and those of Windows that no table names, constrain
+nothing: that the right events come is then up to who subscribes, and the rule says so in a note.
 
 Source: Sigma specification 2.1.0, appendix taxonomy (log sources of Windows; field names).
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
-from contrada.dialects.expression import TRUE, Condition, Every, Member
+from contrada.dialects.expression import Condition, Every, Member
+from contrada.dialects.rules import Note
+from contrada.dialects.sigma.refusals import shortened
 from contrada.dialects.sigma.values import equal
 from contrada.model.valueset import union
 
@@ -137,24 +140,56 @@ FIELDS: Final[Mapping[str, str]] = {"Provider_Name": "SourceName"}
 _WINDOWS: Final = "windows"
 
 
-def constraints(source: Mapping[Any, Any]) -> Condition:
-    """What a log source asks of its events."""
-    if source.get("product") != _WINDOWS:
-        return TRUE
-    parts: list[Condition] = []
-    category = CATEGORIES.get(str(source.get("category")))
-    if category is not None:
-        channels, numbers = category
-        parts = [_one_of("Channel", channels), _one_of("EventID", numbers)]
-    service = SERVICES.get(str(source.get("service")))
-    if service is not None:
-        parts.append(_one_of("Channel", service))
-    return Every(tuple(parts))
+UNKNOWN: Final = "a log source that constrains nothing"
+"""What the note of a rule says whose log source, or a part of it, is in no table."""
 
 
-def attribute(field: str, source: Mapping[Any, Any]) -> str:
-    """The attribute that a field of a rule stands for."""
-    return FIELDS.get(field, field) if source.get("product") == _WINDOWS else field
+@dataclass(frozen=True, slots=True)
+class LogSource:
+    """The parts of a log source in small letters, empty where they are not given."""
+
+    product: str = ""
+    category: str = ""
+    service: str = ""
+
+    @classmethod
+    def of(cls, given: Mapping[Any, Any]) -> "LogSource":
+        """The log source as a rule has it. What else is in it is for readers."""
+        named = (given.get(part) for part in ("product", "category", "service"))
+        return cls(*("" if part is None else shortened(str(part)).lower() for part in named))
+
+    @property
+    def is_windows(self) -> bool:
+        """Whether the tables speak of it."""
+        return self.product == _WINDOWS
+
+    def constraints(self) -> Condition:
+        """What it asks of its events."""
+        parts: list[Condition] = []
+        if self.is_windows and self.category in CATEGORIES:
+            channels, numbers = CATEGORIES[self.category]
+            parts = [_one_of("Channel", channels), _one_of("EventID", numbers)]
+        if self.is_windows and self.service in SERVICES:
+            parts.append(_one_of("Channel", SERVICES[self.service]))
+        return Every(tuple(parts))
+
+    def notes(self) -> tuple[Note, ...]:
+        """That parts of it constrain nothing, where it is so."""
+        idle = {"product": self.product, "category": self.category, "service": self.service}
+        if self.is_windows and (self.category or self.service):
+            del idle["product"]
+            if self.category in CATEGORIES:
+                del idle["category"]
+            if self.service in SERVICES:
+                del idle["service"]
+            if not any(idle.values()):
+                return ()
+        parts = [f"{name} {part}" for name, part in idle.items() if part]
+        return (Note(UNKNOWN, ", ".join(parts) or "none is named"),)
+
+    def attribute(self, field: str) -> str:
+        """The attribute that a field of a rule stands for."""
+        return FIELDS.get(field, field) if self.is_windows else field
 
 
 def _one_of(name: str, values: Iterable[str | int]) -> Member:
