@@ -334,7 +334,7 @@ class Compiler:
     def _simple(self, attr: int, value_set: ValueSet) -> tuple[Constraint, bool] | None:
         """The constraint of one interval of one domain, and whether it is wider than the set."""
         cuts = value_set.line
-        if value_set.text is not None or not 1 <= len(cuts) <= 2 or cuts[0][0] == ABSENT:
+        if value_set.text is not None or not 1 <= len(cuts) <= 2:
             return None
         start, end = cuts[0], cuts[1] if len(cuts) == 2 else None
         tag = start[0]
@@ -345,6 +345,8 @@ class Compiler:
                 if low == high - 1:
                     return Constraint(attr, OP_POINT, NUMBER, (low,)), False
                 return Constraint(attr, OP_RANGE, NUMBER, (low, high - 1)), False
+        if tag == ABSENT:
+            return None
         if tag == TEXT:
             return self._text_constraint(attr, start, end), False
         if end is None or not (end[0] == tag or end == (tag + 1,)):

@@ -192,9 +192,11 @@ class Generation:
         return self._several.get(slot, ())
 
     def _reserve_slots(self, slots: int) -> None:
+        if slots <= self._slots:
+            return
         self.arrays.reserve("key_seen", slots)
         self._only, self._links = grown(self._only, slots), grown(self._links, slots)
-        self._slots = max(self._slots, slots)
+        self._slots = slots
 
     def _filter_number(self, of: Filter, program: Program) -> tuple[int, bool]:
         """The number of a filter, and whether it is new: then it is to be hung."""
@@ -399,7 +401,8 @@ class Generation:
             if bucket == before:
                 for i, each in enumerate(of):
                     buckets[bucket, OF_ATTR + i] = each
-            if all(buckets[bucket, OF_ATTR + i] == each for i, each in enumerate(of)):
+                return bucket, place.decides
+            if of == tuple([buckets[bucket, OF_ATTR + i] for i in range(4)]):
                 return bucket, place.decides
         if buckets[bucket, OF_DOMAIN]:  # two places have one hash, so either leads here
             buckets[bucket, OF_DOMAIN] = 0

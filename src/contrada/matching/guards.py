@@ -55,20 +55,23 @@ def guards_for(
     is all that the constraint on it asks for; `alone` that the filter has no other entry.
     """
     others = [each for each in constraints if each.attr != hung]
-    others.sort(key=_rank)
-    if not by_value:
+    if len(others) > 1:
+        others.sort(key=_rank)
+    if not by_value and len(others) < len(constraints):
         others += [each for each in constraints if each.attr == hung]
-    decided = 0
-    if len(others) <= 2:
-        decided = DECIDED_HERE if by_value else DECIDED_ALONE
-    first, second = ([*(_guard(each, compiler) for each in others[:2])] + [NO_GUARD] * 2)[:2]
-    if decided and alone and not {_kind(first), _kind(second)} & {GUARD_HASH, GUARD_SET}:
+    first = _guard(others[0], compiler) if others else NO_GUARD
+    second = _guard(others[1], compiler) if len(others) > 1 else NO_GUARD
+    if len(others) > 2:
+        return first, second
+    decided = DECIDED_HERE if by_value else DECIDED_ALONE
+    if alone and _is_clear(first) and _is_clear(second):
         decided |= KEY_HERE
-    return first._replace(guard=first.guard | decided), second
+    return Guard(first.guard | decided, first.low, first.high), second
 
 
-def _kind(of: Guard) -> int:
-    return of.guard >> GUARD_KIND_SHIFT & 7
+def _is_clear(of: Guard) -> bool:
+    """Whether a guard mostly decides by itself."""
+    return of.guard >> GUARD_KIND_SHIFT & 7 not in (GUARD_HASH, GUARD_SET)
 
 
 def _rank(of: Constraint) -> int:

@@ -102,6 +102,7 @@ class Index(Generic[K]):
         self._cursor = 0
         self._drift = Drift()
         self._slots: Slots[K] = Slots()
+        self._named: Any = None
         self._envelope: tuple[str, ...] = ()
         self._system_names = 0
         self._plain = compiled is not False
@@ -116,13 +117,14 @@ class Index(Generic[K]):
         """
         hash(key)
         members = subscription.filters if isinstance(subscription, FilterSet) else (subscription,)
-        if not all(isinstance(member, Filter) for member in members):
+        if not isinstance(subscription, Filter | FilterSet):
             raise TypeError(f"an index takes a Filter or a FilterSet, not {subscription!r}")
         programs = self._generation.programs(members)
         beside = [] if self._next is None else self._next.programs(members)
         self.remove(key)
         slot = self._slots.take(key)
-        self._name_keys()
+        if self._slots.keys is not self._named:
+            self._name_keys()
         self._generation.add(slot, members, programs)
         if self._next is not None:
             self._next.add(slot, members, beside)
@@ -149,6 +151,7 @@ class Index(Generic[K]):
 
     def _name_keys(self) -> None:
         """Lets kernels put out keys, where these are integers."""
+        self._named = self._slots.keys
         for generation in (self._generation, self._next):
             if generation is not None:
                 generation.name_keys(self._slots.keys, self._slots.used)

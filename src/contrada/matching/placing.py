@@ -89,7 +89,7 @@ def best_choice(
     others: list[tuple[float, int, ValueSet]] = []
     seen = arrays.views["counters"][SEEN_ALL]
     for constraint, value_set in zip(constraints, of.sets.values(), strict=True):
-        attr, op, *_ = constraint
+        attr, op = constraint.attr, constraint.op
         if op == OP_SET and value_set.line[:1] == line.EVERYTHING:
             continue
         presence = 0.5 if seen < NOTIFICATIONS_MIN else _presence(attr, seen, arrays)
