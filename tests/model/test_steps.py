@@ -91,7 +91,7 @@ def test_no_pair_of_expression_and_text_takes_long(expression: str, spread: int)
 @pytest.mark.parametrize(
     ("expression", "limit"),
     [
-        ("a" + "".join(f"(?:x{{{n}}}y)*" for n in range(1, 130)) + "c", "MACHINE_STEPS_MAX"),
+        ("a" + "".join(f"(?:x{{{n}}}y)*" for n in range(1, 130)) + "c", "MACHINE_WORK_MAX"),
         ("(?:a?|b*|){900}c", "CLOSURE_PAIRS_MAX"),
     ],
 )

@@ -44,8 +44,9 @@ from contrada.model.steps import Closure, Relation
 MACHINE_STATES_MAX: Final = 10_000
 """States of one machine."""
 
-MACHINE_STEPS_MAX: Final = 120
-"""Shifts and stars (see `steps`) of one machine for one byte."""
+MACHINE_WORK_MAX: Final = 660_000
+"""Shifts and stars (see `steps`) of one machine for one byte, each as long as its states and some
+2,000 more: about 40 microseconds."""
 
 ROWS_ENTRIES_MAX: Final = 10_000
 """Entries in the rows of one machine, and words of 64 states that they stand for, before all are
@@ -185,7 +186,7 @@ class Machine:
     """Searches texts for what a tree describes: see the module."""
 
     def __init__(self, tree: Tree) -> None:
-        """Raises LimitError beyond `MACHINE_STATES_MAX`, `MACHINE_STEPS_MAX`, CLOSURE_PAIRS_MAX.
+        """Raises LimitError beyond `MACHINE_STATES_MAX`, `MACHINE_WORK_MAX`, CLOSURE_PAIRS_MAX.
 
         Cost: linear in the machine, but for long runs of parts that may all be left out.
         """
@@ -200,8 +201,9 @@ class Machine:
         self._closures = program.closures()
         times = 2 if program.looked_for else 1
         steps = len(program.any_step()) + times * max(map(len, self._closures.values()))
-        if steps > MACHINE_STEPS_MAX:
-            raise LimitError("MACHINE_STEPS_MAX", MACHINE_STEPS_MAX, steps)
+        work = steps * (self.states + 2_000)
+        if work > MACHINE_WORK_MAX:
+            raise LimitError("MACHINE_WORK_MAX", MACHINE_WORK_MAX, work)
         self._looking = _bits(state for state, look in enumerate(program.looks) if look)
         self._at_start = _bits(s for s, look in enumerate(program.looks) if look == AT_START)
         self._start = self._closures[0].of(1 << start)

@@ -16,7 +16,7 @@ from typing import Final
 
 from contrada.errors import LimitError
 
-CLOSURE_PAIRS_MAX: Final = 200_000
+CLOSURE_PAIRS_MAX: Final = 400_000
 """Pairs of states in the relations of all closures of one machine."""
 
 _FEW: Final = 20
@@ -131,7 +131,7 @@ class Closure:
         """The powers, or the whole closure as one relation where that has fewer operations."""
         pairs = sum(map(int.bit_count, reached.values()))
         operations = sum(map(len, powers))
-        if operations <= _FEW or self.pairs + pairs > CLOSURE_PAIRS_MAX:
+        if operations <= _FEW or self.pairs + pairs > CLOSURE_PAIRS_MAX // 2:
             return powers
         self.pairs += pairs
         whole = Relation(
