@@ -40,7 +40,7 @@ WORLD_BROKERS_MAX: Final = 50
 REST_US: Final = 3_000_000
 """How long nothing happens where a network is to come to rest."""
 
-CALM: Final = Faults()
+CALM: Final = Faults(late_us=5_000)  # So that what is sent together does not come together.
 ROUGH: Final = Faults(loss=0.1, duplication=0.1, late_us=30_000)
 
 Links = list[tuple[int, int, bool]]

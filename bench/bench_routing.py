@@ -1,0 +1,194 @@
+"""Routing: the poset, one notification at a full router, and setting up a large network.
+
+Filters have three constraints: a topic (zipf), an interval of levels and a lowest price. The
+network is a random tree of 200 brokers with links that only delay; 500 of its 20,000 subscriptions
+cover all others, and one that is covered still goes the way towards what covers it. A sample of
+setting up is a whole network, from its first link to its last message. What takes long is measured
+in time of the processor, so that others on the machine do not count.
+"""
+
+import random
+from time import perf_counter, process_time
+from typing import Final
+
+from bench.harness import Measurement, figure
+from contrada.model import Envelope, Filter, FilterSet, Notification, between, eq, ge
+from contrada.routing.front import FilterFront
+from contrada.routing.messages import (
+    Client,
+    LinkUp,
+    Neighbour,
+    Publish,
+    Received,
+    Role,
+    Subscribe,
+    Way,
+)
+from contrada.routing.poset import Node, Poset
+from contrada.routing.router import Router, Strategy
+from contrada.simulation.network import Network
+from contrada.simulation.steps import Kind
+
+FILTERS: Final = 100_000
+TOPICS: Final = 10_000
+PER_SAMPLE: Final = 5_000
+LINKS: Final = 8
+NOTIFICATIONS: Final = 2_000
+BROKERS: Final = 200
+SUBSCRIPTIONS: Final = 20_000
+MAXIMAL: Final = 500
+DELAY_US: Final = 1_000
+WAYS: Final = frozenset({Way(Neighbour("next"))})
+
+
+def filters(count: int, seed: int = 1) -> list[Filter]:
+    """Filters of three constraints that often cover one another."""
+    chance = random.Random(seed)
+    topics = chance.choices(range(TOPICS), [1 / rank for rank in range(1, TOPICS + 1)], k=count)
+    made = []
+    for topic in topics:
+        low = chance.randrange(100)
+        levels = between(low, low + chance.randrange(1, 30))
+        made.append(Filter({"topic": eq(topic), "level": levels, "price": ge(chance.random())}))
+    return made
+
+
+def notifications(count: int) -> list[Notification]:
+    """What such filters match."""
+    chance = random.Random(2)
+    topics = chance.choices(range(TOPICS), [1 / rank for rank in range(1, TOPICS + 1)], k=count)
+    return [
+        Notification(
+            {"topic": topic, "level": chance.randrange(130), "price": chance.random()},
+            envelope=Envelope(id=f"n{number}"),
+        )
+        for number, topic in enumerate(topics)
+    ]
+
+
+def _filled() -> tuple[Poset[Filter], dict[Filter, Node[Filter]], list[float]]:
+    """A poset of all filters, and how many went in per second, per sample."""
+    poset: Poset[Filter] = Poset(FilterFront())
+    nodes: dict[Filter, Node[Filter]] = {}
+    rates = []
+    every = filters(FILTERS)
+    for start in range(0, FILTERS, PER_SAMPLE):
+        some = every[start : start + PER_SAMPLE]
+        begun = process_time()
+        for number, each in enumerate(some, start):
+            node = nodes[each] = poset.join(each, Client("c"), f"{number}")
+            poset.update({node: WAYS})
+        rates.append(len(some) / (process_time() - begun))
+    return poset, nodes, rates
+
+
+@figure(
+    name="routing/poset-insert",
+    unit="1/s",
+    workload="100,000 zipf filters of 3 constraints into a poset, one by one",
+    at_least=10_000,
+)
+def poset_insert() -> Measurement:
+    return Measurement(_filled()[2])
+
+
+@figure(
+    name="routing/poset-remove",
+    unit="1/s",
+    workload="the same filters out again, in random order",
+    at_least=5_000,
+)
+def poset_remove() -> Measurement:
+    poset, nodes, _ = _filled()
+    waiting = list(nodes.values())
+    random.Random(3).shuffle(waiting)
+    rates = []
+    for start in range(0, len(waiting), PER_SAMPLE):
+        some = waiting[start : start + PER_SAMPLE]
+        begun = process_time()
+        for node in some:
+            for identity in list(node.subscribers[Client("c")]):
+                poset.leave(node, Client("c"), identity)
+            poset.update({node: frozenset()})
+        rates.append(len(some) / (process_time() - begun))
+    assert not len(poset), "all filters must be gone"
+    return Measurement(rates)
+
+
+@figure(
+    name="routing/notification",
+    unit="us",
+    workload="one notification at a router with 100,000 remote filters on 8 links",
+    at_most=60,
+)
+def notification() -> Measurement:
+    router = Router(Strategy.SUBSCRIPTIONS, name="here")
+    links = [Neighbour(f"n{number}") for number in range(LINKS)]
+    for link in links:
+        router.handle(LinkUp(link, Role.PEER), 0)
+    for number, each in enumerate(filters(FILTERS)):
+        router.handle(Received(links[number % LINKS], Subscribe(f"{number}", each)), 0)
+    while router.maintain(10_000):
+        pass
+    samples = []
+    for published in notifications(NOTIFICATIONS):
+        event = Received(Client("c"), Publish(published))
+        begun = perf_counter()
+        router.handle(event, 0)
+        samples.append(perf_counter() - begun)
+    return Measurement(samples)
+
+
+def _set_up(order: str) -> Measurement:
+    """Seconds from the first link until nothing is on its way."""
+    chance = random.Random(4)
+    begun = process_time()
+    network = Network(Kind("acyclic", Strategy.SUBSCRIPTIONS), BROKERS)
+    for broker in range(1, BROKERS):
+        above = chance.randrange(broker)
+        network.connect(above, broker, is_parent=False, delay_us=DELAY_US)
+    network.schedule.run()
+    wanted = _covered(chance)
+    if order == "random":
+        chance.shuffle(wanted)
+    for number, each in enumerate(wanted):
+        client = f"c{number}"
+        network.move(client, number % BROKERS)
+        network.subscribe(client, "it", FilterSet((each,)))
+        if order == "random" or number == MAXIMAL - 1:
+            network.schedule.run()
+    network.schedule.run()
+    seconds = process_time() - begun
+    told = sum(count for (_, kind), count in network.traffic.items() if kind == "Subscribe")
+    assert told >= MAXIMAL * (BROKERS - 1), "what is maximal must have come to every broker"
+    return Measurement([seconds])
+
+
+def _covered(chance: random.Random) -> list[Filter]:
+    """The maximal filters, then those that they cover."""
+    made = [Filter({"topic": eq(topic)}) for topic in range(MAXIMAL)]
+    for _ in range(SUBSCRIPTIONS - MAXIMAL):
+        low = chance.randrange(100)
+        levels = between(low, low + chance.randrange(1, 30))
+        topic = eq(chance.randrange(MAXIMAL))
+        made.append(Filter({"topic": topic, "level": levels, "price": ge(chance.random())}))
+    return made
+
+
+@figure(
+    name="routing/set-up",
+    unit="s",
+    workload="200 brokers, 20,000 subscriptions, the 500 maximal ones first",
+    at_most=60,
+)
+def set_up() -> Measurement:
+    return _set_up("maximal first")
+
+
+@figure(
+    name="routing/set-up-random",
+    unit="s",
+    workload="the same subscriptions in random order",
+)
+def set_up_random() -> Measurement:
+    return _set_up("random")
