@@ -13,7 +13,7 @@ WITH_JAVA = JAVA_HOME=$$(scripts/ensure_java.sh) && export JAVA_HOME &&
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup java demo test quick verify exact thorough worlds bench check lint types imports format lock clean
+.PHONY: help setup java demo test quick verify exact thorough worlds patterns bench check lint types imports format lock clean
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ thorough: $(STAMP) ## try 100,000 examples of each relation of the algebra; half
 
 worlds: $(STAMP) ## 60 seeded worlds of every kind of network, with faults; half an hour at most
 	@$(BIN)/contrada simulate worlds
+
+patterns: $(STAMP) ## 10,000 seeded networks of patterns against one matcher; twenty minutes
+	@$(BIN)/python -m tests.routing.assembly_worlds 10000
 
 bench: $(STAMP) ## measure; ONLY=name picks one
 	@$(WITH_JAVA) $(BIN)/python -m bench.run $(if $(ONLY),--only "$(ONLY)")
