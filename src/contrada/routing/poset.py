@@ -77,6 +77,16 @@ class Change(Generic[P]):
     node: Node[P]
     begins: bool
 
+    @property
+    def identity(self) -> str:
+        """Under which it is sent, where nothing is merged."""
+        return str(self.node.number)
+
+    @property
+    def product(self) -> P:
+        """What is forwarded."""
+        return self.node.product
+
 
 @dataclass(frozen=True, slots=True)
 class PosetStatistics:

@@ -3,7 +3,8 @@
 It keeps who asked for what under which identity (`ledger`), what is to be forwarded of it
 (`poset`), and its links (`topology`), and matches notifications against all it was asked for.
 
-    client or neighbour ==> Subscribe ==> ledger ==> poset ==> Subscribe to the ways that lack it
+    client or neighbour ==> Subscribe ==> ledger ==> poset (==> merging)
+                                                           ==> Subscribe to the ways that lack it
                         ==> Publish   ==> index  ==> Deliver, and one copy per link with interest
 
 Two strategies. With subscription forwarding, subscriptions go to every peer. With advertisement
@@ -25,7 +26,7 @@ Source: PODC 2000 §4 (subscription forwarding, advertisement forwarding, downst
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -50,6 +51,7 @@ from contrada.routing.delegation import PatternMessage, SubscribePattern, Unsubs
 from contrada.routing.duplicates import Duplicates
 from contrada.routing.front import FilterFront, MakeIndex, OfferFront
 from contrada.routing.ledger import LEDGER_ENTRIES_MAX, Ledger, LedgerStatistics
+from contrada.routing.merging import Merged, Merging, MergingStatistics
 from contrada.routing.messages import (
     LABEL_CHARS_MAX,
     VERSION,
@@ -82,7 +84,7 @@ from contrada.routing.messages import (
     Way,
 )
 from contrada.routing.outlook import RouterOutlook
-from contrada.routing.poset import Node, Poset, PosetStatistics
+from contrada.routing.poset import Change, Node, Poset, PosetStatistics
 from contrada.routing.topology import HOPS_MAX, Topology
 
 SUBSCRIPTION_FILTERS_MAX: Final = 10_000
@@ -125,6 +127,7 @@ class RouterStatistics:
     advertisements: LedgerStatistics
     filters: PosetStatistics
     offers: PosetStatistics
+    merging: MergingStatistics
     received: Mapping[str, int]
     sent: Mapping[str, int]
     patterns: AssemblerStatistics
@@ -148,10 +151,11 @@ class Router:
 
     All servers of a network follow the same strategy. `name` is what this server's neighbours call
     it. `general` says that links between peers may close cycles. `covering=False` forwards
-    everything, to measure what covering saves. `index` makes the indexes in which filters are
-    looked up. A server without a name tells no link states: its network has no cycles. `slack_us`
-    is how much later than a larger timestamp a notification may come where patterns are assembled;
-    all servers of a network have the same.
+    everything, to measure what covering saves. `merging=True` joins what is forwarded where that is
+    exact: fewer filters at the neighbours, for more messages; it needs covering. `index` makes the
+    indexes in which filters are looked up. A server without a name tells no link states: its
+    network has no cycles. `slack_us` is how much later than a larger timestamp a notification may
+    come where patterns are assembled; all servers of a network have the same.
     """
 
     def __init__(
@@ -161,11 +165,13 @@ class Router:
         name: str = "",
         general: bool = False,
         covering: bool = True,
+        merging: bool = False,
         index: MakeIndex = Index,
         slack_us: int = 0,
         pattern_limits: PatternLimits = DEFAULT_LIMITS,
     ) -> None:
         assert name or not general, "in a general topology a server has a name"
+        assert covering or not merging, "what covers another would be merged with it"
         self.strategy = strategy
         self.name = name
         self._is_general = general
@@ -177,6 +183,7 @@ class Router:
         self._offer_front = OfferFront(index) if covering else None
         self._filters: Poset[Filter] = Poset(self._filter_front)
         self._offered: Poset[Offer] = Poset(self._offer_front)
+        self._merging = Merging() if merging else None
         self._index = index()
         is_told = strategy is Strategy.ADVERTISEMENTS
         outlook = RouterOutlook(self._topology, self._offered if is_told else None)
@@ -389,13 +396,16 @@ class Router:
     def _route_filters(self, nodes: Iterable[Node[Filter]]) -> list[Effect]:
         """Forwards what is new on a way, then withdraws what need not be there any longer."""
         wanted = {node: self._ways(node) for node in nodes}
+        changes = self._filters.update(wanted)
+        told: Sequence[Change[Filter] | Merged] = changes
+        if self._merging is not None:
+            told = self._merging.update(changes)
         effects: list[Effect] = []
-        for change in self._filters.update(wanted):
-            identity = str(change.node.number)
+        for change in told:
             if change.begins:
-                message: Message = Subscribe(identity, change.node.product, change.way.home)
+                message: Message = Subscribe(change.identity, change.product, change.way.home)
             else:
-                message = Unsubscribe(identity, change.way.home)
+                message = Unsubscribe(change.identity, change.way.home)
             if change.way.neighbour in self._topology:
                 effects.append(Send(change.way.neighbour, message))
         for node in wanted:
@@ -499,11 +509,10 @@ class Router:
         wanted = {node: ways(node.subscribers.keys() if is_told else ()) for node in nodes}
         effects: list[Effect] = []
         for change in self._offered.update(wanted):
-            identity = str(change.node.number)
             if change.begins:
-                message: Message = Advertise(identity, change.node.product, change.way.home)
+                message: Message = Advertise(change.identity, change.product, change.way.home)
             else:
-                message = Unadvertise(identity, change.way.home)
+                message = Unadvertise(change.identity, change.way.home)
             if change.way.neighbour in self._topology:
                 effects.append(Send(change.way.neighbour, message))
         return effects
@@ -645,6 +654,7 @@ class Router:
             advertisements=self._offers.statistics(),
             filters=self._filters.statistics(),
             offers=self._offered.statistics(),
+            merging=MergingStatistics() if self._merging is None else self._merging.statistics(),
             patterns=self._assembler.statistics(),
             received=MappingProxyType(dict(self._received)),
             sent=MappingProxyType(dict(self._sent)),
@@ -668,6 +678,10 @@ class Router:
         assert held == (asked, len(self._offers)), "the poset holds what nobody asked for"
         for node in self._filters:
             assert node.wanted == self._ways(node), f"{node.product} is wanted elsewhere"
+        if self._merging is not None:
+            self._merging.validate()
+            roots = {(way, node.number) for node in self._filters for way in node.forwarded}
+            assert self._merging.roots() == roots, "what is merged is not what is forwarded"
 
 
 def _is_full(*ledgers: Ledger[Any]) -> bool:

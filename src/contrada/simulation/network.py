@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from contrada.model import Envelope, FilterSet, Notification
 from contrada.model.product import product_covers
@@ -369,11 +369,10 @@ def name_of(broker: int) -> str:
 
 def router_of(kind: Kind, broker: int) -> Router:
     """A server of a kind."""
-    merging: dict[str, Any] = {"merging": True} if kind.merging else {}
     return Router(
         kind.strategy,
         name=name_of(broker),
         general=kind.shape in ("general", "hybrid"),
         covering=kind.covering,
-        **merging,
+        merging=kind.merging,
     )

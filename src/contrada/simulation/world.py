@@ -254,4 +254,5 @@ def _withdrawn(script: Script, network: Network) -> Iterator[Violation]:
 
 def _held(statistics: RouterStatistics) -> tuple[object, ...]:
     each = statistics
-    return each.neighbours, each.subscriptions, each.advertisements, each.filters, each.offers
+    asked = each.subscriptions, each.advertisements
+    return each.neighbours, *asked, each.filters, each.offers, each.merging

@@ -3,12 +3,11 @@
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from inspect import signature
 from multiprocessing import get_context
 from time import monotonic
 from typing import Final, get_args
 
-from contrada.routing.router import Router, Strategy
+from contrada.routing.router import Strategy
 from contrada.simulation.making import made
 from contrada.simulation.shrinking import shrunk
 from contrada.simulation.steps import Kind, Shape, to_text
@@ -19,19 +18,17 @@ WORLDS_DEFAULT: Final = 60
 
 SHAPES: Final[tuple[Shape, ...]] = get_args(Shape)
 
-
-MERGES: Final = "merging" in signature(Router).parameters
-"""Whether servers can merge what they forward."""
+SAVINGS: Final = ((False, False), (True, False), (True, True))
+"""Whether servers cover, and whether they merge what they forward, which needs covering."""
 
 
 def kinds(only: str = "") -> list[Kind]:
-    """All kinds of networks, or those whose name holds a text. Merging goes with covering."""
-    savings = [(False, False), (True, False), *([(True, True)] if MERGES else [])]
+    """All kinds of networks, or those whose name holds a text."""
     every = [
         Kind(shape, strategy, covering, merging)
         for shape in SHAPES
         for strategy in Strategy
-        for covering, merging in savings
+        for covering, merging in SAVINGS
     ]
     return [kind for kind in every if only in kind.name]
 

@@ -1,0 +1,399 @@
+"""Merging changes in how many filters something is said, and never what is delivered."""
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Set
+from typing import Any, Final
+
+import pytest
+
+from contrada.model import Advertisement, Filter, FilterSet, Notification
+from contrada.model.atoms import Atom
+from contrada.model.language import Literal
+from contrada.model.product import product_covers
+from contrada.model.valueset import ValueSet
+from contrada.routing import merging as module
+from contrada.routing.front import FilterFront
+from contrada.routing.merging import ATOM_SIZE, MERGED_SIZE_MAX, Merging, MergingStatistics
+from contrada.routing.messages import (
+    Advertise,
+    Client,
+    LinkUp,
+    Message,
+    Neighbour,
+    Offer,
+    Publish,
+    Received,
+    Role,
+    Send,
+    Subscribe,
+    Unsubscribe,
+    Way,
+)
+from contrada.routing.poset import Node, Poset
+from contrada.routing.router import Router, Strategy
+from tests.routing import test_router
+from tests.routing.network import MESHES, TRANSIENT, TREES, Network
+from tests.routing.test_poset import random_filter
+from tests.routing.test_router import World, deliveries, withdraw_all
+
+ME: Final = Client("me")
+L, M = Neighbour("L"), Neighbour("M")
+WAYS: Final = (Way(L), Way(M), Way(M, "home"))
+
+STRATEGIES: Final = (Strategy.SUBSCRIPTIONS, Strategy.ADVERTISEMENTS)
+
+
+# --- networks -------------------------------------------------------------------------------------
+
+
+class MergingNetwork(Network):
+    """A network whose routers merge."""
+
+    def _new(self, number: int) -> Router:
+        return Router(
+            self._strategy,
+            name=f"{number}" if self._named else "",
+            general=self._general,
+            merging=True,
+        )
+
+
+class MergingWorld(World):
+    """A world whose routers merge; nothing else is otherwise."""
+
+    def fresh(self) -> Network:
+        network = MergingNetwork(
+            self.brokers,
+            self.edges,
+            self.strategy,
+            seed=self.brokers,
+            named=self.named,
+            general=self.general,
+        )
+        network.settle(TRANSIENT)
+        return network
+
+
+def mergeable(chance: random.Random) -> Filter:
+    """Filters that often can be joined: points and spans of the attributes of `World.publish`."""
+    low = chance.randrange(12)
+    parts = [chance.choice((f"a = {low}", f"a = {low}", f"a between {low} and {low + 2}"))]
+    parts += [f"b = '{chance.choice(('x', 'xx', 'yx'))}'"] if chance.random() < 0.6 else []
+    parts += ["c = true"] if chance.random() < 0.2 else []
+    return Filter(" and ".join(parts))
+
+
+KINDS: Final = [
+    pytest.param(seed, shape, strategy, id=f"{seed}-{shape}-{strategy.name}")
+    for shape in TREES + MESHES
+    for strategy in STRATEGIES
+    for seed in range(2)
+]
+
+
+@pytest.mark.parametrize(("seed", "shape", "strategy"), KINDS)
+def test_merging_changes_no_delivery(
+    seed: int, shape: str, strategy: Strategy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is merged would match more or less; tables would keep what is gone, or lack something.
+
+    The same is said to a network that merges and to one that does not.
+    """
+    monkeypatch.setattr(test_router, "random_filter", mergeable)
+    if seed % 2:
+        monkeypatch.setattr(module, "MERGED_SIZE_MAX", 3)  # Groups that are soon full.
+    merging = MergingWorld(7_000 + seed, shape, strategy, covering=True)
+    plain = World(7_000 + seed, shape, strategy, covering=True)
+    merged = 0
+    for _ in range(6):
+        for world in (merging, plain):
+            for _ in range(world.chance.randint(1, 6)):
+                world.change()
+                subscribe(world)
+                for _ in range(world.chance.randrange(4)):
+                    world.network.step()
+            world.network.settle()
+        merged += sum(each.statistics().merging.merged for each in merging.network.routers)
+        assert_same_tables(merging, merging.network, plain.network)
+        for _ in range(3):
+            given = []
+            for world in (merging, plain):
+                published = world.publish()
+                world.network.settle()
+                expected = (
+                    Counter() if published is None else deliveries(world.wishes, published[0])
+                )
+                assert world.network.taken() == expected
+                given.append(expected)
+            assert given[0] == given[1]
+    assert merged > 0, "nothing was merged"
+    assert_same_tables(merging, merging.network, refilled(merging))
+    withdraw_all(merging)
+
+
+def subscribe(world: World) -> None:
+    """A client asks for two things that may be joined with others."""
+    client = f"{world.chance.choice('rs')}"
+    broker = world.chance.randrange(world.brokers)
+    key = (broker, f"{broker}{client}", f"{client}{world.chance.randrange(1_000_000)}")
+    wished = FilterSet([mergeable(world.chance), mergeable(world.chance)])
+    if key not in world.wishes:
+        world.wishes[key] = wished
+        world.network.say(*key[:2], Subscribe(key[2], wished))
+
+
+def refilled(world: World) -> Network:
+    """A fresh network to which only what is left was ever said."""
+    fresh = world.fresh()
+    said: list[tuple[int, str, Message]] = [
+        *((*key[:2], Subscribe(key[2], filters)) for key, filters in world.wishes.items()),
+        *((*key[:2], Advertise(key[2], offer)) for key, offer in world.offers.items()),
+    ]
+    world.chance.shuffle(said)
+    for each in said:
+        fresh.say(*each)
+    fresh.settle()
+    return fresh
+
+
+def assert_same_tables(world: World, one: Network, other: Network) -> None:
+    """Per link and home both hold filters that match the same, of what is advertised there."""
+    for a, b in one.links:
+        here, there = one.routers[a], other.routers[a]
+        ways = {*here.ways_of(Neighbour(f"{b}")), *there.ways_of(Neighbour(f"{b}"))}
+        for way in sorted(ways):
+            filters, again = here.filters_of(way), there.filters_of(way)
+            if world.strategy is Strategy.ADVERTISEMENTS and (b, a, True) not in parents(world):
+                advertised = other.routers[b].offers_of(Neighbour(f"{a}"))
+                filters, again = within(filters, advertised), within(again, advertised)
+            assert filters == again, f"{a} holds other filters of {way}"
+
+
+def parents(world: World) -> Set[tuple[int, int, bool]]:
+    """The links to a parent, the child first: there advertisements prune nothing."""
+    return {(child, parent, True) for parent, child, is_parent in world.edges if is_parent}
+
+
+def within(filters: FilterSet, offers: Iterable[Offer]) -> FilterSet:
+    """Of what filters match, what is advertised."""
+    names = {name for each in (*filters.filters, *offers) for name in each.sets}
+    return FilterSet(
+        Filter.of_sets({name: each.set_of(name) & offer.set_of(name) for name in names})
+        for each in filters.filters
+        for offer in offers
+    )
+
+
+# --- one server -----------------------------------------------------------------------------------
+
+
+class Told:
+    """A poset with merging behind it, and what each neighbour knows at each moment."""
+
+    def __init__(self) -> None:
+        self.poset: Poset[Filter] = Poset(FilterFront())
+        self.merging = Merging()
+        self.wanted: dict[Filter, Set[Way]] = {}
+        self.tables: dict[Way, dict[str, Filter]] = {way: {} for way in WAYS}
+        self.messages = 0
+
+    def want(self, wanted: dict[Filter, Set[Way]]) -> None:
+        """Has filters wanted on these ways; on none: they go. Nobody may miss anything."""
+        nodes: dict[Node[Filter], Set[Way]] = {}
+        before = dict(self.wanted)
+        for product, ways in wanted.items():
+            node = self.poset.join(product, ME, "1")
+            nodes[node] = ways
+            self.wanted[product] = ways
+            if not ways:
+                self.poset.leave(node, ME, "1")
+                del self.wanted[product]
+        staying = {p: ways & before.get(p, frozenset()) for p, ways in self.wanted.items()}
+        for each in self.merging.update(self.poset.update(nodes)):
+            self.messages += 1
+            table = self.tables[each.way]
+            assert (each.identity in table) != each.begins, "told twice"
+            if each.begins:
+                table[each.identity] = each.product
+            else:
+                assert table.pop(each.identity) == each.product
+            known = FilterSet(table.values())
+            assert known.covers(FilterSet(p for p, ways in staying.items() if each.way in ways))
+        self.poset.validate()
+        self.merging.validate()
+
+    def sent(self, way: Way = WAYS[0]) -> list[Filter]:
+        """What a neighbour knows."""
+        return list(self.tables[way].values())
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_neighbour_knows_all_that_is_wanted_and_nothing_else(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While groups change a neighbour would miss something, or be told of what nobody wants."""
+    monkeypatch.setattr(module, "MERGED_SIZE_MAX", (2, 4, MERGED_SIZE_MAX)[seed % 3])
+    chance = random.Random(seed)
+    told = Told()
+    for _ in range(50):
+        batch: dict[Filter, Set[Way]] = {}
+        for _ in range(chance.choice((1, 1, 1, 4))):
+            made = mergeable if chance.random() < 0.8 else random_filter
+            gone = told.wanted and chance.random() < 0.45
+            product = chance.choice(list(told.wanted)) if gone else made(chance)
+            batch[product] = frozenset(
+                () if gone and chance.random() < 0.8 else chance.sample(WAYS, chance.randint(1, 3))
+            )
+        told.want(batch)
+        for way in WAYS:
+            wanted = FilterSet(each for each, ways in told.wanted.items() if way in ways)
+            assert FilterSet(told.sent(way)) == wanted
+    told.want(dict.fromkeys(told.wanted, frozenset()))
+    assert told.tables == {way: {} for way in WAYS}
+    assert told.merging.statistics() == MergingStatistics()
+
+
+def filters(*texts: str) -> dict[Filter, Set[Way]]:
+    """Filters wanted on one way."""
+    return {Filter(text): frozenset(WAYS[:1]) for text in texts}
+
+
+def gone(*texts: str) -> dict[Filter, Set[Way]]:
+    """Filters that nobody wants any longer."""
+    return {Filter(text): frozenset() for text in texts}
+
+
+def test_roots_that_differ_in_one_attribute_are_joined() -> None:
+    """Neighbours would hold one filter per symbol, or one that matches too much."""
+    told = Told()
+    told.want(filters("s = 'A' and p > 1", "s = 'B' and p > 1", "s = 'C' and p > 2", "q > 1"))
+    assert told.sent() == [
+        Filter("s in ('A', 'B') and p > 1"),
+        Filter("s = 'C' and p > 2"),
+        Filter("q > 1"),
+    ]
+    assert told.messages == 3, "what comes together is told together"
+    assert told.merging.statistics() == MergingStatistics(roots=4, sent=3, merged=1)
+
+
+def test_a_group_shrinks_as_its_members_go() -> None:
+    """A neighbour would go on sending what nobody wants."""
+    told = Told()
+    told.want(filters("s = 'A'", "s = 'B'", "s = 'C'"))
+    told.want(gone("s = 'B'"))
+    assert told.sent() == [Filter("s in ('A', 'C')")]
+    told.want(gone("s = 'A'"))
+    assert told.sent() == [Filter("s = 'C'")]
+    told.want(gone("s = 'C'"))
+    assert told.sent() == []
+
+
+def test_a_member_that_changes_nothing_is_not_told() -> None:
+    """Neighbours would be told of every filter although they know all of it."""
+    told = Told()
+    told.want(filters("a between 1 and 4", "a between 3 and 8"))
+    assert told.sent() == [Filter("a between 1 and 8")]
+    told.messages = 0
+    told.want(filters("a between 2 and 6"))
+    told.want(gone("a between 2 and 6"))
+    assert told.messages == 0
+
+
+def test_what_may_be_anything_is_asked_for_no_longer() -> None:
+    """Two halves of a line would not become the filter that does not ask."""
+    told = Told()
+    told.want(filters("a any and b = 1", "a absent and b = 1"))
+    assert told.sent() == [Filter("b = 1")]
+
+
+def test_a_root_is_in_one_group_the_largest() -> None:
+    """A filter would be sent twice, or make a second group where the first has room."""
+    told = Told()
+    told.want(filters("s = 'A' and p = 1", "s = 'B' and p = 1", "s = 'C' and p = 2"))
+    told.want(filters("s = 'C' and p = 1"))
+    assert sorted(map(str, told.sent())) == sorted(
+        map(str, (Filter("s in ('A', 'B', 'C') and p = 1"), Filter("s = 'C' and p = 2")))
+    )
+
+
+def test_groups_are_bounded_and_join_again_when_they_shrink() -> None:
+    """A filter would grow without limit; or after most has gone, many small ones would stay."""
+    told = Told()
+    texts = [f"a = {2 * number}" for number in range(3 * MERGED_SIZE_MAX)]
+    for text in texts[:-10]:
+        told.want(filters(text))
+    told.want(filters(*texts[-10:]))
+    assert [len(each.sets["a"].line) for each in told.sent()] == [2 * MERGED_SIZE_MAX] * 3
+    for number, text in enumerate(texts):
+        if number % 6:
+            told.want(gone(text))
+    assert len(told.sent()) == 1
+
+
+def test_operators_on_text_count_for_more() -> None:
+    """Deciding about what is merged would take more than merging saves."""
+    told = Told()
+    for number in range(2 * MERGED_SIZE_MAX // ATOM_SIZE):
+        told.want(filters(f"a suffix '.{number}'"))
+    assert len(told.sent()) == 2
+
+
+def test_what_cannot_be_united_stays_apart() -> None:
+    """An operator that is unknown here would take those that are known out of covering."""
+    told = Told()
+    strange = Filter.of_sets({"a": ValueSet((), Literal(Atom("nobody's", b"x"), positive=True))})
+    told.want({strange: frozenset(WAYS[:1]), **filters("a = 1", "a = 2")})
+    assert len(told.sent()) == 2
+
+
+def test_what_is_new_is_sent_before_what_it_replaces_is_withdrawn() -> None:
+    """A neighbour would for a moment not know a subscription that stands."""
+    router = Router(merging=True)
+    router.handle(LinkUp(L, Role.PEER), 0)
+    (first,) = said(router, ME, Subscribe("1", Filter("a = 1")))
+    new, old = said(router, ME, Subscribe("2", Filter("a = 3")))
+    assert (new.filters, old) == (Filter("a in (1, 3)"), Unsubscribe(first.identity))
+    less, more = said(router, ME, Unsubscribe("1"))
+    assert (less.filters, more) == (Filter("a = 3"), Unsubscribe(new.identity))
+    assert router.statistics().merging == MergingStatistics(roots=1, sent=1, merged=0)
+
+
+def said(router: Router, client: Client, message: Message) -> list[Any]:
+    """What a router tells its neighbour L about a message."""
+    effects = router.handle(Received(client, message), 0)
+    router.validate()
+    return [each.message for each in effects if isinstance(each, Send) and each.to == L]
+
+
+def test_several_values_match_a_merged_filter_as_its_members() -> None:
+    """A notification with two values of an attribute would come where nobody asked, or not come."""
+    network = MergingNetwork(2, [(0, 1, False)])
+    network.say(1, "ann", Subscribe("1", Filter("a = 1 and b = 1")))
+    network.say(1, "ann", Subscribe("2", Filter("a = 2 and b = 1")))
+    network.settle()
+    assert len(network.routers[0].filters_of(Neighbour("1"))) == 1
+    for values, expected in (([1, 5], 1), ([1, 2], 2), ([5, 6], 0)):
+        network.say(0, "bob", Publish(Notification({"a": values, "b": 1})))
+        network.settle()
+        assert network.taken().total() == expected
+
+
+def test_advertisements_are_not_merged() -> None:
+    """One that was merged would cover a notification that none of its members covers."""
+    one, two = Advertisement("a = 1"), Advertisement("a = 2")
+    router = Router(Strategy.ADVERTISEMENTS, merging=True)
+    router.handle(LinkUp(L, Role.PEER), 0)
+    (first,) = said(router, ME, Advertise("1", one))
+    (second,) = said(router, ME, Advertise("2", two))
+    assert (first.offer, second.offer) == (one, two)
+    both = Notification({"a": [1, 2]})
+    assert product_covers(Advertisement("a in (1, 2)"), both)
+    assert not product_covers(one, both)
+    assert not product_covers(two, both)
+
+
+def test_merging_needs_covering() -> None:
+    """What covers another would be merged with it, and neither could be withdrawn alone."""
+    with pytest.raises(AssertionError, match="what covers"):
+        Router(covering=False, merging=True)
