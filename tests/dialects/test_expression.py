@@ -166,6 +166,20 @@ def test_an_exception_that_others_share_comes_first() -> None:
     assert len(expression.filter_set(expression.negation(Some(tuple(pairs))))) == 2
 
 
+def test_an_attribute_that_others_share_comes_first() -> None:
+    """If it failed, exceptions of one attribute and one of many others would be refused."""
+    pairs = [Every((Member(f"a{n}", ct.eq("x")), Member("b", ct.eq(n)))) for n in range(500)]
+    assert len(expression.filter_set(expression.negation(Some(tuple(pairs))))) == 501
+
+
+def test_a_rule_is_read_where_its_sets_are_too_many_to_compare() -> None:
+    """If it failed, exceptions from long lists would be refused."""
+    certain = Member("a", ct.ValueSet.parse(" | ".join(f'contains "x{n}y"' for n in range(2_000))))
+    pairs = [Every((Member("a", ct.contains(f"x{n}")), Member("b", ct.eq(n)))) for n in range(999)]
+    asked = Every((certain, *map(expression.negation, pairs)))
+    assert len(expression.filter_set(asked)) == 1_000
+
+
 HOSTILE: list[tuple[str, Callable[[int], dict[str, ct.ValueSet]]]] = [
     ("one in another", lambda n: {"a": ct.suffix("e" * n), "b": ct.contains("y")}),
     ("texts within", lambda n: {"a": ct.contains(f"x{n}"), "b": ct.contains(f"y{n}")}),

@@ -1,5 +1,7 @@
 """What constants tell of sets of text, against decisions by automata."""
 
+from typing import Final
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,8 +13,8 @@ from contrada.model import sets
 from contrada.model.valueset import ValueSet
 
 TEXTS = st.one_of(
-    st.text("aAbé\u212a", max_size=3),
-    st.sampled_from([b"\xa9", b"\xc3", b"a\xc3", b"\xa9a", b"\xff"]),
+    st.text("aAbéÉ\u212a", max_size=3),
+    st.sampled_from([b"\xa9", b"\x89", b"\xc3", b"a\xc3", b"\x89a", b"\xff"]),
 )
 UTF8 = st.text("aAbékK\u212a", max_size=3)
 ON_TEXT = st.one_of(
@@ -82,6 +84,35 @@ def test_what_constants_say_is_told(inner: ValueSet, outer: ValueSet) -> None:
     """If it failed, rules with a few exceptions would become thousands of filters."""
     assert told(inner, outer)
     assert not told(outer, inner) or inner == outer
+
+
+HALF: Final = sets.suffix(b"\x89")
+"""The second byte of É, as which no é ends."""
+
+NOT_TOLD = [
+    (~sets.suffix("ab"), sets.contains("b")),
+    (~sets.prefix("a", nocase=True), sets.prefix("ab", nocase=True)),
+    (HALF, ~sets.eq("É", nocase=True)),
+    (HALF, ~sets.suffix("É", nocase=True)),
+    (sets.suffix("b", nocase=True), sets.suffix("B")),
+    (sets.contains("a", nocase=True), ~sets.contains("b", nocase=True)),
+    (sets.prefix("a", nocase=True), ~sets.suffix("b", nocase=True)),
+    (sets.wildcard("a*b*c"), sets.wildcard("a*b*d")),
+]
+
+
+@pytest.mark.parametrize(("inner", "outer"), NOT_TOLD, ids=str)
+def test_what_is_not_so_is_not_told(inner: ValueSet, outer: ValueSet) -> None:
+    """If it failed, parts of translated rules would be left out that matter."""
+    assert not text_of(inner).issubset(text_of(outer))
+    assert not told(inner, outer)
+
+
+def test_half_a_character_is_near_to_what_folds_to_it() -> None:
+    """If it failed, exceptions of rules would be lost."""
+    given_sets = [HALF, sets.eq("É", nocase=True), sets.suffix("É", nocase=True)]
+    hulls = Hulls([hull_of(each) for each in given_sets], lambda steps: None)
+    assert hulls.near(1) == 0b111
 
 
 def test_sets_of_other_operators_only_are_not_compared() -> None:

@@ -27,7 +27,10 @@ Sets: TypeAlias = Mapping[str, ValueSet]
 """A conjunction: of each attribute the set that its value is in."""
 
 PARTING_STEPS_MAX: Final = 1_000_000
-"""Steps of taking one condition apart: sets looked at, pairs of operators asked about."""
+"""Steps of taking one condition apart: tests looked at, sets joined."""
+
+ASKING_STEPS_MAX: Final = 500_000
+"""Steps of asking how its sets lie to one another. Beyond it no question is asked."""
 
 PAIRS_ASKED_MAX: Final = 2_500
 """Pairs of operators on text, of two sets, that are asked whether the one set is in the other."""
@@ -54,6 +57,16 @@ class _Steps:
 
     def __init__(self) -> None:
         self._taken = 0
+        self._asking = 0
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether any are left for questions."""
+        return self._asking < ASKING_STEPS_MAX
+
+    def ask(self, steps: int) -> None:
+        """Steps of a question."""
+        self._asking += steps
 
     def take(self, steps: int) -> None:
         """Raises LimitError beyond PARTING_STEPS_MAX."""
@@ -215,9 +228,11 @@ class _Attribute:
     def _ask(self, number: int, relation: _Relation, other: int) -> bool:
         """Whether it is known to be so. No also where it would cost to tell."""
         one, two = self._sets[number], self._sets[other]
-        self._steps.take(2)
+        self._steps.take(1)
         answer = number == other and relation < _Relation.APART
-        if not answer and one.operators * two.operators <= PAIRS_ASKED_MAX:
+        is_small = one.operators * two.operators <= PAIRS_ASKED_MAX
+        if not answer and is_small and self._steps.may_ask:
+            self._steps.ask(1)
             pairs = {
                 _Relation.INSIDE: (one.inside, two.inside),
                 _Relation.AROUND: (two.inside, one.inside),
@@ -226,7 +241,7 @@ class _Attribute:
             }
             inner, outer = pairs[relation]
             answer = line.includes(outer[0], inner[0]) and lies_in(
-                inner[1], outer[1], self._steps.take
+                inner[1], outer[1], self._steps.ask
             )
         for a, b, so in ((number, other, relation), (other, number, _INVERSE[relation])):
             self._asked[a][so] |= 1 << b
@@ -267,6 +282,11 @@ class _Failing:
         self._choices |= choices
         self._having[number] = choices
 
+    @property
+    def size(self) -> int:
+        """How many choices there are."""
+        return self._choices.bit_count()
+
     def apart(self, near: int) -> int:
         """The choices of which no set is near."""
         choices = self._choices
@@ -289,12 +309,12 @@ class _Parting:
         for number, choice in enumerate(read):
             for each in choice:
                 self._with[each] = self._with.get(each, 0) | 1 << number
-        self._choices = [sorted(dict.fromkeys(choice), key=self._order) for choice in read]
         self._failing: dict[str, _Failing] = {}
         for each, having in self._with.items():
             for name, test in each if len(each) == 1 else ():
                 if not test.holds and self._has_hull(name, test):
                     self._failing.setdefault(name, _Failing()).add(test.number, having)
+        self._choices = [sorted(dict.fromkeys(choice), key=self._order) for choice in read]
 
     def boxes(self) -> Iterator[Sets]:
         """One after another, in the order of the alternatives."""
@@ -317,10 +337,11 @@ class _Parting:
     def _has_hull(self, name: str, test: _Test) -> bool:
         return self._attributes[name].hulls.known >> test.number & 1 == 1
 
-    def _order(self, alternative: _Alternative) -> tuple[int, bool, int]:
-        """First what is parted best: few values of one attribute, or what many choices have."""
+    def _order(self, alternative: _Alternative) -> tuple[int, ...]:
+        """First what is parted best: few values of one attribute, what many choices have."""
         plain = all(self._has_hull(name, test) for name, test in alternative)
-        return len(alternative), not plain, -self._with[alternative].bit_count()
+        alike = sum(self._failing[name].size for name, _ in alternative if name in self._failing)
+        return len(alternative), not plain, -alike, -self._with[alternative].bit_count()
 
     def _split(self, box: _Box) -> Iterator[_Box]:
         """The boxes of the first open choice."""

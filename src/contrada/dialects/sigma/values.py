@@ -20,8 +20,8 @@ from base64 import b64encode
 from codecs import BOM_UTF16_LE
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from itertools import product
-from typing import Final, TypeAlias
+from itertools import groupby, product
+from typing import Final, TypeAlias, cast
 
 from contrada.dialects.documents import Document
 from contrada.dialects.sigma import refusals
@@ -38,7 +38,7 @@ one rule."""
 VALUES_CHARACTERS_MAX: Final = 1_000_000
 """Characters of the values of one rule, those that aliases of YAML repeat counted each time."""
 
-EXPRESSIONS_SIZE_MAX: Final = 30_000
+EXPRESSIONS_SIZE_MAX: Final = 10_000
 """Characters of the regular expressions of one rule, and what their counts `{…}` ask for."""
 
 
@@ -309,12 +309,12 @@ def _literal(text: str) -> Text:
 def _joined(parts: Iterable[bytes | Wildcard]) -> Text:
     """The parts as a text: neighbouring literals joined, empty ones left out."""
     text: list[bytes | Wildcard] = []
-    for part in parts:
-        last = text[-1] if text else None
-        if isinstance(part, bytes) and isinstance(last, bytes):
-            text[-1] = last + part
-        elif part != b"":
-            text.append(part)
+    for is_literal, group in groupby(parts, lambda part: isinstance(part, bytes)):
+        if is_literal:
+            literal = b"".join(cast(Iterator[bytes], group))
+            text += [literal] if literal else []
+        else:
+            text += group
     return tuple(text)
 
 
