@@ -331,6 +331,23 @@ def test_groups_are_bounded_and_join_again_when_they_shrink() -> None:
     assert len(told.sent()) == 1
 
 
+def test_groups_that_would_be_too_large_together_stay_apart() -> None:
+    """A group would grow past its limit where two are joined that have shrunk."""
+    told = Told()
+    texts = [f"a = {2 * number}" for number in range(2 * MERGED_SIZE_MAX)]
+    told.want(filters(*texts))
+    assert len(told.sent()) == 2
+    left = MERGED_SIZE_MAX // 2 + 1
+    told.want(gone(*texts[left:MERGED_SIZE_MAX], *texts[MERGED_SIZE_MAX + left :]))
+    assert len(told.sent()) == 2
+    told.want(gone(texts[0]))
+    assert len(told.sent()) == 2
+    told.want(filters("a = -1"))
+    assert sorted(len(each.sets["a"].line) // 2 for each in told.sent()) == [left - 1, left + 1]
+    told.want(gone("a = -1", texts[1]))
+    assert len(told.sent()) == 1
+
+
 def test_operators_on_text_count_for_more() -> None:
     """Deciding about what is merged would take more than merging saves."""
     told = Told()

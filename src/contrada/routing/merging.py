@@ -90,11 +90,15 @@ class _Group:
         sides = union(member.sides[name] for member in self.members.values())
         return Filter.of_sets({**first.sides, name: sides})
 
+    def size(self, name: str) -> int:
+        """How large the set of an attribute is, before it is united."""
+        return sum(_size(member.sides[name]) for member in self.members.values())
+
     def keys(self) -> Iterator[tuple[_Key, int]]:
         """The keys under which it can be joined, and how large it is there."""
         first = next(iter(self.members.values()))
         for name in (self.name,) if len(self.members) > 1 else first.sides:
-            size = sum(_size(member.sides[name]) for member in self.members.values())
+            size = self.size(name)
             if size < MERGED_SIZE_MAX:
                 others = form({each: side for each, side in first.sides.items() if each != name})
                 yield (name, others), size
@@ -266,6 +270,8 @@ class _Groups:
         for group in self:
             assert group.filed == dict(group.keys()), "a group is filed by what it was"
             assert group.members, "a group without members is held"
+            is_small = len(group.members) == 1 or group.size(group.name) <= MERGED_SIZE_MAX
+            assert is_small, "a group is too large"
             assert _form(group.joined()) == _form(group.product), "a group was told otherwise"
 
 
