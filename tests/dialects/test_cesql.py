@@ -306,6 +306,8 @@ def test_a_file_has_an_expression_a_line() -> None:
     assert [rule.name for rule in rules] == ["line 3", "line 4", "line 5"]
     assert [type(rule) for rule in rules] == [Rule, RefusedRule, Rule]
     assert rules[1].reason == "not in the syntax"  # type: ignore[union-attr]
+    assert isinstance(rules[1], RefusedRule)
+    assert getattr(rules[1].error, "place", "") == "line 4, column 6"
 
 
 def test_a_rule_can_go_to_another_process() -> None:

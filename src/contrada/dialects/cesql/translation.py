@@ -66,8 +66,8 @@ from contrada.model.valueset import PRESENT
 DIALECT: Final = "cesql"
 
 
-def read(text: str, name: str = "") -> Rule:
-    """The rule of an expression.
+def read(text: str, name: str = "", line: int = 1) -> Rule:
+    """The rule of an expression; `line` is the number of its first line, for places of refusals.
 
     Raises RefusedRuleError where the text is not in the syntax (with the place), or calls a
     function that CESQL does not have; LimitError where it is too long or too deep.
@@ -75,7 +75,7 @@ def read(text: str, name: str = "") -> Rule:
     try:
         return translated(parse(text), name)
     except ParseError as error:
-        place = f"line {error.line}, column {error.column}"
+        place = f"line {error.line + line - 1}, column {error.column}"
         found = f"{error.found}, expected {error.expected}"
         raise RefusedRuleError(DIALECT, "not in the syntax", found, place) from error
 
@@ -88,7 +88,7 @@ def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip() and not line.lstrip().startswith("#"):
             name = f"line {number}"
-            yield read_or_refused(name, partial(read, line, name))
+            yield read_or_refused(name, partial(read, line, name, number))
 
 
 @dataclass(frozen=True, slots=True)
