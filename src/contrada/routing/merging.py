@@ -17,6 +17,9 @@ A root is in one group, and a group of several is joined along one attribute. Wh
 join several groups it goes to the largest where it has room. When members go, the group is joined
 anew from those that stay, and goes into another where it has room.
 
+It saves tables and costs messages: a root that begins or ends in a group is a subscription and a
+withdrawal. Where a link comes up with all roots there, it saves both.
+
 Invariants: of any two groups that could be one the union is larger than `MERGED_SIZE_MAX`; a
 neighbour knows of each group one filter, which is its union; what is new is sent before what it
 replaces is withdrawn, each under an identity of its own. What groups there are depends on what came
