@@ -43,8 +43,8 @@ from contrada.routing.poset import Change
 MERGED_SIZE_MAX: Final = 64
 """Intervals of the set that a group is joined along, before they are united, hence members too."""
 
-ATOM_SIZE: Final = 4
-"""An operator on text that is no interval counts for so many."""
+ATOM_SIZE: Final = 16
+"""An operator on text that is no interval counts for so many: to decide about many takes long."""
 
 _Key: TypeAlias = tuple[str, Form]
 """An attribute, and the other sets."""
