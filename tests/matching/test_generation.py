@@ -1,5 +1,6 @@
 """A generation of the index: shared hashes, failed updates, what goes with filters, crowding."""
 
+from enum import Enum
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -7,12 +8,12 @@ from typing import Any
 import pytest
 
 import contrada as ct
-from contrada.errors import LimitError
+from contrada.errors import InvalidNotificationError, LimitError
 from contrada.matching import index as index_module
-from contrada.matching import jit
+from contrada.matching import jit, reading
 from contrada.matching.compiling import TEXT_BYTES_MAX, number_key
 from contrada.matching.generation import CROWDED_FROM
-from contrada.matching.hashing import point_hash
+from contrada.matching.hashing import point_hash, text_hash
 from contrada.matching.tables import LOOKED, SEEN
 from contrada.model import sets
 from contrada.model.values import NUMBER
@@ -204,3 +205,92 @@ def test_what_a_renewal_replaces_is_freed_piece_by_piece(compiled: Any) -> None:
     assert steps >= 20, "1,000 texts, 100 at a time, and the arrays one by one"
     assert index.match({"a": "text7"}) == [7]
     index.validate()
+
+
+def test_ordered_ranges_are_renewed_once_and_then_lie_well() -> None:
+    """Renewal would begin again as soon as it has ended, for ever, or leave crowded bins."""
+    index: ct.Index[int] = ct.Index(compiled=False)
+    for number in range(5_000):
+        index.add(number, ct.Filter({"x": sets.between(10 * number, 10 * number + 100)}))
+    index.renew()
+    assert not index.maintain(256)
+    assert max(looked_at(index, {"x": 500 * step}) for step in range(100)) < 5_000 / 10
+
+
+def test_every_end_of_a_range_is_as_likely_to_be_kept() -> None:
+    """The sample that bins are cut by would tell of the first ranges, or the last, only."""
+    index: ct.Index[int] = ct.Index(compiled=False)
+    for number in range(8_000):
+        index.add(number, ct.Filter({"x": sets.between(number, number + 1)}))
+    kept = sorted(key for _, key in index._generation._bounds[0])
+    low, high = (number_key(each)[0] for each in (2_000, 6_000))
+    assert 0.4 < sum(low <= key < high for key in kept) / len(kept) < 0.6
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_a_text_leads_to_no_value_of_its_hash(compiled: Any) -> None:
+    """A filter that hangs at two values would be met again by another attribute's prefix."""
+    index: ct.Index[int] = ct.Index(compiled=compiled)
+    index.add(0, ct.Filter("a = -1"))
+    index.add(1, ct.Filter("b prefix '!!!'"))
+    index.add(2, ct.Filter("a in (6648, -7)"))
+    prefix = reading.place_hash(1, reading.KIND_PREFIX, text_hash(b"jor"))
+    assert prefix == point_hash(0, NUMBER, number_key(6648)[0]), "the hashes are no longer equal"
+    assert index.match({"a": -7, "b": "jorx"}) == [2]
+
+
+def test_columns_of_one_name_are_refused() -> None:
+    """An attribute that comes twice would be written down behind the end of an array."""
+    pa = pytest.importorskip("pyarrow")
+    index: ct.Index[int] = ct.Index()
+    index.add(1, ct.Filter("a = 5"))
+    table = pa.Table.from_arrays([pa.array([5, 6])] * 40, names=["a"] * 40)
+    with pytest.raises(InvalidNotificationError, match="another column"):
+        index.match_batch(table)
+
+
+@needs_numba
+def test_names_that_are_written_alike_are_one_attribute() -> None:
+    """The same in a mapping: names that are no texts are passed over, and do no harm."""
+    index: ct.Index[int] = ct.Index(compiled=True)
+    index.add(1, ct.Filter("a = 5"))
+    names: list[Any] = [next(iter(Enum("Name", {"A": "a"}))) for _ in range(40)]
+    assert index.match({"a": 5} | dict.fromkeys(names, 6)) == [1]
+
+
+@pytest.mark.parametrize(
+    ("filter_", "asked"),
+    [
+        ("x < -9007199254740992", "x < -9007199254740991"),
+        ("x < 9223372036854775807", "x < 9223372036854775808.0"),
+        ("a ((suffix 'x' & suffix 'y') | (suffix 'z' & suffix 'w'))", "b = 1"),
+    ],
+)
+def test_covered_filters_are_found_at_the_edges(filter_: str, asked: str) -> None:
+    """A filter would seem wider than what covers it, or an empty one be overlooked."""
+    index: ct.Index[int] = ct.Index(compiled=False)
+    index.add(0, ct.Filter(filter_))
+    assert ct.covers(ct.Filter(asked), ct.Filter(filter_))
+    assert index.covered(ct.Filter(asked)) == [0]
+
+
+def test_a_column_that_nobody_asks_for_is_not_looked_at() -> None:
+    """A row that is matched by itself would be refused for a value that no filter names."""
+    pa = pytest.importorskip("pyarrow")
+    index: ct.Index[int] = ct.Index(compiled=True)
+    index.add(1, ct.Filter("a > 5"))
+    late = pa.array([0, 2**62], pa.timestamp("us", "UTC"))
+    for numbers in ([6, 7], [2**53 + 1, 7]):
+        offsets, keys = index.match_batch(pa.table({"a": numbers, "t": late}))
+        assert (offsets.tolist(), keys.tolist()) == ([0, 1, 2], [1, 1])
+
+
+def test_a_key_leaves_a_filter_of_many_without_a_search() -> None:
+    """The first key of a filter would be searched for among all of its keys."""
+    index: ct.Index[int] = ct.Index(compiled=False)
+    for key in range(50):
+        index.add(key, ct.FilterSet([ct.Filter("a = 1"), ct.Filter({"b": key})]))
+    for key in (0, 49, 25):
+        index.remove(key)
+        index.validate()
+    assert sorted(index.match({"a": 1})) == [key for key in range(50) if key not in (0, 25, 49)]

@@ -6,7 +6,7 @@ Kernels read a column where Arrow has it in memory; NULL is absent. What they ca
 pyarrow is not imported here: a table is known by its methods.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from itertools import repeat
 from typing import Any, Final
 
@@ -75,6 +75,15 @@ def columns_of(table: Any, attrs: dict[str, int]) -> Columns | None:
     return Columns(table.num_rows, found)
 
 
+def check_columns(table: Any) -> None:
+    """Raises InvalidNotificationError where two columns have one name."""
+    seen: set[str] = set()
+    for name in table.column_names:
+        if name in seen:
+            raise InvalidNotificationError(name, "a column", "another column has this name")
+        seen.add(name)
+
+
 def rows_of(table: Any) -> Iterator[dict[str, Any]]:
     """The rows of a table, without what is NULL. Raises InvalidNotificationError."""
     columns = []
@@ -88,8 +97,12 @@ def rows_of(table: Any) -> Iterator[dict[str, Any]]:
         yield {n: value for n, value in zip(names, row, strict=True) if value is not None}
 
 
-def row_of(table: Any) -> Callable[[int], dict[str, Any]]:
-    """Rows of a table by number, some of them read at once: those asked for are near each other."""
+def row_of(table: Any, names: Container[str]) -> Callable[[int], dict[str, Any]]:
+    """Rows of a table by number, of these names only.
+
+    Some are read at once: those asked for are near each other.
+    """
+    table = table.select([name for name in table.column_names if name in names])
     begin = 0
     rows: list[dict[str, Any]] = []
 

@@ -60,7 +60,10 @@ class Chains:
             row = links[row, NEXT]
 
     def put(self, value: int, head: int) -> tuple[int, int]:
-        """The head of a chain with one more number, and its row; NO_ROW where it is alone."""
+        """The head of a chain with one more number, and its row; NO_ROW where it is alone.
+
+        One that was alone gets a row, too: the one after.
+        """
         if head == EMPTY:
             return value, NO_ROW
         if head >= 0:
@@ -69,18 +72,12 @@ class Chains:
         return head, -2 - head
 
     def take(self, value: int, row: int, head: int) -> int:
-        """The head of a chain without a number, which `put` gave this row.
-
-        The one that was there first, and alone, has no row and stands last: it is searched for.
-        """
+        """The head of a chain without a number, which stands in this row."""
         if head >= 0:
             assert head == value, f"{value} is not in its chain"
             return EMPTY
         links = self._arrays.views["links"]
-        if row == NO_ROW:
-            row = -2 - head
-            while links[row, VALUE] != value:
-                row = links[row, NEXT]
+        assert links[row, VALUE] == value, f"{value} is not in its row"
         after, before = links[row, NEXT], links[row, BEFORE]
         self.free_rows.append(row)
         if after >= 0:

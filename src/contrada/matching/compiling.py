@@ -9,7 +9,7 @@ Numbers become the bits of their double, as an integer in the order of doubles.
 """
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from contrada.errors import LimitError
@@ -143,19 +143,18 @@ class Compiler:
         if before is not None:
             self._take_rows(len(before.names))
 
-    def program(self, of: Filter) -> Program:
-        """The filter's program. Cost: linear; sets that were seen before are found again.
-
-        Raises LimitError; then what was stored already counts as unused.
-        """
-        texts = self._arrays.used["texts"]
+    def programs(self, members: Iterable[Filter]) -> list[Program]:
+        """The programs of filters. Raises LimitError; what was stored then counts as unused."""
+        used = self._arrays.used
+        texts, sets = used["texts"], used["sets"]
         try:
-            return self._program(of)
+            return [self.program(member) for member in members]
         except LimitError:
-            self.bytes_unused += self._arrays.used["texts"] - texts
+            self.bytes_unused += used["texts"] - texts + 8 * (used["sets"] - sets)
             raise
 
-    def _program(self, of: Filter) -> Program:
+    def program(self, of: Filter) -> Program:
+        """The filter's program. Cost: linear; sets that were seen before are found again."""
         constraints: list[Constraint] = []
         opaque: list[int] = []
         inexact = sets = False

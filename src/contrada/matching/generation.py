@@ -45,6 +45,7 @@ from contrada.matching.tables import (
     KEY_HERE,
     LENGTH,
     MATCHED,
+    NEXT,
     NOCASE,
     OF_ATTR,
     OF_DOMAIN,
@@ -64,7 +65,7 @@ from contrada.matching.tables import (
     grown,
 )
 from contrada.model import Filter, ValueSet
-from contrada.model.language import Every
+from contrada.model.language import Every, Some
 
 PIVOTS_AT: Final = (64, 512)
 """A tree of ranges gets pivots, and better ones, when an attribute has so many filters in it; they
@@ -81,9 +82,6 @@ CROWDED_SHARE: Final = 1 / 8
 
 CROWDED_STEP: Final = 8
 """One in so many of the ends of ranges that are remembered is looked at for that."""
-
-_GOLDEN: Final = 0x9E3779B97F4A7C15
-_MASK: Final = 2**64 - 1
 
 NO_KEY: Final = -1
 NOWHERE: Final = -1
@@ -114,6 +112,7 @@ class Generation:
         self._inherited: set[int] = set()
         self._is_crowded = False
         self._bounds: dict[int, list[tuple[int, int]]] = {}
+        self._bounds_before: dict[int, list[tuple[int, int]]] = {}
         self.exact: dict[int, Filter] = {}
         self.opaque: dict[int, list[int]] = {}
         self.doubtful: set[int] = set()
@@ -121,7 +120,7 @@ class Generation:
         self._statistics: Arrays | None = None
         if statistics is not None:
             self._statistics = statistics.arrays
-            self._bounds = {attr: list(each) for attr, each in statistics._bounds.items()}
+            self._bounds_before = statistics._bounds
             if statistics.notifications >= EPOCHS_MAX // 2:  # this one begins to count stamps anew
                 statistics.arrays.fade()
             self.arrays.views["counters"][SEEN_ALL] = self._statistics.views["counters"][SEEN_ALL]
@@ -131,13 +130,10 @@ class Generation:
         assert self._statistics is not None
         self.arrays.views["counters"][MATCHED] = self._statistics.views["counters"][MATCHED]
         self._statistics = None
+        self._bounds_before = {}
         self.compiler.forget_before()
 
     # --- filters ----------------------------------------------------------------------------
-
-    def programs(self, members: Iterable[Filter]) -> list[Program]:
-        """The programs of filters, for `add`. Raises LimitError for what cannot be added."""
-        return [self.compiler.program(member) for member in members]
 
     def add(self, slot: int, members: Iterable[Filter], programs: Iterable[Program]) -> None:
         """Gives a key's slot its filters, whose programs these are; equal ones once."""
@@ -220,10 +216,21 @@ class Generation:
     def _link(self, number: int, slot: int) -> int:
         """Gives a filter one more key's slot; the row in `links` that leads back."""
         filters = self.arrays.views["filters"]
-        filters[number, KEY], row = self._chains.put(slot, filters[number, KEY])
+        before = filters[number, KEY]
+        filters[number, KEY], row = self._chains.put(slot, before)
+        if before >= 0:  # that slot was alone and had no row
+            self._set_row(before, number, self.arrays.views["links"][row, NEXT])
         if row >= 0:
             self._show_key(number)
         return row
+
+    def _set_row(self, slot: int, number: int, row: int) -> None:
+        """Writes down in which row of `links` a slot of a filter stands."""
+        if self._only[slot] == number + 1:
+            self._links[slot] = row
+        else:
+            links = self._several[slot]
+            self._several[slot] = tuple((n, row if n == number else other) for n, other in links)
 
     def _show_key(self, number: int) -> None:
         """To be called when a filter that hangs gets other keys: its entry may show them."""
@@ -352,7 +359,7 @@ class Generation:
 
     def _bounds_of(self, attr: int) -> list[tuple[int, int]]:
         """Ends of ranges that filters have on an attribute."""
-        known = self._bounds.get(attr, [])
+        known = self._bounds_before.get(attr) or self._bounds.get(attr, [])
         if len(known) >= PIVOTS:
             return known
         found: list[tuple[int, int]] = list(known)
@@ -462,20 +469,20 @@ class Generation:
         """Keeps a sample of the ends of ranges; gives the attribute new pivots when it is time."""
         bounds = self._bounds.setdefault(attr, [])
         count = self._ranged[attr] = self._ranged.get(attr, 0) + 1
-        if count == 1 and len(bounds) > PIVOTS:
+        if count == 1 and len(self._bounds_before.get(attr, [])) > PIVOTS:
+            self._new_pivots(attr, self._bounds_before[attr])
             self._inherited.add(attr)
-            self._new_pivots(attr)
         cuts = of.sets[self.compiler.names[attr]].line
         for end, cut in enumerate((*cuts[:1], *cuts[-1:])):
-            # Each end is kept with the same likelihood: places are spread by the golden ratio.
-            at = ((2 * count + end) * _GOLDEN & _MASK) * max(2 * count, BOUNDS_KEPT) >> 64
+            # The n-th end is kept with likelihood BOUNDS_KEPT / n, in place of any other.
+            at = _scattered(2 * count + end) % (2 * count)
             if len(bounds) < BOUNDS_KEPT:
                 bounds.append(tree_key(cut))
             elif at < BOUNDS_KEPT:
                 bounds[at] = tree_key(cut)
         if count in PIVOTS_AT and attr not in self._inherited:
-            self._new_pivots(attr)
-        elif count >= CROWDED_FROM and count & (count - 1) == 0:
+            self._new_pivots(attr, bounds)
+        elif count >= CROWDED_FROM and count & (count - 1) == 0 and self._statistics is None:
             self._is_crowded = self._is_crowded or self._crowds(attr)
 
     def _crowds(self, attr: int) -> bool:
@@ -485,7 +492,7 @@ class Generation:
         bins = Counter(self.arrays.bin_at(tree, end) for end in ends)
         return len(ends) > PIVOTS and max(bins.values()) > CROWDED_SHARE * len(ends)
 
-    def _new_pivots(self, attr: int) -> None:
+    def _new_pivots(self, attr: int, bounds: list[tuple[int, int]]) -> None:
         """Cuts the attribute's values where the ends of its ranges are, and hangs these anew."""
         hanging = self._ranged_filters(attr)
         for number in hanging:
@@ -496,7 +503,7 @@ class Generation:
             base = self.arrays.nameless_buckets(2 * (PIVOTS + 1))
             self.arrays.views["trees"][tree, 1] = base
             self.arrays.views["attrs"][attr, TREE] = tree
-        self.arrays.set_pivots(tree, self._bounds[attr])
+        self.arrays.set_pivots(tree, bounds)
         for number in hanging:
             self._hang(number, self.filter(number), constraints_of(self.words(number)), count=False)
 
@@ -657,4 +664,15 @@ class Generation:
 
 def _is_conjunction(value_set: ValueSet) -> bool:
     """Whether a set could turn out empty only by deciding about its text."""
-    return not value_set.line and isinstance(value_set.text, Every)
+    return not value_set.line and isinstance(value_set.text, Every | Some)
+
+
+def _scattered(number: int) -> int:
+    """A number of 64 bits that looks like chance, but is the same each time (splitmix64)."""
+    number = number * 0x9E3779B97F4A7C15 & _MASK
+    number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 & _MASK
+    number = (number ^ number >> 27) * 0x94D049BB133111EB & _MASK
+    return number ^ number >> 31
+
+
+_MASK: Final = 2**64 - 1

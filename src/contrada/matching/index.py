@@ -19,7 +19,7 @@ import numpy as np
 
 from contrada.matching import jit, saving
 from contrada.matching.arrays import grow_for
-from contrada.matching.batches import columns_of, match_columns, row_of, rows_of
+from contrada.matching.batches import check_columns, columns_of, match_columns, row_of, rows_of
 from contrada.matching.drift import Drift
 from contrada.matching.generation import Generation
 from contrada.matching.relating import touching
@@ -119,8 +119,8 @@ class Index(Generic[K]):
         members = subscription.filters if isinstance(subscription, FilterSet) else (subscription,)
         if not isinstance(subscription, Filter | FilterSet):
             raise TypeError(f"an index takes a Filter or a FilterSet, not {subscription!r}")
-        programs = self._generation.programs(members)
-        beside = [] if self._next is None else self._next.programs(members)
+        programs = self._generation.compiler.programs(members)
+        beside = [] if self._next is None else self._next.compiler.programs(members)
         self.remove(key)
         slot = self._slots.take(key)
         if self._slots.keys is not self._named:
@@ -295,10 +295,12 @@ class Index(Generic[K]):
 
         The keys of notification i are `keys[offsets[i] : offsets[i + 1]]`. An Arrow table is a
         batch of rows, where NULL is absent; its columns are matched as they are. Raises
-        InvalidNotificationError for a column with a value that none can have.
+        InvalidNotificationError for a column with a value that none can have, and for two columns
+        of one name.
         """
         if not hasattr(notifications, "to_pylist"):
             return self._matched_one_by_one(notifications)
+        check_columns(notifications)
         found = self._matched_columns(notifications)
         if found is not None:
             return found
@@ -329,7 +331,7 @@ class Index(Generic[K]):
 
     def _matched_row(self, table: Any) -> Callable[[int], list[Any]]:
         """Matches a row of a table by itself: its keys if they are integers, else their slots."""
-        row = row_of(table)
+        row = row_of(table, self._generation.compiler.attrs)
         if self._slots.are_int:
             return lambda number: self.match(row(number))
         return lambda number: [self._slots.find(key) for key in self.match(row(number))]
@@ -400,7 +402,7 @@ class Index(Generic[K]):
         for slot in range(self._cursor, end):
             if self._generation.knows(slot) and not self._next.knows(slot):
                 members = self._generation.filters_of(slot)
-                self._next.add(slot, members, self._next.programs(members))
+                self._next.add(slot, members, self._next.compiler.programs(members))
         self._cursor = end
         if end == self._slots.used:
             self._last, self._generation, self._next = self._generation, self._next, None

@@ -85,7 +85,12 @@ def is_cached() -> bool:
 def _is_pure() -> bool:
     if os.environ.get(PURE_VARIABLE, "0") not in ("", "0"):
         return True
-    return importlib.util.find_spec("numba") is None
+    return not _has_numba()
+
+
+@cache
+def _has_numba() -> bool:
+    return importlib.util.find_spec("numba") is not None
 
 
 @cache

@@ -253,6 +253,8 @@ def load_values(msg: Any, pos: Any, attr: Any, store: Any, scratch: Any) -> Any:
     if kind == 5:
         count = number
         pos = after
+    if scratch.state[attr, 0] == scratch.counters[EPOCH]:
+        return UNREADABLE  # two names that are written alike
     begin_attr(attr, scratch)
     for _ in range(count):
         kind, number, after = header(msg, pos)

@@ -93,9 +93,9 @@ def note(bucket: Any, by_value: Any, store: Any, scratch: Any) -> Any:
 
 @kernel
 def probe(h: Any, store: Any, scratch: Any) -> Any:
-    """Notes the bucket of a place, where there is one."""
+    """Notes the bucket of a place, where there is one. A value's own bucket is none of these."""
     bucket = find_bucket(store, h)
-    if bucket >= 0:
+    if bucket >= 0 and store.buckets[bucket, OF_DOMAIN] == 0:
         note(bucket, 0, store, scratch)
 
 

@@ -320,7 +320,8 @@ def touches(number: Any, box: Any, rows: Any, closed: Any, inside: Any, store: A
                     high = program[at + 2] if op == OP_RANGE else low
                     if low > box[4 * row + 3] or high < box[4 * row + 2]:
                         return False
-                    if inside and (low < box[4 * row + 2] or high > box[4 * row + 3]):
+                    # Two keys are nothing: an end that no double equals is kept one key wider.
+                    if inside and (low + 2 < box[4 * row + 2] or high - 2 > box[4 * row + 3]):
                         return False
                 elif op == OP_TEXT and program[at + 1] != box[4 * row + 2]:
                     return False
