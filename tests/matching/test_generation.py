@@ -182,8 +182,8 @@ def test_covered_and_meeting_ask_only_for_filters_of_that_text(
 
         return ask
 
-    monkeypatch.setattr(index_module, "covers", counted(index_module.covers))
-    monkeypatch.setattr(index_module, "product_meets", counted(index_module.product_meets))
+    for name in ("covers", "product_meets"):
+        monkeypatch.setattr(index_module, name, counted(getattr(index_module, name)))
     assert sorted(index.covered(ct.Filter("a = 'text7'"))) == [7, 257]
     assert sorted(index.meeting(ct.Filter("a = 'text7'"))) == [7, 257, 500]
     assert index.covered(ct.Filter("a = 'nobody'")) == []
@@ -254,7 +254,8 @@ def test_names_that_are_written_alike_are_one_attribute() -> None:
     """The same in a mapping: names that are no texts are passed over, and do no harm."""
     index: ct.Index[int] = ct.Index(compiled=True)
     index.add(1, ct.Filter("a = 5"))
-    names: list[Any] = [next(iter(Enum("Name", {"A": "a"}))) for _ in range(40)]
+    make: Any = Enum
+    names = [make("Name", {"A": "a"})("a") for _ in range(40)]
     assert index.match({"a": 5} | dict.fromkeys(names, 6)) == [1]
 
 
