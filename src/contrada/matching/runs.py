@@ -126,34 +126,110 @@ class SharedFilter:
         self.waiting: dict[By, dict[Group, dict[tuple[int, int], PatternRuns]]] = {}
 
 
-class PatternRuns:
+class RunTable:
+    """The runs of one pattern, by group and stage, within the limits."""
+
+    __slots__ = ("_budget", "_groups", "_keeps_starts", "pattern")
+
+    def __init__(self, pattern: Pattern, budget: RunBudget) -> None:
+        self.pattern = pattern
+        self._budget = budget
+        self._groups: OrderedDict[Group, Stages] = OrderedDict()
+        self._keeps_starts = pattern.every or pattern.within_us is not None
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def _held_in(self, group: Group) -> int:
+        """How many runs a group has."""
+        return sum(map(len, self._groups.get(group, {}).values()))
+
+    def _make_room(self, group: Group) -> bool:
+        """Keeps the limits for one more run of the group; whether there is room."""
+        budget, limits, groups = self._budget, self._budget.limits, self._groups
+        if self._held_in(group) >= limits.runs_per_group_max:
+            self._drop_oldest(group)
+            budget.dropped[GROUP_FULL] += 1
+        if group not in groups and len(groups) >= limits.groups_per_pattern_max:
+            budget.dropped[PATTERN_FULL] += self._drop(next(iter(groups)))
+        if budget.held < limits.runs_max:
+            return True
+        budget.dropped[TABLE_FULL] += 1
+        if not groups:
+            return False
+        self._drop_oldest(next(iter(groups)))
+        return True
+
+    def _outlive(self, group: Group, stages: Stages, time_us: int) -> None:
+        """Drops the runs of a group whose span ends before a time; the group stays."""
+        if self.pattern.within_us is None:
+            return
+        first_us = time_us - self.pattern.within_us
+        while stages:
+            stage = max(stages)
+            runs = stages[stage]
+            outlived = bisect_left(runs, first_us, key=_start_us)
+            self._budget.held -= outlived
+            if outlived < len(runs):
+                del runs[:outlived]
+                return
+            self._take(group, stages, stage)
+
+    def expire(self, watermark_us: int) -> None:
+        """Frees the groups whose newest run outlived the span: nothing comes below this time.
+
+        Cost: the groups that are freed. Other outlived runs go when their group is touched.
+        """
+        within_us = self.pattern.within_us
+        while within_us is not None and self._groups:
+            group, stages = next(iter(self._groups.items()))
+            if _newest_us(stages) + within_us >= watermark_us:
+                return
+            self._drop(group)
+
+    def clear(self) -> None:
+        """Drops all runs."""
+        for group in list(self._groups):
+            self._drop(group)
+
+    def _take(self, group: Group, stages: Stages, stage: int) -> list[Run] | None:
+        """Takes all runs out of a stage."""
+        return stages.pop(stage, None)
+
+    def _drop(self, group: Group) -> int:
+        """Drops a group; how many runs it had."""
+        stages = self._groups.pop(group)
+        dropped = sum(len(self._take(group, stages, stage) or ()) for stage in list(stages))
+        self._budget.held -= dropped
+        return dropped
+
+    def _drop_oldest(self, group: Group) -> None:
+        """Drops the oldest run of a group, and the group when it was the only one."""
+        stages = self._groups[group]
+        stage = max(stages)
+        if len(stages[stage]) > 1:
+            del stages[stage][0]
+        else:
+            self._take(group, stages, stage)
+        self._budget.held -= 1
+        if not stages:
+            del self._groups[group]
+
+
+class PatternRuns(RunTable):
     """The runs of one pattern. Notifications come in order (`step`), time by `expire`."""
 
-    __slots__ = (
-        "_budget",
-        "_groups",
-        "_keeps_starts",
-        "filters",
-        "number",
-        "pattern",
-        "scheduled",
-    )
+    __slots__ = ("filters", "number", "scheduled")
 
     def __init__(
         self, pattern: Pattern, number: int, filters: Sequence[SharedFilter], budget: RunBudget
     ) -> None:
-        self.pattern = pattern
+        super().__init__(pattern, budget)
         self.number = number
         self.filters = filters
         self.scheduled = False
         """Whether the owner has noted when to call `expire`."""
-        self._budget = budget
-        self._groups: OrderedDict[Group, Stages] = OrderedDict()
-        self._keeps_starts = pattern.every or pattern.within_us is not None
         filters[0].starts[number] = self
-
-    def __len__(self) -> int:
-        return len(self._groups)
 
     def step(
         self, group: Group, notification: Notification, places: Sequence[int]
@@ -206,49 +282,6 @@ class PatternRuns:
         self._put(group, stages, 1, [(notification,)])
         self._budget.held += 1
 
-    def _make_room(self, group: Group) -> bool:
-        """Keeps the limits for one more run of the group; whether there is room."""
-        budget, limits, groups = self._budget, self._budget.limits, self._groups
-        if sum(map(len, groups.get(group, {}).values())) >= limits.runs_per_group_max:
-            self._drop_oldest(group)
-            budget.dropped[GROUP_FULL] += 1
-        if group not in groups and len(groups) >= limits.groups_per_pattern_max:
-            budget.dropped[PATTERN_FULL] += self._drop(next(iter(groups)))
-        if budget.held < limits.runs_max:
-            return True
-        budget.dropped[TABLE_FULL] += 1
-        if not groups:
-            return False
-        self._drop_oldest(next(iter(groups)))
-        return True
-
-    def _outlive(self, group: Group, stages: Stages, time_us: int) -> None:
-        """Drops the runs of a group whose span ends before a time."""
-        if self.pattern.within_us is None:
-            return
-        first_us = time_us - self.pattern.within_us
-        while stages:
-            stage = max(stages)
-            runs = stages[stage]
-            outlived = bisect_left(runs, first_us, key=_start_us)
-            self._budget.held -= outlived
-            if outlived < len(runs):
-                del runs[:outlived]
-                return
-            self._take(group, stages, stage)
-
-    def expire(self, watermark_us: int) -> None:
-        """Frees the groups whose newest run outlived the span: nothing comes below this time.
-
-        Cost: the groups that are freed. Other outlived runs go when their group is touched.
-        """
-        within_us = self.pattern.within_us
-        while within_us is not None and self._groups:
-            group, stages = next(iter(self._groups.items()))
-            if _newest_us(stages) + within_us >= watermark_us:
-                return
-            self._drop(group)
-
     @property
     def deadline_us(self) -> int | None:
         """The last time at which nothing can be freed by `expire`; None when there is nothing."""
@@ -258,8 +291,7 @@ class PatternRuns:
 
     def clear(self) -> None:
         """Drops all runs, and waits for nothing any more."""
-        for group in list(self._groups):
-            self._drop(group)
+        super().clear()
         del self.filters[0].starts[self.number]
 
     def _put(self, group: Group, stages: Stages, stage: int, runs: list[Run]) -> None:
@@ -272,8 +304,8 @@ class PatternRuns:
         groups.setdefault(group, {})[self.number, -stage] = self
 
     def _take(self, group: Group, stages: Stages, stage: int) -> list[Run] | None:
-        """Takes all runs out of a stage."""
-        runs = stages.pop(stage, None)
+        """Takes all runs out of a stage, which wait for a filter no more."""
+        runs = super()._take(group, stages, stage)
         if runs is not None:
             waiting, by = self.filters[stage].waiting, self.pattern.by
             del waiting[by][group][self.number, -stage]
@@ -282,25 +314,6 @@ class PatternRuns:
                 if not waiting[by]:
                     del waiting[by]
         return runs
-
-    def _drop(self, group: Group) -> int:
-        """Drops a group; how many runs it had."""
-        stages = self._groups.pop(group)
-        dropped = sum(len(self._take(group, stages, stage) or ()) for stage in list(stages))
-        self._budget.held -= dropped
-        return dropped
-
-    def _drop_oldest(self, group: Group) -> None:
-        """Drops the oldest run of a group, and the group when it was the only one."""
-        stages = self._groups[group]
-        stage = max(stages)
-        if len(stages[stage]) > 1:
-            del stages[stage][0]
-        else:
-            self._take(group, stages, stage)
-        self._budget.held -= 1
-        if not stages:
-            del self._groups[group]
 
     def validate(self) -> int:
         """Check the invariants; the number of runs. Cost: all runs, and their filters."""

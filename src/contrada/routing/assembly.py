@@ -18,7 +18,7 @@ Source: PODC 2000 §4 (servers assemble sequences from small subsequences or sin
 """
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, NamedTuple
@@ -228,7 +228,7 @@ class Assembly:
                 matches += (Match(self.identity, by, run) for run in runs)
         opening = self.segment_at(0)
         own_starts = opening is None or not opening.is_away
-        self._chains.expire(
+        self._chains.free(
             self.watermark_us, starts_from_us=self.watermark_us if own_starts else None
         )
         return matches
@@ -332,12 +332,3 @@ def spans_of(sources: Iterable[frozenset[Neighbour | None]]) -> list[Span]:
         else:
             spans.append(Span(place, place + 1, only))
     return [span for span in spans if span.end - span.first >= SEGMENT_PARTS_MIN]
-
-
-def split_text(assembly: Assembly) -> Mapping[str, str]:
-    """Which places are delegated to whom, for people: `2-3` to `N`."""
-    return {
-        f"{each.span.first + 1}-{each.span.end}": each.span.neighbour.name
-        for each in assembly.segments.values()
-        if each.state is State.DELEGATED
-    }

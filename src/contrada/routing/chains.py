@@ -34,15 +34,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
 from contrada.matching.reordering import Order, order_of
-from contrada.matching.runs import (
-    GROUP_FULL,
-    PATTERN_FULL,
-    TABLE_FULL,
-    Group,
-    Run,
-    RunBudget,
-    Stages,
-)
+from contrada.matching.runs import Group, Run, RunBudget, RunTable
 from contrada.model import Notification, Pattern
 
 REFUSED: Final = "starts of a delegate"
@@ -56,7 +48,7 @@ Held: TypeAlias = tuple[int, Group | None, Notification]
 """A place, a group (None: all of the notification's), and a notification for it."""
 
 
-class Chains:
+class Chains(RunTable):
     """The runs of one pattern, by group and stage (the number of filled places).
 
     Where the table is full, a delegate (`refuses`) opens no new run and is `full` from then on;
@@ -66,18 +58,12 @@ class Chains:
     """
 
     def __init__(self, pattern: Pattern, budget: RunBudget, *, refuses: bool) -> None:
-        self.pattern = pattern
+        super().__init__(pattern, budget)
         self.full = False
         self._size = len(pattern.filters)
-        self._budget = budget
         self._refuses = refuses
-        self._keeps_starts = pattern.every or pattern.within_us is not None
-        self._groups: OrderedDict[Group, Stages] = OrderedDict()
         self._ends: OrderedDict[Group, Order] = OrderedDict()
         self._forgotten: Order | None = None
-
-    def __len__(self) -> int:
-        return len(self._groups)
 
     # --- taking in ----------------------------------------------------------------------------
 
@@ -89,6 +75,8 @@ class Chains:
         stages = self._groups.get(group)
         if stages is not None:
             self._outlive(group, stages, chain[-1].envelope.at_us)
+            if not stages:
+                del self._groups[group]
         if place == 0:
             return self._open(group, chain)
         return self._move(group, place, chain)
@@ -149,32 +137,19 @@ class Chains:
         return (match,)
 
     def _make_room(self, group: Group) -> bool:
-        """Keeps the limits for one more run of the group; whether there is room."""
-        budget, limits, groups = self._budget, self._budget.limits, self._groups
-        in_group = sum(map(len, groups.get(group, {}).values()))
-        is_new = group not in groups and len(groups) >= limits.groups_per_pattern_max
-        if self._refuses:
-            if (
-                in_group < limits.runs_per_group_max
-                and not is_new
-                and budget.held < limits.runs_max
-            ):
-                return True
+        """As in any table of runs; but a delegate refuses the newest."""
+        if not self._refuses:
+            return super()._make_room(group)
+        limits, groups = self._budget.limits, self._groups
+        has_room = (
+            self._held_in(group) < limits.runs_per_group_max
+            and (group in groups or len(groups) < limits.groups_per_pattern_max)
+            and self._budget.held < limits.runs_max
+        )
+        if not has_room:
             self.full = True
-            budget.dropped[REFUSED] += 1
-            return False
-        if in_group >= limits.runs_per_group_max:
-            self._drop_oldest(group)
-            budget.dropped[GROUP_FULL] += 1
-        if is_new:
-            budget.dropped[PATTERN_FULL] += self._drop(next(iter(groups)))
-        if budget.held < limits.runs_max:
-            return True
-        budget.dropped[TABLE_FULL] += 1
-        if not groups:
-            return False
-        self._drop_oldest(next(iter(groups)))
-        return True
+            self._budget.dropped[REFUSED] += 1
+        return has_room
 
     # --- handing from server to server --------------------------------------------------------
 
@@ -201,62 +176,20 @@ class Chains:
 
     # --- time ---------------------------------------------------------------------------------
 
-    def _outlive(self, group: Group, stages: Stages, time_us: int) -> None:
-        """Drops the runs of a group whose span ends before a time."""
-        if self.pattern.within_us is None:
-            return
-        first_us = time_us - self.pattern.within_us
-        for stage in sorted(stages, reverse=True):
-            runs = stages[stage]
-            outlived = bisect_left(runs, first_us, key=_start_us)
-            self._budget.held -= outlived
-            del runs[:outlived]
-            if runs:
-                return
-            del stages[stage]
-        del self._groups[group]
-
-    def expire(self, watermark_us: int, *, starts_from_us: int | None) -> None:
+    def free(self, watermark_us: int, *, starts_from_us: int | None) -> None:
         """Frees what was outlived, and the ends of matches before which no start will come.
 
         Starts come from `starts_from_us` on, where that is known. Cost: what is freed.
         """
-        within_us = self.pattern.within_us
-        if within_us is not None:
-            while self._groups:
-                group, stages = next(iter(self._groups.items()))
-                if _start_us(stages[min(stages)][-1]) + within_us >= watermark_us:
-                    break
-                self._drop(group)
-            starts_from_us = max(
-                watermark_us - within_us, starts_from_us or watermark_us - within_us
-            )
+        self.expire(watermark_us)
+        if self.pattern.within_us is not None:
+            outlived_us = watermark_us - self.pattern.within_us
+            starts_from_us = max(outlived_us, starts_from_us or outlived_us)
         while starts_from_us is not None and self._ends:
             group, end = next(iter(self._ends.items()))
             if end[0] >= starts_from_us:
                 break
             del self._ends[group]
-
-    def clear(self) -> None:
-        """Drops all runs."""
-        for group in list(self._groups):
-            self._drop(group)
-
-    def _drop(self, group: Group) -> int:
-        """Drops a group; how many runs it had."""
-        dropped = sum(map(len, self._groups.pop(group).values()))
-        self._budget.held -= dropped
-        return dropped
-
-    def _drop_oldest(self, group: Group) -> None:
-        stages = self._groups[group]
-        stage = max(stages)
-        del stages[stage][0]
-        if not stages[stage]:
-            del stages[stage]
-        self._budget.held -= 1
-        if not stages:
-            del self._groups[group]
 
     def validate(self) -> int:
         """Checks the invariants; the number of runs. Cost: all runs, and their filters."""
@@ -284,10 +217,6 @@ def _end(run: Run) -> Order:
     return order_of(run[-1])
 
 
-def _start_us(run: Run) -> int:
-    return run[0].envelope.at_us
-
-
 def _within(pattern: Pattern, match: Run) -> bool:
     within_us = pattern.within_us
-    return within_us is None or match[-1].envelope.at_us - _start_us(match) <= within_us
+    return within_us is None or match[-1].envelope.at_us - match[0].envelope.at_us <= within_us
