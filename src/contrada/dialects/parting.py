@@ -21,6 +21,7 @@ from contrada.dialects.inclusion import is_comparable, lies_in
 from contrada.errors import LimitError
 from contrada.model import line
 from contrada.model.language import Language, atoms_of
+from contrada.model.steps import bits_of
 from contrada.model.valueset import ValueSet, intersection
 
 Sets: TypeAlias = Mapping[str, ValueSet]
@@ -200,8 +201,8 @@ class _Attribute:
         """The values for which all tests hold."""
         known = self._values.get(tests)
         if known is None:
-            sets = [self._sets[number].values for number in _bits(tests.held)]
-            sets += (self._sets[number].complement for number in _bits(tests.failed))
+            sets = [self._sets[number].values for number in bits_of(tests.held)]
+            sets += (self._sets[number].complement for number in bits_of(tests.failed))
             self._steps.take(JOINING_STEPS * len(sets))
             known = self._values[tests] = intersection(sets)
         return known
@@ -223,7 +224,7 @@ class _Attribute:
         if not self._comparable >> number & 1:
             return iter(())
         others &= self._comparable & ~self._asked[number][relation]
-        return islice(_bits(others), OTHERS_ASKED_MAX)
+        return islice(bits_of(others), OTHERS_ASKED_MAX)
 
     def _ask(self, number: int, relation: _Relation, other: int) -> bool:
         """Whether it is known to be so. No also where it would cost to tell."""
@@ -247,13 +248,6 @@ class _Attribute:
             self._asked[a][so] |= 1 << b
             self._true[a][so] |= answer << b
         return answer
-
-
-def _bits(mask: int) -> Iterator[int]:
-    while mask:
-        lowest = mask & -mask
-        yield lowest.bit_length() - 1
-        mask ^= lowest
 
 
 # --- boxes --------------------------------------------------------------------------------------
@@ -290,7 +284,7 @@ class _Failing:
     def apart(self, near: int) -> int:
         """The choices of which no set is near."""
         choices = self._choices
-        for number in _bits(self._sets & near):
+        for number in bits_of(self._sets & near):
             choices &= ~self._having[number]
         return choices
 

@@ -128,6 +128,11 @@ def _without_oddity(match: re.Match[str]) -> str:
     return match[0]
 
 
+def repeats_in(text: str) -> int:
+    """What the counts `{…}` in a text ask for together. Cost: linear; nothing else is read."""
+    return sum(int(most or least) for least, _, most in _COUNTS.findall(text))
+
+
 def literal(text: str, *, nocase: bool = False) -> Tree:
     """The tree of one text."""
     return Sequence(tuple(character(ord(each), nocase=nocase) for each in text))

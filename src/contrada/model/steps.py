@@ -134,13 +134,12 @@ class Closure:
         if operations <= _FEW or self.pairs + pairs > CLOSURE_PAIRS_MAX // 2:
             return powers
         self.pairs += pairs
-        whole = Relation(
-            (first, second) for first in reached for second in _bits_of(reached[first])
-        )
+        whole = Relation((first, second) for first in reached for second in bits_of(reached[first]))
         return [whole] if len(whole) < operations else powers
 
 
-def _bits_of(states: int) -> Iterator[int]:
+def bits_of(states: int) -> Iterator[int]:
+    """The places of the bits of an integer, the lowest first."""
     while states:
         yield (states & -states).bit_length() - 1
         states &= states - 1

@@ -26,7 +26,7 @@ Source: PODC 2000 §4 (subscription forwarding, advertisement forwarding, downst
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -400,17 +400,28 @@ class Router:
         told: Sequence[Change[Filter] | Merged] = changes
         if self._merging is not None:
             told = self._merging.update(changes)
-        effects: list[Effect] = []
-        for change in told:
-            if change.begins:
-                message: Message = Subscribe(change.identity, change.product, change.way.home)
-            else:
-                message = Unsubscribe(change.identity, change.way.home)
-            if change.way.neighbour in self._topology:
-                effects.append(Send(change.way.neighbour, message))
         for node in wanted:
             if not node.subscribers:
                 self._index.remove(node.number)
+        return self._tell(told, Subscribe, Unsubscribe)
+
+    def _tell(
+        self,
+        told: Iterable[Change[Any] | Merged],
+        begin: Callable[[str, Any, str], Message],
+        end: Callable[[str, str], Message],
+    ) -> list[Effect]:
+        """Sends on each way what begins there and what ends; a link that is gone needs nothing."""
+        effects: list[Effect] = []
+        for change in told:
+            identity, way = change.identity, change.way
+            if way.neighbour in self._topology:
+                message = (
+                    begin(identity, change.product, way.home)
+                    if change.begins
+                    else end(identity, way.home)
+                )
+                effects.append(Send(way.neighbour, message))
         return effects
 
     def _ways(self, node: Node[Filter]) -> Set[Way]:
@@ -507,15 +518,7 @@ class Router:
         is_told = self.strategy is Strategy.ADVERTISEMENTS
         ways = self._topology.ways
         wanted = {node: ways(node.subscribers.keys() if is_told else ()) for node in nodes}
-        effects: list[Effect] = []
-        for change in self._offered.update(wanted):
-            if change.begins:
-                message: Message = Advertise(change.identity, change.product, change.way.home)
-            else:
-                message = Unadvertise(change.identity, change.way.home)
-            if change.way.neighbour in self._topology:
-                effects.append(Send(change.way.neighbour, message))
-        return effects
+        return self._tell(self._offered.update(wanted), Advertise, Unadvertise)
 
     def _reroute_filters(self, party: Party, offers: Iterable[Node[Offer]]) -> list[Effect]:
         """Sends to a neighbour the filters that its advertisements call for, and only those."""

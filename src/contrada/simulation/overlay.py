@@ -13,8 +13,6 @@ Source: PODC 2000 §5 (simulation studies of architectures and processing strate
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
 from typing import Final
 
 import msgspec
@@ -33,6 +31,7 @@ from contrada.model import (
 from contrada.routing.router import Strategy
 from contrada.simulation.network import Network
 from contrada.simulation.sites import sites_of
+from contrada.simulation.spreading import in_processes
 from contrada.simulation.steps import Kind
 from contrada.simulation.worlds import kinds
 
@@ -133,17 +132,7 @@ def measure(plan: Plan) -> Cost:
 
 def sweep(chosen: Sequence[Plan], jobs: int) -> Iterator[Cost]:
     """Runs plans in several processes, as they are done; one job is this process."""
-    if jobs == 1:
-        yield from map(measure, chosen)
-        return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        waiting = [pool.submit(measure, plan) for plan in chosen]
-        try:
-            for each in as_completed(waiting):
-                yield each.result()
-        finally:
-            for each in waiting:
-                each.cancel()
+    return in_processes(measure, chosen, jobs)
 
 
 class _Run:

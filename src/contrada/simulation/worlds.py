@@ -1,15 +1,14 @@
 """Many worlds of every kind, in several processes, and what came of them."""
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from time import monotonic
 from typing import Final, get_args
 
 from contrada.routing.router import Strategy
 from contrada.simulation.making import made
 from contrada.simulation.shrinking import shrunk
+from contrada.simulation.spreading import in_processes
 from contrada.simulation.steps import Kind, Shape, to_text
 from contrada.simulation.world import Outcome, run
 
@@ -81,19 +80,11 @@ def run_world(kind: Kind, seed: int) -> Ran:
 
 def run_worlds(chosen: Sequence[Kind], seeds: Sequence[int], jobs: int) -> Iterator[Ran]:
     """Runs the worlds of some kinds and seeds, as they are done; one job is this process."""
-    if jobs == 1:
-        yield from (run_world(kind, seed) for seed in seeds for kind in chosen)
-        return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        waiting: list[Future[Ran]] = [
-            pool.submit(run_world, kind, seed) for seed in seeds for kind in chosen
-        ]
-        try:
-            for each in as_completed(waiting):
-                yield each.result()
-        finally:
-            for each in waiting:
-                each.cancel()
+    return in_processes(_run_world, [(kind, seed) for seed in seeds for kind in chosen], jobs)
+
+
+def _run_world(case: tuple[Kind, int]) -> Ran:
+    return run_world(*case)
 
 
 def shortest(ran: Ran) -> str:

@@ -34,6 +34,7 @@ from contrada.dialects.prometheus.labels import DIALECT, label_values
 from contrada.errors import InvalidNameError, LimitError, RefusedRuleError
 from contrada.model import sets
 from contrada.model.filter import FilterSet
+from contrada.model.regular import repeats_in
 from contrada.model.values import INT_MAX, check_user_name
 from contrada.model.valueset import NOTHING, ValueSet
 
@@ -317,14 +318,11 @@ _TOKENS: Final = re.compile(
 """Strings and comments as a whole, and parentheses around them."""
 
 
-_COUNT: Final = re.compile(r"\{([0-9]{1,4})(?:,([0-9]{0,4}))?\}")
-
-
 def _check_size(query: str) -> None:
     depth = counts = 0
     for match in _TOKENS.finditer(query):
         depth += {"(": 1, ")": -1}.get(match[0], 0)
-        counts += sum(int(most or least) for least, most in _COUNT.findall(match[0]))
+        counts += repeats_in(match[0])
         if depth > QUERY_NESTING_MAX:
             raise LimitError("QUERY_NESTING_MAX", QUERY_NESTING_MAX)
         if counts > QUERY_COUNTS_MAX:

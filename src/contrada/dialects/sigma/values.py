@@ -28,6 +28,7 @@ from contrada.dialects.sigma import refusals
 from contrada.dialects.sigma.refusals import refused
 from contrada.errors import InvalidFilterError, LimitError, RefusedRuleError
 from contrada.model import sets
+from contrada.model.regular import repeats_in
 from contrada.model.values import INT_MAX, INT_MIN, plain_number
 from contrada.model.valueset import ABSENT, PRESENT, ValueSet, union
 
@@ -73,8 +74,7 @@ class Spelling:
 
     def expression(self, text: str) -> None:
         """Counts a regular expression. Raises LimitError."""
-        counts = sum(int(most or least) for least, most in _COUNT.findall(text))
-        self._expressions += len(text) + counts
+        self._expressions += len(text) + repeats_in(text)
         if self._expressions > EXPRESSIONS_SIZE_MAX:
             raise LimitError("EXPRESSIONS_SIZE_MAX", EXPRESSIONS_SIZE_MAX)
 
@@ -93,7 +93,6 @@ _DASH: Final = re.compile(r"\B[-/–—―]\b")
 _DASHES: Final[tuple[Text, ...]] = tuple((each.encode(),) for each in "-/–—―")
 _PLACEHOLDER: Final = re.compile(r"\\%|%(\w+)%")
 _SHOWN_NUMBER: Final = re.compile(r"-?[0-9]{1,19}(\.[0-9]{1,19})?")
-_COUNT: Final = re.compile(r"\{([0-9]{1,4})(?:,([0-9]{0,4}))?\}")
 _ESCAPED: Final = re.compile(rb"([\\*?])")
 _TRUTH: Final = {"true": True, "false": False}
 
