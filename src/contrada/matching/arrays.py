@@ -149,18 +149,15 @@ class Arrays:
         """To be called before a notification is matched once more."""
         self.of["counters"][[SEEN_ALL, MATCHED]] -= 1
 
-    def install(self, number: int, begin: int, count: int, words: Any, place: int) -> None:
-        """`updating.install`."""
+    def enter(
+        self, words: Any, count: int, number: int = -1, begin: int = 0, *, is_wider: bool = False
+    ) -> int:
+        """`updating.enter`."""
         if self._native is not None:
-            self._native.install(number, begin, count, words, place, self._table)
-        else:
-            updating.install(number, begin, count, words.data, place, self._views()[0])
-
-    def find_equal(self, words: Any, count: int) -> int:
-        """`updating.find_equal`."""
-        if self._native is not None:
-            return self._native.find_equal(words, count, self._table)  # type: ignore[no-any-return]
-        return updating.find_equal(words.data, count, self._views()[0])  # type: ignore[no-any-return]
+            table = self._table
+            return self._native.enter(words, count, number, begin, is_wider, table)  # type: ignore[no-any-return]
+        store, _ = self._views()
+        return updating.enter(words.data, count, number, begin, is_wider, store)  # type: ignore[no-any-return]
 
     def fit_scratch(self) -> None:
         """To be called when the store was replaced: makes room in the scratch for it."""

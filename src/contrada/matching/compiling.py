@@ -81,20 +81,16 @@ class Constraint(NamedTuple):
 
 
 class Program(NamedTuple):
-    """A filter's constraints, and the sets among them that only the model can decide."""
+    """A filter's constraints, and the sets among them that only the model can decide.
+
+    `words` are the constraints as they stand in the arrays.
+    """
 
     constraints: list[Constraint]
+    words: list[int]
     opaque: list[int]
     is_inexact: bool
     has_sets: bool
-
-    def words(self) -> list[int]:
-        """The program as it stands in the arrays."""
-        words: list[int] = []
-        for attr, op, domain, operands in self.constraints:
-            words.append(attr | op << OP_SHIFT | domain << DOMAIN_SHIFT)
-            words += operands
-        return words
 
 
 def constraints_of(words: list[int]) -> list[Constraint]:
@@ -156,6 +152,7 @@ class Compiler:
     def program(self, of: Filter) -> Program:
         """The filter's program. Cost: linear; sets that were seen before are found again."""
         constraints: list[Constraint] = []
+        words: list[int] = []
         opaque: list[int] = []
         inexact = sets = False
         for name, value_set in of.sets.items():
@@ -163,17 +160,19 @@ class Compiler:
             if attr < 0:
                 attr = self.attr(name)
             simple = self._simple(attr, value_set)
-            if simple is not None:
-                constraints.append(simple[0])
-                inexact = inexact or simple[1]
-                continue
-            sets = True
-            number, wide = self._set_number(attr, value_set)
-            constraints.append(Constraint(attr, OP_SET, 0, (number,)))
+            if simple is None:
+                sets = True
+                number, wide = self._set_number(attr, value_set)
+                simple = Constraint(attr, OP_SET, 0, (number,)), wide
+                if number in self.opaque_sets:
+                    opaque.append(number)
+            constraint, wide = simple
             inexact = inexact or wide
-            if number in self.opaque_sets:
-                opaque.append(number)
-        return Program(constraints, opaque, inexact, sets)
+            constraints.append(constraint)
+            attr, op, domain, operands = constraint
+            words.append(attr | op << OP_SHIFT | domain << DOMAIN_SHIFT)
+            words += operands
+        return Program(constraints, words, opaque, inexact, sets)
 
     def state(self, packed: Callable[[Any], bytes]) -> dict[str, Any]:
         """What is not in the arrays, for `saving`."""
@@ -335,9 +334,9 @@ class Compiler:
         cuts = value_set.line
         if value_set.text is not None or not 1 <= len(cuts) <= 2:
             return None
-        start, end = cuts[0], cuts[1] if len(cuts) == 2 else None
+        start, end = cuts if len(cuts) == 2 else (cuts[0], None)
         tag = start[0]
-        if tag == NUMBER and end is not None and len(start) == len(end) == 2 and end[0] == NUMBER:
+        if tag == NUMBER and end is not None and end[0] == NUMBER and len(start) == len(end) == 2:
             low, low_exact = number_key(start[1])  # type: ignore[arg-type]
             high, high_exact = number_key(end[1])  # type: ignore[arg-type]
             if low_exact and high_exact:  # the usual case, for speed

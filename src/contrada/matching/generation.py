@@ -49,6 +49,8 @@ from contrada.matching.tables import (
     NOCASE,
     OF_ATTR,
     OF_DOMAIN,
+    OF_HIGH,
+    OF_LOW,
     OP_RANGE,
     PIVOTS,
     PLACE,
@@ -84,9 +86,6 @@ CROWDED_STEP: Final = 8
 """One in so many of the ends of ranges that are remembered is looked at for that."""
 
 NO_KEY: Final = -1
-NOWHERE: Final = -1
-"""In place of a place in the table of equal filters."""
-
 UNUSED_BYTES_MIN: Final = 2**19
 """A generation is worn when at least as many of its bytes, and half of them, are unused."""
 
@@ -196,11 +195,9 @@ class Generation:
 
     def _filter_number(self, of: Filter, program: Program) -> tuple[int, bool]:
         """The number of a filter, and whether it is new: then it is to be hung."""
-        words = program.words()
-        number = self._number(words)
-        if number >= 0 and not program.is_inexact:
+        number, is_new = self._entered(program.words, is_wider=program.is_inexact)
+        if not is_new:
             return number, False
-        number = self._installed(words, NOWHERE if program.is_inexact else -1 - number)
         verify = bool(program.opaque) or program.is_inexact
         if verify:
             marks = VERIFY | WIDER if program.is_inexact else VERIFY
@@ -288,26 +285,33 @@ class Generation:
         """The slots of a filter's keys."""
         yield from self._chains.values(self.arrays.views["filters"][number, KEY])
 
-    def _number(self, words: list[int]) -> int:
-        """The filter with these words, or -1 - a free place of the equal-filter table."""
-        if len(words) > len(self._words):
-            self._words = np.zeros(2 * len(words), dtype=np.int64)
+    def _entered(self, words: list[int], *, is_wider: bool) -> tuple[int, bool]:
+        """The filter with these words, and whether it is new; one that is wider always is."""
+        arrays = self.arrays
+        count = len(words)
+        if count > len(self._words):
+            self._words = np.zeros(2 * count, dtype=np.int64)
         view = self._words.data
         for i, word in enumerate(words):
             view[i] = word
-        if 2 * (self._equal_used + 1) > len(self.arrays.of["equal"]):
-            live = self.arrays.used["filters"] - len(self._free)
-            self.arrays.rebuild_equal(live + 1)
+        if 2 * (self._equal_used + 1) > len(arrays.of["equal"]):
+            live = arrays.used["filters"] - len(self._free)
+            arrays.rebuild_equal(live + 1)
             self._equal_used = live
-        return self.arrays.find_equal(self._words, len(words))
-
-    def _installed(self, words: list[int], place: int) -> int:
-        arrays = self.arrays
-        number = self._free.pop() if self._free else arrays.take("filters")
-        begin = arrays.take("program", len(words) + 1)
-        arrays.install(number, begin, len(words), self._words, place)
-        self._equal_used += place != NOWHERE
-        return number
+        used, begin = arrays.used["filters"], arrays.used["program"]
+        fresh = self._free[-1] if self._free else used
+        arrays.reserve("filters", used + 1)
+        arrays.reserve("program", begin + count + 1)
+        number = arrays.enter(self._words, count, fresh, begin, is_wider=is_wider)
+        if number != fresh:
+            return number, False
+        if self._free:
+            self._free.pop()
+        else:
+            arrays.used["filters"] = used + 1
+        arrays.used["program"] = begin + count + 1
+        self._equal_used += not is_wider
+        return number, True
 
     def _note_sets(self, number: int, of: Filter) -> None:
         """Writes down what a filter's sets ask of its attributes, and whether it may be empty."""
@@ -401,15 +405,20 @@ class Generation:
                 self.arrays.enter_gram(attr, place.value)
         elif bucket == before:
             attrs[attr, POINTS] += 1
-        if place.is_value:
+        if place.domain:
             value = place.value
             key = self.compiler.text(value) if isinstance(value, bytes) else value
-            of = (attr, place.domain, (key & 0xFFFFFFFF) - (key << 1 & 1 << 32), key >> 32)
+            low, high = (key & 0xFFFFFFFF) - (key << 1 & 1 << 32), key >> 32
             if bucket == before:
-                for i, each in enumerate(of):
-                    buckets[bucket, OF_ATTR + i] = each
+                buckets[bucket, OF_ATTR], buckets[bucket, OF_DOMAIN] = attr, place.domain
+                buckets[bucket, OF_LOW], buckets[bucket, OF_HIGH] = low, high
                 return bucket, place.decides
-            if of == tuple([buckets[bucket, OF_ATTR + i] for i in range(4)]):
+            if (
+                buckets[bucket, OF_LOW] == low
+                and buckets[bucket, OF_HIGH] == high
+                and buckets[bucket, OF_ATTR] == attr
+                and buckets[bucket, OF_DOMAIN] == place.domain
+            ):
                 return bucket, place.decides
         if buckets[bucket, OF_DOMAIN]:  # two places have one hash, so either leads here
             buckets[bucket, OF_DOMAIN] = 0
@@ -637,7 +646,7 @@ class Generation:
                 not self.arrays.views["program"][self.arrays.views["filters"][number, BEGIN]]
                 & WIDER
             ):
-                assert self.arrays.find_equal(self._words, len(words)) == number, "lost filter"
+                assert self.arrays.enter(self._words, len(words)) == number, "lost filter"
             slots = list(self.slots(number))
             assert slots, f"filter {number} has no key"
             for slot in slots:

@@ -35,7 +35,7 @@ from contrada.matching.tables import (
 NO_DOMAIN: Final = 7
 """In a guard that only asks for the attribute to be there."""
 
-NO_GUARD: Final = Guard(GUARD_NONE << GUARD_KIND_SHIFT, 0, 0)
+NO_GUARD: Final[Guard] = (GUARD_NONE << GUARD_KIND_SHIFT, 0, 0)
 
 _RANKS: Final = {OP_POINT: 0, OP_TEXT: 1, OP_RANGE: 2, OP_SET: 3, OP_TEXT_RANGE: 4}
 """The operators, the most selective first."""
@@ -64,14 +64,15 @@ def guards_for(
     if len(others) > 2:
         return first, second
     decided = DECIDED_HERE if by_value else DECIDED_ALONE
-    if alone and _is_clear(first) and _is_clear(second):
+    asked, low, high = first
+    if alone and _is_clear(asked) and _is_clear(second[0]):
         decided |= KEY_HERE
-    return Guard(first.guard | decided, first.low, first.high), second
+    return (asked | decided, low, high), second
 
 
-def _is_clear(of: Guard) -> bool:
+def _is_clear(asked: int) -> bool:
     """Whether a guard mostly decides by itself."""
-    return of.guard >> GUARD_KIND_SHIFT & 7 not in (GUARD_HASH, GUARD_SET)
+    return asked >> GUARD_KIND_SHIFT & 7 not in (GUARD_HASH, GUARD_SET)
 
 
 def _rank(of: Constraint) -> int:
@@ -80,33 +81,34 @@ def _rank(of: Constraint) -> int:
 
 def undecided(guard: Guard) -> Guard:
     """The guard of a filter whose matches must be verified."""
-    return guard._replace(guard=guard.guard & ~(DECIDED_HERE | DECIDED_ALONE | KEY_HERE))
+    asked, low, high = guard
+    return asked & ~(DECIDED_HERE | DECIDED_ALONE | KEY_HERE), low, high
 
 
 def _guard(of: Constraint, compiler: Compiler) -> Guard:
     attr, op, domain, operands = of
     if op == OP_SET:
         return _set_guard(attr, operands[0], compiler)
-    guard = attr | domain << GUARD_DOMAIN_SHIFT
+    asked = attr | domain << GUARD_DOMAIN_SHIFT
     if op in (OP_POINT, OP_RANGE):
-        return Guard(guard, operands[0] >> 32, operands[-1] >> 32)
+        return asked, operands[0] >> 32, operands[-1] >> 32
     if op == OP_TEXT:
         h = _hash(compiler.text_at(operands[0]))
-        return Guard(guard | GUARD_HASH << GUARD_KIND_SHIFT, h, h)
-    return Guard(attr | NO_DOMAIN << GUARD_DOMAIN_SHIFT, -(2**31), 2**31 - 1)
+        return asked | GUARD_HASH << GUARD_KIND_SHIFT, h, h
+    return attr | NO_DOMAIN << GUARD_DOMAIN_SHIFT, -(2**31), 2**31 - 1
 
 
 def _set_guard(attr: int, number: int, compiler: Compiler) -> Guard:
     """The guard of a set: of `!=` what is excluded, else the set by its number."""
     excluded = other_than(compiler.set_values[number])
     if excluded is None:
-        return Guard(GUARD_SET << GUARD_KIND_SHIFT, number, 0)
+        return GUARD_SET << GUARD_KIND_SHIFT, number, 0
     domain, value = excluded
     if isinstance(value, bytes):
         kind, low = GUARD_OTHER_TEXT, _hash(value)
     else:
         kind, low = GUARD_OTHER, value >> 32
-    return Guard(attr | domain << GUARD_DOMAIN_SHIFT | kind << GUARD_KIND_SHIFT, low, low)
+    return attr | domain << GUARD_DOMAIN_SHIFT | kind << GUARD_KIND_SHIFT, low, low
 
 
 def _hash(text: bytes) -> int:

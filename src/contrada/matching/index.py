@@ -121,8 +121,11 @@ class Index(Generic[K]):
             raise TypeError(f"an index takes a Filter or a FilterSet, not {subscription!r}")
         programs = self._generation.compiler.programs(members)
         beside = [] if self._next is None else self._next.compiler.programs(members)
-        self.remove(key)
-        slot = self._slots.take(key)
+        found = self._slots.find(key)
+        if found >= 0:
+            self._remove(found)
+            found = self._slots.find(key)
+        slot = self._slots.take(key, found)
         if self._slots.keys is not self._named:
             self._name_keys()
         self._generation.add(slot, members, programs)

@@ -82,6 +82,8 @@ NUMBER = reading.NUMBER
 TEXT = reading.TEXT
 ENTRIES_AT_ONCE = 128
 """Entries of a bucket that are looked at before those that may match are checked."""
+ENTRY_MASK = 0x7FFFFFFF
+"""Says to the compiler that the number of an entry is not negative."""
 PREFETCHED_LINES = 4
 """Lines of memory of a program that are asked for ahead: eight ranges and a little more."""
 
@@ -107,45 +109,42 @@ def may_pass(i: Any, at: Any, store: Any, scratch: Any) -> Any:
 def guarded(i: Any, at: Any, store: Any, scratch: Any) -> Any:
     """What a guard of an entry that may pass says: 0 no, 1 perhaps, 2 its constraint holds."""
     state, entries = scratch.state, store.entries
-    guard = entries[i, at]
+    guard, low = entries[i, at], entries[i, at + 1]
     kind = (guard >> GUARD_KIND_SHIFT) & 7
     if kind == GUARD_NONE:
         return 2
     if kind == GUARD_HASH:
         return 1
-    low, attr = entries[i, at + 1], guard & GUARD_ATTR
     if kind == GUARD_SET:
         holds = set_holds(low, store, scratch)
         return 2 if holds == 1 else holds >> 1
-    only, domain = state[attr, ONLY_DOMAIN], (guard >> GUARD_DOMAIN_SHIFT) & 7
-    lowest = LOWEST + 2 * (kind & 1)
+    attr, domain = guard & GUARD_ATTR, (guard >> GUARD_DOMAIN_SHIFT) & 7
+    only, lowest = state[attr, ONLY_DOMAIN], LOWEST + 2 * (kind & 1)
     first, last = state[attr, lowest], state[attr, lowest + 1]
     if kind == GUARD_RANGE:
-        return 2 if only == domain and low < first and last < entries[i, at + 2] else 1
+        return 1 + ((only == domain) & (low < first) & (last < entries[i, at + 2]))
     if state[attr, 0] != scratch.counters[EPOCH]:
         return 0
-    if only != domain:  # several values, or NaN, which is not what `!=` excludes
-        return 1 if only == 0 or (only == NAN and domain == NUMBER) else 0
-    return 1 if first <= low and low <= last else 2
+    if only == domain:
+        return 2 - ((first <= low) & (low <= last))
+    # several values, or NaN, which is not what `!=` excludes
+    return 1 if only == 0 or (only == NAN and domain == NUMBER) else 0
 
 
 @kernel
-def put_keys(key: Any, store: Any, scratch: Any) -> Any:
+def put_keys(key: Any, at: Any, chained: Any, store: Any, scratch: Any) -> Any:
     """Puts out what KEY of a filter says: a slot; or a chain of them, to be followed later.
 
-    Whether it is one or the other nobody can guess, so both are written and one of them counts.
+    `at` and `chained` are how many of each were put out before; answers how many are now. Whether
+    it is one or the other nobody can guess, so both are written and one of them counts: there must
+    be room for two.
     """
-    counters, out = scratch.counters, scratch.out
-    at, last = counters[OUT], len(out) - 1 - counters[CHAINED]
-    if at >= last:
-        return NEED_OUT
+    out = scratch.out
     out[at] = key
-    out[last] = -2 - key
+    out[len(out) - 1 - chained] = -2 - key
     prefetch(store.keys, key)
     prefetch(store.links, -2 - key)
-    counters[OUT] = at + (key >= 0)
-    counters[CHAINED] += key < 0
-    return OK
+    return at + (key >= 0), chained + (key < 0)
 
 
 @kernel
@@ -162,37 +161,34 @@ def follow_chains(store: Any, scratch: Any) -> Any:
             return NEED_OUT
         for i in range(count):
             link = out[end - i]
-            out[at + i] = links[link, VALUE]
-            prefetch(store.keys, links[link, VALUE])
-            prefetch(links, links[link, NEXT])
-            out[end - left] = links[link, NEXT]
-            left += links[link, NEXT] >= 0
+            slot, after = links[link, VALUE], links[link, NEXT]
+            out[at + i] = slot
+            out[end - left] = after
+            prefetch(store.keys, slot)
+            prefetch(links, after)
+            left += after >= 0
         counters[OUT] = at + count
         count = left
     return OK
 
 
 @kernel
-def put_doubted(number: Any, scratch: Any) -> Any:
-    """Puts out a filter that is to be verified."""
-    counters = scratch.counters
-    at = counters[OUT]
-    if at + counters[CHAINED] >= len(scratch.out):
-        return NEED_OUT
-    scratch.out[at] = -1 - number
-    counters[OUT] = at + 1
-    counters[DOUBTED] += 1
-    return OK
-
-
-@kernel
 def put_if_holds(number: Any, begin: Any, store: Any, scratch: Any) -> Any:
-    """Puts out a filter whose program, which begins there, holds."""
+    """Puts out a filter whose program, which begins there, holds; or that is to be verified."""
+    counters = scratch.counters
     if not program_holds(begin, store, scratch):
         return OK
-    if scratch.counters[INEXACT] != 0 or store.program[begin] & VERIFY != 0:
-        return put_doubted(number, scratch)
-    return put_keys(store.filters[number, KEY], store, scratch)
+    at, chained = counters[OUT], counters[CHAINED]
+    if at + chained + 2 > len(scratch.out):
+        return NEED_OUT
+    if counters[INEXACT] != 0 or store.program[begin] & VERIFY != 0:
+        scratch.out[at] = -1 - number
+        counters[OUT] = at + 1
+        counters[DOUBTED] += 1
+    else:
+        at, chained = put_keys(store.filters[number, KEY], at, chained, store, scratch)
+        counters[OUT], counters[CHAINED] = at, chained
+    return OK
 
 
 @kernel
@@ -226,31 +222,44 @@ def look_through(store: Any, scratch: Any) -> Any:
 
 @kernel
 def check(waiting: Any, store: Any, scratch: Any) -> Any:
-    """Checks the entries written down, by their second guards first."""
+    """Checks the entries written down: by their second guards; by both; then by their programs."""
     counters, entries, pending = scratch.counters, store.entries, scratch.pending
     left = 0
     for n in range(waiting):
         each = pending[n]
         pending[left] = each
-        left += may_pass(each >> 1, SECOND, store, scratch)
+        i = (each >> 1) & ENTRY_MASK
+        is_free = (entries[i, SECOND] >> GUARD_KIND_SHIFT) & 7 == GUARD_NONE
+        left += is_free or may_pass(i, SECOND, store, scratch)
     counters[CANDIDATES] += left
+    at, chained, undecided = counters[OUT], counters[CHAINED], 0
+    if at + chained + left + 2 > len(scratch.out):
+        return NEED_OUT
     is_exact = counters[INEXACT] == 0
     for n in range(left):
-        i = pending[n] >> 1
+        each = pending[n]
+        i = (each >> 1) & ENTRY_MASK
         first, second = guarded(i, GUARD, store, scratch), guarded(i, SECOND, store, scratch)
         if first == 0 or second == 0:
             continue
         guard, here = entries[i, GUARD], entries[i, HERE]
-        decided = guard & (DECIDED_ALONE | (pending[n] & 1) * DECIDED_HERE)
+        decided = guard & (DECIDED_ALONE | (each & 1) * DECIDED_HERE)
         if first & second == 2 and decided != 0 and is_exact:
             key = here if guard & KEY_HERE else store.filters[entries[i, FILTER], KEY]
-            status = put_keys(key, store, scratch)
+            at, chained = put_keys(key, at, chained, store, scratch)
         else:
-            number = entries[i, FILTER]
-            begin = store.filters[number, BEGIN] if guard & KEY_HERE else here
-            status = put_if_holds(number, begin, store, scratch)
-        if status != OK:
-            return status
+            pending[undecided] = i
+            undecided += 1
+            if not guard & KEY_HERE:
+                prefetch(store.program, here)
+    counters[OUT], counters[CHAINED] = at, chained
+    for n in range(undecided):
+        i = pending[n]
+        number, begin = entries[i, FILTER], entries[i, HERE]
+        if entries[i, GUARD] & KEY_HERE:
+            begin = store.filters[number, BEGIN]
+        if put_if_holds(number, begin, store, scratch) != OK:
+            return NEED_OUT
     return OK
 
 

@@ -63,6 +63,12 @@ R: Any = jit.part("reading")
 S: Any = jit.part("seeking")
 carray: Any = numba.carray  # type: ignore[attr-defined]
 
+_EXERCISED_ROWS = 64
+"""A power of two, as of a hash table; no array of fixed size has more."""
+
+_inlined: Any = njit(cache=True, nogil=True, forceinline=True)
+"""What is called for each row: to hand all the arrays to it would cost more than what it does."""
+
 
 @intrinsic
 def pointer_at(typing_context: Any, address: Any) -> Any:
@@ -133,15 +139,14 @@ def scratch_at(table: Any) -> Any:
 
 def exercise() -> None:
     """Calls every entry once on empty arrays, so that all are compiled, or loaded, now."""
-    arrays = [new_array(name, 16) for name in SHAPES]
+    arrays = [new_array(name, _EXERCISED_ROWS) for name in SHAPES]
     addresses = [number for each in arrays for number in (each.ctypes.data, len(each))]
     table = np.array(addresses, dtype=np.int64)
     match(b"\x80", table)
     text_hash(b"")
     point_hash(0, 0, 0)
     words = np.zeros(1, dtype=np.int64)
-    find_equal(words, 0, table)
-    install(0, 0, 0, words, 0, table)
+    enter(words, 0, 0, 0, False, table)
     hang(bucket_for(1, table, 1), 0, 0, 0, 0, 0, 0, 0, table, 0)
     unhang(1, 0, 0, table)
     keys, slots = np.zeros(8, dtype=np.int64), np.zeros(16, dtype=np.int32)
@@ -178,15 +183,9 @@ def point_hash(attr: Any, domain: Any, key: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def find_equal(words: Any, count: Any, table: Any) -> Any:
-    """See `updating.find_equal`."""
-    return U.find_equal(words, count, store_at(table))
-
-
-@njit(cache=True, nogil=True)
-def install(number: Any, begin: Any, count: Any, words: Any, place: Any, table: Any) -> None:
-    """See `updating.install`."""
-    U.install(number, begin, count, words, place, store_at(table))
+def enter(words: Any, count: Any, number: Any, begin: Any, is_wider: Any, table: Any) -> Any:
+    """See `updating.enter`."""
+    return U.enter(words, count, number, begin, is_wider, store_at(table))
 
 
 @njit(cache=True, nogil=True)
@@ -278,12 +277,12 @@ def _at(address: Any, row: Any, kind: Any) -> Any:
     return carray(_pointer(address), (row + 1,), kind)[row]
 
 
-@njit(cache=True, nogil=True)
+@_inlined
 def _bit(address: Any, row: Any) -> Any:
     return (_at(address, row >> 3, numba.uint8) >> (row & 7)) & 1
 
 
-@njit(cache=True, nogil=True)
+@_inlined
 def _integer(kind: Any, address: Any, row: Any) -> Any:
     """A value that is an integer in memory."""
     if kind in (KIND_INT64, KIND_TIME):
@@ -301,7 +300,7 @@ def _integer(kind: Any, address: Any, row: Any) -> Any:
     return numba.int64(_at(address, row, numba.uint8))
 
 
-@njit(cache=True, nogil=True)
+@_inlined
 def _load_text(
     kind: Any, starts: Any, data: Any, row: Any, attr: Any, store: Any, scratch: Any
 ) -> Any:
@@ -314,7 +313,7 @@ def _load_text(
     return R.add_text(text, start, end - start, attr, store, scratch)
 
 
-@njit(cache=True, nogil=True)
+@_inlined
 def _load_cell(kind: Any, data: Any, row: Any, attr: Any, scratch: Any) -> Any:
     """Adds a value outside text, as `reading.load_value` does."""
     if kind == KIND_BOOL:
@@ -340,7 +339,7 @@ def _load_cell(kind: Any, data: Any, row: Any, attr: Any, scratch: Any) -> Any:
     return R.add_large(integer, key, attr, scratch)
 
 
-@njit(cache=True, nogil=True)
+@_inlined
 def _listed(columns: Any, row: Any, cells: Any) -> Any:
     """Lists the columns in which a row is not NULL; how many. Without branches, as most are."""
     count = 0
@@ -351,7 +350,7 @@ def _listed(columns: Any, row: Any, cells: Any) -> Any:
     return count
 
 
-@njit(cache=True, nogil=True)
+@_inlined
 def load_row(columns: Any, row: Any, cells: Any, store: Any, scratch: Any) -> Any:
     """Brings a row of columns into the scratch, as `reading.load` does with a notification."""
     R.begin(scratch)

@@ -43,8 +43,6 @@ NOTIFICATIONS_MIN: Final = 256
 POINTS_EXPECTED: Final = 10
 """Values that an attribute is thought to have besides those that filters hang on."""
 
-GRAM_BYTES: Final = 4
-
 
 class Place(NamedTuple):
     """One hashed place: its hash, and what else a kernel must know of it.
@@ -87,12 +85,13 @@ def best_choice(
     """
     best: Choice | None = None
     others: list[tuple[float, int, ValueSet]] = []
-    seen = arrays.views["counters"][SEEN_ALL]
+    attrs, seen = arrays.views["attrs"], arrays.views["counters"][SEEN_ALL]
     for constraint, value_set in zip(constraints, of.sets.values(), strict=True):
-        attr, op = constraint.attr, constraint.op
+        attr, op, _, _ = constraint
         if op == OP_SET and value_set.line[:1] == line.EVERYTHING:
             continue
-        presence = 0.5 if seen < NOTIFICATIONS_MIN else _presence(attr, seen, arrays)
+        # the share of the notifications that have the attribute
+        presence = 0.5 if seen < NOTIFICATIONS_MIN else (attrs[attr, SEEN] + 1) / (seen + 1)
         places = None if op == OP_RANGE else _places(constraint, value_set)
         if places is None:
             others.append((presence, attr, value_set))
@@ -129,12 +128,6 @@ def _places(constraint: Constraint, value_set: ValueSet) -> tuple[Place, ...] | 
     if op == OP_TEXT:
         return (_point_place(attr, line.first_key(value_set.line[0])),)
     return places_of(attr, value_set)
-
-
-def _presence(attr: int, seen: int, arrays: Arrays) -> float:
-    """The share of the notifications that have an attribute."""
-    share: float = (arrays.views["attrs"][attr, SEEN] + 1) / (seen + 1)
-    return share
 
 
 def likelihood(attr: int, place: Place, arrays: Arrays) -> float:
@@ -227,7 +220,7 @@ def _suffix_place(attr: int, suffix: bytes, case: int) -> Place:
 
 def _gram_place(attr: int, text: bytes, case: int) -> Place:
     """Some bytes of a substring; which, is spread by the text itself, rare letters first."""
-    size = min(len(text), GRAM_BYTES)
+    size = min(len(text), seeking.GRAM_BYTES_MAX)
     grams = {text[i : i + size] for i in range(len(text) - size + 1)}
     gram = min(grams, key=_commonness)
     number = int.from_bytes(gram, "big")

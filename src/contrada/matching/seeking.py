@@ -9,6 +9,7 @@ from typing import Any
 
 from contrada.matching.jit import kernel, part, prefetch
 from contrada.matching.tables import (
+    ASKED,
     BUCKETS,
     COUNT,
     EPOCH,
@@ -21,6 +22,7 @@ from contrada.matching.tables import (
     OF_DOMAIN,
     OF_HIGH,
     OF_LOW,
+    PENDING,
     PIVOTS,
     PREFIXES,
     PRESENCE,
@@ -48,7 +50,6 @@ place_hash = reading.place_hash
 point_hash = reading.point_hash
 text_hash = reading.text_hash
 same_text = holding.same_text
-HALF = 0x80000000
 MASK = reading.MASK
 PRIME = reading.PRIME
 SEED = reading.SEED
@@ -62,6 +63,12 @@ PREFETCHED_ENTRIES = 32
 """Entries of a bucket that are asked for ahead, two a line of memory; then the processor knows."""
 LENGTHS_MAX = 24
 """Prefixes and suffixes are looked up by at most so many bytes; the check sees all of them."""
+GRAM_BYTES_MAX = 4
+"""A substring is looked up by at most so many of its bytes."""
+GRAMS_AT_ONCE = 256
+"""Runs of bytes of a text that are asked for at a time."""
+ASKED_BY_VALUE = 4 * LENGTHS_MAX + 8
+"""Places that one value asks for at most, those of its substrings aside."""
 
 
 @kernel
@@ -92,16 +99,57 @@ def note(bucket: Any, by_value: Any, store: Any, scratch: Any) -> Any:
 
 
 @kernel
-def probe(h: Any, store: Any, scratch: Any) -> Any:
-    """Notes the bucket of a place, where there is one. A value's own bucket is none of these."""
-    bucket = find_bucket(store, h)
-    if bucket >= 0 and store.buckets[bucket, OF_DOMAIN] == 0:
-        note(bucket, 0, store, scratch)
+def ask(h: Any, row: Any, store: Any, scratch: Any) -> Any:
+    """Writes down the hash of a place, to be looked up later, when memory has brought its slot.
+
+    `row` is that of the value which alone leads to this place; -1 for a part of a text.
+    """
+    counters = scratch.counters
+    scratch.pending[counters[ASKED]] = (h << 32) + row + 1
+    counters[ASKED] += 1
+    prefetch(store.slots, h & (len(store.slots) - 1))
 
 
 @kernel
-def probe_text(attr: Any, case: Any, start: Any, length: Any, store: Any, scratch: Any) -> Any:
-    """Probes prefixes, suffixes and substrings of one text. `case` is 0, or 1 without case."""
+def look_up(store: Any, scratch: Any) -> Any:
+    """Notes the buckets of the places that were asked for.
+
+    First memory begins to bring all of them, so that the processor waits for many at once.
+    """
+    counters, pending, slots, buckets = (
+        scratch.counters, scratch.pending, store.slots, store.buckets
+    )  # fmt: skip
+    mask = len(slots) - 1
+    for n in range(counters[ASKED]):
+        prefetch(buckets, max(slots[(pending[n] >> 32) & mask] - 1, 0))
+    for n in range(counters[ASKED]):
+        bucket = find_bucket(store, pending[n] >> 32)
+        if bucket >= 0:
+            row = (pending[n] & MASK) - 1
+            if buckets[bucket, OF_DOMAIN] == 0:
+                note(bucket, 0, store, scratch)
+            elif row >= 0 and is_led_to(bucket, row, store, scratch):
+                note(bucket, 1, store, scratch)
+    counters[ASKED] = 0
+
+
+@kernel
+def is_led_to(bucket: Any, row: Any, store: Any, scratch: Any) -> Any:
+    """Whether a bucket of one value alone is this value's, and not another's with the same hash."""
+    buckets, values = store.buckets, scratch.values
+    domain = values[row, V_DOMAIN]
+    if buckets[bucket, OF_ATTR] != values[row, V_ATTR] or buckets[bucket, OF_DOMAIN] != domain:
+        return False
+    low, high = buckets[bucket, OF_LOW] + 0, buckets[bucket, OF_HIGH] + 0
+    of = (high << 32) | (low & MASK)
+    if domain == TEXT:
+        return same_text(store, of, scratch.text, values[row, V_START], values[row, V_LENGTH])
+    return values[row, V_LOW] <= of and of <= values[row, V_HIGH]
+
+
+@kernel
+def ask_by_text(attr: Any, case: Any, start: Any, length: Any, store: Any, scratch: Any) -> Any:
+    """Asks for prefixes, suffixes and substrings of one text. `case` is 0, or 1 without case."""
     text, attrs = scratch.text, store.attrs
     prefixes = attrs[attr, PREFIXES + case]
     suffixes = attrs[attr, SUFFIXES + case]
@@ -111,95 +159,67 @@ def probe_text(attr: Any, case: Any, start: Any, length: Any, store: Any, scratc
         for i in range(min(length, LENGTHS_MAX)):
             h = ((h ^ text[start + i]) * PRIME) & MASK
             if (prefixes >> (i + 1)) & 1:
-                probe(place_hash(attr, KIND_PREFIX + case, h), store, scratch)
+                ask(place_hash(attr, KIND_PREFIX + case, h), -1, store, scratch)
     if suffixes != 0:
         h = SEED
         for i in range(min(length, LENGTHS_MAX)):
             h = ((h ^ text[start + length - 1 - i]) * PRIME) & MASK
             if (suffixes >> (i + 1)) & 1:
-                probe(place_hash(attr, KIND_SUFFIX + case, h), store, scratch)
+                ask(place_hash(attr, KIND_SUFFIX + case, h), -1, store, scratch)
     if grams != 0:
-        probe_grams(attr, case, grams, start, length, store, scratch)
+        ask_by_grams(attr, case, grams, start, length, store, scratch)
 
 
 @kernel
-def probe_grams(
+def ask_by_grams(
     attr: Any, case: Any, grams: Any, start: Any, length: Any, store: Any, scratch: Any
 ) -> Any:
-    """Probes every run of as many bytes as filters ask for; few have a bit, and are looked up."""
-    text, bits = scratch.text, store.gram_bits
+    """Asks for the runs of as many bytes as filters name, of a long text some at a time.
+
+    Most have no bit, and those that have one are written down first: without branches.
+    """
+    text, bits, counters, pending = (
+        scratch.text, store.gram_bits, scratch.counters, scratch.pending
+    )  # fmt: skip
     count = 8 * len(bits)
-    for size in range(1, 5):
-        if (grams >> size) & 1:
+    for size in range(1, GRAM_BYTES_MAX + 1):
+        if (grams >> size) & 1 == 0:
+            continue
+        keep = MASK >> (32 - 8 * size)
+        for first in range(size - 1, length, GRAMS_AT_ONCE):
+            if counters[ASKED] > PENDING - GRAMS_AT_ONCE:
+                look_up(store, scratch)
             gram = 0
-            keep = MASK >> (32 - 8 * size)
-            for i in range(length):
+            for i in range(first - size + 1, first):
+                gram = (gram << 8) | text[start + i]
+            found = counters[ASKED]
+            for i in range(first, min(length, first + GRAMS_AT_ONCE)):
                 gram = ((gram << 8) | text[start + i]) & keep
+                pending[found] = gram
                 bit = gram_bit(attr, gram, count)
-                if (bits[bit >> 3] >> (bit & 7)) & 1 and i + 1 >= size:
-                    h = mixed(mixed(SEED, gram), size)
-                    probe(place_hash(attr, KIND_GRAM + case, h), store, scratch)
+                found += (bits[bit >> 3] >> (bit & 7)) & 1
+            for n in range(counters[ASKED], found):
+                h = mixed(mixed(SEED, pending[n]), size)
+                ask(place_hash(attr, KIND_GRAM + case, h), -1, store, scratch)
 
 
 @kernel
-def is_of(bucket: Any, attr: Any, domain: Any, low: Any, high: Any, store: Any) -> Any:
-    """Whether a bucket is that of a value alone, and not of another one with the same hash."""
-    buckets = store.buckets
-    return (
-        buckets[bucket, OF_ATTR] == attr
-        and buckets[bucket, OF_DOMAIN] == domain
-        and buckets[bucket, OF_LOW] == low
-        and buckets[bucket, OF_HIGH] == high
-    )
-
-
-@kernel
-def probe_value(row: Any, key: Any, store: Any, scratch: Any) -> Any:
-    """Notes the bucket of a value outside text."""
-    attr, domain = scratch.values[row, V_ATTR], scratch.values[row, V_DOMAIN]
-    bucket = find_bucket(store, point_hash(attr, domain, key))
-    if bucket < 0:
-        return
-    if store.buckets[bucket, OF_DOMAIN] == 0:
-        note(bucket, 0, store, scratch)
-    elif is_of(bucket, attr, domain, (key & MASK) - ((key & HALF) << 1), key >> 32, store):
-        note(bucket, 1, store, scratch)
-
-
-@kernel
-def probe_whole_text(row: Any, store: Any, scratch: Any) -> Any:
-    """Notes the bucket of a whole text."""
-    values = scratch.values
-    attr = values[row, V_ATTR]
-    bucket = find_bucket(store, place_hash(attr, KIND_TEXT, values[row, V_LOW]))
-    if bucket < 0:
-        return
-    if store.buckets[bucket, OF_DOMAIN] == 0:
-        note(bucket, 0, store, scratch)
-    elif store.buckets[bucket, OF_DOMAIN] == TEXT and store.buckets[bucket, OF_ATTR] == attr:
-        low, high = store.buckets[bucket, OF_LOW] + 0, store.buckets[bucket, OF_HIGH] + 0
-        ref = (high << 32) | (low & MASK)
-        if same_text(store, ref, scratch.text, values[row, V_START], values[row, V_LENGTH]):
-            note(bucket, 1, store, scratch)
-
-
-@kernel
-def collect_by_value(row: Any, store: Any, scratch: Any) -> Any:
-    """Notes the buckets that one value leads to."""
+def ask_by_value(row: Any, store: Any, scratch: Any) -> Any:
+    """Asks for the places that one value leads to."""
     values = scratch.values
     attr = values[row, V_ATTR]
     domain = values[row, V_DOMAIN]
     if domain != TEXT:
         for key in range(values[row, V_LOW], values[row, V_HIGH] + 1):
-            probe_value(row, key, store, scratch)
+            ask(point_hash(attr, domain, key), row, store, scratch)
         return
-    probe_whole_text(row, store, scratch)
-    probe_text(attr, 0, values[row, V_START], values[row, V_LENGTH], store, scratch)
+    ask(place_hash(attr, KIND_TEXT, values[row, V_LOW]), row, store, scratch)
+    ask_by_text(attr, 0, values[row, V_START], values[row, V_LENGTH], store, scratch)
     if store.attrs[attr, NOCASE] != 0:
         start, length = values[row, V_FOLDED], values[row, V_FOLDED_LENGTH]
         h = text_hash(scratch.text, start, length)
-        probe(place_hash(attr, KIND_TEXT_NOCASE, h), store, scratch)
-        probe_text(attr, 1, start, length, store, scratch)
+        ask(place_hash(attr, KIND_TEXT_NOCASE, h), -1, store, scratch)
+        ask_by_text(attr, 1, start, length, store, scratch)
 
 
 @kernel
@@ -253,6 +273,7 @@ def collect(store: Any, scratch: Any) -> Any:
     """Lists every bucket that the notification comes by."""
     counters = scratch.counters
     counters[BUCKETS] = 0
+    counters[ASKED] = 0
     note(0, 0, store, scratch)
     for i in range(counters[PRESENT]):
         attr = scratch.present[i]
@@ -263,6 +284,9 @@ def collect(store: Any, scratch: Any) -> Any:
         tree = store.attrs[attr, TREE]
         first = scratch.state[attr, FIRST]
         for row in range(first, first + scratch.state[attr, COUNT]):
-            collect_by_value(row, store, scratch)
+            if counters[ASKED] > PENDING - ASKED_BY_VALUE:
+                look_up(store, scratch)
+            ask_by_value(row, store, scratch)
             if tree >= 0:
                 collect_by_range(row, tree, store, scratch)
+    look_up(store, scratch)

@@ -40,30 +40,34 @@ class Slots(Generic[K]):
         self._native = jit.compiled()
 
     def find(self, key: object) -> int:
-        """The slot of a key, or a number below 0."""
+        """The slot of a key, or a number below 0, for `take`."""
         if not self.are_int:
             return self._slots.get(key, -1)  # type: ignore[arg-type]
         number = _as_int(key)
         return -1 if number is None else self._find(number)
 
-    def take(self, key: K) -> int:
-        """A slot for a key that has none. Raises TypeError for what cannot be a key."""
+    def take(self, key: K, found: int) -> int:
+        """A slot for a key that has none: `found` is what `find` said last, nothing changed since.
+
+        Raises TypeError for what cannot be a key.
+        """
         hash(key)
         if self.are_int and (type(key) is not int or _as_int(key) is None):
             self._become_objects(list(self))
+        hashed = self._hashed
         if self._free:
             slot = self._free.pop()
         else:
             slot = self.used
             self.used += 1
             self.reserve(self.used)
-        self._put(key, slot)
+        self._put(key, slot, found if hashed is self._hashed else None)
         return slot
 
-    def _put(self, key: K, slot: int) -> None:
-        """Gives a key a slot."""
+    def _put(self, key: K, slot: int, found: int | None = None) -> None:
+        """Gives a key a slot; `found` is what `_find` says."""
         if self.are_int:
-            place = self._find(key)  # type: ignore[arg-type]
+            place = self._find(key) if found is None else found  # type: ignore[arg-type]
             self._hashed.data[-1 - place] = slot + 1
         else:
             self._slots[key] = slot

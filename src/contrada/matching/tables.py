@@ -6,7 +6,7 @@ them and states the invariants. Kernels see them as the fields of two named tupl
 """
 
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -127,7 +127,8 @@ INT_KEYS: Final = 13  # 1 where Store.keys has all keys
 KEYED: Final = 14  # 1 where what was put out are keys already
 MATCHED: Final = 15  # notifications, all of them
 CHAINED: Final = 16  # filters with several keys, the chains of which stand at the end of `out`
-COUNTERS: Final = 17
+ASKED: Final = 17  # places to be looked up
+COUNTERS: Final = 18
 
 # --- Scratch.state: a row per attribute, valid where its EPOCH is the current one ---------------
 FIRST: Final = 1
@@ -140,7 +141,7 @@ ONLY_DOMAIN: Final = 7  # of the only value; 0 where there are several
 STATE_COLUMNS: Final = 8
 
 PENDING: Final = 1024
-"""Entries that may match and are written down at a time."""
+"""Places to look up, or entries that may match, that are written down at a time."""
 
 # --- Scratch.values: a row per value of the notification ----------------------------------------
 V_ATTR: Final = 0
@@ -204,12 +205,8 @@ POOL_ATTRS: Final = 32
 POOL_COLUMNS: Final = POOL_ATTR + 3 * POOL_ATTRS
 
 
-class Guard(NamedTuple):
-    """A guard of an entry, as it stands there."""
-
-    guard: int
-    low: int
-    high: int
+Guard: TypeAlias = tuple[int, int, int]
+"""A guard of an entry, as it stands there: what is asked, LOW and HIGH."""
 
 
 class Store(NamedTuple):
@@ -250,8 +247,9 @@ class Scratch(NamedTuple):
     set_seen: Any  # int64: epoch * 4 + value
     stack: Any  # int64
     conjunction: Any  # int64: a row of bits
-    pending: Any  # int64: entries to check, each twice, plus 1 where their bucket's value led
-    # there; or filters of a pool to check, and where their programs begin
+    pending: Any  # int64: places to look up, their hash above the row of the value that leads
+    # there, and 1; then entries to check, each twice, plus 1 where their bucket's value led there;
+    # or filters of a pool to check, and where their programs begin
 
 
 SHAPES: Final[dict[str, tuple[Any, int]]] = {

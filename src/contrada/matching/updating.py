@@ -48,33 +48,31 @@ SEED = reading.SEED
 
 
 @kernel
-def find_equal(words: Any, count: Any, store: Any) -> Any:
-    """The filter with this program, or -1 - the free slot of the hash table."""
+def enter(words: Any, count: Any, number: Any, begin: Any, is_wider: Any, store: Any) -> Any:
+    """The filter with this program; or where there is none `number`, which is written, to be it.
+
+    A filter that is wider than its program is equal to none. A number below 0 is not written.
+    """
+    program, filters, equal = store.program, store.filters, store.equal
     h = SEED
     for i in range(count):
         h = mixed(mixed(h, words[i]), words[i] >> 32)
-    mask = len(store.equal) - 1
+    mask = len(equal) - 1
     slot = finished(h) & mask
-    while True:
-        number = store.equal[slot] - 1
-        if number < 0:
-            return -1 - slot
-        at = store.filters[number, BEGIN]
-        same = store.program[at] & (WORDS_MASK | GONE | WIDER) == count
+    while equal[slot] != 0 and not is_wider:
+        known = equal[slot] - 1
+        at = filters[known, BEGIN]
+        same = program[at] & (WORDS_MASK | GONE | WIDER) == count
         if same:
             for i in range(count):
-                if store.program[at + 1 + i] != words[i]:
+                if program[at + 1 + i] != words[i]:
                     same = False
                     break
         if same:
-            return number
+            return known
         slot = (slot + 1) & mask
-
-
-@kernel
-def install(number: Any, begin: Any, count: Any, words: Any, place: Any, store: Any) -> Any:
-    """Writes a filter's program, and the filter into a free place of the hash table, or nowhere."""
-    program, filters = store.program, store.filters
+    if number < 0:
+        return number
     program[begin] = count
     for i in range(count):
         program[begin + 1 + i] = words[i]
@@ -82,8 +80,9 @@ def install(number: Any, begin: Any, count: Any, words: Any, place: Any, store: 
     filters[number, KEY] = -1
     filters[number, PLACE] = -1
     filters[number, AT] = 0
-    if place >= 0:
-        store.equal[place] = number + 1
+    if not is_wider:
+        equal[slot] = number + 1
+    return number
 
 
 @kernel
