@@ -404,17 +404,19 @@ class Updated(NamedTuple):
 
 @cache
 def updated() -> Updated:
-    """Filters of which some are replaced, one by one.
+    """Filters that are replaced by others, one by one.
 
     A step adds a filter, removes the oldest, maintains `UNITS`, and matches. In the second half
     of the steps the index is renewed meanwhile, and takes over what was renewed.
     """
-    workload = workloads.three_constraints(UPDATED)
-    index = index_of(workload)
+    workload = workloads.three_constraints(UPDATED + STEPS)
+    made = workload.filters()
+    index: Index[int] = Index(compiled=True)
+    for number, each in enumerate(itertools.islice(made, UPDATED)):
+        index.add(number, each)
     for notification in workload.notifications:
         index.match(notification)
-    filters = list(itertools.islice(workload.filters(), STEPS))
-    random.Random(4).shuffle(filters)
+    filters = list(made)
     calls: dict[str, list[float]] = {call: [] for call in ("add", "remove", "match")}
     longest = 0.0
     for step, each in enumerate(filters):

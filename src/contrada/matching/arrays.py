@@ -6,9 +6,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from contrada.matching import jit, kernels, reading, seeking, updating
+from contrada.matching import jit, kernels, reading, seeking, updating, values
 from contrada.matching.tables import (
+    ATTR_MASK,
+    BEGIN,
     COUNTERS,
+    DOMAIN_SHIFT,
     EPOCH,
     GRAM_BITS_BYTES,
     HASH,
@@ -24,7 +27,6 @@ from contrada.matching.tables import (
     SEEN_ALL,
     SHAPES,
     STAMP,
-    Guard,
     Scratch,
     Store,
     grown,
@@ -107,6 +109,10 @@ class Arrays:
         """Whether compiled kernels are called."""
         return self._native is not None
 
+    def store(self) -> Store:
+        """Memory views of the store, for kernels that are not compiled."""
+        return self._views()[0]
+
     def _views(self) -> tuple[Store, Scratch]:
         """Memory views of the arrays, for kernels that are not compiled."""
         if self._store is None:
@@ -159,9 +165,29 @@ class Arrays:
         store, _ = self._views()
         return updating.enter(words.data, count, number, begin, is_wider, store)  # type: ignore[no-any-return]
 
+    def cheapest_value(self, number: int, statistics: "Arrays") -> tuple[int, int, float, bool]:
+        """`values.cheapest_value`; the statistics may be other arrays with the same attributes."""
+        seen = self.views["counters"][SEEN_ALL]
+        if self._native is not None:
+            return self._native.cheapest_value(number, seen, self._table, statistics._table)  # type: ignore[no-any-return]
+        return values.cheapest_value(number, seen, self.store(), statistics.store())  # type: ignore[no-any-return]
+
+    def share(self, h: int, attr: int, column: int, length: int) -> float:
+        """`values.share`."""
+        if self._native is not None:
+            return self._native.share(h, attr, column, length, self._table)  # type: ignore[no-any-return]
+        return values.share(h, attr, column, length, self.store())  # type: ignore[no-any-return]
+
+    def constraint_at(self, number: int, word: int) -> tuple[int, int, int]:
+        """(attribute, domain, first operand) of the constraint that begins at a filter's word."""
+        program = self.views["program"]
+        at = self.views["filters"][number, BEGIN] + 1 + word
+        head = program[at]
+        return head & ATTR_MASK, head >> DOMAIN_SHIFT, program[at + 1]
+
     def fit_scratch(self) -> None:
         """To be called when the store was replaced: makes room in the scratch for it."""
-        rows = {"state": "attrs", "present": "attrs", "set_seen": "set_starts"}
+        rows = {"state": "attrs", "present": "attrs", "set_seen": "sets_by_row"}
         rows["bucket_list"] = "buckets"
         for scratch, store in rows.items():
             self.reserve(scratch, self.used[store] + 1)
@@ -176,7 +202,7 @@ class Arrays:
         """`seeking.find_bucket`."""
         if self._native is not None:
             return self._native.find_bucket(h, self._table)  # type: ignore[no-any-return]
-        return seeking.find_bucket(self._views()[0], h)  # type: ignore[no-any-return]
+        return seeking.find_bucket(self.store(), h)  # type: ignore[no-any-return]
 
     def bucket_for(self, h: int) -> int:
         """The bucket of a place, made where it is missing."""
@@ -187,7 +213,7 @@ class Arrays:
         if self._native is not None:
             bucket = self._native.bucket_for(h, self._table, used)
         else:
-            bucket = updating.bucket_for(h, self._views()[0], used)
+            bucket = updating.bucket_for(h, self.store(), used)
         if bucket == used:
             self.used["buckets"] += 1
         return bucket  # type: ignore[no-any-return]
@@ -207,15 +233,16 @@ class Arrays:
         self.of["buckets"][first : first + count, HASH] = -1
         return first
 
-    def hang(self, bucket: int, number: int, first: Guard, second: Guard) -> int:
+    def hang(self, bucket: int, number: int, hung: int, *, by_value: bool, alone: bool) -> int:
         """`updating.hang`; which entry of the bucket it is."""
         used = self.used["entries"]
         length: int = self.views["buckets"][bucket, LENGTH]
         self.reserve("entries", used + 2 * length + 1)
+        flags = 2 * by_value + alone
         if self._native is not None:
-            used = self._native.hang(bucket, number, *first, *second, self._table, used)
+            used = self._native.hang(bucket, number, hung, flags, self._table, used)
         else:
-            used = updating.hang(bucket, number, first, second, self._views()[0], used)
+            used = updating.hang(bucket, number, hung, flags, self.store(), used)
         self.used["entries"] = used
         return length
 
@@ -224,7 +251,7 @@ class Arrays:
         if self._native is not None:
             found = self._native.unhang(bucket, number, at, self._table)
         else:
-            found = updating.unhang(bucket, number, at, self._views()[0])
+            found = updating.unhang(bucket, number, at, self.store())
         assert found, f"filter {number} does not hang in bucket {bucket}"
 
     def new_tree(self, bounds: list[tuple[int, int]]) -> int:
@@ -264,7 +291,7 @@ class Arrays:
             if self._native is not None:
                 count = self._native.touching(box, *asked, found, used, self._table)
             else:
-                store = self._views()[0]
+                store = self.store()
                 count = updating.touching(box.data, *asked, found.data, used, store)
             first = int(found[-1])
             yield from found[:count].tolist()
@@ -277,7 +304,7 @@ class Arrays:
         elif self._native is not None:
             self._native.enter_name(row, self._table)
         else:
-            updating.enter_name(row, self._views()[0])
+            updating.enter_name(row, self.store())
 
     def _room(self, name: str, count: int) -> None:
         """Makes a hash table large enough."""
@@ -294,7 +321,7 @@ class Arrays:
         if self._native is not None:
             getattr(self._native, kernel[name])(self._table, used)
         else:
-            getattr(updating, kernel[name])(self._views()[0], used)
+            getattr(updating, kernel[name])(self.store(), used)
 
     def dissolve(self) -> bool:
         """Frees one array; whether more are there. Nothing else may be asked any more."""

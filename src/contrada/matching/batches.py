@@ -97,12 +97,17 @@ def rows_of(table: Any) -> Iterator[dict[str, Any]]:
         yield {n: value for n, value in zip(names, row, strict=True) if value is not None}
 
 
+def asked_for(table: Any, names: Container[str]) -> Any:
+    """The columns of these names only: what else is there is never looked at."""
+    return table.select([name for name in table.column_names if name in names])
+
+
 def row_of(table: Any, names: Container[str]) -> Callable[[int], dict[str, Any]]:
     """Rows of a table by number, of these names only.
 
     Some are read at once: those asked for are near each other.
     """
-    table = table.select([name for name in table.column_names if name in names])
+    table = asked_for(table, names)
     begin = 0
     rows: list[dict[str, Any]] = []
 

@@ -15,6 +15,8 @@ from typing import Any, Final, NamedTuple
 from contrada.errors import LimitError
 from contrada.matching import tables
 from contrada.matching.arrays import Arrays
+from contrada.matching.hashing import text_hash
+from contrada.matching.reading import finished
 from contrada.matching.tables import (
     DOMAIN_SHIFT,
     NAME,
@@ -27,6 +29,7 @@ from contrada.matching.tables import (
     PRESENCE,
     SEEN,
     SET_ABSENT,
+    SET_ATTR,
     TEXT_SHIFT,
     TREE,
     X_ATOM,
@@ -83,7 +86,7 @@ class Constraint(NamedTuple):
 class Program(NamedTuple):
     """A filter's constraints, and the sets among them that only the model can decide.
 
-    `words` are the constraints as they stand in the arrays.
+    `words` are the constraints as they stand in the arrays; they may refer to texts and sets.
     """
 
     constraints: list[Constraint]
@@ -91,6 +94,7 @@ class Program(NamedTuple):
     opaque: list[int]
     is_inexact: bool
     has_sets: bool
+    has_references: bool
 
 
 def constraints_of(words: list[int]) -> list[Constraint]:
@@ -154,25 +158,25 @@ class Compiler:
         constraints: list[Constraint] = []
         words: list[int] = []
         opaque: list[int] = []
-        inexact = sets = False
+        inexact = sets = references = False
         for name, value_set in of.sets.items():
             attr = self.attrs.get(name, -1)
             if attr < 0:
                 attr = self.attr(name)
-            simple = self._simple(attr, value_set)
-            if simple is None:
+            constraint, wide = self._simple(attr, value_set)
+            if constraint is None:
                 sets = True
                 number, wide = self._set_number(attr, value_set)
-                simple = Constraint(attr, OP_SET, 0, (number,)), wide
+                constraint = Constraint(attr, OP_SET, 0, (number,))
                 if number in self.opaque_sets:
                     opaque.append(number)
-            constraint, wide = simple
-            inexact = inexact or wide
             constraints.append(constraint)
             attr, op, domain, operands = constraint
             words.append(attr | op << OP_SHIFT | domain << DOMAIN_SHIFT)
             words += operands
-        return Program(constraints, words, opaque, inexact, sets)
+            inexact = inexact or wide
+            references = references or op not in _BY_KEY
+        return Program(constraints, words, opaque, inexact, sets, references)
 
     def state(self, packed: Callable[[Any], bytes]) -> dict[str, Any]:
         """What is not in the arrays, for `saving`."""
@@ -196,7 +200,7 @@ class Compiler:
         self.forget_before()
         self._texts = {self.text_at(ref): ref for ref in state["texts"]}
         self.set_values = [unpacked(each) for each in state["sets"]]
-        attrs = self._arrays.of["set_starts"][: len(self.set_values), 1].tolist()
+        attrs = self._arrays.of["sets_by_row"][: len(self.set_values), SET_ATTR].tolist()
         self._sets = {
             (attr, each.line, each.text): number
             for number, (attr, each) in enumerate(zip(attrs, self.set_values, strict=True))
@@ -329,32 +333,23 @@ class Compiler:
         """The reference to a text that some filter names, or -1."""
         return self._texts.get(text, -1)
 
-    def _simple(self, attr: int, value_set: ValueSet) -> tuple[Constraint, bool] | None:
+    def _simple(self, attr: int, value_set: ValueSet) -> tuple[Constraint | None, bool]:
         """The constraint of one interval of one domain, and whether it is wider than the set."""
         cuts = value_set.line
         if value_set.text is not None or not 1 <= len(cuts) <= 2:
-            return None
+            return None, False
         start, end = cuts if len(cuts) == 2 else (cuts[0], None)
         tag = start[0]
-        if tag == NUMBER and end is not None and end[0] == NUMBER and len(start) == len(end) == 2:
-            low, low_exact = number_key(start[1])  # type: ignore[arg-type]
-            high, high_exact = number_key(end[1])  # type: ignore[arg-type]
-            if low_exact and high_exact:  # the usual case, for speed
-                if low == high - 1:
-                    return Constraint(attr, OP_POINT, NUMBER, (low,)), False
-                return Constraint(attr, OP_RANGE, NUMBER, (low, high - 1)), False
         if tag == ABSENT:
-            return None
+            return None, False
         if tag == TEXT:
             return self._text_constraint(attr, start, end), False
         if end is None or not (end[0] == tag or end == (tag + 1,)):
-            return None
-        low, low_exact = low_key(start)
-        high, high_exact = high_key(tag, end)
-        inexact = not (low_exact and high_exact)
+            return None, False
+        low, high, exact = _ends(tag, start, end)
         if low == high:
-            return Constraint(attr, OP_POINT, tag, (low,)), inexact
-        return Constraint(attr, OP_RANGE, tag, (low, high)), inexact
+            return Constraint(attr, OP_POINT, tag, (low,)), not exact
+        return Constraint(attr, OP_RANGE, tag, (low, high)), not exact
 
     def _text_constraint(self, attr: int, start: line.Cut, end: line.Cut | None) -> Constraint:
         first = _text_of(start)
@@ -372,11 +367,11 @@ class Compiler:
         texts = self._arrays.used["texts"]
         words, inexact, opaque = self._set_words(value_set)
         texts = (self._arrays.used["texts"] - texts) // 8
-        number = self._arrays.take("set_starts")
+        number = self._arrays.take("sets_by_row")
         self._arrays.reserve("set_seen", number + 1)
         at = self._arrays.take("sets", len(words))
         self._arrays.of["sets"][at : at + len(words)] = words
-        self._arrays.of["set_starts"][number] = (at, attr)
+        self._arrays.of["sets_by_row"][number] = (at, attr, *_set_guard(attr, number, value_set))
         self._sets[form] = number
         self._set_sizes.append(len(words) + texts)
         self.set_values.append(value_set)
@@ -430,7 +425,11 @@ class Compiler:
         ]
 
 
+_BY_KEY: Final = (OP_POINT, OP_RANGE)
+"""The operators whose operands are keys themselves."""
+
 _INT_END: Final = 2**63
+_UNSIGNED: Final = 0x7FFFFFFFFFFFFFFF
 _DOUBLE: Final = memoryview(bytearray(8)).cast("d")
 _BITS: Final = memoryview(_DOUBLE.obj).cast("q")
 """The same eight bytes as a double and as an integer: faster than packing and unpacking."""
@@ -445,7 +444,27 @@ def number_key(number: int | float) -> tuple[int, bool]:
     bits = _BITS[0]
     if bits >= 0:
         return bits, number < EXACT_MAX or number > _INT_END
-    return -(bits & 0x7FFFFFFFFFFFFFFF), number > -EXACT_MAX or number < -_INT_END
+    return -(bits & _UNSIGNED), number > -EXACT_MAX or number < -_INT_END
+
+
+def _ends(tag: int, start: line.Cut, end: line.Cut) -> tuple[int, int, bool]:
+    """The lowest and the highest key of an interval, and whether doubles alone are its ends."""
+    if tag == NUMBER and len(start) == len(end) == 2:
+        first: Any = start[1]
+        after: Any = end[1]
+        if first > -EXACT_MAX and after < EXACT_MAX:
+            _DOUBLE[0] = first  # as `number_key` twice, but faster: nearly all ranges are these
+            low = _BITS[0]
+            _DOUBLE[0] = after
+            high = _BITS[0]
+            return (
+                low if low >= 0 else -(low & _UNSIGNED),
+                (high if high >= 0 else -(high & _UNSIGNED)) - 1,
+                True,
+            )
+    low, low_exact = low_key(start)
+    high, high_exact = high_key(tag, end)
+    return low, high, low_exact and high_exact
 
 
 def _key_at(tag: int, comparable: int) -> Key:
@@ -514,6 +533,20 @@ def other_than(value_set: ValueSet) -> tuple[int, int | bytes] | None:
         return tag, value[1]  # type: ignore[return-value]
     (low, low_exact), (high, high_exact) = low_key(cuts[1]), high_key(tag, cuts[2])
     return (tag, low) if low_exact and high_exact and low == high else None
+
+
+def _set_guard(attr: int, number: int, value_set: ValueSet) -> tuple[int, int, int]:
+    """What a set is as a guard: of `!=` what is excluded, else the set by its number."""
+    excluded = other_than(value_set)
+    if excluded is None:
+        return tables.GUARD_SET << tables.GUARD_KIND_SHIFT, number, 0
+    domain, value = excluded
+    if isinstance(value, bytes):
+        kind, low = tables.GUARD_OTHER_TEXT, int(finished(text_hash(value)))
+    else:
+        kind, low = tables.GUARD_OTHER, value >> 32
+    asked = attr | domain << tables.GUARD_DOMAIN_SHIFT | kind << tables.GUARD_KIND_SHIFT
+    return asked, low, low
 
 
 def _domain(tag: int) -> Cuts:

@@ -19,7 +19,6 @@ import numpy as np
 from contrada.matching.arrays import EPOCHS_MAX, Arrays
 from contrada.matching.chains import Chains
 from contrada.matching.compiling import Compiler, Constraint, Program, constraints_of, popped
-from contrada.matching.guards import guards_for, undecided
 from contrada.matching.placing import (
     Choice,
     Place,
@@ -207,7 +206,8 @@ class Generation:
                 self.opaque[number] = program.opaque
         if program.has_sets:
             self._note_sets(number, of)
-        self.compiler.use(program.constraints)
+        if program.has_references:
+            self.compiler.use(program.constraints)
         return number, True
 
     def _link(self, number: int, slot: int) -> int:
@@ -326,19 +326,16 @@ class Generation:
         self, number: int, of: Filter, constraints: list[Constraint], *, count: bool = True
     ) -> None:
         """Hangs a filter at its best place."""
-        choice = best_choice(of, constraints, self.arrays, self._statistics or self.arrays)
+        choice = best_choice(number, of, constraints, self.arrays, self._statistics or self.arrays)
         if choice is not None and self._pooled(number, constraints, choice):
             return
         buckets = {0: False} if choice is None else self._buckets(choice)
-        attr = None if choice is None else choice.attr
-        places: list[tuple[int, int]] = []
-        for bucket, by_value in buckets.items():
-            first, second = guards_for(
-                constraints, attr, self.compiler, by_value=by_value, alone=len(buckets) == 1
-            )
-            if number in self.exact:
-                first = undecided(first)
-            places.append((bucket, self.arrays.hang(bucket, number, first, second)))
+        hung = -1 if choice is None else choice.attr
+        alone = len(buckets) == 1
+        places = [
+            (bucket, self.arrays.hang(bucket, number, hung, by_value=by_value, alone=alone))
+            for bucket, by_value in buckets.items()
+        ]
         if choice is not None and len(places) > 1 and not all(p.is_value for p in choice.places):
             self.arrays.views["counters"][SEVERAL] = 1
         filters = self.arrays.views["filters"]
@@ -461,7 +458,7 @@ class Generation:
             return 0.0, 0.0
         now = sum(buckets[bucket, HITS] for bucket in self._chains.values(place)) / seen
         of, words = self.filter(number), self.words(number)
-        choice = best_choice(of, constraints_of(words), self.arrays, self.arrays)
+        choice = best_choice(number, of, constraints_of(words), self.arrays, self.arrays)
         return now, 1.0 if choice is None else choice.cost
 
     @property

@@ -5,112 +5,130 @@ candidates end at a guard, and where bucket and guards are the whole filter, mos
 decided there, without a look at the filter itself, which lies elsewhere in memory.
 
 A guard never says no to what its constraint would let pass. It says that the constraint holds only
-where 32 bits are enough to know.
+where 32 bits are enough to know. `kernels` asks them, and says how these functions are run.
 """
 
-from typing import Final
+from typing import Any
 
-from contrada.matching import reading
-from contrada.matching.compiling import Compiler, Constraint, other_than
-from contrada.matching.hashing import text_hash
+from contrada.matching.jit import kernel, part
 from contrada.matching.tables import (
+    ATTR_MASK,
+    BEGIN,
     DECIDED_ALONE,
     DECIDED_HERE,
+    DOMAIN_SHIFT,
+    GUARD,
     GUARD_DOMAIN_SHIFT,
     GUARD_HASH,
     GUARD_KIND_SHIFT,
     GUARD_NONE,
-    GUARD_OTHER,
-    GUARD_OTHER_TEXT,
     GUARD_SET,
     KEY_HERE,
     OP_POINT,
     OP_RANGE,
     OP_SET,
+    OP_SHIFT,
     OP_TEXT,
     OP_TEXT_RANGE,
-    Guard,
+    SECOND,
+    SET_GUARD,
+    TEXT_SHIFT,
+    VERIFY,
+    WORDS_MASK,
 )
 
-NO_DOMAIN: Final = 7
+reading = part("reading")
+finished = reading.finished
+text_hash = reading.text_hash
+INT32_MIN = reading.INT32_MIN
+INT32_MAX = reading.INT32_MAX
+NO_DOMAIN = 7
 """In a guard that only asks for the attribute to be there."""
-
-NO_GUARD: Final[Guard] = (GUARD_NONE << GUARD_KIND_SHIFT, 0, 0)
-
-_RANKS: Final = {OP_POINT: 0, OP_TEXT: 1, OP_RANGE: 2, OP_SET: 3, OP_TEXT_RANGE: 4}
-"""The operators, the most selective first."""
+HUNG_RANK = 8
+"""The rank of the constraint that the filter hangs on: after all others."""
 
 
-def guards_for(
-    constraints: list[Constraint],
-    hung: int | None,
-    compiler: Compiler,
-    *,
-    by_value: bool,
-    alone: bool,
-) -> tuple[Guard, Guard]:
-    """The guards of an entry; the first says whether both of them decide.
-
-    `hung` is the attribute that the filter hangs on; `by_value` says that its bucket's value
-    is all that the constraint on it asks for; `alone` that the filter has no other entry.
-    """
-    others = [each for each in constraints if each.attr != hung]
-    if len(others) > 1:
-        others.sort(key=_rank)
-    if not by_value and len(others) < len(constraints):
-        others += [each for each in constraints if each.attr == hung]
-    first = _guard(others[0], compiler) if others else NO_GUARD
-    second = _guard(others[1], compiler) if len(others) > 1 else NO_GUARD
-    if len(others) > 2:
-        return first, second
-    decided = DECIDED_HERE if by_value else DECIDED_ALONE
-    asked, low, high = first
-    if alone and _is_clear(asked) and _is_clear(second[0]):
-        decided |= KEY_HERE
-    return (asked | decided, low, high), second
-
-
-def _is_clear(asked: int) -> bool:
-    """Whether a guard mostly decides by itself."""
-    return asked >> GUARD_KIND_SHIFT & 7 not in (GUARD_HASH, GUARD_SET)
-
-
-def _rank(of: Constraint) -> int:
-    return _RANKS[of.op]
-
-
-def undecided(guard: Guard) -> Guard:
-    """The guard of a filter whose matches must be verified."""
-    asked, low, high = guard
-    return asked & ~(DECIDED_HERE | DECIDED_ALONE | KEY_HERE), low, high
-
-
-def _guard(of: Constraint, compiler: Compiler) -> Guard:
-    attr, op, domain, operands = of
-    if op == OP_SET:
-        return _set_guard(attr, operands[0], compiler)
-    asked = attr | domain << GUARD_DOMAIN_SHIFT
-    if op in (OP_POINT, OP_RANGE):
-        return asked, operands[0] >> 32, operands[-1] >> 32
+@kernel
+def rank(op: Any) -> Any:
+    """The operators in order, the most selective first."""
+    if op == OP_POINT:
+        return 0
     if op == OP_TEXT:
-        h = _hash(compiler.text_at(operands[0]))
-        return asked | GUARD_HASH << GUARD_KIND_SHIFT, h, h
-    return attr | NO_DOMAIN << GUARD_DOMAIN_SHIFT, -(2**31), 2**31 - 1
+        return 1
+    if op == OP_RANGE:
+        return 2
+    return 3 if op == OP_SET else 4
 
 
-def _set_guard(attr: int, number: int, compiler: Compiler) -> Guard:
-    """The guard of a set: of `!=` what is excluded, else the set by its number."""
-    excluded = other_than(compiler.set_values[number])
-    if excluded is None:
-        return GUARD_SET << GUARD_KIND_SHIFT, number, 0
-    domain, value = excluded
-    if isinstance(value, bytes):
-        kind, low = GUARD_OTHER_TEXT, _hash(value)
+@kernel
+def put_guard(entry: Any, at: Any, word: Any, store: Any) -> Any:
+    """Writes the guard of a constraint, which begins at a word of the program, into an entry."""
+    entries, program = store.entries, store.program
+    head = program[word]
+    attr, op, domain = head & ATTR_MASK, (head >> OP_SHIFT) & 0xFF, head >> DOMAIN_SHIFT
+    asked, low, high = attr | (domain << GUARD_DOMAIN_SHIFT), 0, 0
+    if op == OP_SET:
+        row = program[word + 1]
+        asked = store.sets_by_row[row, SET_GUARD] + 0
+        low = store.sets_by_row[row, SET_GUARD + 1] + 0
+        high = store.sets_by_row[row, SET_GUARD + 2] + 0
+    elif op == OP_TEXT:
+        ref = program[word + 1]
+        length = ref & ((1 << TEXT_SHIFT) - 1)
+        low = high = finished(text_hash(store.texts, ref >> TEXT_SHIFT, length))
+        asked |= GUARD_HASH << GUARD_KIND_SHIFT
+    elif op == OP_TEXT_RANGE:
+        asked, low, high = attr | (NO_DOMAIN << GUARD_DOMAIN_SHIFT), INT32_MIN, INT32_MAX
     else:
-        kind, low = GUARD_OTHER, value >> 32
-    return attr | domain << GUARD_DOMAIN_SHIFT | kind << GUARD_KIND_SHIFT, low, low
+        low = program[word + 1] >> 32
+        high = program[word + (2 if op == OP_RANGE else 1)] >> 32
+    entries[entry, at] = asked
+    entries[entry, at + 1] = low
+    entries[entry, at + 2] = high
 
 
-def _hash(text: bytes) -> int:
-    """As a text's hash stands in the scratch."""
-    return int(reading.finished(text_hash(text)))
+@kernel
+def is_clear(asked: Any) -> Any:
+    """Whether a guard mostly decides by itself."""
+    kind = (asked >> GUARD_KIND_SHIFT) & 7
+    return kind != GUARD_HASH and kind != GUARD_SET
+
+
+@kernel
+def put_guards(entry: Any, number: Any, hung: Any, by_value: Any, alone: Any, store: Any) -> Any:
+    """Writes the guards of a filter's entry; the first says whether both of them decide.
+
+    `hung` is the attribute that the filter hangs on, or -1; `by_value` is 1 where its bucket's
+    value is all that the constraint on it asks for; `alone` is 1 where it has no other entry.
+    """
+    entries, program = store.entries, store.program
+    begin = store.filters[number, BEGIN]
+    word, end = begin + 1, begin + 1 + (program[begin] & WORDS_MASK)
+    first = second = -1
+    first_rank = second_rank = HUNG_RANK + 1
+    count = 0
+    while word < end:
+        op = (program[word] >> OP_SHIFT) & 0xFF
+        is_hung = program[word] & ATTR_MASK == hung
+        if not (is_hung and by_value != 0):
+            count += 1
+            its = HUNG_RANK if is_hung else rank(op)
+            if its < first_rank:
+                second, second_rank = first, first_rank
+                first, first_rank = word, its
+            elif its < second_rank:
+                second, second_rank = word, its
+        word += 3 if op == OP_RANGE or op == OP_TEXT_RANGE else 2
+    for at in (GUARD, SECOND):
+        entries[entry, at] = GUARD_NONE << GUARD_KIND_SHIFT
+        entries[entry, at + 1] = 0
+        entries[entry, at + 2] = 0
+    if first >= 0:
+        put_guard(entry, GUARD, first, store)
+    if second >= 0:
+        put_guard(entry, SECOND, second, store)
+    if count <= 2 and program[begin] & VERIFY == 0:
+        decided = DECIDED_HERE if by_value != 0 else DECIDED_ALONE
+        if alone != 0 and is_clear(entries[entry, GUARD]) and is_clear(entries[entry, SECOND]):
+            decided |= KEY_HERE
+        entries[entry, GUARD] |= decided

@@ -24,6 +24,8 @@ from contrada.matching.tables import (
     OP_TEXT,
     OP_TEXT_RANGE,
     SET_ABSENT,
+    SET_ATTR,
+    SET_START,
     TEXT_SHIFT,
     V_DOMAIN,
     V_FOLDED,
@@ -195,7 +197,7 @@ def set_holds(number: Any, store: Any, scratch: Any) -> Any:
     seen = scratch.set_seen[number]
     if seen >> 2 == epoch:
         return seen & 3
-    at, attr = store.set_starts[number, 0], store.set_starts[number, 1]
+    at, attr = store.sets_by_row[number, SET_START], store.sets_by_row[number, SET_ATTR]
     result = 0
     if scratch.state[attr, 0] != epoch or scratch.state[attr, COUNT] == 0:
         result = store.sets[at] & SET_ABSENT

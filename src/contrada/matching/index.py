@@ -19,7 +19,14 @@ import numpy as np
 
 from contrada.matching import jit, saving
 from contrada.matching.arrays import grow_for
-from contrada.matching.batches import check_columns, columns_of, match_columns, row_of, rows_of
+from contrada.matching.batches import (
+    asked_for,
+    check_columns,
+    columns_of,
+    match_columns,
+    row_of,
+    rows_of,
+)
 from contrada.matching.drift import Drift
 from contrada.matching.generation import Generation
 from contrada.matching.relating import touching
@@ -32,6 +39,7 @@ from contrada.matching.tables import (
     LOOKED,
     MATCHED,
     OUT,
+    SET_ATTR,
     UNREADABLE,
 )
 from contrada.model import Filter, FilterSet, Notification, Product, Value
@@ -282,7 +290,7 @@ class Index(Generic[K]):
             if each not in known:
                 value_set = self._generation.compiler.opaque_sets[each]
                 name = self._generation.compiler.names[
-                    int(self._generation.arrays.of["set_starts"][each, 1])
+                    int(self._generation.arrays.of["sets_by_row"][each, SET_ATTR])
                 ]
                 known[each] = bool(value_set.unknown()) or any(
                     value_set.holds(key) for key in notification.keys_of(name)
@@ -307,7 +315,8 @@ class Index(Generic[K]):
         found = self._matched_columns(notifications)
         if found is not None:
             return found
-        return self._matched_one_by_one(rows_of(notifications))
+        table = asked_for(notifications, self._generation.compiler.attrs)
+        return self._matched_one_by_one(rows_of(table))
 
     def _matched_one_by_one(self, notifications: Iterable[Any]) -> tuple[Any, Any]:
         offsets: list[int] = [0]

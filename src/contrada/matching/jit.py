@@ -110,7 +110,7 @@ def cache_folder() -> Path:
     return base / f"kernels-{digest.hexdigest()[:16]}"
 
 
-_PARTS: Final = ("reading", "holding", "seeking", "kernels", "updating")
+_PARTS: Final = ("reading", "holding", "seeking", "kernels", "guards", "values", "updating")
 _SOURCES: Final = ("jit", "native", "tables", *_PARTS)
 
 

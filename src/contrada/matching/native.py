@@ -46,6 +46,7 @@ from contrada.matching.tables import (
     OUT,
     POOL_COLUMNS,
     SEEN_ALL,
+    SET_COLUMNS,
     SHAPES,
     STATE_COLUMNS,
     TREE_COLUMNS,
@@ -61,6 +62,7 @@ K: Any = jit.part("kernels")
 U: Any = jit.part("updating")
 R: Any = jit.part("reading")
 S: Any = jit.part("seeking")
+V: Any = jit.part("values")
 carray: Any = numba.carray  # type: ignore[attr-defined]
 
 _EXERCISED_ROWS = 64
@@ -108,7 +110,7 @@ def store_at(table: Any) -> Any:
         _rows(table, 8, LINK_COLUMNS, numba.int32),
         _flat(table, 9, numba.int32),
         _flat(table, 10, numba.int64),
-        _rows(table, 11, 2, numba.int64),
+        _rows(table, 11, SET_COLUMNS, numba.int64),
         _rows(table, 12, TREE_COLUMNS, numba.int64),
         _rows(table, 13, POOL_COLUMNS, numba.int64),
         _flat(table, 14, numba.int64),
@@ -147,7 +149,9 @@ def exercise() -> None:
     point_hash(0, 0, 0)
     words = np.zeros(1, dtype=np.int64)
     enter(words, 0, 0, 0, False, table)
-    hang(bucket_for(1, table, 1), 0, 0, 0, 0, 0, 0, 0, table, 0)
+    cheapest_value(0, 0, table, table)
+    share(0, 0, 0, 0, table)
+    hang(bucket_for(1, table, 1), 0, 0, 0, table, 0)
     unhang(1, 0, 0, table)
     keys, slots = np.zeros(8, dtype=np.int64), np.zeros(16, dtype=np.int32)
     by_key = np.array([keys.ctypes.data, 8, slots.ctypes.data, 16], dtype=np.int64)
@@ -189,6 +193,18 @@ def enter(words: Any, count: Any, number: Any, begin: Any, is_wider: Any, table:
 
 
 @njit(cache=True, nogil=True)
+def cheapest_value(number: Any, seen: Any, table: Any, statistics: Any) -> Any:
+    """See `values.cheapest_value`."""
+    return V.cheapest_value(number, seen, store_at(table), store_at(statistics))
+
+
+@njit(cache=True, nogil=True)
+def share(h: Any, attr: Any, column: Any, length: Any, table: Any) -> Any:
+    """See `values.share`."""
+    return V.share(h, attr, column, length, store_at(table))
+
+
+@njit(cache=True, nogil=True)
 def bucket_for(h: Any, table: Any, used: Any) -> Any:
     """See `updating.bucket_for`."""
     return U.bucket_for(h, store_at(table), used)
@@ -201,11 +217,9 @@ def find_bucket(h: Any, table: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def hang(
-    bucket: Any, number: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, table: Any, used: Any
-) -> Any:
-    """See `updating.hang`; integers come in faster than tuples of them."""
-    return U.hang(bucket, number, (a, b, c), (d, e, f), store_at(table), used)
+def hang(bucket: Any, number: Any, hung: Any, flags: Any, table: Any, used: Any) -> Any:
+    """See `updating.hang`."""
+    return U.hang(bucket, number, hung, flags, store_at(table), used)
 
 
 @njit(cache=True, nogil=True)

@@ -10,21 +10,18 @@ from how many different constants filters have there.
 
 from typing import Final, NamedTuple
 
-from contrada.matching import reading, seeking
+from contrada.matching import reading, seeking, values
 from contrada.matching.arrays import Arrays
 from contrada.matching.compiling import ATOM_KINDS, Constraint, number_key
 from contrada.matching.hashing import point_hash, text_hash
 from contrada.matching.tables import (
     GRAMS,
-    HITS,
     OP_POINT,
     OP_RANGE,
     OP_SET,
     OP_TEXT,
     PIVOTS,
-    POINTS,
     PREFIXES,
-    SEEN,
     SEEN_ALL,
     SUFFIXES,
     TREE,
@@ -37,19 +34,13 @@ from contrada.model.values import NAN, NUMBER, TEXT, Key
 PLACES_MAX: Final = 64
 """A filter hangs in at most as many places because of alternatives."""
 
-NOTIFICATIONS_MIN: Final = 256
-"""Notifications that must be seen before they count."""
-
-POINTS_EXPECTED: Final = 10
-"""Values that an attribute is thought to have besides those that filters hang on."""
-
 
 class Place(NamedTuple):
     """One hashed place: its hash, and what else a kernel must know of it.
 
-    A place of a single value has that value, and whether it is all that is asked for; a place of a
-    part of texts the column of `Store.attrs` and the length by which it is looked up; one of a
-    substring its bytes, too.
+    A place of a single value has that value, a text also by its reference, and whether it is all
+    that is asked for; a place of a part of texts the column of `Store.attrs` and the length by
+    which it is looked up; one of a substring its bytes, too.
     """
 
     hash: int
@@ -75,7 +66,7 @@ class Choice(NamedTuple):
 
 
 def best_choice(
-    of: Filter, constraints: list[Constraint], arrays: Arrays, statistics: Arrays
+    number: int, of: Filter, constraints: list[Constraint], arrays: Arrays, statistics: Arrays
 ) -> Choice | None:
     """The cheapest choice for a filter; None where it must hang everywhere.
 
@@ -83,23 +74,34 @@ def best_choice(
     the `statistics`, which may be the arrays of an index with the same attributes. Trees are
     asked only where no hashed place is more selective than a single bin could be.
     """
+    word, h, cost, is_settled = arrays.cheapest_value(number, statistics)
     best: Choice | None = None
+    if word >= 0:
+        attr, domain, operand = arrays.constraint_at(number, word)
+        best = Choice(cost, attr, (Place(h, 0, 0, domain, operand),))
+    return best if is_settled else _best_other(best, of, constraints, arrays, statistics)
+
+
+def _best_other(
+    best: Choice | None,
+    of: Filter,
+    constraints: list[Constraint],
+    arrays: Arrays,
+    statistics: Arrays,
+) -> Choice | None:
+    """The cheapest of this choice and those of constraints that ask for no single value."""
     others: list[tuple[float, int, ValueSet]] = []
-    attrs, seen = arrays.views["attrs"], arrays.views["counters"][SEEN_ALL]
+    store, seen = arrays.store(), arrays.views["counters"][SEEN_ALL]
     for constraint, value_set in zip(constraints, of.sets.values(), strict=True):
         attr, op, _, _ = constraint
-        if op == OP_SET and value_set.line[:1] == line.EVERYTHING:
+        if op in (OP_POINT, OP_TEXT) or (op == OP_SET and value_set.line[:1] == line.EVERYTHING):
             continue
-        # the share of the notifications that have the attribute
-        presence = 0.5 if seen < NOTIFICATIONS_MIN else (attrs[attr, SEEN] + 1) / (seen + 1)
-        places = None if op == OP_RANGE else _places(constraint, value_set)
+        presence = values.presence_of(attr, seen, store)
+        places = None if op == OP_RANGE else places_of(attr, value_set)
         if places is None:
             others.append((presence, attr, value_set))
             continue
-        share = 0.0
-        for place in places:
-            share += likelihood(attr, place, statistics)
-        cost = presence * min(share, 1.0)
+        cost = presence * min(sum(likelihood(attr, place, statistics) for place in places), 1.0)
         if best is None or cost < best.cost:
             best = Choice(cost, attr, places)
     for presence, attr, value_set in others:
@@ -119,32 +121,15 @@ def _ranged(presence: float, attr: int, value_set: ValueSet, arrays: Arrays) -> 
     return Choice(presence * share, attr, (), bins)
 
 
-def _places(constraint: Constraint, value_set: ValueSet) -> tuple[Place, ...] | None:
-    """Hashed places for a constraint; None where there are none."""
-    attr, op, domain, operands = constraint
-    if op == OP_POINT:
-        key = operands[0]
-        return (Place(point_hash(attr, domain, key), 0, 0, domain, key),)
-    if op == OP_TEXT:
-        return (_point_place(attr, line.first_key(value_set.line[0])),)
-    return places_of(attr, value_set)
-
-
 def likelihood(attr: int, place: Place, arrays: Arrays) -> float:
     """The share of the notifications with the attribute that come by a place."""
-    attrs = arrays.views["attrs"]
-    seen = attrs[attr, SEEN]
-    if seen >= NOTIFICATIONS_MIN:
-        bucket = arrays.find_bucket(place.hash)
-        if bucket >= 0:
-            share: float = (arrays.views["buckets"][bucket, HITS] + 1) / (seen + 1)
-            return share
-    return unseen_likelihood(place, attrs[attr, POINTS])
+    return arrays.share(place.hash, attr, place.column, place.length)
 
 
 def unseen_likelihood(place: Place, points: int) -> float:
-    """The same where nothing was seen: by the length of the text, or by how many values are."""
-    return 1.0 / (2 + 8 * place.length) if place.column else 1.0 / (points + POINTS_EXPECTED)
+    """The same where nothing was seen."""
+    found: float = values.unseen_share(place.column, place.length, points)
+    return found
 
 
 # --- hashed places ------------------------------------------------------------------------------

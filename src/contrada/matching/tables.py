@@ -6,7 +6,7 @@ them and states the invariants. Kernels see them as the fields of two named tupl
 """
 
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -88,7 +88,13 @@ OP_POINT: Final = 1  # key
 OP_RANGE: Final = 2  # lowest key, highest key
 OP_TEXT: Final = 3  # text
 OP_TEXT_RANGE: Final = 4  # text from, text before which; -1 without end
-OP_SET: Final = 5  # row in set_starts
+OP_SET: Final = 5  # row in sets_by_row
+
+# --- Store.sets_by_row: a row per value set that is no single interval --------------------------
+SET_START: Final = 0  # where it begins in Store.sets
+SET_ATTR: Final = 1
+SET_GUARD: Final = 2  # what it is as a guard of an entry: GUARD, LOW, HIGH
+SET_COLUMNS: Final = 5
 
 # --- Store.sets: value sets that are no single interval -----------------------------------------
 # flags, count of (domain, low, high), the intervals, length of the expression, the expression
@@ -205,10 +211,6 @@ POOL_ATTRS: Final = 32
 POOL_COLUMNS: Final = POOL_ATTR + 3 * POOL_ATTRS
 
 
-Guard: TypeAlias = tuple[int, int, int]
-"""A guard of an entry, as it stands there: what is asked, LOW and HIGH."""
-
-
 class Store(NamedTuple):
     """What the filters are. Arrays, or memory views of them where nothing is compiled."""
 
@@ -223,7 +225,7 @@ class Store(NamedTuple):
     links: Any  # int32, (slot of a key, next row or -1, row before or -1)
     equal: Any  # int32: hash table of filters, row + 1
     sets: Any  # int64
-    set_starts: Any  # int64: (start, attribute)
+    sets_by_row: Any  # int64, SET_COLUMNS
     trees: Any  # int64, TREE_COLUMNS
     pools: Any  # int64, POOL_COLUMNS
     bits: Any  # int64: rows of bits, and the numbers of pooled filters
@@ -264,7 +266,7 @@ SHAPES: Final[dict[str, tuple[Any, int]]] = {
     "links": (np.int32, LINK_COLUMNS),
     "equal": (np.int32, 0),
     "sets": (np.int64, 0),
-    "set_starts": (np.int64, 2),
+    "sets_by_row": (np.int64, SET_COLUMNS),
     "trees": (np.int64, TREE_COLUMNS),
     "pools": (np.int64, POOL_COLUMNS),
     "bits": (np.int64, 0),

@@ -17,7 +17,6 @@ from contrada.matching.tables import (
     FILTER,
     GONE,
     GUARD,
-    GUARD_COLUMNS,
     HASH,
     HERE,
     KEY,
@@ -32,7 +31,6 @@ from contrada.matching.tables import (
     OP_TEXT,
     OP_TEXT_RANGE,
     PLACE,
-    SECOND,
     START,
     TEXT_SHIFT,
     VALUE,
@@ -41,6 +39,7 @@ from contrada.matching.tables import (
 )
 
 reading = part("reading")
+put_guards = part("guards").put_guards
 finished = reading.finished
 mixed = reading.mixed
 text_hash = reading.text_hash
@@ -139,10 +138,10 @@ def make_room(bucket: Any, store: Any, used: Any) -> Any:
 
 
 @kernel
-def hang(bucket: Any, number: Any, first: Any, second: Any, store: Any, used: Any) -> Any:
+def hang(bucket: Any, number: Any, hung: Any, flags: Any, store: Any, used: Any) -> Any:
     """Puts a filter into a bucket, as its last entry. The number of entries used afterwards.
 
-    `first` and `second` are its guards, three integers each.
+    For `hung` and the flags, 2 * by_value + alone, see `guards.put_guards`.
     """
     buckets, entries = store.buckets, store.entries
     length = buckets[bucket, LENGTH]
@@ -150,10 +149,8 @@ def hang(bucket: Any, number: Any, first: Any, second: Any, store: Any, used: An
         used = make_room(bucket, store, used)
     at = buckets[bucket, START] + length
     entries[at, FILTER] = number
-    for i in range(GUARD_COLUMNS):
-        entries[at, GUARD + i] = first[i]
-        entries[at, SECOND + i] = second[i]
-    here = KEY if first[0] & KEY_HERE else BEGIN
+    put_guards(at, number, hung, flags >> 1, flags & 1, store)
+    here = KEY if entries[at, GUARD] & KEY_HERE else BEGIN
     entries[at, HERE] = store.filters[number, here]
     buckets[bucket, LENGTH] = length + 1
     return used
