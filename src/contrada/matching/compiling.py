@@ -84,12 +84,11 @@ class Constraint(NamedTuple):
 
 
 class Program(NamedTuple):
-    """A filter's constraints, and the sets among them that only the model can decide.
+    """A filter's constraints as they stand in the arrays, and what else is to be known of them.
 
-    `words` are the constraints as they stand in the arrays; they may refer to texts and sets.
+    `opaque` are the sets that only the model can decide; the words may refer to sets and to texts.
     """
 
-    constraints: list[Constraint]
     words: list[int]
     opaque: list[int]
     is_inexact: bool
@@ -155,7 +154,6 @@ class Compiler:
 
     def program(self, of: Filter) -> Program:
         """The filter's program. Cost: linear; sets that were seen before are found again."""
-        constraints: list[Constraint] = []
         words: list[int] = []
         opaque: list[int] = []
         inexact = sets = references = False
@@ -163,20 +161,22 @@ class Compiler:
             attr = self.attrs.get(name, -1)
             if attr < 0:
                 attr = self.attr(name)
-            constraint, wide = self._simple(attr, value_set)
-            if constraint is None:
-                sets = True
+            wide = None
+            if value_set.text is None:
+                cuts = value_set.line
+                if cuts and cuts[0][0] == TEXT and len(cuts) <= 2:
+                    wide = self._put_text_interval(attr, cuts, words)
+                    references = True
+                else:
+                    wide = _put_interval(attr, cuts, words)
+            if wide is None:
+                sets = references = True
                 number, wide = self._set_number(attr, value_set)
-                constraint = Constraint(attr, OP_SET, 0, (number,))
+                words += (attr | OP_SET << OP_SHIFT, number)
                 if number in self.opaque_sets:
                     opaque.append(number)
-            constraints.append(constraint)
-            attr, op, domain, operands = constraint
-            words.append(attr | op << OP_SHIFT | domain << DOMAIN_SHIFT)
-            words += operands
             inexact = inexact or wide
-            references = references or op not in _BY_KEY
-        return Program(constraints, words, opaque, inexact, sets, references)
+        return Program(words, opaque, inexact, sets, references)
 
     def state(self, packed: Callable[[Any], bytes]) -> dict[str, Any]:
         """What is not in the arrays, for `saving`."""
@@ -333,30 +333,17 @@ class Compiler:
         """The reference to a text that some filter names, or -1."""
         return self._texts.get(text, -1)
 
-    def _simple(self, attr: int, value_set: ValueSet) -> tuple[Constraint | None, bool]:
-        """The constraint of one interval of one domain, and whether it is wider than the set."""
-        cuts = value_set.line
-        if value_set.text is not None or not 1 <= len(cuts) <= 2:
-            return None, False
-        start, end = cuts if len(cuts) == 2 else (cuts[0], None)
-        tag = start[0]
-        if tag == ABSENT:
-            return None, False
-        if tag == TEXT:
-            return self._text_constraint(attr, start, end), False
-        if end is None or not (end[0] == tag or end == (tag + 1,)):
-            return None, False
-        low, high, exact = _ends(tag, start, end)
-        if low == high:
-            return Constraint(attr, OP_POINT, tag, (low,)), not exact
-        return Constraint(attr, OP_RANGE, tag, (low, high)), not exact
-
-    def _text_constraint(self, attr: int, start: line.Cut, end: line.Cut | None) -> Constraint:
-        first = _text_of(start)
+    def _put_text_interval(self, attr: int, cuts: Cuts, words: list[int]) -> bool:
+        """Appends the constraint of one interval of texts; that it is not wider than the set."""
+        first = _text_of(cuts[0])
+        end = cuts[1] if len(cuts) == 2 else None
+        text = self.text(first)
         if end is not None and _text_of(end) == first + b"\0":
-            return Constraint(attr, OP_TEXT, TEXT, (self.text(first),))
-        before = -1 if end is None else self.text(_text_of(end))
-        return Constraint(attr, OP_TEXT_RANGE, TEXT, (self.text(first), before))
+            words += (attr | OP_TEXT << OP_SHIFT | TEXT << DOMAIN_SHIFT, text)
+        else:
+            before = -1 if end is None else self.text(_text_of(end))
+            words += (attr | OP_TEXT_RANGE << OP_SHIFT | TEXT << DOMAIN_SHIFT, text, before)
+        return False
 
     def _set_number(self, attr: int, value_set: ValueSet) -> tuple[int, bool]:
         """The row of a set on an attribute, and whether its intervals are wider."""
@@ -425,9 +412,6 @@ class Compiler:
         ]
 
 
-_BY_KEY: Final = (OP_POINT, OP_RANGE)
-"""The operators whose operands are keys themselves."""
-
 _INT_END: Final = 2**63
 _UNSIGNED: Final = 0x7FFFFFFFFFFFFFFF
 _DOUBLE: Final = memoryview(bytearray(8)).cast("d")
@@ -445,6 +429,25 @@ def number_key(number: int | float) -> tuple[int, bool]:
     if bits >= 0:
         return bits, number < EXACT_MAX or number > _INT_END
     return -(bits & _UNSIGNED), number > -EXACT_MAX or number < -_INT_END
+
+
+def _put_interval(attr: int, cuts: Cuts, words: list[int]) -> bool | None:
+    """Appends the constraint of one interval of one domain but text; None where it is none.
+
+    Answers whether the constraint is wider than the set.
+    """
+    if len(cuts) != 2:
+        return None
+    start, end = cuts
+    tag = start[0]
+    if tag == ABSENT or (end[0] != tag and end != (tag + 1,)):
+        return None
+    low, high, exact = _ends(tag, start, end)
+    if low == high:
+        words += (attr | OP_POINT << OP_SHIFT | tag << DOMAIN_SHIFT, low)
+    else:
+        words += (attr | OP_RANGE << OP_SHIFT | tag << DOMAIN_SHIFT, low, high)
+    return not exact
 
 
 def _ends(tag: int, start: line.Cut, end: line.Cut) -> tuple[int, int, bool]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from contrada.matching.arrays import EPOCHS_MAX, Arrays
 from contrada.matching.chains import Chains
-from contrada.matching.compiling import Compiler, Constraint, Program, constraints_of, popped
+from contrada.matching.compiling import Compiler, Program, constraints_of, popped
 from contrada.matching.placing import (
     Choice,
     Place,
@@ -142,7 +142,7 @@ class Generation:
             if number not in taken:
                 taken[number] = self._link(number, slot)
             if is_new:
-                self._hang(number, member, program.constraints)
+                self._hang(number, member, program.words)
         if len(taken) == 1:
             ((number, self._links[slot]),) = taken.items()
             self._only[slot] = number + 1
@@ -207,7 +207,7 @@ class Generation:
         if program.has_sets:
             self._note_sets(number, of)
         if program.has_references:
-            self.compiler.use(program.constraints)
+            self.compiler.use(constraints_of(program.words))
         return number, True
 
     def _link(self, number: int, slot: int) -> int:
@@ -322,12 +322,10 @@ class Generation:
 
     # --- places -----------------------------------------------------------------------------
 
-    def _hang(
-        self, number: int, of: Filter, constraints: list[Constraint], *, count: bool = True
-    ) -> None:
+    def _hang(self, number: int, of: Filter, words: list[int], *, count: bool = True) -> None:
         """Hangs a filter at its best place."""
-        choice = best_choice(number, of, constraints, self.arrays, self._statistics or self.arrays)
-        if choice is not None and self._pooled(number, constraints, choice):
+        choice = best_choice(number, of, words, self.arrays, self._statistics or self.arrays)
+        if choice is not None and self._pooled(number, words, choice):
             return
         buckets = {0: False} if choice is None else self._buckets(choice)
         hung = -1 if choice is None else choice.attr
@@ -344,10 +342,11 @@ class Generation:
         if count and choice is not None and not choice.places:
             self._ranged_one_more(choice.attr, of)
 
-    def _pooled(self, number: int, constraints: list[Constraint], choice: Choice) -> bool:
+    def _pooled(self, number: int, words: list[int], choice: Choice) -> bool:
         """Puts a filter into a pool, where that is better than its best place."""
         if choice.places or choice.bins is None:
             return False
+        constraints = constraints_of(words)
         if not self.pools.suits(constraints, choice.cost):
             return False
         place = self.pools.add(number, constraints, self._bounds_of)
@@ -458,7 +457,7 @@ class Generation:
             return 0.0, 0.0
         now = sum(buckets[bucket, HITS] for bucket in self._chains.values(place)) / seen
         of, words = self.filter(number), self.words(number)
-        choice = best_choice(number, of, constraints_of(words), self.arrays, self.arrays)
+        choice = best_choice(number, of, words, self.arrays, self.arrays)
         return now, 1.0 if choice is None else choice.cost
 
     @property
@@ -511,7 +510,7 @@ class Generation:
             self.arrays.views["attrs"][attr, TREE] = tree
         self.arrays.set_pivots(tree, bounds)
         for number in hanging:
-            self._hang(number, self.filter(number), constraints_of(self.words(number)), count=False)
+            self._hang(number, self.filter(number), self.words(number), count=False)
 
     def _ranged_filters(self, attr: int) -> list[int]:
         """The filters that hang in the attribute's tree or by its presence."""

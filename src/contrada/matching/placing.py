@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from contrada.matching import reading, seeking, values
 from contrada.matching.arrays import Arrays
-from contrada.matching.compiling import ATOM_KINDS, Constraint, number_key
+from contrada.matching.compiling import ATOM_KINDS, constraints_of, number_key
 from contrada.matching.hashing import point_hash, text_hash
 from contrada.matching.tables import (
     GRAMS,
@@ -66,33 +66,33 @@ class Choice(NamedTuple):
 
 
 def best_choice(
-    number: int, of: Filter, constraints: list[Constraint], arrays: Arrays, statistics: Arrays
+    number: int, of: Filter, words: list[int], arrays: Arrays, statistics: Arrays
 ) -> Choice | None:
     """The cheapest choice for a filter; None where it must hang everywhere.
 
-    The constraints are those of the filter's sets, in the same order. What was seen is told by
-    the `statistics`, which may be the arrays of an index with the same attributes. Trees are
-    asked only where no hashed place is more selective than a single bin could be.
+    The words are those of its program. What was seen is told by the `statistics`, which may be the
+    arrays of an index with the same attributes. Trees are asked only where no hashed place is more
+    selective than a single bin could be.
     """
     word, h, cost, is_settled = arrays.cheapest_value(number, statistics)
     best: Choice | None = None
     if word >= 0:
         attr, domain, operand = arrays.constraint_at(number, word)
         best = Choice(cost, attr, (Place(h, 0, 0, domain, operand),))
-    return best if is_settled else _best_other(best, of, constraints, arrays, statistics)
+    return best if is_settled else _best_other(best, of, words, arrays, statistics)
 
 
 def _best_other(
     best: Choice | None,
     of: Filter,
-    constraints: list[Constraint],
+    words: list[int],
     arrays: Arrays,
     statistics: Arrays,
 ) -> Choice | None:
     """The cheapest of this choice and those of constraints that ask for no single value."""
     others: list[tuple[float, int, ValueSet]] = []
     store, seen = arrays.store(), arrays.views["counters"][SEEN_ALL]
-    for constraint, value_set in zip(constraints, of.sets.values(), strict=True):
+    for constraint, value_set in zip(constraints_of(words), of.sets.values(), strict=True):
         attr, op, _, _ = constraint
         if op in (OP_POINT, OP_TEXT) or (op == OP_SET and value_set.line[:1] == line.EVERYTHING):
             continue
