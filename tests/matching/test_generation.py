@@ -14,7 +14,8 @@ from contrada.matching import jit, reading
 from contrada.matching.compiling import TEXT_BYTES_MAX, number_key
 from contrada.matching.generation import CROWDED_FROM
 from contrada.matching.hashing import point_hash, text_hash
-from contrada.matching.tables import LOOKED, SEEN
+from contrada.matching.seeking import LENGTHS_MAX
+from contrada.matching.tables import LOOKED, PENDING, SEEN
 from contrada.model import sets
 from contrada.model.values import NUMBER
 
@@ -295,3 +296,28 @@ def test_a_key_leaves_a_filter_of_many_without_a_search() -> None:
         index.remove(key)
         index.validate()
     assert sorted(index.match({"a": 1})) == [key for key in range(50) if key not in (0, 25, 49)]
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_more_places_than_are_looked_up_at_once(compiled: Any) -> None:
+    """Of a long text, or of many values, places beyond the room for them would be forgotten."""
+    index: ct.Index[str] = ct.Index(compiled=compiled)
+    filters: dict[str, ct.Filter] = {}
+    for size in (3, 4):
+        for number in range(2**size):
+            part = f"{number:0{size}b}"
+            filters[f"has {part}"] = ct.Filter({"text": sets.contains(part)})
+    for length in range(1, LENGTHS_MAX + 2):
+        filters[f"begins {length}"] = ct.Filter({"text": sets.prefix("x" * length)})
+        filters[f"ends {length}"] = ct.Filter({"text": sets.suffix("x" * length, nocase=True)})
+    for key, each in filters.items():
+        index.add(key, each)
+    chance = Random(5)
+    long = "".join(chance.choice("01") for _ in range(3 * PENDING))
+    many = ["x" * length + str(number) for number in range(60) for length in range(1, 6)]
+    for text in (long, "0" * PENDING + "1", [*many, long + "X" * 30], many, "01", ""):
+        given = {"text": text}
+        expected = [key for key, each in filters.items() if each.matches(ct.Notification(given))]
+        assert sorted(index.match(given)) == sorted(expected)
+    assert len(index.match({"text": long})) == 2**3 + 2**4
+    index.validate()
