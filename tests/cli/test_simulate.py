@@ -87,9 +87,28 @@ def test_overlay_gives_records() -> None:
     options = (*SMALL, *HERE, "--only", "acyclic", "--json")
     result = CliRunner().invoke(main, ["simulate", "overlay", *options])
     assert result.exit_code == 0, result.stderr
-    records = [json.loads(line) for line in result.stdout.splitlines()]
+    *records, savings = [json.loads(line) for line in result.stdout.splitlines()]
     assert {each["plan"]["parties"] for each in records} == {2, 6}
     assert all(each["plan"]["kind"]["shape"] == "acyclic" for each in records)
+    assert (savings["name"], savings["subscriptions"]) == ("made", 6)
+
+
+def test_overlay_says_what_is_saved_on_filters_of_ones_own(tmp_path: Path) -> None:
+    """A person could not see whether covering and merging are worth it for their own rules."""
+    file = tmp_path / "own.filters"
+    file.write_text("a: x = 1\nb: x = 1 and y = 2\nc: x = 3\n")
+    options = (*SMALL, *HERE, "--only", "central", "--filters", str(file))
+    result = CliRunner().invoke(main, ["simulate", "overlay", *options, "--json"])
+    assert result.exit_code == 0, result.stderr
+    savings = json.loads(result.stdout.splitlines()[-1])
+    assert (savings["name"], savings["subscriptions"], savings["refused"]) == (str(file), 3, 0)
+    assert savings["filters"] == [3, 2, 1]
+    table = CliRunner().invoke(main, ["simulate", "overlay", *options])
+    assert "own.filters" in table.stdout.replace("\n", "")
+    file.write_text("a: x ==\n")
+    result = CliRunner().invoke(main, ["simulate", "overlay", *options])
+    assert result.exit_code == 2
+    assert "own.filters:1" in result.stderr.replace("\n", "")
 
 
 @pytest.mark.parametrize(

@@ -36,12 +36,12 @@ from contrada.records import (
 PROGRESS_RECORDS: Final = 1_000
 """The progress display is told after so many records."""
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command()
-@click.argument("subscriptions", type=_FILE)
-@click.argument("files", type=_FILE, nargs=-1, required=True)
+@click.argument("subscriptions", type=FILE)
+@click.argument("files", type=FILE, nargs=-1, required=True)
 @click.option("--format", "format_name", type=click.Choice(FORMATS), help="Not by the suffix.")
 @click.option("--entries", metavar="NAME", help="XML: one notification per element NAME.")
 @click.option("--types", metavar="NAME=TYPE,…", help="Types: text, number, bool, time.")

@@ -1,6 +1,7 @@
 """`contrada simulate overlay`: what topologies and strategies cost, against one another."""
 
 import os
+import random
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,12 +11,23 @@ import click
 import msgspec
 from rich.table import Table
 
+from contrada.cli.match import FILE, load_subscriptions
 from contrada.cli.tables import output, progress_bar
 from contrada.errors import MissingRequirementError
 from contrada.simulation.charts import draw
-from contrada.simulation.overlay import OBJECTS_MAX, PARTIES_MAX, Cost, Plan, plans, sweep
+from contrada.simulation.overlay import (
+    OBJECTS_MAX,
+    PARTIES_MAX,
+    Cost,
+    Plan,
+    filter_of,
+    plans,
+    sweep,
+)
+from contrada.simulation.savings import Saved, saved
 from contrada.simulation.sites import sites_of
 from contrada.simulation.steps import BROKERS_MAX
+from contrada.simulation.worlds import SAVINGS
 
 EXIT_DIFFERENT: Final = 1
 
@@ -49,6 +61,7 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg]
 @click.option("--jobs", default=os.cpu_count() or 1, show_default=True, type=click.IntRange(1))
 @click.option("--plots", type=click.Path(file_okay=False, path_type=Path), help="A folder.")
 @click.option("--form", type=click.Choice(("svg", "png")), default="svg", show_default=True)
+@click.option("--filters", multiple=True, type=FILE, help="Subscriptions, as for `match`.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON per run.")
 def overlay(
     network: str,
@@ -62,6 +75,7 @@ def overlay(
     jobs: int,
     plots: Path | None,
     form: str,
+    filters: tuple[Path, ...],
     as_json: bool,
 ) -> None:
     """Compare what kinds of networks cost, with growing numbers of interested parties.
@@ -73,23 +87,34 @@ def overlay(
 
     The runs are spread over Spark, one per row, where Spark is there, else over processes.
 
+    A second table says what covering and merging save at one server: of the filters that the
+    parties ask for, and of those of each file of --filters, one subscription per line as in
+    `name: filter`, which `contrada translate` writes for rules of others.
+
     \b
     contrada simulate overlay
     contrada simulate overlay --network sndlib/germany50 --only acyclic --plots out/overlay
+    contrada simulate overlay --filters windows.filters --filters alerts.filters
     """  # noqa: D301 - click reads the escape
     count = sites_of(network, sites, seed).count
     every = plans(network, count, parties, objects=objects, notifications=notifications, seed=seed)
     chosen = [plan for plan in every if only in plan.kind.name]
     if not chosen:
         raise click.BadParameter(f"no kind has {only!r} in its name", param_hint="--only")
+    sets = {str(each): list(load_subscriptions(each).values()) for each in filters}
+    chance = random.Random(seed)
+    sets = {"made": [filter_of(chance) for _ in range(parties[-1])], **sets}
     with progress_bar() as progress:
         task = progress.add_task("runs", total=len(chosen))
         costs = _costs(chosen, engine, jobs, lambda: progress.advance(task))
+        task = progress.add_task("savings", total=len(SAVINGS) * sum(map(len, sets.values())))
+        savings = [saved(name, each, lambda: progress.advance(task)) for name, each in sets.items()]
     if as_json:
-        for cost in costs:
-            click.echo(msgspec.json.encode(cost).decode())
+        for record in (*costs, *savings):
+            click.echo(msgspec.json.encode(record).decode())
     else:
         output().print(_table(costs))
+        output().print(_table_of_savings(savings))
     if plots is not None:
         for file in draw(costs, plots, form):
             click.echo(str(file), err=True)
@@ -178,4 +203,15 @@ def _table(costs: Sequence[Cost]) -> Table:
             f"{cost.table_mean:.1f}",
             f"{cost.table_max:,}",
         )
+    return table
+
+
+def _table_of_savings(savings: Sequence[Saved]) -> Table:
+    table = Table(title="What covering and merging save: filters held by a neighbour (messages)")
+    table.add_column("subscriptions of", overflow="fold")
+    for heading in ("all", "refused", "plain", "covering", "merging"):
+        table.add_column(heading, justify="right")
+    for each in savings:
+        held = (f"{a:,} ({b:,})" for a, b in zip(each.filters, each.messages, strict=True))
+        table.add_row(each.name, f"{each.subscriptions:,}", f"{each.refused:,}", *held)
     return table

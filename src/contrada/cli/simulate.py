@@ -9,6 +9,7 @@ import click
 import msgspec
 from rich.table import Table
 
+from contrada.cli.match import FILE
 from contrada.cli.overlay import overlay
 from contrada.cli.tables import output, progress_bar
 from contrada.simulation.steps import from_text
@@ -25,8 +26,6 @@ from contrada.simulation.worlds import (
 EXIT_VIOLATED: Final = 1
 SHORTENED_MAX: Final = 3
 """Of so many worlds that failed the shortest script is looked for."""
-
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.group()
@@ -111,7 +110,7 @@ def _tell(failed: list[Ran]) -> NoReturn:
 
 
 @simulate.command()
-@click.argument("script", type=_FILE)
+@click.argument("script", type=FILE)
 def replay(script: Path) -> None:
     """Run the SCRIPT of a world again, a file of JSON, and say what does not hold."""
     outcome = run(from_text(script.read_text(encoding="utf-8"), str(script)))

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from contrada.cli.extension import extension_option
 from contrada.cli.lazy import EXIT_BAD_INPUT
+from contrada.cli.match import FILE
 from contrada.dialects.rules import ReadRules, RefusedRule, Rule
 from contrada.errors import InputError
 from contrada.model.parsing import TEXT_CHARACTERS_MAX
@@ -55,7 +56,6 @@ PROGRESS_RULES: Final = 100
 """The progress display is told after so many rules."""
 
 _PLACES: Final = click.Path(exists=True, path_type=Path, allow_dash=True)
-_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command()
@@ -67,7 +67,7 @@ _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--rows", is_flag=True, help="prometheus: a notification holds several metrics.")
 @click.option("--prepared", is_flag=True, help="sigma: lines of JSON, alternatives of constraints.")
 @click.option(
-    "--placeholders", type=_FILE, help="sigma: JSON with the texts of each placeholder of expand."
+    "--placeholders", type=FILE, help="sigma: JSON with the texts of each placeholder of expand."
 )
 @extension_option
 def translate(

@@ -211,7 +211,7 @@ class _Run:
     # --- behaviours ---------------------------------------------------------------------------
 
     def _advertise(self, name: str) -> None:
-        self._topics[name] = self._topic()
+        self._topics[name] = _topic(self._chance)
         offer = Advertisement({"topic": eq(self._topics[name]), "level": between(0, LEVELS)})
         self._carry(name, "Advertise")
         self._network.advertise(name, _IDENTITY, offer)
@@ -221,11 +221,8 @@ class _Run:
         self._network.unadvertise(name, _IDENTITY)
 
     def _subscribe(self, name: str) -> None:
-        level = self._chance.randrange(LEVELS)
-        levels = ge(level) if self._chance.random() < 0.7 else eq(level)
         self._carry(name, "Subscribe")
-        wanted = FilterSet((Filter({"topic": eq(self._topic()), "level": levels}),))
-        self._network.subscribe(name, _IDENTITY, wanted)
+        self._network.subscribe(name, _IDENTITY, FilterSet((filter_of(self._chance),)))
 
     def _unsubscribe(self, name: str) -> None:
         self._carry(name, "Unsubscribe")
@@ -240,9 +237,17 @@ class _Run:
         self._carry(name, "Publish")
         self._network.publish(name, Notification(values, envelope=Envelope(id=f"n{number}")))
 
-    def _topic(self) -> int:
-        weights = [1 / rank for rank in range(1, TOPICS + 1)]
-        return self._chance.choices(range(TOPICS), weights)[0]
+
+def filter_of(chance: random.Random) -> Filter:
+    """What a party asks for."""
+    level = chance.randrange(LEVELS)
+    levels = ge(level) if chance.random() < 0.7 else eq(level)
+    return Filter({"topic": eq(_topic(chance)), "level": levels})
+
+
+def _topic(chance: random.Random) -> int:
+    weights = [1 / rank for rank in range(1, TOPICS + 1)]
+    return chance.choices(range(TOPICS), weights)[0]
 
 
 def _ratio(cost: float, count: int) -> float:
