@@ -13,6 +13,7 @@ from typing import Final
 
 from contrada.model import Envelope, FilterSet, Notification
 from contrada.model.product import product_covers
+from contrada.routing.duplicates import Duplicates
 from contrada.routing.messages import (
     Advertise,
     Client,
@@ -47,9 +48,13 @@ _ROLES: Final = {True: (Role.CHILD, Role.PARENT), False: (Role.PEER, Role.PEER)}
 
 @dataclass(slots=True)
 class _Customer:
-    """A client: where it is connected, and what it wants, whether or not that is in force."""
+    """A client: where it is connected, and what it wants, whether or not that is in force.
+
+    Its session knows what it was given, wherever it was connected.
+    """
 
     broker: int | None = None
+    given: Duplicates = field(default_factory=Duplicates)
     wishes: dict[str, FilterSet] = field(default_factory=dict)
     offers: dict[str, Offer] = field(default_factory=dict)
     held: dict[str, Held] = field(default_factory=dict)
@@ -319,9 +324,11 @@ class Network:
                     cause.on_their_way += 1
                     self.lines[number].send(end, _Sent(message, cause))
                 case Deliver(client, subscriptions, notification):
-                    id_ = notification.envelope.id
-                    delivered = Delivered(self._order, client.name, broker, subscriptions, id_)
-                    self.history.delivered.append(delivered)
+                    envelope, name = notification.envelope, client.name
+                    is_taken = self._customers[name].given.is_new(envelope)
+                    self.history.delivered.append(
+                        Delivered(self._order, name, broker, subscriptions, envelope.id, is_taken)
+                    )
                 case Refused():
                     self.history.refused.append((broker, effect))
         if self._order % MAINTAIN_EVERY == 0:

@@ -8,9 +8,9 @@ shortest way from the publisher to the subscriber changed in between.
 *May*: the filter matches, and the subscription is in force when the notification is delivered. (So
 nothing is delivered after an unsubscription was acknowledged.)
 
-A client that moves is from then on a client of another server, which may deliver again what it was
-given before; the session of a client is where that is suppressed. Whether a filter matches is asked
-of the filter itself, never of an index.
+*Once*: a server gives a notification to a client at most once for a subscription, and the client
+takes it once at most. One that moves may be given again by another server what it has; its session
+does not take it. Whether a filter matches is asked of the filter itself, never of an index.
 """
 
 from collections import defaultdict, deque
@@ -60,7 +60,11 @@ def judge(network: Network) -> Judgement:
     for held in history.wishes:
         by_identity[held.client, held.broker, held.identity].append(held)
     given: set[tuple[str, int, str, str]] = set()
+    taken: set[tuple[str, str]] = set()
     for delivered in history.delivered:
+        if delivered.is_taken == ((delivered.client, delivered.id) in taken):
+            judgement.violations.append(Violation("taken wrongly", f"{delivered}"))
+        taken.add((delivered.client, delivered.id))
         for identity in delivered.subscriptions:
             judgement.delivered += 1
             key = (delivered.client, delivered.broker, identity)

@@ -57,13 +57,17 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """A notification was handed to a client for its subscriptions."""
+    """A server handed a notification to a client for its subscriptions.
+
+    The client's session takes it unless another server had given it before.
+    """
 
     order: int
     client: str
     broker: int
     subscriptions: tuple[str, ...]
     id: str
+    is_taken: bool
 
 
 @dataclass(frozen=True, slots=True)
