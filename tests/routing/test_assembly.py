@@ -2,15 +2,16 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 
 from contrada.matching import Match
-from contrada.matching.runs import PatternLimits
+from contrada.matching.runs import PatternLimits, RunBudget
 from contrada.model import Advertisement, Envelope, Filter, Notification, Pattern
 from contrada.model.values import TIME_MIN_US
 from contrada.routing import assembler, chains
-from contrada.routing.assembly import Span, spans_of
+from contrada.routing.assembly import Assembly, Span, spans_of
 from contrada.routing.delegation import (
     AcceptPattern,
     AskWatermark,
@@ -28,6 +29,7 @@ from contrada.routing.messages import (
     Advertise,
     Client,
     ClientGone,
+    Effect,
     LinkUp,
     Neighbour,
     Publish,
@@ -43,6 +45,8 @@ from contrada.routing.router import ITSELF, Router, Strategy
 from tests.routing.assembly_worlds import Network
 
 N, M = Neighbour("n"), Neighbour("m")
+
+Said = TypeVar("Said", bound=PatternMessage)
 
 
 class Line(Network):
@@ -314,3 +318,81 @@ def test_clients_that_err_are_refused() -> None:
     event = Received(ITSELF, SubscribePattern("it", AB))
     assert router.handle(event, 0) == [Refused(event, Reason.UNKNOWN_CLIENT)]
     assert router.statistics().patterns.patterns == 1
+
+
+def told(effects: Iterable[Effect], kind: type[Said]) -> list[Said]:
+    """The messages of a kind that are sent."""
+    sent = [each.message for each in effects if isinstance(each, Send)]
+    return [each for each in sent if isinstance(each, kind)]
+
+
+def of_kind(kind: str, time_us: int) -> Notification:
+    """A notification of a client here."""
+    envelope = Envelope(id=f"{kind}{time_us}", publisher="p", time_us=time_us)
+    return Notification({"kind": kind}, envelope=envelope)
+
+
+def delegate() -> Router:
+    """A router that n has asked for a -> b, and at which a client publishes both."""
+    router = Router(Strategy.ADVERTISEMENTS, slack_us=10)
+    router.handle(LinkUp(N, Role.PEER), 0)
+    router.handle(Received(Client("p"), Advertise("p", Advertisement("kind any"))), 0)
+    every = Pattern(AB.filters, every=True)
+    assert told(router.handle(Received(N, SubscribePattern("it", every)), 0), AcceptPattern)
+    return router
+
+
+def publish(router: Router, kind: str, time_us: int) -> list[Effect]:
+    return router.handle(Received(Client("p"), Publish(of_kind(kind, time_us))), 0)
+
+
+def test_what_the_asker_has_had_already_is_not_taken_again() -> None:
+    """A match would be found twice: by who asks, before it handed over, and by its delegate."""
+    router = delegate()
+    for time_us in (50, 70):
+        publish(router, "a", time_us)
+    early = Piece(0, None, of_kind("a", 30))
+    router.handle(Received(N, HandOver("it", 60, (early,))), 0)
+    publish(router, "b", 80)
+    effects = router.handle(TimePassed(200), 0)
+    [report] = told(effects, ReportMatches)
+    starts = [match.notifications[0].envelope.id for match in report.matches]
+    assert starts == ["a30", "a70"]
+
+
+def test_what_the_asker_has_gone_past_is_late() -> None:
+    """A delegate would report what its asker has to drop."""
+    assembly = Assembly(0, N, "it", AB, RunBudget(PatternLimits()))
+    assert not assembly.is_late(59)
+    assembly.begin(60, ())
+    assert (assembly.is_late(59), assembly.is_late(60)) == (True, False)
+
+
+def test_a_watermark_tells_of_a_time() -> None:
+    """A match would wait here for a time that a neighbour has told of already."""
+    router = asked_router()
+    effects = router.handle(Received(Client("c"), SubscribePattern("it", AB)), 0)
+    [asked] = told(effects, SubscribePattern)
+    router.handle(Received(N, AcceptPattern(asked.identity)), 0)
+    router.handle(Received(N, ReportMatches(asked.identity, (), 500)), 0)
+    assert router.statistics().patterns.learned_us == 500 + 10
+
+
+def test_what_is_recalled_reports_no_more() -> None:
+    """Matches would be reported for what is handed back in single notifications, too."""
+    router = delegate()
+    router.handle(Received(Client("p"), Unadvertise("p")), 0)
+    router.handle(LinkUp(M, Role.PEER), 0)
+    router.handle(Received(M, Advertise("0", Advertisement("kind in ('a', 'b')"))), 0)
+    effects = router.handle(Received(N, HandOver("it", 0, ())), 0)
+    [asked] = told(effects, SubscribePattern)
+    router.handle(Received(M, AcceptPattern(asked.identity)), 0)
+    [recalled] = told(router.handle(Received(N, RecallPattern("it")), 0), RecallPattern)
+    router.handle(Received(Client("p"), Advertise("p", Advertisement("kind any"))), 0)
+    effects = [*publish(router, "a", 50), *publish(router, "b", 51)]
+    effects += router.handle(TimePassed(1_000), 0)
+    assert told(effects, ReportMatches) == []
+    effects = router.handle(Received(M, ReturnPattern(recalled.identity, 0, ())), 0)
+    [returned] = told(effects, ReturnPattern)
+    assert [piece.notification.envelope.id for piece in returned.pieces] == ["a50", "b51"]
+    router.validate()
