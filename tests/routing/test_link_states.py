@@ -3,8 +3,9 @@
 import pytest
 
 from contrada.routing import link_states as module
-from contrada.routing.link_states import NUMBER_MAX, RENEWALS_MAX, Edge, LinkStates
+from contrada.routing.link_states import NUMBER_MAX, RENEWALS_MAX, LinkStates
 from contrada.routing.messages import Link, LinkState, Reason, Role
+from contrada.routing.paths import Edge
 
 
 def peer(*names: str) -> tuple[Link, ...]:
@@ -27,16 +28,16 @@ def test_a_link_counts_when_both_ends_name_it_alike() -> None:
     """Something would be sent to who does not know of the link, or takes it for another."""
     states = LinkStates("a")
     states.announce([Link("b", Role.PEER, 2), Link("c", Role.PARENT), Link("d", Role.PARENT)])
-    assert not states.edges()
+    assert not list(states.graph)
     states.learn(LinkState("b", 1, (Link("a", Role.PEER, 3),)))
     states.learn(LinkState("c", 1, (Link("a", Role.CHILD),)))
     states.learn(LinkState("d", 1, (Link("a", Role.PEER),)))
-    assert set(states.edges()) == {Edge("a", "b", Role.PEER, 3), Edge("a", "c", Role.PARENT, 1)}
-    assert states.edge("c", "a") == Edge("a", "c", Role.PARENT, 1)
-    assert states.edge("a", "d") is None
+    assert set(states.graph) == {Edge("a", "b", Role.PEER, 3), Edge("a", "c", Role.PARENT, 1)}
+    assert states.graph.edge("c", "a") == Edge("a", "c", Role.PARENT, 1)
+    assert states.graph.edge("a", "d") is None
     changes = states.changes
     states.learn(LinkState("b", 2, ()))
-    assert set(states.edges()) == {Edge("a", "c", Role.PARENT, 1)}
+    assert set(states.graph) == {Edge("a", "c", Role.PARENT, 1)}
     assert states.changes == changes + 1
     states.learn(LinkState("e", 1, peer("x")))
     assert states.changes == changes + 1

@@ -2,12 +2,14 @@
 
 import itertools
 import random
+from typing import Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from contrada.routing.link_states import Edge
 from contrada.routing.messages import Role
-from contrada.routing.paths import beyond, distances, towards, used_edges, weights_of
+from contrada.routing.paths import Edge, Graph, beyond, distances, towards, used_edges, weights_of
 
 
 def random_edges(seed: int, *, trees: bool = False) -> tuple[list[str], list[Edge]]:
@@ -119,3 +121,34 @@ def test_links_that_are_used_close_no_cycle(seed: int, general: bool) -> None:
         is_joined = edge.b in distances(weights_of(rest), edge.a)
         free = general and edge.is_between_peers
         assert free or is_joined != (edge in used)
+
+
+PAIRS: Final = list(itertools.combinations("abcde", 2))
+EDGES: Final = st.builds(
+    lambda pair, role, cost: Edge(pair[0], pair[1], role, cost),
+    st.sampled_from(PAIRS),
+    st.sampled_from((Role.PEER, Role.PARENT)),
+    st.integers(1, 2),
+)
+
+
+@given(st.lists(EDGES, max_size=30), st.booleans(), st.booleans())
+def test_links_that_come_and_go_are_used_as_if_all_came_at_once(
+    steps: list[Edge], general: bool, is_always_asked: bool
+) -> None:
+    """Servers that heard of the same links in another order would use others."""
+    graph = Graph(general=general)
+    held: dict[tuple[str, str], Edge] = {}
+    for each in steps:
+        known = held.pop((each.a, each.b), None)
+        if known is not None:
+            graph.remove(known)
+        if known is None or known.cost != each.cost:
+            graph.add(each)
+            held[each.a, each.b] = each
+        if is_always_asked:
+            assert graph.used == used_edges(held.values(), general=general)
+    assert set(graph) == set(held.values())
+    assert graph.used == used_edges(held.values(), general=general)
+    assert all(graph.edge(b, a) == held.get((a, b)) == graph.edge(a, b) for a, b in PAIRS)
+    graph.validate()

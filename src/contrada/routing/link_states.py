@@ -17,11 +17,11 @@ Source: PODC 2000 §4 (general peer-to-peer: special algorithms choose the best 
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
 from contrada.routing.messages import LABEL_CHARS_MAX, Link, LinkState, Reason, Role
+from contrada.routing.paths import Edge, Graph
 
 SERVERS_MAX: Final = 1_024
 """Servers whose links are known, this one among them."""
@@ -44,32 +44,18 @@ After a restart there are a few old states about. One that is outbid every time 
 _FITTING: Final = {Role.PEER: Role.PEER, Role.PARENT: Role.CHILD, Role.CHILD: Role.PARENT}
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """A link that both ends name; a < b. `role` is what b is to a."""
-
-    a: str
-    b: str
-    role: Role
-    cost: int
-
-    @property
-    def is_between_peers(self) -> bool:
-        """Whether it is part of a mesh."""
-        return self.role is Role.PEER
-
-
 class LinkStates:
     """The newest link state of each server that is known here. It begins with its own, empty.
 
-    `changes` counts how often the links that both ends name became others.
+    `graph` has the links that both ends name; `general` is for it. `changes` counts how often they
+    became others.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, general: bool = False) -> None:
         self.name = name
+        self.graph = Graph(general=general)
         self._states: dict[str, LinkState] = {name: LinkState(name, 0, ())}
         self._links: dict[str, Mapping[str, Link]] = {name: {}}
-        self._edges: dict[tuple[str, str], Edge] = {}
         self._renewals = 0
         self.changes = 0
 
@@ -115,29 +101,22 @@ class LinkStates:
         after = self._edges_of(state.origin)
         if before != after:
             self.changes += 1
-            for edge in before:
-                del self._edges[edge.a, edge.b]
-            for edge in after:
-                self._edges[edge.a, edge.b] = edge
+            for edge in set(before).difference(after):
+                self.graph.remove(edge)
+            for edge in set(after).difference(before):
+                self.graph.add(edge)
         return state
 
     def _forget_unreachable(self) -> None:
         for origin in self._states.keys() - self._reachable():
             for edge in self._edges_of(origin):
-                del self._edges[edge.a, edge.b]
+                self.graph.remove(edge)
             del self._states[origin], self._links[origin]
 
     # --- links --------------------------------------------------------------------------------
 
-    def edge(self, a: str, b: str) -> Edge | None:
-        """The link between two servers; None where not both name it."""
-        return self._edges.get((a, b) if a < b else (b, a))
-
-    def edges(self) -> Collection[Edge]:
-        """All links that both ends name."""
-        return self._edges.values()
-
     def _edges_of(self, server: str) -> list[Edge]:
+        """The links of a server that both ends name."""
         edges: list[Edge] = []
         for link in self._links.get(server, {}).values():
             back = self._links.get(link.name, {}).get(server)
@@ -174,7 +153,8 @@ class LinkStates:
             assert origin == state.origin, "a state is misplaced"
             assert _makes_sense(state), f"{state} makes no sense"
         edges = {edge for server in self._states for edge in self._edges_of(server)}
-        assert edges == set(self.edges()), "links are held that are not named, or the reverse"
+        assert edges == set(self.graph), "links are held that are not named, or the reverse"
+        self.graph.validate()
 
 
 def _makes_sense(state: LinkState) -> bool:

@@ -19,13 +19,80 @@ Source: PODC 2000 §4 (general peer-to-peer; NST(f), the spanning tree rooted at
 """
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from contrada.routing.link_states import Edge
+from contrada.routing.messages import Role
 
 Weights: TypeAlias = Mapping[str, Mapping[str, int]]
 """The weight of the link between two servers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A link that both ends name; a < b. `role` is what b is to a."""
+
+    a: str
+    b: str
+    role: Role
+    cost: int
+
+    @property
+    def is_between_peers(self) -> bool:
+        """Whether it is part of a mesh."""
+        return self.role is Role.PEER
+
+
+class Graph:
+    """The links of a network as they come and go, and which of them are used.
+
+    A link that joins what was apart is used, and makes no difference to the others. After any other
+    change all are looked at anew, when somebody asks.
+    """
+
+    def __init__(self, *, general: bool) -> None:
+        self._is_general = general
+        self._edges: dict[tuple[str, str], Edge] = {}
+        self._roots: dict[str, str] = {}
+        self._used: set[Edge] | None = set()
+
+    def add(self, edge: Edge) -> None:
+        """A link comes, between servers that have none."""
+        self._edges[edge.a, edge.b] = edge
+        if self._used is None:
+            return
+        if _join(self._roots, edge):
+            self._used.add(edge)
+        else:
+            self._used = None
+
+    def remove(self, edge: Edge) -> None:
+        """A link that is there goes."""
+        del self._edges[edge.a, edge.b]
+        self._used = None
+
+    def edge(self, a: str, b: str) -> Edge | None:
+        """The link between two servers; None where there is none."""
+        return self._edges.get((a, b) if a < b else (b, a))
+
+    @property
+    def used(self) -> Set[Edge]:
+        """The links that are used. Cost: nothing where links have only joined what was apart."""
+        if self._used is None:
+            self._used = used_edges(self, general=self._is_general)
+            self._roots = {}
+            for edge in self._used:
+                _join(self._roots, edge)
+        return self._used
+
+    def __iter__(self) -> Iterator[Edge]:
+        return iter(self._edges.values())
+
+    def validate(self) -> None:
+        """Checks the invariants; AssertionError says which is broken. Cost: all links."""
+        assert all(self.edge(each.b, each.a) is each for each in self), "a link is misplaced"
+        assert self.used == used_edges(self, general=self._is_general), "others would be used"
 
 
 def used_edges(edges: Iterable[Edge], *, general: bool) -> set[Edge]:
@@ -33,15 +100,20 @@ def used_edges(edges: Iterable[Edge], *, general: bool) -> set[Edge]:
     used: set[Edge] = set()
     roots: dict[str, str] = {}
     for edge in sorted(edges, key=_order):
-        a, b = _root(roots, edge.a), _root(roots, edge.b)
-        roots[a] = b
-        if a != b or (general and edge.is_between_peers):
+        if _join(roots, edge) or (general and edge.is_between_peers):
             used.add(edge)
     return used
 
 
 def _order(edge: Edge) -> tuple[bool, int, str, str]:
     return not edge.is_between_peers, edge.cost, edge.a, edge.b
+
+
+def _join(roots: dict[str, str], edge: Edge) -> bool:
+    """Joins the ends of a link; whether they were apart."""
+    a, b = _root(roots, edge.a), _root(roots, edge.b)
+    roots[a] = b
+    return a != b
 
 
 def _root(roots: dict[str, str], server: str) -> str:

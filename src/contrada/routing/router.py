@@ -562,7 +562,11 @@ class Router:
         told = self._topology.learn(origin, state)
         if isinstance(told, Reason):
             raise _RefusedError(told)
-        return [*told, *self._renew_ways(), *self._do(self._assembler.renew())]
+        effects: list[Effect] = [*told]
+        if self._topology.is_due:
+            effects += self._renew_ways()
+            effects += self._do(self._assembler.renew())
+        return effects
 
     def _renew_ways(
         self, filters: Iterable[Node[Filter]] = (), offers: Iterable[Node[Offer]] = ()

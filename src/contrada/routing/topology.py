@@ -53,7 +53,7 @@ from contrada.routing.messages import (
     Send,
     Way,
 )
-from contrada.routing.paths import Weights, beyond, towards, used_edges, weights_of
+from contrada.routing.paths import Weights, beyond, towards, weights_of
 
 NEIGHBOURS_MAX: Final = 1_024
 """Links of one server."""
@@ -83,7 +83,7 @@ class Topology:
         self.name = name
         self._is_general = general
         self._links: dict[Neighbour, Link] = {}
-        self._states = LinkStates(name) if name else None
+        self._states = LinkStates(name, general=general) if name else None
         self._refusals: dict[Neighbour, Reason] = {}
         self._plain: frozenset[Way] = frozenset()
         self._up: frozenset[Way] = frozenset()
@@ -169,11 +169,22 @@ class Topology:
 
     # --- ways ---------------------------------------------------------------------------------
 
+    @property
+    def _state(self) -> tuple[int, int]:
+        """What the choice of ways goes by: another one, another choice."""
+        return 0 if self._states is None else self._states.changes, len(self._links)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether links have changed since the ways were chosen."""
+        return self._chosen != self._state
+
     def choose_ways(self) -> Set[str] | None:
         """Chooses the ways anew; the homes for which they are others now, or None for all.
 
-        Cost: nothing where no link that both ends name has changed; else see `paths`.
+        Cost: see `paths`.
         """
+        self._chosen = self._state
         before, plain, up = self._trees, self._plain, self._up
         if self._states is not None:
             self._choose_links(self._states)
@@ -191,12 +202,11 @@ class Topology:
 
     def _choose_links(self, states: LinkStates) -> None:
         """Which links are used, and in a mesh where each home's tree goes on from here."""
-        if self._chosen == (states.changes, len(self._links)):
-            return
-        used = used_edges(states.edges(), general=self._is_general)
+        graph = states.graph
+        used = graph.used
         self._refusals = {}
         for neighbour in self._links:
-            edge = states.edge(self.name, neighbour.name)
+            edge = graph.edge(self.name, neighbour.name)
             if edge is None:
                 self._refusals[neighbour] = Reason.UNCONFIRMED
             elif edge not in used:
@@ -207,7 +217,6 @@ class Topology:
                 home: frozenset(Way(Neighbour(name), home) for name in below)
                 for home, below in towards(self._mesh, self.name).items()
             }
-        self._chosen = (states.changes, len(self._links))
 
     def is_in_mesh(self, neighbour: Neighbour) -> bool:
         """Whether what goes over a link is labelled with its home."""
