@@ -1,6 +1,6 @@
-"""A front finds what covers a product and what it covers, as asking each would."""
+"""Among what a front finds is all that covers a product, or that it covers, and not much else."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -62,6 +62,20 @@ OFFERS = [
 ]
 
 
+def covering(front: Any, held: Mapping[int, Product], product: Product) -> list[int]:
+    """What a front finds that covers a product."""
+    found = front.covering(product, example_of(product))
+    assert found == sorted(set(found))
+    return [number for number in found if product_covers(held[number], product)]
+
+
+def covered(front: Any, held: Mapping[int, Product], product: Product) -> list[int]:
+    """What a front finds that a product covers."""
+    found = front.covered(product)
+    assert found == sorted(set(found))
+    return [number for number in found if product_covers(product, held[number])]
+
+
 def asked_of(front: Any, products: list[Product]) -> None:
     """Every product asked against every other, also after some have gone."""
     for number, product in enumerate(products):
@@ -74,10 +88,10 @@ def asked_of(front: Any, products: list[Product]) -> None:
             front.remove(gone)
             front.validate()
         for product in products:
-            covering = [n for n, each in held.items() if product_covers(each, product)]
-            covered = [n for n, each in held.items() if product_covers(product, each)]
-            assert front.covering(product, example_of(product)) == covering, str(product)
-            assert front.covered(product) == covered, str(product)
+            above = [n for n, each in held.items() if product_covers(each, product)]
+            below = [n for n, each in held.items() if product_covers(product, each)]
+            assert covering(front, held, product) == above, str(product)
+            assert covered(front, held, product) == below, str(product)
 
 
 @pytest.mark.parametrize(
@@ -96,15 +110,26 @@ def test_any_filters(filters: list[Filter]) -> None:
     for number, each in enumerate(usable):
         front.add(number, each, example_of(each))
     front.validate()
+    held = dict(enumerate(usable))
     for each in usable:
-        found = front.covered(each)
-        assert all(product_covers(each, usable[number]) for number in found)
-        plain = all(side.text is None for side in each.sides.values())
-        if plain:
-            covered = [n for n, other in enumerate(usable) if product_covers(each, other)]
-            assert [n for n in covered if example_of(usable[n]) is not None] == found
-        covering = front.covering(each, example_of(each))
-        assert all(product_covers(usable[number], each) for number in covering)
+        if all(side.text is None for side in each.sides.values()):
+            below = [n for n, other in held.items() if product_covers(each, other)]
+            found = covered(front, held, each)
+            assert [n for n in below if example_of(held[n]) is not None] == found
+            above = [n for n, other in held.items() if product_covers(other, each)]
+            assert example_of(each) is None or covering(front, held, each) == above
+
+
+def test_few_are_looked_at() -> None:
+    """With many filters each new one would be compared with all."""
+    front = FilterFront()
+    filters = [Filter(f"a = {a} and b >= {b} and c any") for a in range(30) for b in range(30)]
+    for number, each in enumerate(filters):
+        front.add(number, each, example_of(each))
+    for each in filters:
+        assert 1 <= len(front.covering(each, example_of(each))) <= 30
+        assert 1 <= len(front.covered(each)) <= 30
+    assert front.covered(Filter("a = 30")) == front.covered(Filter("d any")) == []
 
 
 def test_an_unknown_operator_covers_nothing() -> None:
@@ -112,10 +137,11 @@ def test_an_unknown_operator_covers_nothing() -> None:
     unknown = ValueSet(EMPTY, Literal(Atom("elsewhere", b"x"), positive=True))
     strange = Filter.of_sets({"a": unknown})
     front = FilterFront()
-    front.add(0, strange, example_of(strange))
-    front.add(1, Filter("a any"), example_of(Filter("a any")))
-    assert front.covering(strange, example_of(strange)) == []
-    assert front.covered(Filter("a any")) == [1]
-    assert front.covered(strange) == []
+    held = {0: strange, 1: Filter("a any")}
+    for number, each in held.items():
+        front.add(number, each, example_of(each))
+    assert covering(front, held, strange) == []
+    assert covered(front, held, Filter("a any")) == [1]
+    assert covered(front, held, strange) == []
     front.remove(0)
     front.validate()

@@ -1,7 +1,8 @@
-"""`Front`: which of the filters that are forwarded cover a filter, or are covered by it.
+"""`Front`: which of the filters that are forwarded may cover a filter, or be covered by it.
 
 Both questions are answered without looking at every filter, by examples. An example of a product is
-one notification in it, given as a key for each attribute that the product names.
+one notification in it, given as a key for each attribute that the product names. All that is asked
+for is among the answers, and not much else; who asks looks at these.
 
 - Whatever covers f matches f's example, so one match of an `Index` finds all that may cover f.
 - f matches the example of whatever it covers. So each example is filed under each of its
@@ -25,7 +26,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 from contrada.matching import Index
 from contrada.model import Advertisement, Filter, Notification, Product, Value, ValueSet
 from contrada.model.line import TEXT_START
-from contrada.model.product import ENVELOPE_SETS, product_covers
+from contrada.model.product import ENVELOPE_SETS
 from contrada.model.relations import witness
 from contrada.model.values import ABSENT, Key, value_of
 from contrada.routing.messages import Offer
@@ -59,7 +60,7 @@ def _key_in(side: ValueSet) -> Key | None:
 
 
 class Front(Protocol[P_contra]):
-    """Products by number, asked for those that cover a product or are covered by it."""
+    """Products by number, asked for those that may cover a product or be covered by it."""
 
     def add(self, number: int, product: P_contra, example: Example | None) -> None:
         """Enters a product with its example. Raises LimitError, changing nothing."""
@@ -68,10 +69,10 @@ class Front(Protocol[P_contra]):
         """Takes out a product that is there."""
 
     def covering(self, product: P_contra, example: Example | None) -> list[int]:
-        """The numbers of the products that cover a product, in order."""
+        """The numbers of the products that may cover a product, in order."""
 
     def covered(self, product: P_contra) -> list[int]:
-        """The numbers of the products that a product covers, in order."""
+        """The numbers of the products that a product may cover, in order."""
 
     def maintain(self, units: int) -> bool:
         """Does a bounded piece of upkeep; whether more is waiting."""
@@ -85,59 +86,53 @@ class FilterFront:
 
     def __init__(self, index: MakeIndex = Index) -> None:
         self._index = index()
-        self._filters: dict[int, Filter] = {}
         self._files: dict[str, _File] = {}
-        self._examples: dict[int, Example] = {}
+        self._examples: dict[int, Example | None] = {}
 
     def add(self, number: int, product: Filter, example: Example | None) -> None:
         """Enters a filter. Cost: some microseconds per constraint."""
         self._index.add(number, product)
-        self._filters[number] = product
+        self._examples[number] = example
         if example is not None:
-            self._examples[number] = example
             for name, key in example.items():
-                self._files.setdefault(name, _File()).add(key, number)
+                file = self._files.get(name)
+                if file is None:
+                    file = self._files[name] = _File()
+                file.add(key, number)
 
     def remove(self, number: int) -> None:
         """Takes out a filter that is there."""
-        del self._filters[number]
         self._index.remove(number)
-        for name, key in self._examples.pop(number, {}).items():
+        for name, key in (self._examples.pop(number) or {}).items():
             file = self._files[name]
             file.remove(key, number)
             if not file:
                 del self._files[name]
 
     def covering(self, product: Filter, example: Example | None) -> list[int]:
-        """The filters that cover a filter. Cost: one match, and the candidates."""
-        return _covering(self._index, self._filters, product, example)
+        """The filters that match the example. Cost: one match."""
+        return _matching(self._index, product, example)
 
     def covered(self, product: Filter) -> list[int]:
-        """The filters that a filter covers. Cost: the examples under its rarest attribute."""
-        filters = self._filters
-        return sorted(
-            number
-            for number in self._candidates(product)
-            if product_covers(product, filters[number])
-        )
+        """The filters that name all that a filter names, of which it may match the examples.
 
-    def _candidates(self, product: Filter) -> Iterable[int]:
-        """Filters that name all that the product names, of which it may match the examples."""
-        if not product.sides:
-            return self._filters
+        Cost: the examples under its rarest attribute.
+        """
         places: list[tuple[int, _File, list[tuple[int, int]]]] = []
         for name, side in product.sides.items():
             file = self._files.get(name)
             if file is None:
-                return ()
+                return []
             spans = file.within(side)
             places.append((file.size_of(spans), file, spans))
+        if not places:
+            return sorted(self._examples)
         places.sort(key=lambda place: place[0])
         _, file, spans = places[0]
         numbers = file.at(spans)
         for _, file, spans in places[1:]:
             numbers = numbers & file.near(spans)
-        return numbers
+        return sorted(numbers)
 
     def maintain(self, units: int) -> bool:
         """Does a bounded piece of upkeep; whether more is waiting."""
@@ -146,9 +141,8 @@ class FilterFront:
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken. Cost: all filters."""
         self._index.validate()
-        assert len(self._index) == len(self._filters), "a filter is not in the index"
-        assert self._examples.keys() <= self._filters.keys(), "an example without its filter"
-        filed = sum(len(example) for example in self._examples.values())
+        assert len(self._index) == len(self._examples), "a filter is not in the index"
+        filed = sum(len(example) for example in self._examples.values() if example is not None)
         assert filed == sum(len(file) for file in self._files.values()), "an example is misfiled"
         for file in self._files.values():
             file.validate()
@@ -162,42 +156,35 @@ class OfferFront:
 
     def __init__(self, index: MakeIndex = Index) -> None:
         self._index = index()
-        self._offers: dict[int, Offer] = {}
+        self._names: dict[int, str] = {}
         self._named: dict[str, dict[int, None]] = {}
 
     def add(self, number: int, product: Offer, example: Example | None) -> None:
         """Enters an advertisement. Cost: some microseconds per constraint."""
         self._index.add(number, Filter.of_sets(product.sides))
-        self._offers[number] = product
         if example is not None:
-            self._named.setdefault(_name_of(product), {})[number] = None
+            name = self._names[number] = _name_of(product)
+            self._named.setdefault(name, {})[number] = None
 
     def remove(self, number: int) -> None:
         """Takes out an advertisement that is there."""
-        product = self._offers.pop(number)
         self._index.remove(number)
-        name = _name_of(product)
-        named = self._named.get(name, {})
-        named.pop(number, None)
-        if not named:
-            self._named.pop(name, None)
+        name = self._names.pop(number, None)
+        if name is not None:
+            del self._named[name][number]
+            if not self._named[name]:
+                del self._named[name]
 
     def covering(self, product: Offer, example: Example | None) -> list[int]:
-        """The advertisements that cover one. Cost: one match, and the candidates."""
-        return _covering(self._index, self._offers, product, example)
+        """The advertisements that match the example. Cost: one match."""
+        return _matching(self._index, product, example)
 
     def covered(self, product: Offer) -> list[int]:
-        """The advertisements that one covers. Cost: those filed under its attributes."""
+        """The advertisements filed under one's attributes. Cost: their number."""
         names: Iterable[str] = self._named
         if isinstance(product, Advertisement):
             names = (_NAMELESS, *product.sides)
-        offers = self._offers
-        return sorted(
-            number
-            for name in names
-            for number in self._named.get(name, ())
-            if product_covers(product, offers[number])
-        )
+        return sorted(number for name in names for number in self._named.get(name, ()))
 
     def maintain(self, units: int) -> bool:
         """Does a bounded piece of upkeep; whether more is waiting."""
@@ -206,7 +193,8 @@ class OfferFront:
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken. Cost: all of them."""
         self._index.validate()
-        assert len(self._index) == len(self._offers), "an advertisement is not in the index"
+        filed = {number: name for name, named in self._named.items() for number in named}
+        assert filed == self._names, "an advertisement is misfiled"
         assert all(self._named.values()), "an empty file is held"
 
 
@@ -222,16 +210,10 @@ def _name_of(offer: Offer) -> str:
     return next((name for name in offer.sides if name not in ENVELOPE_SETS), _NAMELESS)
 
 
-def _covering(
-    index: Index[int], products: Mapping[int, Product], product: Product, example: Example | None
-) -> list[int]:
-    """The products of an index that cover a product: of those that match its example."""
+def _matching(index: Index[int], product: Product, example: Example | None) -> list[int]:
+    """The products of an index that match an example of a product, in order."""
     asked = None if example is None else _notification(product, example)
-    if asked is None:
-        return []
-    return sorted(
-        number for number in index.match(asked) if product_covers(products[number], product)
-    )
+    return [] if asked is None else sorted(index.match(asked))
 
 
 def _notification(product: Product, example: Example) -> Notification | dict[str, Value] | None:
@@ -273,8 +255,11 @@ class _File:
 
     def within(self, side: ValueSet) -> list[tuple[int, int]]:
         """Where the keys stand that a set may hold: between its cuts, and all text if it asks."""
-        keys = self._keys
-        ends = [bisect_left(keys, cut) for cut in side.line]
+        keys, cuts = self._keys, side.line
+        if len(cuts) == 2 and side.text is None:  # the usual case, for speed
+            start = bisect_left(keys, cuts[0])
+            return [(start, bisect_left(keys, cuts[1], start))]
+        ends = [bisect_left(keys, cut) for cut in cuts]
         if len(ends) & 1:
             ends.append(len(keys))
         spans = list(zip(ends[::2], ends[1::2], strict=True))

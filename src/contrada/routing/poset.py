@@ -220,11 +220,13 @@ class Poset(Generic[P]):
         if front is not None:
             for number in front.covering(node.product, node.example):
                 root = self._by_number[number]
-                for way in ways & root.forwarded if root is not node else ():
-                    _hang(node, root, way)
-                    ways.discard(way)
-        if not ways:
-            return
+                shared = ways & root.forwarded
+                if shared and root is not node and product_covers(root.product, node.product):
+                    for way in shared:
+                        _hang(node, root, way)
+                    ways -= shared
+                    if not ways:
+                        return
         before.setdefault(node, frozenset(node.forwarded))
         is_new = not node.forwarded
         node.forwarded |= ways
@@ -232,8 +234,8 @@ class Poset(Generic[P]):
             return
         for number in front.covered(node.product):
             root = self._by_number[number]
-            shared = ways & root.forwarded if root is not node else set()
-            if shared:
+            shared = ways & root.forwarded
+            if shared and root is not node and product_covers(node.product, root.product):
                 before.setdefault(root, frozenset(root.forwarded))
                 root.forwarded -= shared
                 for way in shared:

@@ -384,7 +384,7 @@ class Router:
         try:
             for product in wanted:
                 nodes.append(self._filters.join(product, party, identity))
-                if nodes[-1].number not in self._index:
+                if len(self._index) < len(self._filters):  # It is a new one.
                     self._index.add(nodes[-1].number, product)
         except LimitError:
             for node in nodes:
