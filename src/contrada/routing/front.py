@@ -20,7 +20,7 @@ Source: PODC 2000 §4 (immediate predecessors and successors in the poset).
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from contrada.matching import Index
@@ -36,6 +36,11 @@ P_contra = TypeVar("P_contra", bound=Product, contravariant=True)
 Example: TypeAlias = Mapping[str, Key]
 
 MakeIndex: TypeAlias = Callable[[], Index[int]]
+
+_Numbers: TypeAlias = dict[int, None]
+
+_Span: TypeAlias = tuple[int, int]
+"""From one place among the keys of an attribute up to another."""
 
 _COUNTED_MAX: Final = 8
 """Keys up to which their examples are counted; of more the number is estimated."""
@@ -118,13 +123,16 @@ class FilterFront:
 
         Cost: the examples under its rarest attribute.
         """
-        places: list[tuple[int, _File, list[tuple[int, int]]]] = []
+        places: list[tuple[int, _File, list[_Span]]] = []
         for name, side in product.sides.items():
             file = self._files.get(name)
             if file is None:
                 return []
             spans = file.within(side)
-            places.append((file.size_of(spans), file, spans))
+            size = file.size_of(spans)
+            if not size:
+                return []
+            places.append((size, file, spans))
         if not places:
             return sorted(self._examples)
         places.sort(key=lambda place: place[0])
@@ -224,36 +232,39 @@ def _notification(product: Product, example: Example) -> Notification | dict[str
 
 
 class _File:
-    """Examples of one attribute, by key, and the keys in order."""
+    """Examples of one attribute, by key, and the keys in order.
+
+    Numbers are held as keys of dictionaries: of these, unlike sets, the collector passes over those
+    that hold numbers alone, and there are many.
+    """
 
     __slots__ = ("_all", "_by_key", "_keys")
 
     def __init__(self) -> None:
-        self._by_key: dict[Key, set[int]] = {}
+        self._by_key: dict[Key, _Numbers] = {}
         self._keys: list[Key] = []
-        self._all: set[int] = set()
+        self._all: _Numbers = {}
 
     def add(self, key: Key, number: int) -> None:
         numbers = self._by_key.get(key)
         if numbers is None:
-            self._by_key[key] = {number}
+            self._by_key[key] = {number: None}
             insort(self._keys, key)
         else:
-            numbers.add(number)
-        self._all.add(number)
+            numbers[number] = None
+        self._all[number] = None
 
     def remove(self, key: Key, number: int) -> None:
         numbers = self._by_key[key]
-        numbers.remove(number)
+        del numbers[number], self._all[number]
         if not numbers:
             del self._by_key[key]
             del self._keys[bisect_left(self._keys, key)]
-        self._all.remove(number)
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def within(self, side: ValueSet) -> list[tuple[int, int]]:
+    def within(self, side: ValueSet) -> list[_Span]:
         """Where the keys stand that a set may hold: between its cuts, and all text if it asks."""
         keys, cuts = self._keys, side.line
         if len(cuts) == 2 and side.text is None:  # the usual case, for speed
@@ -267,28 +278,28 @@ class _File:
             spans.append((bisect_left(keys, TEXT_START), len(keys)))
         return spans
 
-    def size_of(self, spans: list[tuple[int, int]]) -> int:
+    def size_of(self, spans: list[_Span]) -> int:
         """How many examples stand there, about."""
-        count = sum(end - start for start, end in spans)
+        count = sum([end - start for start, end in spans])
         if count <= _COUNTED_MAX:
-            return sum(len(self._by_key[key]) for key in self._keys_at(spans))
+            return sum([len(self._by_key[key]) for key in self._keys_at(spans)])
         return len(self) * count // len(self._keys)
 
-    def at(self, spans: list[tuple[int, int]]) -> set[int]:
+    def at(self, spans: list[_Span]) -> Set[int]:
         """The examples that stand there."""
-        keys = list(self._keys_at(spans))
+        keys = self._keys_at(spans)
         if len(keys) == 1:
-            return self._by_key[keys[0]]
-        return set().union(*(self._by_key[key] for key in keys))
+            return self._by_key[keys[0]].keys()
+        return set().union(*[self._by_key[key] for key in keys])
 
-    def near(self, spans: list[tuple[int, int]]) -> set[int]:
+    def near(self, spans: list[_Span]) -> Set[int]:
         """The examples that stand there, or more: what is had without building a set."""
         if len(spans) == 1 and spans[0][1] - spans[0][0] == 1:
-            return self._by_key[self._keys[spans[0][0]]]
-        return self._all
+            return self._by_key[self._keys[spans[0][0]]].keys()
+        return self._all.keys()
 
-    def _keys_at(self, spans: list[tuple[int, int]]) -> Iterator[Key]:
-        return (key for start, end in spans for key in self._keys[start:end])
+    def _keys_at(self, spans: list[_Span]) -> list[Key]:
+        return [key for start, end in spans for key in self._keys[start:end]]
 
     def validate(self) -> None:
         assert self._keys == sorted(self._by_key), "keys are out of order"
