@@ -243,6 +243,19 @@ def test_plain_kernels_are_the_text_that_is_compiled() -> None:
     assert compiled.K.__file__ == kernels.__file__
 
 
+def test_kernels_that_are_loaded_are_used_from_the_first_filter_on() -> None:
+    """Where much is subscribed and little published, all of it would be entered slowly."""
+    if jit.compiled() is None:
+        pytest.skip("numba is not installed")
+    for compiled in (None, False):
+        index: ct.Index[int] = ct.Index(compiled=compiled)
+        index.add(1, ct.Filter("a > 1"))
+        assert index.statistics().is_compiled is (compiled is None)
+        index.add(2, ct.Filter("a > 1 and b = 'x'"))
+        index.validate()
+        assert sorted(index.match({"a": 2, "b": "x"})) == [1, 2]
+
+
 def test_a_filter_that_is_refused_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """A constant beyond the limit would leave half of a filter set, or an empty key."""
     monkeypatch.setattr("contrada.matching.compiling.TEXT_BYTES_MAX", 10)

@@ -89,11 +89,12 @@ class IndexStatistics:
 class Index(Generic[K]):
     """Keys with their filters. `match` gives the keys of which a filter matches.
 
-    Matching begins in plain Python. Where Numba is installed, compiled kernels take over as
-    soon as so much was matched that it pays. Then `load` is called, once; by default it loads
-    them, which takes about a second from a cache on disk, and up to a minute once per machine.
-    A service gives a `load` that does so beside its work; until they are there plain Python goes
-    on. `compiled=True` loads at once, `compiled=False` never; the answers are the same.
+    Matching begins in plain Python. Where Numba is installed, compiled kernels take over where
+    they are loaded already, or as soon as so much was matched that it pays. Then `load` is called,
+    once; by default it loads them, which takes about a second from a cache on disk, and up to a
+    minute once per machine. A service gives a `load` that does so beside its work; until they are
+    there plain Python goes on. `compiled=True` loads at once, `compiled=False` never; the answers
+    are the same.
 
     An index is used by one thread at a time.
     """
@@ -124,6 +125,8 @@ class Index(Generic[K]):
         large; then the key keeps what it had. Cost: some microseconds per constraint.
         """
         hash(key)
+        if self._plain and jit.is_loaded():
+            self._use_compiled()
         members = subscription.filters if isinstance(subscription, FilterSet) else (subscription,)
         if not isinstance(subscription, Filter | FilterSet):
             raise TypeError(f"an index takes a Filter or a FilterSet, not {subscription!r}")
@@ -179,11 +182,14 @@ class Index(Generic[K]):
             load, self._load = self._load, None
             load()
         if jit.is_loaded():
-            self._plain = False
-            self._slots.use_compiled()
-            for generation in (self._generation, self._next):
-                if generation is not None:
-                    generation.arrays.use_compiled()
+            self._use_compiled()
+
+    def _use_compiled(self) -> None:
+        self._plain = False
+        self._slots.use_compiled()
+        for generation in (self._generation, self._next):
+            if generation is not None:
+                generation.arrays.use_compiled()
 
     def _compiling_pays(self) -> bool:
         """Whether as much was done in plain Python as loading would have taken."""
