@@ -30,6 +30,7 @@ from contrada.routing.delegation import (
     SubscribePattern,
     UnsubscribePattern,
 )
+from contrada.routing.interests import ITSELF
 from contrada.routing.messages import (
     Advertise,
     Client,
@@ -48,7 +49,7 @@ from contrada.routing.messages import (
     TimePassed,
     Unadvertise,
 )
-from contrada.routing.router import ITSELF, Router, Strategy
+from contrada.routing.router import Router, Strategy
 from tests.routing.network import MESHES, ROLES, Edges, mesh, tree
 
 SHAPES: Final = ("acyclic", "acyclic", "hierarchical", "hybrid", "general", "mixed")

@@ -25,6 +25,7 @@ from contrada.routing.delegation import (
     SubscribePattern,
     UnsubscribePattern,
 )
+from contrada.routing.interests import ITSELF
 from contrada.routing.messages import (
     Advertise,
     Client,
@@ -41,7 +42,7 @@ from contrada.routing.messages import (
     TimePassed,
     Unadvertise,
 )
-from contrada.routing.router import ITSELF, Router, Strategy
+from contrada.routing.router import Router, Strategy
 from tests.routing.assembly_worlds import Network
 
 N, M = Neighbour("n"), Neighbour("m")

@@ -1,9 +1,21 @@
 """An exchange hands a notification to all that asked for it, and waits for all at once."""
 
 import asyncio
+from unittest import mock
 
-from contrada.model import Filter, Notification
-from contrada.runtime.exchange import Exchange
+import pytest
+
+from contrada.errors import LimitError, UnsatisfiableFilterError
+from contrada.matching import Index
+from contrada.model import Filter, FilterSet, Notification
+from contrada.routing.messages import SUBSCRIPTION_FILTERS_MAX
+from contrada.routing.router import Router
+from contrada.runtime.exchange import (
+    NOTIFICATIONS_PER_UPKEEP,
+    UPKEEP_UNITS,
+    UPKEEP_UNITS_OF_NOTIFICATION,
+    Exchange,
+)
 from contrada.runtime.outlet import Outlet
 from tests.asynchronous import on_loop, until
 
@@ -15,9 +27,10 @@ LONG_S = 60.0
 def full_outlets(exchange: Exchange[int], count: int) -> list[Outlet[int]]:
     """Outlets of subscriptions that hold all they can."""
     outlets: list[Outlet[int]] = [Outlet(notifications_max=1) for _ in range(count)]
+    client = exchange.client()
     for outlet in outlets:
-        exchange.add(Filter("a = 1"), outlet)
-    assert exchange.offer(NOTIFICATION, 0, 1) == []
+        exchange.add(client, Filter("a = 1"), outlet)
+    assert exchange.offer(client, NOTIFICATION, 0, 1) == []
     return outlets
 
 
@@ -26,9 +39,9 @@ async def test_dead_readers_do_not_hold_up_the_others() -> None:
     """A publisher would wait for each dead reader in turn: minutes for one publication."""
     exchange: Exchange[int] = Exchange()
     full_outlets(exchange, 4)
-    routes = exchange.offer(NOTIFICATION, 1, 1)
-    *dead, slow = (route.outlet for route in routes)
-    waiting = asyncio.create_task(exchange.wait(routes, 1, 1, LONG_S))
+    pending = exchange.offer(exchange.client(), NOTIFICATION, 1, 1)
+    *dead, slow = (each.route.outlet for each in pending)
+    waiting = asyncio.create_task(exchange.wait(pending, LONG_S))
     await asyncio.sleep(0)
     assert slow.take() == (0, 1)
     await until(lambda: len(slow) == 1)
@@ -44,8 +57,63 @@ async def test_what_dead_readers_lost_is_counted_for_each() -> None:
     """Losses of several subscriptions at once would be counted as one."""
     exchange: Exchange[int] = Exchange()
     full_outlets(exchange, 3)
-    routes = exchange.offer(NOTIFICATION, 1, 1)
-    exchange.remove(routes[0])
-    assert await exchange.wait(routes, 1, 1, 0.01) == 2
-    assert [route.dropped for route in routes] == [0, 1, 1]
+    pending = exchange.offer(exchange.client(), NOTIFICATION, 1, 1)
+    exchange.remove(pending[0].route)
+    assert await exchange.wait(pending, 0.01) == 2
+    assert [each.route.dropped for each in pending] == [0, 1, 1]
     assert exchange.statistics().dropped == {"queue full": 2}
+
+
+def test_what_clients_hold_is_what_the_router_holds() -> None:
+    """A second table of subscriptions could come to differ from the router's."""
+    exchange: Exchange[int] = Exchange()
+    ann, bob = exchange.client(), exchange.client()
+    routes = [exchange.add(each, Filter("a = 1"), Outlet()) for each in (ann, bob, ann)]
+    assert exchange.offer(ann, NOTIFICATION, 0, 1) == []
+    assert [len(route.outlet) for route in routes] == [1, 1, 1]
+    assert exchange.statistics().matched == 3
+    exchange.remove(routes[0])
+    exchange.remove(routes[0])
+    exchange.offer(ann, NOTIFICATION, 0, 1)
+    assert [len(route.outlet) for route in routes] == [1, 2, 2]
+    for route in routes:
+        exchange.remove(route)
+    held = exchange._router.statistics()
+    assert (held.subscriptions.entries, held.filters.nodes) == (0, 0)
+
+
+def test_a_refusal_tells_the_limit_and_the_value() -> None:
+    """A user would not know what to change."""
+    exchange: Exchange[int] = Exchange()
+    client = exchange.client()
+    many = FilterSet([Filter({"a": n}) for n in range(SUBSCRIPTION_FILTERS_MAX + 1)])
+    with pytest.raises(LimitError) as limit:
+        exchange.add(client, many, Outlet())
+    assert (limit.value.limit, limit.value.size) == (
+        "SUBSCRIPTION_FILTERS_MAX",
+        SUBSCRIPTION_FILTERS_MAX + 1,
+    )
+    nothing = Filter("a > 1 and a < 1")
+    with pytest.raises(UnsatisfiableFilterError) as unsatisfiable:
+        exchange.add(client, nothing, Outlet())
+    assert unsatisfiable.value.filter is nothing
+    with (
+        mock.patch.object(Index, "add", side_effect=LimitError("ATTRS_MAX", 5, 6)),
+        pytest.raises(LimitError, match="ATTRS_MAX"),
+    ):
+        exchange.add(client, Filter("a = 1"), Outlet())
+    assert exchange.statistics().subscriptions == 0
+    exchange._router.validate()
+
+
+def test_upkeep_is_bounded_and_goes_on() -> None:
+    """What unsubscribing leaves behind would stay for ever, or be cleared at once."""
+    exchange: Exchange[int] = Exchange()
+    client = exchange.client()
+    with mock.patch.object(Router, "maintain") as maintain:
+        exchange.remove(exchange.add(client, Filter("a = 1"), Outlet()))
+        assert maintain.call_args_list == [mock.call(UPKEEP_UNITS)]
+        for _ in range(NOTIFICATIONS_PER_UPKEEP):
+            exchange.offer(client, NOTIFICATION, 0, 1)
+    units = NOTIFICATIONS_PER_UPKEEP * UPKEEP_UNITS_OF_NOTIFICATION
+    assert maintain.call_args_list[1:] == [mock.call(units)]

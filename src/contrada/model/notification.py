@@ -65,8 +65,10 @@ def _check_text(name: str, text: object) -> None:
     """Refuse what is no text of the envelope."""
     if type(text) is not str:
         raise InvalidNotificationError(name, text, "must be a str")
+    if text.isascii() and len(text) <= ENVELOPE_TEXT_BYTES_MAX:
+        return
     try:
-        size = len(text) if text.isascii() else len(text.encode())
+        size = len(text.encode())
     except UnicodeEncodeError:
         raise InvalidNotificationError(name, text, "a lone surrogate is not text") from None
     if size > ENVELOPE_TEXT_BYTES_MAX:
@@ -94,8 +96,9 @@ class Envelope:
     delivery: str = "best-effort"
 
     def __post_init__(self) -> None:
-        for name in ("id", "publisher", "delivery"):
-            _check_text(f"@{name}", getattr(self, name))
+        _check_text("@id", self.id)
+        _check_text("@publisher", self.publisher)
+        _check_text("@delivery", self.delivery)
         for name, low, high in _ENVELOPE_RANGES:
             value = getattr(self, name)
             if value is None and name in _MAY_BE_NONE:

@@ -103,6 +103,7 @@ class Peer(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._link = Link(broker.hello, CLIENT, self._loop.time())
+        self._client = broker.exchange.client()
         self._feeds: dict[int, _Feed] = {}
         self._ready: dict[_Feed, None] = {}
         self._flush_due = False
@@ -219,7 +220,7 @@ class Peer(asyncio.Protocol):
         try:
             filters = self._admitted(frame)
             feed = _Feed(self, frame.subscription, frame.credit)
-            feed.route = self._broker.exchange.add(filters, feed.outlet)
+            feed.route = self._broker.exchange.add(self._client, filters, feed.outlet)
         except ContradaError as error:
             self._refuse(frame.request, error)
             return
@@ -312,9 +313,9 @@ class Peer(asyncio.Protocol):
         pairs = zip(notifications, frame.notifications, strict=True)
         for count, (notification, data) in enumerate(pairs, 1):
             size = ENTRY_BYTES + len(data)
-            without_room = exchange.offer(notification, data, size)
-            if without_room:
-                dropped += await exchange.wait(without_room, data, size, wait_s)
+            pending = exchange.offer(self._client, notification, data, size)
+            if pending:
+                dropped += await exchange.wait(pending, wait_s)
             if count % NOTIFICATIONS_PER_TURN == 0:
                 await asyncio.sleep(0)
         return dropped

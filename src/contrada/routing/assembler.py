@@ -274,7 +274,8 @@ class Assembler:
 
     def learn(self, time_us: int) -> list[Action]:
         """The server has learned of a timestamp. What has waited for it goes on."""
-        self.learned_us = max(self.learned_us, time_us)
+        if time_us > self.learned_us:
+            self.learned_us = time_us
         actions: list[Action] = []
         while self._due and self._due[0][0] < self._own_us:
             _, number = heapq.heappop(self._due)

@@ -5,15 +5,19 @@ advertisement has an identity, which its sender chose and which means something 
 two; what is withdrawn is named by it alone. In a general topology each is also labelled by its
 *home*, the server where it entered the mesh of peers, and a notification by its *source*, which is
 the same of it; elsewhere both are empty. An *event* is a message that has come, or a change of
-links or clients. An *effect* is something that the owner of a router does for it.
+links or clients. An *effect* is something that the owner of a router does for it. What is made anew
+for each notification is a struct, which costs a sixth of a dataclass.
 
 Source: PODC 2000 §2 (the interface of the service) and §4 (the server protocol).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeAlias
 
+import msgspec
+
+from contrada.errors import ContradaError
 from contrada.matching import Match
 from contrada.model import Advertisement, Filter, FilterSet, Notification
 from contrada.routing import delegation
@@ -24,6 +28,9 @@ VERSION: Final = delegation.VERSION
 
 LABEL_CHARS_MAX: Final = 255
 """Characters of a server's name, and of an identity."""
+
+SUBSCRIPTION_FILTERS_MAX: Final = 10_000
+"""Filters of one subscription."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -59,8 +66,7 @@ Offer: TypeAlias = Advertisement | Filter
 """What may be published. A filter offers any further attributes, as an open type does."""
 
 
-@dataclass(frozen=True, slots=True)
-class Publish:
+class Publish(msgspec.Struct, frozen=True):
     """A notification on its way; `hops` counts the links that it has come over."""
 
     notification: Notification
@@ -142,8 +148,7 @@ Message: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(msgspec.Struct, frozen=True):
     """A message has come from a client or a neighbour."""
 
     origin: Origin
@@ -226,8 +231,7 @@ class Send:
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class Deliver:
+class Deliver(msgspec.Struct, frozen=True):
     """Hand a notification to a client, once, for all of its subscriptions that match."""
 
     client: Client
@@ -245,10 +249,15 @@ class DeliverMatch:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An event changed nothing, and why. It was counted."""
+    """An event changed nothing, and why. It was counted.
+
+    `error` carries what a client needs to know beside the reason, a limit or a value, where there
+    is something to say.
+    """
 
     event: Event
     reason: Reason
+    error: ContradaError | None = field(default=None, compare=False)
 
 
 Effect: TypeAlias = Send | Deliver | DeliverMatch | Refused

@@ -18,6 +18,9 @@ as one of its own clients, `ITSELF`.
 A server that has a name takes each notification once, by its publisher and identity. In a general
 topology one without an identity is refused, since it could come twice while paths change.
 
+Who wants what the same filters match is kept from one notification to the next, until anything but
+a notification comes.
+
 Invariants: what is held of an origin is what it asked for and did not withdraw; what a neighbour
 was told is what the poset forwards to it; what is refused leaves the state unharmed. What becomes
 uncovered is sent before what covered it is withdrawn, so that nothing is missed in between.
@@ -32,7 +35,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypeVar
 
-from contrada.errors import LimitError, UnknownOperatorError
+from contrada.errors import ContradaError, LimitError, UnknownOperatorError
 from contrada.matching import Index
 from contrada.matching.patterns import DEFAULT_LIMITS
 from contrada.matching.runs import PatternLimits
@@ -50,10 +53,12 @@ from contrada.routing.assembler import (
 from contrada.routing.delegation import PatternMessage, SubscribePattern, UnsubscribePattern
 from contrada.routing.duplicates import Duplicates
 from contrada.routing.front import FilterFront, MakeIndex, OfferFront
+from contrada.routing.interests import ITSELF, NOBODY, Interests
 from contrada.routing.ledger import LEDGER_ENTRIES_MAX, Ledger, LedgerStatistics
 from contrada.routing.merging import Merged, Merging, MergingStatistics
 from contrada.routing.messages import (
     LABEL_CHARS_MAX,
+    SUBSCRIPTION_FILTERS_MAX,
     VERSION,
     Advertise,
     Client,
@@ -85,15 +90,10 @@ from contrada.routing.messages import (
 )
 from contrada.routing.outlook import RouterOutlook
 from contrada.routing.poset import Change, Node, Poset, PosetStatistics
+from contrada.routing.refusals import error_of
 from contrada.routing.topology import HOPS_MAX, Topology
 
-SUBSCRIPTION_FILTERS_MAX: Final = 10_000
-"""Filters of one subscription."""
-
 EVERYTHING: Final = Filter({})
-
-ITSELF: Final = Client("@patterns")
-"""Who is subscribed here to the parts of patterns that this server assembles."""
 
 _IMPLIED: Final = ""
 """The identity under which a parent wants everything and may publish everything."""
@@ -106,6 +106,9 @@ class Strategy(StrEnum):
     ADVERTISEMENTS = "advertisement forwarding"
     FLOODING = "flooding"
 
+
+_Request: TypeAlias = Subscribe | Unsubscribe | Advertise | Unadvertise | LinkState | PatternMessage
+"""Every message but a notification."""
 
 Wishes: TypeAlias = tuple[Node[Filter], ...]
 """The nodes of a subscription: one per distinct filter."""
@@ -141,9 +144,16 @@ P = TypeVar("P", bound=Product)
 class _RefusedError(Exception):
     """An event that changes nothing; caught in `handle`."""
 
-    def __init__(self, reason: Reason) -> None:
+    def __init__(self, reason: Reason, error: ContradaError | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
+        self._error = error
+
+    def error_of(self, event: Event) -> ContradaError | None:
+        """What a client is told beside the reason: the limit or the value that was in the way."""
+        if self._error is not None:
+            return self._error.with_traceback(None)
+        return error_of(event.message, self.reason) if isinstance(event, Received) else None
 
 
 class Router:
@@ -174,6 +184,8 @@ class Router:
         assert covering or not merging, "what covers another would be merged with it"
         self.strategy = strategy
         self.name = name
+        self._floods = strategy is Strategy.FLOODING
+        self._is_told = strategy is Strategy.ADVERTISEMENTS
         self._is_general = general
         self._topology = Topology(name, general=general)
         self._duplicates = Duplicates() if name else None
@@ -185,10 +197,11 @@ class Router:
         self._offered: Poset[Offer] = Poset(self._offer_front)
         self._merging = Merging() if merging else None
         self._index = index()
+        self._interests = Interests(self._filters.node)
         is_told = strategy is Strategy.ADVERTISEMENTS
         outlook = RouterOutlook(self._topology, self._offered if is_told else None)
         self._assembler = Assembler(outlook, slack_us=slack_us, limits=pattern_limits)
-        self._received: Counter[str] = Counter()
+        self._received: Counter[type[Message]] = Counter()
         self._sent: Counter[str] = Counter()
         self._refused: Counter[Reason] = Counter()
         self._delivered = 0
@@ -199,26 +212,34 @@ class Router:
         Cost: of a notification one match and what it finds; of a subscription some lookups.
         """
         try:
-            effects = self._handle(event)
+            if isinstance(event, Received):  # By far the most; the others are told apart below.
+                origin, message = event.origin, event.message
+                self._check(origin, message)
+                if isinstance(message, Publish):
+                    effects = self._publish(origin, message)
+                else:
+                    self._interests.clear()
+                    effects = self._handle_message(origin, message)
+                self._received[type(message)] += 1
+            else:
+                self._interests.clear()
+                effects = self._handle(event)
         except _RefusedError as refusal:
             self._refused[refusal.reason] += 1
-            return [Refused(event, refusal.reason)]
+            return [Refused(event, refusal.reason, refusal.error_of(event))]
         for effect in effects:
-            if isinstance(effect, Send):
+            if isinstance(effect, Deliver):
+                self._delivered += 1
+            elif isinstance(effect, Send):
                 self._sent[type(effect.message).__name__] += 1
-            elif isinstance(effect, Deliver | DeliverMatch):
+            elif isinstance(effect, DeliverMatch):
                 self._delivered += 1
             else:
                 self._refused[effect.reason] += 1
         return effects
 
-    def _handle(self, event: Event) -> list[Effect]:
+    def _handle(self, event: LinkUp | LinkDown | ClientGone | TimePassed) -> list[Effect]:
         match event:
-            case Received(origin, message):
-                self._check(origin, message)
-                effects = self._handle_message(origin, message)
-                self._received[type(message).__name__] += 1
-                return effects
             case LinkUp(neighbour, role, cost):
                 effects = self._link_up(neighbour, Link(neighbour.name, role, cost))
                 return effects + self._do(self._assembler.renew())
@@ -244,15 +265,14 @@ class Router:
         """Refuses what may not come from there."""
         if message.version != VERSION:
             raise _RefusedError(Reason.VERSION)
-        if origin == ITSELF:
-            raise _RefusedError(Reason.UNKNOWN_CLIENT)
         if isinstance(origin, Neighbour):
-            role = self._topology.role(origin)
-            if role is None:
-                raise _RefusedError(Reason.UNKNOWN_NEIGHBOUR)
-            may_come_down = isinstance(message, Publish | LinkState | PatternMessage)
-            if role is Role.PARENT and not may_come_down:
-                raise _RefusedError(Reason.NOT_DUE)
+            self._check_neighbour(origin, message)
+        elif origin.name == ITSELF.name:
+            raise _RefusedError(Reason.UNKNOWN_CLIENT)
+        elif isinstance(message, Publish):
+            if message.source:
+                raise _RefusedError(Reason.WRONG_HOME)
+            return
         if isinstance(message, LinkState):
             return
         if isinstance(message, PatternMessage):
@@ -270,9 +290,15 @@ class Router:
         if not isinstance(message, Publish) and len(message.identity) > LABEL_CHARS_MAX:
             raise _RefusedError(Reason.TOO_LONG)
 
-    def _handle_message(self, origin: Origin, message: Message) -> list[Effect]:
-        if isinstance(message, Publish):
-            return self._publish(origin, message)
+    def _check_neighbour(self, neighbour: Neighbour, message: Message) -> None:
+        role = self._topology.role(neighbour)
+        if role is None:
+            raise _RefusedError(Reason.UNKNOWN_NEIGHBOUR)
+        may_come_down = isinstance(message, Publish | LinkState | PatternMessage)
+        if role is Role.PARENT and not may_come_down:
+            raise _RefusedError(Reason.NOT_DUE)
+
+    def _handle_message(self, origin: Origin, message: _Request) -> list[Effect]:
         if isinstance(message, LinkState):
             return self._learn(origin, message)
         if isinstance(message, PatternMessage):
@@ -307,19 +333,27 @@ class Router:
         """Delivers a notification, and sends one copy over each link where it is wanted."""
         notification = message.notification
         self._admit(origin, message)
-        clients: dict[Client, set[str]] = {}
-        wanting: dict[int, Way] = {}  # By identity: a way is one object, and slow to hash.
-        for number in self._index.match(notification):
-            for subscriber, identities in self._filters.node(number).subscribers.items():
-                if isinstance(subscriber, Way):
-                    wanting[id(subscriber)] = subscriber
-                else:
-                    clients.setdefault(subscriber, set()).update(identities)
+        numbers = self._index.match(notification)
+        interest = self._interests.of(numbers) if numbers else NOBODY
+        effects: list[Effect] = [
+            Deliver(client, identities, notification) for client, identities in interest.clients
+        ]
+        if interest.ways or self._floods:
+            effects += self._onward(origin, message, interest.ways)
+        if interest.parts:
+            actions = self._assembler.push(notification, origin, interest.parts)
+        else:
+            actions = self._assembler.learn(notification.envelope.at_us)
+        return effects + self._do(actions) if actions else effects
+
+    def _onward(self, origin: Origin, message: Publish, wanting: Iterable[Way]) -> list[Send]:
+        """One copy of a notification for each link over which it is wanted."""
+        notification = message.notification
         source = message.source or self.name
         onward = self._topology.onward(source)
         ways = onward
-        if self.strategy is not Strategy.FLOODING:
-            ways = onward.intersection(wanting.values())
+        if not self._floods:
+            ways = onward.intersection(wanting)
         neighbours = {way.neighbour for way in ways}
         if isinstance(origin, Neighbour):
             neighbours.discard(origin)
@@ -327,15 +361,7 @@ class Router:
         if self._is_general:
             labelled = Publish(notification, message.hops + 1, source)
         is_in_mesh = self._topology.is_in_mesh
-        parts = map(int, clients.pop(ITSELF, ()))
-        return [
-            *(
-                Deliver(each, tuple(sorted(clients[each])), notification)
-                for each in sorted(clients)
-            ),
-            *(Send(each, labelled if is_in_mesh(each) else plain) for each in sorted(neighbours)),
-            *self._do(self._assembler.push(notification, origin, parts)),
-        ]
+        return [Send(each, labelled if is_in_mesh(each) else plain) for each in sorted(neighbours)]
 
     def _admit(self, origin: Origin, message: Publish) -> None:
         """Refuses a notification that may not come, or has come already."""
@@ -343,7 +369,7 @@ class Router:
         if message.hops >= HOPS_MAX:
             raise _RefusedError(Reason.TOO_MANY_HOPS)
         if isinstance(origin, Client):
-            if not self._is_advertised(origin, notification):
+            if self._is_told and not self._is_advertised(origin, notification):
                 raise _RefusedError(Reason.NOT_ADVERTISED)
         elif not self._topology.is_in_mesh(origin):
             refusal = self._topology.refusal(origin)
@@ -355,8 +381,6 @@ class Router:
             raise _RefusedError(Reason.DUPLICATE)
 
     def _is_advertised(self, client: Client, notification: Notification) -> bool:
-        if self.strategy is not Strategy.ADVERTISEMENTS:
-            return True
         offers = self._offers.of(client).values()
         return any(product_covers(node.product, notification) for node in offers)
 
@@ -386,11 +410,11 @@ class Router:
                 nodes.append(self._filters.join(product, party, identity))
                 if len(self._index) < len(self._filters):  # It is a new one.
                     self._index.add(nodes[-1].number, product)
-        except LimitError:
+        except LimitError as error:
             for node in nodes:
                 self._filters.leave(node, party, identity)
             self._route_filters(nodes)
-            raise _RefusedError(Reason.FULL) from None
+            raise _RefusedError(Reason.FULL, error) from None
         return tuple(nodes)
 
     def _route_filters(self, nodes: Iterable[Node[Filter]]) -> list[Effect]:
@@ -471,10 +495,10 @@ class Router:
             raise _RefusedError(Reason.IDENTITY_IN_USE)
         try:
             return self._assembler.subscribe(client, identity, message.pattern)
-        except LimitError:
-            raise _RefusedError(Reason.FULL) from None
-        except UnknownOperatorError:
-            raise _RefusedError(Reason.UNKNOWN_OPERATOR) from None
+        except LimitError as error:
+            raise _RefusedError(Reason.FULL, error) from None
+        except UnknownOperatorError as error:
+            raise _RefusedError(Reason.UNKNOWN_OPERATOR, error) from None
 
     def _do(self, actions: Iterable[Action]) -> list[Effect]:
         """Does what the assembler asks for. A part that a full table cannot take is counted."""
@@ -663,7 +687,7 @@ class Router:
             offers=self._offered.statistics(),
             merging=MergingStatistics() if self._merging is None else self._merging.statistics(),
             patterns=self._assembler.statistics(),
-            received=MappingProxyType(dict(self._received)),
+            received=MappingProxyType({k.__name__: n for k, n in self._received.items()}),
             sent=MappingProxyType(dict(self._sent)),
             delivered=self._delivered,
             refused=MappingProxyType(dict(self._refused)),
@@ -683,6 +707,7 @@ class Router:
         asked = sum(len(wishes) for _, _, wishes in self._wishes)
         held = _identities(self._filters), _identities(self._offered)
         assert held == (asked, len(self._offers)), "the poset holds what nobody asked for"
+        self._interests.validate()
         for node in self._filters:
             assert node.wanted == self._ways(node), f"{node.product} is wanted elsewhere"
         if self._merging is not None:

@@ -7,14 +7,14 @@ so that subscribers in the same loop read while it publishes.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable
 from typing import Any, Final
 
 from contrada.errors import ServiceClosedError, ServiceError
 from contrada.model import Envelope, Filter, FilterSet, Notification
 from contrada.model.atoms import failures
 from contrada.model.decision import safe_answers
-from contrada.runtime.exchange import QUEUE_FULL, Exchange, Route
+from contrada.runtime.exchange import QUEUE_FULL, Exchange, Pending, Route
 from contrada.runtime.outlet import ENTRY_BYTES, PUBLISH_WAIT_S, PUBLISH_WAIT_S_MAX, Outlet
 from contrada.runtime.stamping import Stamp
 from contrada.runtime.subscription import QueuedSubscription
@@ -43,6 +43,7 @@ class EmbeddedService(Service):
         self._publish_wait_s = checked_wait(publish_wait_s)
         self._stamp = Stamp(publisher)
         self._exchange: Exchange[Notification] = Exchange()
+        self._client = self._exchange.client()
         self._subscriptions: set[EmbeddedSubscription] = set()
         self._state = "new"
         self._since_turn = 0
@@ -61,14 +62,23 @@ class EmbeddedService(Service):
 
     async def publish(self, item: Item, *, body: bytes = b"", content_type: str = "") -> Envelope:
         """Publish one notification; see `Service.publish`."""
-        notification = notification_of(item, body, content_type)
-        return await self._publish(notification)
+        envelope, rest = self._hand_over(notification_of(item, body, content_type))
+        if rest is not None:
+            await rest
+        return envelope
 
     async def publish_batch(self, items: Iterable[Item] | AsyncIterable[Item]) -> int:
         """Publish many, in order; see `Service.publish_batch`."""
         count = 0
-        async for item in each(items):
-            await self._publish(notification_of(item))
+        if isinstance(items, AsyncIterable):
+            async for item in items:
+                await self.publish(item)
+                count += 1
+            return count
+        for item in items:
+            _, rest = self._hand_over(notification_of(item))
+            if rest is not None:
+                await rest
             count += 1
         return count
 
@@ -88,18 +98,30 @@ class EmbeddedService(Service):
             dict(failures),
         )
 
-    async def _publish(self, notification: Notification) -> Envelope:
+    def _hand_over(
+        self, notification: Notification
+    ) -> tuple[Envelope, Coroutine[Any, Any, None] | None]:
+        """Publish to all that have room; its envelope, and what is to be awaited, if anything.
+
+        Awaiting each notification would cost more than matching it.
+        """
         self.require_open()
         stamped = self._stamp.stamped(notification)
         size = ENTRY_BYTES + len(stamped.body)
-        without_room = self._exchange.offer(stamped, stamped, size)
-        if without_room:
-            await self._exchange.wait(without_room, stamped, size, self._publish_wait_s)
+        pending = self._exchange.offer(self._client, stamped, stamped, size)
         self._since_turn += 1
+        rest = None
+        if pending or self._since_turn >= PUBLISHES_PER_TURN:
+            rest = self._settle(pending)
+        return stamped.envelope, rest
+
+    async def _settle(self, pending: list[Pending[Notification]]) -> None:
+        """Wait for those without room, and give the event loop a turn when it is due."""
+        if pending:
+            await self._exchange.wait(pending, self._publish_wait_s)
         if self._since_turn >= PUBLISHES_PER_TURN:
             self._since_turn = 0
             await asyncio.sleep(0)
-        return stamped.envelope
 
     def require_open(self) -> None:
         """Raise unless the service is open."""
@@ -111,7 +133,7 @@ class EmbeddedService(Service):
     def enter(self, subscription: "EmbeddedSubscription") -> Route[Notification]:
         """Put a subscription in force."""
         self.require_open()
-        route = self._exchange.add(subscription.filters, subscription.outlet)
+        route = self._exchange.add(self._client, subscription.filters, subscription.outlet)
         self._subscriptions.add(subscription)
         return route
 

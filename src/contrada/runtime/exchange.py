@@ -1,19 +1,36 @@
-"""Where notifications meet subscriptions: an index of filters and an outlet for each.
+"""Where notifications meet subscriptions: a router, its clients, and an outlet per subscription.
 
-The embedded service and the TCP broker both stand on an exchange. It does not know what an
-outlet carries: the embedded service puts the notification itself there, a broker the bytes that
-the publisher sent.
+The embedded service and the TCP broker both stand on an exchange: one server of the network that
+has clients and no links. What clients ask for becomes events of the `Router`, and what it delivers
+goes into outlets. The exchange does not know what an outlet carries: the embedded service puts the
+notification itself there, a broker the bytes that the publisher sent.
+
+Invariant: the router holds of all clients exactly the subscriptions that have a route here.
+
+Source: PODC 2000 §2 (clients and their access point).
 """
 
 import asyncio
 import itertools
 from collections import Counter
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
-from contrada.errors import LimitError, UnknownOperatorError
+from contrada.errors import LimitError, ServiceError, UnknownOperatorError
 from contrada.matching import Index
 from contrada.model import Filter, FilterSet, Notification
+from contrada.routing.messages import (
+    Client,
+    Deliver,
+    Effect,
+    Message,
+    Publish,
+    Received,
+    Refused,
+    Subscribe,
+    Unsubscribe,
+)
+from contrada.routing.router import Router
 from contrada.runtime.kernels import load_beside
 from contrada.runtime.outlet import Outlet
 
@@ -23,13 +40,19 @@ SUBSCRIPTIONS_MAX: Final = 1_000_000
 """Subscriptions of one exchange; more are refused."""
 
 UPKEEP_UNITS: Final = 8
-"""Units of the index's upkeep that are done with each subscription that ends."""
+"""Units of the router's upkeep that are done with each subscription that ends."""
 
 UPKEEP_UNITS_OF_NOTIFICATION: Final = 2
 """And with each notification, so that places follow what is published."""
 
+NOTIFICATIONS_PER_UPKEEP: Final = 16
+"""Notifications after which theirs is done together: asking for it costs more than a unit."""
+
 QUEUE_FULL: Final = "queue full"
 """Why the newest is dropped: its subscriber stopped reading."""
+
+_UNTIMED_US: Final = 0
+"""The time of events: the router goes by what notifications say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,65 +67,97 @@ class ExchangeStatistics:
 
 @dataclass(slots=True)
 class Route(Generic[P]):
-    """One subscription of an exchange, its outlet, and how many it lost here."""
+    """One subscription of an exchange, its client and outlet, and how many it lost here."""
 
-    key: int
+    client: Client
+    identity: str
     outlet: Outlet[P]
     dropped: int = 0
 
 
+class Pending(NamedTuple, Generic[P]):
+    """An entry that found no room at the end of its route, and its size."""
+
+    route: Route[P]
+    item: P
+    size: int
+
+
 class Exchange(Generic[P]):
-    """Matches each notification once and puts it into the outlets that asked for it."""
+    """Has a router match each notification once, and fills the outlets that asked for it."""
 
     def __init__(self) -> None:
-        self._index: Index[int] = Index(load=load_beside)
-        self._routes: dict[int, Route[P]] = {}
-        self._keys = itertools.count(1)
+        self._router = Router(index=_new_index)
+        self._routes: dict[str, Route[P]] = {}
+        self._names = itertools.count(1)
+        self._identities = itertools.count(1)
         self._published = 0
+        self._since_upkeep = 0
         self._matched = 0
         self._dropped: Counter[str] = Counter()
 
-    def add(self, filters: Filter | FilterSet, outlet: Outlet[P]) -> Route[P]:
-        """Put a subscription in force. Raises LimitError, UnknownOperatorError."""
+    def client(self) -> Client:
+        """A client that nobody else is."""
+        return Client(str(next(self._names)))
+
+    def add(self, client: Client, filters: Filter | FilterSet, outlet: Outlet[P]) -> Route[P]:
+        """Put a subscription in force.
+
+        Raises LimitError, UnknownOperatorError, UnsatisfiableFilterError.
+        """
         for operator in filters.unknown():
             raise UnknownOperatorError(operator)
         if len(self._routes) >= SUBSCRIPTIONS_MAX:
             raise LimitError("SUBSCRIPTIONS_MAX", SUBSCRIPTIONS_MAX)
-        route = Route(next(self._keys), outlet)
-        self._index.add(route.key, filters)
-        self._routes[route.key] = route
+        route = Route(client, str(next(self._identities)), outlet)
+        self._ask(client, Subscribe(route.identity, filters))
+        self._routes[route.identity] = route
         return route
 
     def remove(self, route: Route[P]) -> None:
         """Take a subscription out; twice is once. Publishers that wait for it go on."""
-        if self._routes.pop(route.key, None) is not None:
-            self._index.remove(route.key)
+        if self._routes.pop(route.identity, None) is not None:
+            self._ask(route.client, Unsubscribe(route.identity))
             # What the removed leave behind is cleared in pieces, as they go.
-            self._index.maintain(UPKEEP_UNITS)
+            self._router.maintain(UPKEEP_UNITS)
         route.outlet.finish()
 
-    def offer(self, notification: Notification, item: P, size: int) -> list[Route[P]]:
-        """Match and hand over at once; the routes that had no room are returned."""
+    def offer(
+        self, client: Client, notification: Notification, item: P, size: int
+    ) -> list[Pending[P]]:
+        """Match and hand over at once; what found no room is returned."""
+        effects = self._router.handle(Received(client, Publish(notification)), _UNTIMED_US)
         self._published += 1
-        keys = self._index.match(notification)
-        self._index.maintain(UPKEEP_UNITS_OF_NOTIFICATION)
-        self._matched += len(keys)
+        self._since_upkeep += 1
+        if self._since_upkeep >= NOTIFICATIONS_PER_UPKEEP:
+            self._since_upkeep = 0
+            self._router.maintain(NOTIFICATIONS_PER_UPKEEP * UPKEEP_UNITS_OF_NOTIFICATION)
+        pending: list[Pending[P]] = []
         routes = self._routes
-        return [route for key in keys if not (route := routes[key]).outlet.offer(item, size)]
+        for effect in effects:
+            if isinstance(effect, Deliver):
+                self._matched += len(effect.subscriptions)
+                for identity in effect.subscriptions:
+                    route = routes[identity]
+                    if not route.outlet.offer(item, size):
+                        pending.append(Pending(route, item, size))
+            elif isinstance(effect, Refused):
+                raise _error_of(effect)
+        return pending
 
-    async def wait(self, routes: list[Route[P]], item: P, size: int, wait_s: float) -> int:
-        """Hand over to routes that had no room, waiting for it; returns how many lost it.
+    async def wait(self, pending: list[Pending[P]], wait_s: float) -> int:
+        """Hand over what had no room, waiting for it; returns how many were lost.
 
         All are waited for at the same time, so that many dead readers delay no more than one.
         """
-        waits = [route.outlet.put(item, size, wait_s) for route in routes]
+        waits = [each.route.outlet.put(each.item, each.size, wait_s) for each in pending]
         # One alone needs no task of its own.
         taken = [await waits[0]] if len(waits) == 1 else await asyncio.gather(*waits)
         lost = 0
-        for route, was_taken in zip(routes, taken, strict=True):
-            if was_taken or route.key not in self._routes:
+        for each, was_taken in zip(pending, taken, strict=True):
+            if was_taken or each.route.identity not in self._routes:
                 continue
-            route.dropped += 1
+            each.route.dropped += 1
             lost += 1
         if lost:
             self._dropped[QUEUE_FULL] += lost
@@ -113,3 +168,20 @@ class Exchange(Generic[P]):
         return ExchangeStatistics(
             self._published, self._matched, len(self._routes), dict(self._dropped)
         )
+
+    def _ask(self, client: Client, message: Message) -> list[Effect]:
+        """Hand a client's request to the router. Raises where it is refused."""
+        effects = self._router.handle(Received(client, message), _UNTIMED_US)
+        for effect in effects:
+            if isinstance(effect, Refused):
+                raise _error_of(effect)
+        return effects
+
+
+def _new_index() -> "Index[int]":
+    return Index(load=load_beside)
+
+
+def _error_of(refused: Refused) -> Exception:
+    """What a client is told of a refusal."""
+    return refused.error or ServiceError(f"the router refused it: {refused.reason}")

@@ -1,0 +1,68 @@
+"""Who wants a notification: once each, in order, and as subscriptions are now."""
+
+from unittest import mock
+
+from contrada.model import Filter, FilterSet, Notification
+from contrada.routing import interests as module
+from contrada.routing.messages import (
+    Client,
+    Deliver,
+    Effect,
+    Message,
+    Publish,
+    Received,
+    Subscribe,
+    Unsubscribe,
+)
+from contrada.routing.router import Router
+
+ANN, BOB = Client("ann"), Client("bob")
+SEVEN = Notification({"a": 7})
+
+
+def told(router: Router, client: Client, message: Message) -> list[Effect]:
+    """What a router does about a message, its invariants checked."""
+    effects = router.handle(Received(client, message), 0)
+    router.validate()
+    return effects
+
+
+def test_what_is_kept_goes_when_a_subscription_comes_or_goes() -> None:
+    """A client would get nothing yet, or still something, where others get the same."""
+    router = Router()
+    told(router, BOB, Subscribe("1", Filter("a > 0")))
+    assert told(router, ANN, Publish(SEVEN)) == [Deliver(BOB, ("1",), SEVEN)]
+    told(router, ANN, Subscribe("2", Filter("a > 0")))
+    assert told(router, ANN, Publish(SEVEN)) == [
+        Deliver(ANN, ("2",), SEVEN),
+        Deliver(BOB, ("1",), SEVEN),
+    ]
+    told(router, BOB, Unsubscribe("1"))
+    assert told(router, ANN, Publish(SEVEN)) == [Deliver(ANN, ("2",), SEVEN)]
+
+
+def test_a_subscription_of_several_filters_is_named_once() -> None:
+    """A subscriber would get one notification several times."""
+    router = Router()
+    told(router, ANN, Subscribe("2", FilterSet([Filter("a > 0"), Filter("a = 7")])))
+    told(router, ANN, Subscribe("1", Filter("a > 1")))
+    assert told(router, BOB, Publish(SEVEN)) == [Deliver(ANN, ("1", "2"), SEVEN)]
+
+
+def test_what_is_kept_is_bounded() -> None:
+    """Notifications that all match something else would fill the memory."""
+    router = Router()
+    for number in range(6):
+        told(router, ANN, Subscribe(f"{number}", Filter({"a": number})))
+        told(router, BOB, Subscribe(f"{number}", Filter({"b": 1})))
+    with (
+        mock.patch.object(module, "INTERESTS_MAX", 2),
+        mock.patch.object(module, "INTEREST_PARTS_MAX", 6),
+    ):
+        for number in range(6):
+            (delivered,) = told(router, BOB, Publish(Notification({"a": number})))
+            assert delivered == Deliver(ANN, (f"{number}",), Notification({"a": number}))
+            assert len(router._interests._kept) <= 2
+        kept = {*router._interests._kept}
+        told(router, ANN, Publish(Notification({"b": 1})))
+        assert {*router._interests._kept} == kept, "a long answer is kept"
