@@ -214,10 +214,10 @@ class Router:
         try:
             if isinstance(event, Received):  # By far the most; the others are told apart below.
                 origin, message = event.origin, event.message
-                self._check(origin, message)
                 if isinstance(message, Publish):
                     effects = self._publish(origin, message)
                 else:
+                    self._check(origin, message)
                     self._interests.clear()
                     effects = self._handle_message(origin, message)
                 self._received[type(message)] += 1
@@ -261,7 +261,7 @@ class Router:
         effects += self._do(self._assembler.forget(client))
         return effects + self._do(self._assembler.renew())
 
-    def _check(self, origin: Origin, message: Message) -> None:
+    def _check(self, origin: Origin, message: _Request) -> None:
         """Refuses what may not come from there."""
         if message.version != VERSION:
             raise _RefusedError(Reason.VERSION)
@@ -269,17 +269,15 @@ class Router:
             self._check_neighbour(origin, message)
         elif origin.name == ITSELF.name:
             raise _RefusedError(Reason.UNKNOWN_CLIENT)
-        elif isinstance(message, Publish):
-            if message.source:
-                raise _RefusedError(Reason.WRONG_HOME)
-            return
         if isinstance(message, LinkState):
             return
-        if isinstance(message, PatternMessage):
-            if len(message.identity) > LABEL_CHARS_MAX:
-                raise _RefusedError(Reason.TOO_LONG)
-            return
-        home = message.source if isinstance(message, Publish) else message.home
+        if not isinstance(message, PatternMessage):
+            self._check_home(origin, message.home)
+        if len(message.identity) > LABEL_CHARS_MAX:
+            raise _RefusedError(Reason.TOO_LONG)
+
+    def _check_home(self, origin: Origin, home: str) -> None:
+        """Refuses a home, or the source of a notification, that does not fit the link."""
         if isinstance(origin, Neighbour) and self._topology.is_in_mesh(origin):
             if not 0 < len(home) <= LABEL_CHARS_MAX:
                 raise _RefusedError(Reason.WRONG_HOME)
@@ -287,8 +285,6 @@ class Router:
                 raise _RefusedError(Reason.LOOP)
         elif home:
             raise _RefusedError(Reason.WRONG_HOME)
-        if not isinstance(message, Publish) and len(message.identity) > LABEL_CHARS_MAX:
-            raise _RefusedError(Reason.TOO_LONG)
 
     def _check_neighbour(self, neighbour: Neighbour, message: Message) -> None:
         role = self._topology.role(neighbour)
@@ -366,19 +362,34 @@ class Router:
     def _admit(self, origin: Origin, message: Publish) -> None:
         """Refuses a notification that may not come, or has come already."""
         notification = message.notification
-        if message.hops >= HOPS_MAX:
-            raise _RefusedError(Reason.TOO_MANY_HOPS)
+        if message.version != VERSION:
+            raise _RefusedError(Reason.VERSION)
         if isinstance(origin, Client):
+            if origin.name == ITSELF.name:
+                raise _RefusedError(Reason.UNKNOWN_CLIENT)
+            if message.source:
+                raise _RefusedError(Reason.WRONG_HOME)
+            if message.hops >= HOPS_MAX:
+                raise _RefusedError(Reason.TOO_MANY_HOPS)
             if self._is_told and not self._is_advertised(origin, notification):
                 raise _RefusedError(Reason.NOT_ADVERTISED)
-        elif not self._topology.is_in_mesh(origin):
-            refusal = self._topology.refusal(origin)
-            if refusal is not None:
-                raise _RefusedError(refusal)
+        else:
+            self._admit_from(origin, message)
         if self._is_general and not notification.envelope.id:
             raise _RefusedError(Reason.NO_IDENTITY)
         if self._duplicates is not None and not self._duplicates.is_new(notification.envelope):
             raise _RefusedError(Reason.DUPLICATE)
+
+    def _admit_from(self, neighbour: Neighbour, message: Publish) -> None:
+        """Refuses a notification that may not come over a link."""
+        self._check_neighbour(neighbour, message)
+        self._check_home(neighbour, message.source)
+        if message.hops >= HOPS_MAX:
+            raise _RefusedError(Reason.TOO_MANY_HOPS)
+        if not self._topology.is_in_mesh(neighbour):
+            refusal = self._topology.refusal(neighbour)
+            if refusal is not None:
+                raise _RefusedError(refusal)
 
     def _is_advertised(self, client: Client, notification: Notification) -> bool:
         offers = self._offers.of(client).values()

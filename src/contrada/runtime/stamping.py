@@ -55,7 +55,9 @@ class Stamp:
         )
 
     def _now_us(self) -> int:
-        self._time_us = max(self._time_us, time.time_ns() // 1000)
+        now_us = time.time_ns() // 1000
+        if now_us > self._time_us:
+            self._time_us = now_us
         return self._time_us
 
 

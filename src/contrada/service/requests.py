@@ -11,6 +11,8 @@ from contrada.errors import LimitError, ServiceError, UnsatisfiableFilterError
 from contrada.model import Filter, FilterSet, Notification, Pattern, parse
 from contrada.service.interface import Interest, Item, Publishable, Selects, Subject
 
+_MAPPINGS: Final = (dict, Mapping)  # Of an abstract class alone it is slow to ask.
+
 JOINED_FILTERS_MAX: Final = 10_000
 """Filters that narrowing a filter set by another one may give: their numbers multiplied."""
 
@@ -20,7 +22,7 @@ def notification_of(item: Item, body: bytes = b"", content_type: str = "") -> No
 
     `body` and `content_type` belong to a mapping; what is a notification already has its own.
     """
-    if isinstance(item, Mapping):
+    if isinstance(item, _MAPPINGS):
         return Notification(item, body=body, content_type=content_type)
     if body or content_type:
         raise ServiceError(
