@@ -315,3 +315,13 @@ async def test_nobody_listens() -> None:
     """The error would not say that no broker is there."""
     with pytest.raises(ConnectionFailedError, match="no broker listens there"):
         await connect("contrada://127.0.0.1:1").open()
+
+
+@on_loop
+async def test_a_broker_says_that_it_has_no_advertisements(broker_address: str) -> None:
+    """An advertisement would vanish without a word."""
+    async with connect(broker_address) as service:
+        with pytest.raises(ServiceError, match="advertisements"):
+            service.advertise("a = 1")
+        with pytest.raises(ServiceError, match="advertisements"):
+            service.advertisements()

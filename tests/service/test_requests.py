@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from contrada.errors import LimitError, ParseError, ServiceError, UnsatisfiableFilterError
-from contrada.model import Filter, FilterSet, Notification, lt
-from contrada.service import filters_of, notification_of, reader_of
+from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern, lt
+from contrada.service import filters_of, notification_of, offer_of, reader_of
 from contrada.service.requests import JOINED_FILTERS_MAX
 
 
@@ -87,6 +87,31 @@ def test_a_wrong_text_is_a_parse_error() -> None:
     with pytest.raises(ParseError) as caught:
         filters_of("price <")
     assert caught.value.line == 1
+
+
+@pytest.mark.parametrize(
+    ("offered", "offer"),
+    [
+        ("a = 1 and a = 2", Advertisement("a = 1 and a = 2")),
+        ({"a": 1}, Advertisement({"a": 1})),
+        (Advertisement({"a": 1}), Advertisement({"a": 1})),
+        (Filter("a = 1"), Filter("a = 1")),
+        (FilterSet("a = 1"), Filter("a = 1")),
+        (Cheap(), Filter("price < 10")),
+    ],
+)
+def test_what_is_offered_becomes_an_offer(offered: Any, offer: object) -> None:
+    """A way of saying what may be published would be read as something else."""
+    assert offer_of(offered) == offer
+
+
+@pytest.mark.parametrize(
+    "offered", [3, object, FilterSet("a = 1 or b = 1"), Pattern("a = 1 -> b = 1")]
+)
+def test_other_things_cannot_be_advertised(offered: Any) -> None:
+    """The error would not say what can be."""
+    with pytest.raises(ServiceError, match="cannot advertise"):
+        offer_of(offered)
 
 
 def test_items_become_notifications() -> None:

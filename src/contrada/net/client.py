@@ -42,7 +42,10 @@ from contrada.runtime.outlet import ENTRY_BYTES, PUBLISH_WAIT_S, Outlet
 from contrada.runtime.stamping import Stamp
 from contrada.runtime.subscription import QueuedSubscription
 from contrada.service import (
+    Advertisements,
     Item,
+    Offered,
+    Offering,
     Service,
     ServiceStatistics,
     Subject,
@@ -57,6 +60,10 @@ CONNECT_WAIT_S: Final = 10.0
 
 CREDIT_BYTES: Final = 4 * 2**20
 """What one subscription may hold in this process that its subscriber has not read yet."""
+
+_NO_ADVERTISEMENTS: Final = (
+    "a broker over TCP does not offer advertisements, only the embedded service does"
+)
 
 _CREDIT_STEP: Final = CREDIT_BYTES // 8
 
@@ -155,6 +162,14 @@ class TcpService(Service):
     def subscribe(self, subject: Any, where: Subject | None = None) -> Subscription[Any]:
         """A subscription, in force inside `async with`; see `Service.subscribe`."""
         return TcpSubscription(self, filters_of(subject, where), reader_of(subject))
+
+    def advertise(self, offered: Offered) -> Offering:
+        """Refused: brokers do not speak of advertisements yet. Raises ServiceError."""
+        raise ServiceError(_NO_ADVERTISEMENTS)
+
+    def advertisements(self) -> Advertisements:
+        """Refused: brokers do not speak of advertisements yet. Raises ServiceError."""
+        raise ServiceError(_NO_ADVERTISEMENTS)
 
     def statistics(self) -> ServiceStatistics:
         """What this access point published, and what was lost of it at the broker."""

@@ -679,6 +679,15 @@ class Router:
             )
         ]
 
+    def is_on_offer(self, offer: Offer) -> bool:
+        """Whether exactly this is among the `offers`. Cost: one look-up, and who advertised it."""
+        above = self._topology.parent
+        return any(
+            self._topology.is_active(party)
+            and not (isinstance(party, Way) and party.neighbour == above)
+            for party in self._offered.subscribers(offer)
+        )
+
     def maintain(self, units: int = 64) -> bool:
         """Does a bounded piece of upkeep of the indexes; whether more is waiting."""
         fronts = (self._filter_front, self._offer_front)

@@ -8,16 +8,21 @@ microseconds, so publish in batches where it matters.
 import asyncio
 import contextlib
 import threading
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, overload
 
 from contrada.errors import ServiceClosedError, ServiceError
 from contrada.model import Envelope, Filter, FilterSet, Notification
+from contrada.routing.messages import Offer
 from contrada.service import (
+    Advertisements,
     Interest,
     Item,
+    OfferChange,
+    Offered,
+    Offering,
     Service,
     ServiceStatistics,
     Subject,
@@ -109,6 +114,17 @@ class BlockingService:
         """
         return BlockingSubscription(self, self._service.subscribe(subject, where), timeout_s)
 
+    def advertise(self, offered: Offered) -> "BlockingOffering":
+        """An advertisement, in force inside `with`; see `Service.advertise`."""
+        return BlockingOffering(self, self._service.advertise(offered))
+
+    def advertisements(self, *, timeout_s: float | None = None) -> "BlockingAdvertisements":
+        """What is on offer, as it changes; use it inside `with` and iterate it.
+
+        Iteration ends when nothing has changed for `timeout_s`; None waits without end.
+        """
+        return BlockingAdvertisements(self, self._service.advertisements(), timeout_s)
+
     def statistics(self) -> ServiceStatistics:
         """What was published, matched and dropped so far."""
         return self._service.statistics()
@@ -151,15 +167,52 @@ class BlockingService:
             )
 
 
-class BlockingSubscription(Generic[T]):
+class _BlockingIterator(Generic[T]):
+    """A blocking face of what is iterated on the service's loop."""
+
+    def __init__(
+        self, service: BlockingService, source: AsyncIterator[T], timeout_s: float | None
+    ) -> None:
+        self._service = service
+        self._source = source
+        self._timeout_s = timeout_s
+
+    def next(self, timeout_s: float | None = None) -> T:
+        """The next object.
+
+        Raises TimeoutError when nothing came for `timeout_s`, ServiceClosedError when it has
+        ended.
+        """
+        found = self._service.run(self._next(timeout_s))
+        if found is _END:
+            raise ServiceClosedError("it has ended")
+        return found  # type: ignore[no-any-return]
+
+    def __iter__(self) -> Iterator[T]:
+        while True:
+            try:
+                found = self._service.run(self._next(self._timeout_s))
+            except (TimeoutError, ServiceClosedError):
+                return
+            if found is _END:
+                return
+            yield found
+
+    async def _next(self, timeout_s: float | None) -> Any:
+        async with asyncio.timeout(timeout_s):
+            async for found in self._source:
+                return found
+        return _END
+
+
+class BlockingSubscription(_BlockingIterator[T]):
     """A blocking face of a subscription; use it inside `with` and iterate it."""
 
     def __init__(
         self, service: BlockingService, subscription: Subscription[T], timeout_s: float | None
     ) -> None:
-        self._service = service
+        super().__init__(service, subscription, timeout_s)
         self._subscription = subscription
-        self._timeout_s = timeout_s
 
     @property
     def filters(self) -> Filter | FilterSet:
@@ -183,36 +236,71 @@ class BlockingSubscription(Generic[T]):
         with contextlib.suppress(ServiceClosedError):  # A closed service has ended it already.
             self._service.run(self._subscription.unsubscribe())
 
-    def next(self, timeout_s: float | None = None) -> T:
-        """The next object.
-
-        Raises TimeoutError when nothing came for `timeout_s`, ServiceClosedError when the
-        subscription has ended.
-        """
-        found = self._service.run(self._next(timeout_s))
-        if found is _END:
-            raise ServiceClosedError("the subscription has ended")
-        return found  # type: ignore[no-any-return]
-
-    def __iter__(self) -> Iterator[T]:
-        while True:
-            try:
-                found = self._service.run(self._next(self._timeout_s))
-            except (TimeoutError, ServiceClosedError):
-                return
-            if found is _END:
-                return
-            yield found
-
     def statistics(self) -> SubscriptionStatistics:
         """What was delivered and dropped so far."""
         return self._subscription.statistics()
 
-    async def _next(self, timeout_s: float | None) -> Any:
-        async with asyncio.timeout(timeout_s):
-            async for found in self._subscription:
-                return found
-        return _END
+
+class BlockingOffering:
+    """A blocking face of an advertisement; use it inside `with`."""
+
+    def __init__(self, service: BlockingService, offering: Offering) -> None:
+        self._service = service
+        self._offering = offering
+
+    @property
+    def offer(self) -> Offer:
+        """What may be published."""
+        return self._offering.offer
+
+    def __enter__(self) -> Self:
+        self._service.run(self._offering.open())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.unadvertise()
+
+    def unadvertise(self) -> None:
+        """Withdraw it."""
+        with contextlib.suppress(ServiceClosedError):  # A closed service has ended it already.
+            self._service.run(self._offering.unadvertise())
+
+
+class BlockingAdvertisements(_BlockingIterator[OfferChange]):
+    """A blocking face of what is on offer; use it inside `with` and iterate it."""
+
+    def __init__(
+        self, service: BlockingService, advertisements: Advertisements, timeout_s: float | None
+    ) -> None:
+        super().__init__(service, advertisements, timeout_s)
+        self._advertisements = advertisements
+
+    @property
+    def current(self) -> tuple[Offer, ...]:
+        """What is on offer at this moment."""
+
+        async def current() -> tuple[Offer, ...]:
+            return self._advertisements.current
+
+        return self._service.run(current())
+
+    def __enter__(self) -> Self:
+        self._service.run(self._advertisements.open())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with contextlib.suppress(ServiceClosedError):  # A closed service has ended it already.
+            self._service.run(self._advertisements.aclose())
 
 
 async def _cancel_others() -> None:

@@ -14,18 +14,23 @@ from contrada.errors import ServiceClosedError, ServiceError
 from contrada.model import Envelope, Filter, FilterSet, Notification
 from contrada.model.atoms import failures
 from contrada.model.decision import safe_answers
+from contrada.runtime.advertising import EmbeddedAdvertisements, EmbeddedOffering
 from contrada.runtime.exchange import QUEUE_FULL, Exchange, Pending, Route
 from contrada.runtime.outlet import ENTRY_BYTES, PUBLISH_WAIT_S, PUBLISH_WAIT_S_MAX, Outlet
 from contrada.runtime.stamping import Stamp
 from contrada.runtime.subscription import QueuedSubscription
 from contrada.service import (
+    Advertisements,
     Item,
+    Offered,
+    Offering,
     Service,
     ServiceStatistics,
     Subject,
     Subscription,
     filters_of,
     notification_of,
+    offer_of,
     reader_of,
 )
 
@@ -42,8 +47,9 @@ class EmbeddedService(Service):
         """`publish_wait_s` bounds the wait for a full queue; 0 drops at once."""
         self._publish_wait_s = checked_wait(publish_wait_s)
         self._stamp = Stamp(publisher)
-        self._exchange: Exchange[Notification] = Exchange()
-        self._client = self._exchange.client()
+        self.exchange: Exchange[Notification] = Exchange()
+        self.client = self.exchange.client()
+        self.following: set[EmbeddedAdvertisements] = set()
         self._subscriptions: set[EmbeddedSubscription] = set()
         self._state = "new"
         self._since_turn = 0
@@ -59,6 +65,8 @@ class EmbeddedService(Service):
         self._state = "closed"
         for subscription in list(self._subscriptions):
             subscription.end()
+        for following in list(self.following):
+            following.end()
 
     async def publish(self, item: Item, *, body: bytes = b"", content_type: str = "") -> Envelope:
         """Publish one notification; see `Service.publish`."""
@@ -86,9 +94,17 @@ class EmbeddedService(Service):
         """A subscription, in force inside `async with`; see `Service.subscribe`."""
         return EmbeddedSubscription(self, filters_of(subject, where), reader_of(subject))
 
+    def advertise(self, offered: Offered) -> Offering:
+        """An advertisement, in force inside `async with`; see `Service.advertise`."""
+        return EmbeddedOffering(self, offer_of(offered))
+
+    def advertisements(self) -> Advertisements:
+        """What is on offer here, as it changes."""
+        return EmbeddedAdvertisements(self)
+
     def statistics(self) -> ServiceStatistics:
         """What was published, matched and dropped so far."""
-        counts = self._exchange.statistics()
+        counts = self.exchange.statistics()
         return ServiceStatistics(
             counts.published,
             counts.subscriptions,
@@ -109,7 +125,7 @@ class EmbeddedService(Service):
             self.require_open()
         stamped = self._stamp.stamped(notification)
         size = ENTRY_BYTES + len(stamped.body)
-        pending = self._exchange.offer(self._client, stamped, stamped, size)
+        pending = self.exchange.offer(self.client, stamped, stamped, size)
         self._since_turn += 1
         rest = None
         if pending or self._since_turn >= PUBLISHES_PER_TURN:
@@ -119,7 +135,7 @@ class EmbeddedService(Service):
     async def _settle(self, pending: list[Pending[Notification]]) -> None:
         """Wait for those without room, and give the event loop a turn when it is due."""
         if pending:
-            await self._exchange.wait(pending, self._publish_wait_s)
+            await self.exchange.wait(pending, self._publish_wait_s)
         if self._since_turn >= PUBLISHES_PER_TURN:
             self._since_turn = 0
             await asyncio.sleep(0)
@@ -134,13 +150,13 @@ class EmbeddedService(Service):
     def enter(self, subscription: "EmbeddedSubscription") -> Route[Notification]:
         """Put a subscription in force."""
         self.require_open()
-        route = self._exchange.add(self._client, subscription.filters, subscription.outlet)
+        route = self.exchange.add(self.client, subscription.filters, subscription.outlet)
         self._subscriptions.add(subscription)
         return route
 
     def leave(self, subscription: "EmbeddedSubscription", route: Route[Notification]) -> None:
         """Take a subscription out."""
-        self._exchange.remove(route)
+        self.exchange.remove(route)
         self._subscriptions.discard(subscription)
 
 

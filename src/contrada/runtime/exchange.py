@@ -13,6 +13,7 @@ Source: PODC 2000 §2 (clients and their access point).
 import asyncio
 import itertools
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -20,14 +21,17 @@ from contrada.errors import LimitError, ServiceError, UnknownOperatorError
 from contrada.matching import Index
 from contrada.model import Filter, FilterSet, Notification
 from contrada.routing.messages import (
+    Advertise,
     Client,
     Deliver,
     Effect,
     Message,
+    Offer,
     Publish,
     Received,
     Refused,
     Subscribe,
+    Unadvertise,
     Unsubscribe,
 )
 from contrada.routing.router import Router
@@ -95,6 +99,8 @@ class Exchange(Generic[P]):
         self._since_upkeep = 0
         self._matched = 0
         self._dropped: Counter[str] = Counter()
+        self.followers: dict[Callable[[Offer, bool], None], None] = {}
+        """Called when something is on offer that was not, or the other way round."""
 
     def client(self) -> Client:
         """A client that nobody else is."""
@@ -144,6 +150,32 @@ class Exchange(Generic[P]):
             elif isinstance(effect, Refused):
                 raise _error_of(effect)
         return pending
+
+    def advertise(self, client: Client, offer: Offer) -> str:
+        """Put an advertisement in force; its identity.
+
+        Raises LimitError, UnsatisfiableFilterError.
+        """
+        was_on_offer = self._router.is_on_offer(offer)
+        identity = str(next(self._identities))
+        self._ask(client, Advertise(identity, offer))
+        if not was_on_offer:
+            self._tell(offer, is_on_offer=True)
+        return identity
+
+    def unadvertise(self, client: Client, identity: str, offer: Offer) -> None:
+        """Withdraw an advertisement that is in force."""
+        self._ask(client, Unadvertise(identity))
+        if not self._router.is_on_offer(offer):
+            self._tell(offer, is_on_offer=False)
+
+    def offers(self) -> tuple[Offer, ...]:
+        """What is on offer now."""
+        return tuple(self._router.offers())
+
+    def _tell(self, offer: Offer, *, is_on_offer: bool) -> None:
+        for follow in list(self.followers):
+            follow(offer, is_on_offer)
 
     async def wait(self, pending: list[Pending[P]], wait_s: float) -> int:
         """Hand over what had no room, waiting for it; returns how many were lost.

@@ -6,8 +6,12 @@ filters, so that every service admits and refuses the same things with the same 
 """
 
 from contrada.service.interface import (
+    Advertisements,
     Interest,
     Item,
+    OfferChange,
+    Offered,
+    Offering,
     Publishable,
     Selects,
     Service,
@@ -16,19 +20,24 @@ from contrada.service.interface import (
     Subscription,
     SubscriptionStatistics,
 )
-from contrada.service.requests import filters_of, notification_of, reader_of
+from contrada.service.requests import filters_of, notification_of, offer_of, reader_of
 
 __all__ = [
     "Service",
     "Subscription",
     "ServiceStatistics",
     "SubscriptionStatistics",
+    "Advertisements",
     "Interest",
     "Item",
+    "OfferChange",
+    "Offered",
+    "Offering",
     "Publishable",
     "Selects",
     "Subject",
     "filters_of",
     "notification_of",
+    "offer_of",
     "reader_of",
 ]

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar, overload, runtime_checkable
 
-from contrada.model import Envelope, Filter, FilterSet, Notification
+from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification
+from contrada.routing.messages import Offer
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -56,6 +57,11 @@ Item: TypeAlias = Notification | Mapping[str, Any] | Publishable
 
 Subject: TypeAlias = Filter | FilterSet | str | Mapping[str, Any] | Selects
 """What can be subscribed."""
+
+
+Offered: TypeAlias = Advertisement | Filter | str | Mapping[str, Any] | Selects
+"""What can be advertised: text and mapping are an `Advertisement`; a filter, or what offers one as
+a class of obvents does, allows any further attributes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +140,92 @@ class Subscription(ABC, Generic[T_co]):
         await self.unsubscribe()
 
 
+@dataclass(frozen=True, slots=True)
+class OfferChange:
+    """Something is on offer now, or no longer."""
+
+    offer: Offer
+    is_on_offer: bool
+
+
+class Offering(ABC):
+    """A standing advertisement: its service may publish this; use it inside `async with`.
+
+    Source: PODC 2000 §2, `advertise` and `unadvertise`.
+    """
+
+    @property
+    @abstractmethod
+    def offer(self) -> Offer:
+        """What may be published."""
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Put it in force; returns when the service has acknowledged. Twice is once.
+
+        Raises LimitError, ServiceError, ServiceClosedError.
+        """
+
+    @abstractmethod
+    async def unadvertise(self) -> None:
+        """Withdraw it. Twice is once."""
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.unadvertise()
+
+
+class Advertisements(ABC):
+    """What is on offer at a service, as it changes; iterate it inside its own `async with`.
+
+    First comes each thing that is on offer, then each change. A thing comes once, however many
+    advertise it. What changes back before it was read does not come: so no more waits than what is
+    on offer and what was told of, and nothing is lost.
+
+    Source: PODC 2000 §2 (advertisements).
+    """
+
+    @property
+    @abstractmethod
+    def current(self) -> tuple[Offer, ...]:
+        """What is on offer at this moment. Cost: all of it."""
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Begin to follow. Twice is once."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Follow no longer; iteration ends."""
+
+    @abstractmethod
+    async def __anext__(self) -> OfferChange:
+        """The next change; ends when closed, or after what waits when the service is."""
+
+    def __aiter__(self) -> AsyncIterator[OfferChange]:
+        return self
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+
 class Service(ABC):
     """An access point of a publish/subscribe service; use it inside `async with`."""
 
@@ -178,6 +270,18 @@ class Service(ABC):
         `where` narrows it further. It is in force only inside `async with`.
         Raises ParseError, InvalidFilterError, UnsatisfiableFilterError.
         """
+
+    @abstractmethod
+    def advertise(self, offered: Offered) -> Offering:
+        """An advertisement of what this service will publish, in force inside `async with`.
+
+        It tells others what to expect, and keeps nobody from publishing something else.
+        Raises ParseError, InvalidFilterError, UnsatisfiableFilterError, ServiceError.
+        """
+
+    @abstractmethod
+    def advertisements(self) -> Advertisements:
+        """What is on offer here, as it changes."""
 
     @abstractmethod
     def statistics(self) -> ServiceStatistics:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 from contrada.errors import LimitError, ServiceError, UnsatisfiableFilterError
-from contrada.model import Filter, FilterSet, Notification, Pattern, parse
-from contrada.service.interface import Interest, Item, Publishable, Selects, Subject
+from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern, parse
+from contrada.routing.messages import Offer
+from contrada.service.interface import Interest, Item, Offered, Publishable, Selects, Subject
 
 _MAPPINGS: Final = (dict, Mapping)  # Of an abstract class alone it is slow to ask.
 
@@ -50,6 +51,25 @@ def filters_of(subject: Subject, where: Subject | None = None) -> Filter | Filte
     if all(part.is_empty for part in _parts(wanted)):
         raise UnsatisfiableFilterError(wanted)
     return wanted
+
+
+def offer_of(offered: Offered) -> Offer:
+    """What an advertisement offers. Raises UnsatisfiableFilterError where that is nothing."""
+    offer: object = offered
+    if isinstance(offered, str | Mapping):
+        offer = Advertisement(offered)
+    elif isinstance(offered, Selects) and not isinstance(offered, Filter | FilterSet | Pattern):
+        offer = offered.to_filters()
+    if isinstance(offer, FilterSet) and len(offer.filters) == 1:
+        offer = offer.filters[0]
+    if not isinstance(offer, Advertisement | Filter):
+        raise ServiceError(
+            f"cannot advertise {_kind_of(offer)}: expected an Advertisement, its text, a mapping, "
+            "or one filter"
+        )
+    if offer.is_empty:
+        raise UnsatisfiableFilterError(offer)
+    return offer
 
 
 def reader_of(subject: Any) -> Callable[[Notification], Any] | None:
