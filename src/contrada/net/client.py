@@ -327,7 +327,7 @@ class TcpSubscription(QueuedSubscription[Any, bytes]):
             self._service.grant(self._number, self._read_bytes)
             self._read_bytes = 0
 
-    def _notification(self, item: bytes) -> Notification:
+    def _content(self, item: bytes) -> Notification:
         found = from_msgpack(item)
         if not isinstance(found, Notification):
             raise EncodingError("a delivered notification", f"it is a {type(found).__name__}")

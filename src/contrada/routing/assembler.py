@@ -286,6 +286,11 @@ class Assembler:
         return actions
 
     @property
+    def due_us(self) -> int | None:
+        """The earliest time of what waits here for a later one; None where nothing does."""
+        return self._due[0][0] if self._due else None
+
+    @property
     def _own_us(self) -> int:
         """The watermark of what comes to this server singly."""
         return self.learned_us - self._slack_us

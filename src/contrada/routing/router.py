@@ -688,6 +688,15 @@ class Router:
             for party in self._offered.subscribers(offer)
         )
 
+    @property
+    def due_us(self) -> int | None:
+        """What waits for a time later than this, and than the slack; None where nothing does."""
+        return self._assembler.due_us
+
+    def pattern_statistics(self) -> AssemblerStatistics:
+        """What is held of patterns, and what was lost of them. Cost: the number of patterns."""
+        return self._assembler.statistics()
+
     def maintain(self, units: int = 64) -> bool:
         """Does a bounded piece of upkeep of the indexes; whether more is waiting."""
         fronts = (self._filter_front, self._offer_front)

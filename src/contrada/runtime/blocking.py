@@ -14,7 +14,8 @@ from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, overload
 
 from contrada.errors import ServiceClosedError, ServiceError
-from contrada.model import Envelope, Filter, FilterSet, Notification
+from contrada.matching import Match
+from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.routing.messages import Offer
 from contrada.service import (
     Advertisements,
@@ -90,6 +91,11 @@ class BlockingService:
     def publish_batch(self, items: Iterable[Item]) -> int:
         """Publish many, in order; the iterable is read on the service's thread."""
         return self.run(self._service.publish_batch(items))
+
+    @overload
+    def subscribe(
+        self, subject: Pattern, where: None = None, *, timeout_s: float | None = None
+    ) -> "BlockingSubscription[Match[Pattern]]": ...
 
     @overload
     def subscribe(  # type: ignore[overload-overlap]

@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable
 from typing import Any, Final
 
-from contrada.errors import ServiceClosedError, ServiceError
-from contrada.model import Envelope, Filter, FilterSet, Notification
+from contrada.errors import ServiceClosedError, ServiceError, UnsatisfiableFilterError
+from contrada.matching import Match
+from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.atoms import failures
 from contrada.model.decision import safe_answers
+from contrada.model.values import TIME_MAX_US
 from contrada.runtime.advertising import EmbeddedAdvertisements, EmbeddedOffering
 from contrada.runtime.exchange import QUEUE_FULL, Exchange, Pending, Route
 from contrada.runtime.outlet import ENTRY_BYTES, PUBLISH_WAIT_S, PUBLISH_WAIT_S_MAX, Outlet
@@ -38,6 +40,10 @@ PUBLISHES_PER_TURN: Final = 128
 """After so many notifications a publisher gives the event loop a turn."""
 
 
+_END_OF_TIME_US: Final = TIME_MAX_US + 1
+"""Later than all that can be published."""
+
+
 class EmbeddedService(Service):
     """A whole publish/subscribe service in this process and this event loop."""
 
@@ -50,7 +56,8 @@ class EmbeddedService(Service):
         self.exchange: Exchange[Notification] = Exchange()
         self.client = self.exchange.client()
         self.following: set[EmbeddedAdvertisements] = set()
-        self._subscriptions: set[EmbeddedSubscription] = set()
+        self._subscriptions: set[EmbeddedSubscription | PatternSubscription] = set()
+        self._timekeeper: asyncio.Task[None] | None = None
         self._state = "new"
         self._since_turn = 0
 
@@ -63,10 +70,16 @@ class EmbeddedService(Service):
     async def aclose(self) -> None:
         """End it; iterations of its subscriptions end after what they hold."""
         self._state = "closed"
+        # No more comes, so patterns wait no longer for what could come before.
+        pending = self.exchange.pass_time(_END_OF_TIME_US)
+        if self._timekeeper is not None:
+            self._timekeeper.cancel()
         for subscription in list(self._subscriptions):
             subscription.end()
         for following in list(self.following):
             following.end()
+        if pending:
+            await self.exchange.wait(pending, 0)  # These queues are full: it is counted.
 
     async def publish(self, item: Item, *, body: bytes = b"", content_type: str = "") -> Envelope:
         """Publish one notification; see `Service.publish`."""
@@ -92,6 +105,12 @@ class EmbeddedService(Service):
 
     def subscribe(self, subject: Any, where: Subject | None = None) -> Subscription[Any]:
         """A subscription, in force inside `async with`; see `Service.subscribe`."""
+        if isinstance(subject, Pattern):
+            if where is not None:
+                raise ServiceError("what narrows a pattern is said in its filters, not by `where`")
+            if subject.is_empty:
+                raise UnsatisfiableFilterError(subject)
+            return PatternSubscription(self, subject)
         return EmbeddedSubscription(self, filters_of(subject, where), reader_of(subject))
 
     def advertise(self, offered: Offered) -> Offering:
@@ -126,13 +145,31 @@ class EmbeddedService(Service):
         stamped = self._stamp.stamped(notification)
         size = ENTRY_BYTES + len(stamped.body)
         pending = self.exchange.offer(self.client, stamped, stamped, size)
+        if self.exchange.due_us is not None:
+            self._keep_time()
         self._since_turn += 1
         rest = None
         if pending or self._since_turn >= PUBLISHES_PER_TURN:
             rest = self._settle(pending)
         return stamped.envelope, rest
 
-    async def _settle(self, pending: list[Pending[Notification]]) -> None:
+    def _keep_time(self) -> None:
+        """Have the time told while patterns wait for it, where the clock is what times are from."""
+        if self._timekeeper is None and self._stamp.has_told_time:
+            self._timekeeper = asyncio.create_task(self._tell_time())
+
+    async def _tell_time(self) -> None:
+        """The last notification of a match would otherwise wait for another one to be published."""
+        try:
+            while (due_us := self.exchange.due_us) is not None:
+                await asyncio.sleep(max(0, due_us + 1 - self._stamp.now_us()) / 1e6)
+                pending = self.exchange.pass_time(self._stamp.now_us())
+                if pending:
+                    await self.exchange.wait(pending, self._publish_wait_s)
+        finally:
+            self._timekeeper = None
+
+    async def _settle(self, pending: list[Pending[Any]]) -> None:
         """Wait for those without room, and give the event loop a turn when it is due."""
         if pending:
             await self.exchange.wait(pending, self._publish_wait_s)
@@ -147,6 +184,13 @@ class EmbeddedService(Service):
         if self._state == "new":
             raise ServiceError("use the service inside `async with`")
 
+    def enter_pattern(self, subscription: "PatternSubscription") -> Route[Match[str]]:
+        """Put a subscription to a pattern in force."""
+        self.require_open()
+        route = self.exchange.watch(self.client, subscription.pattern, subscription.outlet)
+        self._subscriptions.add(subscription)
+        return route
+
     def enter(self, subscription: "EmbeddedSubscription") -> Route[Notification]:
         """Put a subscription in force."""
         self.require_open()
@@ -154,7 +198,9 @@ class EmbeddedService(Service):
         self._subscriptions.add(subscription)
         return route
 
-    def leave(self, subscription: "EmbeddedSubscription", route: Route[Notification]) -> None:
+    def leave(
+        self, subscription: "EmbeddedSubscription | PatternSubscription", route: Route[Any]
+    ) -> None:
         """Take a subscription out."""
         self.exchange.remove(route)
         self._subscriptions.discard(subscription)
@@ -181,8 +227,32 @@ class EmbeddedSubscription(QueuedSubscription[Any, Notification]):
         if self._route is not None:
             self._service.leave(self, self._route)
 
-    def _notification(self, item: Notification) -> Notification:
+    def _content(self, item: Notification) -> Notification:
         return item
+
+    def _dropped_elsewhere(self) -> "Counter[str]":
+        return Counter({QUEUE_FULL: self._route.dropped} if self._route else {})
+
+
+class PatternSubscription(QueuedSubscription[Match[Pattern], Match[str]]):
+    """A subscription to a pattern at the embedded service; gives matches, their key the pattern."""
+
+    def __init__(self, service: EmbeddedService, pattern: Pattern) -> None:
+        self.outlet: Outlet[Match[str]] = Outlet()
+        super().__init__(FilterSet(pattern.filters), self.outlet, None)
+        self.pattern = pattern
+        self._service = service
+        self._route: Route[Match[str]] | None = None
+
+    async def _enter(self) -> None:
+        self._route = self._service.enter_pattern(self)
+
+    async def _leave(self) -> None:
+        if self._route is not None:
+            self._service.leave(self, self._route)
+
+    def _content(self, item: Match[str]) -> Match[Pattern]:
+        return Match(self.pattern, item.by, item.notifications)
 
     def _dropped_elsewhere(self) -> "Counter[str]":
         return Counter({QUEUE_FULL: self._route.dropped} if self._route else {})

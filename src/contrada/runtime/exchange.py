@@ -15,15 +15,17 @@ import itertools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from contrada.errors import LimitError, ServiceError, UnknownOperatorError
-from contrada.matching import Index
-from contrada.model import Filter, FilterSet, Notification
+from contrada.errors import ContradaError, LimitError, ServiceError, UnknownOperatorError
+from contrada.matching import Index, Match
+from contrada.model import Filter, FilterSet, Notification, Pattern
+from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.messages import (
     Advertise,
     Client,
     Deliver,
+    DeliverMatch,
     Effect,
     Message,
     Offer,
@@ -31,12 +33,13 @@ from contrada.routing.messages import (
     Received,
     Refused,
     Subscribe,
+    TimePassed,
     Unadvertise,
     Unsubscribe,
 )
 from contrada.routing.router import Router
 from contrada.runtime.kernels import load_beside
-from contrada.runtime.outlet import Outlet
+from contrada.runtime.outlet import ENTRY_BYTES, Outlet
 
 P = TypeVar("P")
 
@@ -77,6 +80,7 @@ class Route(Generic[P]):
     identity: str
     outlet: Outlet[P]
     dropped: int = 0
+    is_pattern: bool = False
 
 
 class Pending(NamedTuple, Generic[P]):
@@ -92,7 +96,7 @@ class Exchange(Generic[P]):
 
     def __init__(self) -> None:
         self._router = Router(index=_new_index)
-        self._routes: dict[str, Route[P]] = {}
+        self._routes: dict[str, Route[Any]] = {}
         self._names = itertools.count(1)
         self._identities = itertools.count(1)
         self._published = 0
@@ -120,25 +124,64 @@ class Exchange(Generic[P]):
         self._routes[route.identity] = route
         return route
 
-    def remove(self, route: Route[P]) -> None:
+    def watch(
+        self, client: Client, pattern: Pattern, outlet: Outlet[Match[str]]
+    ) -> Route[Match[str]]:
+        """Put a subscription to a pattern in force.
+
+        Raises LimitError, UnknownOperatorError, UnsatisfiableFilterError.
+        """
+        if len(self._routes) >= SUBSCRIPTIONS_MAX:
+            raise LimitError("SUBSCRIPTIONS_MAX", SUBSCRIPTIONS_MAX)
+        route = Route(client, str(next(self._identities)), outlet, is_pattern=True)
+        self._routes[route.identity] = route
+        try:
+            self._ask(client, SubscribePattern(route.identity, pattern))
+        except ContradaError:
+            del self._routes[route.identity]
+            raise
+        return route
+
+    @property
+    def due_us(self) -> int | None:
+        """What patterns hold waits for a time later than this; None where nothing waits."""
+        return self._router.due_us
+
+    def pass_time(self, time_us: int) -> list[Pending[Any]]:
+        """Nothing earlier is published from now on: what waited for that goes on."""
+        pending: list[Pending[Any]] = []
+        for effect in self._router.handle(TimePassed(time_us), time_us):
+            if isinstance(effect, DeliverMatch):
+                self._place_match(effect.match, pending)
+        return pending
+
+    def _place_match(self, match: Match[str], pending: list[Pending[Any]]) -> None:
+        self._matched += 1
+        route = self._routes[match.key]
+        size = sum(ENTRY_BYTES + len(each.body) for each in match.notifications)
+        if not route.outlet.offer(match, size):
+            pending.append(Pending(route, match, size))
+
+    def remove(self, route: Route[Any]) -> None:
         """Take a subscription out; twice is once. Publishers that wait for it go on."""
         if self._routes.pop(route.identity, None) is not None:
-            self._ask(route.client, Unsubscribe(route.identity))
+            withdrawal = UnsubscribePattern if route.is_pattern else Unsubscribe
+            self._ask(route.client, withdrawal(route.identity))
             # What the removed leave behind is cleared in pieces, as they go.
             self._router.maintain(UPKEEP_UNITS)
         route.outlet.finish()
 
     def offer(
         self, client: Client, notification: Notification, item: P, size: int
-    ) -> list[Pending[P]]:
-        """Match and hand over at once; what found no room is returned."""
+    ) -> list[Pending[Any]]:
+        """Match and hand over at once; what found no room is returned, matches of patterns too."""
         effects = self._router.handle(Received(client, Publish(notification)), _UNTIMED_US)
         self._published += 1
         self._since_upkeep += 1
         if self._since_upkeep >= NOTIFICATIONS_PER_UPKEEP:
             self._since_upkeep = 0
             self._router.maintain(NOTIFICATIONS_PER_UPKEEP * UPKEEP_UNITS_OF_NOTIFICATION)
-        pending: list[Pending[P]] = []
+        pending: list[Pending[Any]] = []
         routes = self._routes
         for effect in effects:
             if isinstance(effect, Deliver):
@@ -147,6 +190,8 @@ class Exchange(Generic[P]):
                     route = routes[identity]
                     if not route.outlet.offer(item, size):
                         pending.append(Pending(route, item, size))
+            elif isinstance(effect, DeliverMatch):
+                self._place_match(effect.match, pending)
             elif isinstance(effect, Refused):
                 raise _error_of(effect)
         return pending
@@ -177,7 +222,7 @@ class Exchange(Generic[P]):
         for follow in list(self.followers):
             follow(offer, is_on_offer)
 
-    async def wait(self, pending: list[Pending[P]], wait_s: float) -> int:
+    async def wait(self, pending: list[Pending[Any]], wait_s: float) -> int:
         """Hand over what had no room, waiting for it; returns how many were lost.
 
         All are waited for at the same time, so that many dead readers delay no more than one.
@@ -197,9 +242,8 @@ class Exchange(Generic[P]):
 
     def statistics(self) -> ExchangeStatistics:
         """The counts so far."""
-        return ExchangeStatistics(
-            self._published, self._matched, len(self._routes), dict(self._dropped)
-        )
+        dropped = self._dropped + Counter(self._router.pattern_statistics().dropped)
+        return ExchangeStatistics(self._published, self._matched, len(self._routes), dict(dropped))
 
     def _ask(self, client: Client, message: Message) -> list[Effect]:
         """Hand a client's request to the router. Raises where it is refused."""
@@ -214,6 +258,6 @@ def _new_index() -> "Index[int]":
     return Index(load=load_beside)
 
 
-def _error_of(refused: Refused) -> Exception:
+def _error_of(refused: Refused) -> ContradaError:
     """What a client is told of a refusal."""
     return refused.error or ServiceError(f"the router refused it: {refused.reason}")

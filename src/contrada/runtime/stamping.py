@@ -31,6 +31,8 @@ class Stamp:
             self._prefix = f"{publisher}.{token}"
         self._sequence = 0
         self._time_us = 0
+        self.has_told_time = False
+        """Whether the clock was stamped on anything: then nothing earlier is published."""
 
     def stamped(self, notification: Notification) -> Notification:
         """The notification with a full envelope; fields that are already filled are kept.
@@ -38,7 +40,10 @@ class Stamp:
         One that has an id (it was published before, elsewhere) keeps id, publisher and sequence.
         """
         given = notification.envelope
-        time_us = self._now_us() if given.time_us is None else given.time_us
+        time_us = given.time_us
+        if time_us is None:
+            time_us = self.now_us()
+            self.has_told_time = True
         if given.id:
             return notification.with_envelope(replace(given, time_us=time_us))
         self._sequence += 1
@@ -54,7 +59,8 @@ class Stamp:
             )
         )
 
-    def _now_us(self) -> int:
+    def now_us(self) -> int:
+        """The time of the clock, never backwards."""
         now_us = time.time_ns() // 1000
         if now_us > self._time_us:
             self._time_us = now_us

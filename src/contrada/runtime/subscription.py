@@ -7,7 +7,7 @@ delivers. How it is put in force and taken out differs; what the subscriber sees
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 from contrada.errors import ContradaError, ServiceClosedError, ServiceError
 from contrada.model import Filter, FilterSet, Notification
@@ -81,8 +81,8 @@ class QueuedSubscription(Subscription[T], Generic[T, P]):
                 item, size = outlet.take()
                 self._taken(size)
                 try:
-                    notification = self._notification(item)
-                    read = self._reader(notification) if self._reader else cast(T, notification)
+                    found = self._content(item)
+                    read = self._reader(found) if self._reader else cast(T, found)
                 except ContradaError:
                     self._dropped[UNREADABLE] += 1
                     continue
@@ -105,8 +105,8 @@ class QueuedSubscription(Subscription[T], Generic[T, P]):
         """Take it out at the service."""
 
     @abstractmethod
-    def _notification(self, item: P) -> Notification:
-        """The notification of an entry."""
+    def _content(self, item: P) -> Any:
+        """The notification of an entry, or its match of a pattern."""
 
     def _taken(self, size: int) -> None:
         """An entry of this size has left the outlet."""

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar, overload, runtime_checkable
 
-from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification
+from contrada.matching import Match
+from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.routing.messages import Offer
 
 T = TypeVar("T")
@@ -254,6 +255,9 @@ class Service(ABC):
         """
 
     @overload
+    def subscribe(self, subject: Pattern, where: None = None) -> Subscription[Match[Pattern]]: ...
+
+    @overload
     def subscribe(  # type: ignore[overload-overlap]
         self, subject: Interest[T], where: Subject | None = None
     ) -> Subscription[T]: ...
@@ -267,6 +271,8 @@ class Service(ABC):
     def subscribe(self, subject: Any, where: Subject | None = None) -> Subscription[Any]:
         """A subscription to a filter, a text, a mapping, or what offers `to_filters()`.
 
+        One to a `Pattern` gives its matches; only the embedded service offers that. What completes
+        a match is handed over when time has passed it, or the service is closed.
         `where` narrows it further. It is in force only inside `async with`.
         Raises ParseError, InvalidFilterError, UnsatisfiableFilterError.
         """

@@ -92,7 +92,9 @@ def _asked(subject: object) -> Filter | FilterSet:
     if isinstance(wanted, Filter | FilterSet):
         return wanted
     if isinstance(wanted, Pattern):
-        raise ServiceError("this service does not offer subscriptions to patterns, only to filters")
+        raise ServiceError(
+            "patterns, as Pattern objects, can be subscribed at the embedded service only"
+        )
     raise ServiceError(
         f"cannot subscribe to {_kind_of(wanted)}: expected a filter, its text, a mapping, "
         "or something with to_filters()"

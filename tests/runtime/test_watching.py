@@ -1,0 +1,140 @@
+"""Patterns at the embedded service: the router assembles them, the clock tells it the time."""
+
+import asyncio
+from unittest import mock
+
+import pytest
+
+import contrada as ct
+from contrada.errors import LimitError, ServiceError, UnsatisfiableFilterError
+from contrada.model.values import Value
+from contrada.routing import assembler
+from contrada.runtime import BlockingService, EmbeddedService
+from tests.asynchronous import on_loop
+
+AB = ct.Pattern("every a exists -> b = 1")
+
+
+def at(time_us: int, **attributes: Value) -> ct.Notification:
+    """A notification that says its own time."""
+    return ct.Notification(attributes, envelope=ct.Envelope(time_us=time_us))
+
+
+@on_loop
+async def test_a_match_comes_without_another_notification() -> None:
+    """A subscriber would see a match only when something else is published."""
+    async with EmbeddedService() as service, service.subscribe(AB) as matches:
+        await service.publish({"a": 1})
+        await service.publish({"c": 1})
+        await service.publish({"b": 1})
+        match = await anext(matches)
+        assert match.key == AB
+        assert [dict(each.attributes) for each in match.notifications] == [{"a": 1}, {"b": 1}]
+        assert matches.statistics().delivered == 1
+        assert service.statistics().matched == 1
+
+
+@on_loop
+async def test_what_says_its_own_time_goes_by_that() -> None:
+    """What is published of the past would all be late."""
+    async with EmbeddedService() as service, service.subscribe(AB) as matches:
+        await service.publish_batch([at(1_000, a=1), at(3_000, b=1)])
+        await service.publish(at(2_000, a=2))
+        assert service.statistics().dropped == {"late": 1}
+        assert matches.statistics().queued == 0, "something at the same time may still come first"
+        await service.publish(at(4_000, c=1))
+        assert (await anext(matches)).notifications[0]["a"] == 1
+
+
+@on_loop
+async def test_closing_hands_over_what_waits() -> None:
+    """The last match of a stream would be lost."""
+    async with EmbeddedService() as service, service.subscribe(AB) as matches:
+        await service.publish_batch([at(1_000, a=1), at(2_000, b=1)])
+        await service.aclose()
+        assert [match.envelope.time_us async for match in matches] == [2_000]
+
+
+@on_loop
+async def test_nothing_comes_after_unsubscribe() -> None:
+    """A handler would be called for what its owner has let go of, or the router keep it."""
+    async with EmbeddedService() as service:
+        matches = service.subscribe(AB)
+        await matches.open()
+        await service.publish_batch([{"a": 1}, {"b": 1}])
+        await matches.unsubscribe()
+        await service.publish_batch([{"a": 1}, {"b": 1}, {"c": 1}])
+        assert [match async for match in matches] == []
+        held = service.exchange._router.statistics()
+        assert (held.patterns.patterns, held.filters.nodes) == (0, 0)
+        assert service.statistics().subscriptions == 0
+
+
+@on_loop
+async def test_a_pattern_sees_what_filters_see() -> None:
+    """One subscription of a kind would keep notifications from the other."""
+    async with (
+        EmbeddedService() as service,
+        service.subscribe("b = 1") as events,
+        service.subscribe(AB) as matches,
+        service.subscribe(AB) as others,
+    ):
+        await service.publish_batch([{"a": 1}, {"b": 1}])
+        assert (await anext(events))["b"] == 1
+        assert (await anext(matches)).notifications == (await anext(others)).notifications
+
+
+@on_loop
+async def test_publishers_wait_for_a_slow_reader_of_matches() -> None:
+    """A fast publisher would lose matches of a healthy subscriber."""
+    async with EmbeddedService() as service:
+        matches = service.subscribe(AB)
+        matches.outlet._notifications_max = 4  # type: ignore[attr-defined]
+        async with matches:
+            items = (at(time_us, **{"ab"[time_us % 2]: 1}) for time_us in range(2_000))
+            publisher = asyncio.create_task(service.publish_batch(items))
+            got: list[int | None] = []
+            while len(got) < 999:
+                got.append((await anext(matches)).envelope.time_us)
+                await asyncio.sleep(0)
+            await publisher
+            assert got == list(range(1, 1_999, 2))
+            assert matches.statistics().dropped == {}
+
+
+@on_loop
+async def test_losses_of_a_dead_reader_are_counted() -> None:
+    """Best effort would mean silent, also when the service is closed."""
+    async with EmbeddedService(publish_wait_s=0) as service:
+        matches = service.subscribe(AB)
+        matches.outlet._notifications_max = 1  # type: ignore[attr-defined]
+        async with matches:
+            await service.publish_batch(at(n, **{"ab"[n % 2]: 1}) for n in range(6))
+            assert matches.statistics().dropped == {"queue full": 1}
+            await service.aclose()
+            assert matches.statistics().dropped == {"queue full": 2}
+            assert service.statistics().dropped == {"queue full": 2}
+
+
+@on_loop
+async def test_what_is_refused_says_why() -> None:
+    """A user would not know what to change."""
+    async with EmbeddedService() as service:
+        with pytest.raises(ServiceError, match="where"):
+            service.subscribe(AB, "c = 1")
+        empty = ct.Pattern([ct.Filter("a = 1"), ct.Filter("a > 1 and a < 1")])
+        with pytest.raises(UnsatisfiableFilterError):
+            service.subscribe(empty)
+        with (
+            mock.patch.object(assembler, "PATTERNS_MAX", 0),
+            pytest.raises(LimitError, match="PATTERNS_MAX"),
+        ):
+            await service.subscribe(AB).open()
+        assert service.statistics().subscriptions == 0
+
+
+def test_code_that_does_not_await_can_watch() -> None:
+    """The blocking face would lack a part of the service."""
+    with BlockingService(EmbeddedService()) as service, service.subscribe(AB) as matches:
+        service.publish_batch([{"a": 1}, {"b": 1}])
+        assert len(matches.next(5).notifications) == 2
