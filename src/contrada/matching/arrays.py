@@ -204,19 +204,29 @@ class Arrays:
             return self._native.find_bucket(h, self._table)  # type: ignore[no-any-return]
         return seeking.find_bucket(self.store(), h)  # type: ignore[no-any-return]
 
-    def bucket_for(self, h: int) -> int:
-        """The bucket of a place, made where it is missing."""
+    def place_bucket(
+        self,
+        h: int,
+        attr: int,
+        column: int,
+        length: int,
+        domain: int,
+        operand: int,
+        statistics: "Arrays",
+    ) -> int:
+        """`updating.place_bucket`."""
         used = self.used["buckets"]
         self.reserve("buckets", used + 1)
         self.reserve("bucket_list", used + 1)
         self._room("slots", used + 1)
+        place = h, attr, column, length, domain, operand
         if self._native is not None:
-            bucket = self._native.bucket_for(h, self._table, used)
+            found = self._native.place_bucket(*place, self._table, statistics._table, used)
         else:
-            bucket = updating.bucket_for(h, self.store(), used)
-        if bucket == used:
+            found = updating.place_bucket(*place, self.store(), statistics.store(), used)
+        if found >> 2 == used:
             self.used["buckets"] += 1
-        return bucket  # type: ignore[no-any-return]
+        return found  # type: ignore[no-any-return]
 
     def enter_gram(self, attr: int, gram: int) -> None:
         """Sets the bit of some bytes of a substring."""
@@ -238,13 +248,29 @@ class Arrays:
         used = self.used["entries"]
         length: int = self.views["buckets"][bucket, LENGTH]
         self.reserve("entries", used + 2 * length + 1)
-        flags = 2 * by_value + alone
+        flags = by_value * updating.BY_VALUE + alone * updating.ALONE
         if self._native is not None:
             used = self._native.hang(bucket, number, hung, flags, self._table, used)
         else:
             used = updating.hang(bucket, number, hung, flags, self.store(), used)
         self.used["entries"] = used
         return length
+
+    def hang_at_value(self, number: int, statistics: "Arrays") -> bool:
+        """`updating.hang_at_value`; whether the filter hangs now."""
+        seen, used = self.views["counters"][SEEN_ALL], self.used
+        before = used["entries"], used["buckets"]
+        self.reserve("bucket_list", before[1] + 1)
+        if self._native is not None:
+            tables = self._table, statistics._table
+            entries, buckets = self._native.hang_at_value(number, seen, *tables, *before)
+        else:
+            stores = self.store(), statistics.store()
+            entries, buckets = updating.hang_at_value(number, seen, *stores, *before)
+        if entries < 0:
+            return False
+        used["entries"], used["buckets"] = entries, buckets
+        return True
 
     def unhang(self, bucket: int, number: int, at: int) -> None:
         """`updating.unhang`; the entry must be there."""

@@ -23,10 +23,8 @@ from contrada.matching.placing import (
     Choice,
     Place,
     best_choice,
-    likelihood,
     nodes_between,
     tree_key,
-    unseen_likelihood,
 )
 from contrada.matching.pools import Pools
 from contrada.matching.tables import (
@@ -46,16 +44,10 @@ from contrada.matching.tables import (
     MATCHED,
     NEXT,
     NOCASE,
-    OF_ATTR,
-    OF_DOMAIN,
-    OF_HIGH,
-    OF_LOW,
     OP_RANGE,
     PIVOTS,
     PLACE,
-    POINTS,
     PRESENCE,
-    SEEN,
     SEEN_ALL,
     SEVERAL,
     START,
@@ -324,7 +316,10 @@ class Generation:
 
     def _hang(self, number: int, of: Filter, words: list[int], *, count: bool = True) -> None:
         """Hangs a filter at its best place."""
-        choice = best_choice(number, of, words, self.arrays, self._statistics or self.arrays)
+        statistics = self._statistics or self.arrays
+        if self.arrays.hang_at_value(number, statistics):
+            return
+        choice = best_choice(number, of, words, self.arrays, statistics)
         if choice is not None and self._pooled(number, words, choice):
             return
         buckets = {0: False} if choice is None else self._buckets(choice)
@@ -385,41 +380,19 @@ class Generation:
 
     def _hashed_bucket(self, attr: int, place: Place) -> tuple[int, bool]:
         """The bucket of a place, and whether it is that of the place's value."""
-        before = self.arrays.used["buckets"]
-        bucket = self.arrays.bucket_for(place.hash)
-        attrs, buckets = self.arrays.views["attrs"], self.arrays.views["buckets"]
-        if bucket == before:
-            # As if it had been there all the time: what is new must not look unvisited.
-            expected = unseen_likelihood(place, attrs[attr, POINTS])
-            if self._statistics is not None:
-                expected = likelihood(attr, place, self._statistics)
-            buckets[bucket, HITS] = int(attrs[attr, SEEN] * expected)
+        value = place.value
+        operand = self.compiler.text(value) if isinstance(value, bytes) else value
+        statistics = self._statistics or self.arrays
+        found = self.arrays.place_bucket(
+            place.hash, attr, place.column, place.length, place.domain, operand, statistics
+        )
         if place.column:
-            attrs[attr, place.column] |= 1 << place.length
+            self.arrays.views["attrs"][attr, place.column] |= 1 << place.length
             if place.column >= GRAMS:
-                assert isinstance(place.value, int)
-                self.arrays.enter_gram(attr, place.value)
-        elif bucket == before:
-            attrs[attr, POINTS] += 1
-        if place.domain:
-            value = place.value
-            key = self.compiler.text(value) if isinstance(value, bytes) else value
-            low, high = (key & 0xFFFFFFFF) - (key << 1 & 1 << 32), key >> 32
-            if bucket == before:
-                buckets[bucket, OF_ATTR], buckets[bucket, OF_DOMAIN] = attr, place.domain
-                buckets[bucket, OF_LOW], buckets[bucket, OF_HIGH] = low, high
-                return bucket, place.decides
-            if (
-                buckets[bucket, OF_LOW] == low
-                and buckets[bucket, OF_HIGH] == high
-                and buckets[bucket, OF_ATTR] == attr
-                and buckets[bucket, OF_DOMAIN] == place.domain
-            ):
-                return bucket, place.decides
-        if buckets[bucket, OF_DOMAIN]:  # two places have one hash, so either leads here
-            buckets[bucket, OF_DOMAIN] = 0
+                self.arrays.enter_gram(attr, operand)
+        if found & 2:
             self.arrays.views["counters"][SEVERAL] = 1
-        return bucket, False
+        return found >> 2, found & 1 == 1 and place.decides
 
     def _presence_bucket(self, attr: int) -> int:
         bucket = self.arrays.views["attrs"][attr, PRESENCE]

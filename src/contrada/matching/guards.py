@@ -98,8 +98,8 @@ def is_clear(asked: Any) -> Any:
 def put_guards(entry: Any, number: Any, hung: Any, by_value: Any, alone: Any, store: Any) -> Any:
     """Writes the guards of a filter's entry; the first says whether both of them decide.
 
-    `hung` is the attribute that the filter hangs on, or -1; `by_value` is 1 where its bucket's
-    value is all that the constraint on it asks for; `alone` is 1 where it has no other entry.
+    `hung` is the attribute that the filter hangs on, or -1; `by_value` is not 0 where its
+    bucket's value is all that the constraint on it asks for; `alone` where it has no other entry.
     """
     entries, program = store.entries, store.program
     begin = store.filters[number, BEGIN]

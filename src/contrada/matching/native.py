@@ -151,7 +151,8 @@ def exercise() -> None:
     enter(words, 0, 0, 0, False, table)
     cheapest_value(0, 0, table, table)
     share(0, 0, 0, 0, table)
-    hang(bucket_for(1, table, 1), 0, 0, 0, table, 0)
+    hang(place_bucket(1, 0, 0, 0, 0, 0, table, table, 1) >> 2, 0, 0, 0, table, 0)
+    hang_at_value(0, 0, table, table, 0, 0)
     unhang(1, 0, 0, table)
     keys, slots = np.zeros(8, dtype=np.int64), np.zeros(16, dtype=np.int32)
     by_key = np.array([keys.ctypes.data, 8, slots.ctypes.data, 16], dtype=np.int64)
@@ -205,9 +206,21 @@ def share(h: Any, attr: Any, column: Any, length: Any, table: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def bucket_for(h: Any, table: Any, used: Any) -> Any:
-    """See `updating.bucket_for`."""
-    return U.bucket_for(h, store_at(table), used)
+def place_bucket(
+    h: Any,
+    attr: Any,
+    column: Any,
+    length: Any,
+    domain: Any,
+    operand: Any,
+    table: Any,
+    statistics: Any,
+    used: Any,
+) -> Any:
+    """See `updating.place_bucket`."""
+    return U.place_bucket(
+        h, attr, column, length, domain, operand, store_at(table), store_at(statistics), used
+    )
 
 
 @njit(cache=True, nogil=True)
@@ -220,6 +233,14 @@ def find_bucket(h: Any, table: Any) -> Any:
 def hang(bucket: Any, number: Any, hung: Any, flags: Any, table: Any, used: Any) -> Any:
     """See `updating.hang`."""
     return U.hang(bucket, number, hung, flags, store_at(table), used)
+
+
+@njit(cache=True, nogil=True)
+def hang_at_value(
+    number: Any, seen: Any, table: Any, statistics: Any, entries: Any, buckets: Any
+) -> Any:
+    """See `updating.hang_at_value`."""
+    return U.hang_at_value(number, seen, store_at(table), store_at(statistics), entries, buckets)
 
 
 @njit(cache=True, nogil=True)

@@ -126,12 +126,6 @@ def likelihood(attr: int, place: Place, arrays: Arrays) -> float:
     return arrays.share(place.hash, attr, place.column, place.length)
 
 
-def unseen_likelihood(place: Place, points: int) -> float:
-    """The same where nothing was seen."""
-    found: float = values.unseen_share(place.column, place.length, points)
-    return found
-
-
 # --- hashed places ------------------------------------------------------------------------------
 
 

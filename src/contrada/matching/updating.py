@@ -19,11 +19,16 @@ from contrada.matching.tables import (
     GUARD,
     HASH,
     HERE,
+    HITS,
     KEY,
     KEY_HERE,
     LENGTH,
     NAME,
     NEXT,
+    OF_ATTR,
+    OF_DOMAIN,
+    OF_HIGH,
+    OF_LOW,
     OP_POINT,
     OP_RANGE,
     OP_SET,
@@ -31,6 +36,8 @@ from contrada.matching.tables import (
     OP_TEXT,
     OP_TEXT_RANGE,
     PLACE,
+    POINTS,
+    SEEN,
     START,
     TEXT_SHIFT,
     VALUE,
@@ -40,10 +47,17 @@ from contrada.matching.tables import (
 
 reading = part("reading")
 put_guards = part("guards").put_guards
+values = part("values")
+cheapest_value = values.cheapest_value
+share = values.share
+find_bucket = part("seeking").find_bucket
 finished = reading.finished
 mixed = reading.mixed
 text_hash = reading.text_hash
+MASK = reading.MASK
 SEED = reading.SEED
+BY_VALUE = 2
+ALONE = 1
 
 
 @kernel
@@ -101,6 +115,54 @@ def bucket_for(h: Any, store: Any, used: Any) -> Any:
 
 
 @kernel
+def is_of(bucket: Any, attr: Any, domain: Any, operand: Any, store: Any) -> Any:
+    """Whether a bucket is that of one value alone, and this the value: its key, or its text."""
+    buckets = store.buckets
+    if buckets[bucket, OF_ATTR] != attr or buckets[bucket, OF_DOMAIN] != domain:
+        return False
+    low, high = buckets[bucket, OF_LOW] + 0, buckets[bucket, OF_HIGH] + 0
+    return (high << 32) | (low & MASK) == operand
+
+
+@kernel
+def place_bucket(
+    h: Any,
+    attr: Any,
+    column: Any,
+    length: Any,
+    domain: Any,
+    operand: Any,
+    store: Any,
+    statistics: Any,
+    used: Any,
+) -> Any:
+    """The bucket of a place of an attribute, row `used` where there is none yet: its number times
+    four; plus 1 where it is that of the place's value; plus 2 where it ceased to be another's.
+
+    A place of a value has a domain, and the key or the reference to the text; a part of texts has a
+    column and a length. A new bucket begins as if it had been there all the time: what is new must
+    not look unvisited.
+    """
+    attrs, buckets = store.attrs, store.buckets
+    expected = share(h, attr, column, length, statistics)
+    bucket = bucket_for(h, store, used)
+    if bucket == used:
+        buckets[bucket, HITS] = int(attrs[attr, SEEN] * expected)
+        attrs[attr, POINTS] += column == 0
+        if domain != 0:
+            buckets[bucket, OF_ATTR] = attr
+            buckets[bucket, OF_DOMAIN] = domain
+            buckets[bucket, OF_LOW] = (operand & MASK) - ((operand << 1) & (1 << 32))
+            buckets[bucket, OF_HIGH] = operand >> 32
+    if domain != 0 and is_of(bucket, attr, domain, operand, store):
+        return 4 * bucket + 1
+    if buckets[bucket, OF_DOMAIN] == 0:
+        return 4 * bucket
+    buckets[bucket, OF_DOMAIN] = 0  # two places have one hash, so either leads here
+    return 4 * bucket + 2
+
+
+@kernel
 def power(size: Any) -> Any:
     """Which power of two a number is."""
     found = 0
@@ -141,7 +203,7 @@ def make_room(bucket: Any, store: Any, used: Any) -> Any:
 def hang(bucket: Any, number: Any, hung: Any, flags: Any, store: Any, used: Any) -> Any:
     """Puts a filter into a bucket, as its last entry. The number of entries used afterwards.
 
-    For `hung` and the flags, 2 * by_value + alone, see `guards.put_guards`.
+    For `hung` and the flags see `guards.put_guards`.
     """
     buckets, entries = store.buckets, store.entries
     length = buckets[bucket, LENGTH]
@@ -149,11 +211,44 @@ def hang(bucket: Any, number: Any, hung: Any, flags: Any, store: Any, used: Any)
         used = make_room(bucket, store, used)
     at = buckets[bucket, START] + length
     entries[at, FILTER] = number
-    put_guards(at, number, hung, flags >> 1, flags & 1, store)
+    put_guards(at, number, hung, flags & BY_VALUE, flags & ALONE, store)
     here = KEY if entries[at, GUARD] & KEY_HERE else BEGIN
     entries[at, HERE] = store.filters[number, here]
     buckets[bucket, LENGTH] = length + 1
     return used
+
+
+@kernel
+def hang_at_value(
+    number: Any, seen: Any, store: Any, statistics: Any, entries_used: Any, buckets_used: Any
+) -> Any:
+    """Hangs a filter at its cheapest value, where that is settled and its bucket no other's.
+
+    (entries, buckets) used afterwards; (-1, -1) where it does not hang yet, because that is not so
+    or there is no room.
+    """
+    word, h, _, settled = cheapest_value(number, seen, store, statistics)
+    if not settled or buckets_used >= len(store.buckets) or 2 * buckets_used + 2 > len(store.slots):
+        return -1, -1
+    word += store.filters[number, BEGIN] + 1
+    head, operand = store.program[word], store.program[word + 1]
+    attr, domain = head & ATTR_MASK, head >> DOMAIN_SHIFT
+    bucket = find_bucket(store, h)
+    length = 0
+    if bucket >= 0:
+        if not is_of(bucket, attr, domain, operand, store):
+            return -1, -1
+        length = store.buckets[bucket, LENGTH] + 0
+    if entries_used + 2 * length + 1 > len(store.entries):
+        return -1, -1
+    if bucket < 0:
+        place_bucket(h, attr, 0, 0, domain, operand, store, statistics, buckets_used)
+        bucket = buckets_used
+        buckets_used += 1
+    store.filters[number, PLACE] = bucket
+    store.filters[number, AT] = length
+    used = hang(bucket, number, attr, BY_VALUE + ALONE, store, entries_used)
+    return used, buckets_used
 
 
 @kernel

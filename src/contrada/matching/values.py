@@ -17,10 +17,10 @@ from contrada.matching.tables import (
     OP_SHIFT,
     OP_TEXT,
     OP_TEXT_RANGE,
-    PIVOTS,
     POINTS,
     SEEN,
     TEXT_SHIFT,
+    TREE,
     WORDS_MASK,
 )
 
@@ -30,6 +30,7 @@ KIND_TEXT = reading.KIND_TEXT
 place_hash = reading.place_hash
 point_hash = reading.point_hash
 text_hash = reading.text_hash
+bin_of = seeking.bin_of
 find_bucket = seeking.find_bucket
 
 NOTIFICATIONS_MIN = 256
@@ -70,12 +71,22 @@ def share(h: Any, attr: Any, column: Any, length: Any, store: Any) -> Any:
 
 
 @kernel
+def range_share(attr: Any, domain: Any, low: Any, high: Any, store: Any) -> Any:
+    """The share of the bins of an attribute's tree that a range lies in; all without a tree."""
+    tree = store.attrs[attr, TREE]
+    if tree < 0:
+        return 1.0
+    bins = bin_of(tree, domain, high, store) - bin_of(tree, domain, low, store) + 1
+    return bins / (store.trees[tree, 0] + 1)
+
+
+@kernel
 def cheapest_value(number: Any, seen: Any, store: Any, statistics: Any) -> Any:
     """(word, hash, cost, settled) of the value that the fewest notifications come by.
 
     The word is where its constraint begins behind the header, -1 where no constraint asks for a
     single value. The cost is the share of all notifications that come by. It is settled where no
-    other constraint can cost less: all are ranges, and even one bin of each is visited more.
+    other constraint costs less: all are ranges, and their bins are visited more.
     """
     program = store.program
     begin = store.filters[number, BEGIN] + 1
@@ -100,9 +111,11 @@ def cheapest_value(number: Any, seen: Any, store: Any, statistics: Any) -> Any:
             if found < 0 or cost < lowest:
                 found, its_hash, lowest = word - begin, h, cost
         elif op == OP_RANGE:
-            least = min(least, presence_of(attr, seen, store))
+            low, high = program[word + 1], program[word + 2]
+            bins = range_share(attr, head >> DOMAIN_SHIFT, low, high, store)
+            least = min(least, presence_of(attr, seen, store) * bins)
         else:
             only_ranges = False
         word += 3 if op == OP_RANGE or op == OP_TEXT_RANGE else 2
-    settled = only_ranges and found >= 0 and lowest * (PIVOTS + 1) <= least
+    settled = only_ranges and found >= 0 and lowest <= least
     return found, its_hash, lowest, settled
