@@ -1,10 +1,10 @@
 """One router by itself: what it sends, in which order, and what it refuses."""
 
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
-from contrada.errors import LimitError
+from contrada.errors import InvalidValueError, LimitError
 from contrada.matching import Index
 from contrada.model import Advertisement, Filter, FilterSet, Notification
 from contrada.routing import router as module
@@ -258,3 +258,10 @@ def test_it_counts_what_it_does() -> None:
     assert counted.sent == {"Subscribe": 1}
     assert counted.delivered == 2
     assert not router.maintain()
+
+
+@pytest.mark.parametrize("options", [{"general": True}, {"covering": False, "merging": True}])
+def test_what_does_not_go_together_is_refused(options: dict[str, Any]) -> None:
+    """A server would route wrongly, or stop later at something else."""
+    with pytest.raises(InvalidValueError, match=r"name|merging"):
+        Router(**options)

@@ -35,7 +35,12 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypeVar
 
-from contrada.errors import ContradaError, LimitError, UnknownOperatorError
+from contrada.errors import (
+    ContradaError,
+    InvalidValueError,
+    LimitError,
+    UnknownOperatorError,
+)
 from contrada.matching import Index
 from contrada.matching.patterns import DEFAULT_LIMITS
 from contrada.matching.runs import PatternLimits
@@ -180,8 +185,10 @@ class Router:
         slack_us: int = 0,
         pattern_limits: PatternLimits = DEFAULT_LIMITS,
     ) -> None:
-        assert name or not general, "in a general topology a server has a name"
-        assert covering or not merging, "what covers another would be merged with it"
+        if general and not name:
+            raise InvalidValueError(name, "name: in a general topology a server has one")
+        if merging and not covering:
+            raise InvalidValueError(merging, "merging: needs covering, whose roots are merged")
         self.strategy = strategy
         self.name = name
         self._floods = strategy is Strategy.FLOODING
