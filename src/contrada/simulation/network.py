@@ -4,7 +4,7 @@ A client speaks to its server without delay, and what it asks for is acknowledge
 speak over lines (see `line`). All that happens is noted in a `History`.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -48,13 +48,9 @@ _ROLES: Final = {True: (Role.CHILD, Role.PARENT), False: (Role.PEER, Role.PEER)}
 
 @dataclass(slots=True)
 class _Customer:
-    """A client: where it is connected, and what it wants, whether or not that is in force.
-
-    Its session knows what it was given, wherever it was connected.
-    """
+    """A client: where it is connected, and what it wants, whether or not that is in force."""
 
     broker: int | None = None
-    given: Duplicates = field(default_factory=Duplicates)
     wishes: dict[str, FilterSet] = field(default_factory=dict)
     offers: dict[str, Offer] = field(default_factory=dict)
     held: dict[str, Held] = field(default_factory=dict)
@@ -91,6 +87,8 @@ class Network:
         self._costs: list[int] = []
         self._line_to: dict[tuple[int, int], tuple[int, int]] = {}
         self._customers: dict[str, _Customer] = {}
+        # What a client was given it knows under its name, wherever and whenever it comes back.
+        self._given: defaultdict[str, Duplicates] = defaultdict(Duplicates)
         self._faults, self._seed = faults, seed
         self._records, self._validates = records, validates
         self._order = 0
@@ -325,7 +323,7 @@ class Network:
                     self.lines[number].send(end, _Sent(message, cause))
                 case Deliver(client, subscriptions, notification):
                     envelope, name = notification.envelope, client.name
-                    is_taken = self._customers[name].given.is_new(envelope)
+                    is_taken = self._given[name].is_new(envelope)
                     self.history.delivered.append(
                         Delivered(self._order, name, broker, subscriptions, envelope.id, is_taken)
                     )
