@@ -408,9 +408,3 @@ def test_advertisements_are_not_merged() -> None:
     assert product_covers(Advertisement("a in (1, 2)"), both)
     assert not product_covers(one, both)
     assert not product_covers(two, both)
-
-
-def test_merging_needs_covering() -> None:
-    """What covers another would be merged with it, and neither could be withdrawn alone."""
-    with pytest.raises(AssertionError, match="what covers"):
-        Router(covering=False, merging=True)
