@@ -30,9 +30,11 @@ from contrada.matching.tables import (
     GUARD_HASH,
     GUARD_KIND_SHIFT,
     GUARD_NONE,
+    GUARD_OTHER,
     GUARD_RANGE,
     GUARD_SET,
     HERE,
+    HIGH,
     HITS,
     INEXACT,
     INT_KEYS,
@@ -41,6 +43,7 @@ from contrada.matching.tables import (
     KEYED,
     LENGTH,
     LOOKED,
+    LOW,
     LOWEST,
     MATCHED,
     NEED_OUT,
@@ -106,28 +109,50 @@ def may_pass(i: Any, at: Any, store: Any, scratch: Any) -> Any:
 
 
 @kernel
+def asked_of(guard: Any, scratch: Any) -> Any:
+    """What a guard looks at: the upper half of the one value of its attribute, or its hash.
+
+    And whether the guard is none; a range; another value than one: the last two only where the
+    attribute has one value, of the guard's domain.
+    """
+    state = scratch.state
+    kind = (guard >> GUARD_KIND_SHIFT) & 7
+    attr, domain = guard & GUARD_ATTR, (guard >> GUARD_DOMAIN_SHIFT) & 7
+    is_there = state[attr, 0] == scratch.counters[EPOCH]
+    is_only = is_there & (state[attr, ONLY_DOMAIN] == domain)
+    value = state[attr, LOWEST + 2 * (kind & 1)]
+    is_range, is_other = is_only & (kind == GUARD_RANGE), is_only & (kind >= GUARD_OTHER)
+    return value, kind == GUARD_NONE, is_range, is_other
+
+
+@kernel
+def is_sure(low: Any, high: Any, value: Any, is_none: Any, is_range: Any, is_other: Any) -> Any:
+    """Whether what a guard looks at tells that its constraint holds, if the value is exact.
+
+    One expression without short cuts, as in `may_pass`.
+    """
+    return is_none | (is_range & (low < value) & (value < high)) | (is_other & (low != value))
+
+
+@kernel
 def guarded(i: Any, at: Any, store: Any, scratch: Any) -> Any:
     """What a guard of an entry that may pass says: 0 no, 1 perhaps, 2 its constraint holds."""
     state, entries = scratch.state, store.entries
-    guard, low = entries[i, at], entries[i, at + 1]
+    guard, low, high = entries[i, at], entries[i, at + 1], entries[i, at + 2]
     kind = (guard >> GUARD_KIND_SHIFT) & 7
-    if kind == GUARD_NONE:
-        return 2
-    if kind == GUARD_HASH:
-        return 1
     if kind == GUARD_SET:
         holds = set_holds(low, store, scratch)
         return 2 if holds == 1 else holds >> 1
+    value, is_none, is_range, is_other = asked_of(guard, scratch)
+    if is_sure(low, high, value, is_none, is_range, is_other):
+        return 2
+    if kind < GUARD_OTHER or is_other:
+        return 1
     attr, domain = guard & GUARD_ATTR, (guard >> GUARD_DOMAIN_SHIFT) & 7
-    only, lowest = state[attr, ONLY_DOMAIN], LOWEST + 2 * (kind & 1)
-    first, last = state[attr, lowest], state[attr, lowest + 1]
-    if kind == GUARD_RANGE:
-        return 1 + ((only == domain) & (low < first) & (last < entries[i, at + 2]))
     if state[attr, 0] != scratch.counters[EPOCH]:
         return 0
-    if only == domain:
-        return 2 - ((first <= low) & (low <= last))
     # several values, or NaN, which is not what `!=` excludes
+    only = state[attr, ONLY_DOMAIN]
     return 1 if only == 0 or (only == NAN and domain == NUMBER) else 0
 
 
@@ -196,7 +221,8 @@ def look_through(store: Any, scratch: Any) -> Any:
     """Checks every filter in the buckets on the list, and puts out those that match.
 
     Entries that may match are written down first, up to as many as there is room, and checked
-    then: so most of the work has no branches.
+    then: so most of the work has no branches. Written down is 4 times the entry, and 1 where the
+    bucket is a value's; `check` adds 2 where comparisons tell that the filter matches.
     """
     counters, pending = scratch.counters, scratch.pending
     waiting = 0
@@ -214,53 +240,93 @@ def look_through(store: Any, scratch: Any) -> Any:
                 waiting = 0
             last = min(end, first + ENTRIES_AT_ONCE)
             for i in range(first, last):
-                pending[waiting] = 2 * i + by_value
+                pending[waiting] = 4 * i + by_value
                 waiting += may_pass(i, GUARD, store, scratch)
             first = last
     return check(waiting, store, scratch)
 
 
 @kernel
+def is_decided(guard: Any, by_value: Any) -> Any:
+    """Whether guards that hold are all of the filter, in a bucket that it hangs in like this."""
+    return guard & (DECIDED_ALONE | by_value * DECIDED_HERE) != 0
+
+
+@kernel
+def key_of(i: Any, store: Any) -> Any:
+    """KEY of an entry's filter."""
+    entries = store.entries
+    return (
+        entries[i, HERE] if entries[i, GUARD] & KEY_HERE else store.filters[entries[i, FILTER], KEY]
+    )
+
+
+@kernel
 def check(waiting: Any, store: Any, scratch: Any) -> Any:
-    """Checks the entries written down: by their second guards; by both; then by their programs."""
+    """Checks the entries written down: first by comparisons, which mostly suffice; the rest after.
+
+    Filters of one bucket often ask the same of the same attribute, so that is found out once.
+    """
     counters, entries, pending = scratch.counters, store.entries, scratch.pending
-    left = 0
+    is_exact = counters[INEXACT] == 0
+    left, last = 0, -1
+    value, is_none, is_range, is_other = asked_of(0, scratch)
     for n in range(waiting):
         each = pending[n]
-        pending[left] = each
-        i = (each >> 1) & ENTRY_MASK
-        is_free = (entries[i, SECOND] >> GUARD_KIND_SHIFT) & 7 == GUARD_NONE
-        left += is_free or may_pass(i, SECOND, store, scratch)
+        i = (each >> 2) & ENTRY_MASK
+        guard, second = entries[i, GUARD], entries[i, SECOND]
+        if guard != last:
+            last = guard
+            value, is_none, is_range, is_other = asked_of(guard, scratch)
+        sure = is_exact & is_decided(guard, each & 1)
+        sure &= is_sure(entries[i, LOW], entries[i, HIGH], value, is_none, is_range, is_other)
+        if (second >> GUARD_KIND_SHIFT) & 7 == GUARD_NONE:
+            pending[left] = each | (sure << 1)
+            left += 1
+        else:
+            low, high = entries[i, SECOND + 1], entries[i, SECOND + 2]
+            sure &= is_sure(low, high, *asked_of(second, scratch))
+            pending[left] = each | (sure << 1)
+            left += may_pass(i, SECOND, store, scratch)
     counters[CANDIDATES] += left
     at, chained, undecided = counters[OUT], counters[CHAINED], 0
     if at + chained + left + 2 > len(scratch.out):
         return NEED_OUT
-    is_exact = counters[INEXACT] == 0
     for n in range(left):
         each = pending[n]
-        i = (each >> 1) & ENTRY_MASK
-        first, second = guarded(i, GUARD, store, scratch), guarded(i, SECOND, store, scratch)
-        if first == 0 or second == 0:
-            continue
-        guard, here = entries[i, GUARD], entries[i, HERE]
-        decided = guard & (DECIDED_ALONE | (each & 1) * DECIDED_HERE)
-        if first & second == 2 and decided != 0 and is_exact:
-            key = here if guard & KEY_HERE else store.filters[entries[i, FILTER], KEY]
-            at, chained = put_keys(key, at, chained, store, scratch)
+        i = (each >> 2) & ENTRY_MASK
+        if each & 2:
+            at, chained = put_keys(key_of(i, store), at, chained, store, scratch)
         else:
-            pending[undecided] = i
+            pending[undecided] = each
             undecided += 1
-            if not guard & KEY_HERE:
-                prefetch(store.program, here)
+            if not entries[i, GUARD] & KEY_HERE:
+                prefetch(store.program, entries[i, HERE])
     counters[OUT], counters[CHAINED] = at, chained
     for n in range(undecided):
-        i = pending[n]
-        number, begin = entries[i, FILTER], entries[i, HERE]
-        if entries[i, GUARD] & KEY_HERE:
-            begin = store.filters[number, BEGIN]
-        if put_if_holds(number, begin, store, scratch) != OK:
+        if check_whole(pending[n], store, scratch) != OK:
             return NEED_OUT
     return OK
+
+
+@kernel
+def check_whole(each: Any, store: Any, scratch: Any) -> Any:
+    """Checks an entry by all that its guards can say, and else by its program."""
+    counters, entries = scratch.counters, store.entries
+    i = (each >> 2) & ENTRY_MASK
+    first, second = guarded(i, GUARD, store, scratch), guarded(i, SECOND, store, scratch)
+    if first == 0 or second == 0:
+        return OK
+    guard, number = entries[i, GUARD], entries[i, FILTER]
+    if first & second == 2 and counters[INEXACT] == 0 and is_decided(guard, each & 1):
+        at, chained = counters[OUT], counters[CHAINED]
+        if at + chained + 2 > len(scratch.out):
+            return NEED_OUT
+        at, chained = put_keys(key_of(i, store), at, chained, store, scratch)
+        counters[OUT], counters[CHAINED] = at, chained
+        return OK
+    begin = store.filters[number, BEGIN] if guard & KEY_HERE else entries[i, HERE]
+    return put_if_holds(number, begin, store, scratch)
 
 
 @kernel
