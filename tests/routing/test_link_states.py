@@ -85,6 +85,18 @@ def test_two_servers_of_one_name_do_not_outbid_each_other_for_ever() -> None:
     assert other.refuses(LinkState("a", 10**6, ())) is None
 
 
+@pytest.mark.parametrize("number", [NUMBER_MAX // 2, NUMBER_MAX - 1])
+def test_a_number_that_leaves_no_room_is_not_outbid(number: int) -> None:
+    """A server would number its own states past what others take, and be cut off for good."""
+    states = LinkStates("a")
+    states.announce(peer("b"))
+    assert states.refuses(LinkState("a", number, ())) is Reason.NAME_IN_USE
+    assert states.refuses(LinkState("a", NUMBER_MAX // 2 - 1, ())) is None
+    states.learn(LinkState("a", NUMBER_MAX // 2 - 1, ()))
+    states.announce(peer("c"))
+    states.validate()
+
+
 def test_what_cannot_be_reached_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """The table would grow without bound, or servers that are there would be forgotten."""
     monkeypatch.setattr(module, "SERVERS_MAX", 3)

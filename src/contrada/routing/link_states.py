@@ -33,7 +33,7 @@ COST_MAX: Final = 1_000_000
 """The cost of a link; the least is 1."""
 
 NUMBER_MAX: Final = 2**62
-"""The number of a link state."""
+"""The number of a link state. What is said in a server's own name it outbids below half of it."""
 
 RENEWALS_MAX: Final = 16
 """How often a server outbids what is said in its name while its own links stay as they are.
@@ -74,8 +74,8 @@ class LinkStates:
         if not _makes_sense(state):
             return Reason.WRONG_LINK_STATE
         if state.origin == self.name:
-            is_outbid = self._renewals >= RENEWALS_MAX and self._is_newer(state)
-            return Reason.NAME_IN_USE if is_outbid else None
+            is_last_bid = self._renewals >= RENEWALS_MAX or state.number >= NUMBER_MAX // 2
+            return Reason.NAME_IN_USE if is_last_bid and self._is_newer(state) else None
         if state.origin not in self._states and len(self._states) >= SERVERS_MAX:
             self._forget_unreachable()
             return Reason.FULL if len(self._states) >= SERVERS_MAX else None
