@@ -6,9 +6,11 @@ import pytest
 
 from contrada.errors import InvalidValueError, LimitError
 from contrada.matching import Index
-from contrada.model import Advertisement, Filter, FilterSet, Notification
+from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern
 from contrada.routing import router as module
 from contrada.routing import topology
+from contrada.routing.delegation import SubscribePattern
+from contrada.routing.interests import ITSELF
 from contrada.routing.messages import (
     Advertise,
     Client,
@@ -245,6 +247,20 @@ def test_a_client_that_goes_leaves_nothing() -> None:
         Unadvertise,
     ]
     assert router.statistics().subscriptions.entries == 0
+
+
+def test_a_client_by_the_name_of_the_server_itself_is_unknown() -> None:
+    """Who takes this name could end the patterns of all, or use what the server asks for them."""
+    router = router_with((L, Role.PEER))
+    told(router, ANN, SubscribePattern("1", Pattern("a > 0 -> a > 5")))
+    before = router.statistics().subscriptions
+    for event in (
+        ClientGone(ITSELF),
+        Received(ITSELF, Unsubscribe("0")),
+        Received(ITSELF, Publish(Notification({"a": 1}))),
+    ):
+        assert router.handle(event, 0) == [Refused(event, Reason.UNKNOWN_CLIENT)]
+    assert router.statistics().subscriptions == before
 
 
 def test_it_counts_what_it_does() -> None:

@@ -260,7 +260,8 @@ class Router:
                 return self._do(self._assembler.learn(time_us))
 
     def _client_gone(self, client: Client) -> list[Effect]:
-        if not any(client in each for each in (self._wishes, self._offers, self._assembler)):
+        holders = (self._wishes, self._offers, self._assembler)
+        if client.name == ITSELF.name or not any(client in each for each in holders):
             raise _RefusedError(Reason.UNKNOWN_CLIENT)
         nodes = dict.fromkeys(self._leave_filters(client))
         effects = self._route_filters(nodes)
