@@ -174,6 +174,8 @@ IN_USE: Final = FilterSet([WIDE, Filter("b = 1")])
         (Received(P, Subscribe("9", WIDE)), Reason.NOT_DUE),
         (Received(P, Unsubscribe("")), Reason.NOT_DUE),
         (Received(L, Publish(Notification({}), hops=255)), Reason.TOO_MANY_HOPS),
+        (Received(L, Publish(Notification({}), hops=-1)), Reason.TOO_MANY_HOPS),
+        (Received(ANN, Publish(Notification({"a": 1}), hops=255)), Reason.TOO_MANY_HOPS),
         (LinkUp(L, Role.PEER), Reason.KNOWN_NEIGHBOUR),
         (LinkUp(N, Role.PARENT), Reason.SECOND_PARENT),
         (LinkDown(N), Reason.UNKNOWN_NEIGHBOUR),

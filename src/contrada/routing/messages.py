@@ -208,7 +208,7 @@ class Reason(StrEnum):
     UNSATISFIABLE = "no notification can match"
     NOT_ADVERTISED = "not advertised by its publisher"
     NOT_DUE = "a parent sends only notifications"
-    TOO_MANY_HOPS = "too many hops"
+    TOO_MANY_HOPS = "too many hops, or fewer than none"
     FULL = "a table is full"
     TOO_LONG = "a name or an identity is too long"
     WRONG_HOME = "the home or source does not fit the link"

@@ -372,13 +372,13 @@ class Router:
         notification = message.notification
         if message.version != VERSION:
             raise _RefusedError(Reason.VERSION)
+        if not 0 <= message.hops < HOPS_MAX:
+            raise _RefusedError(Reason.TOO_MANY_HOPS)
         if isinstance(origin, Client):
             if origin.name == ITSELF.name:
                 raise _RefusedError(Reason.UNKNOWN_CLIENT)
             if message.source:
                 raise _RefusedError(Reason.WRONG_HOME)
-            if message.hops >= HOPS_MAX:
-                raise _RefusedError(Reason.TOO_MANY_HOPS)
             if self._is_told and not self._is_advertised(origin, notification):
                 raise _RefusedError(Reason.NOT_ADVERTISED)
         else:
@@ -392,8 +392,6 @@ class Router:
         """Refuses a notification that may not come over a link."""
         self._check_neighbour(neighbour, message)
         self._check_home(neighbour, message.source)
-        if message.hops >= HOPS_MAX:
-            raise _RefusedError(Reason.TOO_MANY_HOPS)
         if not self._topology.is_in_mesh(neighbour):
             refusal = self._topology.refusal(neighbour)
             if refusal is not None:
