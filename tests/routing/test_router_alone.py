@@ -150,6 +150,18 @@ def test_saying_the_same_again_changes_nothing() -> None:
     assert router.statistics().subscriptions.entries == 1
 
 
+@pytest.mark.parametrize("is_pattern_first", [True, False])
+def test_one_identity_is_not_for_a_filter_and_a_pattern(is_pattern_first: bool) -> None:
+    """A client could not tell for which of the two it is given something."""
+    router = router_with((L, Role.PEER))
+    pattern = SubscribePattern("1", Pattern("a > 0 -> a > 5"))
+    first, second = (pattern, Subscribe("1", WIDE))[:: 1 if is_pattern_first else -1]
+    told(router, ANN, first)
+    event = Received(ANN, second)
+    assert router.handle(event, 0) == [Refused(event, Reason.IDENTITY_IN_USE)]
+    assert not any(isinstance(each, Refused) for each in told(router, BOB, second))
+
+
 NOTHING: Final = Filter("a < 0 and a > 0")
 IN_USE: Final = FilterSet([WIDE, Filter("b = 1")])
 

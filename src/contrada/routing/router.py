@@ -413,6 +413,8 @@ class Router:
             if {node.product for node in known} == set(wanted):
                 return []
             raise _RefusedError(Reason.IDENTITY_IN_USE)
+        if isinstance(party, Client) and self._assembler.knows(party, identity):
+            raise _RefusedError(Reason.IDENTITY_IN_USE)
         if len(wanted) > SUBSCRIPTION_FILTERS_MAX or _is_full(self._wishes):
             raise _RefusedError(Reason.FULL)
         nodes = self._join_all(wanted, party, identity)
