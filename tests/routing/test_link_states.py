@@ -115,6 +115,25 @@ def test_what_cannot_be_reached_goes_first(monkeypatch: pytest.MonkeyPatch) -> N
     states.validate()
 
 
+def test_links_that_are_known_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A neighbour that tells of servers all linked to one another would use up the memory."""
+    monkeypatch.setattr(module, "KNOWN_LINKS_MAX", 4)
+    states = LinkStates("a")
+    states.announce(peer("b", "c", "d", "e", "f"))
+    for state in (
+        LinkState("b", 1, peer("a", "c")),
+        LinkState("x", 1, peer("y", "z")),
+        LinkState("b", 2, peer("a", "c", "d")),
+        LinkState("c", 1, peer("a")),
+    ):
+        assert states.refuses(state) is None
+        states.learn(state)
+    assert {state.origin for state in states} == {"a", "b", "c"}
+    assert states.refuses(LinkState("c", 2, peer("a", "b"))) is Reason.FULL
+    assert states.refuses(LinkState("b", 3, peer("a"))) is None
+    states.validate()
+
+
 @pytest.mark.parametrize(
     "state",
     [

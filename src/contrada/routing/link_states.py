@@ -29,6 +29,9 @@ SERVERS_MAX: Final = 1_024
 LINKS_MAX: Final = 1_024
 """Links of a link state."""
 
+KNOWN_LINKS_MAX: Final = 16_384
+"""Links that all other servers name together. Weights of paths grow with the square of them."""
+
 COST_MAX: Final = 1_000_000
 """The cost of a link; the least is 1."""
 
@@ -76,10 +79,16 @@ class LinkStates:
         if state.origin == self.name:
             is_last_bid = self._renewals >= RENEWALS_MAX or state.number >= NUMBER_MAX // 2
             return Reason.NAME_IN_USE if is_last_bid and self._is_newer(state) else None
-        if state.origin not in self._states and len(self._states) >= SERVERS_MAX:
+        if self._has_no_room(state):
             self._forget_unreachable()
-            return Reason.FULL if len(self._states) >= SERVERS_MAX else None
+            return Reason.FULL if self._has_no_room(state) else None
         return None
+
+    def _has_no_room(self, state: LinkState) -> bool:
+        """Whether with a state of another server there would be too many servers or links."""
+        others = self._links.keys() - {self.name, state.origin}
+        links = len(state.links) + sum(len(self._links[each]) for each in others)
+        return len(others) + 2 > SERVERS_MAX or links > KNOWN_LINKS_MAX
 
     def learn(self, state: LinkState) -> LinkState | None:
         """Takes a state in; what is to be flooded, if anything: it, or this server's own again."""
