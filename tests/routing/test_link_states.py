@@ -115,6 +115,25 @@ def test_what_cannot_be_reached_goes_first(monkeypatch: pytest.MonkeyPatch) -> N
     states.validate()
 
 
+def test_a_new_neighbour_is_told_first_what_the_rest_hangs_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where room runs out meanwhile, servers would be forgotten that are about to be reached."""
+    monkeypatch.setattr(module, "SERVERS_MAX", 5)
+    old = LinkStates("b")
+    old.learn(LinkState("d", 1, peer("c")))
+    old.learn(LinkState("c", 1, peer("b", "d")))
+    old.announce(peer("a", "c"))
+    new = LinkStates("a")
+    new.learn(LinkState("x", 1, ()))
+    new.learn(LinkState("y", 1, ()))
+    new.announce(peer("b"))
+    for state in old:
+        assert new.refuses(state) is None
+        new.learn(state)
+    assert {state.origin for state in new} == {"a", "b", "c", "d"}
+
+
 def test_links_that_are_known_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A neighbour that tells of servers all linked to one another would use up the memory."""
     monkeypatch.setattr(module, "KNOWN_LINKS_MAX", 4)

@@ -117,7 +117,7 @@ class LinkStates:
         return state
 
     def _forget_unreachable(self) -> None:
-        for origin in self._states.keys() - self._reachable():
+        for origin in self._states.keys() - self._reachable().keys():
             for edge in self._edges_of(origin):
                 self.graph.remove(edge)
             del self._states[origin], self._links[origin]
@@ -138,18 +138,19 @@ class LinkStates:
                 edges.append(Edge(link.name, server, back.role, cost))
         return edges
 
-    def _reachable(self) -> set[str]:
-        """The servers that can be reached from this one, itself among them."""
-        found, waiting = {self.name}, [self.name]
+    def _reachable(self) -> Mapping[str, None]:
+        """The servers that can be reached from this one: itself, then each after a neighbour."""
+        found, waiting = {self.name: None}, [self.name]
         while waiting:
             for edge in self._edges_of(waiting.pop()):
-                for end in {edge.a, edge.b} - found:
-                    found.add(end)
+                for end in {edge.a, edge.b} - found.keys():
+                    found[end] = None
                     waiting.append(end)
         return found
 
     def __iter__(self) -> Iterator[LinkState]:
-        return iter(self._states.values())
+        """All states. Who is told them in this order can reach each server as soon as it can be."""
+        return map(self._states.__getitem__, {**self._reachable(), **self._states})
 
     def __len__(self) -> int:
         return len(self._states)
