@@ -27,7 +27,7 @@ def error_of(message: Message, reason: Reason) -> ContradaError | None:
             isinstance(message, Subscribe) and _size(message) > SUBSCRIPTION_FILTERS_MAX
         ):
             return LimitError("SUBSCRIPTION_FILTERS_MAX", SUBSCRIPTION_FILTERS_MAX, _size(message))
-        case Reason.FULL:
+        case Reason.FULL if not isinstance(message, LinkState):
             return LimitError("LEDGER_ENTRIES_MAX", LEDGER_ENTRIES_MAX)
     return None
 
