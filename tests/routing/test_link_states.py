@@ -141,7 +141,8 @@ def test_links_that_are_known_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     states.announce(peer("b", "c", "d", "e", "f"))
     for state in (
         LinkState("b", 1, peer("a", "c")),
-        LinkState("x", 1, peer("y", "z")),
+        LinkState("x", 1, peer("y")),
+        LinkState("y", 1, peer("x")),
         LinkState("b", 2, peer("a", "c", "d")),
         LinkState("c", 1, peer("a")),
     ):
