@@ -415,6 +415,14 @@ def test_a_notification_that_comes_again_is_refused() -> None:
     assert router.handle(again, 0) == [Refused(again, Reason.DUPLICATE)]
 
 
+@pytest.mark.parametrize("general", [True, False])
+def test_what_could_not_be_known_again_is_refused(general: bool) -> None:
+    """Without an identity it would be delivered twice while links come and go."""
+    router = ring(3, general=general).routers[0]
+    event = Received(ANN, Publish(Notification({"a": 1})))
+    assert router.handle(event, 0) == [Refused(event, Reason.NO_IDENTITY)]
+
+
 def test_a_server_without_a_name_takes_no_link_states() -> None:
     """It would pass on what it cannot understand."""
     router = Router()

@@ -22,9 +22,7 @@ class Duplicates:
         self._earlier: set[tuple[str, str]] = set()
 
     def is_new(self, envelope: Envelope) -> bool:
-        """Whether this has not come yet; from now on it has. What has no identity is always new."""
-        if not envelope.id:
-            return True
+        """Whether this has not come yet; from now on it has."""
         key = (envelope.publisher, envelope.id)
         if key in self._recent or key in self._earlier:
             return False

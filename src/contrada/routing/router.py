@@ -15,8 +15,8 @@ comparison a third: with flooding, notifications go to every server, and nothing
 Patterns are split and assembled by the `assembler`; to what it assembles, the server is subscribed
 as one of its own clients, `ITSELF`.
 
-A server that has a name takes each notification once, by its publisher and identity. In a general
-topology one without an identity is refused, since it could come twice while paths change.
+A server that has a name takes each notification once, by its publisher and identity. One without an
+identity is refused there, since it could come twice while links change.
 
 Who wants what the same filters match is kept from one notification to the next, until anything but
 a notification comes.
@@ -383,10 +383,11 @@ class Router:
                 raise _RefusedError(Reason.NOT_ADVERTISED)
         else:
             self._admit_from(origin, message)
-        if self._is_general and not notification.envelope.id:
-            raise _RefusedError(Reason.NO_IDENTITY)
-        if self._duplicates is not None and not self._duplicates.is_new(notification.envelope):
-            raise _RefusedError(Reason.DUPLICATE)
+        if self._duplicates is not None:
+            if not notification.envelope.id:
+                raise _RefusedError(Reason.NO_IDENTITY)
+            if not self._duplicates.is_new(notification.envelope):
+                raise _RefusedError(Reason.DUPLICATE)
 
     def _admit_from(self, neighbour: Neighbour, message: Publish) -> None:
         """Refuses a notification that may not come over a link."""
