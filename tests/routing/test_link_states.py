@@ -77,6 +77,7 @@ def test_two_servers_of_one_name_do_not_outbid_each_other_for_ever() -> None:
         one, other = other, one
         if other.refuses(said) is not None:
             assert other.refuses(said) is Reason.NAME_IN_USE
+            assert other.refuses(LinkState("a", 0, ())) is None
             break
         said = other.learn(said)
         bids += 1
