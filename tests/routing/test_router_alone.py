@@ -225,6 +225,22 @@ def test_a_full_table_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     router.validate()
 
 
+def test_filters_of_all_subscriptions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Subscriptions of many filters would fill the memory before there are too many of them."""
+    router = router_with((L, Role.PEER))
+    monkeypatch.setattr(module, "FILTERS_MAX", 3)
+    told(router, ANN, Subscribe("1", IN_USE))
+    (refused,) = told(router, BOB, Subscribe("1", IN_USE))
+    assert isinstance(refused, Refused)
+    assert "FILTERS_MAX" in str(refused.error)
+    assert not any(isinstance(each, Refused) for each in told(router, BOB, Subscribe("1", WIDE)))
+    assert router.handle(LinkUp(P, Role.PARENT), 0) == [
+        Refused(LinkUp(P, Role.PARENT), Reason.FULL)
+    ]
+    told(router, ANN, Unsubscribe("1"))
+    assert not any(isinstance(each, Refused) for each in told(router, BOB, Subscribe("2", IN_USE)))
+
+
 class Narrow(Index[int]):
     """An index that takes no filter on `z`."""
 

@@ -32,6 +32,9 @@ LABEL_CHARS_MAX: Final = 255
 SUBSCRIPTION_FILTERS_MAX: Final = 10_000
 """Filters of one subscription."""
 
+FILTERS_MAX: Final = 2_000_000
+"""Filters of all subscriptions of a server, each counted as often as it is asked for."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Client:

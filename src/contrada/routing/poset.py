@@ -104,7 +104,7 @@ class Poset(Generic[P]):
     """Products with their subscribers, and what is forwarded of them on each way.
 
     `front` is where roots are looked up; without one, covering is not used and everything wanted
-    is forwarded.
+    is forwarded. `asked` counts the identities under which all nodes are asked for.
     """
 
     def __init__(self, front: Front[P] | None) -> None:
@@ -113,6 +113,7 @@ class Poset(Generic[P]):
         self._by_number: dict[int, Node[P]] = {}
         self._numbered = 0
         self._unfiled: set[int] = set()
+        self.asked = 0
 
     # --- subscribers --------------------------------------------------------------------------
 
@@ -123,12 +124,15 @@ class Poset(Generic[P]):
             node = Node(self._numbered, product, example_of(product))
             self._numbered += 1
             self._nodes[product] = self._by_number[node.number] = node
-        node.subscribers.setdefault(subscriber, {})[identity] = None
+        identities = node.subscribers.setdefault(subscriber, {})
+        self.asked += identity not in identities
+        identities[identity] = None
         return node
 
     def leave(self, node: Node[P], subscriber: Party, identity: str) -> None:
         """Takes a subscriber off a node. The node goes with the last one, at `update`."""
         identities = node.subscribers[subscriber]
+        self.asked -= identity in identities
         identities.pop(identity, None)
         if not identities:
             del node.subscribers[subscriber]
@@ -266,6 +270,8 @@ class Poset(Generic[P]):
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken. Cost: all nodes."""
         assert len(self._nodes) == len(self._by_number), "a node is held once only"
+        asked = sum(len(each) for node in self for each in node.subscribers.values())
+        assert asked == self.asked, "the count is wrong"
         for node in self:
             assert node.subscribers, f"{node.product} has no subscribers"
             assert not node.forwarded & node.above.keys(), f"{node.product} is covered, and sent"

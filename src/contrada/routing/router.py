@@ -62,6 +62,7 @@ from contrada.routing.interests import ITSELF, NOBODY, Interests
 from contrada.routing.ledger import LEDGER_ENTRIES_MAX, Ledger, LedgerStatistics
 from contrada.routing.merging import Merged, Merging, MergingStatistics
 from contrada.routing.messages import (
+    FILTERS_MAX,
     LABEL_CHARS_MAX,
     SUBSCRIPTION_FILTERS_MAX,
     VERSION,
@@ -418,6 +419,8 @@ class Router:
             raise _RefusedError(Reason.IDENTITY_IN_USE)
         if len(wanted) > SUBSCRIPTION_FILTERS_MAX or _is_full(self._wishes):
             raise _RefusedError(Reason.FULL)
+        if self._filters.asked + len(wanted) > FILTERS_MAX:
+            raise _RefusedError(Reason.FULL, LimitError("FILTERS_MAX", FILTERS_MAX))
         nodes = self._join_all(wanted, party, identity)
         self._wishes.add(party, identity, nodes)
         return self._route_filters(nodes)
@@ -578,7 +581,7 @@ class Router:
         refusal = self._topology.refuses(link)
         if refusal is not None:
             raise _RefusedError(refusal)
-        if _is_full(self._wishes, self._offers):
+        if _is_full(self._wishes, self._offers) or self._filters.asked >= FILTERS_MAX:
             raise _RefusedError(Reason.FULL)
         told: list[Effect] = [*self._topology.add(link), *self._renew_ways()]
         if link.role is Role.PARENT:
@@ -743,7 +746,7 @@ class Router:
         assert len(self._index) == len(self._filters), "the index holds other filters"
         assert all(node.number in self._index for node in self._filters), "a filter is not found"
         asked = sum(len(wishes) for _, _, wishes in self._wishes)
-        held = _identities(self._filters), _identities(self._offered)
+        held = self._filters.asked, self._offered.asked
         assert held == (asked, len(self._offers)), "the poset holds what nobody asked for"
         self._interests.validate()
         for node in self._filters:
@@ -756,8 +759,3 @@ class Router:
 
 def _is_full(*ledgers: Ledger[Any]) -> bool:
     return any(len(ledger) >= LEDGER_ENTRIES_MAX for ledger in ledgers)
-
-
-def _identities(poset: Poset[Any]) -> int:
-    """How many identities stand behind the nodes of a poset."""
-    return sum(len(each) for node in poset for each in node.subscribers.values())
