@@ -32,8 +32,11 @@ def test_costs_are_as_the_paper_says(costs: list[Cost]) -> None:
 
     Flooding spends on notifications and nothing on subscriptions; advertisements spare
     subscriptions ways to where nothing is published; covering spares what is covered, and all
-    else stays as it was.
+    else stays as it was. Advertisements cost only where they are forwarded, also to a central
+    server.
     """
+    for cost in costs:
+        assert (cost.per_advertisement > 0) == (cost.plan.kind.strategy is Strategy.ADVERTISEMENTS)
     by_kind = {cost.plan.kind: cost for cost in costs if cost.plan.parties == 60}
     for shape in ("acyclic", "general"):
         plain = by_kind[Kind(shape, Strategy.SUBSCRIPTIONS, covering=False)]

@@ -204,7 +204,13 @@ class _Run:
         return sum(travelled) + sum(self._carried[kind] for kind in kinds)
 
     def _carry(self, client: str, kind: str) -> None:
-        """A message travels between a client and a central server, along the shortest way."""
+        """A message travels between a client and a central server, along the shortest way.
+
+        As between servers, advertisements travel only where they are forwarded.
+        """
+        is_offer = kind in ("Advertise", "Unadvertise")
+        if is_offer and self._plan.kind.strategy is not Strategy.ADVERTISEMENTS:
+            return
         if self._is_central:
             self._carried[kind] += self._to_middle[self._places[client]]
 
