@@ -52,6 +52,20 @@ def test_a_world_that_does_not_hold_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     assert result.stderr.count('"step"') <= 3
 
 
+def test_the_smallest_networks_are_shortened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever broke something would wait for large worlds to be run hundreds of times."""
+    monkeypatch.setattr(network, "Router", Doubling)
+    monkeypatch.setattr("contrada.cli.simulate.shortest", lambda ran: "")
+    kind = "acyclic, flooding, plain"
+    options = ("--count", "4", "--only", kind, "--jobs", "1")
+    result = CliRunner().invoke(main, ["simulate", "worlds", *options])
+    failed = {int(each) for each in re.findall(r"seed (\d): twice", result.stderr)}
+    assert len(failed) == 4
+    by_size = sorted(failed, key=lambda seed: made(seed, kinds(kind)[0]).brokers)
+    told = re.findall(r"seed (\d): the shortest", result.stderr)
+    assert [int(each) for each in told] == by_size[:3] != [0, 1, 2]
+
+
 def test_a_script_is_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault that was told could not be looked at again."""
     file = tmp_path / "world.json"
