@@ -7,6 +7,7 @@ from typing import TypeVar
 import pytest
 
 from contrada.matching import Match
+from contrada.matching.patterns import LATE
 from contrada.matching.runs import PatternLimits, RunBudget
 from contrada.model import Advertisement, Envelope, Filter, Notification, Pattern
 from contrada.model.values import TIME_MIN_US
@@ -30,6 +31,7 @@ from contrada.routing.messages import (
     Advertise,
     Client,
     ClientGone,
+    DeliverMatch,
     Effect,
     LinkUp,
     Neighbour,
@@ -397,3 +399,17 @@ def test_what_is_recalled_reports_no_more() -> None:
     [returned] = told(effects, ReturnPattern)
     assert [piece.notification.envelope.id for piece in returned.pieces] == ["a50", "b51"]
     router.validate()
+
+
+def test_what_is_late_is_counted() -> None:
+    """What is matched would hang on whether something else was due, or be lost in silence."""
+    router = Router(slack_us=10)
+    router.handle(Received(Client("c"), SubscribePattern("it", AB)), 0)
+    publish(router, "b", 200)
+    assert publish(router, "a", 189) == []
+    publish(router, "a", 190)
+    publish(router, "b", 210)
+    effects = router.handle(TimePassed(1_000), 0)
+    [match] = [each.match for each in effects if isinstance(each, DeliverMatch)]
+    assert match.notifications[0].envelope.id == "a190"
+    assert router.pattern_statistics().dropped == {LATE: 1}

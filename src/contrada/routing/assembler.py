@@ -264,7 +264,7 @@ class Assembler:
                     continue
                 if not assembly.accepts(place, origin):
                     continue
-                if assembly.is_late(time_us):
+                if time_us < assembly.watermark_at(self._own_us):
                     self._budget.dropped[LATE] += 1
                     continue
                 assembly.hold(place, (notification,))

@@ -168,6 +168,11 @@ class Assembly:
         """Whether the watermark has passed a time."""
         return time_us < self.watermark_us
 
+    def watermark_at(self, own_us: int) -> int:
+        """The watermark, as far as this server's own and the delegates' allow."""
+        away = (each.watermark_us for each in self.segments.values() if each.is_away)
+        return max(self.watermark_us, min((own_us, *away)))
+
     def hold(self, place: int, chain: Run, group: Group | None = None) -> None:
         """Takes a chain that fills the places from `place` on. Cost: O(log waiting)."""
         self._arrivals += 1
@@ -217,8 +222,7 @@ class Assembly:
 
     def advance(self, own_us: int) -> list[Match[str]]:
         """Goes on as far as this server's own watermark and the delegates' allow; the matches."""
-        away = (each.watermark_us for each in self.segments.values() if each.is_away)
-        self.watermark_us = max(self.watermark_us, min((own_us, *away)))
+        self.watermark_us = self.watermark_at(own_us)
         matches: list[Match[str]] = []
         while self._heap and self.is_late(self._heap[0].order[0]):
             waiting = heapq.heappop(self._heap)
