@@ -12,7 +12,7 @@ from contrada.matching.runs import PatternLimits, RunBudget
 from contrada.model import Advertisement, Envelope, Filter, Notification, Pattern
 from contrada.model.values import TIME_MIN_US
 from contrada.routing import assembler, chains
-from contrada.routing.assembly import Assembly, Span, spans_of
+from contrada.routing.assembly import GATHERED_FULL, Assembly, Span, spans_of
 from contrada.routing.delegation import (
     AcceptPattern,
     AskWatermark,
@@ -190,6 +190,10 @@ def test_a_full_delegate_hands_back() -> None:
     network.say(2, "p2", Publish(Notification({"kind": "b"}, envelope=envelope)))
     network.settle()
     assert network.found() == ["a1 b", "a2 b", "a3 b"], "what it had taken is not lost"
+    network.cut(1, 2)
+    network.link([(1, 2, False)])
+    network.settle()
+    assert network.servers[2].assembler.statistics().patterns == 1, "it is asked again"
 
 
 def test_a_delegation_that_goes_round_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,6 +205,7 @@ def test_a_delegation_that_goes_round_ends(monkeypatch: pytest.MonkeyPatch) -> N
     assert not network.servers[2].assembler.statistics().patterns
     network.publish(2, "a b")
     assert network.found() == ["a1 b2"]
+    assert not network.refused, "who handed back at once is not told of an end"
 
 
 def test_a_link_that_comes_back_serves_again() -> None:
@@ -401,6 +406,40 @@ def test_what_is_recalled_reports_no_more() -> None:
     router.validate()
 
 
+def test_a_split_follows_links_and_clients() -> None:
+    """What comes from one neighbour only would be gathered here, since another way ended or came.
+
+    Nothing is advertised at these moments.
+    """
+    network = Line(["a", "", "ab"])
+    network.subscribe(1, "ab")
+    assert network.spans(1) == []
+    network.cut(0, 1)
+    network.settle()
+    assert network.spans(1) == [(0, 2, "2")]
+    network = Line(["a", "", "ab"])
+    network.subscribe(0, "ab")
+    assert network.spans() == []
+    network.servers[0].tell(ClientGone(Client("p0")))
+    network.settle()
+    assert network.spans() == [(0, 2, "1")]
+    tree = Network(2, {(0, 1): 5}, strategy=Strategy.ADVERTISEMENTS)
+    tree.say(1, "c", SubscribePattern("it", AB))
+    tree.link([(0, 1, True)])
+    tree.settle()
+    assert tree.servers[1].assembler.delegated(Client("c"), "it") == [Span(0, 2, Neighbour("0"))]
+
+
+def test_what_nobody_asks_for_tells_the_time() -> None:
+    """A match would wait although later things are published where its client is."""
+    network = Line(["z", "", "ab"])
+    network.subscribe(0, "ab")
+    network.publish(2, "a b")
+    assert network.given["c"] == []
+    network.publish(0, 30 * "z ")
+    assert len(network.given["c"]) == 1
+
+
 def test_what_is_late_is_counted() -> None:
     """What is matched would hang on whether something else was due, or be lost in silence."""
     router = Router(slack_us=10)
@@ -413,3 +452,56 @@ def test_what_is_late_is_counted() -> None:
     [match] = [each.match for each in effects if isinstance(each, DeliverMatch)]
     assert match.notifications[0].envelope.id == "a190"
     assert router.pattern_statistics().dropped == {LATE: 1}
+
+
+def test_a_delegate_says_each_time_that_something_waits() -> None:
+    """Its asker would not tell it the time again, and a match would wait there for ever."""
+    router = delegate()
+    router.handle(Received(N, HandOver("it", 0, ())), 0)
+    waits = [told(publish(router, "a", 50), ReportMatches)]
+    waits.append(told(publish(router, "b", 55), ReportMatches))
+    waits.append(told(router.handle(Received(N, AskWatermark("it", 100)), 0), ReportMatches))
+    waits.append(told(publish(router, "a", 120), ReportMatches))
+    assert [[each.waits_us for each in reports] for reports in waits] == [[50], [], [None], [120]]
+
+
+def test_a_delegate_is_asked_one_question_at_a_time() -> None:
+    """Each later time would be told to a delegate that has not answered yet."""
+    router = asked_router()
+    abc = Pattern("kind = 'a' -> kind = 'b' -> kind = 'c'")
+    router.handle(Received(Client("p"), Advertise("p", Advertisement("kind = 'c'"))), 0)
+    effects = router.handle(Received(Client("c"), SubscribePattern("it", abc)), 0)
+    [asked] = told(effects, SubscribePattern)
+    router.handle(Received(N, AcceptPattern(asked.identity)), 0)
+    publish(router, "c", 50)
+    assert len(told(router.handle(TimePassed(100), 0), AskWatermark)) == 1
+    publish(router, "c", 95)
+    assert told(router.handle(TimePassed(150), 0), AskWatermark) == []
+    answer = ReportMatches(asked.identity, (), 90)
+    assert len(told(router.handle(Received(N, answer), 0), AskWatermark)) == 1
+
+
+@pytest.mark.parametrize("recalled", [False, True])
+def test_who_only_gathers_drops_the_newest(recalled: bool) -> None:
+    """Memory would have no bound while a pattern changes hands, or more would be lost than need."""
+    budget = RunBudget(PatternLimits(pending_max=2))
+    assembly = Assembly(0, N, "it", AB, budget)
+    if recalled:
+        assembly.begin(0, ())
+        assembly.recalled = True
+    for time_us in (10, 30, 20):
+        assembly.hold(0, (of_kind("a", time_us),))
+    assert [each.notification.envelope.id for each in assembly.all_pieces()] == ["a10", "a20"]
+    assert budget.dropped == {GATHERED_FULL: 1}
+
+
+def test_who_assembles_goes_on_without_the_silent() -> None:
+    """A neighbour that says nothing would fill this server's memory, or stop it."""
+    assembly = Assembly(0, Client("c"), "it", AB, RunBudget(PatternLimits(pending_max=2)))
+    for place, kind, time_us in ((0, "a", 10), (1, "b", 20), (0, "a", 30)):
+        assembly.hold(place, (of_kind(kind, time_us),))
+    assert (assembly.is_late(10), assembly.is_late(11)) == (True, False)
+    assert assembly.advance(TIME_MIN_US) == []
+    assert len(assembly) == 2
+    [match] = assembly.advance(21)
+    assert [each.envelope.id for each in match.notifications] == ["a10", "b20"]
