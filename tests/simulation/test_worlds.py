@@ -3,14 +3,17 @@
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from contrada.model import Filter
 from contrada.routing.messages import (
+    Client,
     Deliver,
     Effect,
     Event,
+    Publish,
     Received,
     Send,
     Subscribe,
@@ -47,12 +50,18 @@ GOES_ON = "goes on after an unsubscription"
 WIDENS = "delivers what does not match"
 KEEPS = "does not tell neighbours what is withdrawn"
 RAISES = "raises"
+DROPS = "does not pass notifications on"
+REMEMBERS = "delivers to who has withdrawn"
 
 
 class Broken(Router):
     """A router that does one thing wrong."""
 
     fault = ""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.withdrawn: list[tuple[Client, str]] = []
 
     def handle(self, event: Event, now_us: int) -> list[Effect]:
         """As the router, but for one thing."""
@@ -70,9 +79,25 @@ class Broken(Router):
                 return [each for each in effects if not _sends(each, Unsubscribe)]
             case "delivers twice":
                 return [*effects, *(each for each in effects if isinstance(each, Deliver))]
+            case "does not pass notifications on":
+                return [each for each in effects if not _sends(each, Publish)]
+            case "delivers to who has withdrawn":
+                return [*effects, *self._given_to_withdrawn(event)]
             case "raises" if is_withdrawn:
                 raise ValueError("withdrawn")
         return effects
+
+    def _given_to_withdrawn(self, event: Event) -> list[Deliver]:
+        """What no table shows: only the oracle can see that nobody asks any more."""
+        match event:
+            case Received(Client() as client, Unsubscribe(identity)):
+                self.withdrawn.append((client, identity))
+            case Received(_, Publish(notification)):
+                return [
+                    Deliver(client, (identity,), notification)
+                    for client, identity in self.withdrawn
+                ]
+        return []
 
 
 def _sends(effect: Effect, kind: type[object]) -> bool:
@@ -88,6 +113,8 @@ def _sends(effect: Effect, kind: type[object]) -> bool:
         (WIDENS, {"no match", "tables"}, 5),
         (KEEPS, {"tables", "left over"}, 7),
         (RAISES, {"raises"}, 4),
+        (DROPS, {"lost"}, 6),
+        (REMEMBERS, {"nobody asks"}, 5),
     ],
 )
 def test_a_broken_router_is_found_with_a_short_script(
