@@ -61,6 +61,18 @@ def test_closing_ends_iterations_of_other_threads() -> None:
         service.publish({"price": 5})
 
 
+def test_items_of_a_batch_that_use_the_service_are_refused() -> None:
+    """The service would wait for itself, and its caller for ever."""
+    with (
+        BlockingService(EmbeddedService()) as service,
+        service.subscribe("a = 1") as events,
+    ):
+        service.publish({"a": 1})
+        with pytest.raises(ServiceError, match="own thread"):
+            service.publish_batch({"b": event["a"]} for event in events)
+        assert events.next(5)["a"] == 1
+
+
 class Stubborn(EmbeddedService):
     """A service with a task that does not let itself be cancelled until it may."""
 

@@ -137,6 +137,12 @@ class BlockingService:
 
     def run(self, work: Coroutine[Any, Any, R]) -> R:
         """Run a coroutine on the service's loop and wait for its result."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise ServiceError(
+                "called on the service's own thread, which cannot wait for itself; items that "
+                "publish_batch reads must not use the service: make a list of them before"
+            )
         with self._lock:
             if self._loop is None:
                 work.close()
