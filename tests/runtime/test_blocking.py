@@ -9,6 +9,7 @@ import pytest
 
 from contrada.errors import ParseError, ServiceClosedError, ServiceError
 from contrada.runtime import BlockingService, EmbeddedService, blocking
+from contrada.service import ServiceStatistics
 
 
 def test_it_publishes_and_subscribes() -> None:
@@ -71,6 +72,28 @@ def test_items_of_a_batch_that_use_the_service_are_refused() -> None:
         with pytest.raises(ServiceError, match="own thread"):
             service.publish_batch({"b": event["a"]} for event in events)
         assert events.next(5)["a"] == 1
+
+
+class Watched(EmbeddedService):
+    """A service that notes on which threads it is asked for its counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked_on: list[str] = []
+
+    def statistics(self) -> ServiceStatistics:
+        self.asked_on.append(threading.current_thread().name)
+        return super().statistics()
+
+
+def test_counts_are_taken_where_nothing_changes_them() -> None:
+    """A caller's thread would read tables that the service's thread changes at that moment."""
+    watched = Watched()
+    with BlockingService(watched) as service:
+        service.publish({"a": 1})
+        assert service.statistics().published == 1
+        assert watched.asked_on == ["contrada-service"]
+    assert service.statistics().published == 1
 
 
 class Stubborn(EmbeddedService):

@@ -8,7 +8,7 @@ microseconds, so publish in batches where it matters.
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, overload
@@ -133,7 +133,7 @@ class BlockingService:
 
     def statistics(self) -> ServiceStatistics:
         """What was published, matched and dropped so far."""
-        return self._service.statistics()
+        return self.ask(self._service.statistics)
 
     def run(self, work: Coroutine[Any, Any, R]) -> R:
         """Run a coroutine on the service's loop and wait for its result."""
@@ -155,6 +155,19 @@ class BlockingService:
         except BaseException:
             future.cancel()  # The caller was interrupted; a finished future ignores this.
             raise
+
+    def ask(self, question: Callable[[], R]) -> R:
+        """Ask something where nothing changes meanwhile: on the service's thread while it runs."""
+
+        async def answer() -> R:
+            return question()
+
+        if self._loop is None or threading.current_thread() is self._thread:
+            return question()
+        try:
+            return self.run(answer())
+        except ServiceClosedError:  # It was closed meanwhile.
+            return question()
 
     def _stop(self) -> None:
         with self._lock:  # What was begun before this is on the loop, and cancelled below.
@@ -250,7 +263,7 @@ class BlockingSubscription(_BlockingIterator[T]):
 
     def statistics(self) -> SubscriptionStatistics:
         """What was delivered and dropped so far."""
-        return self._subscription.statistics()
+        return self._service.ask(self._subscription.statistics)
 
 
 class BlockingOffering:
@@ -295,11 +308,7 @@ class BlockingAdvertisements(_BlockingIterator[OfferChange]):
     @property
     def current(self) -> tuple[Offer, ...]:
         """What is on offer at this moment."""
-
-        async def current() -> tuple[Offer, ...]:
-            return self._advertisements.current
-
-        return self._service.run(current())
+        return self._service.ask(lambda: self._advertisements.current)
 
     def __enter__(self) -> Self:
         self._service.run(self._advertisements.open())
