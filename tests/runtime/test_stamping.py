@@ -1,5 +1,8 @@
 """Envelopes are filled once, unique, in order."""
 
+import itertools
+import time
+
 import pytest
 
 from contrada.errors import ServiceError
@@ -45,6 +48,22 @@ def test_what_was_published_before_keeps_its_id() -> None:
     """A bridge would make new notifications of those it passes on."""
     before = Stamp("desk").stamped(NOTIFICATION)
     assert Stamp("bridge").stamped(before) == before
+
+
+def test_time_goes_on_where_the_clock_was_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits for a later time would wait for hours, or be ordered before what came first."""
+    clock_s, passed_us = 3_600, itertools.count(5)
+    monkeypatch.setattr(time, "time_ns", lambda: clock_s * 10**9)
+    monkeypatch.setattr(time, "monotonic_ns", lambda: next(passed_us) * 1000)
+    stamp = Stamp()
+    start_us = stamp.now_us()
+    assert start_us == 3_600 * 10**6
+    clock_s = 0
+    times_us = [stamp.now_us() for _ in range(40)]
+    assert times_us == sorted(times_us)
+    assert times_us[-1] == start_us + 20, "half as fast"
+    clock_s = 3_601
+    assert stamp.now_us() == 3_601 * 10**6
 
 
 @pytest.mark.parametrize("publisher", ["", "x" * (PUBLISHER_BYTES_MAX + 1), "\udcff"])

@@ -1,6 +1,7 @@
 """Patterns at the embedded service: the router assembles them, the clock tells it the time."""
 
 import asyncio
+import time
 from unittest import mock
 
 import pytest
@@ -32,6 +33,19 @@ async def test_a_match_comes_without_another_notification() -> None:
         assert [dict(each.attributes) for each in match.notifications] == [{"a": 1}, {"b": 1}]
         assert matches.statistics().delivered == 1
         assert service.statistics().matched == 1
+
+
+@on_loop
+async def test_a_match_comes_though_the_clock_was_put_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A match would come an hour late, and its service be busy with waiting all that time."""
+    async with EmbeddedService() as service, service.subscribe(AB) as matches:
+        await service.publish({"c": 1})
+        clock_ns = time.time_ns() - 3_600 * 10**9
+        monkeypatch.setattr(time, "time_ns", lambda: clock_ns)
+        await service.publish_batch([{"a": 1}, {"b": 1}])
+        assert len((await anext(matches)).notifications) == 2
 
 
 @on_loop

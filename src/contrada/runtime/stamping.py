@@ -1,7 +1,8 @@
 """Envelopes: who published what, when, and in which order.
 
 An access point is one *publisher*. Its notifications are numbered from 1 and stamped with the
-wall clock, never backwards. The id is unique also when a publisher's name is used again: it
+wall clock, never backwards: where that was put back, time goes on at half its pace until the clock
+is there again. The id is unique also when a publisher's name is used again: it
 holds a random part drawn once per access point.
 """
 
@@ -31,6 +32,7 @@ class Stamp:
             self._prefix = f"{publisher}.{token}"
         self._sequence = 0
         self._time_us = 0
+        self._passed_us = time.monotonic_ns() // 1000
         self.has_told_time = False
         """Whether the clock was stamped on anything: then nothing earlier is published."""
 
@@ -60,10 +62,12 @@ class Stamp:
         )
 
     def now_us(self) -> int:
-        """The time of the clock, never backwards."""
-        now_us = time.time_ns() // 1000
+        """The time of the clock, never backwards, and never standing still for long."""
+        passed_us = time.monotonic_ns() // 1000
+        slowed_us = self._time_us + (passed_us - self._passed_us) // 2
+        now_us = max(time.time_ns() // 1000, slowed_us)
         if now_us > self._time_us:
-            self._time_us = now_us
+            self._time_us, self._passed_us = now_us, passed_us
         return self._time_us
 
 
