@@ -64,6 +64,23 @@ async def test_what_dead_readers_lost_is_counted_for_each() -> None:
     assert exchange.statistics().dropped == {"queue full": 2}
 
 
+@pytest.mark.parametrize("count", [1, 2])
+@on_loop
+async def test_what_a_publisher_no_longer_waits_for_is_counted(count: int) -> None:
+    """A publication that is cancelled would be lost to slow readers in silence."""
+    exchange: Exchange[int] = Exchange()
+    full_outlets(exchange, count)
+    pending = exchange.offer(exchange.client(), NOTIFICATION, 1, 1)
+    waiting = asyncio.create_task(exchange.wait(pending, LONG_S))
+    for _ in range(2):
+        await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert [each.route.dropped for each in pending] == [1] * count
+    assert exchange.statistics().dropped == {"queue full": count}
+
+
 def test_what_clients_hold_is_what_the_router_holds() -> None:
     """A second table of subscriptions could come to differ from the router's."""
     exchange: Exchange[int] = Exchange()

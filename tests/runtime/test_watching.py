@@ -11,7 +11,7 @@ from contrada.errors import LimitError, ServiceError, UnsatisfiableFilterError
 from contrada.model.values import Value
 from contrada.routing import assembler
 from contrada.runtime import BlockingService, EmbeddedService
-from tests.asynchronous import on_loop
+from tests.asynchronous import on_loop, until
 
 AB = ct.Pattern("every a exists -> b = 1")
 
@@ -128,6 +128,22 @@ async def test_losses_of_a_dead_reader_are_counted() -> None:
             await service.aclose()
             assert matches.statistics().dropped == {"queue full": 2}
             assert service.statistics().dropped == {"queue full": 2}
+
+
+@on_loop
+async def test_a_match_that_waits_for_room_is_counted_when_the_service_closes() -> None:
+    """A match that the clock let go, with no room for it, would vanish at the end."""
+    async with EmbeddedService() as service:
+        matches = service.subscribe(AB)
+        matches.outlet._notifications_max = 1  # type: ignore[attr-defined]
+        async with matches:
+            await service.publish_batch([{"a": 1}, {"b": 1}])
+            await until(lambda: service.statistics().matched == 1)
+            await service.publish_batch([{"a": 1}, {"b": 1}])
+            await until(lambda: service.statistics().matched == 2)
+            await service.aclose()
+            assert matches.statistics().queued == 1
+            assert matches.statistics().dropped == {"queue full": 1}
 
 
 @on_loop

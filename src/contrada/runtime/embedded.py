@@ -72,14 +72,17 @@ class EmbeddedService(Service):
         self._state = "closed"
         # No more comes, so patterns wait no longer for what could come before.
         pending = self.exchange.pass_time(_END_OF_TIME_US)
-        if self._timekeeper is not None:
-            self._timekeeper.cancel()
+        timekeeper = self._timekeeper
+        if timekeeper is not None:
+            timekeeper.cancel()
         for subscription in list(self._subscriptions):
             subscription.end()
         for following in list(self.following):
             following.end()
         if pending:
             await self.exchange.wait(pending, 0)  # These queues are full: it is counted.
+        if timekeeper is not None:
+            await asyncio.gather(timekeeper, return_exceptions=True)  # So is what it waited for.
 
     async def publish(self, item: Item, *, body: bytes = b"", content_type: str = "") -> Envelope:
         """Publish one notification; see `Service.publish`."""

@@ -227,17 +227,20 @@ class Exchange(Generic[P]):
 
         All are waited for at the same time, so that many dead readers delay no more than one.
         """
-        waits = [each.route.outlet.put(each.item, each.size, wait_s) for each in pending]
+        waits = [self._put(each, wait_s) for each in pending]
         # One alone needs no task of its own.
-        taken = [await waits[0]] if len(waits) == 1 else await asyncio.gather(*waits)
-        lost = 0
-        for each, was_taken in zip(pending, taken, strict=True):
-            if was_taken or each.route.identity not in self._routes:
-                continue
-            each.route.dropped += 1
-            lost += 1
-        if lost:
-            self._dropped[QUEUE_FULL] += lost
+        return sum([await waits[0]] if len(waits) == 1 else await asyncio.gather(*waits))
+
+    async def _put(self, entry: Pending[Any], wait_s: float) -> bool:
+        """Hand over one, or count it as lost, also when its publisher waits no longer."""
+        route, taken = entry.route, False
+        try:
+            taken = await route.outlet.put(entry.item, entry.size, wait_s)
+        finally:
+            lost = not taken and route.identity in self._routes
+            if lost:
+                route.dropped += 1
+                self._dropped[QUEUE_FULL] += 1
         return lost
 
     def statistics(self) -> ExchangeStatistics:
