@@ -447,3 +447,26 @@ async def test_the_largest_notifications_go_through() -> None:
         got = [len((await anext(events)).body) for _ in bodies]
         assert got == [len(body) for body in bodies]
         assert events.statistics().dropped == {}
+
+
+@on_loop
+async def test_a_subscription_that_ends_while_it_opens_leaves_nothing_behind() -> None:
+    """The broker would go on filling a queue that nobody reads, and hold up its publishers."""
+    async with Broker(port=0) as broker, connect(broker.address) as service:
+        events = service.subscribe("a = 1")
+        opening = asyncio.create_task(events.open())
+        await asyncio.sleep(0)
+        await events.unsubscribe()
+        await opening
+        assert broker.statistics().subscriptions == service.statistics().subscriptions == 0
+
+
+@on_loop
+async def test_a_subscription_that_is_opened_twice_at_once_is_in_force_once() -> None:
+    """Each notification would come twice, and one of the two subscriptions never end."""
+    async with Broker(port=0) as broker, connect(broker.address) as service:
+        events = service.subscribe("a = 1")
+        await asyncio.gather(events.open(), events.open())
+        assert broker.statistics().subscriptions == 1
+        await events.unsubscribe()
+        assert broker.statistics().subscriptions == 0

@@ -4,6 +4,7 @@ The embedded service fills the outlet from its exchange, the TCP client from wha
 delivers. How it is put in force and taken out differs; what the subscriber sees does not.
 """
 
+import asyncio
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable
@@ -37,6 +38,7 @@ class QueuedSubscription(Subscription[T], Generic[T, P]):
         self._outlet = outlet
         self._reader = reader
         self._opened = False
+        self._changing = asyncio.Lock()
         self._failure: ContradaError | None = None
         self._delivered = 0
         self._dropped: Counter[str] = Counter()
@@ -48,20 +50,22 @@ class QueuedSubscription(Subscription[T], Generic[T, P]):
 
     async def open(self) -> None:
         """Put it in force; returns when the service has acknowledged. Twice is once."""
-        if self._outlet.finished:
-            raise ServiceClosedError("this subscription has ended; subscribe anew")
-        if not self._opened:
-            await self._enter()
-            self._opened = True
+        async with self._changing:
+            if self._outlet.finished:
+                raise ServiceClosedError("this subscription has ended; subscribe anew")
+            if not self._opened:
+                await self._enter()
+                self._opened = True
 
     async def unsubscribe(self) -> None:
         """End it. Nothing is delivered afterwards; what still waited is dropped and counted."""
         held = self._outlet.discard()
         if held:
             self._dropped[UNSUBSCRIBED] += held
-        if self._opened:
-            self._opened = False
-            await self._leave()
+        async with self._changing:  # What is just being put in force is taken out then.
+            if self._opened:
+                self._opened = False
+                await self._leave()
 
     def statistics(self) -> SubscriptionStatistics:
         """What was delivered and dropped so far."""
