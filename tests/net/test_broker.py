@@ -470,3 +470,23 @@ async def test_a_subscription_that_is_opened_twice_at_once_is_in_force_once() ->
         assert broker.statistics().subscriptions == 1
         await events.unsubscribe()
         assert broker.statistics().subscriptions == 0
+
+
+@on_loop
+async def test_what_was_on_its_way_when_it_was_unsubscribed_is_counted() -> None:
+    """Notifications would be lost in silence between a broker and its client."""
+    async with (
+        Broker(port=0) as broker,
+        connect(broker.address) as service,
+        connect(broker.address) as publisher,
+    ):
+        events = service.subscribe("n exists")
+        await events.open()
+        publishing = asyncio.create_task(publisher.publish_batch({"n": n} for n in range(3000)))
+        await until(lambda: events.statistics().queued > 0)
+        await events.unsubscribe()
+        await publishing
+        counts = broker.statistics()
+        dropped = events.statistics().dropped["unsubscribed"]
+        assert dropped + counts.dropped.get("unsubscribed", 0) == counts.matched
+        assert [n async for n in events] == []

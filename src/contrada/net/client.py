@@ -40,7 +40,7 @@ from contrada.runtime.embedded import checked_wait, each
 from contrada.runtime.exchange import QUEUE_FULL
 from contrada.runtime.outlet import ENTRY_BYTES, PUBLISH_WAIT_S, Outlet
 from contrada.runtime.stamping import Stamp
-from contrada.runtime.subscription import QueuedSubscription
+from contrada.runtime.subscription import UNSUBSCRIBED, QueuedSubscription
 from contrada.service import (
     Advertisements,
     Item,
@@ -202,12 +202,14 @@ class TcpService(Service):
 
     async def leave(self, number: int) -> int:
         """Take a subscription out at the broker; returns how many it lost there."""
-        if self._subscriptions.pop(number, None) is None or self._failure is not None:
+        if number not in self._subscriptions or self._failure is not None:
             return 0
         try:
             return await self._request(lambda request: Unsubscribe(request, number))
         except (ConnectionFailedError, ServiceClosedError):
             return 0  # It ended with the connection.
+        finally:
+            self._subscriptions.pop(number, None)
 
     def grant(self, number: int, credit: int) -> None:
         """Let the broker deliver more for a subscription."""
@@ -250,7 +252,7 @@ class TcpService(Service):
         match frame:
             case Deliver():
                 subscription = self._subscriptions.get(frame.subscription)
-                if subscription is not None:  # Else it was sent before our unsubscribe came.
+                if subscription is not None:
                     subscription.arrived(frame)
             case Done():
                 self._done(frame)
@@ -311,8 +313,11 @@ class TcpSubscription(QueuedSubscription[Any, bytes]):
     def arrived(self, frame: Deliver) -> None:
         """The broker has delivered. Raises ProtocolError when it ignores the credit."""
         self._lost_there = frame.dropped
+        if self._inbox.finished:  # It was sent before our unsubscribe came.
+            self._dropped[UNSUBSCRIBED] += len(frame.notifications)
+            return
         for data in frame.notifications:
-            if not self._inbox.offer(data, ENTRY_BYTES + len(data)) and not self._inbox.finished:
+            if not self._inbox.offer(data, ENTRY_BYTES + len(data)):
                 raise ProtocolError("the broker delivered more than it was granted")
 
     async def _enter(self) -> None:

@@ -75,8 +75,9 @@ class QueuedSubscription(Subscription[T], Generic[T, P]):
 
     def end(self, failure: ContradaError | None = None) -> None:
         """The service has ended: iteration ends after what is held, with the failure if any."""
-        self._failure = failure
-        self._outlet.finish()
+        if not self._outlet.finished:
+            self._failure = failure
+            self._outlet.finish()
 
     async def __anext__(self) -> T:
         outlet = self._outlet
