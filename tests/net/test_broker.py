@@ -1,6 +1,7 @@
 """A broker among peers that keep to nothing, and clients whose broker goes away."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from unittest import mock
 
 import pytest
@@ -26,6 +27,7 @@ from contrada.net.frames import (
     Unsubscribe,
     encode,
 )
+from contrada.net.peer import Peer
 from contrada.runtime.outlet import ENTRY_BYTES
 from tests.asynchronous import on_loop, until
 from tests.operators import register_failing
@@ -490,3 +492,26 @@ async def test_what_was_on_its_way_when_it_was_unsubscribed_is_counted() -> None
         dropped = events.statistics().dropped["unsubscribed"]
         assert dropped + counts.dropped.get("unsubscribed", 0) == counts.matched
         assert [n async for n in events] == []
+
+
+@on_loop
+async def test_a_batch_that_is_cancelled_ends_at_once() -> None:
+    """A time limit on publishing would not hold: a dead reader could keep it a minute longer."""
+
+    async def stuck(_: Peer) -> None:
+        await asyncio.Event().wait()
+
+    async def items() -> AsyncIterator[dict[str, int]]:
+        yield {"a": 1}
+        taken.set()
+        await asyncio.Event().wait()
+
+    taken = asyncio.Event()
+    with mock.patch.object(Peer, "_work", stuck):
+        async with Broker(port=0) as broker, connect(broker.address) as service:
+            publishing = asyncio.create_task(service.publish_batch(items()))
+            await taken.wait()
+            publishing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await publishing
+            assert service.statistics().published == 0

@@ -153,6 +153,9 @@ class TcpService(Service):
                 if len(unsettled) > 2 * PUBLISH_FRAMES_MAX:
                     first = next(iter(unsettled))
                     await self._settled(first, unsettled.pop(first))
+        except asyncio.CancelledError:
+            unsettled.clear()  # It is published, but nobody waits for it.
+            raise
         finally:
             # Also when an item is invalid: those before it are published.
             for batch, size in unsettled.items():
