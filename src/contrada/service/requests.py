@@ -93,7 +93,7 @@ def _asked(subject: object) -> Filter | FilterSet:
         return wanted
     if isinstance(wanted, Pattern):
         raise ServiceError(
-            "patterns, as Pattern objects, can be subscribed at the embedded service only"
+            "a pattern is subscribed as an object, Pattern(text), and at the embedded service only"
         )
     raise ServiceError(
         f"cannot subscribe to {_kind_of(wanted)}: expected a filter, its text, a mapping, "
