@@ -1,7 +1,7 @@
 """A broker among peers that keep to nothing, and clients whose broker goes away."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from unittest import mock
 
 import pytest
@@ -9,7 +9,7 @@ import pytest
 from contrada.errors import ConnectionFailedError, LimitError, ServiceError
 from contrada.model import Filter, Notification
 from contrada.model.encoding import to_msgpack
-from contrada.net import Broker, connect, parse_address, peer
+from contrada.net import Broker, client, connect, parse_address, peer
 from contrada.net.client import CREDIT_BYTES
 from contrada.net.frames import (
     CONTENT_BYTES_MAX,
@@ -515,3 +515,22 @@ async def test_a_batch_that_is_cancelled_ends_at_once() -> None:
             with pytest.raises(asyncio.CancelledError):
                 await publishing
             assert service.statistics().published == 0
+
+
+@on_loop
+async def test_connecting_again_at_once_is_not_spoilt_by_the_first_attempt() -> None:
+    """A client that tries again would be connected, and yet fail at all that it does."""
+    async with Broker(port=0) as broker:
+        protocols: list[Callable[[], asyncio.Protocol]] = [asyncio.Protocol, lambda: Peer(broker)]
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: protocols.pop(0)(), "127.0.0.1", 0)
+        service = connect(f"contrada://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        with (
+            mock.patch.object(client, "CONNECT_WAIT_S", 0.05),
+            pytest.raises(ConnectionFailedError, match="no answer"),
+        ):
+            await service.open()
+        async with service:
+            await service.publish({"a": 1})
+        assert broker.statistics().published == 1
+        server.close()

@@ -86,6 +86,7 @@ class TcpService(Service):
         self._stamp = Stamp(publisher)
         self._wait_ms = round(checked_wait(publish_wait_s) * 1000)
         self._wire: Wire | None = None
+        self._trying: Wire | None = None
         self._publishing: Publishing | None = None
         self._closed = False
         self._failure: ConnectionFailedError | None = None
@@ -104,7 +105,8 @@ class TcpService(Service):
         self._failure = None
         address = self._address
         loop = asyncio.get_running_loop()
-        wire = Wire(Hello(CLIENT, "contrada"), self._received, self._lost)
+        wire = Wire(Hello(CLIENT, "contrada"), self._received, lambda why: self._lost(wire, why))
+        self._trying = wire
         try:
             async with asyncio.timeout(CONNECT_WAIT_S):
                 await loop.create_connection(lambda: wire, address.host, address.port)
@@ -279,8 +281,10 @@ class TcpService(Service):
         if answer is not None and not answer.done():
             answer.set_exception(error)
 
-    def _lost(self, reason: str) -> None:
-        """The connection has ended, by us or not."""
+    def _lost(self, wire: Wire, reason: str) -> None:
+        """A connection has ended, by us or not; one that was given up already does not count."""
+        if wire is not self._trying:
+            return
         failure: ServiceError = ServiceClosedError("the service is closed")
         if not self._closed:
             failure = self._failure = ConnectionFailedError(str(self._address), reason)
