@@ -65,6 +65,18 @@ async def test_a_reader_that_does_not_read_holds_no_more_than_the_difference() -
 
 
 @on_loop
+async def test_who_follows_no_longer_leaves_nothing_behind() -> None:
+    """Each who ever followed would be told for ever, and get changes after the end."""
+    async with EmbeddedService() as service, service.advertise(ALARMS):
+        offers = service.advertisements()
+        await offers.open()
+        await offers.aclose()
+        assert [change async for change in offers] == []
+        assert not service.exchange.followers
+        assert not service.following
+
+
+@on_loop
 async def test_closing_the_service_ends_the_iteration_after_what_waits() -> None:
     """A task that follows what is on offer would hang, or miss the last of it."""
     async with EmbeddedService() as service:

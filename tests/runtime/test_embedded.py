@@ -8,6 +8,7 @@ import pytest
 import contrada as ct
 from contrada.errors import LimitError, ServiceError
 from contrada.runtime import EmbeddedService, exchange, outlet
+from contrada.runtime.embedded import PUBLISHES_PER_TURN
 from tests.asynchronous import on_loop
 from tests.operators import register_failing
 
@@ -33,6 +34,27 @@ async def test_a_publisher_and_a_reader_in_one_loop_lose_nothing() -> None:
 
 
 @on_loop
+async def test_a_publisher_gives_others_their_turn() -> None:
+    """Nothing else in its event loop would go on while it publishes."""
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with EmbeddedService() as service:
+        counting = asyncio.create_task(count())
+        for _ in range(PUBLISHES_PER_TURN):
+            await service.publish({"a": 1})
+        assert turns == 1
+        await service.publish_batch([{"a": 1}] * (3 * PUBLISHES_PER_TURN))
+        assert turns == 4
+        counting.cancel()
+
+
+@on_loop
 async def test_losses_are_counted_by_reason() -> None:
     """Best effort would mean silent."""
     extra = 10
@@ -55,6 +77,8 @@ async def test_subscriptions_are_bounded() -> None:
         async with EmbeddedService() as service, service.subscribe("a = 1"):
             with pytest.raises(LimitError, match="SUBSCRIPTIONS_MAX"):
                 await service.subscribe("a = 1").open()
+            with pytest.raises(LimitError, match="SUBSCRIPTIONS_MAX"):
+                await service.subscribe(ct.Pattern("a = 1 -> b = 1")).open()
 
 
 @on_loop

@@ -5,9 +5,12 @@ from unittest import mock
 
 import pytest
 
-from contrada.errors import LimitError, UnsatisfiableFilterError
-from contrada.matching import Index
-from contrada.model import Filter, FilterSet, Notification
+from contrada.errors import LimitError, UnknownOperatorError, UnsatisfiableFilterError
+from contrada.matching import Index, Match
+from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern, ValueSet
+from contrada.model.atoms import Atom
+from contrada.model.language import Literal
+from contrada.model.line import EMPTY
 from contrada.routing.messages import SUBSCRIPTION_FILTERS_MAX
 from contrada.routing.router import Router
 from contrada.runtime.exchange import (
@@ -16,10 +19,13 @@ from contrada.runtime.exchange import (
     UPKEEP_UNITS_OF_NOTIFICATION,
     Exchange,
 )
-from contrada.runtime.outlet import Outlet
+from contrada.runtime.outlet import ENTRY_BYTES, Outlet
 from tests.asynchronous import on_loop, until
 
 NOTIFICATION = Notification({"a": 1})
+FAR = Filter.of_sets({"a": ValueSet(EMPTY, Literal(Atom("elsewhere", b"x"), True))})
+"""A filter with an operator that nobody has registered here."""
+
 LONG_S = 60.0
 """Longer than a test may take."""
 
@@ -81,6 +87,32 @@ async def test_what_a_publisher_no_longer_waits_for_is_counted(count: int) -> No
     assert exchange.statistics().dropped == {"queue full": count}
 
 
+@on_loop
+async def test_a_publisher_goes_on_when_the_one_it_waits_for_leaves() -> None:
+    """It would wait for room in a queue that nobody will ever read."""
+    exchange: Exchange[int] = Exchange()
+    full_outlets(exchange, 1)
+    pending = exchange.offer(exchange.client(), NOTIFICATION, 1, 1)
+    waiting = asyncio.create_task(exchange.wait(pending, LONG_S))
+    await asyncio.sleep(0)
+    exchange.remove(pending[0].route)
+    assert await waiting == 0
+
+
+def test_matches_count_with_the_bodies_of_their_notifications() -> None:
+    """A queue of matches could hold any number of bytes."""
+    exchange: Exchange[int] = Exchange()
+    client = exchange.client()
+    outlet: Outlet[Match[str]] = Outlet(bytes_max=3 * (ENTRY_BYTES + 100))
+    exchange.watch(client, Pattern("a = 1 -> b = 1"), outlet)
+    pending = [
+        exchange.offer(client, Notification({name: 1}, body=b"x" * 100, envelope=at), 0, 1)
+        for at, name in zip((Envelope(time_us=n) for n in range(5)), "ababc", strict=True)
+    ]
+    assert len(outlet) == 1
+    assert [len(each) for each in pending] == [0, 0, 0, 0, 1]
+
+
 def test_what_clients_hold_is_what_the_router_holds() -> None:
     """A second table of subscriptions could come to differ from the router's."""
     exchange: Exchange[int] = Exchange()
@@ -114,6 +146,8 @@ def test_a_refusal_tells_the_limit_and_the_value() -> None:
     with pytest.raises(UnsatisfiableFilterError) as unsatisfiable:
         exchange.add(client, nothing, Outlet())
     assert unsatisfiable.value.filter is nothing
+    with pytest.raises(UnknownOperatorError, match="elsewhere"):
+        exchange.add(client, FAR, Outlet())
     with (
         mock.patch.object(Index, "add", side_effect=LimitError("ATTRS_MAX", 5, 6)),
         pytest.raises(LimitError, match="ATTRS_MAX"),

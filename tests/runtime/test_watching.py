@@ -8,7 +8,7 @@ import pytest
 
 import contrada as ct
 from contrada.errors import LimitError, ServiceError, UnsatisfiableFilterError
-from contrada.model.values import Value
+from contrada.model.values import TIME_MAX_US, Value
 from contrada.routing import assembler
 from contrada.runtime import BlockingService, EmbeddedService
 from tests.asynchronous import on_loop, until
@@ -144,6 +144,17 @@ async def test_a_match_that_waits_for_room_is_counted_when_the_service_closes() 
             await service.aclose()
             assert matches.statistics().queued == 1
             assert matches.statistics().dropped == {"queue full": 1}
+
+
+@on_loop
+async def test_closing_does_not_wait_for_the_time_of_what_waits() -> None:
+    """A service would stay open until the year that a notification says."""
+    async with EmbeddedService() as service, service.subscribe(AB) as matches:
+        await service.publish({"c": 1})
+        await service.publish_batch([at(TIME_MAX_US - 1, a=1), at(TIME_MAX_US, b=1)])
+        await asyncio.sleep(0)  # Now the clock is waited for.
+        await service.aclose()
+        assert [match.envelope.time_us async for match in matches] == [TIME_MAX_US]
 
 
 @on_loop
