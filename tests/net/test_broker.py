@@ -534,3 +534,41 @@ async def test_connecting_again_at_once_is_not_spoilt_by_the_first_attempt() -> 
             await service.publish({"a": 1})
         assert broker.statistics().published == 1
         server.close()
+
+
+@on_loop
+async def test_a_subscription_whose_opening_is_cancelled_leaves_nothing_behind() -> None:
+    """The broker would go on filling a queue that nobody reads."""
+    async with Broker(port=0) as broker, connect(broker.address) as service:
+        opening = asyncio.create_task(service.subscribe("a = 1").open())
+        await asyncio.sleep(0)
+        opening.cancel()
+        await service.publish({"a": 1})  # By its answer the broker has seen what came before.
+        assert broker.statistics().subscriptions == 0
+
+
+@on_loop
+async def test_a_request_under_way_fails_when_the_connection_breaks() -> None:
+    """Who subscribes at that moment would wait for ever."""
+    with mock.patch.object(Peer, "_subscribe", lambda self, _: self.abort()):
+        async with Broker(port=0) as broker, connect(broker.address) as service:
+            with pytest.raises(ConnectionFailedError):
+                await service.subscribe("a = 1").open()
+
+
+@on_loop
+async def test_what_a_client_publishes_ahead_is_bounded_in_frames() -> None:
+    """A client that does not wait for answers would fill the memory with empty frames."""
+
+    async def stuck(_: Peer) -> None:
+        await asyncio.Event().wait()
+
+    with mock.patch.object(Peer, "_work", stuck):
+        async with Broker(port=0) as broker:
+            frames = (Publish(n, 0, []) for n in range(peer.PUBLISHES_PENDING_MAX + 1))
+            raw = await RawClient.to(broker, Hello("client"), *frames)
+            assert isinstance(await raw.hears(), Hello)
+            heard = await raw.hears()
+            assert isinstance(heard, Failure)
+            assert heard.code == "too many publishes"
+            await raw.leave()
