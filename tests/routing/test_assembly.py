@@ -12,6 +12,7 @@ from contrada.matching.runs import PatternLimits, RunBudget
 from contrada.model import Advertisement, Envelope, Filter, Notification, Pattern
 from contrada.model.values import TIME_MIN_US
 from contrada.routing import assembler, chains
+from contrada.routing.assembler import AHEAD, CLOCK_AHEAD_MAX_US
 from contrada.routing.assembly import GATHERED_FULL, Assembly, Span, spans_of
 from contrada.routing.delegation import (
     AcceptPattern,
@@ -438,6 +439,33 @@ def test_what_nobody_asks_for_tells_the_time() -> None:
     assert network.given["c"] == []
     network.publish(0, 30 * "z ")
     assert len(network.given["c"]) == 1
+
+
+def test_a_time_far_ahead_of_the_clock_is_not_believed() -> None:
+    """One wrong clock would make everything late that comes after, at every server."""
+    router = Router()
+    router.handle(Received(Client("c"), SubscribePattern("it", AB)), 0)
+    publish(router, "z", CLOCK_AHEAD_MAX_US + 1)
+    publish(router, "a", CLOCK_AHEAD_MAX_US + 1)
+    counted = router.pattern_statistics()
+    assert (counted.learned_us, counted.waiting) == (TIME_MIN_US, 0)
+    publish(router, "a", 10)
+    publish(router, "b", CLOCK_AHEAD_MAX_US)
+    effects = router.handle(TimePassed(CLOCK_AHEAD_MAX_US + 1), 1)
+    [match] = [each.match for each in effects if isinstance(each, DeliverMatch)]
+    assert match.notifications[0].envelope.id == "a10"
+    assert router.pattern_statistics().dropped == {AHEAD: 2}
+
+
+def test_a_clock_that_jumps_is_refused() -> None:
+    """What waits would come too early, or what comes after be late."""
+    router = Router()
+    assert router.handle(TimePassed(100), 100) == []
+    for event, now_us in ((TimePassed(99), 99), (TimePassed(CLOCK_AHEAD_MAX_US + 201), 200)):
+        assert router.handle(event, now_us) == [Refused(event, Reason.CLOCK_JUMPED)]
+    assert router.pattern_statistics().learned_us == 100
+    assert router.statistics().refused == {Reason.CLOCK_JUMPED: 2}
+    assert router.handle(TimePassed(100), 0) == []
 
 
 def test_what_is_late_is_counted() -> None:

@@ -36,7 +36,7 @@ def full_outlets(exchange: Exchange[int], count: int) -> list[Outlet[int]]:
     client = exchange.client()
     for outlet in outlets:
         exchange.add(client, Filter("a = 1"), outlet)
-    assert exchange.offer(client, NOTIFICATION, 0, 1) == []
+    assert exchange.offer(client, NOTIFICATION, 0, 1, 0) == []
     return outlets
 
 
@@ -45,7 +45,7 @@ async def test_dead_readers_do_not_hold_up_the_others() -> None:
     """A publisher would wait for each dead reader in turn: minutes for one publication."""
     exchange: Exchange[int] = Exchange()
     full_outlets(exchange, 4)
-    pending = exchange.offer(exchange.client(), NOTIFICATION, 1, 1)
+    pending = exchange.offer(exchange.client(), NOTIFICATION, 1, 1, 0)
     *dead, slow = (each.route.outlet for each in pending)
     waiting = asyncio.create_task(exchange.wait(pending, LONG_S))
     await asyncio.sleep(0)
@@ -63,7 +63,7 @@ async def test_what_dead_readers_lost_is_counted_for_each() -> None:
     """Losses of several subscriptions at once would be counted as one."""
     exchange: Exchange[int] = Exchange()
     full_outlets(exchange, 3)
-    pending = exchange.offer(exchange.client(), NOTIFICATION, 1, 1)
+    pending = exchange.offer(exchange.client(), NOTIFICATION, 1, 1, 0)
     exchange.remove(pending[0].route)
     assert await exchange.wait(pending, 0.01) == 2
     assert [each.route.dropped for each in pending] == [0, 1, 1]
@@ -76,7 +76,7 @@ async def test_what_a_publisher_no_longer_waits_for_is_counted(count: int) -> No
     """A publication that is cancelled would be lost to slow readers in silence."""
     exchange: Exchange[int] = Exchange()
     full_outlets(exchange, count)
-    pending = exchange.offer(exchange.client(), NOTIFICATION, 1, 1)
+    pending = exchange.offer(exchange.client(), NOTIFICATION, 1, 1, 0)
     waiting = asyncio.create_task(exchange.wait(pending, LONG_S))
     for _ in range(2):
         await asyncio.sleep(0)
@@ -92,7 +92,7 @@ async def test_a_publisher_goes_on_when_the_one_it_waits_for_leaves() -> None:
     """It would wait for room in a queue that nobody will ever read."""
     exchange: Exchange[int] = Exchange()
     full_outlets(exchange, 1)
-    pending = exchange.offer(exchange.client(), NOTIFICATION, 1, 1)
+    pending = exchange.offer(exchange.client(), NOTIFICATION, 1, 1, 0)
     waiting = asyncio.create_task(exchange.wait(pending, LONG_S))
     await asyncio.sleep(0)
     exchange.remove(pending[0].route)
@@ -106,7 +106,7 @@ def test_matches_count_with_the_bodies_of_their_notifications() -> None:
     outlet: Outlet[Match[str]] = Outlet(bytes_max=3 * (ENTRY_BYTES + 100))
     exchange.watch(client, Pattern("a = 1 -> b = 1"), outlet)
     pending = [
-        exchange.offer(client, Notification({name: 1}, body=b"x" * 100, envelope=at), 0, 1)
+        exchange.offer(client, Notification({name: 1}, body=b"x" * 100, envelope=at), 0, 1, 0)
         for at, name in zip((Envelope(time_us=n) for n in range(5)), "ababc", strict=True)
     ]
     assert len(outlet) == 1
@@ -118,12 +118,12 @@ def test_what_clients_hold_is_what_the_router_holds() -> None:
     exchange: Exchange[int] = Exchange()
     ann, bob = exchange.client(), exchange.client()
     routes = [exchange.add(each, Filter("a = 1"), Outlet()) for each in (ann, bob, ann)]
-    assert exchange.offer(ann, NOTIFICATION, 0, 1) == []
+    assert exchange.offer(ann, NOTIFICATION, 0, 1, 0) == []
     assert [len(route.outlet) for route in routes] == [1, 1, 1]
     assert exchange.statistics().matched == 3
     exchange.remove(routes[0])
     exchange.remove(routes[0])
-    exchange.offer(ann, NOTIFICATION, 0, 1)
+    exchange.offer(ann, NOTIFICATION, 0, 1, 0)
     assert [len(route.outlet) for route in routes] == [1, 2, 2]
     for route in routes:
         exchange.remove(route)
@@ -165,6 +165,6 @@ def test_upkeep_is_bounded_and_goes_on() -> None:
         exchange.remove(exchange.add(client, Filter("a = 1"), Outlet()))
         assert maintain.call_args_list == [mock.call(UPKEEP_UNITS)]
         for _ in range(2 * NOTIFICATIONS_PER_UPKEEP):
-            exchange.offer(client, NOTIFICATION, 0, 1)
+            exchange.offer(client, NOTIFICATION, 0, 1, 0)
     units = NOTIFICATIONS_PER_UPKEEP * UPKEEP_UNITS_OF_NOTIFICATION
     assert maintain.call_args_list[1:] == [mock.call(units)] * 2

@@ -148,13 +148,27 @@ async def test_a_match_that_waits_for_room_is_counted_when_the_service_closes() 
 
 @on_loop
 async def test_closing_does_not_wait_for_the_time_of_what_waits() -> None:
-    """A service would stay open until the year that a notification says."""
+    """A service would stay open until the hour that a notification says."""
+    later_us = time.time_ns() // 1000 + 3_600_000_000
     async with EmbeddedService() as service, service.subscribe(AB) as matches:
         await service.publish({"c": 1})
-        await service.publish_batch([at(TIME_MAX_US - 1, a=1), at(TIME_MAX_US, b=1)])
+        await service.publish_batch([at(later_us - 1, a=1), at(later_us, b=1)])
         await asyncio.sleep(0)  # Now the clock is waited for.
         await service.aclose()
-        assert [match.envelope.time_us async for match in matches] == [TIME_MAX_US]
+        assert [match.envelope.time_us async for match in matches] == [later_us]
+
+
+@on_loop
+async def test_a_time_far_ahead_stops_no_pattern() -> None:
+    """One publisher with a wrong clock would make all that others publish late, for good."""
+    async with EmbeddedService() as service, service.subscribe(AB) as matches:
+        async with service.subscribe("a exists") as all_of_them:
+            await service.publish(at(TIME_MAX_US, a=1))
+            assert dict((await anext(all_of_them)).attributes) == {"a": 1}
+            await service.publish_batch([{"a": 2}, {"b": 1}])
+            found = await anext(matches)
+        assert [dict(each.attributes) for each in found.notifications] == [{"a": 2}, {"b": 1}]
+        assert service.statistics().dropped == {"ahead of the clock": 1}
 
 
 @on_loop

@@ -8,6 +8,7 @@ one publisher are worked off in order; each is answered when all of it is in the
 
 import asyncio
 import logging
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
@@ -313,7 +314,8 @@ class Peer(asyncio.Protocol):
         pairs = zip(notifications, frame.notifications, strict=True)
         for count, (notification, data) in enumerate(pairs, 1):
             size = ENTRY_BYTES + len(data)
-            pending = exchange.offer(self._client, notification, data, size)
+            now_us = time.time_ns() // 1000
+            pending = exchange.offer(self._client, notification, data, size, now_us)
             if pending:
                 dropped += await exchange.wait(pending, wait_s)
             if count % NOTIFICATIONS_PER_TURN == 0:

@@ -56,6 +56,15 @@ from contrada.routing.messages import Client, Neighbour, Origin
 DELEGATIONS_MAX: Final = 255
 """How often a pattern, or a part of it, is delegated on; then it is handed back."""
 
+CLOCK_AHEAD_MAX_US: Final = 86_400_000_000
+"""How far a timestamp may be ahead of the server's clock, a day: then it is not believed.
+
+Everything after it would be late. A day allows for clocks in another zone.
+"""
+
+AHEAD: Final = "ahead of the clock"
+"""Why a notification takes part in no pattern, and why a time is not learned."""
+
 LOST: Final = "delegates lost"
 """Why what was gathered is lost: the link to the delegate is gone. Counts segments."""
 
@@ -142,6 +151,8 @@ class _Wanted:
 class Assembler:
     """The patterns of one server. `slack_us` is how late a notification may come.
 
+    `clock_us` is the server's clock, which its owner tells: no notification is believed to be of
+    much later. What the notifications say of the time may be long before it.
     The limits are those of the pattern matcher; a delegate that reaches one refuses the newest
     start and hands the sub-pattern back.
     """
@@ -152,6 +163,7 @@ class Assembler:
         if type(slack_us) is not int or slack_us < 0:
             raise InvalidValueError(slack_us, "slack_us: expected microseconds as an int from 0")
         self.learned_us = TIME_MIN_US
+        self.clock_us = 0
         self._outlook = outlook
         self._slack_us = slack_us
         self._budget = RunBudget(limits)
@@ -257,7 +269,7 @@ class Assembler:
         """
         time_us = notification.envelope.at_us
         actions: list[Action] = []
-        for number in numbers:
+        for number in numbers if self._is_credible(time_us) else ():
             wanted = self._by_number.get(number)
             for (_, place), assembly in wanted.places.items() if wanted is not None else ():
                 if not self._outlook.counts(origin, assembly.requester):
@@ -275,6 +287,9 @@ class Assembler:
     def learn(self, time_us: int) -> list[Action]:
         """The server has learned of a timestamp. What has waited for it goes on."""
         if time_us > self.learned_us:
+            if not self._is_credible(time_us):
+                self._budget.dropped[AHEAD] += 1
+                return []
             self.learned_us = time_us
         actions: list[Action] = []
         while self._due and self._due[0][0] < self._own_us:
@@ -284,6 +299,9 @@ class Assembler:
                 assembly.scheduled_us = None
                 actions += self._advance(assembly)
         return actions
+
+    def _is_credible(self, time_us: int) -> bool:
+        return time_us <= self.clock_us + CLOCK_AHEAD_MAX_US
 
     @property
     def due_us(self) -> int | None:

@@ -188,7 +188,8 @@ class ClientGone:
 class TimePassed:
     """What is published from now on has a timestamp of at least this, less the slack at most.
 
-    Patterns that wait for something later go on, where no notification tells the time.
+    Patterns that wait for something later go on, where no notification tells the time. Refused
+    where it goes back, or is far ahead of the clock.
     """
 
     time_us: int
@@ -206,6 +207,7 @@ class Reason(StrEnum):
     SECOND_PARENT = "a server has one parent"
     UNKNOWN_SUBSCRIPTION = "unknown subscription"
     UNKNOWN_ADVERTISEMENT = "unknown advertisement"
+    CLOCK_JUMPED = "time goes back, or far ahead of the clock"
     UNKNOWN_CLIENT = "unknown client"
     IDENTITY_IN_USE = "the identity is in use for something else"
     UNSATISFIABLE = "no notification can match"

@@ -46,7 +46,9 @@ from contrada.matching.patterns import DEFAULT_LIMITS
 from contrada.matching.runs import PatternLimits
 from contrada.model import Filter, FilterSet, Notification, Product
 from contrada.model.product import product_covers, product_meets
+from contrada.model.values import TIME_MIN_US
 from contrada.routing.assembler import (
+    CLOCK_AHEAD_MAX_US,
     Action,
     Assembler,
     AssemblerStatistics,
@@ -209,16 +211,20 @@ class Router:
         is_told = strategy is Strategy.ADVERTISEMENTS
         outlook = RouterOutlook(self._topology, self._offered if is_told else None)
         self._assembler = Assembler(outlook, slack_us=slack_us, limits=pattern_limits)
+        self._passed_us = TIME_MIN_US
         self._received: Counter[type[Message]] = Counter()
         self._sent: Counter[str] = Counter()
         self._refused: Counter[Reason] = Counter()
         self._delivered = 0
 
     def handle(self, event: Event, now_us: int) -> list[Effect]:
-        """What is to be done about an event, in this order. The time is not looked at yet.
+        """What is to be done about an event, in this order; `now_us` is what the clock says.
 
+        No pattern believes a timestamp that is more than `CLOCK_AHEAD_MAX_US` ahead of the clock;
+        else the clock, which may jump, is not looked at.
         Cost: of a notification one match and what it finds; of a subscription some lookups.
         """
+        self._assembler.clock_us = now_us
         try:
             if isinstance(event, Received):  # By far the most; the others are told apart below.
                 origin, message = event.origin, event.message
@@ -258,7 +264,13 @@ class Router:
             case ClientGone(client):
                 return self._client_gone(client)
             case TimePassed(time_us):
-                return self._do(self._assembler.learn(time_us))
+                return self._pass_time(time_us)
+
+    def _pass_time(self, time_us: int) -> list[Effect]:
+        if not self._passed_us <= time_us <= self._assembler.clock_us + CLOCK_AHEAD_MAX_US:
+            raise _RefusedError(Reason.CLOCK_JUMPED)
+        self._passed_us = time_us
+        return self._do(self._assembler.learn(time_us))
 
     def _client_gone(self, client: Client) -> list[Effect]:
         holders = (self._wishes, self._offers, self._assembler)

@@ -147,7 +147,10 @@ class EmbeddedService(Service):
             self.require_open()
         stamped = self._stamp.stamped(notification)
         size = ENTRY_BYTES + len(stamped.body)
-        pending = self.exchange.offer(self.client, stamped, stamped, size)
+        # Without a time of its own it was given that of the clock just now.
+        is_now = notification.envelope.time_us is None
+        now_us = stamped.envelope.at_us if is_now else self._stamp.now_us()
+        pending = self.exchange.offer(self.client, stamped, stamped, size, now_us)
         if self.exchange.due_us is not None:
             self._keep_time()
         self._since_turn += 1

@@ -59,7 +59,7 @@ QUEUE_FULL: Final = "queue full"
 """Why the newest is dropped: its subscriber stopped reading."""
 
 _UNTIMED_US: Final = 0
-"""The time of events: the router goes by what notifications say."""
+"""What the clock says at requests, which tell the router no time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +172,10 @@ class Exchange(Generic[P]):
         route.outlet.finish()
 
     def offer(
-        self, client: Client, notification: Notification, item: P, size: int
+        self, client: Client, notification: Notification, item: P, size: int, now_us: int
     ) -> list[Pending[Any]]:
         """Match and hand over at once; what found no room is returned, matches of patterns too."""
-        effects = self._router.handle(Received(client, Publish(notification)), _UNTIMED_US)
+        effects = self._router.handle(Received(client, Publish(notification)), now_us)
         self._published += 1
         self._since_upkeep += 1
         if self._since_upkeep >= NOTIFICATIONS_PER_UPKEEP:
