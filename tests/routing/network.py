@@ -11,6 +11,7 @@ from typing import Final
 from contrada.routing.messages import (
     Client,
     Deliver,
+    DeliverQuestion,
     Effect,
     Event,
     LinkDown,
@@ -29,7 +30,10 @@ Edges = list[tuple[int, int, bool]]
 """Pairs of brokers; the first is the parent of the second, or they are peers (False)."""
 
 Delivery = tuple[str, str, str]
-"""A client, the identity of its subscription, the id of a notification."""
+"""A client, the identity of its subscription, the id of a notification.
+
+Or of its advertisement, and of a question.
+"""
 
 TREES: Final = ("hierarchical", "acyclic", "hybrid")
 MESHES: Final = ("general", "mixed")
@@ -169,6 +173,9 @@ class Network:
                 case Deliver(client, subscriptions, notification):
                     for identity in subscriptions:
                         self.given[client.name, identity, notification.envelope.id] += 1
+                case DeliverQuestion(client, advertisements, question):
+                    for identity in advertisements:
+                        self.given[client.name, identity, question.identity] += 1
                 case Refused():
                     self.refused.append(effect)
 

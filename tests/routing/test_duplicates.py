@@ -2,7 +2,6 @@
 
 import pytest
 
-from contrada.model import Envelope
 from contrada.routing import duplicates as module
 from contrada.routing.duplicates import Duplicates
 
@@ -10,10 +9,10 @@ from contrada.routing.duplicates import Duplicates
 def test_a_notification_is_new_once() -> None:
     """It would be delivered as often as it comes; or one client could suppress another's."""
     known = Duplicates()
-    assert known.is_new(Envelope(id="1", publisher="p"))
-    assert not known.is_new(Envelope(id="1", publisher="p", sequence=7))
-    assert known.is_new(Envelope(id="2", publisher="p"))
-    assert known.is_new(Envelope(id="1", publisher="q"))
+    assert known.is_new("p", "1")
+    assert not known.is_new("p", "1")
+    assert known.is_new("p", "2")
+    assert known.is_new("q", "1")
 
 
 def test_the_last_ones_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,7 +20,7 @@ def test_the_last_ones_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REMEMBERED_MAX", 10)
     known = Duplicates()
     for number in range(1_000):
-        assert known.is_new(Envelope(id=f"{number}"))
+        assert known.is_new("p", f"{number}")
         for earlier in range(max(0, number - 9), number):
-            assert not known.is_new(Envelope(id=f"{earlier}"))
+            assert not known.is_new("p", f"{earlier}")
         assert len(known) <= 20

@@ -1,4 +1,4 @@
-"""`Duplicates`: which notifications have come already.
+"""`Duplicates`: which notifications, or questions, have come already.
 
 While paths change, a notification may come twice, or go round; it is the same when its publisher
 and its identity are. So each server takes a notification once, however it comes.
@@ -7,8 +7,6 @@ Source: PODC 2000 §4 (general peer-to-peer: avoiding cycles).
 """
 
 from typing import Final
-
-from contrada.model import Envelope
 
 REMEMBERED_MAX: Final = 65_536
 """Notifications of which a server knows at least that they have come; of twice as many at most."""
@@ -21,9 +19,9 @@ class Duplicates:
         self._recent: set[tuple[str, str]] = set()
         self._earlier: set[tuple[str, str]] = set()
 
-    def is_new(self, envelope: Envelope) -> bool:
+    def is_new(self, sender: str, identity: str) -> bool:
         """Whether this has not come yet; from now on it has."""
-        key = (envelope.publisher, envelope.id)
+        key = (sender, identity)
         if key in self._recent or key in self._earlier:
             return False
         if len(self._recent) >= REMEMBERED_MAX:

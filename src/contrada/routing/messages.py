@@ -19,7 +19,7 @@ import msgspec
 
 from contrada.errors import ContradaError
 from contrada.matching import Match
-from contrada.model import Advertisement, Filter, FilterSet, Notification
+from contrada.model import Advertisement, Filter, FilterSet, Notification, Query
 from contrada.routing import delegation
 from contrada.routing.delegation import PatternMessage
 
@@ -73,6 +73,22 @@ class Publish(msgspec.Struct, frozen=True):
     """A notification on its way; `hops` counts the links that it has come over."""
 
     notification: Notification
+    hops: int = 0
+    source: str = ""
+    version: int = VERSION
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """A question on its way to those whose advertisements it meets.
+
+    The asker's name and the identity, which it chose, tell it from any other in the network.
+
+    Source: CU-CS-948-03 §5 (queries are forwarded by what is advertised).
+    """
+
+    query: Query
+    asker: str
+    identity: str
     hops: int = 0
     source: str = ""
     version: int = VERSION
@@ -147,7 +163,7 @@ class LinkState:
 
 
 Message: TypeAlias = (
-    Publish | Subscribe | Unsubscribe | Advertise | Unadvertise | LinkState | PatternMessage
+    Publish | Ask | Subscribe | Unsubscribe | Advertise | Unadvertise | LinkState | PatternMessage
 )
 
 
@@ -253,6 +269,15 @@ class DeliverMatch:
 
 
 @dataclass(frozen=True, slots=True)
+class DeliverQuestion:
+    """Hand a question to a client, once, for all of its advertisements that it meets."""
+
+    client: Client
+    advertisements: tuple[str, ...]
+    question: Ask
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """An event changed nothing, and why. It was counted.
 
@@ -265,4 +290,4 @@ class Refused:
     error: ContradaError | None = field(default=None, compare=False)
 
 
-Effect: TypeAlias = Send | Deliver | DeliverMatch | Refused
+Effect: TypeAlias = Send | Deliver | DeliverMatch | DeliverQuestion | Refused

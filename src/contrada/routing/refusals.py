@@ -1,4 +1,7 @@
-"""What a client is told of a refusal beside its reason: a limit, or the value at fault."""
+"""Refusals inside a router, and what a client is told of one beside its reason.
+
+That is a limit, or the value at fault.
+"""
 
 from contrada.errors import ContradaError, LimitError, UnsatisfiableFilterError
 from contrada.model import FilterSet
@@ -8,12 +11,30 @@ from contrada.routing.messages import (
     LABEL_CHARS_MAX,
     SUBSCRIPTION_FILTERS_MAX,
     Advertise,
+    Ask,
+    Event,
     LinkState,
     Message,
     Publish,
     Reason,
+    Received,
     Subscribe,
 )
+
+
+class RefusedError(Exception):
+    """An event that changes nothing. It never leaves the router, which answers `Refused`."""
+
+    def __init__(self, reason: Reason, error: ContradaError | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self._error = error
+
+    def error_of(self, event: Event) -> ContradaError | None:
+        """What a client is told beside the reason: the limit or the value that was in the way."""
+        if self._error is not None:
+            return self._error.with_traceback(None)
+        return error_of(event.message, self.reason) if isinstance(event, Received) else None
 
 
 def error_of(message: Message, reason: Reason) -> ContradaError | None:
@@ -21,6 +42,9 @@ def error_of(message: Message, reason: Reason) -> ContradaError | None:
     match reason:
         case Reason.UNSATISFIABLE:
             return _unsatisfiable(message)
+        case Reason.TOO_LONG if isinstance(message, Ask):
+            longest = max(len(message.identity), len(message.asker))
+            return LimitError("LABEL_CHARS_MAX", LABEL_CHARS_MAX, longest)
         case Reason.TOO_LONG if not isinstance(message, Publish | LinkState):
             return LimitError("LABEL_CHARS_MAX", LABEL_CHARS_MAX, len(message.identity))
         case Reason.FULL if (
@@ -40,6 +64,8 @@ def _unsatisfiable(message: Message) -> ContradaError | None:
             return UnsatisfiableFilterError(pattern)
         case Advertise(_, offer):
             return UnsatisfiableFilterError(offer)
+        case Ask(query=query):
+            return UnsatisfiableFilterError(query)
     return None
 
 

@@ -35,8 +35,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypeVar
 
+from msgspec.structs import replace
+
 from contrada.errors import (
-    ContradaError,
     InvalidValueError,
     LimitError,
     UnknownOperatorError,
@@ -47,6 +48,7 @@ from contrada.matching.runs import PatternLimits
 from contrada.model import Filter, FilterSet, Notification, Product
 from contrada.model.product import product_covers, product_meets
 from contrada.model.values import TIME_MIN_US
+from contrada.routing.admission import Admission, Request, Travelling
 from contrada.routing.assembler import (
     CLOCK_AHEAD_MAX_US,
     Action,
@@ -58,7 +60,6 @@ from contrada.routing.assembler import (
     Want,
 )
 from contrada.routing.delegation import PatternMessage, SubscribePattern, UnsubscribePattern
-from contrada.routing.duplicates import Duplicates
 from contrada.routing.front import FilterFront, MakeIndex, OfferFront
 from contrada.routing.interests import ITSELF, NOBODY, Interests
 from contrada.routing.ledger import LEDGER_ENTRIES_MAX, Ledger, LedgerStatistics
@@ -67,12 +68,13 @@ from contrada.routing.messages import (
     FILTERS_MAX,
     LABEL_CHARS_MAX,
     SUBSCRIPTION_FILTERS_MAX,
-    VERSION,
     Advertise,
+    Ask,
     Client,
     ClientGone,
     Deliver,
     DeliverMatch,
+    DeliverQuestion,
     Effect,
     Event,
     Link,
@@ -98,8 +100,9 @@ from contrada.routing.messages import (
 )
 from contrada.routing.outlook import RouterOutlook
 from contrada.routing.poset import Change, Node, Poset, PosetStatistics
-from contrada.routing.refusals import error_of
-from contrada.routing.topology import HOPS_MAX, Topology
+from contrada.routing.questions import Questions
+from contrada.routing.refusals import RefusedError
+from contrada.routing.topology import Topology
 
 EVERYTHING: Final = Filter({})
 
@@ -114,9 +117,6 @@ class Strategy(StrEnum):
     ADVERTISEMENTS = "advertisement forwarding"
     FLOODING = "flooding"
 
-
-_Request: TypeAlias = Subscribe | Unsubscribe | Advertise | Unadvertise | LinkState | PatternMessage
-"""Every message but a notification."""
 
 Wishes: TypeAlias = tuple[Node[Filter], ...]
 """The nodes of a subscription: one per distinct filter."""
@@ -147,21 +147,6 @@ class RouterStatistics:
 
 
 P = TypeVar("P", bound=Product)
-
-
-class _RefusedError(Exception):
-    """An event that changes nothing; caught in `handle`."""
-
-    def __init__(self, reason: Reason, error: ContradaError | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self._error = error
-
-    def error_of(self, event: Event) -> ContradaError | None:
-        """What a client is told beside the reason: the limit or the value that was in the way."""
-        if self._error is not None:
-            return self._error.with_traceback(None)
-        return error_of(event.message, self.reason) if isinstance(event, Received) else None
 
 
 class Router:
@@ -198,7 +183,7 @@ class Router:
         self._is_told = strategy is Strategy.ADVERTISEMENTS
         self._is_general = general
         self._topology = Topology(name, general=general)
-        self._duplicates = Duplicates() if name else None
+        self._admission = Admission(name, self._topology)
         self._wishes: Ledger[Wishes] = Ledger()
         self._offers: Ledger[Node[Offer]] = Ledger()
         self._filter_front = FilterFront(index) if covering else None
@@ -208,6 +193,7 @@ class Router:
         self._merging = Merging() if merging else None
         self._index = index()
         self._interests = Interests(self._filters.node)
+        self._questions = Questions(index(), self._offered.node)
         is_told = strategy is Strategy.ADVERTISEMENTS
         outlook = RouterOutlook(self._topology, self._offered if is_told else None)
         self._assembler = Assembler(outlook, slack_us=slack_us, limits=pattern_limits)
@@ -230,15 +216,17 @@ class Router:
                 origin, message = event.origin, event.message
                 if isinstance(message, Publish):
                     effects = self._publish(origin, message)
+                elif isinstance(message, Ask):
+                    effects = self._ask(origin, message)
                 else:
-                    self._check(origin, message)
+                    self._admission.check(origin, message)
                     self._interests.clear()
                     effects = self._handle_message(origin, message)
                 self._received[type(message)] += 1
             else:
                 self._interests.clear()
                 effects = self._handle(event)
-        except _RefusedError as refusal:
+        except RefusedError as refusal:
             self._refused[refusal.reason] += 1
             return [Refused(event, refusal.reason, refusal.error_of(event))]
         for effect in effects:
@@ -246,7 +234,7 @@ class Router:
                 self._delivered += 1
             elif isinstance(effect, Send):
                 self._sent[type(effect.message).__name__] += 1
-            elif isinstance(effect, DeliverMatch):
+            elif isinstance(effect, DeliverMatch | DeliverQuestion):
                 self._delivered += 1
             else:
                 self._refused[effect.reason] += 1
@@ -268,54 +256,21 @@ class Router:
 
     def _pass_time(self, time_us: int) -> list[Effect]:
         if not self._passed_us <= time_us <= self._assembler.clock_us + CLOCK_AHEAD_MAX_US:
-            raise _RefusedError(Reason.CLOCK_JUMPED)
+            raise RefusedError(Reason.CLOCK_JUMPED)
         self._passed_us = time_us
         return self._do(self._assembler.learn(time_us))
 
     def _client_gone(self, client: Client) -> list[Effect]:
         holders = (self._wishes, self._offers, self._assembler)
         if client.name == ITSELF.name or not any(client in each for each in holders):
-            raise _RefusedError(Reason.UNKNOWN_CLIENT)
+            raise RefusedError(Reason.UNKNOWN_CLIENT)
         nodes = dict.fromkeys(self._leave_filters(client))
         effects = self._route_filters(nodes)
         effects += self._route_offers(dict.fromkeys(self._leave_offers(client)))
         effects += self._do(self._assembler.forget(client))
         return effects + self._do(self._assembler.renew())
 
-    def _check(self, origin: Origin, message: _Request) -> None:
-        """Refuses what may not come from there."""
-        if message.version != VERSION:
-            raise _RefusedError(Reason.VERSION)
-        if isinstance(origin, Neighbour):
-            self._check_neighbour(origin, message)
-        elif origin.name == ITSELF.name:
-            raise _RefusedError(Reason.UNKNOWN_CLIENT)
-        if isinstance(message, LinkState):
-            return
-        if not isinstance(message, PatternMessage):
-            self._check_home(origin, message.home)
-        if len(message.identity) > LABEL_CHARS_MAX:
-            raise _RefusedError(Reason.TOO_LONG)
-
-    def _check_home(self, origin: Origin, home: str) -> None:
-        """Refuses a home, or the source of a notification, that does not fit the link."""
-        if isinstance(origin, Neighbour) and self._topology.is_in_mesh(origin):
-            if not 0 < len(home) <= LABEL_CHARS_MAX:
-                raise _RefusedError(Reason.WRONG_HOME)
-            if home == self.name:
-                raise _RefusedError(Reason.LOOP)
-        elif home:
-            raise _RefusedError(Reason.WRONG_HOME)
-
-    def _check_neighbour(self, neighbour: Neighbour, message: Message) -> None:
-        role = self._topology.role(neighbour)
-        if role is None:
-            raise _RefusedError(Reason.UNKNOWN_NEIGHBOUR)
-        may_come_down = isinstance(message, Publish | LinkState | PatternMessage)
-        if role is Role.PARENT and not may_come_down:
-            raise _RefusedError(Reason.NOT_DUE)
-
-    def _handle_message(self, origin: Origin, message: _Request) -> list[Effect]:
+    def _handle_message(self, origin: Origin, message: Request) -> list[Effect]:
         if isinstance(message, LinkState):
             return self._learn(origin, message)
         if isinstance(message, PatternMessage):
@@ -329,7 +284,7 @@ class Router:
             case Unsubscribe(identity):
                 wishes = self._wishes.remove(party, identity)
                 if wishes is None:
-                    raise _RefusedError(Reason.UNKNOWN_SUBSCRIPTION)
+                    raise RefusedError(Reason.UNKNOWN_SUBSCRIPTION)
                 for node in wishes:
                     self._filters.leave(node, party, identity)
                 return self._route_filters(wishes)
@@ -339,7 +294,7 @@ class Router:
             case Unadvertise(identity):
                 offered = self._offers.remove(party, identity)
                 if offered is None:
-                    raise _RefusedError(Reason.UNKNOWN_ADVERTISEMENT)
+                    raise RefusedError(Reason.UNKNOWN_ADVERTISEMENT)
                 self._offered.leave(offered, party, identity)
                 effects = self._route_offers([offered]) + self._reroute_filters(party, [offered])
                 return effects + self._do(self._assembler.renew(offered.product))
@@ -349,71 +304,63 @@ class Router:
     def _publish(self, origin: Origin, message: Publish) -> list[Effect]:
         """Delivers a notification, and sends one copy over each link where it is wanted."""
         notification = message.notification
-        self._admit(origin, message)
+        self._admission.check_travelling(origin, message)
+        if self._is_told and isinstance(origin, Client):
+            self._check_advertised(origin, notification)
+        envelope = notification.envelope
+        self._admission.take_once(Publish, envelope.publisher, envelope.id)
         numbers = self._index.match(notification)
         interest = self._interests.of(numbers) if numbers else NOBODY
         effects: list[Effect] = [
             Deliver(client, identities, notification) for client, identities in interest.clients
         ]
         if interest.ways or self._floods:
-            effects += self._onward(origin, message, interest.ways)
+            effects += self._onward(origin, message, None if self._floods else interest.ways)
         if interest.parts:
             actions = self._assembler.push(notification, origin, interest.parts)
         else:
-            actions = self._assembler.learn(notification.envelope.at_us)
+            actions = self._assembler.learn(envelope.at_us)
         return effects + self._do(actions) if actions else effects
 
-    def _onward(self, origin: Origin, message: Publish, wanting: Iterable[Way]) -> list[Send]:
-        """One copy of a notification for each link over which it is wanted."""
-        notification = message.notification
+    def _onward(
+        self, origin: Origin, message: Travelling, wanting: Iterable[Way] | None
+    ) -> list[Send]:
+        """One copy of what travels for each link over which it is wanted; None for all."""
         source = message.source or self.name
-        onward = self._topology.onward(source)
-        ways = onward
-        if not self._floods:
-            ways = onward.intersection(wanting)
+        ways = self._topology.onward(source)
+        if wanting is not None:
+            ways = ways.intersection(wanting)
         neighbours = {way.neighbour for way in ways}
         if isinstance(origin, Neighbour):
             neighbours.discard(origin)
-        plain = labelled = Publish(notification, message.hops + 1)
+        plain = labelled = replace(message, hops=message.hops + 1, source="")
         if self._is_general:
-            labelled = Publish(notification, message.hops + 1, source)
+            labelled = replace(plain, source=source)
         is_in_mesh = self._topology.is_in_mesh
         return [Send(each, labelled if is_in_mesh(each) else plain) for each in sorted(neighbours)]
 
-    def _admit(self, origin: Origin, message: Publish) -> None:
-        """Refuses a notification that may not come, or has come already."""
-        notification = message.notification
-        if message.version != VERSION:
-            raise _RefusedError(Reason.VERSION)
-        if not 0 <= message.hops < HOPS_MAX:
-            raise _RefusedError(Reason.TOO_MANY_HOPS)
-        if isinstance(origin, Client):
-            if origin.name == ITSELF.name:
-                raise _RefusedError(Reason.UNKNOWN_CLIENT)
-            if message.source:
-                raise _RefusedError(Reason.WRONG_HOME)
-            if self._is_told and not self._is_advertised(origin, notification):
-                raise _RefusedError(Reason.NOT_ADVERTISED)
-        else:
-            self._admit_from(origin, message)
-        if self._duplicates is not None:
-            if not notification.envelope.id:
-                raise _RefusedError(Reason.NO_IDENTITY)
-            if not self._duplicates.is_new(notification.envelope):
-                raise _RefusedError(Reason.DUPLICATE)
-
-    def _admit_from(self, neighbour: Neighbour, message: Publish) -> None:
-        """Refuses a notification that may not come over a link."""
-        self._check_neighbour(neighbour, message)
-        self._check_home(neighbour, message.source)
-        if not self._topology.is_in_mesh(neighbour):
-            refusal = self._topology.refusal(neighbour)
-            if refusal is not None:
-                raise _RefusedError(refusal)
-
-    def _is_advertised(self, client: Client, notification: Notification) -> bool:
+    def _check_advertised(self, client: Client, notification: Notification) -> None:
         offers = self._offers.of(client).values()
-        return any(product_covers(node.product, notification) for node in offers)
+        if not any(product_covers(node.product, notification) for node in offers):
+            raise RefusedError(Reason.NOT_ADVERTISED)
+
+    # --- questions ----------------------------------------------------------------------------
+
+    def _ask(self, origin: Origin, message: Ask) -> list[Effect]:
+        """Hands a question to those whose advertisements it meets, and sends it on to the others.
+
+        Where advertisements are not forwarded, it goes to every server.
+        """
+        query = message.query
+        self._admission.check_travelling(origin, message)
+        if max(len(message.asker), len(message.identity)) > LABEL_CHARS_MAX:
+            raise RefusedError(Reason.TOO_LONG)
+        if query.is_empty:
+            raise RefusedError(Reason.UNSATISFIABLE)
+        self._admission.take_once(Ask, message.asker, message.identity)
+        clients, ways = self._questions.of(query)
+        asked = [DeliverQuestion(client, names, message) for client, names in clients]
+        return [*asked, *self._onward(origin, message, ways if self._is_told else None)]
 
     # --- subscriptions ------------------------------------------------------------------------
 
@@ -421,18 +368,18 @@ class Router:
         members = dict.fromkeys(filters.filters if isinstance(filters, FilterSet) else (filters,))
         wanted = [member for member in members if not member.is_empty]
         if not wanted:
-            raise _RefusedError(Reason.UNSATISFIABLE)
+            raise RefusedError(Reason.UNSATISFIABLE)
         known = self._wishes.get(party, identity)
         if known is not None:
             if {node.product for node in known} == set(wanted):
                 return []
-            raise _RefusedError(Reason.IDENTITY_IN_USE)
+            raise RefusedError(Reason.IDENTITY_IN_USE)
         if isinstance(party, Client) and self._assembler.knows(party, identity):
-            raise _RefusedError(Reason.IDENTITY_IN_USE)
+            raise RefusedError(Reason.IDENTITY_IN_USE)
         if len(wanted) > SUBSCRIPTION_FILTERS_MAX or _is_full(self._wishes):
-            raise _RefusedError(Reason.FULL)
+            raise RefusedError(Reason.FULL)
         if self._filters.asked + len(wanted) > FILTERS_MAX:
-            raise _RefusedError(Reason.FULL, LimitError("FILTERS_MAX", FILTERS_MAX))
+            raise RefusedError(Reason.FULL, LimitError("FILTERS_MAX", FILTERS_MAX))
         nodes = self._join_all(wanted, party, identity)
         self._wishes.add(party, identity, nodes)
         return self._route_filters(nodes)
@@ -449,7 +396,7 @@ class Router:
             for node in nodes:
                 self._filters.leave(node, party, identity)
             self._route_filters(nodes)
-            raise _RefusedError(Reason.FULL, error) from None
+            raise RefusedError(Reason.FULL, error) from None
         return tuple(nodes)
 
     def _route_filters(self, nodes: Iterable[Node[Filter]]) -> list[Effect]:
@@ -509,7 +456,7 @@ class Router:
             return self._do(self._asked_by_client(origin, message))
         actions = self._assembler.receive(origin, message)
         if actions is None:
-            raise _RefusedError(Reason.WRONG_PATTERN)
+            raise RefusedError(Reason.WRONG_PATTERN)
         return self._do(actions)
 
     def _asked_by_client(self, client: Client, message: PatternMessage) -> list[Action]:
@@ -517,23 +464,23 @@ class Router:
         identity = message.identity
         if isinstance(message, UnsubscribePattern):
             if not self._assembler.knows(client, identity):
-                raise _RefusedError(Reason.UNKNOWN_SUBSCRIPTION)
+                raise RefusedError(Reason.UNKNOWN_SUBSCRIPTION)
             return self._assembler.unsubscribe(client, identity)
         if not isinstance(message, SubscribePattern):
-            raise _RefusedError(Reason.WRONG_PATTERN)
+            raise RefusedError(Reason.WRONG_PATTERN)
         if message.pattern.is_empty:
-            raise _RefusedError(Reason.UNSATISFIABLE)
+            raise RefusedError(Reason.UNSATISFIABLE)
         known = self._assembler.pattern(client, identity)
         if known == message.pattern:
             return []
         if known is not None or self._wishes.get(client, identity) is not None:
-            raise _RefusedError(Reason.IDENTITY_IN_USE)
+            raise RefusedError(Reason.IDENTITY_IN_USE)
         try:
             return self._assembler.subscribe(client, identity, message.pattern)
         except LimitError as error:
-            raise _RefusedError(Reason.FULL, error) from None
+            raise RefusedError(Reason.FULL, error) from None
         except UnknownOperatorError as error:
-            raise _RefusedError(Reason.UNKNOWN_OPERATOR, error) from None
+            raise RefusedError(Reason.UNKNOWN_OPERATOR, error) from None
 
     def _do(self, actions: Iterable[Action]) -> list[Effect]:
         """Does what the assembler asks for. A part that a full table cannot take is counted."""
@@ -543,7 +490,7 @@ class Router:
                 case Want(number, part):
                     try:
                         effects += self._subscribe(ITSELF, str(number), part)
-                    except _RefusedError as refusal:
+                    except RefusedError as refusal:
                         self._refused[refusal.reason] += 1
                 case Unwant(number):
                     wishes = self._wishes.remove(ITSELF, str(number)) or ()
@@ -560,15 +507,22 @@ class Router:
 
     def _advertise(self, party: Party, identity: str, offer: Offer) -> list[Effect]:
         if offer.is_empty:
-            raise _RefusedError(Reason.UNSATISFIABLE)
+            raise RefusedError(Reason.UNSATISFIABLE)
         known = self._offers.get(party, identity)
         if known is not None:
             if known.product == offer:
                 return []
-            raise _RefusedError(Reason.IDENTITY_IN_USE)
+            raise RefusedError(Reason.IDENTITY_IN_USE)
         if _is_full(self._offers):
-            raise _RefusedError(Reason.FULL)
+            raise RefusedError(Reason.FULL)
         node = self._offered.join(offer, party, identity)
+        if len(self._questions) < len(self._offered):  # It is a new one.
+            try:
+                self._questions.add(node)
+            except LimitError as error:
+                self._offered.leave(node, party, identity)
+                self._offered.update({node: frozenset()})
+                raise RefusedError(Reason.FULL, error) from None
         self._offers.add(party, identity, node)
         return self._route_offers([node]) + self._reroute_filters(party, [node])
 
@@ -577,7 +531,11 @@ class Router:
         is_told = self.strategy is Strategy.ADVERTISEMENTS
         ways = self._topology.ways
         wanted = {node: ways(node.subscribers.keys() if is_told else ()) for node in nodes}
-        return self._tell(self._offered.update(wanted), Advertise, Unadvertise)
+        changes = self._offered.update(wanted)
+        for node in wanted:
+            if not node.subscribers:
+                self._questions.remove(node)
+        return self._tell(changes, Advertise, Unadvertise)
 
     def _reroute_filters(self, party: Party, offers: Iterable[Node[Offer]]) -> list[Effect]:
         """Sends to a neighbour the filters that its advertisements call for, and only those."""
@@ -592,9 +550,9 @@ class Router:
         """Tells a new neighbour what it has to know; a parent wants all and may publish all."""
         refusal = self._topology.refuses(link)
         if refusal is not None:
-            raise _RefusedError(refusal)
+            raise RefusedError(refusal)
         if _is_full(self._wishes, self._offers) or self._filters.asked >= FILTERS_MAX:
-            raise _RefusedError(Reason.FULL)
+            raise RefusedError(Reason.FULL)
         told: list[Effect] = [*self._topology.add(link), *self._renew_ways()]
         if link.role is Role.PARENT:
             parent = Way(neighbour)
@@ -605,7 +563,7 @@ class Router:
     def _link_down(self, neighbour: Neighbour) -> list[Effect]:
         """Forgets all that came over a link; the others are told what that changes."""
         if neighbour not in self._topology:
-            raise _RefusedError(Reason.UNKNOWN_NEIGHBOUR)
+            raise RefusedError(Reason.UNKNOWN_NEIGHBOUR)
         told = self._topology.remove(neighbour)
         filters: list[Node[Filter]] = []
         offers: list[Node[Offer]] = []
@@ -617,10 +575,10 @@ class Router:
     def _learn(self, origin: Origin, state: LinkState) -> list[Effect]:
         """Passes a link state on, and goes by it."""
         if isinstance(origin, Client):
-            raise _RefusedError(Reason.WRONG_LINK_STATE)
+            raise RefusedError(Reason.WRONG_LINK_STATE)
         told = self._topology.learn(origin, state)
         if isinstance(told, Reason):
-            raise _RefusedError(told)
+            raise RefusedError(told)
         effects: list[Effect] = [*told]
         if self._topology.is_due:
             effects += self._renew_ways()
@@ -723,8 +681,8 @@ class Router:
 
     def maintain(self, units: int = 64) -> bool:
         """Does a bounded piece of upkeep of the indexes; whether more is waiting."""
-        fronts = (self._filter_front, self._offer_front)
-        waiting = [each.maintain(units) for each in fronts if each is not None]
+        looked_up = (self._filter_front, self._offer_front, self._questions)
+        waiting = [each.maintain(units) for each in looked_up if each is not None]
         return self._index.maintain(units) or any(waiting)
 
     def statistics(self) -> RouterStatistics:
@@ -755,6 +713,8 @@ class Router:
         self._offered.validate()
         self._index.validate()
         self._assembler.validate()
+        self._questions.validate()
+        assert len(self._questions) == len(self._offered), "other advertisements are asked"
         assert len(self._index) == len(self._filters), "the index holds other filters"
         assert all(node.number in self._index for node in self._filters), "a filter is not found"
         asked = sum(len(wishes) for _, _, wishes in self._wishes)

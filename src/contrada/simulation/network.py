@@ -323,7 +323,7 @@ class Network:
                     self.lines[number].send(end, _Sent(message, cause))
                 case Deliver(client, subscriptions, notification):
                     envelope, name = notification.envelope, client.name
-                    is_taken = self._given[name].is_new(envelope)
+                    is_taken = self._given[name].is_new(envelope.publisher, envelope.id)
                     self.history.delivered.append(
                         Delivered(self._order, name, broker, subscriptions, envelope.id, is_taken)
                     )

@@ -1,0 +1,106 @@
+"""`Admission`: what may come from whom.
+
+What is refused here is refused by what the message says of itself and where it comes from, before
+anything is looked up: the version, the link, the home or source, the hops, the length of an
+identity. And what travels is taken once.
+
+Source: PODC 2000 §4 (a parent sends only notifications; general peer-to-peer: avoiding cycles).
+"""
+
+from typing import Final, TypeAlias, TypeVar
+
+from contrada.routing.delegation import PatternMessage
+from contrada.routing.duplicates import Duplicates
+from contrada.routing.interests import ITSELF
+from contrada.routing.messages import (
+    LABEL_CHARS_MAX,
+    VERSION,
+    Advertise,
+    Ask,
+    LinkState,
+    Message,
+    Neighbour,
+    Origin,
+    Publish,
+    Reason,
+    Role,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+)
+from contrada.routing.refusals import RefusedError
+from contrada.routing.topology import HOPS_MAX, Topology
+
+Request: TypeAlias = Subscribe | Unsubscribe | Advertise | Unadvertise | LinkState | PatternMessage
+"""Every message that changes what is held."""
+
+Travelling = TypeVar("Travelling", Publish, Ask)
+"""What travels through the network and is handed to clients."""
+
+_COMES_DOWN: Final = Publish | Ask | LinkState | PatternMessage
+"""What a parent sends."""
+
+
+class Admission:
+    """What a server takes. All checks raise `RefusedError`.
+
+    A server that has a name takes a notification or a question once, however it comes.
+    """
+
+    def __init__(self, name: str, topology: Topology) -> None:
+        self._name = name
+        self._topology = topology
+        self._known = {Publish: Duplicates(), Ask: Duplicates()} if name else None
+
+    def check(self, origin: Origin, message: Request) -> None:
+        """Refuses a request that may not come from there."""
+        if message.version != VERSION:
+            raise RefusedError(Reason.VERSION)
+        self._check_origin(origin, message)
+        if isinstance(message, LinkState):
+            return
+        if not isinstance(message, PatternMessage):
+            self._check_home(origin, message.home)
+        if len(message.identity) > LABEL_CHARS_MAX:
+            raise RefusedError(Reason.TOO_LONG)
+
+    def check_travelling(self, origin: Origin, message: Publish | Ask) -> None:
+        """Refuses a notification or a question that may not come from there."""
+        if message.version != VERSION:
+            raise RefusedError(Reason.VERSION)
+        if not 0 <= message.hops < HOPS_MAX:
+            raise RefusedError(Reason.TOO_MANY_HOPS)
+        self._check_origin(origin, message)
+        self._check_home(origin, message.source)
+        if isinstance(origin, Neighbour) and not self._topology.is_in_mesh(origin):
+            refusal = self._topology.refusal(origin)
+            if refusal is not None:
+                raise RefusedError(refusal)
+
+    def take_once(self, kind: type[Publish | Ask], sender: str, identity: str) -> None:
+        """Refuses what has come already, or could not be known again."""
+        if self._known is not None:
+            if not identity:
+                raise RefusedError(Reason.NO_IDENTITY)
+            if not self._known[kind].is_new(sender, identity):
+                raise RefusedError(Reason.DUPLICATE)
+
+    def _check_origin(self, origin: Origin, message: Message) -> None:
+        if isinstance(origin, Neighbour):
+            role = self._topology.role(origin)
+            if role is None:
+                raise RefusedError(Reason.UNKNOWN_NEIGHBOUR)
+            if role is Role.PARENT and not isinstance(message, _COMES_DOWN):
+                raise RefusedError(Reason.NOT_DUE)
+        elif origin.name == ITSELF.name:
+            raise RefusedError(Reason.UNKNOWN_CLIENT)
+
+    def _check_home(self, origin: Origin, home: str) -> None:
+        """Refuses a home, or the source of what travels, that does not fit the link."""
+        if isinstance(origin, Neighbour) and self._topology.is_in_mesh(origin):
+            if not 0 < len(home) <= LABEL_CHARS_MAX:
+                raise RefusedError(Reason.WRONG_HOME)
+            if home == self._name:
+                raise RefusedError(Reason.LOOP)
+        elif home:
+            raise RefusedError(Reason.WRONG_HOME)
