@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from contrada import errors
 from contrada.extensions import ExtendedOperator, ExtendedType
-from contrada.matching import Index
+from contrada.matching import Index, Match
 from contrada.model import (
     Advertisement,
     Constraint,
@@ -68,6 +68,7 @@ __all__ = [
     "Filter",
     "FilterSet",
     "Index",
+    "Match",
     "Notification",
     "Obvent",
     "Pattern",

@@ -45,7 +45,9 @@ def started(command: list[str]) -> Iterator["subprocess.Popen[str]"]:
             process.send_signal(signal.SIGTERM)
 
 
-@pytest.mark.parametrize(("code", "output"), PYTHON_AND_OUTPUT, ids=["process", "types", "algebra"])
+@pytest.mark.parametrize(
+    ("code", "output"), PYTHON_AND_OUTPUT, ids=["process", "types", "patterns", "algebra"]
+)
 def test_python_blocks_print_what_is_shown(code: str, output: str, tmp_path: Path) -> None:
     """The first thing that a newcomer tries would fail, or print something else."""
     script = tmp_path / "example.py"

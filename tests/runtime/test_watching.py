@@ -28,7 +28,7 @@ async def test_a_match_comes_without_another_notification() -> None:
         await service.publish({"a": 1})
         await service.publish({"c": 1})
         await service.publish({"b": 1})
-        match = await anext(matches)
+        match: ct.Match[ct.Pattern] = await anext(matches)
         assert match.key == AB
         assert [dict(each.attributes) for each in match.notifications] == [{"a": 1}, {"b": 1}]
         assert matches.statistics().delivered == 1
