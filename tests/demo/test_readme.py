@@ -24,7 +24,7 @@ WAIT_S = 60.0
 PYTHON_AND_OUTPUT = re.findall(r"```python\n(.*?)```\n+```text\n(.*?)```", README, re.DOTALL)
 FILTERS = re.search(r"```filters\n(.*?)```", README, re.DOTALL)
 CONSOLE = "\n".join(re.findall(r"```console\n(.*?)```", README, re.DOTALL)).replace("\\\n", " ")
-PLACES = re.findall(r"`((?:[a-z]+/)*[a-z]+\.(?:py|lark))(?::([\w.]+))?`", README)
+PLACES = re.findall(r"`((?:[a-z]+/)*[a-z_]+\.(?:py|lark))(?::([\w.]+))?`", README)
 
 
 def commands(beginning: str) -> list[list[str]]:
