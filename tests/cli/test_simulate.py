@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from contrada.cli import main
+from contrada.cli.overlay import COLUMNS, COLUMNS_OF_SAVINGS
 from contrada.routing.messages import Deliver, Effect, Event
 from contrada.routing.router import Router
 from contrada.simulation import network
@@ -123,6 +124,16 @@ def test_overlay_says_what_is_saved_on_filters_of_ones_own(tmp_path: Path) -> No
     result = CliRunner().invoke(main, ["simulate", "overlay", *options])
     assert result.exit_code == 2
     assert "own.filters:1" in result.stderr.replace("\n", "")
+
+
+def test_overlay_explains_its_columns() -> None:
+    """A person would see figures without knowing of what, or read two accounts of them."""
+    columns = COLUMNS | COLUMNS_OF_SAVINGS
+    said = CliRunner().invoke(main, ["simulate", "overlay", "--help"]).stdout
+    assert [each for each in columns.items() if "{:16}  {}\n".format(*each) not in said] == []
+    page = (Path(__file__).resolve().parents[2] / "docs" / "simulation.md").read_text("utf-8")
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", page, re.MULTILINE)
+    assert [row for row in rows if row[0] != "column"] == [*columns.items()]
 
 
 @pytest.mark.parametrize(

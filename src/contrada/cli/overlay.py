@@ -31,6 +31,40 @@ from contrada.simulation.worlds import SAVINGS
 
 EXIT_DIFFERENT: Final = 1
 
+COLUMNS: Final = {
+    "kind": "shape, strategy, and what is saved (plain: nothing)",
+    "parties": "interested parties, each with one subscription",
+    "delivered": "notifications that parties were given, in all",
+    "a notification": "cost of one, to all who are given it, on average",
+    "a subscription": "cost of one and of its withdrawal, on average",
+    "of plain": "that cost against the same kind where nothing is saved",
+    "an advertisement": "cost of one and of its withdrawal, on average",
+    "total": "cost of all that was sent, but for link states",
+    "table": "distinct filters of a server when all ask, on average",
+    "largest": "those of the server that then has most",
+}
+"""What the columns of the costs say."""
+
+COLUMNS_OF_SAVINGS: Final = {
+    "subscriptions of": "made: drawn as for the parties; or a file of --filters",
+    "all": "subscriptions",
+    "refused": "those that match nothing or are beyond a limit",
+    "plain": "filters at the neighbour (messages to it), nothing saved",
+    "covering": "the same, where what is covered is not sent",
+    "merging": "the same, where filters are joined as well",
+}
+"""What the columns of the savings say."""
+
+
+def _explained() -> str:
+    """What all columns say, for the end of the help."""
+    tables = (("The costs", COLUMNS), ("The savings", COLUMNS_OF_SAVINGS))
+    parts = []
+    for title, columns in tables:
+        lines = (f"  {name:16}  {meaning}" for name, meaning in columns.items())
+        parts.append("\n".join(("\b", f"{title}:", *lines)))
+    return "\n\n".join(parts)
+
 
 class _Numbers(click.ParamType):  # type: ignore[type-arg]
     """Whole numbers, with commas between them."""
@@ -49,7 +83,7 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg]
         return numbers
 
 
-@click.command()
+@click.command(epilog=_explained())
 @click.option("--network", default="random", show_default=True, help="Or transit-stub, or a key.")
 @click.option("--sites", default=16, show_default=True, type=click.IntRange(1, BROKERS_MAX))
 @click.option("--parties", default="1,10,100,300", show_default=True, type=_Numbers())
@@ -87,8 +121,8 @@ def overlay(
 
     The runs are spread over Spark, one per row, where Spark is there, else over processes.
 
-    A second table says what covering and merging save at one server: of the filters that the
-    parties ask for, and of those of each file of --filters, one subscription per line as in
+    A second table says what covering and merging save at one server: of filters drawn as
+    for the parties, and of those of each file of --filters, one subscription per line as in
     `name: filter`, which `contrada translate` writes for rules of others.
 
     \b
@@ -179,9 +213,9 @@ def _table(costs: Sequence[Cost]) -> Table:
     plan = costs[0].plan
     title = f"{plan.network}, {plan.sites} sites, {plan.objects} objects, seed {plan.seed}"
     table = Table(title=title)
-    table.add_column("kind", no_wrap=True)
-    headings = ("parties", "delivered", "a notification", "a subscription", "of plain")
-    for heading in (*headings, "an advertisement", "total", "table", "largest"):
+    kind, *figures = COLUMNS
+    table.add_column(kind, no_wrap=True)
+    for heading in figures:
         table.add_column(heading, justify="right")
     plain = {
         (cost.plan.kind.name.rpartition(", ")[0], cost.plan.parties): cost.per_subscription
@@ -208,8 +242,9 @@ def _table(costs: Sequence[Cost]) -> Table:
 
 def _table_of_savings(savings: Sequence[Saved]) -> Table:
     table = Table(title="What covering and merging save: filters held by a neighbour (messages)")
-    table.add_column("subscriptions of", overflow="fold")
-    for heading in ("all", "refused", "plain", "covering", "merging"):
+    name, *figures = COLUMNS_OF_SAVINGS
+    table.add_column(name, overflow="fold")
+    for heading in figures:
         table.add_column(heading, justify="right")
     for each in savings:
         held = (f"{a:,} ({b:,})" for a, b in zip(each.filters, each.messages, strict=True))
