@@ -22,10 +22,16 @@ own way, and is covered only by what goes the same way. Clients, children and th
 are at home there.
 
 Servers that have names tell one another of their links (see `link_states`). A link is used when
-both ends name it and it closes no loop. Over one that is not used come link states, and nothing
-else that comes over it has an effect: notifications are refused; what is asked for and offered is
-held, so that the link may come into use at once. A server that has no name uses all its links, and
-these must not close a cycle: only the count of hops stops what goes round.
+both ends name it and it closes no loop; those of a mesh may close loops. One that is not used lies
+on no way: nothing published goes out over it, and what was asked for or offered there is withdrawn.
+Of what comes in over it, notifications are refused, and what is asked for and offered is held
+without effect, so that the link may come into use at once. In a mesh, where only the word of the
+other end can be missing, both are taken as over any link: notifications are delivered and go on,
+subscriptions and advertisements count. Their sender withdraws what is out of place, and a
+notification that comes twice is known again.
+
+A server that has no name uses all its links, and these must not close a cycle: only the count of
+hops stops what goes round.
 
 After the last failure or repair was noticed, every server has the link states within L delays, its
 subscriptions or advertisements are where they belong after L more, and with advertisement
