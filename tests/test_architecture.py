@@ -14,7 +14,7 @@ PAGE: Final = SOURCE.parents[1] / "docs" / "architecture.md"
 
 ROW: Final = re.compile(r"^\| `([\w.]+):([A-Z_]+)` \| ([\d.,]+)(?: (\w+))? \|", re.MULTILINE)
 PLACE: Final = re.compile(r"`([\w/]+\.py)(?::([\w.]+))?`")
-LIMIT: Final = re.compile(r"[A-Z][A-Z_]*(_MAX|_WAIT_S)")
+LIMIT: Final = re.compile(r"[A-Z][A-Z_]*(_MAX(_US)?|_WAIT_S)")
 UNITS: Final = {"": 1, "s": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 NO_LIMITS: Final = {"model.values:INT_MAX", "matching.compiling:EXACT_MAX"}
