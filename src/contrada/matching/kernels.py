@@ -221,8 +221,8 @@ def look_through(store: Any, scratch: Any) -> Any:
     """Checks every filter in the buckets on the list, and puts out those that match.
 
     Entries that may match are written down first, up to as many as there is room, and checked
-    then: so most of the work has no branches. Written down is 4 times the entry, and 1 where the
-    bucket is a value's; `check` adds 2 where comparisons tell that the filter matches.
+    then: so most of the work has no branches. Written down is twice the entry, and 1 where the
+    bucket is a value's.
     """
     counters, pending = scratch.counters, scratch.pending
     waiting = 0
@@ -240,7 +240,7 @@ def look_through(store: Any, scratch: Any) -> Any:
                 waiting = 0
             last = min(end, first + ENTRIES_AT_ONCE)
             for i in range(first, last):
-                pending[waiting] = 4 * i + by_value
+                pending[waiting] = 2 * i + by_value
                 waiting += may_pass(i, GUARD, store, scratch)
             first = last
     return check(waiting, store, scratch)
@@ -263,46 +263,42 @@ def key_of(i: Any, store: Any) -> Any:
 
 @kernel
 def check(waiting: Any, store: Any, scratch: Any) -> Any:
-    """Checks the entries written down: first by comparisons, which mostly suffice; the rest after.
+    """Checks the entries written down: by comparisons, which mostly suffice; the rest after that.
 
     Filters of one bucket often ask the same of the same attribute, so that is found out once.
     """
     counters, entries, pending = scratch.counters, store.entries, scratch.pending
     is_exact = counters[INEXACT] == 0
-    left, last = 0, -1
+    at, chained, left, undecided, last = counters[OUT], counters[CHAINED], 0, 0, -1
+    if at + chained + waiting + 2 > len(scratch.out):
+        return NEED_OUT
     value, is_none, is_range, is_other = asked_of(0, scratch)
     for n in range(waiting):
         each = pending[n]
-        i = (each >> 2) & ENTRY_MASK
+        i = (each >> 1) & ENTRY_MASK
         guard, second = entries[i, GUARD], entries[i, SECOND]
         if guard != last:
             last = guard
             value, is_none, is_range, is_other = asked_of(guard, scratch)
+        may = True
         sure = is_exact & is_decided(guard, each & 1)
         sure &= is_sure(entries[i, LOW], entries[i, HIGH], value, is_none, is_range, is_other)
-        if (second >> GUARD_KIND_SHIFT) & 7 == GUARD_NONE:
-            pending[left] = each | (sure << 1)
-            left += 1
-        else:
+        if (second >> GUARD_KIND_SHIFT) & 7 != GUARD_NONE:
             low, high = entries[i, SECOND + 1], entries[i, SECOND + 2]
             sure &= is_sure(low, high, *asked_of(second, scratch))
-            pending[left] = each | (sure << 1)
-            left += may_pass(i, SECOND, store, scratch)
-    counters[CANDIDATES] += left
-    at, chained, undecided = counters[OUT], counters[CHAINED], 0
-    if at + chained + left + 2 > len(scratch.out):
-        return NEED_OUT
-    for n in range(left):
-        each = pending[n]
-        i = (each >> 2) & ENTRY_MASK
-        if each & 2:
+            may = may_pass(i, SECOND, store, scratch)
+        left += may
+        if sure:
             at, chained = put_keys(key_of(i, store), at, chained, store, scratch)
         else:
             pending[undecided] = each
-            undecided += 1
-            if not entries[i, GUARD] & KEY_HERE:
-                prefetch(store.program, entries[i, HERE])
+            undecided += may
+    counters[CANDIDATES] += left
     counters[OUT], counters[CHAINED] = at, chained
+    for n in range(undecided):
+        i = (pending[n] >> 1) & ENTRY_MASK
+        if not entries[i, GUARD] & KEY_HERE:
+            prefetch(store.program, entries[i, HERE])
     for n in range(undecided):
         if check_whole(pending[n], store, scratch) != OK:
             return NEED_OUT
@@ -313,7 +309,7 @@ def check(waiting: Any, store: Any, scratch: Any) -> Any:
 def check_whole(each: Any, store: Any, scratch: Any) -> Any:
     """Checks an entry by all that its guards can say, and else by its program."""
     counters, entries = scratch.counters, store.entries
-    i = (each >> 2) & ENTRY_MASK
+    i = (each >> 1) & ENTRY_MASK
     first, second = guarded(i, GUARD, store, scratch), guarded(i, SECOND, store, scratch)
     if first == 0 or second == 0:
         return OK
