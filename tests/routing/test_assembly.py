@@ -455,6 +455,10 @@ def test_a_time_far_ahead_of_the_clock_is_not_believed() -> None:
     [match] = [each.match for each in effects if isinstance(each, DeliverMatch)]
     assert match.notifications[0].envelope.id == "a10"
     assert router.pattern_statistics().dropped == {AHEAD: 2}
+    envelope = Envelope(id="after", publisher="p", time_us=CLOCK_AHEAD_MAX_US)
+    it = Notification({"kind": "a"}, envelope=envelope)
+    router.handle(Received(Client("p"), Publish(it)), -1)  # The clock was put back.
+    assert router.pattern_statistics().dropped == {AHEAD: 3}
 
 
 def test_a_clock_that_jumps_is_refused() -> None:

@@ -269,7 +269,10 @@ class Assembler:
         """
         time_us = notification.envelope.at_us
         actions: list[Action] = []
-        for number in numbers if self._is_credible(time_us) else ():
+        if not self._is_credible(time_us):
+            self._budget.dropped[AHEAD] += 1
+            return actions
+        for number in numbers:
             wanted = self._by_number.get(number)
             for (_, place), assembly in wanted.places.items() if wanted is not None else ():
                 if not self._outlook.counts(origin, assembly.requester):
