@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 
 from contrada.errors import LimitError, UnsatisfiableFilterError
-from contrada.model import Advertisement, Filter, Query
+from contrada.model import Advertisement, Envelope, Filter, Notification, Query
 from contrada.model.product import product_meets
 from contrada.routing.messages import (
     VERSION,
@@ -16,6 +16,7 @@ from contrada.routing.messages import (
     DeliverQuestion,
     LinkUp,
     Neighbour,
+    Publish,
     Reason,
     Received,
     Refused,
@@ -120,6 +121,14 @@ def test_what_makes_no_sense_is_refused(
     assert router.handle(event, 0) == [Refused(event, reason)]
     assert router.statistics().refused == {reason: 1}
     router.validate()
+
+
+def test_a_question_and_a_notification_may_have_one_identity() -> None:
+    """One of them would be lost as if it had come already."""
+    router = Router(name="s")
+    notification = Notification({"a": 1}, envelope=Envelope(id="1", publisher="ann"))
+    for message in (Publish(notification), Ask(WARM, "ann", "1")):
+        assert router.handle(Received(ANN, message), 0) == []
 
 
 def test_a_refusal_says_what_is_wrong_with_a_question() -> None:
