@@ -41,7 +41,7 @@ def test_each_command_explains_itself_with_examples(name: str) -> None:
     [
         (["sub", "price <"], "line 1, column 8: found the end of the text, expected"),
         (["sub", "price < 1 and price > 2"], "no notification can match"),
-        (["sub", "a = 1 -> b = 1"], "patterns"),
+        (["sub", "a = 1 -> b = 1"], "a pattern is subscribed as an object"),
         (["sub", "a = 1", "--to", "localhost"], "address 'localhost': expected contrada://"),
         (["pub", "price", "--to", "contrada://x"], "found 'price', expected NAME=VALUE"),
         (["pub", "@id=1"], "reserved"),

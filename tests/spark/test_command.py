@@ -87,10 +87,11 @@ def test_ctrl_c_ends_it_cleanly(description: Path, tmp_path: Path, begun: str) -
     assert (tmp_path / "out").exists() == (begun == "stopping")
 
 
-def test_a_java_that_dies_is_one_line(description: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("when", ["between calls", "in a call", "in a call that it did not read"])
+def test_a_java_that_dies_is_one_line(description: Path, tmp_path: Path, when: str) -> None:
     """Else a lack of memory would show as a traceback of another library."""
     dying = tmp_path / "dying.py"
-    dying.write_text(DYING)
+    dying.write_text(DYING % DEATHS[when])
     command = [sys.executable, str(dying), "pipeline", "run", str(description), "--cores", "1"]
     run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     said = run.stderr.splitlines()[-1]
@@ -105,13 +106,25 @@ from pyspark import SparkContext
 from contrada.spark import run
 count = run._counted
 def killed(source, frame):
-    os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
-    SparkContext._gateway.proc.wait()
+    %s
     return count(source, frame)
 run._counted = killed
 from contrada.cli import main
 main()
 """
+
+DEATHS = {
+    "between calls": """os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
+    SparkContext._gateway.proc.wait()""",
+    "in a call": "SparkContext._jvm.java.lang.Runtime.getRuntime().halt(1)",
+    "in a call that it did not read": """os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
+    SparkContext._gateway.proc.wait()
+    from py4j import clientserver, protocol
+    def reset(connection, command):
+        what = "Error while sending or receiving"
+        raise protocol.Py4JNetworkError(what, ConnectionResetError(), protocol.ERROR_ON_RECEIVE)
+    clientserver.ClientServerConnection.send_command = reset""",
+}
 
 # The signal comes at a known point: as the session begins to start, from within a job, and when
 # the Java side has just stopped.

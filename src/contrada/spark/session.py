@@ -60,6 +60,8 @@ def spark_session(cores: int | None = None, name: str = "contrada") -> Iterator[
 
     # Workers run the interpreter that runs this, not the first `python3` on the path.
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    # For good: it logs at the end of the process, too.
+    logging.getLogger().addFilter(_is_no_echo)
     cores = cores or os.cpu_count() or 1
     builder = SparkSession.builder.master(f"local[{cores}]").appName(name)
     for key, value in _settings(cores).items():
@@ -73,7 +75,20 @@ def spark_session(cores: int | None = None, name: str = "contrada") -> Iterator[
     except ConnectionError as error:  # Nothing but Java is connected to in here.
         raise EngineError("its Java process has ended") from error
     except (Py4JError, PySparkException) as error:
-        raise EngineError(_cause(str(error))) from error
+        said = "its Java process has ended" if _has_java_ended() else _cause(str(error))
+        raise EngineError(said) from error
+
+
+def _is_no_echo(record: logging.LogRecord) -> bool:
+    """What py4j raises where Java is gone it also logs, with a traceback, on the root logger."""
+    return "py4j" not in Path(record.pathname).parts
+
+
+def _has_java_ended() -> bool:
+    from pyspark import SparkContext
+
+    java = getattr(SparkContext._gateway, "proc", None)
+    return java is not None and java.poll() is not None
 
 
 def _cause(said: str) -> str:
