@@ -8,9 +8,8 @@ microseconds, so publish in batches where it matters.
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
-from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, overload
 
 from contrada.errors import ServiceClosedError, ServiceError
@@ -33,6 +32,8 @@ from contrada.service import (
 
 T = TypeVar("T")
 R = TypeVar("R")
+H = TypeVar("H", bound=contextlib.AbstractAsyncContextManager[Any])
+S = TypeVar("S", bound=Subscription[Any] | Advertisements)
 
 THREAD_WAIT_S: Final = 10.0
 """How long closing waits for what still runs to end, and then for the loop's thread."""
@@ -65,12 +66,7 @@ class BlockingService:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -192,14 +188,30 @@ class BlockingService:
             )
 
 
-class _BlockingIterator(Generic[T]):
-    """A blocking face of what is iterated on the service's loop."""
+class _Blocking(Generic[H]):
+    """A blocking face of what is in force on the service's loop."""
 
-    def __init__(
-        self, service: BlockingService, source: AsyncIterator[T], timeout_s: float | None
-    ) -> None:
+    def __init__(self, service: BlockingService, held: H) -> None:
         self._service = service
-        self._source = source
+        self._held = held
+
+    def __enter__(self) -> Self:
+        self._service.run(self._held.__aenter__())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        with contextlib.suppress(ServiceClosedError):  # A closed service has ended it already.
+            self._service.run(self._held.__aexit__(None, None, None))
+
+
+class _BlockingIterator(_Blocking[S], Generic[S, T]):
+    """A blocking face of what is iterated, too."""
+
+    def __init__(self, service: BlockingService, held: S, timeout_s: float | None) -> None:
+        super().__init__(service, held)
         self._timeout_s = timeout_s
 
     def next(self, timeout_s: float | None = None) -> T:
@@ -225,103 +237,46 @@ class _BlockingIterator(Generic[T]):
 
     async def _next(self, timeout_s: float | None) -> Any:
         async with asyncio.timeout(timeout_s):
-            async for found in self._source:
-                return found
-        return _END
+            return await anext(self._held, _END)
 
 
-class BlockingSubscription(_BlockingIterator[T]):
+class BlockingSubscription(_BlockingIterator[Subscription[T], T]):
     """A blocking face of a subscription; use it inside `with` and iterate it."""
-
-    def __init__(
-        self, service: BlockingService, subscription: Subscription[T], timeout_s: float | None
-    ) -> None:
-        super().__init__(service, subscription, timeout_s)
-        self._subscription = subscription
 
     @property
     def filters(self) -> Filter | FilterSet:
         """What is asked for."""
-        return self._subscription.filters
-
-    def __enter__(self) -> Self:
-        self._service.run(self._subscription.open())
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.unsubscribe()
+        return self._held.filters
 
     def unsubscribe(self) -> None:
         """End it; nothing is delivered afterwards."""
-        with contextlib.suppress(ServiceClosedError):  # A closed service has ended it already.
-            self._service.run(self._subscription.unsubscribe())
+        self._end()
 
     def statistics(self) -> SubscriptionStatistics:
         """What was delivered and dropped so far."""
-        return self._service.ask(self._subscription.statistics)
+        return self._service.ask(self._held.statistics)
 
 
-class BlockingOffering:
+class BlockingOffering(_Blocking[Offering]):
     """A blocking face of an advertisement; use it inside `with`."""
-
-    def __init__(self, service: BlockingService, offering: Offering) -> None:
-        self._service = service
-        self._offering = offering
 
     @property
     def offer(self) -> Offer:
         """What may be published."""
-        return self._offering.offer
-
-    def __enter__(self) -> Self:
-        self._service.run(self._offering.open())
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.unadvertise()
+        return self._held.offer
 
     def unadvertise(self) -> None:
         """Withdraw it."""
-        with contextlib.suppress(ServiceClosedError):  # A closed service has ended it already.
-            self._service.run(self._offering.unadvertise())
+        self._end()
 
 
-class BlockingAdvertisements(_BlockingIterator[OfferChange]):
+class BlockingAdvertisements(_BlockingIterator[Advertisements, OfferChange]):
     """A blocking face of what is on offer; use it inside `with` and iterate it."""
-
-    def __init__(
-        self, service: BlockingService, advertisements: Advertisements, timeout_s: float | None
-    ) -> None:
-        super().__init__(service, advertisements, timeout_s)
-        self._advertisements = advertisements
 
     @property
     def current(self) -> tuple[Offer, ...]:
         """What is on offer at this moment."""
-        return self._service.ask(lambda: self._advertisements.current)
-
-    def __enter__(self) -> Self:
-        self._service.run(self._advertisements.open())
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        with contextlib.suppress(ServiceClosedError):  # A closed service has ended it already.
-            self._service.run(self._advertisements.aclose())
+        return self._service.ask(lambda: self._held.current)
 
 
 async def _cancel_others() -> None:

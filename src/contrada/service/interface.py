@@ -11,8 +11,7 @@ Source: PODC 2000 §2 (the interface of an event notification service).
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar, overload, runtime_checkable
+from typing import Any, Protocol, Self, TypeAlias, TypeVar, overload, runtime_checkable
 
 from contrada.matching import Match
 from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification, Pattern
@@ -98,7 +97,26 @@ class ServiceStatistics:
     operator_failures: Mapping[str, int]
 
 
-class Subscription(ABC, Generic[T_co]):
+class InForce(ABC):
+    """What is in force inside its own `async with`: from `open` until it is ended."""
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Put it in force; returns when the service has acknowledged. Twice is once."""
+
+    @abstractmethod
+    async def _end(self) -> None:
+        """What leaving `async with` does."""
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._end()
+
+
+class Subscription(InForce, AsyncIterator[T_co]):
     """A standing request for notifications; iterate it inside its own `async with`.
 
     It is in force from the moment `async with` (or `open`) has returned until `unsubscribe`.
@@ -108,10 +126,6 @@ class Subscription(ABC, Generic[T_co]):
     @abstractmethod
     def filters(self) -> Filter | FilterSet:
         """What is asked for."""
-
-    @abstractmethod
-    async def open(self) -> None:
-        """Put it in force; returns when the service has acknowledged. Twice is once."""
 
     @abstractmethod
     async def unsubscribe(self) -> None:
@@ -125,19 +139,7 @@ class Subscription(ABC, Generic[T_co]):
     async def __anext__(self) -> T_co:
         """The next object; ends when unsubscribed or when the service is closed."""
 
-    def __aiter__(self) -> AsyncIterator[T_co]:
-        return self
-
-    async def __aenter__(self) -> Self:
-        await self.open()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def _end(self) -> None:
         await self.unsubscribe()
 
 
@@ -149,7 +151,7 @@ class OfferChange:
     is_on_offer: bool
 
 
-class Offering(ABC):
+class Offering(InForce):
     """A standing advertisement: its service may publish this; use it inside `async with`.
 
     Source: PODC 2000 §2, `advertise` and `unadvertise`.
@@ -171,20 +173,11 @@ class Offering(ABC):
     async def unadvertise(self) -> None:
         """Withdraw it. Twice is once."""
 
-    async def __aenter__(self) -> Self:
-        await self.open()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def _end(self) -> None:
         await self.unadvertise()
 
 
-class Advertisements(ABC):
+class Advertisements(InForce, AsyncIterator[OfferChange]):
     """What is on offer at a service, as it changes; iterate it inside its own `async with`.
 
     First comes each thing that is on offer, then each change. A thing comes once, however many
@@ -211,23 +204,11 @@ class Advertisements(ABC):
     async def __anext__(self) -> OfferChange:
         """The next change; ends when closed, or after what waits when the service is."""
 
-    def __aiter__(self) -> AsyncIterator[OfferChange]:
-        return self
-
-    async def __aenter__(self) -> Self:
-        await self.open()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def _end(self) -> None:
         await self.aclose()
 
 
-class Service(ABC):
+class Service(InForce):
     """An access point of a publish/subscribe service; use it inside `async with`."""
 
     @abstractmethod
@@ -293,14 +274,5 @@ class Service(ABC):
     def statistics(self) -> ServiceStatistics:
         """What was published, matched and dropped so far."""
 
-    async def __aenter__(self) -> Self:
-        await self.open()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def _end(self) -> None:
         await self.aclose()
