@@ -6,9 +6,10 @@ so that subscribers in the same loop read while it publishes.
 """
 
 import asyncio
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from contrada.errors import ServiceClosedError, ServiceError, UnsatisfiableFilterError
 from contrada.matching import Match
@@ -16,6 +17,7 @@ from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.atoms import failures
 from contrada.model.decision import safe_answers
 from contrada.model.values import TIME_MAX_US
+from contrada.routing.messages import Client
 from contrada.runtime.advertising import EmbeddedAdvertisements, EmbeddedOffering
 from contrada.runtime.exchange import QUEUE_FULL, Exchange, Pending, Route
 from contrada.runtime.outlet import ENTRY_BYTES, PUBLISH_WAIT_S, PUBLISH_WAIT_S_MAX, Outlet
@@ -35,6 +37,9 @@ from contrada.service import (
     offer_of,
     reader_of,
 )
+
+T = TypeVar("T")
+P = TypeVar("P")
 
 PUBLISHES_PER_TURN: Final = 128
 """After so many notifications a publisher gives the event loop a turn."""
@@ -56,7 +61,7 @@ class EmbeddedService(Service):
         self.exchange: Exchange[Notification] = Exchange()
         self.client = self.exchange.client()
         self.following: set[EmbeddedAdvertisements] = set()
-        self._subscriptions: set[EmbeddedSubscription | PatternSubscription] = set()
+        self._subscriptions: set[_Embedded[Any, Any]] = set()
         self._timekeeper: asyncio.Task[None] | None = None
         self._state = "new"
         self._since_turn = 0
@@ -190,41 +195,36 @@ class EmbeddedService(Service):
         if self._state == "new":
             raise ServiceError("use the service inside `async with`")
 
-    def enter_pattern(self, subscription: "PatternSubscription") -> Route[Match[str]]:
-        """Put a subscription to a pattern in force."""
-        self.require_open()
-        route = self.exchange.watch(self.client, subscription.pattern, subscription.outlet)
-        self._subscriptions.add(subscription)
-        return route
-
-    def enter(self, subscription: "EmbeddedSubscription") -> Route[Notification]:
+    def enter(self, subscription: "_Embedded[Any, P]") -> Route[P]:
         """Put a subscription in force."""
         self.require_open()
-        route = self.exchange.add(self.client, subscription.filters, subscription.outlet)
+        route = subscription.routed(self.exchange, self.client)
         self._subscriptions.add(subscription)
         return route
 
-    def leave(
-        self, subscription: "EmbeddedSubscription | PatternSubscription", route: Route[Any]
-    ) -> None:
+    def leave(self, subscription: "_Embedded[Any, P]", route: Route[P]) -> None:
         """Take a subscription out."""
         self.exchange.remove(route)
         self._subscriptions.discard(subscription)
 
 
-class EmbeddedSubscription(QueuedSubscription[Any, Notification]):
+class _Embedded(QueuedSubscription[T, P]):
     """A subscription of the embedded service."""
 
     def __init__(
         self,
         service: EmbeddedService,
         filters: Filter | FilterSet,
-        reader: Callable[[Notification], Any] | None,
+        reader: Callable[[Notification], T] | None,
     ) -> None:
-        self.outlet: Outlet[Notification] = Outlet()
+        self.outlet: Outlet[P] = Outlet()
         super().__init__(filters, self.outlet, reader)
         self._service = service
-        self._route: Route[Notification] | None = None
+        self._route: Route[P] | None = None
+
+    @abstractmethod
+    def routed(self, exchange: Exchange[Notification], client: Client) -> Route[P]:
+        """Put it in force at an exchange; its route there."""
 
     async def _enter(self) -> None:
         self._route = self._service.enter(self)
@@ -233,35 +233,34 @@ class EmbeddedSubscription(QueuedSubscription[Any, Notification]):
         if self._route is not None:
             self._service.leave(self, self._route)
 
+    def _dropped_elsewhere(self) -> "Counter[str]":
+        return Counter({QUEUE_FULL: self._route.dropped} if self._route else {})
+
+
+class EmbeddedSubscription(_Embedded[Any, Notification]):
+    """A subscription to filters."""
+
+    def routed(self, exchange: Exchange[Notification], client: Client) -> Route[Notification]:
+        """Put it in force at an exchange; its route there."""
+        return exchange.add(client, self.filters, self.outlet)
+
     def _content(self, item: Notification) -> Notification:
         return item
 
-    def _dropped_elsewhere(self) -> "Counter[str]":
-        return Counter({QUEUE_FULL: self._route.dropped} if self._route else {})
 
-
-class PatternSubscription(QueuedSubscription[Match[Pattern], Match[str]]):
-    """A subscription to a pattern at the embedded service; gives matches, their key the pattern."""
+class PatternSubscription(_Embedded[Match[Pattern], Match[str]]):
+    """A subscription to a pattern; gives matches, their key the pattern."""
 
     def __init__(self, service: EmbeddedService, pattern: Pattern) -> None:
-        self.outlet: Outlet[Match[str]] = Outlet()
-        super().__init__(FilterSet(pattern.filters), self.outlet, None)
-        self.pattern = pattern
-        self._service = service
-        self._route: Route[Match[str]] | None = None
+        super().__init__(service, FilterSet(pattern.filters), None)
+        self._pattern = pattern
 
-    async def _enter(self) -> None:
-        self._route = self._service.enter_pattern(self)
-
-    async def _leave(self) -> None:
-        if self._route is not None:
-            self._service.leave(self, self._route)
+    def routed(self, exchange: Exchange[Notification], client: Client) -> Route[Match[str]]:
+        """Put it in force at an exchange; its route there."""
+        return exchange.watch(client, self._pattern, self.outlet)
 
     def _content(self, item: Match[str]) -> Match[Pattern]:
-        return Match(self.pattern, item.by, item.notifications)
-
-    def _dropped_elsewhere(self) -> "Counter[str]":
-        return Counter({QUEUE_FULL: self._route.dropped} if self._route else {})
+        return Match(self._pattern, item.by, item.notifications)
 
 
 async def each(items: Iterable[Item] | AsyncIterable[Item]) -> AsyncIterator[Item]:

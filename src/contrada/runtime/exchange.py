@@ -26,7 +26,6 @@ from contrada.routing.messages import (
     Client,
     Deliver,
     DeliverMatch,
-    Effect,
     Message,
     Offer,
     Publish,
@@ -42,6 +41,7 @@ from contrada.runtime.kernels import load_beside
 from contrada.runtime.outlet import ENTRY_BYTES, Outlet
 
 P = TypeVar("P")
+R = TypeVar("R")
 
 SUBSCRIPTIONS_MAX: Final = 1_000_000
 """Subscriptions of one exchange; more are refused."""
@@ -79,8 +79,8 @@ class Route(Generic[P]):
     client: Client
     identity: str
     outlet: Outlet[P]
+    is_pattern: bool
     dropped: int = 0
-    is_pattern: bool = False
 
 
 class Pending(NamedTuple, Generic[P]):
@@ -117,9 +117,7 @@ class Exchange(Generic[P]):
         """
         for operator in filters.unknown():
             raise UnknownOperatorError(operator)
-        if len(self._routes) >= SUBSCRIPTIONS_MAX:
-            raise LimitError("SUBSCRIPTIONS_MAX", SUBSCRIPTIONS_MAX)
-        route = Route(client, str(next(self._identities)), outlet)
+        route = self._new_route(client, outlet, is_pattern=False)
         self._ask(client, Subscribe(route.identity, filters))
         self._routes[route.identity] = route
         return route
@@ -131,16 +129,15 @@ class Exchange(Generic[P]):
 
         Raises LimitError, UnknownOperatorError, UnsatisfiableFilterError.
         """
+        route = self._new_route(client, outlet, is_pattern=True)
+        self._ask(client, SubscribePattern(route.identity, pattern))
+        self._routes[route.identity] = route
+        return route
+
+    def _new_route(self, client: Client, outlet: Outlet[R], *, is_pattern: bool) -> Route[R]:
         if len(self._routes) >= SUBSCRIPTIONS_MAX:
             raise LimitError("SUBSCRIPTIONS_MAX", SUBSCRIPTIONS_MAX)
-        route = Route(client, str(next(self._identities)), outlet, is_pattern=True)
-        self._routes[route.identity] = route
-        try:
-            self._ask(client, SubscribePattern(route.identity, pattern))
-        except ContradaError:
-            del self._routes[route.identity]
-            raise
-        return route
+        return Route(client, str(next(self._identities)), outlet, is_pattern)
 
     @property
     def due_us(self) -> int | None:
@@ -248,13 +245,14 @@ class Exchange(Generic[P]):
         dropped = self._dropped + Counter(self._router.pattern_statistics().dropped)
         return ExchangeStatistics(self._published, self._matched, len(self._routes), dict(dropped))
 
-    def _ask(self, client: Client, message: Message) -> list[Effect]:
-        """Hand a client's request to the router. Raises where it is refused."""
-        effects = self._router.handle(Received(client, message), _UNTIMED_US)
-        for effect in effects:
+    def _ask(self, client: Client, message: Message) -> None:
+        """Hand a client's request to the router, which has no links to tell of it.
+
+        Raises where it is refused.
+        """
+        for effect in self._router.handle(Received(client, message), _UNTIMED_US):
             if isinstance(effect, Refused):
                 raise _error_of(effect)
-        return effects
 
 
 def _new_index() -> "Index[int]":
