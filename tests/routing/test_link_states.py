@@ -152,6 +152,7 @@ def test_links_that_are_known_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     assert {state.origin for state in states} == {"a", "b", "c"}
     assert states.refuses(LinkState("c", 2, peer("a", "b"))) is Reason.FULL
     assert states.refuses(LinkState("b", 3, peer("a"))) is None
+    assert states.refuses(LinkState("c", 0, peer("a", "b"))) is None, "it is old, and takes no room"
     states.validate()
 
 

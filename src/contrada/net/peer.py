@@ -310,11 +310,11 @@ class Peer(asyncio.Protocol):
     async def _publish(self, frame: Publish, notifications: list[Notification]) -> int:
         exchange = self._broker.exchange
         wait_s = min(max(frame.wait_ms, 0) / 1000, PUBLISH_WAIT_S_MAX)
+        now_us = time.time_ns() // 1000
         dropped = 0
         pairs = zip(notifications, frame.notifications, strict=True)
         for count, (notification, data) in enumerate(pairs, 1):
             size = ENTRY_BYTES + len(data)
-            now_us = time.time_ns() // 1000
             pending = exchange.offer(self._client, notification, data, size, now_us)
             if pending:
                 dropped += await exchange.wait(pending, wait_s)

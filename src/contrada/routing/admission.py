@@ -7,7 +7,7 @@ identity. And what travels is taken once.
 Source: PODC 2000 §4 (a parent sends only notifications; general peer-to-peer: avoiding cycles).
 """
 
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 from contrada.routing.delegation import PatternMessage
 from contrada.routing.duplicates import Duplicates
@@ -33,9 +33,6 @@ from contrada.routing.topology import HOPS_MAX, Topology
 
 Request: TypeAlias = Subscribe | Unsubscribe | Advertise | Unadvertise | LinkState | PatternMessage
 """Every message that changes what is held."""
-
-Travelling = TypeVar("Travelling", Publish, Ask)
-"""What travels through the network and is handed to clients."""
 
 _COMES_DOWN: Final = Publish | Ask | LinkState | PatternMessage
 """What a parent sends."""
@@ -76,6 +73,14 @@ class Admission:
             refusal = self._topology.refusal(origin)
             if refusal is not None:
                 raise RefusedError(refusal)
+
+    def check_question(self, origin: Origin, question: Ask) -> None:
+        """Refuses a question that may not come from there, or asks for nothing."""
+        self.check_travelling(origin, question)
+        if max(len(question.asker), len(question.identity)) > LABEL_CHARS_MAX:
+            raise RefusedError(Reason.TOO_LONG)
+        if question.query.is_empty:
+            raise RefusedError(Reason.UNSATISFIABLE)
 
     def take_once(self, kind: type[Publish | Ask], sender: str, identity: str) -> None:
         """Refuses what has come already, or could not be known again."""

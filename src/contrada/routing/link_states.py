@@ -79,13 +79,16 @@ class LinkStates:
         if state.origin == self.name:
             is_last_bid = self._renewals >= RENEWALS_MAX or state.number >= NUMBER_MAX // 2
             return Reason.NAME_IN_USE if is_last_bid and self._is_newer(state) else None
-        if self._has_no_room(state):
+        if self._is_newer(state) and self._has_no_room(state):
             self._forget_unreachable()
             return Reason.FULL if self._has_no_room(state) else None
         return None
 
     def _has_no_room(self, state: LinkState) -> bool:
-        """Whether with a state of another server there would be too many servers or links."""
+        """Whether with a state of another server there would be too many servers or links.
+
+        Cost: the servers.
+        """
         others = self._links.keys() - {self.name, state.origin}
         links = len(state.links) + sum(len(self._links[each]) for each in others)
         return len(others) + 2 > SERVERS_MAX or links > KNOWN_LINKS_MAX

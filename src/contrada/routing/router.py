@@ -48,7 +48,7 @@ from contrada.matching.runs import PatternLimits
 from contrada.model import Filter, FilterSet, Notification, Product
 from contrada.model.product import product_covers, product_meets
 from contrada.model.values import TIME_MIN_US
-from contrada.routing.admission import Admission, Request, Travelling
+from contrada.routing.admission import Admission, Request
 from contrada.routing.assembler import (
     CLOCK_AHEAD_MAX_US,
     Action,
@@ -66,7 +66,6 @@ from contrada.routing.ledger import LEDGER_ENTRIES_MAX, Ledger, LedgerStatistics
 from contrada.routing.merging import Merged, Merging, MergingStatistics
 from contrada.routing.messages import (
     FILTERS_MAX,
-    LABEL_CHARS_MAX,
     SUBSCRIPTION_FILTERS_MAX,
     Advertise,
     Ask,
@@ -148,6 +147,9 @@ class RouterStatistics:
 
 P = TypeVar("P", bound=Product)
 
+Travelling = TypeVar("Travelling", Publish, Ask)
+"""What travels through the network and is handed to clients."""
+
 
 class Router:
     """One server's routing: `handle` takes an event and gives what is to be done.
@@ -194,8 +196,7 @@ class Router:
         self._index = index()
         self._interests = Interests(self._filters.node)
         self._questions = Questions(index(), self._offered.node)
-        is_told = strategy is Strategy.ADVERTISEMENTS
-        outlook = RouterOutlook(self._topology, self._offered if is_told else None)
+        outlook = RouterOutlook(self._topology, self._offered if self._is_told else None)
         self._assembler = Assembler(outlook, slack_us=slack_us, limits=pattern_limits)
         self._passed_us = TIME_MIN_US
         self._received: Counter[type[Message]] = Counter()
@@ -351,14 +352,9 @@ class Router:
 
         Where advertisements are not forwarded, it goes to every server.
         """
-        query = message.query
-        self._admission.check_travelling(origin, message)
-        if max(len(message.asker), len(message.identity)) > LABEL_CHARS_MAX:
-            raise RefusedError(Reason.TOO_LONG)
-        if query.is_empty:
-            raise RefusedError(Reason.UNSATISFIABLE)
+        self._admission.check_question(origin, message)
         self._admission.take_once(Ask, message.asker, message.identity)
-        clients, ways = self._questions.of(query)
+        clients, ways = self._questions.of(message.query)
         asked = [DeliverQuestion(client, names, message) for client, names in clients]
         return [*asked, *self._onward(origin, message, ways if self._is_told else None)]
 
@@ -432,10 +428,10 @@ class Router:
 
     def _ways(self, node: Node[Filter]) -> Set[Way]:
         """Where a filter is wanted."""
-        if self.strategy is Strategy.FLOODING:
+        if self._floods:
             return frozenset()
         ways = self._topology.ways(node.subscribers.keys())
-        if self.strategy is Strategy.SUBSCRIPTIONS:
+        if not self._is_told:
             return ways
         neighbours = {way.neighbour for way in ways}
         able = {each for each in neighbours if self._may_come(each, node)}
@@ -528,9 +524,8 @@ class Router:
 
     def _route_offers(self, nodes: Iterable[Node[Offer]]) -> list[Effect]:
         """As `_route_filters`. Nothing depends on advertisements where subscriptions go to all."""
-        is_told = self.strategy is Strategy.ADVERTISEMENTS
         ways = self._topology.ways
-        wanted = {node: ways(node.subscribers.keys() if is_told else ()) for node in nodes}
+        wanted = {node: ways(node.subscribers.keys() if self._is_told else ()) for node in nodes}
         changes = self._offered.update(wanted)
         for node in wanted:
             if not node.subscribers:
@@ -539,7 +534,7 @@ class Router:
 
     def _reroute_filters(self, party: Party, offers: Iterable[Node[Offer]]) -> list[Effect]:
         """Sends to a neighbour the filters that its advertisements call for, and only those."""
-        if isinstance(party, Client) or self.strategy is not Strategy.ADVERTISEMENTS:
+        if isinstance(party, Client) or not self._is_told:
             return []
         numbers = {number for each in offers for number in self._index.meeting(each.product)}
         return self._route_filters(self._filters.node(number) for number in sorted(numbers))
