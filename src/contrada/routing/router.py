@@ -179,7 +179,6 @@ class Router:
             raise InvalidValueError(name, "name: in a general topology a server has one")
         if merging and not covering:
             raise InvalidValueError(merging, "merging: needs covering, whose roots are merged")
-        self.strategy = strategy
         self.name = name
         self._floods = strategy is Strategy.FLOODING
         self._is_told = strategy is Strategy.ADVERTISEMENTS
