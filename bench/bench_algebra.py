@@ -15,8 +15,10 @@ from time import perf_counter
 from typing import Final, TypeVar
 
 from bench.harness import Measurement, figure
-from contrada.model import Filter, ValueSet, decision, relations, sets
-from contrada.model.simplify import simplify
+from contrada.model import Filter, ValueSet
+from contrada.model.algebra import relations, sets
+from contrada.model.algebra.simplify import simplify
+from contrada.model.languages import decision
 
 _T = TypeVar("_T")
 

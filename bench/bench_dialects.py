@@ -13,7 +13,7 @@ from bench.harness import Measurement, figure, time_per_call
 from contrada.dialects import eventbridge, sigma, sql
 from contrada.dialects.rules import Rule
 from contrada.matching import Index
-from contrada.model import sets
+from contrada.model.algebra import sets
 
 REPOSITORY: Final = Path(__file__).resolve().parents[1]
 DATA: Final = Path(os.environ.get("CONTRADA_SHARED_DATA") or REPOSITORY.parent / "shared" / "data")

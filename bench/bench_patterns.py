@@ -13,8 +13,8 @@ from typing import Final
 
 from bench.harness import Measurement, figure
 from contrada.matching import Index
-from contrada.matching.patterns import PatternMatcher
 from contrada.model import Envelope, Filter, Notification, Pattern, Value
+from contrada.patterns.matcher import PatternMatcher
 
 PATTERNS: Final = 10_000
 FEEDS: Final = 10_000

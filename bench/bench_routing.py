@@ -15,7 +15,6 @@ from typing import Final
 from bench.harness import Measurement, figure
 from contrada.matching import jit
 from contrada.model import Envelope, Filter, FilterSet, Notification, between, eq, ge
-from contrada.routing.front import FilterFront
 from contrada.routing.messages import (
     Client,
     LinkUp,
@@ -26,8 +25,9 @@ from contrada.routing.messages import (
     Subscribe,
     Way,
 )
-from contrada.routing.poset import Node, Poset
 from contrada.routing.router import Router, Strategy
+from contrada.routing.tables.front import FilterFront
+from contrada.routing.tables.poset import Node, Poset
 from contrada.simulation.network import Network
 from contrada.simulation.steps import Kind
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from contrada.model import Filter, ValueSet, sets
+from contrada.model import Filter, ValueSet
+from contrada.model.algebra import sets
 
 Constraint = tuple[str, str, Any]
 """An attribute, an operator of `OPERATORS`, and its constant."""

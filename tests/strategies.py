@@ -24,9 +24,9 @@ from contrada.model import (
     Query,
     Value,
     ValueSet,
-    sets,
 )
-from contrada.model.values import INT_MAX, INT_MIN, TIME_MAX_US, TIME_MIN_US, datetime_of
+from contrada.model.algebra import sets
+from contrada.model.domains.values import INT_MAX, INT_MIN, TIME_MAX_US, TIME_MIN_US, datetime_of
 
 _T = TypeVar("_T")
 

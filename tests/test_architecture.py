@@ -17,7 +17,7 @@ PLACE: Final = re.compile(r"`([\w/]+\.py)(?::([\w.]+))?`")
 LIMIT: Final = re.compile(r"[A-Z][A-Z_]*(_MAX(_US)?|_WAIT_S)")
 UNITS: Final = {"": 1, "s": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
-NO_LIMITS: Final = {"model.values:INT_MAX", "matching.compiling:EXACT_MAX"}
+NO_LIMITS: Final = {"model.domains.values:INT_MAX", "matching.compiling:EXACT_MAX"}
 
 OPERATIONS: Final[dict[type, Callable[[float, float], float]]] = {
     ast.Mult: operator.mul,

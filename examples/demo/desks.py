@@ -14,7 +14,7 @@ from typing import Any
 
 from contrada.errors import ContradaError, InputError
 from contrada.model import Filter, FilterSet, Notification
-from contrada.model.values import datetime_of
+from contrada.model.domains.values import datetime_of
 from contrada.service import Service, filters_of, reader_of
 from contrada.typed import Obvent, type_name_of
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from contrada import errors
 from contrada.extensions import ExtendedOperator, ExtendedType
-from contrada.matching import Index, Match
+from contrada.matching import Index
 from contrada.model import (
     Advertisement,
     Constraint,
@@ -45,8 +45,9 @@ from contrada.model import (
     suffix,
     wildcard,
 )
-from contrada.model.relations import covers, meets, merge, witness
-from contrada.model.simplify import simplify
+from contrada.model.algebra.relations import covers, meets, merge, witness
+from contrada.model.algebra.simplify import simplify
+from contrada.patterns import Match
 
 if TYPE_CHECKING:
     from contrada.net.connecting import connect, connect_sync

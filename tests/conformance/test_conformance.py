@@ -23,8 +23,9 @@ import pytest
 
 import contrada as ct
 from contrada.extensions.terms import parse_term, unify
-from contrada.model import decision, relations
-from contrada.model.operators import operator
+from contrada.model.algebra import relations
+from contrada.model.algebra.operators import operator
+from contrada.model.languages import decision
 
 FILES = sorted(Path(__file__).parent.glob("*.jsonl"))
 Row = dict[str, Any]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 import contrada as ct
 from contrada.dialects.hulls import Hulls, hull_of
 from contrada.dialects.inclusion import is_comparable, lies_in
-from contrada.model import sets
-from contrada.model.valueset import ValueSet
+from contrada.model.algebra import sets
+from contrada.model.algebra.valueset import ValueSet
 
 TEXTS = st.one_of(
     st.text("aAbéÉ\u212a", max_size=3),

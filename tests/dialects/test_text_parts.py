@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 
 from contrada.dialects.text_parts import NoPartsError, TextPart, text_parts
-from contrada.model import ValueSet, sets
-from contrada.model.valueset import union
+from contrada.model import ValueSet
+from contrada.model.algebra import sets
+from contrada.model.algebra.valueset import union
 from tests import strategies
 
 

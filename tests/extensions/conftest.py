@@ -2,8 +2,8 @@
 
 import pytest
 
-from contrada.model import decision
-from contrada.model.atoms import failures, registry
+from contrada.model.languages import decision
+from contrada.model.languages.atoms import failures, registry
 
 
 @pytest.fixture(autouse=True)

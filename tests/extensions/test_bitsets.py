@@ -9,9 +9,10 @@ import pytest
 import contrada as ct
 from contrada.errors import LimitError
 from contrada.extensions.bitsets import SetGreaterEqual, SetIntersect, SetLessEqual, SetType
-from contrada.model import decision, sets
-from contrada.model.atoms import registry
-from contrada.model.automaton import CUTS_MAX, STATES_MAX, minimised
+from contrada.model.algebra import sets
+from contrada.model.languages import decision
+from contrada.model.languages.atoms import registry
+from contrada.model.languages.automaton import CUTS_MAX, STATES_MAX, minimised
 
 OPERATORS: Final = (SetLessEqual(), SetGreaterEqual(), SetIntersect())
 CONSTANTS: Final = tuple(

@@ -12,8 +12,8 @@ from contrada.extensions.filtervalues import (
     FilterIntersects,
     FilterType,
 )
-from contrada.model import decision
-from contrada.model.atoms import Atom, failures
+from contrada.model.languages import decision
+from contrada.model.languages.atoms import Atom, failures
 
 constraints = st.one_of(
     st.builds(

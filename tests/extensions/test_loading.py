@@ -10,7 +10,7 @@ import contrada as ct
 from contrada.errors import ExtensionError
 from contrada.extensions import BUILT_IN, load, load_entry_points
 from contrada.extensions.loading import ENTRY_POINTS
-from contrada.model.atoms import registry
+from contrada.model.languages.atoms import registry
 
 GOOD = """
 import contrada as ct

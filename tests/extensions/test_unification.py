@@ -6,8 +6,8 @@ import contrada as ct
 from contrada.errors import InvalidFilterError
 from contrada.extensions.terms import TERM_BYTES_MAX, TERM_DEPTH_MAX
 from contrada.extensions.unification import Unifies, UnifyType
-from contrada.model import decision
-from contrada.model.atoms import Atom, failures
+from contrada.model.languages import decision
+from contrada.model.languages.atoms import Atom, failures
 
 DEEP = "f(" * TERM_DEPTH_MAX + "a" + ")" * TERM_DEPTH_MAX
 

@@ -4,12 +4,13 @@ import pytest
 
 import contrada as ct
 from contrada.errors import ParseError, UnknownOperatorError
-from contrada.model import decision, encoding
-from contrada.model.atoms import Atom, Operator, registry
+from contrada.model import encoding
+from contrada.model.algebra.operators import operator
+from contrada.model.domains.line import EMPTY
 from contrada.model.encoding import Encodable
-from contrada.model.language import Literal
-from contrada.model.line import EMPTY
-from contrada.model.operators import operator
+from contrada.model.languages import decision
+from contrada.model.languages.atoms import Atom, Operator, registry
+from contrada.model.languages.language import Literal
 
 
 class Elsewhere(Operator):

@@ -7,9 +7,11 @@ import pytest
 
 import contrada as ct
 from contrada.errors import EncodingError, ExtensionError, InvalidFilterError
-from contrada.model import decision, encoding, sets
-from contrada.model.atoms import Atom, Operator, failures, registry
-from contrada.model.automaton import Automaton
+from contrada.model import encoding
+from contrada.model.algebra import sets
+from contrada.model.languages import decision
+from contrada.model.languages.atoms import Atom, Operator, failures, registry
+from contrada.model.languages.automaton import Automaton
 
 Answer = Callable[[], Any]
 

@@ -16,8 +16,8 @@ from contrada.matching.generation import CROWDED_FROM
 from contrada.matching.hashing import point_hash, text_hash
 from contrada.matching.seeking import GRAMS_AT_ONCE, LENGTHS_MAX
 from contrada.matching.tables import LOOKED, PENDING, SEEN
-from contrada.model import sets
-from contrada.model.values import NUMBER
+from contrada.model.algebra import sets
+from contrada.model.domains.values import NUMBER
 
 needs_numba = pytest.mark.skipif(jit.compiled() is None, reason="numba is not installed")
 COMPILED = [pytest.param(False, id="plain"), pytest.param(True, id="compiled", marks=needs_numba)]

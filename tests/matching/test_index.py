@@ -23,7 +23,7 @@ from contrada.matching import jit, kernels, reading
 from contrada.matching.arrays import EPOCHS_MAX
 from contrada.matching.placing import places_of
 from contrada.matching.tables import EPOCH, LENGTH
-from contrada.model import casefold
+from contrada.model.languages import casefold
 from tests import strategies
 
 needs_numba = pytest.mark.skipif(jit.compiled() is None, reason="numba is not installed")
@@ -185,8 +185,8 @@ def test_a_key_comes_once_and_equal_filters_are_stored_once() -> None:
 
 def test_an_operator_nobody_registered_meets_everything() -> None:
     """A filter in transit would be dropped because an operator is unknown here."""
-    from contrada.model.atoms import Atom
-    from contrada.model.language import Literal
+    from contrada.model.languages.atoms import Atom
+    from contrada.model.languages.language import Literal
 
     unknown = ct.ValueSet((), Literal(Atom("frob", b"x"), True))
     index: ct.Index[Any] = ct.Index(compiled=False)

@@ -27,8 +27,10 @@ from multiprocessing import get_context
 from typing import Any, Final, NamedTuple
 
 import contrada.extensions  # noqa: F401  registers the operators on bit sets
-from contrada.model import Filter, FilterSet, Notification, ValueSet, decision, relations, sets
-from contrada.model.values import key_of, value_of
+from contrada.model import Filter, FilterSet, Notification, ValueSet
+from contrada.model.algebra import relations, sets
+from contrada.model.domains.values import key_of, value_of
+from contrada.model.languages import decision
 
 LETTERS: Final = "abA"
 STRING_LENGTH_MAX: Final = 7

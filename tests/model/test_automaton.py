@@ -5,8 +5,11 @@ from itertools import product
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from contrada.model import casefold, language, line, sets
-from contrada.model.automaton import (
+from contrada.model.algebra import sets
+from contrada.model.domains import line
+from contrada.model.domains.line import Cuts
+from contrada.model.languages import casefold, language
+from contrada.model.languages.automaton import (
     Automaton,
     determinise,
     intervals_of,
@@ -14,9 +17,8 @@ from contrada.model.automaton import (
     of_intervals,
     searching,
 )
-from contrada.model.decision import automaton_for
-from contrada.model.language import Language, Pieces
-from contrada.model.line import Cuts
+from contrada.model.languages.decision import automaton_for
+from contrada.model.languages.language import Language, Pieces
 from tests import strategies as some
 
 LETTERS = b"ab\xff"

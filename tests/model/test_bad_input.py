@@ -26,9 +26,9 @@ from contrada.model import (
     Query,
     ValueSet,
     parse,
-    sets,
 )
-from contrada.model.language import NESTING_MAX
+from contrada.model.algebra import sets
+from contrada.model.languages.language import NESTING_MAX
 
 SYNTAX = [  # text, line, column, a part of what was found, a part of what was expected
     ("", 1, 1, "the end", "a name"),

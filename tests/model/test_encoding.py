@@ -6,10 +6,10 @@ import pytest
 
 from contrada.errors import EncodingError
 from contrada.model import Filter, encoding
-from contrada.model.atoms import Atom
+from contrada.model.algebra.valueset import ValueSet
 from contrada.model.encoding import from_json, from_msgpack, to_json, to_msgpack
-from contrada.model.language import Literal
-from contrada.model.valueset import ValueSet
+from contrada.model.languages.atoms import Atom
+from contrada.model.languages.language import Literal
 
 
 @pytest.mark.parametrize("size", [20, 21])

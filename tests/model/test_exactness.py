@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from contrada.model import decision
+from contrada.model.languages import decision
 from tests.model import exactness
 from tests.model.exactness import Findings, compare_membership, run_filters, run_sets, run_singles
 

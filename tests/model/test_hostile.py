@@ -11,9 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from contrada.errors import ContradaError, EncodingError
-from contrada.model import Filter, FilterSet, Notification, ValueSet, sets
+from contrada.model import Filter, FilterSet, Notification, ValueSet
+from contrada.model.algebra import sets
 from contrada.model.encoding import from_json, from_msgpack, to_json, to_msgpack
-from contrada.model.parsing import parse
+from contrada.model.syntax.parsing import parse
 from tests import strategies as some
 from tests.model.test_round_trips import everything
 

@@ -4,21 +4,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from contrada.model import (
-    Advertisement,
-    Filter,
-    FilterSet,
-    Notification,
-    Value,
-    ValueSet,
-    boxes,
-    decision,
-    relations,
-    sets,
-)
-from contrada.model.simplify import simplify
-from contrada.model.values import ABSENT_KEY, Key, key_of
-from contrada.model.valueset import ABSENT, EVERYTHING, NOTHING, PRESENT
+from contrada.model import Advertisement, Filter, FilterSet, Notification, Value, ValueSet
+from contrada.model.algebra import boxes, relations, sets
+from contrada.model.algebra.simplify import simplify
+from contrada.model.algebra.valueset import ABSENT, EVERYTHING, NOTHING, PRESENT
+from contrada.model.domains.values import ABSENT_KEY, Key, key_of
+from contrada.model.languages import decision
 from tests import strategies as some
 
 keys: st.SearchStrategy[Key] = st.one_of(st.just(ABSENT_KEY), some.values().map(key_of))

@@ -6,12 +6,15 @@ from collections.abc import Iterator
 import pytest
 
 import contrada.extensions  # noqa: F401  registers an opaque operator
-from contrada.model import Filter, FilterSet, decision, line, relations, sets
-from contrada.model.atoms import Atom
-from contrada.model.automaton import STATES_MAX
-from contrada.model.language import Literal
-from contrada.model.tally import Tally
-from contrada.model.valueset import ValueSet
+from contrada.model import Filter, FilterSet
+from contrada.model.algebra import relations, sets
+from contrada.model.algebra.valueset import ValueSet
+from contrada.model.domains import line
+from contrada.model.languages import decision
+from contrada.model.languages.atoms import Atom
+from contrada.model.languages.automaton import STATES_MAX
+from contrada.model.languages.language import Literal
+from contrada.model.languages.tally import Tally
 
 LONG = "a" * STATES_MAX
 

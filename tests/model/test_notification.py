@@ -5,11 +5,12 @@ from collections.abc import Callable
 import pytest
 
 from contrada.errors import InvalidNameError, InvalidNotificationError, LimitError
-from contrada.model import Constraint, Envelope, Filter, Notification, notification
+from contrada.model import Constraint, Envelope, Filter, Notification
+from contrada.model.algebra import notification
+from contrada.model.algebra.notification import ATTRIBUTES_MAX, ENVELOPE_TEXT_BYTES_MAX, VALUES_MAX
+from contrada.model.algebra.relations import witness
+from contrada.model.domains.values import INT_MAX
 from contrada.model.encoding import from_json, from_msgpack, to_json, to_msgpack
-from contrada.model.notification import ATTRIBUTES_MAX, ENVELOPE_TEXT_BYTES_MAX, VALUES_MAX
-from contrada.model.relations import witness
-from contrada.model.values import INT_MAX
 
 LONG = "é" * (ENVELOPE_TEXT_BYTES_MAX // 2 + 1)
 

@@ -3,9 +3,9 @@
 import pytest
 
 from contrada.errors import InvalidFilterError, UnknownOperatorError
-from contrada.model import sets
-from contrada.model.atoms import INDEX_FIRST, registry
-from contrada.model.operators import operator, operators
+from contrada.model.algebra import sets
+from contrada.model.algebra.operators import operator, operators
+from contrada.model.languages.atoms import INDEX_FIRST, registry
 
 
 def test_every_operator_has_its_name_and_index() -> None:

@@ -9,9 +9,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from contrada.errors import ContradaError, InvalidFilterError
-from contrada.model import ValueSet, casefold, characters, language, regular, sets
-from contrada.model.machine import Machine, utf8_spans
-from contrada.model.search import Matches
+from contrada.model import ValueSet
+from contrada.model.algebra import sets
+from contrada.model.languages import casefold, characters, language, regular
+from contrada.model.languages.machine import Machine, utf8_spans
+from contrada.model.languages.search import Matches
 
 SECONDS_MAX = 20.0
 """Far more than any of these needs on a busy machine, far less than what explodes."""
@@ -291,7 +293,7 @@ def test_what_is_implied_is_there(expression: str, value: str) -> None:
 
 def test_rows_are_forgotten_and_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine would keep all that it has seen for ever, or answer otherwise after forgetting."""
-    monkeypatch.setattr("contrada.model.machine.ROWS_ENTRIES_MAX", 200)
+    monkeypatch.setattr("contrada.model.languages.machine.ROWS_ENTRIES_MAX", 200)
     machine = Machine(regular.read("(?:a|b)*a(?:a|b){8}c"))
     text = bytes(b"ab"[n * n % 7 % 2] for n in range(3_000))
     assert not machine.finds(text)

@@ -20,10 +20,10 @@ from contrada.model import (
     ValueSet,
     encoding,
     parse,
-    sets,
 )
+from contrada.model.algebra import sets
 from contrada.model.encoding import Encodable, digest, from_json, from_msgpack, to_json, to_msgpack
-from contrada.model.printing import KEYWORDS
+from contrada.model.syntax.printing import KEYWORDS
 from tests import strategies as some
 
 sets_ = some.value_sets()
@@ -137,7 +137,8 @@ def test_equal_intervals_have_equal_digests(a: ValueSet, b: ValueSet, c: ValueSe
 
 
 DIGESTS = """
-from contrada.model import Filter, sets
+from contrada.model import (Filter)
+from contrada.model.algebra import sets
 from contrada.model.encoding import digest, to_msgpack
 texts = ["a = 1 and b in ('x', null, true)", "a != 2 and c prefix 'p'", "t contains nocase 'K'"]
 made = [Filter(text) for text in texts]

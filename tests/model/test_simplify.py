@@ -3,8 +3,9 @@
 import pytest
 from hypothesis import given
 
-from contrada.model import Filter, FilterSet, Notification, relations
-from contrada.model.simplify import simplify
+from contrada.model import Filter, FilterSet, Notification
+from contrada.model.algebra import relations
+from contrada.model.algebra.simplify import simplify
 from tests import strategies as some
 
 TABLE = [  # before, after in any order

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrada.errors import InvalidFilterError, LimitError
-from contrada.model import regular, sets, steps
-from contrada.model.machine import Machine
-from contrada.model.steps import Closure, Relation
+from contrada.model.algebra import sets
+from contrada.model.languages import regular, steps
+from contrada.model.languages.machine import Machine
+from contrada.model.languages.steps import Closure, Relation
 
 SECONDS_MAX = 10.0
 """Far more than any of these needs on a busy machine, far less than a step for each state."""

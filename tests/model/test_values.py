@@ -9,9 +9,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from contrada.errors import InvalidValueError
-from contrada.model import Value, line, values
-from contrada.model.line import Cuts
-from contrada.model.values import (
+from contrada.model import Value
+from contrada.model.algebra.valueset import of_keys
+from contrada.model.domains import line, values
+from contrada.model.domains.line import Cuts
+from contrada.model.domains.values import (
     INT_MAX,
     INT_MIN,
     NAN_KEY,
@@ -22,7 +24,6 @@ from contrada.model.values import (
     successor,
     value_of,
 )
-from contrada.model.valueset import of_keys
 from tests import strategies as some
 
 doubles = st.floats(allow_nan=False)

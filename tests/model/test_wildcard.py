@@ -7,8 +7,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from contrada.errors import InvalidFilterError
-from contrada.model import ValueSet, casefold, language, sets
-from contrada.model.wildcard import Wildcard, WildcardNoCase
+from contrada.model import ValueSet
+from contrada.model.algebra import sets
+from contrada.model.languages import casefold, language
+from contrada.model.languages.wildcard import Wildcard, WildcardNoCase
 
 SECONDS_MAX = 20.0
 tokens = st.sampled_from(["a", "b", "*", "*", "?", r"\*", r"\?", r"\\", "é", "K"])

@@ -19,18 +19,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from contrada.matching import Match, PatternMatcher
-from contrada.matching.patterns import DEFAULT_LIMITS
-from contrada.matching.reordering import order_of
-from contrada.matching.runs import PatternLimits
 from contrada.model import Advertisement, Envelope, Filter, Notification, Pattern, Value
-from contrada.routing.delegation import (
+from contrada.patterns import Match, PatternMatcher
+from contrada.patterns.matcher import DEFAULT_LIMITS
+from contrada.patterns.reordering import order_of
+from contrada.patterns.runs import PatternLimits
+from contrada.routing.assembly.delegation import (
     AskWatermark,
     ReportMatches,
     SubscribePattern,
     UnsubscribePattern,
 )
-from contrada.routing.interests import ITSELF
 from contrada.routing.messages import (
     Advertise,
     Client,
@@ -50,6 +49,7 @@ from contrada.routing.messages import (
     Unadvertise,
 )
 from contrada.routing.router import Router, Strategy
+from contrada.routing.tables.interests import ITSELF
 from tests.routing.network import MESHES, ROLES, Edges, mesh, tree
 
 SHAPES: Final = ("acyclic", "acyclic", "hierarchical", "hybrid", "general", "mixed")

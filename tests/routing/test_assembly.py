@@ -6,15 +6,15 @@ from typing import TypeVar
 
 import pytest
 
-from contrada.matching import Match
-from contrada.matching.patterns import LATE
-from contrada.matching.runs import PatternLimits, RunBudget
 from contrada.model import Advertisement, Envelope, Filter, Notification, Pattern
-from contrada.model.values import TIME_MIN_US
-from contrada.routing import assembler, chains
-from contrada.routing.assembler import AHEAD, CLOCK_AHEAD_MAX_US
-from contrada.routing.assembly import GATHERED_FULL, Assembly, Span, spans_of
-from contrada.routing.delegation import (
+from contrada.model.domains.values import TIME_MIN_US
+from contrada.patterns import Match
+from contrada.patterns.matcher import LATE
+from contrada.patterns.runs import PatternLimits, RunBudget
+from contrada.routing.assembly import assembler, chains
+from contrada.routing.assembly.assembler import AHEAD, CLOCK_AHEAD_MAX_US
+from contrada.routing.assembly.assembly import GATHERED_FULL, Assembly, Span, spans_of
+from contrada.routing.assembly.delegation import (
     AcceptPattern,
     AskWatermark,
     HandBack,
@@ -27,7 +27,6 @@ from contrada.routing.delegation import (
     SubscribePattern,
     UnsubscribePattern,
 )
-from contrada.routing.interests import ITSELF
 from contrada.routing.messages import (
     Advertise,
     Client,
@@ -46,6 +45,7 @@ from contrada.routing.messages import (
     Unadvertise,
 )
 from contrada.routing.router import Router, Strategy
+from contrada.routing.tables.interests import ITSELF
 from tests.routing.assembly_worlds import Network
 
 N, M = Neighbour("n"), Neighbour("m")

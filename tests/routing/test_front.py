@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrada.model import Advertisement, Filter, Product, ValueSet
-from contrada.model.atoms import Atom
-from contrada.model.language import Literal
-from contrada.model.line import EMPTY
-from contrada.model.product import product_covers
-from contrada.routing.front import FilterFront, OfferFront, example_of
+from contrada.model.algebra.product import product_covers
+from contrada.model.domains.line import EMPTY
+from contrada.model.languages.atoms import Atom
+from contrada.model.languages.language import Literal
+from contrada.routing.tables.front import FilterFront, OfferFront, example_of
 from tests import strategies
 
 POOL = [

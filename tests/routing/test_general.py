@@ -6,6 +6,7 @@ from typing import Final
 import pytest
 
 from contrada.model import Advertisement, Envelope, Filter, Notification, between
+from contrada.routing.links.paths import Edge, beyond, weights_of
 from contrada.routing.messages import (
     Advertise,
     Client,
@@ -23,7 +24,6 @@ from contrada.routing.messages import (
     Subscribe,
     Unsubscribe,
 )
-from contrada.routing.paths import Edge, beyond, weights_of
 from contrada.routing.router import EVERYTHING, Router, Strategy
 from tests.routing.network import LOOPED, MESHES, TRANSIENT, Edges, Network
 from tests.routing.test_router import World, deliveries, same_as_fresh, withdraw_all

@@ -3,7 +3,6 @@
 from unittest import mock
 
 from contrada.model import Filter, FilterSet, Notification
-from contrada.routing import interests as module
 from contrada.routing.messages import (
     Client,
     Deliver,
@@ -15,6 +14,7 @@ from contrada.routing.messages import (
     Unsubscribe,
 )
 from contrada.routing.router import Router
+from contrada.routing.tables import interests as module
 
 ANN, BOB = Client("ann"), Client("bob")
 SEVEN = Notification({"a": 7})

@@ -3,9 +3,9 @@
 import pytest
 
 from contrada.errors import LimitError
-from contrada.routing import ledger as module
-from contrada.routing.ledger import Ledger, LedgerStatistics
 from contrada.routing.messages import Client, Neighbour, Way
+from contrada.routing.tables import ledger as module
+from contrada.routing.tables.ledger import Ledger, LedgerStatistics
 
 
 def test_entries_are_kept_by_origin_and_identity() -> None:

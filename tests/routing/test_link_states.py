@@ -2,10 +2,10 @@
 
 import pytest
 
-from contrada.routing import link_states as module
-from contrada.routing.link_states import NUMBER_MAX, RENEWALS_MAX, LinkStates
+from contrada.routing.links import link_states as module
+from contrada.routing.links.link_states import NUMBER_MAX, RENEWALS_MAX, LinkStates
+from contrada.routing.links.paths import Edge
 from contrada.routing.messages import Link, LinkState, Reason, Role
-from contrada.routing.paths import Edge
 
 
 def peer(*names: str) -> tuple[Link, ...]:

@@ -8,13 +8,10 @@ from typing import Any, Final
 import pytest
 
 from contrada.model import Advertisement, Filter, FilterSet, Notification
-from contrada.model.atoms import Atom
-from contrada.model.language import Literal
-from contrada.model.product import product_covers
-from contrada.model.valueset import ValueSet
-from contrada.routing import merging as module
-from contrada.routing.front import FilterFront
-from contrada.routing.merging import ATOM_SIZE, MERGED_SIZE_MAX, Merging, MergingStatistics
+from contrada.model.algebra.product import product_covers
+from contrada.model.algebra.valueset import ValueSet
+from contrada.model.languages.atoms import Atom
+from contrada.model.languages.language import Literal
 from contrada.routing.messages import (
     Advertise,
     Client,
@@ -30,8 +27,11 @@ from contrada.routing.messages import (
     Unsubscribe,
     Way,
 )
-from contrada.routing.poset import Node, Poset
 from contrada.routing.router import Router, Strategy
+from contrada.routing.tables import merging as module
+from contrada.routing.tables.front import FilterFront
+from contrada.routing.tables.merging import ATOM_SIZE, MERGED_SIZE_MAX, Merging, MergingStatistics
+from contrada.routing.tables.poset import Node, Poset
 from tests.routing import test_router
 from tests.routing.network import MESHES, TRANSIENT, TREES, Network
 from tests.routing.test_poset import random_filter

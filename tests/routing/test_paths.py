@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contrada.routing.links.paths import (
+    Edge,
+    Graph,
+    beyond,
+    distances,
+    towards,
+    used_edges,
+    weights_of,
+)
 from contrada.routing.messages import Role
-from contrada.routing.paths import Edge, Graph, beyond, distances, towards, used_edges, weights_of
 
 
 def random_edges(seed: int, *, trees: bool = False) -> tuple[list[str], list[Edge]]:

@@ -8,10 +8,10 @@ import pytest
 
 from contrada.errors import LimitError
 from contrada.model import Filter, FilterSet, gt
-from contrada.model.product import product_covers
-from contrada.routing.front import Example, FilterFront
+from contrada.model.algebra.product import product_covers
 from contrada.routing.messages import Client, Neighbour, Way
-from contrada.routing.poset import Node, Poset, PosetStatistics
+from contrada.routing.tables.front import Example, FilterFront
+from contrada.routing.tables.poset import Node, Poset, PosetStatistics
 
 WAYS: Final = tuple(Way(Neighbour(name)) for name in "LMN")
 ME: Final = Client("me")

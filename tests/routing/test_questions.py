@@ -7,7 +7,7 @@ import pytest
 
 from contrada.errors import LimitError, UnsatisfiableFilterError
 from contrada.model import Advertisement, Envelope, Filter, Notification, Query
-from contrada.model.product import product_meets
+from contrada.model.algebra.product import product_meets
 from contrada.routing.messages import (
     VERSION,
     Advertise,

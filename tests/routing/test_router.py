@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification
-from contrada.model.product import product_covers
+from contrada.model.algebra.product import product_covers
 from contrada.routing.messages import (
     Advertise,
     Client,

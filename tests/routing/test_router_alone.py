@@ -8,9 +8,8 @@ from contrada.errors import InvalidValueError, LimitError
 from contrada.matching import Index
 from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern
 from contrada.routing import router as module
-from contrada.routing import topology
-from contrada.routing.delegation import SubscribePattern
-from contrada.routing.interests import ITSELF
+from contrada.routing.assembly.delegation import SubscribePattern
+from contrada.routing.links import topology
 from contrada.routing.messages import (
     Advertise,
     Client,
@@ -33,6 +32,7 @@ from contrada.routing.messages import (
     Unsubscribe,
 )
 from contrada.routing.router import Router, Strategy
+from contrada.routing.tables.interests import ITSELF
 
 ANN, BOB = Client("ann"), Client("bob")
 L, M, N, P = (Neighbour(name) for name in "LMNP")

@@ -6,11 +6,12 @@ from unittest import mock
 import pytest
 
 from contrada.errors import LimitError, UnknownOperatorError, UnsatisfiableFilterError
-from contrada.matching import Index, Match
+from contrada.matching import Index
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern, ValueSet
-from contrada.model.atoms import Atom
-from contrada.model.language import Literal
-from contrada.model.line import EMPTY
+from contrada.model.domains.line import EMPTY
+from contrada.model.languages.atoms import Atom
+from contrada.model.languages.language import Literal
+from contrada.patterns import Match
 from contrada.routing.messages import SUBSCRIPTION_FILTERS_MAX
 from contrada.routing.router import Router
 from contrada.runtime.exchange import (

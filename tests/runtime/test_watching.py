@@ -8,8 +8,8 @@ import pytest
 
 import contrada as ct
 from contrada.errors import LimitError, ServiceError, UnsatisfiableFilterError
-from contrada.model.values import TIME_MAX_US, Value
-from contrada.routing import assembler
+from contrada.model.domains.values import TIME_MAX_US, Value
+from contrada.routing.assembly import assembler
 from contrada.runtime import BlockingService, EmbeddedService
 from tests.asynchronous import on_loop, until
 

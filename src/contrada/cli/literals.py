@@ -10,7 +10,7 @@ from typing import Final
 
 from contrada.errors import ContradaError, InputError
 from contrada.model import Filter, Value
-from contrada.model.values import value_of
+from contrada.model.domains.values import value_of
 
 _NAME: Final = "value"
 

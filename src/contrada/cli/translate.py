@@ -20,7 +20,7 @@ from contrada.cli.lazy import EXIT_BAD_INPUT
 from contrada.cli.match import FILE
 from contrada.dialects.rules import ReadRules, RefusedRule, Rule
 from contrada.errors import InputError
-from contrada.model.parsing import TEXT_CHARACTERS_MAX
+from contrada.model.syntax.parsing import TEXT_CHARACTERS_MAX
 from contrada.records.subscriptions import NAME_CHARS_MAX
 
 

@@ -20,8 +20,8 @@ from typing import Final, TypeAlias
 
 from contrada.dialects.parting import Sets, parted
 from contrada.errors import LimitError
-from contrada.model.filter import Filter, FilterSet
-from contrada.model.valueset import ValueSet, intersection, union
+from contrada.model.algebra.filter import Filter, FilterSet
+from contrada.model.algebra.valueset import ValueSet, intersection, union
 
 CONJUNCTIONS_MAX: Final = 10_000
 """Filters that one condition may become. Beyond it the rule is refused."""

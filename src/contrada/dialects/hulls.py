@@ -13,12 +13,12 @@ from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 
 from contrada.dialects.inclusion import Spend, is_utf8
-from contrada.model import line
-from contrada.model.atoms import Atom
-from contrada.model.casefold import fold
-from contrada.model.language import Every, Language, Literal, Pieces
-from contrada.model.values import TEXT, Key
-from contrada.model.valueset import ValueSet
+from contrada.model.algebra.valueset import ValueSet
+from contrada.model.domains import line
+from contrada.model.domains.values import TEXT, Key
+from contrada.model.languages.atoms import Atom
+from contrada.model.languages.casefold import fold
+from contrada.model.languages.language import Every, Language, Literal, Pieces
 
 HULL_BYTES_MAX: Final = 64
 """Bytes of the beginning and of the end of a text by which sets are told apart."""

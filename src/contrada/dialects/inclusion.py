@@ -10,10 +10,18 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
-from contrada.model import line
-from contrada.model.atoms import Atom
-from contrada.model.casefold import fold
-from contrada.model.language import Every, Language, Literal, Pieces, Some, atoms_of, negation
+from contrada.model.domains import line
+from contrada.model.languages.atoms import Atom
+from contrada.model.languages.casefold import fold
+from contrada.model.languages.language import (
+    Every,
+    Language,
+    Literal,
+    Pieces,
+    Some,
+    atoms_of,
+    negation,
+)
 
 Spend: TypeAlias = Callable[[int], None]
 """Is told of the steps that something takes."""

@@ -19,10 +19,10 @@ from typing import Final, NamedTuple, TypeAlias
 from contrada.dialects.hulls import Hulls, hull_of
 from contrada.dialects.inclusion import is_comparable, lies_in
 from contrada.errors import LimitError
-from contrada.model import line
-from contrada.model.language import Language, atoms_of
-from contrada.model.steps import bits_of
-from contrada.model.valueset import ValueSet, intersection
+from contrada.model.algebra.valueset import ValueSet, intersection
+from contrada.model.domains import line
+from contrada.model.languages.language import Language, atoms_of
+from contrada.model.languages.steps import bits_of
 
 Sets: TypeAlias = Mapping[str, ValueSet]
 """A conjunction: of each attribute the set that its value is in."""

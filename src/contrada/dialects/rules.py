@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from contrada.errors import ContradaError, LimitError
-from contrada.model.filter import FilterSet
-from contrada.model.notification import Notification
+from contrada.model.algebra.filter import FilterSet
+from contrada.model.algebra.notification import Notification
 
 
 class Note(NamedTuple):

@@ -7,11 +7,11 @@ apart again into what a reader of a dialect knows: single texts, prefixes, and o
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from contrada.model import line
-from contrada.model.language import Literal, Pieces, Some
-from contrada.model.line import Cut
-from contrada.model.values import TEXT
-from contrada.model.valueset import ValueSet
+from contrada.model.algebra.valueset import ValueSet
+from contrada.model.domains import line
+from contrada.model.domains.line import Cut
+from contrada.model.domains.values import TEXT
+from contrada.model.languages.language import Literal, Pieces, Some
 
 INTERVAL_PARTS_MAX: Final = 64
 """Prefixes and single texts that one interval of text is taken apart into."""

@@ -25,7 +25,7 @@ from typing import TypeAlias
 
 from contrada.errors import LimitError
 from contrada.extensions.extendedtype import ExtendedOperator, ExtendedType
-from contrada.model.automaton import STATES_MAX, Automaton
+from contrada.model.languages.automaton import STATES_MAX, Automaton
 
 _Step: TypeAlias = Callable[[int, int], bool]
 """Whether a byte of the value passes a byte of the constant."""

@@ -11,7 +11,7 @@ Source: CU-CS-946-03 §4, §5, figures 1 and 2.
 from collections.abc import Sequence
 
 from contrada.errors import ExtensionError
-from contrada.model.atoms import Operator, registry
+from contrada.model.languages.atoms import Operator, registry
 
 ExtendedOperator = Operator
 """An operator of an extension: name, index, check, apply, automaton, covers, intersects."""

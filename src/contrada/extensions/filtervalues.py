@@ -24,11 +24,11 @@ from typing import Final, TypeAlias
 
 from contrada.errors import ContradaError, InvalidFilterError, LimitError, ParseError
 from contrada.extensions.extendedtype import ExtendedOperator, ExtendedType
-from contrada.model import relations
-from contrada.model.atoms import Atom
-from contrada.model.filter import Filter, FilterSet
-from contrada.model.language import atoms_of
-from contrada.model.parsing import parse
+from contrada.model.algebra import relations
+from contrada.model.algebra.filter import Filter, FilterSet
+from contrada.model.languages.atoms import Atom
+from contrada.model.languages.language import atoms_of
+from contrada.model.syntax.parsing import parse
 
 FILTER_BYTES_MAX: Final = 16_384
 """The longest text of a filter that is read as a value or as a constant."""

@@ -20,7 +20,7 @@ from typing import Final
 from contrada.errors import InvalidFilterError, LimitError, ParseError
 from contrada.extensions.extendedtype import ExtendedOperator, ExtendedType
 from contrada.extensions.terms import Term, decode, match, unify
-from contrada.model.atoms import Atom
+from contrada.model.languages.atoms import Atom
 
 TERMS_CACHED_MAX: Final = 4_096
 """Terms kept, by their text; the least recently used is dropped and read again when needed."""

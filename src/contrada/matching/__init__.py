@@ -1,9 +1,8 @@
-"""Finding all matching subscriptions, and the sequences that patterns ask for.
+"""Finding all matching subscriptions of a notification.
 
 `docs/matching.md` draws the index and states its invariants.
 """
 
 from contrada.matching.index import Index, IndexStatistics
-from contrada.matching.patterns import Match, PatternMatcher
 
-__all__ = ["Index", "IndexStatistics", "Match", "PatternMatcher"]
+__all__ = ["Index", "IndexStatistics"]

@@ -39,11 +39,10 @@ from contrada.matching.tables import (
     X_PIECES,
     X_SOME,
 )
-from contrada.model import Filter, ValueSet, line
-from contrada.model.atoms import implied_by
-from contrada.model.language import Every, Language, Literal, Pieces
-from contrada.model.line import Cuts
-from contrada.model.values import (
+from contrada.model import Filter, ValueSet
+from contrada.model.domains import line
+from contrada.model.domains.line import Cuts
+from contrada.model.domains.values import (
     ABSENT,
     ABSENT_KEY,
     BOOL,
@@ -56,6 +55,8 @@ from contrada.model.values import (
     Key,
     plain_number,
 )
+from contrada.model.languages.atoms import implied_by
+from contrada.model.languages.language import Every, Language, Literal, Pieces
 
 EXACT_MAX: Final = 2**53
 TEXT_BYTES_MAX: Final = 2**24 - 1

@@ -58,7 +58,7 @@ from contrada.matching.tables import (
     grown,
 )
 from contrada.model import Filter, ValueSet
-from contrada.model.language import Every, Some
+from contrada.model.languages.language import Every, Some
 
 PIVOTS_AT: Final = (64, 512)
 """A tree of ranges gets pivots, and better ones, when an attribute has so many filters in it; they

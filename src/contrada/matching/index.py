@@ -43,9 +43,9 @@ from contrada.matching.tables import (
     UNREADABLE,
 )
 from contrada.model import Filter, FilterSet, Notification, Product, Value
-from contrada.model.product import ENVELOPE_SETS, product_meets
-from contrada.model.relations import covers, witness
-from contrada.model.values import TIME, datetime_of
+from contrada.model.algebra.product import ENVELOPE_SETS, product_meets
+from contrada.model.algebra.relations import covers, witness
+from contrada.model.domains.values import TIME, datetime_of
 
 K = TypeVar("K", bound=Hashable)
 

@@ -56,7 +56,7 @@ from contrada.matching.tables import (
     Store,
     new_array,
 )
-from contrada.model.values import TIME_MAX_US, TIME_MIN_US
+from contrada.model.domains.values import TIME_MAX_US, TIME_MIN_US
 
 K: Any = jit.part("kernels")
 U: Any = jit.part("updating")

@@ -26,10 +26,11 @@ from contrada.matching.tables import (
     SUFFIXES,
     TREE,
 )
-from contrada.model import Filter, ValueSet, line
-from contrada.model.atoms import implied_by
-from contrada.model.language import Every, Language, Literal, Pieces, Some
-from contrada.model.values import NAN, NUMBER, TEXT, Key
+from contrada.model import Filter, ValueSet
+from contrada.model.domains import line
+from contrada.model.domains.values import NAN, NUMBER, TEXT, Key
+from contrada.model.languages.atoms import implied_by
+from contrada.model.languages.language import Every, Language, Literal, Pieces, Some
 
 PLACES_MAX: Final = 64
 """A filter hangs in at most as many places because of alternatives."""

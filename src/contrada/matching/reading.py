@@ -39,7 +39,7 @@ from contrada.matching.tables import (
     V_START,
     VALUES,
 )
-from contrada.model import casefold
+from contrada.model.languages import casefold
 
 FOLD_FROM = np.array(sorted(casefold.TABLE), dtype=np.int64)
 FOLD_TO = np.array([casefold.TABLE[code] for code in sorted(casefold.TABLE)], dtype=np.int64)

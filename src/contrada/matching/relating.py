@@ -13,9 +13,10 @@ import numpy as np
 
 from contrada.matching.compiling import high_key, low_key
 from contrada.matching.generation import Generation
-from contrada.model import Product, ValueSet, line
-from contrada.model.values import TEXT
-from contrada.model.valueset import EVERYTHING
+from contrada.model import Product, ValueSet
+from contrada.model.algebra.valueset import EVERYTHING
+from contrada.model.domains import line
+from contrada.model.domains.values import TEXT
 
 ANY_DOMAIN = 0
 

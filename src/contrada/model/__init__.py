@@ -1,13 +1,12 @@
 """The algebra: values, value sets, products, filters, patterns, relations, text syntax."""
 
-from contrada.model.advertisement import Advertisement, Query
-from contrada.model.constraint import Constraint
-from contrada.model.filter import Filter, FilterSet
-from contrada.model.notification import Envelope, Notification, Values, mark_name
-from contrada.model.parsing import parse
-from contrada.model.pattern import Pattern
-from contrada.model.product import Product
-from contrada.model.sets import (
+from contrada.model.algebra.advertisement import Advertisement, Query
+from contrada.model.algebra.constraint import Constraint
+from contrada.model.algebra.filter import Filter, FilterSet
+from contrada.model.algebra.notification import Envelope, Notification, Values, mark_name
+from contrada.model.algebra.pattern import Pattern
+from contrada.model.algebra.product import Product
+from contrada.model.algebra.sets import (
     absent,
     any_but,
     between,
@@ -29,8 +28,9 @@ from contrada.model.sets import (
     suffix,
     wildcard,
 )
-from contrada.model.values import Value
-from contrada.model.valueset import ValueSet
+from contrada.model.algebra.valueset import ValueSet
+from contrada.model.domains.values import Value
+from contrada.model.syntax.parsing import parse
 
 __all__ = [
     "Advertisement",

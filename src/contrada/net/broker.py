@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from contrada.errors import ConnectionFailedError, ServiceError
-from contrada.model.atoms import failures
-from contrada.model.decision import safe_answers
+from contrada.model.languages.atoms import failures
+from contrada.model.languages.decision import safe_answers
 from contrada.net.address import PORT_DEFAULT, Address, check_host
 from contrada.net.frames import FRAME_BYTES_MAX, Hello
 from contrada.net.link import BROKER

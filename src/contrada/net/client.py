@@ -17,9 +17,9 @@ from contrada.errors import (
     ServiceError,
 )
 from contrada.model import Envelope, Filter, FilterSet, Notification
-from contrada.model.atoms import failures
-from contrada.model.decision import safe_answers
 from contrada.model.encoding import from_msgpack, to_msgpack
+from contrada.model.languages.atoms import failures
+from contrada.model.languages.decision import safe_answers
 from contrada.net.address import parse_address
 from contrada.net.frames import (
     CONTENT_BYTES_MAX,

@@ -21,7 +21,7 @@ from typing import Final
 
 from contrada.errors import InvalidValueError
 from contrada.model import Value
-from contrada.model.values import INT_MAX, INT_MIN
+from contrada.model.domains.values import INT_MAX, INT_MIN
 
 Converter = Callable[[str], Value]
 

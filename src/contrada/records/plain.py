@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 from contrada.model import Notification, Value
-from contrada.model.values import datetime_of
+from contrada.model.domains.values import datetime_of
 
 Plain: TypeAlias = bool | int | float | str | None
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from contrada.errors import InputError, InvalidNotificationError
 from contrada.model import Envelope, Notification, Value
-from contrada.model.values import check_user_name, time_us_of
+from contrada.model.domains.values import check_user_name, time_us_of
 from contrada.records.cells import CONVERTERS, Converter, untyped_value
 
 Found: TypeAlias = Mapping[str, Value | list[Value]]

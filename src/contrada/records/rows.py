@@ -12,7 +12,7 @@ from typing import Final
 
 from contrada.errors import ContradaError, InvalidCellError, ParseError
 from contrada.model import Notification, Value
-from contrada.model.values import check_user_name
+from contrada.model.domains.values import check_user_name
 from contrada.records.reading import Reading
 from contrada.records.record import BadRecord, Record, bad_record, record_of
 

@@ -9,9 +9,9 @@ Source: PODC 2000 §4 (a parent sends only notifications; general peer-to-peer: 
 
 from typing import Final, TypeAlias
 
-from contrada.routing.delegation import PatternMessage
+from contrada.routing.assembly.delegation import PatternMessage
 from contrada.routing.duplicates import Duplicates
-from contrada.routing.interests import ITSELF
+from contrada.routing.links.topology import HOPS_MAX, Topology
 from contrada.routing.messages import (
     LABEL_CHARS_MAX,
     VERSION,
@@ -29,7 +29,7 @@ from contrada.routing.messages import (
     Unsubscribe,
 )
 from contrada.routing.refusals import RefusedError
-from contrada.routing.topology import HOPS_MAX, Topology
+from contrada.routing.tables.interests import ITSELF
 
 Request: TypeAlias = Subscribe | Unsubscribe | Advertise | Unadvertise | LinkState | PatternMessage
 """Every message that changes what is held."""

@@ -18,10 +18,10 @@ from typing import Final, TypeAlias
 import msgspec
 
 from contrada.errors import ContradaError
-from contrada.matching import Match
 from contrada.model import Advertisement, Filter, FilterSet, Notification, Query
-from contrada.routing import delegation
-from contrada.routing.delegation import PatternMessage
+from contrada.patterns import Match
+from contrada.routing.assembly import delegation
+from contrada.routing.assembly.delegation import PatternMessage
 
 VERSION: Final = delegation.VERSION
 """The version of the messages. A router refuses any other."""

@@ -5,8 +5,7 @@ That is a limit, or the value at fault.
 
 from contrada.errors import ContradaError, LimitError, UnsatisfiableFilterError
 from contrada.model import FilterSet
-from contrada.routing.delegation import SubscribePattern
-from contrada.routing.ledger import LEDGER_ENTRIES_MAX
+from contrada.routing.assembly.delegation import SubscribePattern
 from contrada.routing.messages import (
     LABEL_CHARS_MAX,
     SUBSCRIPTION_FILTERS_MAX,
@@ -20,6 +19,7 @@ from contrada.routing.messages import (
     Received,
     Subscribe,
 )
+from contrada.routing.tables.ledger import LEDGER_ENTRIES_MAX
 
 
 class RefusedError(Exception):

@@ -43,13 +43,13 @@ from contrada.errors import (
     UnknownOperatorError,
 )
 from contrada.matching import Index
-from contrada.matching.patterns import DEFAULT_LIMITS
-from contrada.matching.runs import PatternLimits
 from contrada.model import Filter, FilterSet, Notification, Product
-from contrada.model.product import product_covers, product_meets
-from contrada.model.values import TIME_MIN_US
+from contrada.model.algebra.product import product_covers, product_meets
+from contrada.model.domains.values import TIME_MIN_US
+from contrada.patterns.matcher import DEFAULT_LIMITS
+from contrada.patterns.runs import PatternLimits
 from contrada.routing.admission import Admission, Request
-from contrada.routing.assembler import (
+from contrada.routing.assembly.assembler import (
     CLOCK_AHEAD_MAX_US,
     Action,
     Assembler,
@@ -59,11 +59,13 @@ from contrada.routing.assembler import (
     Unwant,
     Want,
 )
-from contrada.routing.delegation import PatternMessage, SubscribePattern, UnsubscribePattern
-from contrada.routing.front import FilterFront, MakeIndex, OfferFront
-from contrada.routing.interests import ITSELF, NOBODY, Interests
-from contrada.routing.ledger import LEDGER_ENTRIES_MAX, Ledger, LedgerStatistics
-from contrada.routing.merging import Merged, Merging, MergingStatistics
+from contrada.routing.assembly.delegation import (
+    PatternMessage,
+    SubscribePattern,
+    UnsubscribePattern,
+)
+from contrada.routing.assembly.outlook import RouterOutlook
+from contrada.routing.links.topology import Topology
 from contrada.routing.messages import (
     FILTERS_MAX,
     SUBSCRIPTION_FILTERS_MAX,
@@ -97,11 +99,13 @@ from contrada.routing.messages import (
     Unsubscribe,
     Way,
 )
-from contrada.routing.outlook import RouterOutlook
-from contrada.routing.poset import Change, Node, Poset, PosetStatistics
-from contrada.routing.questions import Questions
 from contrada.routing.refusals import RefusedError
-from contrada.routing.topology import Topology
+from contrada.routing.tables.front import FilterFront, MakeIndex, OfferFront
+from contrada.routing.tables.interests import ITSELF, NOBODY, Interests
+from contrada.routing.tables.ledger import LEDGER_ENTRIES_MAX, Ledger, LedgerStatistics
+from contrada.routing.tables.merging import Merged, Merging, MergingStatistics
+from contrada.routing.tables.poset import Change, Node, Poset, PosetStatistics
+from contrada.routing.tables.questions import Questions
 
 EVERYTHING: Final = Filter({})
 

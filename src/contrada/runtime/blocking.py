@@ -13,8 +13,8 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, Final, Generic, Self, TypeVar, overload
 
 from contrada.errors import ServiceClosedError, ServiceError
-from contrada.matching import Match
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
+from contrada.patterns import Match
 from contrada.routing.messages import Offer
 from contrada.service import (
     Advertisements,

@@ -12,11 +12,11 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, I
 from typing import Any, Final, TypeVar
 
 from contrada.errors import ServiceClosedError, ServiceError, UnsatisfiableFilterError
-from contrada.matching import Match
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
-from contrada.model.atoms import failures
-from contrada.model.decision import safe_answers
-from contrada.model.values import TIME_MAX_US
+from contrada.model.domains.values import TIME_MAX_US
+from contrada.model.languages.atoms import failures
+from contrada.model.languages.decision import safe_answers
+from contrada.patterns import Match
 from contrada.routing.messages import Client
 from contrada.runtime.advertising import EmbeddedAdvertisements, EmbeddedOffering
 from contrada.runtime.exchange import QUEUE_FULL, Exchange, Pending, Route

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from contrada.errors import ContradaError, LimitError, ServiceError, UnknownOperatorError
-from contrada.matching import Index, Match
+from contrada.matching import Index
 from contrada.model import Filter, FilterSet, Notification, Pattern
-from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
+from contrada.patterns import Match
+from contrada.routing.assembly.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.messages import (
     Advertise,
     Client,

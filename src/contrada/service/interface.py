@@ -13,8 +13,8 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeAlias, TypeVar, overload, runtime_checkable
 
-from contrada.matching import Match
 from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification, Pattern
+from contrada.patterns import Match
 from contrada.routing.messages import Offer
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from contrada.model import Envelope, FilterSet, Notification
-from contrada.model.product import product_covers
+from contrada.model.algebra.product import product_covers
 from contrada.routing.duplicates import Duplicates
 from contrada.routing.messages import (
     Advertise,

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Final, Self
 
 from contrada.errors import InvalidNameError, InvalidObventError
 from contrada.model import Filter, Notification, mark_name
-from contrada.model.values import check_name
+from contrada.model.domains.values import check_name
 from contrada.typed.fields import Field, fields_of
 
 _classes: Final[weakref.WeakValueDictionary[str, "type[Obvent]"]] = weakref.WeakValueDictionary()

@@ -36,9 +36,10 @@ from contrada.dialects.cesql.values import (
     time_text,
 )
 from contrada.errors import InvalidValueError
-from contrada.model import line, sets
-from contrada.model.values import BOOL, NUMBER, TIME, Value, key_of, time_us_of, value_of
-from contrada.model.valueset import ABSENT, EVERYTHING, NOTHING, PRESENT, ValueSet, union
+from contrada.model.algebra import sets
+from contrada.model.algebra.valueset import ABSENT, EVERYTHING, NOTHING, PRESENT, ValueSet, union
+from contrada.model.domains import line
+from contrada.model.domains.values import BOOL, NUMBER, TIME, Value, key_of, time_us_of, value_of
 
 BOOLEANS: Final = ValueSet(line.domain(BOOL))
 NUMBERS: Final = ValueSet(line.domain(NUMBER)) - sets.eq(math.nan)

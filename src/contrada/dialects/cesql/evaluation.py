@@ -54,8 +54,8 @@ from contrada.dialects.cesql.values import (
     value_in,
 )
 from contrada.errors import LimitError
-from contrada.model.notification import Notification
-from contrada.model.values import ABSENT_KEY
+from contrada.model.algebra.notification import Notification
+from contrada.model.domains.values import ABSENT_KEY
 
 CESQL_CHOICES_MAX: Final = 10_000
 """Choices of one value per attribute that are tried where attributes have several values."""

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 from contrada.dialects.cesql.casts import Truth
 from contrada.dialects.expression import FALSE, TRUE, Condition, Every, Member, Some
-from contrada.model.language import atoms_of
-from contrada.model.valueset import EVERYTHING, NOTHING, ValueSet, intersection, union
+from contrada.model.algebra.valueset import EVERYTHING, NOTHING, ValueSet, intersection, union
+from contrada.model.languages.language import atoms_of
 
 CESQL_PARTS_MAX: Final = 10_000
 """Value sets, and operators on text in them, of one exact bound; a larger one is made loose."""

@@ -34,7 +34,7 @@ from contrada.dialects.cesql.tree import (
 )
 from contrada.dialects.cesql.values import INTEGER_FIRST, INTEGER_LAST
 from contrada.errors import InvalidFilterError, LimitError, ParseError
-from contrada.model.values import NAME_BYTES_MAX
+from contrada.model.domains.values import NAME_BYTES_MAX
 
 CESQL_CHARACTERS_MAX: Final = 100_000
 """Characters of one expression."""

@@ -11,9 +11,9 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from contrada.model import sets
-from contrada.model.values import TEXT
-from contrada.model.valueset import ValueSet
+from contrada.model.algebra import sets
+from contrada.model.algebra.valueset import ValueSet
+from contrada.model.domains.values import TEXT
 
 CESQL_PATTERNS_CACHED_MAX: Final = 1_024
 """Patterns kept as sets; the least recently used is read again."""

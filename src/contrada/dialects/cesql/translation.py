@@ -57,11 +57,11 @@ from contrada.dialects.cesql.values import (
 from contrada.dialects.expression import filter_set
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
 from contrada.errors import ParseError, RefusedRuleError
-from contrada.model import boxes, sets
-from contrada.model.filter import Filter, FilterSet
-from contrada.model.notification import Notification
-from contrada.model.values import ABSENT_KEY, Key
-from contrada.model.valueset import PRESENT
+from contrada.model.algebra import boxes, sets
+from contrada.model.algebra.filter import Filter, FilterSet
+from contrada.model.algebra.notification import Notification
+from contrada.model.algebra.valueset import PRESENT
+from contrada.model.domains.values import ABSENT_KEY, Key
 
 DIALECT: Final = "cesql"
 

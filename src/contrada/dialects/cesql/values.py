@@ -20,7 +20,16 @@ from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias
 
 from contrada.dialects.cesql.tree import Scalar
-from contrada.model.values import ABSENT, BOOL, DOMAIN_NAMES, NUMBER, TEXT, TIME, Key, datetime_of
+from contrada.model.domains.values import (
+    ABSENT,
+    BOOL,
+    DOMAIN_NAMES,
+    NUMBER,
+    TEXT,
+    TIME,
+    Key,
+    datetime_of,
+)
 
 INTEGER_FIRST: Final = -(2**31)
 INTEGER_LAST: Final = 2**31 - 1

@@ -32,8 +32,8 @@ from contrada.errors import (
     InvalidNotificationError,
     InvalidValueError,
 )
-from contrada.model.notification import Notification, Values
-from contrada.model.values import Value, check_name, key_of
+from contrada.model.algebra.notification import Notification, Values
+from contrada.model.domains.values import Value, check_name, key_of
 
 SPEC_VERSION: Final = "1.0"
 REQUIRED: Final = ("id", "source", "specversion", "type")

@@ -27,11 +27,11 @@ from contrada.dialects.expression import TRUE, Condition, Every, Member, Some, f
 from contrada.dialects.json_text import check_depth, decoded, json_lines
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
 from contrada.errors import EncodingError, InvalidValueError, LimitError, RefusedRuleError
-from contrada.model import sets
-from contrada.model.filter import FilterSet
-from contrada.model.notification import Notification
-from contrada.model.values import BOOL, NUMBER, TEXT, key_of
-from contrada.model.valueset import NOTHING, ValueSet, union
+from contrada.model.algebra import sets
+from contrada.model.algebra.filter import FilterSet
+from contrada.model.algebra.notification import Notification
+from contrada.model.algebra.valueset import NOTHING, ValueSet, union
+from contrada.model.domains.values import BOOL, NUMBER, TEXT, key_of
 
 DIALECT: Final = "cloudevents"
 

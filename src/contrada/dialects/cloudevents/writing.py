@@ -11,10 +11,10 @@ from contrada.dialects.cloudevents.events import DATA, NAME, TEXTS
 from contrada.dialects.cloudevents.subscriptions import INTEGERS, accepted, refuse
 from contrada.dialects.text_parts import NoPartsError, text_parts
 from contrada.errors import RefusedRuleError
-from contrada.model import sets
-from contrada.model.filter import Filter, FilterSet
-from contrada.model.values import ABSENT_KEY
-from contrada.model.valueset import ABSENT, PRESENT, ValueSet, union
+from contrada.model.algebra import sets
+from contrada.model.algebra.filter import Filter, FilterSet
+from contrada.model.algebra.valueset import ABSENT, PRESENT, ValueSet, union
+from contrada.model.domains.values import ABSENT_KEY
 
 UNSAYABLE: Final = "no filters of a subscription say this set"
 UNSAYABLE_NAME: Final = "no attribute of a CloudEvent has this name"

@@ -31,8 +31,8 @@ from typing import Any, Final, TypeAlias
 
 from contrada.dialects.json_text import check_depth, decoded, is_exact
 from contrada.errors import EncodingError, InvalidNotificationError, LimitError
-from contrada.model.notification import Notification
-from contrada.model.values import INT_MAX, INT_MIN, Value
+from contrada.model.algebra.notification import Notification
+from contrada.model.domains.values import INT_MAX, INT_MIN, Value
 
 EVENT_NOTIFICATIONS_MAX: Final = 1_024
 """Notifications that one event may become, by its arrays of objects."""

@@ -29,9 +29,9 @@ from contrada.dialects.eventbridge.reasons import (
 )
 from contrada.dialects.json_text import Inexact, is_exact
 from contrada.errors import InvalidValueError
-from contrada.model import sets
-from contrada.model.values import INT_MAX, INT_MIN, Key, key_of
-from contrada.model.valueset import ABSENT, PRESENT, ValueSet, of_keys, union
+from contrada.model.algebra import sets
+from contrada.model.algebra.valueset import ABSENT, PRESENT, ValueSet, of_keys, union
+from contrada.model.domains.values import INT_MAX, INT_MIN, Key, key_of
 
 _IPV6: Final = re.compile(r"[0-9a-fA-F:]*:[0-9a-fA-F:]*")
 _MASK: Final = re.compile(r"[0-9]{1,9}", re.ASCII)

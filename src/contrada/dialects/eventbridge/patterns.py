@@ -45,7 +45,7 @@ from contrada.dialects.expression import Condition, Every, Member, Some, filter_
 from contrada.dialects.json_text import check_depth, decoded, json_lines
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
 from contrada.errors import EncodingError, InvalidNameError, LimitError, RefusedRuleError
-from contrada.model.values import check_user_name
+from contrada.model.domains.values import check_user_name
 
 OR_WORD: Final = "$or"
 

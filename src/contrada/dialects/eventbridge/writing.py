@@ -23,17 +23,17 @@ from contrada.dialects.eventbridge.reasons import (
 )
 from contrada.dialects.json_text import is_exact
 from contrada.dialects.text_parts import NoPartsError, text_parts
-from contrada.model import line
-from contrada.model.filter import Filter, FilterSet
-from contrada.model.line import Cut, Cuts
-from contrada.model.values import (
+from contrada.model.algebra.filter import Filter, FilterSet
+from contrada.model.algebra.valueset import PRESENT, ValueSet
+from contrada.model.domains import line
+from contrada.model.domains.line import Cut, Cuts
+from contrada.model.domains.values import (
     ABSENT_KEY,
     BOOL,
     NULL_KEY,
     NUMBER,
     predecessor,
 )
-from contrada.model.valueset import PRESENT, ValueSet
 
 _ALL_NUMBERS: Final = line.interval((NUMBER,), (NUMBER + 1,))
 _BOOLS: Final = ((BOOL, False), (BOOL, True))

@@ -9,9 +9,19 @@ Source: Prometheus 3's documentation, Querying: basics, "Instant vector selector
 from typing import Final
 
 from contrada.errors import InvalidFilterError, RefusedRuleError
-from contrada.model import characters, regular, search, sets
-from contrada.model.regular import AT_END, AT_START, Chars, Choice, Look, Repeat, Sequence, Tree
-from contrada.model.valueset import ABSENT, ValueSet, union
+from contrada.model.algebra import sets
+from contrada.model.algebra.valueset import ABSENT, ValueSet, union
+from contrada.model.languages import characters, regular, search
+from contrada.model.languages.regular import (
+    AT_END,
+    AT_START,
+    Chars,
+    Choice,
+    Look,
+    Repeat,
+    Sequence,
+    Tree,
+)
 
 DIALECT: Final = "prometheus"
 

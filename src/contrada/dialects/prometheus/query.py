@@ -32,11 +32,11 @@ from lark.exceptions import VisitError
 from contrada.dialects.expression import Condition, Every, Member, Some, filter_set, negation
 from contrada.dialects.prometheus.labels import DIALECT, label_values
 from contrada.errors import InvalidNameError, LimitError, RefusedRuleError
-from contrada.model import sets
-from contrada.model.filter import FilterSet
-from contrada.model.regular import repeats_in
-from contrada.model.values import INT_MAX, check_user_name
-from contrada.model.valueset import NOTHING, ValueSet
+from contrada.model.algebra import sets
+from contrada.model.algebra.filter import FilterSet
+from contrada.model.algebra.valueset import NOTHING, ValueSet
+from contrada.model.domains.values import INT_MAX, check_user_name
+from contrada.model.languages.regular import repeats_in
 
 NAME: Final = "__name__"
 """The attribute of a sample that is the metric's name, as Prometheus calls it too."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from contrada.errors import InputError
-from contrada.model.values import Value
+from contrada.model.domains.values import Value
 
 Attributes: TypeAlias = dict[str, Value | list[Value]]
 

@@ -19,9 +19,9 @@ from contrada.dialects.sigma.refusals import refused, shortened
 from contrada.dialects.sigma.sources import LogSource
 from contrada.dialects.sigma.values import equal
 from contrada.errors import EncodingError, InvalidFilterError, LimitError
-from contrada.model import sets
-from contrada.model.filter import Filter, FilterSet
-from contrada.model.valueset import ABSENT, PRESENT, ValueSet, intersection
+from contrada.model.algebra import sets
+from contrada.model.algebra.filter import Filter, FilterSet
+from contrada.model.algebra.valueset import ABSENT, PRESENT, ValueSet, intersection
 
 PREPARED_CONSTRAINTS_MAX: Final = 100_000
 """Constraints of one prepared rule."""

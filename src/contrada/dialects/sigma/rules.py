@@ -24,8 +24,8 @@ from contrada.dialects.sigma.refusals import DIALECT, refused, shortened
 from contrada.dialects.sigma.sources import LogSource
 from contrada.dialects.sigma.values import Placeholders, Spelling, accepted
 from contrada.errors import ContradaError, InvalidNameError
-from contrada.model.values import check_user_name
-from contrada.model.valueset import union
+from contrada.model.algebra.valueset import union
+from contrada.model.domains.values import check_user_name
 
 NO_PLACEHOLDERS: Final[Placeholders] = MappingProxyType({})
 

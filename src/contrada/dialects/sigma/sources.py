@@ -17,7 +17,7 @@ from contrada.dialects.expression import Condition, Every, Member
 from contrada.dialects.rules import Note
 from contrada.dialects.sigma.refusals import shortened
 from contrada.dialects.sigma.values import equal
-from contrada.model.valueset import union
+from contrada.model.algebra.valueset import union
 
 _SYSMON: Final = ("Microsoft-Windows-Sysmon/Operational",)
 _POWERSHELL: Final = ("Microsoft-Windows-PowerShell/Operational", "PowerShellCore/Operational")

@@ -27,10 +27,10 @@ from contrada.dialects.documents import Document
 from contrada.dialects.sigma import refusals
 from contrada.dialects.sigma.refusals import refused
 from contrada.errors import InvalidFilterError, LimitError, RefusedRuleError
-from contrada.model import sets
-from contrada.model.regular import repeats_in
-from contrada.model.values import INT_MAX, INT_MIN, plain_number
-from contrada.model.valueset import ABSENT, PRESENT, ValueSet, union
+from contrada.model.algebra import sets
+from contrada.model.algebra.valueset import ABSENT, PRESENT, ValueSet, union
+from contrada.model.domains.values import INT_MAX, INT_MIN, plain_number
+from contrada.model.languages.regular import repeats_in
 
 SPELLED_BYTES_MAX: Final = 300_000
 """Bytes of the further texts that `windash`, `expand` and `base64offset` may make of the values of

@@ -8,9 +8,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
-from contrada.model import values
-from contrada.model.line import Cut
-from contrada.model.values import TIME
+from contrada.model.domains import values
+from contrada.model.domains.line import Cut
+from contrada.model.domains.values import TIME
 
 Bound: TypeAlias = tuple[str, int | float | str]
 """An operator of SQL and what a column is compared with."""

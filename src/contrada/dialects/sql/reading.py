@@ -33,10 +33,10 @@ from contrada.errors import (
     LimitError,
     RefusedRuleError,
 )
-from contrada.model import sets
-from contrada.model.filter import FilterSet
-from contrada.model.product import check_system_name
-from contrada.model.values import INT_MAX, INT_MIN, check_name, key_of
+from contrada.model.algebra import sets
+from contrada.model.algebra.filter import FilterSet
+from contrada.model.algebra.product import check_system_name
+from contrada.model.domains.values import INT_MAX, INT_MIN, check_name, key_of
 
 DIALECT: Final = "sql"
 

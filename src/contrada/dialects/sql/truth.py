@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from contrada.dialects.expression import FALSE, TRUE, Condition, Every, Member, Some, negation
-from contrada.model import line, sets
-from contrada.model.values import BOOL, NUMBER, TEXT, TIME, Value, key_of
-from contrada.model.valueset import ABSENT, NOTHING, ValueSet
+from contrada.model.algebra import sets
+from contrada.model.algebra.valueset import ABSENT, NOTHING, ValueSet
+from contrada.model.domains import line
+from contrada.model.domains.values import BOOL, NUMBER, TEXT, TIME, Value, key_of
 
 
 class Column(NamedTuple):

@@ -20,13 +20,14 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from contrada.dialects.sql import bounds
 from contrada.dialects.sql.reading import DIALECT
 from contrada.errors import InvalidFilterError, RefusedRuleError
-from contrada.model import language, line, values
-from contrada.model.filter import Filter, FilterSet
-from contrada.model.language import Every, Language, Pieces
-from contrada.model.line import Cuts, Piece
-from contrada.model.values import BOOL, NUMBER, TEXT, TIME, Key
-from contrada.model.valueset import ABSENT, ValueSet
-from contrada.model.wildcard import tokens_of
+from contrada.model.algebra.filter import Filter, FilterSet
+from contrada.model.algebra.valueset import ABSENT, ValueSet
+from contrada.model.domains import line, values
+from contrada.model.domains.line import Cuts, Piece
+from contrada.model.domains.values import BOOL, NUMBER, TEXT, TIME, Key
+from contrada.model.languages import language
+from contrada.model.languages.language import Every, Language, Pieces
+from contrada.model.languages.wildcard import tokens_of
 
 Kind: TypeAlias = Literal["boolean", "number", "time", "text"]
 """What a column holds."""

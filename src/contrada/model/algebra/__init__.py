@@ -1,0 +1,1 @@
+"""Value sets, products of them, and the relations between products."""

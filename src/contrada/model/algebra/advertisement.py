@@ -1,0 +1,123 @@
+"""Advertisements and queries: the two other products that clients send.
+
+An advertisement says what its client may publish: constraints on one attribute are a
+disjunction, an attribute may also be absent, and one that is not named is absent. A query asks
+data sources: an attribute that it does not name may be anything. It is a message kind of its
+own and not a filter, although its sets look the same.
+
+Source: PODC 2000 §2 and §3 (advertisements); CU-CS-948-03 §4 to §7 (queries).
+"""
+
+from collections.abc import Iterable, Mapping
+
+from contrada.model.algebra.filter import Filter, checked_sets, constrained, system_name
+from contrada.model.algebra.product import ENVELOPE_SETS, HeldProduct, universe
+from contrada.model.algebra.valueset import ABSENT, EVERYTHING, ValueSet, union
+from contrada.model.domains.values import Value
+
+
+class Advertisement(HeldProduct):
+    """What a client may publish. Immutable.
+
+    `Advertisement("what = 'alarm' and what = 'login' and username any")` parses: here two
+    constraints on one attribute mean either. `Advertisement({"what": in_("alarm", "login")})`
+    builds; a value may also be a list of sets.
+
+    Source: PODC 2000 §3, the relation between advertisement and notification; table 2.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self, constraints: str | Mapping[str, ValueSet | Value | Iterable[ValueSet | Value]]
+    ) -> None:
+        if isinstance(constraints, str):
+            from contrada.model.syntax.parsing import parse_advertisement
+
+            self._hold(parse_advertisement(constraints)._sets)
+        else:
+            self._hold(checked_sets(_united(constraints)))
+
+    @staticmethod
+    def _normal(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:
+        return _advertised(sets)
+
+    @property
+    def default(self) -> ValueSet:
+        """Every other attribute is absent."""
+        return ABSENT
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Advertisement):
+            return NotImplemented
+        return self._sets == other._sets or (self.is_empty and other.is_empty)
+
+    def __hash__(self) -> int:
+        return hash(Advertisement) if self.is_empty else hash(tuple(self._sets.items()))
+
+    def __str__(self) -> str:
+        from contrada.model.syntax.printing import advertisement_text
+
+        return advertisement_text(self)
+
+
+class Query(HeldProduct):
+    """A question to data sources: a point or any set for each named attribute. Immutable.
+
+    Source: CU-CS-948-03 §5, figure 2; equation 3.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, constraints: str | Mapping[str, ValueSet | Value | Iterable[Value]]) -> None:
+        self._hold(Filter(constraints).sides)
+
+    @staticmethod
+    def _normal(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:
+        return constrained(sets)
+
+    @property
+    def default(self) -> ValueSet:
+        """An attribute that is not named may be anything."""
+        return EVERYTHING
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both ask for the same. Beyond the limits: no, and counted."""
+        if not isinstance(other, Query):
+            return NotImplemented
+        return Filter.of_sets(self._sets) == Filter.of_sets(other._sets)
+
+    def __hash__(self) -> int:
+        return hash((Query, Filter.of_sets(self._sets)))
+
+    def __str__(self) -> str:
+        return str(Filter.of_sets(self._sets))
+
+
+def _advertised(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:
+    """With absent; what an advertisement says of every attribute anyway is left out."""
+    advertised: dict[str, ValueSet] = {}
+    for name in sorted(sets):
+        if system_name(name) in ENVELOPE_SETS:
+            value_set = sets[name] & universe(name)
+            if value_set != universe(name):
+                advertised[name] = value_set
+        else:
+            value_set = sets[name] | ABSENT
+            if value_set != ABSENT:
+                advertised[name] = value_set
+    return advertised
+
+
+def _united(
+    constraints: Mapping[str, ValueSet | Value | Iterable[ValueSet | Value]],
+) -> dict[str, ValueSet | Value | Iterable[Value]]:
+    """A list with sets in it becomes their union."""
+    united: dict[str, ValueSet | Value | Iterable[Value]] = {}
+    for name, given in constraints.items():
+        if isinstance(given, list | tuple) and any(isinstance(each, ValueSet) for each in given):
+            sets = checked_sets({f"{i}": each for i, each in enumerate(given)})
+            united[name] = union(sets.values())
+        else:
+            united[name] = given  # type: ignore[assignment]
+    return united

@@ -1,0 +1,241 @@
+"""Filters and finite unions of filters.
+
+A filter is a conjunction of constraints; constraints on one attribute are held as one value
+set, their intersection. An attribute that may be anything is not held at all, so the empty
+filter matches everything. A filter with an empty set is a value that knows that it is empty.
+
+A filter set is a union of filters: what `or`, lifted predicates and translated rules become.
+
+Source: PODC 2000 §2, figure 3; §3 (a filter as a subscription).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from contrada.errors import InvalidFilterError, InvalidNameError, InvalidValueError
+from contrada.model.algebra import boxes
+from contrada.model.algebra.notification import Notification
+from contrada.model.algebra.product import HeldProduct, check_system_name, product_covers, universe
+from contrada.model.algebra.sets import in_
+from contrada.model.algebra.valueset import EVERYTHING, ValueSet, of_keys
+from contrada.model.domains.values import Key, Value, check_name, key_of
+
+
+class Filter(HeldProduct):
+    """A conjunction of constraints on attributes. Immutable.
+
+    `Filter("price < 100 and symbol = 'DIS'")` parses (ParseError says where it is wrong);
+    `Filter({"price": lt(100), "symbol": "DIS"})` builds: a value alone means equality, a
+    collection of values means one of them. `&` joins two filters.
+
+    Source: PODC 2000 §2, figure 3.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, constraints: str | Mapping[str, ValueSet | Value | Iterable[Value]]) -> None:
+        if isinstance(constraints, str):
+            from contrada.model.syntax.parsing import parse_filter
+
+            self._hold(parse_filter(constraints)._sets)
+        else:
+            self._hold(checked_sets(constraints))
+
+    @staticmethod
+    def _normal(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:
+        return constrained(sets)
+
+    @property
+    def default(self) -> ValueSet:
+        """Every other attribute may be anything, or absent."""
+        return EVERYTHING
+
+    def matches(self, notification: Notification) -> bool:
+        """Whether the filter, as a subscription, matches the notification (φ for every set).
+
+        Exact. Raises UnknownOperatorError where an operator is not registered here.
+        Source: PODC 2000 §3, the relation between subscription and notification.
+        """
+        for name, value_set in self._sets.items():
+            if not _holds_one(value_set, notification.keys_of(name)):
+                return False
+        return True
+
+    def covers(self, other: "Filter | FilterSet") -> bool:
+        """Whether every notification that the other matches is matched by this one."""
+        if isinstance(other, FilterSet):
+            return all(product_covers(self, member) for member in other.filters)
+        return product_covers(self, other)
+
+    def __and__(self, other: "Filter") -> "Filter":
+        sets = dict(self._sets)
+        for name, value_set in other._sets.items():
+            known = sets.get(name)
+            sets[name] = value_set if known is None else known & value_set
+        return Filter.of_sets(sets)
+
+    def __or__(self, other: "Filter | FilterSet") -> "FilterSet":
+        return FilterSet((self, other))
+
+    def unknown(self) -> tuple[str, ...]:
+        """The names of operators in the filter that nobody registered here."""
+        found = (name for value_set in self._sets.values() for name in value_set.unknown())
+        return tuple(dict.fromkeys(found))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both match the same notifications. Beyond the limits: no, and counted."""
+        if not isinstance(other, Filter):
+            return NotImplemented
+        names = dict.fromkeys((*self._sets, *other._sets))
+        if all(self.set_of(name) == other.set_of(name) for name in names):
+            return True
+        return self.is_empty and other.is_empty
+
+    def __hash__(self) -> int:
+        if self.is_empty:
+            return hash(Filter)
+        return hash(tuple(part for part in self._sets.items() if not _is_idle(*part)))
+
+    def __str__(self) -> str:
+        from contrada.model.syntax.printing import filter_text
+
+        return filter_text(self)
+
+
+class FilterSet:
+    """A finite union of filters. Immutable; the order of its filters has no meaning.
+
+    `FilterSet("a = 1 or b = 2")` parses; `FilterSet([f, g])` builds, and takes filter sets
+    among its members too. Without members it matches nothing.
+    """
+
+    __slots__ = ("filters",)
+
+    filters: tuple[Filter, ...]
+
+    def __init__(self, members: "str | Iterable[Filter | FilterSet]") -> None:
+        if isinstance(members, str):
+            from contrada.model.syntax.parsing import parse_filter_set
+
+            flat: Iterable[Filter] = parse_filter_set(members).filters
+        else:
+            flat = _flattened(members)
+        object.__setattr__(self, "filters", tuple(flat))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no notification matches. Beyond the limits: no, and counted."""
+        return all(member.is_empty for member in self.filters)
+
+    def matches(self, notification: Notification) -> bool:
+        """Whether one of the filters matches the notification. Exact."""
+        return any(member.matches(notification) for member in self.filters)
+
+    def covers(self, other: "Filter | FilterSet") -> bool:
+        """Whether every notification that the other matches is matched by this one.
+
+        A union can cover what none of its members covers: the members' boxes are subtracted
+        from the other's. Exact up to `boxes.BOX_WORK_MAX`; beyond it no, and
+        counted.
+        """
+        members = other.filters if isinstance(other, FilterSet) else (other,)
+        return all(boxes.covered(member, self.filters) for member in members)
+
+    def __or__(self, other: "Filter | FilterSet") -> "FilterSet":
+        return FilterSet((self, other))
+
+    def unknown(self) -> tuple[str, ...]:
+        """The names of operators in the filters that nobody registered here."""
+        return tuple(dict.fromkeys(name for member in self.filters for name in member.unknown()))
+
+    def __iter__(self) -> Iterator[Filter]:
+        return iter(self.filters)
+
+    def __len__(self) -> int:
+        return len(self.filters)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both match the same notifications. Beyond the limits: no, and counted."""
+        if not isinstance(other, FilterSet):
+            return NotImplemented
+        if self.filters == other.filters:
+            return True
+        return self.covers(other) and other.covers(self)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("a FilterSet cannot be changed")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (FilterSet, (self.filters,))
+
+    def __str__(self) -> str:
+        from contrada.model.syntax.printing import filter_set_text
+
+        return filter_set_text(self)
+
+    def __repr__(self) -> str:
+        return f"FilterSet({str(self)!r})"
+
+
+def checked_sets(
+    constraints: Mapping[str, ValueSet | Value | Iterable[Value]],
+) -> dict[str, ValueSet]:
+    """The value sets of a mapping as users write it, names and values checked."""
+    return {name: _as_set(name, given) for name, given in constraints.items()}
+
+
+def _as_set(name: str, given: ValueSet | Value | Iterable[Value]) -> ValueSet:
+    check_name(name)
+    if isinstance(given, ValueSet):
+        return given
+    try:
+        if isinstance(given, list | tuple | set | frozenset):
+            return in_(*given)
+        return of_keys((key_of(given),))  # type: ignore[arg-type]
+    except InvalidFilterError as error:
+        raise InvalidFilterError(error.operator, error.constants, error.reason, name) from None
+    except (InvalidValueError, InvalidNameError) as error:
+        raise InvalidFilterError("=", (given,), error.reason, name) from None
+
+
+def constrained(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:
+    """Sorted by name; envelope attributes within their universe; what may be anything left out."""
+    normal: dict[str, ValueSet] = {}
+    for name in sorted(sets):
+        value_set = sets[name]
+        whole = EVERYTHING
+        if name[0] == "@":
+            whole = universe(system_name(name))
+            value_set = value_set & whole
+        if value_set.line != whole.line or value_set.text is not None:
+            normal[name] = value_set
+    return normal
+
+
+def _is_idle(name: str, value_set: ValueSet) -> bool:
+    """Whether the set is everything although its form does not show it."""
+    return value_set.text is not None and value_set.canonical().line == universe(name).line
+
+
+def system_name(name: str) -> str:
+    """The name itself. Raises InvalidFilterError where it begins with `@` and nothing has it."""
+    try:
+        return check_system_name(name)
+    except InvalidNameError as error:
+        raise InvalidFilterError("constraint", (), error.reason, name) from None
+
+
+def _holds_one(value_set: ValueSet, keys: tuple[Key, ...]) -> bool:
+    holds = value_set.holds
+    return any(holds(key) for key in keys) if len(keys) > 1 else holds(keys[0])
+
+
+def _flattened(members: Iterable[Filter | FilterSet]) -> Iterator[Filter]:
+    for member in members:
+        if isinstance(member, FilterSet):
+            yield from member.filters
+        elif isinstance(member, Filter):
+            yield member
+        else:
+            raise InvalidFilterError("or", (member,), "a filter set is made of filters")

@@ -1,0 +1,117 @@
+"""Patterns: sequences of filters, matched by sequences of notifications in time.
+
+A pattern is a value here; what it matches is found by the pattern matcher.
+
+Source: PODC 2000 §2, figure 4 (f1 · f2 · … · fn).
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from contrada.errors import InvalidFilterError, InvalidNameError
+from contrada.model.algebra.filter import Filter
+from contrada.model.algebra.product import check_system_name
+from contrada.model.domains.values import INT_MAX, check_name
+
+PATTERN_PARTS_MAX: Final = 64
+"""Filters in one pattern."""
+
+
+class Pattern:
+    """A sequence of at least two filters. Immutable.
+
+    `Pattern("every a = 1 -> b = 2 by host within 5 min")` parses; `Pattern([f, g],
+    by=("host",), within_us=300_000_000, every=True)` builds.
+
+    `by` names attributes whose values a match has in common; `within_us` is the longest time
+    from the first to the last notification of a match, in microseconds; `every` opens a run
+    for each notification that matches the first filter.
+
+    Source: PODC 2000 §2, figure 4.
+    """
+
+    __slots__ = ("by", "every", "filters", "within_us")
+
+    filters: tuple[Filter, ...]
+    by: tuple[str, ...]
+    within_us: int | None
+    every: bool
+
+    def __init__(
+        self,
+        filters: str | Iterable[Filter],
+        *,
+        by: Iterable[str] = (),
+        within_us: int | None = None,
+        every: bool = False,
+    ) -> None:
+        if isinstance(filters, str):
+            from contrada.model.syntax.parsing import parse_pattern
+
+            parsed = parse_pattern(filters)
+            if tuple(by) or within_us is not None or every:
+                reason = "a pattern given as a text takes no further arguments"
+                raise InvalidFilterError("->", (filters,), reason)
+            self._fill(parsed.filters, parsed.by, parsed.within_us, parsed.every)
+        else:
+            self._fill(tuple(filters), tuple(by), within_us, every)
+
+    def _fill(
+        self, filters: tuple[Filter, ...], by: tuple[str, ...], within_us: int | None, every: bool
+    ) -> None:
+        if not 2 <= len(filters) <= PATTERN_PARTS_MAX:
+            reason = f"a pattern has 2 to {PATTERN_PARTS_MAX} filters, this one {len(filters)}"
+            raise InvalidFilterError("->", filters, reason)
+        for part in filters:
+            if not isinstance(part, Filter):
+                raise InvalidFilterError("->", (part,), "a pattern is made of filters")
+        try:
+            names = tuple(dict.fromkeys(check_system_name(check_name(name)) for name in by))
+        except InvalidNameError as error:
+            raise InvalidFilterError("by", by, error.reason) from None
+        if within_us is not None and (type(within_us) is not int or not 0 <= within_us <= INT_MAX):
+            reason = "expected microseconds as an int from 0"
+            raise InvalidFilterError("within", (within_us,), reason)
+        set_ = object.__setattr__
+        set_(self, "filters", filters)
+        set_(self, "by", names)
+        set_(self, "within_us", within_us)
+        set_(self, "every", every)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no sequence can match, because one of the filters cannot."""
+        return any(part.is_empty for part in self.filters)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Pattern):
+            return NotImplemented
+        return (self.filters, self.by, self.within_us, self.every) == (
+            other.filters,
+            other.by,
+            other.within_us,
+            other.every,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.filters, self.by, self.within_us, self.every))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("a Pattern cannot be changed")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_restored, (self.filters, self.by, self.within_us, self.every))
+
+    def __str__(self) -> str:
+        from contrada.model.syntax.printing import pattern_text
+
+        return pattern_text(self)
+
+    def __repr__(self) -> str:
+        return f"Pattern({str(self)!r})"
+
+
+def _restored(
+    filters: tuple[Filter, ...], by: tuple[str, ...], within_us: int | None, every: bool
+) -> Pattern:
+    return Pattern(filters, by=by, within_us=within_us, every=every)

@@ -1,0 +1,163 @@
+"""Products of value sets, and the two relations that carry everything.
+
+A product maps attribute names to value sets and has a default set for all names that it does
+not name. Notifications, filters, advertisements and queries are products; two relations over
+them give all relations of the papers:
+
+- `meets(p, q)`: some notification is in both: the sets overlap for every attribute.
+- `covers(p, q)`: every notification of q is one of p: q is empty, or each set of q lies in p's.
+
+Envelope attributes are present in every notification and have one domain each, so that their
+universe is that domain: see `universe`.
+
+Source: PODC 2000 §3 (covering relations); CU-CS-948-03 §4 and §7 (intersection).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Final, Self
+
+from contrada.errors import InvalidNameError
+from contrada.model.algebra.valueset import EVERYTHING, ValueSet
+from contrada.model.domains import line
+from contrada.model.domains.values import TEXT, TIME
+
+ENVELOPE_SETS: Final = {
+    "@id": ValueSet(line.domain(TEXT)),
+    "@publisher": ValueSet(line.domain(TEXT)),
+    "@time": ValueSet(line.domain(TIME)),
+}
+"""The envelope's attributes and all that each can hold. None of them is ever absent."""
+
+
+def universe(name: str) -> ValueSet:
+    """Everything that an attribute can be, absent included where it can be absent."""
+    return ENVELOPE_SETS.get(name, EVERYTHING)
+
+
+def check_system_name(name: str) -> str:
+    """The name itself. Raises InvalidNameError where it begins with `@` and nothing has it."""
+    if name[0] == "@" and name not in ENVELOPE_SETS and not name.startswith("@is."):
+        raise InvalidNameError(name, "names that begin with '@' are reserved")
+    return name
+
+
+class Product(ABC):
+    """A value set for every attribute: some by name, the rest by default."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def sets(self) -> Mapping[str, ValueSet]:
+        """The sets of the named attributes."""
+
+    @property
+    @abstractmethod
+    def default(self) -> ValueSet:
+        """The set of every attribute that is not named, envelope attributes apart."""
+
+    @property
+    def sides(self) -> Mapping[str, ValueSet]:
+        """As `sets`, perhaps held more plainly; not to be given to users."""
+        return self.sets
+
+    def set_of(self, name: str) -> ValueSet:
+        """The set of an attribute, named or not."""
+        found = self.sides.get(name)
+        if found is not None:
+            return found
+        return ENVELOPE_SETS.get(name, self.default)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no notification is in the product. Beyond the limits: no, and counted."""
+        for value_set in self.sides.values():  # noqa: SIM110  any() takes twice the time
+            if not value_set.line and value_set.is_empty:
+                return True
+        return False
+
+
+class HeldProduct(Product):
+    """A product that holds its sets by name, in a normal form. Immutable."""
+
+    __slots__ = ("_sets",)
+
+    _sets: dict[str, ValueSet]
+
+    @staticmethod
+    @abstractmethod
+    def _normal(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:
+        """The sets in the form in which they are held: by name in order, the idle left out."""
+
+    @classmethod
+    def of_sets(cls, sets: Mapping[str, ValueSet]) -> Self:
+        """The product with these sets. Raises InvalidFilterError for reserved names."""
+        new = cls.__new__(cls)
+        new._hold(sets)
+        return new
+
+    def _hold(self, sets: Mapping[str, ValueSet]) -> None:
+        object.__setattr__(self, "_sets", self._normal(sets))
+
+    @property
+    def sets(self) -> Mapping[str, ValueSet]:
+        """The sets of the named attributes, by name in order; read only."""
+        return MappingProxyType(self._sets)
+
+    @property
+    def sides(self) -> Mapping[str, ValueSet]:
+        """The sets as they are held."""
+        return self._sets
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a {type(self).__name__} cannot be changed")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self).of_sets, (self._sets,))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+
+def product_covers(p: Product, q: Product) -> bool:
+    """Whether p holds every notification of q. Cost: one inclusion per named attribute."""
+    default = q.default
+    q_sets = q.sides
+    for name, p_set in p.sides.items():
+        q_set = q_sets.get(name)
+        if q_set is None:
+            q_set = default if name[0] != "@" else ENVELOPE_SETS.get(name, default)
+        if p_set is not q_set and not p_set.issuperset(q_set):
+            return q.is_empty
+    if p.default is EVERYTHING:
+        return True
+    return _default_covers(p, q) or q.is_empty
+
+
+def product_meets(p: Product, q: Product) -> bool:
+    """Whether some notification is in both. Cost: one overlap per named attribute."""
+    p_sets, q_sets = p.sides, q.sides
+    for name, p_set in p_sets.items():
+        if not p_set.meets(q.set_of(name)):
+            return False
+    for name, q_set in q_sets.items():
+        if name not in p_sets and not q_set.meets(p.set_of(name)):
+            return False
+    return p.default.meets(q.default)
+
+
+def common_sets(p: Product, q: Product) -> Iterator[tuple[str, ValueSet]]:
+    """The intersections of the sets of every attribute that one of the two names."""
+    for name in dict.fromkeys((*p.sets, *q.sets)):
+        yield name, p.set_of(name) & q.set_of(name)
+
+
+def _default_covers(p: Product, q: Product) -> bool:
+    p_sets = p.sets
+    if not p.default.issuperset(q.default):
+        return False
+    return all(
+        p.set_of(name).issuperset(q_set) for name, q_set in q.sets.items() if name not in p_sets
+    )

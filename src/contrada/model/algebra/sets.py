@@ -1,0 +1,302 @@
+"""The operators on values: each turns constants into a `ValueSet`.
+
+These are the words of the text syntax as functions. The three complements differ: `ne`,
+`not_in` stay inside the domains of the constants they name; `any_but` is every present value
+outside; `none_of` is outside or absent.
+
+Source: PODC 2000 §2 (operators); CU-CS-946-03 table 1; CU-CS-948-03 table 1.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from contrada.errors import InvalidFilterError, InvalidValueError
+from contrada.model.algebra.valueset import ABSENT, EVERYTHING, PRESENT, ValueSet, of_keys, union
+from contrada.model.domains import line
+from contrada.model.domains.values import NAN, NULL, NUMBER, TEXT, Key, Value, key_of
+from contrada.model.languages import casefold, network, regular, search
+from contrada.model.languages import wildcard as wildcards
+from contrada.model.languages.atoms import Atom, checked, registry
+from contrada.model.languages.language import Literal, some
+from contrada.model.languages.search import Plain
+
+ALL_TEXT: Final = ValueSet(line.ALL_TEXT)
+
+
+def eq(value: Value, *, nocase: bool = False) -> ValueSet:
+    """The one value; with `nocase` every text that equals it but for case."""
+    if nocase:
+        return _text_atom("= nocase", value)
+    return ValueSet(line.point(_key("=", value)))
+
+
+def ne(value: Value, *, nocase: bool = False) -> ValueSet:
+    """Every other value of the constant's domain; for null: every present value but null."""
+    if nocase:
+        return ALL_TEXT - eq(value, nocase=True)
+    return not_in(value)
+
+
+def lt(value: Value) -> ValueSet:
+    """Every smaller value of the constant's domain."""
+    return ValueSet(line.below(_bound("<", value)))
+
+
+def le(value: Value) -> ValueSet:
+    """Every smaller or equal value of the constant's domain."""
+    return ValueSet(line.at_most(_bound("<=", value)))
+
+
+def gt(value: Value) -> ValueSet:
+    """Every larger value of the constant's domain."""
+    return ValueSet(line.above(_bound(">", value)))
+
+
+def ge(value: Value) -> ValueSet:
+    """Every larger or equal value of the constant's domain."""
+    return ValueSet(line.at_least(_bound(">=", value)))
+
+
+def between(low: Value, high: Value) -> ValueSet:
+    """Every value from one to the other, both included. Empty where low is above high."""
+    low_key, high_key = _bound("between", low), _bound("between", high)
+    if low_key[0] != high_key[0]:
+        raise InvalidFilterError("between", (low, high), "both ends must be of one domain")
+    return ValueSet(line.interval(line.cut_before(low_key), line.cut_after(high_key)))
+
+
+def in_(*constants: Value, nocase: bool = False) -> ValueSet:
+    """The values named; with `nocase` every text that equals one but for case."""
+    if nocase:
+        _some_constants("in nocase", constants)
+        return ValueSet(
+            line.EMPTY, some(Literal(_atom("= nocase", value), True) for value in constants)
+        )
+    return of_keys(_keys("in", constants))
+
+
+def not_in(*constants: Value, nocase: bool = False) -> ValueSet:
+    """The other values of the domains named; of null alone: every present value but null."""
+    if nocase:
+        return ALL_TEXT - in_(*constants, nocase=True)
+    keys = _keys("not in", constants)
+    tags = {NUMBER if key[0] == NAN else key[0] for key in keys}
+    if tags == {NULL}:
+        return PRESENT - of_keys(keys)
+    domains = line.EMPTY
+    for tag in tags:
+        domains = line.union(domains, line.domain(tag))
+    return ValueSet(domains) - of_keys(keys)
+
+
+def prefix(value: str | bytes, *, nocase: bool = False) -> ValueSet:
+    """Every text that begins with the constant."""
+    if nocase:
+        return _text_atom("prefix nocase", value)
+    return ValueSet(line.starting_with(_text("prefix", value)))
+
+
+def suffix(value: str | bytes, *, nocase: bool = False) -> ValueSet:
+    """Every text that ends with the constant."""
+    return _text_atom("suffix nocase" if nocase else "suffix", value)
+
+
+def contains(value: str | bytes, *, nocase: bool = False) -> ValueSet:
+    """Every text that contains the constant."""
+    return _text_atom("contains nocase" if nocase else "contains", value)
+
+
+def matches(pattern: str | bytes, flags: str = "") -> ValueSet:
+    """Every text in which a regular expression of the linear kind finds something.
+
+    Flags: `i` without case, `m` for `^` and `$` at every line, `s` for `.` also at line feeds.
+    Cost: linear in the expression. See `regular` for the syntax and for what is refused.
+    """
+    text = _utf8("matches", pattern)
+    constant = regular.normal(text, flags)
+    plain = search.plain_forms(search.tree_of(constant.encode()))
+    if plain is None:
+        return _text_atom("matches", constant)
+    return union(map(of_plain, plain))
+
+
+def wildcard(value: str | bytes, *, nocase: bool = False) -> ValueSet:
+    """Every text of a shape: `*` any text, `?` one character, a backslash before these."""
+    constant = wildcards.normal(_utf8("wildcard", value))
+    plain = wildcards.plain_form(constant, nocase=nocase)
+    if plain is None:
+        return _text_atom("wildcard nocase" if nocase else "wildcard", constant)
+    return of_plain(plain)
+
+
+def cidr(value: str | bytes) -> ValueSet:
+    """Every text that is an IP address of the network, as `10.0.0.0/8` or `2001:db8::/32`."""
+    return _text_atom("cidr", str(network.network_of(_text("cidr", value))))
+
+
+def exists() -> ValueSet:
+    """Every present value."""
+    return PRESENT
+
+
+def absent() -> ValueSet:
+    """No value: the attribute is absent."""
+    return ABSENT
+
+
+def any_but(*constants: Value) -> ValueSet:
+    """Every present value, of any domain, but the ones named."""
+    return PRESENT - of_keys(_keys("any but", constants))
+
+
+def none_of(*constants: Value) -> ValueSet:
+    """Every value but the ones named, or absent."""
+    return EVERYTHING - of_keys(_keys("none of", constants))
+
+
+def text_not(of: ValueSet) -> ValueSet:
+    """The other texts, for `not` before an operator on text."""
+    return ALL_TEXT - of
+
+
+def extension(operator: str, constant: str | bytes) -> ValueSet:
+    """The texts that a registered operator accepts for a constant.
+
+    Raises UnknownOperatorError, or InvalidFilterError where the constant makes no sense.
+    """
+    return _text_atom(operator, constant)
+
+
+OPERATORS: Final[dict[str, Callable[..., ValueSet]]] = {
+    "=": eq,
+    "!=": ne,
+    "<": lt,
+    "<=": le,
+    ">": gt,
+    ">=": ge,
+    "in": in_,
+    "not in": not_in,
+    "between": between,
+    "prefix": prefix,
+    "suffix": suffix,
+    "contains": contains,
+    "matches": matches,
+    "wildcard": wildcard,
+    "cidr": cidr,
+    "any": exists,
+    "absent": absent,
+    "any but": any_but,
+    "none of": none_of,
+}
+"""The built-in operators by name. The names of operators on text come from the registry."""
+
+SYNONYMS: Final = {">*": "prefix", "*<": "suffix", "*": "contains", "exists": "any"}
+"""Other spellings, the papers' symbols among them."""
+
+
+def of_operator(operator: str, constants: Sequence[Value]) -> ValueSet:
+    """The set of an operator, built in or registered, with its constants.
+
+    Raises UnknownOperatorError, or InvalidFilterError where the constants do not fit.
+    """
+    build = OPERATORS.get(SYNONYMS.get(operator, operator))
+    if build is None:
+        if len(constants) != 1:
+            raise InvalidFilterError(operator, tuple(constants), "expected one constant")
+        return _text_atom(operator, constants[0])
+    try:
+        return build(*constants)
+    except TypeError:
+        reason = f"{len(constants)} constants do not fit this operator"
+        raise InvalidFilterError(operator, tuple(constants), reason) from None
+
+
+def _text_atom(operator: str, value: Value) -> ValueSet:
+    registry.get(operator)
+    atom = _atom(operator, value)
+    if not atom.constant and operator in ("suffix", "contains"):
+        return ALL_TEXT
+    return ValueSet(line.EMPTY, Literal(atom, True))
+
+
+def _atom(operator: str, value: Value) -> Atom:
+    constant = _text(operator, value)
+    if operator.endswith(" nocase"):
+        checked(operator, constant)
+        constant = casefold.fold(constant)
+    return checked(operator, constant)
+
+
+def of_plain(form: Plain) -> ValueSet:
+    """The set of an operator that is no regular expression."""
+    if form.operator == "=" or form.text:
+        return OPERATORS[form.operator](form.text, nocase=form.nocase)
+    return ALL_TEXT
+
+
+def _utf8(operator: str, value: Value) -> str:
+    try:
+        return _text(operator, value).decode()
+    except UnicodeDecodeError:
+        raise InvalidFilterError(operator, (value,), "the constant must be UTF-8 text") from None
+
+
+def _text(operator: str, value: Value) -> bytes:
+    key = _key(operator, value)
+    if key[0] != TEXT:
+        raise InvalidFilterError(operator, (value,), "the constant must be text")
+    return key[1]  # type: ignore[return-value]
+
+
+def _key(operator: str, value: Value) -> Key:
+    try:
+        return key_of(value)
+    except InvalidValueError as error:
+        raise InvalidFilterError(operator, (value,), error.reason) from None
+
+
+def _bound(operator: str, value: Value) -> Key:
+    key = _key(operator, value)
+    if key[0] == NULL:
+        raise InvalidFilterError(operator, (value,), "null has no order")
+    if key[0] == NAN:
+        raise InvalidFilterError(operator, (value,), "NaN has no place in the order of numbers")
+    return key
+
+
+def _keys(operator: str, constants: Sequence[Value]) -> list[Key]:
+    _some_constants(operator, constants)
+    return [_key(operator, value) for value in constants]
+
+
+def _some_constants(operator: str, constants: Sequence[Value]) -> None:
+    if not constants:
+        raise InvalidFilterError(operator, (), "expected at least one constant")
+
+
+__all__ = [
+    "OPERATORS",
+    "SYNONYMS",
+    "absent",
+    "any_but",
+    "between",
+    "cidr",
+    "contains",
+    "eq",
+    "exists",
+    "extension",
+    "ge",
+    "gt",
+    "in_",
+    "le",
+    "lt",
+    "matches",
+    "ne",
+    "none_of",
+    "not_in",
+    "of_operator",
+    "of_plain",
+    "prefix",
+    "suffix",
+    "wildcard",
+]

@@ -1,0 +1,140 @@
+"""Fewer filters that match the same: dropping the covered, merging the mergeable.
+
+Merging first: filters that agree in all attributes but one become one filter, attribute by
+attribute, until nothing merges. Then each filter that another one covers is dropped. Both keep
+the union exactly.
+
+A filter can be covered only by one that holds each of its points. So every possible coverer is
+filed under one of its attributes, by value or by the hull of its set, and a filter is compared
+only with those whose place holds one sample point of it.
+
+Source: PODC 2000 §4 (exploiting commonalities); perfect merging is this project's.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import numpy as np
+
+from contrada.model.algebra import boxes
+from contrada.model.algebra.filter import Filter, FilterSet
+from contrada.model.algebra.product import product_covers
+from contrada.model.algebra.valueset import ValueSet
+from contrada.model.domains import line
+from contrada.model.domains.line import Cut
+from contrada.model.domains.values import TEXT, Key
+from contrada.model.languages import language
+from contrada.model.languages.language import atoms_of
+
+POINTS_FILED_MAX: Final = 16
+"""A filter is filed by value under an attribute with at most as many values."""
+
+
+def simplify(filters: FilterSet | Iterable[Filter]) -> FilterSet:
+    """A filter set that matches the same notifications, with no covered or mergeable member.
+
+    Two members count as agreeing in an attribute when their sets have the same form. Cost: a
+    few passes over the filters, and the comparisons with possible coverers; exact within the
+    limits of `decision`, beyond them a member may stay that could go.
+    """
+    merged = boxes.merged(member.sets for member in filters if not member.is_empty)
+    return FilterSet(_uncovered([Filter.of_sets(sets) for sets in merged]))
+
+
+def _uncovered(members: list[Filter]) -> list[Filter]:
+    """The members that no other one covers; of equal ones the first stays."""
+    files = _Files(members)
+    dropped: set[int] = set()
+    for number, member in enumerate(members):
+        for other in files.possible_coverers(member):
+            if other != number and other not in dropped and product_covers(members[other], member):
+                dropped.add(number)
+                break
+    return [member for number, member in enumerate(members) if number not in dropped]
+
+
+class _Files:
+    """Filters by the place where a filter that they cover must have a point."""
+
+    def __init__(self, members: list[Filter]) -> None:
+        self._by_value: dict[tuple[str, Key], list[int]] = {}
+        self._hulls: dict[str, list[tuple[Cut, Cut, int]]] = {}
+        self._anywhere: list[int] = []
+        common = Counter(name for member in members for name in member.sets)
+        for number, member in enumerate(members):
+            self._file(number, member, common)
+        self._ranges = {name: _Ranges(hulls) for name, hulls in self._hulls.items()}
+
+    def _file(self, number: int, member: Filter, common: Counter[str]) -> None:
+        for name, value_set in member.sets.items():
+            keys = _single_values(value_set)
+            if keys:
+                for key in keys:
+                    self._by_value.setdefault((name, key), []).append(number)
+                return
+        if not member.sets:
+            self._anywhere.append(number)
+            return
+        name = min(member.sets, key=common.__getitem__)
+        self._hulls.setdefault(name, []).append((*_hull(member.sets[name]), number))
+
+    def possible_coverers(self, member: Filter) -> Iterator[int]:
+        """Every filter that can cover this one, and some that cannot."""
+        yield from self._anywhere
+        for name, value_set in member.sets.items():
+            sample = _sample(value_set)
+            if sample is None:
+                yield from (number for _, _, number in self._hulls.get(name, ()))
+                continue
+            yield from self._by_value.get((name, sample), ())
+            ranges = self._ranges.get(name)
+            if ranges is not None:
+                yield from ranges.around(sample)
+
+
+class _Ranges:
+    """Which of many hulls hold a point."""
+
+    def __init__(self, hulls: list[tuple[Cut, Cut, int]]) -> None:
+        self._cuts = sorted({cut for start, end, _ in hulls for cut in (start, end)})
+        self._starts = np.array([bisect_left(self._cuts, start) for start, _, _ in hulls])
+        self._ends = np.array([bisect_left(self._cuts, end) for _, end, _ in hulls])
+        self._numbers = np.array([number for _, _, number in hulls])
+
+    def around(self, key: Key) -> list[int]:
+        rank = bisect_right(self._cuts, key) - 1
+        holding = (self._starts <= rank) & (rank < self._ends)
+        return self._numbers[holding].tolist()  # type: ignore[no-any-return]
+
+
+_END: Final[Cut] = (TEXT + 1,)
+
+
+def _hull(of: ValueSet) -> tuple[Cut, Cut]:
+    """From the first value of the set to behind its last."""
+    start = of.line[0] if of.line else line.TEXT_START
+    if of.text is not None or len(of.line) & 1:
+        return start, _END
+    return start, of.line[-1]
+
+
+def _single_values(of: ValueSet) -> list[Key] | None:
+    """The values of a set that has only a few single ones, else None."""
+    if of.text is not None or len(of.line) & 1 or len(of.line) > 2 * POINTS_FILED_MAX:
+        return None
+    keys = [line.single((start, end)) for start, end in line.pieces(of.line) if end is not None]
+    return None if None in keys else keys  # type: ignore[return-value]
+
+
+def _sample(of: ValueSet) -> Key | None:
+    """A value of the set, cheaply: an atom's own constant often is one."""
+    if of.line:
+        return line.first_key(of.line[0])
+    if of.text is None or of.unknown():
+        return None
+    for atom in atoms_of(of.text):
+        if language.contains(of.text, atom.constant):
+            return (TEXT, atom.constant)
+    return of.some_key()

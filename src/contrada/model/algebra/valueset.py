@@ -1,0 +1,274 @@
+"""`ValueSet`: a set of values of one attribute, over all domains and *absent*.
+
+It is held as cuts of the line (see `line`) and, where operators on text are in it that are
+not intervals, an expression for its text part (see `language`). Membership is exact and cheap.
+Union, intersection and complement are exact. Inclusion, meeting, emptiness and equality are
+exact within the limits of `decision`; beyond them the answer is the safe one (not included,
+meeting, not empty, not equal) and is counted in `decision.safe_answers`.
+
+A set with an operator that nobody registered here (it came from elsewhere) meets everything
+and covers nothing; asking it for membership raises UnknownOperatorError.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Final
+
+from contrada.errors import LimitError
+from contrada.model.domains import line
+from contrada.model.domains.line import ALL_TEXT, NOT_TEXT, Cuts
+from contrada.model.domains.values import TEXT, Key, Value, key_of
+from contrada.model.languages import automaton, decision, language
+from contrada.model.languages.automaton import Automaton
+from contrada.model.languages.decision import EMPTY as NO_SUCH_TEXT
+from contrada.model.languages.decision import Found
+from contrada.model.languages.language import Language, Pieces
+
+
+class ValueSet:
+    """A set of values of one attribute; immutable.
+
+    Build one with the functions of this package (`lt`, `between`, `prefix`, …), from a text
+    (`ValueSet.parse("< 3 | > 7 | absent")`), or from others with `& | ~ -`.
+
+    `line` holds the cuts, `text` the expression of the text part or None. Invariant: where
+    `text` is given, `line` holds no text, and `text` is not plain intervals.
+
+    Source: PODC 2000 §2 and §3 (constraints); that constraints are sets is this project's.
+    """
+
+    __slots__ = ("line", "text")
+
+    line: Cuts
+    text: Language | None
+
+    def __init__(self, cuts: Cuts, text: Language | None = None) -> None:
+        if isinstance(text, Pieces):
+            cuts, text = line.union(cuts, text.cuts), None
+        object.__setattr__(self, "line", cuts)
+        object.__setattr__(self, "text", text)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("a ValueSet cannot be changed")
+
+    def __reduce__(self) -> tuple[type["ValueSet"], tuple[Cuts, Language | None]]:
+        return ValueSet, (self.line, self.text)
+
+    @staticmethod
+    def parse(text: str) -> "ValueSet":
+        """The set that a text stands for, as in `price (<3 | >7 | absent)` without the name.
+
+        Raises ParseError with line and column.
+        """
+        from contrada.model.syntax.parsing import parse_set
+
+        return parse_set(text)
+
+    def contains(self, value: Value) -> bool:
+        """Whether the set holds the value. Exact; cost: logarithmic, and the atoms' `apply`."""
+        return self.holds(key_of(value))
+
+    __contains__ = contains
+
+    def holds(self, key: Key) -> bool:
+        """Whether the set holds the value with this key."""
+        if self.text is None or key[0] != TEXT:
+            return line.holds(self.line, key)
+        return language.contains(self.text, key[1])  # type: ignore[arg-type]
+
+    def __and__(self, other: "ValueSet") -> "ValueSet":
+        if self.text is None and other.text is None:
+            return ValueSet(line.intersection(self.line, other.line))
+        (cuts_a, text_a), (cuts_b, text_b) = self.parts(), other.parts()
+        return ValueSet(line.intersection(cuts_a, cuts_b), language.every((text_a, text_b)))
+
+    def __or__(self, other: "ValueSet") -> "ValueSet":
+        if self.text is None and other.text is None:
+            return ValueSet(line.union(self.line, other.line))
+        (cuts_a, text_a), (cuts_b, text_b) = self.parts(), other.parts()
+        return ValueSet(line.union(cuts_a, cuts_b), language.some((text_a, text_b)))
+
+    def __invert__(self) -> "ValueSet":
+        if self.text is None:
+            return ValueSet(line.complement(self.line))
+        cuts = line.intersection(line.complement(self.line), NOT_TEXT)
+        return ValueSet(cuts, language.negation(self.text))
+
+    def __sub__(self, other: "ValueSet") -> "ValueSet":
+        return self & ~other
+
+    def parts(self) -> tuple[Cuts, Language]:
+        """The cuts outside text, and the text part."""
+        if self.text is not None:
+            return self.line, self.text
+        if not self.line or (self.line[-1] <= line.TEXT_START and len(self.line) & 1 == 0):
+            return self.line, language.NO_TEXT
+        text = Pieces(line.intersection(self.line, ALL_TEXT))
+        return line.intersection(self.line, NOT_TEXT), text
+
+    def issuperset(self, other: "ValueSet") -> bool:
+        """Whether every value of the other set is in this one."""
+        if self.text is None and other.text is None:
+            a, b = self.line, other.line
+            if len(a) == 2 and len(b) == 2:  # the usual case, for speed
+                return a[0] <= b[0] and b[1] <= a[1]
+            return line.includes(a, b)
+        if self.unknown() or other.unknown():
+            return _safe("covers: unknown operator", False)
+        (cuts_a, text_a), (cuts_b, text_b) = self.parts(), other.parts()
+        if not line.includes(cuts_a, cuts_b):
+            return False
+        if text_a == text_b:
+            return True
+        outside = decision.find(language.every((text_b, language.negation(text_a))))
+        if isinstance(outside, decision.Undecided):
+            return _safe("covers", False)
+        return outside is NO_SUCH_TEXT
+
+    def issubset(self, other: "ValueSet") -> bool:
+        """Whether every value of this set is in the other one."""
+        return other.issuperset(self)
+
+    __ge__ = issuperset
+    __le__ = issubset
+
+    def meets(self, other: "ValueSet") -> bool:
+        """Whether some value is in both sets."""
+        if self.text is None and other.text is None:
+            return line.overlaps(self.line, other.line)
+        if self.unknown() or other.unknown():
+            return _safe("meets: unknown operator", True)
+        (cuts_a, text_a), (cuts_b, text_b) = self.parts(), other.parts()
+        if line.overlaps(cuts_a, cuts_b):
+            return True
+        return _nonempty(language.every((text_a, text_b)), "meets")
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no value is in the set."""
+        if self.line or self.text is None:
+            return not self.line
+        if self.unknown():
+            return _safe("empty: unknown operator", False)
+        return not _nonempty(self.text, "empty")
+
+    def __bool__(self) -> bool:
+        raise TypeError("ask a ValueSet for is_empty, or for contains(value)")
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both sets hold the same values. Beyond the limits: no, and counted."""
+        if not isinstance(other, ValueSet):
+            return NotImplemented
+        if self.line == other.line and self.text == other.text:
+            return True
+        if self.text is None and other.text is None:
+            return False
+        return self.issuperset(other) and other.issuperset(self)
+
+    def __hash__(self) -> int:
+        if self.text is None and len(self.line) <= automaton.CUTS_MAX:
+            return hash(self.line)
+        if self.unknown():
+            return hash((self.line, self.text))
+        cuts, text = self.parts()
+        held = _canonical(text)
+        if isinstance(held, tuple):
+            return hash(line.union(cuts, held))
+        return hash((cuts, held and held.accepting, held and tuple(map(bytes, held.rows))))
+
+    def canonical(self) -> "ValueSet":
+        """The same set, as plain cuts wherever it is a finite union of intervals.
+
+        Plain cuts are the same for equal sets, in every process. Cost: the automaton of the
+        expression, where there is one; beyond the limits, or with opaque operators, the set
+        itself.
+        """
+        if self.text is None or self.unknown():
+            return self
+        held = _canonical(self.text)
+        return ValueSet(self.line, Pieces(held)) if isinstance(held, tuple) else self
+
+    def some_key(self) -> Key | None:
+        """The key of a value in the set, an easy one to read; None where none can be named."""
+        if self.line:
+            return line.friendly_key(self.line)
+        if self.text is None or self.unknown():
+            return None
+        found = decision.find(self.text)
+        if not isinstance(found, Found):
+            return None
+        return (TEXT, decision.readable(self.text, found.text))
+
+    def unknown(self) -> tuple[str, ...]:
+        """The names of operators in the set that nobody registered here."""
+        if self.text is None:
+            return ()
+        return tuple(dict.fromkeys(decision.unknown_operators(self.text)))
+
+    def __str__(self) -> str:
+        from contrada.model.syntax.printing import set_text
+
+        return set_text(self)
+
+    def __repr__(self) -> str:
+        return f"ValueSet.parse({str(self)!r})"
+
+
+NOTHING: Final = ValueSet(line.EMPTY)
+EVERYTHING: Final = ValueSet(line.EVERYTHING)
+PRESENT: Final = ValueSet(line.PRESENT)
+ABSENT: Final = ValueSet(line.ABSENT_POINT)
+
+
+def of_keys(keys: Iterable[Key]) -> ValueSet:
+    """The set of the values with these keys. Cost: one sort."""
+    cuts: list[line.Cut] = []
+    for key in sorted(set(keys)):
+        before, after = line.point(key)
+        if cuts and cuts[-1] == before:
+            cuts[-1] = after
+        else:
+            cuts += (before, after)
+    return ValueSet(tuple(cuts))
+
+
+def union(sets: Iterable[ValueSet]) -> ValueSet:
+    """The union of many sets. Cost: their total size, times the logarithm of their number."""
+    return _joined(ValueSet.__or__, list(sets) or [NOTHING])
+
+
+def intersection(sets: Iterable[ValueSet]) -> ValueSet:
+    """The intersection of many sets. Cost: as of `union`."""
+    return _joined(ValueSet.__and__, list(sets) or [EVERYTHING])
+
+
+def _joined(join: Callable[[ValueSet, ValueSet], ValueSet], left: list[ValueSet]) -> ValueSet:
+    """Joins neighbours, then the results, and so on, so that no part is gone through often."""
+    while len(left) > 1:
+        pairs = zip(left[::2], left[1::2], strict=False)
+        left = [join(a, b) for a, b in pairs] + left[len(left) & ~1 :]
+    return left[0]
+
+
+@lru_cache(maxsize=automaton.AUTOMATA_CACHED_MAX)
+def _canonical(text: Language) -> Cuts | Automaton | None:
+    """The cuts of a language where it has few, else its minimal automaton; None beyond limits."""
+    try:
+        machine = decision.automaton_for(text)
+    except (LimitError, ValueError):
+        return None
+    cuts = automaton.intervals_of(machine)
+    return machine if cuts is None else cuts
+
+
+def _nonempty(text: Language, question: str) -> bool:
+    answer = decision.find(text)
+    if isinstance(answer, decision.Undecided):
+        return _safe(question, True)
+    return isinstance(answer, Found)
+
+
+def _safe(question: str, answer: bool) -> bool:
+    """The safe answer to a question that could not be decided, counted."""
+    decision.safe_answers.add(question)
+    return answer

@@ -1,0 +1,1 @@
+"""Values, and the one line on which the values of all domains lie."""

@@ -1,0 +1,1 @@
+"""Sets of texts: automata, expressions, wildcards, networks, folding, and deciding about them."""

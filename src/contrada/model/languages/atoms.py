@@ -1,0 +1,332 @@
+"""Operators on text that are not intervals, and the registry of their names.
+
+An *atom* is such an operator with its constant: the set of text that it accepts. Where the
+operator gives an automaton, the atom is *regular* and decided exactly together with intervals
+and other regular atoms. Where it does not, the atom is *opaque*: it brings `covers` and
+`intersects` of its own, and whatever these cannot tell is answered safely.
+
+An operator of a name that nobody registered is *unknown*: it can be carried, not evaluated.
+Operators come from outside, so what they raise or answer is never trusted: it is counted in
+`failures` and answered safely.
+
+Source: CU-CS-946-03 §4 and figures 1 and 2 (name, index, apply, covers).
+"""
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from contrada.errors import (
+    ExtensionError,
+    InvalidFilterError,
+    LimitError,
+    UnknownOperatorError,
+)
+from contrada.model.languages import casefold
+from contrada.model.languages.automaton import (
+    AUTOMATA_CACHED_MAX,
+    BYTES,
+    Automaton,
+    determinise,
+    searching,
+)
+from contrada.model.languages.tally import Tally
+
+OPERATOR_NAME: Final = re.compile(r"[^\W\d]\w*(<=|>=|[<>=~])?|&&")
+"""What a registered operator may be called: what the text syntax reads as an operator."""
+
+INDEX_FIRST: Final = 14
+"""Indices below belong to the built-in operators that are intervals (see `operators`)."""
+
+failures: Final = Tally()
+"""Times an operator raised, or answered what it must not, by operator."""
+
+
+class Atom(NamedTuple):
+    """An operator's name and its constant. Text constants are bytes, as all text is."""
+
+    operator: str
+    constant: bytes
+
+
+class Operator:
+    """A named set of texts for each constant.
+
+    Subclass it, set `name`, and define `apply`. The other methods may stay: what they leave
+    open is answered safely and counted. `index` is assigned when it is registered.
+
+    Source: CU-CS-946-03 §4; figure 2 (ExtendedOp).
+    """
+
+    name: str = ""
+    index: int = -1
+
+    def check(self, constant: bytes) -> None:
+        """Raises InvalidFilterError where the constant makes no sense for this operator."""
+
+    def apply(self, value: bytes, constant: bytes) -> bool:
+        """Whether a notification's value satisfies the operator with a filter's constant."""
+        raise NotImplementedError(f"operator {self.name!r} defines no apply")
+
+    def automaton(self, constant: bytes) -> Automaton | None:
+        """The automaton of the accepted texts where they are a regular set, else None."""
+        return None
+
+    def implied(self, constant: bytes) -> Atom | None:
+        """An atom of `contains`, `suffix` or a `nocase` that holds wherever this one does.
+
+        An index looks for it first. None where there is none.
+        """
+        return None
+
+    def examples(self, constant: bytes) -> tuple[bytes, ...]:
+        """Texts worth trying before automata are built; the operator need not accept them."""
+        return (constant,)
+
+    def covers(self, constant: bytes, other: Atom) -> bool | None:
+        """Whether every text of the other atom is one of this; None where it cannot tell."""
+        return None
+
+    def intersects(self, constant: bytes, other: Atom) -> bool | None:
+        """Whether some text is in this and the other atom; None where it cannot tell."""
+        return None
+
+
+class Registry:
+    """The operators on text by name. Names are unique; an index once given stays."""
+
+    def __init__(self) -> None:
+        self._operators: dict[str, Operator] = {}
+
+    def register(self, *operators: Operator) -> None:
+        """Adds operators, all or none. The same class again is no error.
+
+        Raises ExtensionError where a name is taken by another class, is a word of the text
+        syntax, or would not be read as an operator there.
+        """
+        from contrada.model.syntax.printing import KEYWORDS
+
+        for operator in operators:
+            name: object = operator.name
+            if not isinstance(name, str) or not OPERATOR_NAME.fullmatch(name):
+                reason = "an operator's name is letters, digits and _, then maybe < <= > >= = ~"
+                raise ExtensionError(str(name), reason)
+            if name in KEYWORDS:
+                raise ExtensionError(name, "this is a word of the text syntax")
+            if type(self._operators.get(name, operator)) is not type(operator):
+                raise ExtensionError(name, "an operator of this name is registered already")
+        self.add(*operators)
+
+    def add(self, *operators: Operator) -> None:
+        """Adds operators whose names are taken as checked; those already there stay."""
+        for operator in operators:
+            if operator.name not in self._operators:
+                operator.index = INDEX_FIRST + len(self._operators)
+                self._operators[operator.name] = operator
+
+    def find(self, name: str) -> Operator | None:
+        """The operator of this name, or None."""
+        return self._operators.get(name)
+
+    def get(self, name: str) -> Operator:
+        """The operator of this name. Raises UnknownOperatorError."""
+        operator = self._operators.get(name)
+        if operator is None:
+            raise UnknownOperatorError(name, self.names())
+        return operator
+
+    def names(self) -> tuple[str, ...]:
+        """All names in the order of their indices."""
+        return tuple(self._operators)
+
+
+registry: Final = Registry()
+"""The operators of this process. Extensions add to it when they are loaded."""
+
+
+def checked(operator: str, constant: bytes) -> Atom:
+    """The atom of a registered operator, its constant checked.
+
+    Raises UnknownOperatorError, or InvalidFilterError, also where the check itself fails.
+    """
+    try:
+        registry.get(operator).check(constant)
+    except (UnknownOperatorError, InvalidFilterError):
+        raise
+    except Exception as error:
+        failures.add(operator)
+        reason = f"the operator's check failed with {type(error).__name__}"
+        raise InvalidFilterError(operator, (constant,), reason) from error
+    return Atom(operator, constant)
+
+
+def implied_by(atom: Atom) -> Atom | None:
+    """The atom that the operator says holds wherever this one does; None where there is none."""
+    operator = registry.find(atom.operator)
+    answer: object = None
+    if operator is not None:
+        try:
+            answer = operator.implied(atom.constant)
+        except Exception:  # noqa: BLE001  extension code may raise anything
+            failures.add(operator.name)
+    return answer if isinstance(answer, Atom) else None
+
+
+def automaton_of(atom: Atom) -> Automaton | None:
+    """The atom's automaton, built once; None where it is opaque or unknown.
+
+    Raises LimitError.
+    """
+    operator = registry.find(atom.operator)
+    built = None if operator is None else _automaton(operator, atom.constant)
+    if isinstance(built, LimitError):
+        raise LimitError(built.limit, built.maximum, built.size)
+    return built
+
+
+@lru_cache(maxsize=AUTOMATA_CACHED_MAX)
+def _automaton(operator: Operator, constant: bytes) -> Automaton | LimitError | None:
+    """As `automaton_of`; that a limit was reached is kept too, since that took longest."""
+    answer: object
+    try:
+        answer = operator.automaton(constant)
+    except LimitError as error:
+        return error.with_traceback(None)
+    except Exception:  # noqa: BLE001  extension code may raise anything
+        answer = NotImplemented
+    if answer is None or isinstance(answer, Automaton):
+        return answer
+    failures.add(operator.name)
+    return None
+
+
+def sequence_automaton(
+    parts: Sequence[Sequence[bytes]], *, anything_before: bool, anything_after: bool
+) -> Automaton:
+    """The automaton of a sequence of parts, each one of several spellings.
+
+    `anything_before` and `anything_after` allow any bytes around the sequence.
+    """
+    edges: list[list[tuple[frozenset[int], int]]] = [[]]
+    state = 0
+    if anything_before:
+        edges[0].append((BYTES, 0))
+    for spellings in parts:
+        end = len(edges)
+        edges.append([])
+        for spelling in spellings:
+            at = state
+            for byte in spelling[:-1]:
+                edges.append([])
+                edges[at].append((frozenset((byte,)), len(edges) - 1))
+                at = len(edges) - 1
+            edges[at].append((frozenset((spelling[-1],)), end))
+        state = end
+    if anything_after:
+        edges[state].append((BYTES, state))
+    return determinise(edges, frozenset((0,)), frozenset((state,)))
+
+
+class Suffix(Operator):
+    """Text that ends with the constant."""
+
+    name = "suffix"
+
+    def apply(self, value: bytes, constant: bytes) -> bool:
+        """See the class."""
+        return value.endswith(constant)
+
+    def automaton(self, constant: bytes) -> Automaton:
+        """One state per byte of the constant, and one."""
+        return searching(constant, anything_after=False)
+
+
+class Contains(Operator):
+    """Text that contains the constant."""
+
+    name = "contains"
+
+    def apply(self, value: bytes, constant: bytes) -> bool:
+        """See the class."""
+        return constant in value
+
+    def automaton(self, constant: bytes) -> Automaton:
+        """One state per byte of the constant, and one."""
+        return searching(constant, anything_after=True)
+
+
+class _NoCase(Operator):
+    """Operators that compare folded text. The constant must be UTF-8 and is held folded."""
+
+    anything_before = False
+    anything_after = False
+
+    def check(self, constant: bytes) -> None:
+        try:
+            constant.decode()
+        except UnicodeDecodeError:
+            raise InvalidFilterError(
+                self.name, (constant,), "without case only UTF-8 text can be compared"
+            ) from None
+
+    def automaton(self, constant: bytes) -> Automaton:
+        return sequence_automaton(
+            [casefold.spellings(character) for character in constant.decode()],
+            anything_before=self.anything_before,
+            anything_after=self.anything_after,
+        )
+
+
+class EqualNoCase(_NoCase):
+    """Text that equals the constant but for case."""
+
+    name = "= nocase"
+
+    def apply(self, value: bytes, constant: bytes) -> bool:
+        """See the class."""
+        return casefold.fold(value) == casefold.fold(constant)
+
+
+class PrefixNoCase(_NoCase):
+    """Text that begins with the constant but for case."""
+
+    name = "prefix nocase"
+    anything_after = True
+
+    def apply(self, value: bytes, constant: bytes) -> bool:
+        """See the class."""
+        return casefold.fold(value).startswith(casefold.fold(constant))
+
+
+class SuffixNoCase(_NoCase):
+    """Text that ends with the constant but for case."""
+
+    name = "suffix nocase"
+    anything_before = True
+
+    def apply(self, value: bytes, constant: bytes) -> bool:
+        """See the class."""
+        return casefold.fold(value).endswith(casefold.fold(constant))
+
+
+class ContainsNoCase(_NoCase):
+    """Text that contains the constant but for case."""
+
+    name = "contains nocase"
+    anything_before = True
+    anything_after = True
+
+    def apply(self, value: bytes, constant: bytes) -> bool:
+        """See the class."""
+        return casefold.fold(constant) in casefold.fold(value)
+
+
+registry.add(
+    Suffix(),
+    Contains(),
+    EqualNoCase(),
+    PrefixNoCase(),
+    SuffixNoCase(),
+    ContainsNoCase(),
+)

@@ -1,0 +1,399 @@
+"""Deterministic finite automata over bytes: how sets of text are decided.
+
+Membership never needs an automaton. Decisions (is one set inside another, do two meet, is one
+empty) build them, lazily, one per constant, minimal, and explore products of them.
+
+Invariants: state 0 is the start; `rows[state][byte]` is the next state, for all 256 bytes;
+every state can be reached; no two states accept the same rest (the automaton is minimal), so
+that a state which accepts nothing, or everything, is one whose row leads only to itself.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
+from itertools import pairwise
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from contrada.errors import LimitError
+from contrada.model.domains.line import Cuts
+from contrada.model.domains.values import TEXT
+
+STATES_MAX: Final = 10_000
+"""States of one automaton, and of one product of automata. Beyond it decisions are safe."""
+
+AUTOMATA_CACHED_MAX: Final = 4_096
+"""Automata kept, by constant; the least recently used is dropped and built again when needed."""
+
+SUBSETS_MAX: Final = 1_000_000
+"""States that may be held at once, over all states of one automaton that is built."""
+
+REFINING_MAX: Final = 50_000_000
+"""Steps from state to state that are looked at to make one automaton minimal."""
+
+CUTS_MAX: Final = 4_096
+"""Cuts that an automaton is turned back into; a language with more stays an expression."""
+
+BYTES: Final = frozenset(range(256))
+
+Row: TypeAlias = "bytes | array[int]"
+Edges: TypeAlias = Sequence[Sequence[tuple[frozenset[int], int]]]
+"""A machine that may be in several states: per state, the bytes that lead to another."""
+
+DEAD: Final = 0
+UNIVERSAL: Final = 1
+OPEN: Final = 2
+
+
+@dataclass(frozen=True)
+class Automaton:
+    """A minimal deterministic automaton. See the module for the invariants."""
+
+    rows: tuple[Row, ...]
+    accepting: tuple[bool, ...]
+
+    @cached_property
+    def turns(self) -> tuple[frozenset[int], ...]:
+        """Per state, byte 0 and every byte whose next state differs from the byte before."""
+        return tuple(
+            frozenset([0, *(b + 1 for b, (x, y) in enumerate(pairwise(row)) if x != y)])
+            for row in self.rows
+        )
+
+    @cached_property
+    def fates(self) -> tuple[int, ...]:
+        """Per state: DEAD (accepts no rest), UNIVERSAL (accepts every rest) or OPEN."""
+        return tuple(
+            OPEN if turns != {0} or row[0] != state else (UNIVERSAL if accepts else DEAD)
+            for state, (row, turns, accepts) in enumerate(
+                zip(self.rows, self.turns, self.accepting, strict=True)
+            )
+        )
+
+    def accepts(self, text: bytes) -> bool:
+        """Whether the text is in the language. Cost: one step per byte."""
+        state = 0
+        for byte in text:
+            state = self.rows[state][byte]
+        return self.accepting[state]
+
+
+def searching(constant: bytes, *, anything_after: bool) -> Automaton:
+    """The automaton of texts that end with a constant, or, with anything after, contain it.
+
+    One state per byte of the constant, and one: how much of the constant has just been read.
+    Raises LimitError beyond `STATES_MAX`. Source: Knuth, Morris and Pratt, 1977.
+    """
+    if len(constant) >= STATES_MAX:
+        raise LimitError("STATES_MAX", STATES_MAX, len(constant) + 1)
+    last = len(constant)
+    rows: list[array[int]] = []
+    shorter = array("H", [0]) * 256  # the row of what of the text is a beginning once more
+    for state, byte in enumerate(constant):
+        rows.append(array("H", shorter))
+        rows[state][byte] = state + 1
+        shorter = rows[shorter[byte]]
+    rows.append(array("H", [last]) * 256 if anything_after else array("H", shorter))
+    return Automaton(_packed(rows), (*(False,) * last, True))
+
+
+def determinise(edges: Edges, starts: frozenset[int], accepting: frozenset[int]) -> Automaton:
+    """The minimal automaton of a machine that may be in several states at once.
+
+    An edge for `BYTES` itself is cheap. Raises LimitError beyond `STATES_MAX` states, or when
+    they stand for more than `SUBSETS_MAX` states of the machine.
+    """
+    numbers = {starts: 0}
+    waiting = [starts]
+    rows: list[Row] = []
+    members = 0
+    for subset in waiting:
+        members += len(subset)
+        if members > SUBSETS_MAX:
+            raise LimitError("SUBSETS_MAX", SUBSETS_MAX)
+        always = frozenset(to for state in subset for on, to in edges[state] if on is BYTES)
+        some: dict[int, set[int]] = {}
+        for state in subset:
+            for on, to in edges[state]:
+                if on is not BYTES:
+                    for byte in on:
+                        some.setdefault(byte, set()).add(to)
+        row = [_number(always, numbers, waiting)] * 256
+        for byte, targets in some.items():
+            row[byte] = _number(always | targets, numbers, waiting)
+        rows.append(array("H", row))
+    return minimised(rows, [not accepting.isdisjoint(subset) for subset in waiting])
+
+
+def without(whole: Automaton, part: Automaton) -> Automaton:
+    """The minimal automaton of the texts of one that are not texts of another.
+
+    Raises LimitError beyond `STATES_MAX`. Cost: the pairs of their states that texts lead to.
+    """
+    numbers = {(0, 0): 0}
+    pairs = [(0, 0)]
+    rows: list[array[int]] = []
+    for a, b in pairs:
+        row = array("H")
+        for pair in zip(whole.rows[a], part.rows[b], strict=True):
+            if pair not in numbers:
+                if len(pairs) >= STATES_MAX:
+                    raise LimitError("STATES_MAX", STATES_MAX)
+                numbers[pair] = len(pairs)
+                pairs.append(pair)
+            row.append(numbers[pair])
+        rows.append(row)
+    return minimised(rows, [whole.accepting[a] and not part.accepting[b] for a, b in pairs])
+
+
+def minimised(rows: Sequence[Sequence[int]], accepting: Sequence[bool]) -> Automaton:
+    """The minimal automaton with the same language; states numbered in order of first reach.
+
+    All states must be reachable from state 0. States are first told apart by their distance
+    to acceptance and to rejection, then by where their bytes lead, until nothing changes.
+    Cost: a pass over all rows per round; a few rounds for searches, at most one per state,
+    and LimitError beyond `REFINING_MAX` looks at a state.
+    """
+    away = list(
+        zip(_distances(rows, accepting, True), _distances(rows, accepting, False), strict=True)
+    )
+    found: dict[object, int] = {}
+    block = np.array([found.setdefault(each, len(found)) for each in away], np.uint16)
+    targets = np.array([list(row) for row in rows], np.uint16)
+    targets = targets[:, _bytes_that_matter(targets)]
+    looks = 0
+    count = 0
+    while count < len(found) < len(rows):
+        count = len(found)
+        looks += targets.size
+        if looks > REFINING_MAX:
+            raise LimitError("REFINING_MAX", REFINING_MAX)
+        table = np.column_stack((block, block[targets]))
+        found = {}
+        block = np.array([found.setdefault(row.tobytes(), len(found)) for row in table], np.uint16)
+    return _renumbered(rows, accepting, block.tolist(), len(found))
+
+
+@lru_cache(maxsize=AUTOMATA_CACHED_MAX)
+def of_intervals(cuts: Cuts) -> Automaton:
+    """The automaton of a set of text intervals. States: at most the bytes of all its ends.
+
+    A state is a text that some end goes on from; all others lie in or out with all that begins
+    with them. Longer ones are made first, so that equal states are found as they are made.
+    """
+    ends: list[bytes] = [cut[1] if len(cut) == 2 else b"" for cut in cuts]  # type: ignore[misc]
+    rows: list[array[int]] = [array("H", [sink]) * 256 for sink in (0, 1)]
+    accepting = [False, True]
+    made = {(False, rows[0].tobytes()): 0, (True, rows[1].tobytes()): 1}
+    state_of: dict[bytes, int] = {}
+    for prefix in sorted(_inner(ends), key=len, reverse=True):
+        row = _interval_row(prefix, state_of, ends)
+        accepts = bisect_right(ends, prefix) & 1 == 1
+        state = state_of[prefix] = made.setdefault((accepts, row.tobytes()), len(rows))
+        if state == len(rows):
+            rows.append(row)
+            accepting.append(accepts)
+    return _from(state_of[b""], rows, accepting)
+
+
+def intervals_of(automaton: Automaton) -> Cuts | None:
+    """The cuts of an automaton whose language is a finite union of intervals, else None.
+
+    None also where it has more than `CUTS_MAX` cuts, which depends on the language alone; they are
+    counted before they are made. Cost: 512 steps per state, and 256 per byte of every cut.
+
+    A language is such a union exactly when its minimal automaton has no cycle but the loops of
+    the states that accept nothing or everything.
+    """
+    states = _deepest_first(automaton)
+    if states is None:
+        return None
+    steps = cache(lambda state: _steps(automaton, state))
+    if _cuts_below(automaton, states, steps) > CUTS_MAX:
+        return None
+    cuts: list[tuple[int] | tuple[int, bytes]] = []
+    if automaton.accepting[0]:
+        cuts.append((TEXT,))
+    prefix = bytearray()
+    open_states = [iter(steps(0))] if automaton.fates[0] == OPEN else []
+    while open_states:
+        step = next(open_states[-1], None)
+        if step is None:
+            open_states.pop()
+            del prefix[-1:]
+            continue
+        byte, target = step
+        if automaton.accepting[target] != len(cuts) & 1:
+            cuts.append((TEXT, bytes((*prefix, byte))))
+        if automaton.fates[target] == OPEN:
+            prefix.append(byte)
+            open_states.append(iter(steps(target)))
+    return tuple(cuts)
+
+
+def _number(
+    subset: frozenset[int], numbers: dict[frozenset[int], int], waiting: list[frozenset[int]]
+) -> int:
+    number = numbers.get(subset)
+    if number is None:
+        if len(numbers) >= STATES_MAX:
+            raise LimitError("STATES_MAX", STATES_MAX)
+        number = numbers[subset] = len(numbers)
+        waiting.append(subset)
+    return number
+
+
+def _distances(
+    rows: Sequence[Sequence[int]], accepting: Sequence[bool], wanted: bool
+) -> Sequence[int]:
+    """Per state, the fewest bytes to a state that accepts, or does not; -1 where none leads."""
+    sources: list[list[int]] = [[] for _ in rows]
+    for state, row in enumerate(rows):
+        for target in set(row):
+            sources[target].append(state)
+    waiting = [state for state, accepts in enumerate(accepting) if accepts is wanted]
+    distances = [-1] * len(rows)
+    for state in waiting:
+        distances[state] = 0
+    for state in waiting:
+        for source in sources[state]:
+            if distances[source] < 0:
+                distances[source] = distances[state] + 1
+                waiting.append(source)
+    return distances
+
+
+def _bytes_that_matter(targets: np.ndarray[Any, np.dtype[np.uint16]]) -> list[int]:
+    """One byte of each kind: bytes that lead to the same state from every state are one kind."""
+    kinds: dict[bytes, int] = {}
+    for byte in range(256):
+        kinds.setdefault(targets[:, byte].tobytes(), byte)
+    return list(kinds.values())
+
+
+def _renumbered(
+    rows: Sequence[Sequence[int]], accepting: Sequence[bool], block: list[int], count: int
+) -> Automaton:
+    """One state per block, numbered breadth first from the start."""
+    order: dict[int, int] = {block[0]: 0}
+    members = [0]
+    for state in members:
+        for target in dict.fromkeys(rows[state]):
+            if block[target] not in order:
+                order[block[target]] = len(order)
+                members.append(target)
+    assert len(members) == count
+    packed = [array("H", [order[block[target]] for target in rows[state]]) for state in members]
+    return Automaton(_packed(packed), tuple(accepting[state] for state in members))
+
+
+def _packed(rows: Sequence[Sequence[int]]) -> tuple[Row, ...]:
+    """Rows of bytes where all states fit into a byte."""
+    return (
+        tuple(bytes(list(row)) for row in rows)
+        if len(rows) <= 256
+        else tuple(array("H", r) for r in rows)
+    )
+
+
+def _from(start: int, rows: Sequence[Sequence[int]], accepting: Sequence[bool]) -> Automaton:
+    """The automaton that begins in a state, of minimal rows: what is out of reach left out."""
+    order = {start: 0}
+    for state in (waiting := [start]):
+        for target in dict.fromkeys(rows[state]):
+            if target not in order:
+                order[target] = len(order)
+                waiting.append(target)
+    packed = [array("H", [order[target] for target in rows[state]]) for state in waiting]
+    return Automaton(_packed(packed), tuple(accepting[state] for state in waiting))
+
+
+def _inner(ends: list[bytes]) -> set[bytes]:
+    """The texts that some end goes on from. Raises LimitError beyond `STATES_MAX`."""
+    inner = {b""}
+    for end in ends:
+        if len(end) > STATES_MAX:
+            raise LimitError("STATES_MAX", STATES_MAX, len(end))
+        for length in range(len(end) - 1, 0, -1):
+            prefix = end[:length]
+            if prefix in inner:  # and so are all shorter ones
+                break
+            inner.add(prefix)
+        if len(inner) > STATES_MAX:
+            raise LimitError("STATES_MAX", STATES_MAX, len(inner))
+    return inner
+
+
+def _interval_row(prefix: bytes, state_of: Mapping[bytes, int], ends: list[bytes]) -> "array[int]":
+    """Where each byte leads from a prefix: to a longer one, or out (0) or in (1) for good."""
+    row: array[int] = array("H")
+    at = bisect_right(ends, prefix)
+    while at < len(ends) and ends[at].startswith(prefix):
+        byte = ends[at][len(prefix)]
+        longer = prefix + bytes((byte,))
+        row.extend([at & 1] * (byte - len(row)))
+        at = bisect_right(ends, longer)
+        row.append(state_of.get(longer, at & 1))
+        if byte == 255:
+            break
+        at = bisect_left(ends, prefix + bytes((byte + 1,)))
+    row.extend([at & 1] * (256 - len(row)))
+    return row
+
+
+def _steps(automaton: Automaton, state: int) -> list[tuple[int, int]]:
+    """The bytes where something may change, each with its next state."""
+    row, turns = automaton.rows[state], automaton.turns[state]
+    return [(b, to) for b, to in enumerate(row) if b in turns or automaton.fates[to] == OPEN]
+
+
+def _cuts_below(
+    automaton: Automaton, states: list[int], steps: Callable[[int], list[tuple[int, int]]]
+) -> int:
+    """How many cuts the language has. Whether a step is one depends on what was accepted before."""
+    below: dict[int, tuple[tuple[int, bool], ...]] = {}
+    for state in states:
+        found = []
+        for accepts in (False, True):
+            count = 0
+            for _, target in steps(state):
+                if automaton.accepting[target] != accepts:
+                    count, accepts = count + 1, not accepts
+                if automaton.fates[target] == OPEN:
+                    more, accepts = below[target][accepts]
+                    count += more
+            found.append((count, accepts))
+        below[state] = tuple(found)
+    first = automaton.accepting[0]
+    return int(first) + (below[0][first][0] if automaton.fates[0] == OPEN else 0)
+
+
+def _deepest_first(automaton: Automaton) -> list[int] | None:
+    """The states that still decide, each after those it leads to; None where one comes back."""
+    on_path, done = 1, 2
+    marks = [done if fate != OPEN else 0 for fate in automaton.fates]
+    stack: list[tuple[int, Iterable[int]]] = []
+    order: list[int] = []
+
+    def enter(state: int) -> None:
+        marks[state] = on_path
+        stack.append((state, iter(dict.fromkeys(automaton.rows[state]))))
+
+    if marks[0] != done:
+        enter(0)
+    while stack:
+        state, targets = stack[-1]
+        for target in targets:
+            if marks[target] == on_path:
+                return None
+            if marks[target] != done:
+                enter(target)
+                break
+        else:
+            marks[state] = done
+            order.append(state)
+            stack.pop()
+    return order

@@ -1,0 +1,91 @@
+"""Sets of characters: ranges of code points, sorted and apart, and those without case.
+
+Without case, a class has every character that folds like one of its own (see `casefold`).
+
+Source: the syntax page of RE2 (github.com/google/re2), for the classes that have names.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from functools import cache
+from itertools import chain
+from typing import Final, TypeAlias
+
+from contrada.model.languages import casefold
+
+CHARACTER_LAST: Final = 0x10FFFF
+
+Ranges: TypeAlias = tuple[tuple[int, int], ...]
+
+DIGITS: Final[Ranges] = ((0x30, 0x39),)
+WORD: Final[Ranges] = ((0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A))
+SPACE: Final[Ranges] = ((0x09, 0x0A), (0x0C, 0x0D), (0x20, 0x20))
+LINE_FEED: Final[Ranges] = ((0x0A, 0x0A),)
+POSIX: Final[dict[str, Ranges]] = {
+    "alnum": ((0x30, 0x39), (0x41, 0x5A), (0x61, 0x7A)),
+    "alpha": ((0x41, 0x5A), (0x61, 0x7A)),
+    "ascii": ((0, 0x7F),),
+    "blank": ((0x09, 0x09), (0x20, 0x20)),
+    "cntrl": ((0, 0x1F), (0x7F, 0x7F)),
+    "digit": DIGITS,
+    "graph": ((0x21, 0x7E),),
+    "lower": ((0x61, 0x7A),),
+    "print": ((0x20, 0x7E),),
+    "punct": ((0x21, 0x2F), (0x3A, 0x40), (0x5B, 0x60), (0x7B, 0x7E)),
+    "space": ((0x09, 0x0D), (0x20, 0x20)),
+    "upper": ((0x41, 0x5A),),
+    "word": WORD,
+    "xdigit": ((0x30, 0x39), (0x41, 0x46), (0x61, 0x66)),
+}
+
+
+def inverse(ranges: Ranges) -> Ranges:
+    """All other characters."""
+    found, start = [], 0
+    for first, last in ranges:
+        if start < first:
+            found.append((start, first - 1))
+        start = last + 1
+    if start <= CHARACTER_LAST:
+        found.append((start, CHARACTER_LAST))
+    return tuple(found)
+
+
+def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    """Ranges sorted, those that touch as one."""
+    found: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(last, found[-1][1]))
+        else:
+            found.append((first, last))
+    return tuple(found)
+
+
+def folded(ranges: Ranges) -> Ranges:
+    """The characters and all that fold like one of them.
+
+    Cost: linear in the ranges, and in those of their characters that have case.
+    """
+    codes, targets = _with_case()
+    held: set[int] = set()
+    for first, last in ranges:
+        held.update(codes[bisect_left(codes, first) : bisect_right(codes, last)])
+    same = chain.from_iterable(map(_alike().__getitem__, {targets[code] for code in held}))
+    return joined((*ranges, *((code, code) for code in held.symmetric_difference(same))))
+
+
+@cache
+def _with_case() -> tuple[list[int], dict[int, int]]:
+    """The characters of which some fold alike, in order, and what they fold to."""
+    targets = {**casefold.TABLE, **{target: target for target in casefold.TABLE.values()}}
+    return sorted(targets), targets
+
+
+@cache
+def _alike() -> dict[int, list[int]]:
+    """All characters that fold to a character."""
+    found: dict[int, list[int]] = {}
+    for code, target in _with_case()[1].items():
+        found.setdefault(target, []).append(code)
+    return found

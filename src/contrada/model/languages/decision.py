@@ -1,0 +1,369 @@
+"""Decisions about sets of text: is there one, and which.
+
+Everything that is asked of languages (empty? inside another? do they meet? equal?) comes down
+to one question, `find`: a text of this language, or the proof that there is none. It explores
+the product of the automata of the intervals and atoms that occur, breadth first, from the
+start, and never goes on from where the answer is already clear. The answer is exact as long
+as automata and product stay within `STATES_MAX` and all atoms are regular. Otherwise it is
+`UNDECIDED`, which the caller turns into its safe answer and counts in `safe_answers`.
+
+Opaque atoms are handled by cases: each may hold or not; a case is dropped where the atoms'
+own `covers` and `intersects` say that it cannot be.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from itertools import combinations, islice, pairwise, product
+from typing import Final, NamedTuple, TypeAlias
+
+from contrada.errors import LimitError
+from contrada.model.domains import line
+from contrada.model.domains.line import Cuts
+from contrada.model.languages import automaton
+from contrada.model.languages.atoms import Atom, automaton_of, failures, registry
+from contrada.model.languages.automaton import DEAD, OPEN, STATES_MAX, UNIVERSAL, Automaton
+from contrada.model.languages.language import (
+    ANY_TEXT,
+    NO_TEXT,
+    Every,
+    Language,
+    Literal,
+    Pieces,
+    Some,
+    atoms_of,
+    contains,
+    every,
+    some,
+)
+from contrada.model.languages.tally import Tally
+
+OPAQUE_ATOMS_MAX: Final = 6
+"""Distinct opaque atoms in one question. Their cases double with each; beyond it: undecided."""
+
+CONSTANTS_TRIED_MAX: Final = 8
+"""Constants of a question that are tried as its answer before automata are built."""
+
+LITERALS_ASKED_MAX: Final = 4
+"""Parts of a question, up to which operators are asked about one another before automata are."""
+
+DECISIONS_CACHED_MAX: Final = 65_536
+"""Answers kept, by question; the least recently used is dropped."""
+
+safe_answers: Final = Tally()
+"""How often a decision could not be made and the safe answer was given, by the question."""
+
+
+class Found(NamedTuple):
+    """The language has at least this text."""
+
+    text: bytes
+
+
+class Empty(NamedTuple):
+    """The language has no text."""
+
+
+class Undecided(NamedTuple):
+    """It cannot be told whether the language has a text."""
+
+
+EMPTY: Final = Empty()
+UNDECIDED: Final = Undecided()
+Answer: TypeAlias = Found | Empty | Undecided
+
+_Leaf: TypeAlias = Cuts | Atom
+_Vector: TypeAlias = Sequence[int]
+_State: TypeAlias = tuple[int, ...]
+
+
+@lru_cache(maxsize=DECISIONS_CACHED_MAX)
+def find(language: Language) -> Answer:
+    """A text of the language, or that there is none, or that it cannot be told.
+
+    Cost: at most `STATES_MAX` states of the product for each case of the opaque atoms.
+    """
+    tried = _tried(language)
+    if tried is not None:
+        return tried
+    opaque = sorted({atom for atom in atoms_of(language) if _is_opaque(atom)})
+    if not opaque:
+        return _searched(language)
+    if len(opaque) > OPAQUE_ATOMS_MAX:
+        return UNDECIDED
+    answer: Answer = EMPTY
+    for holding in product((True, False), repeat=len(opaque)):
+        case = dict(zip(opaque, holding, strict=True))
+        found = _find_in_case(language, case)
+        if isinstance(found, Found):
+            return found
+        if found is UNDECIDED:
+            answer = UNDECIDED
+    return answer
+
+
+def automaton_for(language: Language) -> Automaton:
+    """The minimal automaton of a language without opaque atoms.
+
+    Raises LimitError beyond `STATES_MAX`, ValueError at an opaque atom.
+    """
+    automata, value = _prepared(language)
+    start = (0,) * len(automata)
+    numbers: dict[_State, int] = {start: 0}
+    rows: list[list[int]] = []
+    accepting: list[bool] = []
+    for state in (waiting := [start]):
+        row: list[int] = []
+        accepts = [a.accepting[s] for a, s in zip(automata, state, strict=True)]
+        accepting.append(value(accepts) == UNIVERSAL)
+        turns = frozenset().union(*(a.turns[s] for a, s in zip(automata, state, strict=True)))
+        for byte, next_turn in pairwise((*sorted(turns), 256)):
+            target = tuple(a.rows[s][byte] for a, s in zip(automata, state, strict=True))
+            if target not in numbers:
+                if len(numbers) >= STATES_MAX:
+                    raise LimitError("STATES_MAX", STATES_MAX)
+                numbers[target] = len(numbers)
+                waiting.append(target)
+            row += [numbers[target]] * (next_turn - byte)
+        rows.append(row)
+    return automaton.minimised(rows, accepting)
+
+
+def _find_in_case(language: Language, case: dict[Atom, bool]) -> Answer:
+    """As `find`, where each opaque atom is taken to hold or not to hold."""
+    regular = _with(language, case)
+    answer = _tried(regular)
+    if answer is None:
+        answer = _searched(regular)
+    if not isinstance(answer, Found) or _contradicts(case):
+        return EMPTY if isinstance(answer, Found) else answer
+    candidates = _points(regular)
+    for text in candidates if candidates is not None else (answer.text,):
+        if contains(language, text):
+            return Found(text)
+    return EMPTY if candidates is not None else UNDECIDED
+
+
+def _tried(language: Language) -> Answer | None:
+    """What can be told without automata: from intervals, examples, and what operators say."""
+    if isinstance(language, Pieces):
+        if not language.cuts:
+            return EMPTY
+        cut = language.cuts[0]
+        return Found(cut[1] if len(cut) == 2 else b"")  # type: ignore[arg-type]
+    if isinstance(language, Every) and len(language.parts) <= LITERALS_ASKED_MAX:
+        parts = [part for part in language.parts if isinstance(part, Literal)]
+        if _contradicts({part.atom: part.positive for part in parts}):
+            return EMPTY
+    for text in islice(_examples(language), CONSTANTS_TRIED_MAX):
+        if contains(language, text):
+            return Found(text)
+    guess = b"".join(_guess(language))
+    return Found(guess) if contains(language, guess) else None
+
+
+def _guess(language: Language) -> tuple[bytes, bytes, bytes]:
+    """What a text of the language may begin with, have in it and end with; often it is one.
+
+    Of alternatives the first is taken, and what must not be is left to luck.
+    """
+    if isinstance(language, Pieces):
+        cut = language.cuts[0] if language.cuts else (0,)
+        return (cut[1] if len(cut) == 2 else b""), b"", b""  # type: ignore[return-value]
+    if isinstance(language, Literal):
+        operator, constant = language.atom
+        if not language.positive or operator not in _GUESSED:
+            return b"", b"", b""
+        place = _GUESSED[operator]
+        return b"" if place else constant, constant * (place == 1), constant * (place == 2)
+    if isinstance(language, Some):
+        return _guess(language.parts[0])
+    begins, inner, ends = zip(*map(_guess, language.parts), strict=True)
+    return b"".join(begins), b"".join(inner), b"".join(ends)
+
+
+_GUESSED: Final = {
+    "= nocase": 0,
+    "prefix nocase": 0,
+    "contains": 1,
+    "contains nocase": 1,
+    "suffix": 2,
+    "suffix nocase": 2,
+}
+"""Where the constants of operators stand in a guess: in front, within, or behind."""
+
+
+def _searched(language: Language) -> Answer:
+    """What the automata of a language without opaque atoms say."""
+    try:
+        return _explored(*_prepared(language))
+    except LimitError:
+        return UNDECIDED
+
+
+def _examples(language: Language) -> Iterator[bytes]:
+    """What the operators of the expression would try first."""
+    for atom in atoms_of(language):
+        try:
+            examples: tuple[object, ...] = registry.get(atom.operator).examples(atom.constant)
+            yield from [text for text in examples if isinstance(text, bytes)]
+        except Exception:  # noqa: BLE001  extension code may raise anything
+            failures.add(atom.operator)
+
+
+def readable(language: Language, text: bytes) -> bytes:
+    """A text of the language, of the same length, with readable characters where it may be.
+
+    Cost: a membership test for each byte and candidate.
+    """
+    readable_text = bytearray(text)
+    for place in range(len(text)):
+        for byte in _READABLE:
+            readable_text[place] = byte
+            if contains(language, bytes(readable_text)):
+                break
+        else:
+            readable_text[place] = text[place]
+    return bytes(readable_text)
+
+
+_READABLE: Final = b"abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ _-./:"
+
+
+def _explored(automata: Sequence[Automaton], value: Callable[[_Vector], int]) -> Answer:
+    """Breadth first through the product of the automata."""
+    all_fates = [a.fates for a in automata]
+    all_accepting = [a.accepting for a in automata]
+    all_rows = [a.rows for a in automata]
+    all_turns = [a.turns for a in automata]
+    start: _State = (0,) * len(automata)
+    came_from: dict[_State, tuple[_State, int] | None] = {start: None}
+    for state in (waiting := [start]):
+        fate = value([fates[s] for fates, s in zip(all_fates, state, strict=True)])
+        if fate == OPEN:
+            fate = value([accepts[s] for accepts, s in zip(all_accepting, state, strict=True)])
+            if fate == DEAD:
+                rows = [r[s] for r, s in zip(all_rows, state, strict=True)]
+                turns = [t[s] for t, s in zip(all_turns, state, strict=True)]
+                for byte in turns[0].union(*turns[1:]):
+                    target = tuple([row[byte] for row in rows])
+                    if target not in came_from:
+                        came_from[target] = (state, byte)
+                        waiting.append(target)
+                if len(came_from) > STATES_MAX:
+                    return UNDECIDED
+        if fate == UNIVERSAL:
+            return Found(_path(came_from, state))
+    return EMPTY
+
+
+def _path(came_from: dict[_State, tuple[_State, int] | None], state: _State) -> bytes:
+    """The bytes that lead to a state."""
+    text = bytearray()
+    while (step := came_from[state]) is not None:
+        state, byte = step
+        text.append(byte)
+    text.reverse()
+    return bytes(text)
+
+
+def _prepared(language: Language) -> tuple[list[Automaton], Callable[[_Vector], int]]:
+    """The automata of the distinct leaves, and the expression's value over leaves' values."""
+    numbers: dict[_Leaf, int] = {}
+    value = _valued(language, numbers)
+    automata = []
+    for leaf in numbers:
+        if isinstance(leaf, Atom):
+            built = automaton_of(leaf)
+            if built is None:
+                raise ValueError(f"operator {leaf.operator!r} is not regular")
+        else:
+            built = automaton.of_intervals(leaf)
+        automata.append(built)
+    return automata, value
+
+
+_NOT: Final = (UNIVERSAL, DEAD, OPEN)
+
+
+def _valued(language: Language, numbers: dict[_Leaf, int]) -> Callable[[_Vector], int]:
+    """The expression as a function of its leaves' values, in Kleene's three-valued logic.
+
+    The three values are the fates of a state; False and True are the first two of them.
+    """
+    if isinstance(language, Pieces | Literal):
+        leaf: _Leaf = language.cuts if isinstance(language, Pieces) else language.atom
+        place = numbers.setdefault(leaf, len(numbers))
+        if isinstance(language, Literal) and not language.positive:
+            return lambda values: _NOT[values[place]]
+        return lambda values: values[place]
+    parts = [_valued(part, numbers) for part in language.parts]
+    decisive, idle = (UNIVERSAL, DEAD) if isinstance(language, Some) else (DEAD, UNIVERSAL)
+
+    def joined(values: _Vector) -> int:
+        result = idle
+        for part in parts:
+            value = part(values)
+            if value == decisive:
+                return decisive
+            if value == OPEN:
+                result = OPEN
+        return result
+
+    return joined
+
+
+def _is_opaque(atom: Atom) -> bool:
+    try:
+        return automaton_of(atom) is None
+    except LimitError:
+        return False
+
+
+def _with(language: Language, case: dict[Atom, bool]) -> Language:
+    """The language where the atoms of a case are replaced by all text or none."""
+    if isinstance(language, Literal):
+        if language.atom not in case:
+            return language
+        return ANY_TEXT if case[language.atom] is language.positive else NO_TEXT
+    if isinstance(language, Pieces):
+        return language
+    join = some if isinstance(language, Some) else every
+    return join(_with(part, case) for part in language.parts)
+
+
+def _points(language: Language) -> list[bytes] | None:
+    """The texts of a language that is plainly a few single texts, else None."""
+    if not isinstance(language, Pieces):
+        return None
+    keys = [line.single(tuple(c for c in piece if c)) for piece in line.pieces(language.cuts)]
+    return None if None in keys else [key[1] for key in keys]  # type: ignore[index,misc]
+
+
+def _contradicts(case: dict[Atom, bool]) -> bool:
+    """Whether the operators themselves say that the case cannot be."""
+    for (a, a_holds), (b, b_holds) in combinations(case.items(), 2):
+        if a_holds and b_holds:
+            if _ask("intersects", a, b) is False or _ask("intersects", b, a) is False:
+                return True
+        elif a_holds != b_holds:
+            held, missed = (a, b) if a_holds else (b, a)
+            if _ask("covers", missed, held) is True:
+                return True
+    return False
+
+
+def _ask(question: str, atom: Atom, other: Atom) -> bool | None:
+    """What an operator says; None, counted, where it raises or answers something else."""
+    try:
+        answer = getattr(registry.get(atom.operator), question)(atom.constant, other)
+    except Exception:  # noqa: BLE001  extension code may raise anything
+        answer = NotImplemented
+    if answer is None or answer is True or answer is False:
+        return answer
+    failures.add(atom.operator)
+    return None
+
+
+def unknown_operators(language: Language) -> Iterator[str]:
+    """The names of operators in the expression that nobody has registered here."""
+    return (a.operator for a in atoms_of(language) if registry.find(a.operator) is None)

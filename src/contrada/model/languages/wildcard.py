@@ -1,0 +1,187 @@
+r"""The operator `wildcard`, and `wildcard nocase`: text of a shape.
+
+In the constant `*` stands for any text, `?` for one character, and `\*`, `\?`, `\\` for
+themselves; everything else stands for itself. `*` takes any bytes, `?` no byte that is not part of
+UTF-8. The shape is that of the whole text. A wildcard that is plainly `=`, `prefix`, `suffix` or
+`contains` has that as its plain form, and sets are made of it.
+"""
+
+import re
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from contrada.errors import InvalidFilterError, LimitError
+from contrada.model.languages import casefold, characters, regular
+from contrada.model.languages.atoms import Atom, Operator, registry
+from contrada.model.languages.automaton import Automaton
+from contrada.model.languages.machine import MACHINE_STATES_MAX, Machine
+from contrada.model.languages.regular import AT_END, AT_START, Anything, Chars, Look, Sequence, Tree
+from contrada.model.languages.search import Plain, machine_of
+
+SHAPES_CACHED_MAX: Final = 8_192
+"""Wildcards kept as they are looked for; the least recently used is dropped and read again."""
+
+CHARACTER_STATES: Final = 10
+"""More states than a machine has for a character of a wildcard; so short ones are not counted."""
+
+
+class Segments(NamedTuple):
+    """The texts between the stars: the whole text begins and ends with the outer ones."""
+
+    texts: tuple[bytes, ...]
+
+    def hold(self, value: bytes) -> bool:
+        """Whether a value has the shape; the leftmost place of each text is always good enough."""
+        first, *middle = self.texts
+        if not middle:
+            return value == first
+        last = middle.pop()
+        at, end = len(first), len(value) - len(last)
+        if at > end or not (value.startswith(first) and value.endswith(last)):
+            return False
+        for text in middle:
+            at = value.find(text, at, end)
+            if at < 0:
+                return False
+            at += len(text)
+        return True
+
+
+class Wildcard(Operator):
+    """Text of the constant's shape."""
+
+    name = "wildcard"
+    nocase = False
+
+    def check(self, constant: bytes) -> None:
+        """A backslash before anything but `*`, `?` and a backslash is refused."""
+        if _segments(constant) or len(constant) * CHARACTER_STATES < MACHINE_STATES_MAX:
+            return
+        try:
+            machine_of(constant, _tree)
+        except LimitError as error:
+            raise InvalidFilterError(self.name, (constant,), str(error)) from None
+
+    def apply(self, value: bytes, constant: bytes) -> bool:
+        """See the class. Cost: linear in the value."""
+        return _holds(constant, value)
+
+    def implied(self, constant: bytes) -> Atom | None:
+        """That the longest text between stars and question marks is there."""
+        texts = [bytearray()]
+        for token in tokens_of(constant):
+            if token in ("*", "?"):
+                texts.append(bytearray())
+            else:
+                texts[-1] += token[-1].encode()
+        longest = bytes(max(texts, key=len))
+        return Atom("contains nocase" if self.nocase else "contains", longest) if longest else None
+
+    def automaton(self, constant: bytes) -> Automaton:
+        """All texts of the shape."""
+        return Machine(_tree(constant, nocase=self.nocase)).automaton()
+
+
+class WildcardNoCase(Wildcard):
+    """Text of the constant's shape but for case; the constant is held folded."""
+
+    name = "wildcard nocase"
+    nocase = True
+
+    def apply(self, value: bytes, constant: bytes) -> bool:
+        """See the class. Cost: linear in the value."""
+        return _holds(casefold.fold(constant), casefold.fold(value))
+
+
+def normal(constant: str) -> str:
+    """The constant with the fewest stars, each after the question marks beside it.
+
+    Raises InvalidFilterError where a backslash stands before something else than it may.
+    """
+    found: list[str] = []
+    for token in _tokens(constant):
+        if token == "*" and found[-1:] == ["*"]:
+            continue
+        if token == "?" and found[-1:] == ["*"]:
+            found[-1:] = ["?", "*"]
+        else:
+            found.append(token)
+    return "".join(found)
+
+
+def plain_form(constant: str, *, nocase: bool) -> Plain | None:
+    """The plain operator that a wildcard in its normal form is, or None."""
+    tokens = _tokens(constant)
+    stars = [place for place, token in enumerate(tokens) if token == "*"]
+    if "?" in tokens or len(stars) > 2 or not set(stars) <= {0, len(tokens) - 1}:
+        return None
+    text = "".join(token[-1] for token in tokens if token != "*")
+    if len(stars) == 2 or tokens == ["*"]:
+        return Plain("contains", text, nocase)
+    operator = "=" if not stars else "suffix" if stars == [0] else "prefix"
+    return Plain(operator, text, nocase)
+
+
+_TOKEN: Final = re.compile(r"\\[*?\\]|[^\\]", re.DOTALL)
+
+
+def _tokens(constant: str) -> list[str]:
+    """`*`, `?`, and single characters, with a backslash where they had one."""
+    tokens = _TOKEN.findall(constant)
+    if sum(map(len, tokens)) != len(constant):
+        reason = "a backslash may stand before *, ? and \\ only"
+        raise InvalidFilterError("wildcard", (constant,), reason)
+    return tokens
+
+
+def tokens_of(constant: bytes) -> list[str]:
+    """`*`, `?`, and single characters, with a backslash where they had one.
+
+    Raises InvalidFilterError.
+    """
+    try:
+        return _tokens(constant.decode())
+    except UnicodeDecodeError:
+        raise InvalidFilterError("wildcard", (constant,), "a wildcard is text in UTF-8") from None
+
+
+@lru_cache(maxsize=SHAPES_CACHED_MAX)
+def _segments(constant: bytes) -> Segments | None:
+    """The texts between the stars; None where there is a question mark."""
+    tokens = tokens_of(constant)
+    if "?" in tokens:
+        return None
+    texts = [bytearray()]
+    for token in tokens:
+        if token == "*":
+            texts.append(bytearray())
+        else:
+            texts[-1] += token[-1].encode()
+    return Segments(tuple(map(bytes, texts)))
+
+
+def _holds(constant: bytes, value: bytes) -> bool:
+    """Whether a value has the shape. Only question marks need a machine."""
+    segments = _segments(constant)
+    if segments is None:
+        return machine_of(constant, _tree).finds(value)
+    return segments.hold(value)
+
+
+_ONE: Final = Chars(characters.inverse(()))
+
+
+def _tree(constant: bytes, *, nocase: bool = False) -> Tree:
+    """The shape as a regular expression of the whole text."""
+    parts: list[Tree] = [Look(AT_START)]
+    for token in tokens_of(constant):
+        if token == "*":
+            parts.append(Anything())
+        elif token == "?":
+            parts.append(_ONE)
+        else:
+            parts.append(regular.character(ord(token[-1]), nocase=nocase))
+    return Sequence((*parts, Look(AT_END)))
+
+
+registry.add(Wildcard(), WildcardNoCase())

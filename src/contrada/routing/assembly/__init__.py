@@ -1,0 +1,1 @@
+"""Patterns in the network: split, delegated, assembled."""

@@ -1,0 +1,144 @@
+"""What servers say to one another about patterns.
+
+A server may have a neighbour assemble a *sub-pattern*, consecutive parts of a pattern that all come
+over the link to it. What is said over a link arrives in order, also beside notifications:
+
+    the one that asks                     the delegate
+    SubscribePattern       ─────────►     begins to gather what the parts match
+                           ◄─────────     AcceptPattern: what was sent before this is the asker's
+    HandOver(what it has)  ─────────►     begins to assemble
+                           ◄─────────     ReportMatches(matches, watermark, what waits for time),
+                                          also without matches
+    AskWatermark(time)     ─────────►     learns of the time; answers by a report when it is there
+                           ◄─────────     HandBack: its tables are full
+    RecallPattern          ─────────►     stops
+                           ◄─────────     ReturnPattern(what it has): what is sent after this is
+                                          the asker's
+    UnsubscribePattern     ─────────►     forgets it
+
+So at every moment each notification is taken in at exactly one of the two, or at both and is the
+same one; none is missed when a split changes.
+
+Source: PODC 2000 §4 (patterns are assembled upstream).
+"""
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from contrada.model import Notification, Pattern, Value
+from contrada.patterns import Match
+
+VERSION: Final = 1
+"""The version of all messages. A router refuses any other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A notification for one place of a sub-pattern, counted from 0.
+
+    `by` is the one group for which it is still needed, by the values of the pattern's `by`; None
+    where it is needed for each of its groups.
+    """
+
+    place: int
+    by: tuple[Value, ...] | None
+    notification: Notification
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribePattern:
+    """The sender wants the matches of a pattern. A server delegates it so to a neighbour.
+
+    `hops` counts how often it, or what it is a part of, was delegated: while servers know different
+    things of a network, it could go round.
+    """
+
+    identity: str
+    pattern: Pattern
+    hops: int = 0
+    version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class UnsubscribePattern:
+    """The sender withdraws the pattern of this identity."""
+
+    identity: str
+    version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """What the sender has gathered of a sub-pattern. All below the watermark is in it."""
+
+    identity: str
+    watermark_us: int
+    pieces: tuple[Piece, ...]
+    version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class AskWatermark:
+    """The sender has learned of this timestamp, and waits for the delegate's watermark."""
+
+    identity: str
+    time_us: int
+    version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class RecallPattern:
+    """The sender will assemble a sub-pattern itself, and wants what the delegate has of it."""
+
+    identity: str
+    version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptPattern:
+    """The sender gathers what the parts of a sub-pattern match, from now on."""
+
+    identity: str
+    version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class ReportMatches:
+    """Matches of a sub-pattern, each start with its earliest completion, in order.
+
+    Nothing that is complete below the watermark will come after this. `waits_us` is the earliest
+    time of what the sender holds until it learns of a later one; None where there is nothing.
+    """
+
+    identity: str
+    matches: tuple[Match[str], ...]
+    watermark_us: int
+    waits_us: int | None = None
+    version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class HandBack:
+    """The sender's tables are full: it wants a sub-pattern to be recalled."""
+
+    identity: str
+    version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnPattern:
+    """What the sender has of a sub-pattern that was recalled; it has forgotten it."""
+
+    identity: str
+    watermark_us: int
+    pieces: tuple[Piece, ...]
+    version: int = VERSION
+
+
+Demand: TypeAlias = SubscribePattern | UnsubscribePattern | HandOver | AskWatermark | RecallPattern
+"""What a server says to a delegate."""
+
+Answer: TypeAlias = AcceptPattern | ReportMatches | HandBack | ReturnPattern
+"""What a delegate says."""
+
+PatternMessage: TypeAlias = Demand | Answer

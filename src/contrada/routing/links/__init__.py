@@ -1,0 +1,1 @@
+"""Links, link states and shortest paths."""

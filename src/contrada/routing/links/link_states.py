@@ -1,0 +1,186 @@
+"""`LinkStates`: what every server says of its links, and so which links there are.
+
+Every server numbers the states of its links and floods each over all of them; whoever meets a newer
+one keeps it and passes it on. A new neighbour is told everything. So whatever can be reached from
+here is known here, after as many delays as there are links on the way.
+
+- Of two states of one server the newer has the higher number. Of two with one number, said before
+  and after a restart, the one with the greater links is taken; that all decide alike is enough,
+  since a server that meets another state of itself goes on from its number.
+- A link counts when both ends name it, with roles that fit; its cost is the larger one named.
+- What is known of servers that cannot be reached is kept, for they may come back with nothing new
+  to say; it goes first when there are too many.
+
+Invariants: a server's own state is the newest known of it; states name each neighbour once.
+
+Source: PODC 2000 §4 (general peer-to-peer: special algorithms choose the best paths).
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import Final
+
+from contrada.routing.links.paths import Edge, Graph
+from contrada.routing.messages import LABEL_CHARS_MAX, Link, LinkState, Reason, Role
+
+SERVERS_MAX: Final = 1_024
+"""Servers whose links are known, this one among them."""
+
+LINKS_MAX: Final = 1_024
+"""Links of a link state."""
+
+KNOWN_LINKS_MAX: Final = 16_384
+"""Links that all other servers name together. Weights of paths grow with the square of them."""
+
+COST_MAX: Final = 1_000_000
+"""The cost of a link; the least is 1."""
+
+NUMBER_MAX: Final = 2**62
+"""The number of a link state. What is said in a server's own name it outbids below half of it."""
+
+RENEWALS_MAX: Final = 16
+"""How often a server outbids what is said in its name while its own links stay as they are.
+
+After a restart there are a few old states about. One that is outbid every time is another server.
+"""
+
+_FITTING: Final = {Role.PEER: Role.PEER, Role.PARENT: Role.CHILD, Role.CHILD: Role.PARENT}
+
+
+class LinkStates:
+    """The newest link state of each server that is known here. It begins with its own, empty.
+
+    `graph` has the links that both ends name; `general` is for it. `changes` counts how often they
+    became others.
+    """
+
+    def __init__(self, name: str, *, general: bool = False) -> None:
+        self.name = name
+        self.graph = Graph(general=general)
+        self._states: dict[str, LinkState] = {name: LinkState(name, 0, ())}
+        self._links: dict[str, Mapping[str, Link]] = {name: {}}
+        self._renewals = 0
+        self.changes = 0
+
+    @property
+    def own(self) -> LinkState:
+        """What this server says."""
+        return self._states[self.name]
+
+    def announce(self, links: Iterable[Link]) -> LinkState:
+        """This server has these links from now on; what it says."""
+        self._renewals = 0
+        return self._keep(LinkState(self.name, self.own.number + 1, tuple(sorted(links))))
+
+    def refuses(self, state: LinkState) -> Reason | None:
+        """Why a state cannot be learned; None where it can, also if it is old."""
+        if not _makes_sense(state):
+            return Reason.WRONG_LINK_STATE
+        if state.origin == self.name:
+            is_last_bid = self._renewals >= RENEWALS_MAX or state.number >= NUMBER_MAX // 2
+            return Reason.NAME_IN_USE if is_last_bid and self._is_newer(state) else None
+        if self._is_newer(state) and self._has_no_room(state):
+            self._forget_unreachable()
+            return Reason.FULL if self._has_no_room(state) else None
+        return None
+
+    def _has_no_room(self, state: LinkState) -> bool:
+        """Whether with a state of another server there would be too many servers or links.
+
+        Cost: the servers.
+        """
+        others = self._links.keys() - {self.name, state.origin}
+        links = len(state.links) + sum(len(self._links[each]) for each in others)
+        return len(others) + 2 > SERVERS_MAX or links > KNOWN_LINKS_MAX
+
+    def learn(self, state: LinkState) -> LinkState | None:
+        """Takes a state in; what is to be flooded, if anything: it, or this server's own again."""
+        if not self._is_newer(state):
+            return None
+        if state.origin != self.name:
+            return self._keep(state)
+        self._renewals += 1
+        return self._keep(LinkState(self.name, state.number + 1, self.own.links))
+
+    def _is_newer(self, state: LinkState) -> bool:
+        known = self._states.get(state.origin)
+        return known is None or (known.number, known.links) < (state.number, state.links)
+
+    def _keep(self, state: LinkState) -> LinkState:
+        before = self._edges_of(state.origin)
+        self._states[state.origin] = state
+        self._links[state.origin] = {link.name: link for link in state.links}
+        after = self._edges_of(state.origin)
+        if before != after:
+            self.changes += 1
+            for edge in set(before).difference(after):
+                self.graph.remove(edge)
+            for edge in set(after).difference(before):
+                self.graph.add(edge)
+        return state
+
+    def _forget_unreachable(self) -> None:
+        for origin in self._states.keys() - self._reachable().keys():
+            for edge in self._edges_of(origin):
+                self.graph.remove(edge)
+            del self._states[origin], self._links[origin]
+
+    # --- links --------------------------------------------------------------------------------
+
+    def _edges_of(self, server: str) -> list[Edge]:
+        """The links of a server that both ends name."""
+        edges: list[Edge] = []
+        for link in self._links.get(server, {}).values():
+            back = self._links.get(link.name, {}).get(server)
+            if back is None or back.role is not _FITTING[link.role]:
+                continue
+            cost = max(link.cost, back.cost)
+            if server < link.name:
+                edges.append(Edge(server, link.name, link.role, cost))
+            else:
+                edges.append(Edge(link.name, server, back.role, cost))
+        return edges
+
+    def _reachable(self) -> Mapping[str, None]:
+        """The servers that can be reached from this one: itself, then each after a neighbour."""
+        found, waiting = {self.name: None}, [self.name]
+        while waiting:
+            for edge in self._edges_of(waiting.pop()):
+                for end in {edge.a, edge.b} - found.keys():
+                    found[end] = None
+                    waiting.append(end)
+        return found
+
+    def __iter__(self) -> Iterator[LinkState]:
+        """All states. Who is told them in this order can reach each server as soon as it can be."""
+        return map(self._states.__getitem__, {**self._reachable(), **self._states})
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def validate(self) -> None:
+        """Checks the invariants; AssertionError says which is broken. Cost: all that is known."""
+        assert self._states.keys() == self._links.keys(), "a state is without its links"
+        assert len(self._states) <= SERVERS_MAX, "too many servers are known"
+        for origin, state in self._states.items():
+            assert origin == state.origin, "a state is misplaced"
+            assert _makes_sense(state), f"{state} makes no sense"
+        edges = {edge for server in self._states for edge in self._edges_of(server)}
+        assert edges == set(self.graph), "links are held that are not named, or the reverse"
+        self.graph.validate()
+
+
+def _makes_sense(state: LinkState) -> bool:
+    names = [link.name for link in state.links]
+    return (
+        _are_names([state.origin, *names])
+        and 0 <= state.number < NUMBER_MAX
+        and len(names) <= LINKS_MAX
+        and state.origin not in names
+        and all(a < b for a, b in pairwise(names))
+        and all(1 <= link.cost <= COST_MAX for link in state.links)
+    )
+
+
+def _are_names(names: Collection[str]) -> bool:
+    return all(0 < len(name) <= LABEL_CHARS_MAX for name in names)

@@ -1,0 +1,300 @@
+"""`Topology`: a server's links, and which way subscriptions, advertisements and notifications go.
+
+Each link has a role, and three rules on roles give every architecture of the paper:
+
+| what | goes to a parent | to a peer | to a child |
+|---|---|---|---|
+| subscriptions | yes | yes; with advertisement forwarding those that meet what it advertised | no |
+| advertisements | yes | yes | no |
+| notifications | all | those it subscribed to | those it subscribed to |
+
+and nothing goes back to where it alone comes from. A server is a client of its parent, which sees
+all and sends only what was subscribed. To the peers of a server, its parent is one who wants
+everything and may publish everything: the router holds that as the parent's subscription and
+advertisement. So the peers of a server, and all below them, reach its parent through it. Hence a
+hierarchy is made of parents and children alone, an acyclic peer-to-peer network of peers alone, and
+in a hybrid any peer may be the root of a hierarchy or the child of another network.
+
+In a general topology the links between peers are a *mesh*, with cycles. What enters it at a
+server, its home, spreads along the tree of shortest paths from there (see `paths`), and a
+notification along that of its source, the server where it entered. So what is for one home goes its
+own way, and is covered only by what goes the same way. Clients, children and the parent of a server
+are at home there.
+
+Servers that have names tell one another of their links (see `link_states`). A link is used when
+both ends name it and it closes no loop; those of a mesh may close loops. One that is not used lies
+on no way: nothing published goes out over it, and what was asked for or offered there is withdrawn.
+Of what comes in over it, notifications are refused, and what is asked for and offered is held
+without effect, so that the link may come into use at once. In a mesh, where only the word of the
+other end can be missing, both are taken as over any link: notifications are delivered and go on,
+subscriptions and advertisements count. Their sender withdraws what is out of place, and a
+notification that comes twice is known again.
+
+A server that has no name uses all its links, and these must not close a cycle: only the count of
+hops stops what goes round.
+
+After the last failure or repair was noticed, every server has the link states within L delays, its
+subscriptions or advertisements are where they belong after L more, and with advertisement
+forwarding subscriptions after another L; L are the links of the longest path. A server that comes
+back and must first hear of its own old states takes two delays more.
+
+Source: PODC 2000 §4 (hierarchical client/server, acyclic and general peer-to-peer, hybrids).
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Set
+from dataclasses import dataclass
+from typing import Final
+
+from contrada.routing.links.link_states import COST_MAX, LinkStates
+from contrada.routing.links.paths import Weights, beyond, towards, weights_of
+from contrada.routing.messages import (
+    LABEL_CHARS_MAX,
+    Client,
+    Link,
+    LinkState,
+    LinkUp,
+    Neighbour,
+    Party,
+    Reason,
+    Role,
+    Send,
+    Way,
+)
+
+NEIGHBOURS_MAX: Final = 1_024
+"""Links of one server."""
+
+HOPS_MAX: Final = 255
+"""Links that a notification may come over."""
+
+SOURCES_MAX: Final = 256
+"""Sources of which a server keeps in mind how their trees go on from here."""
+
+_NOWHERE: Final[frozenset[Way]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyStatistics:
+    """The links of a server, those of them that are used, and the servers it knows of."""
+
+    links: int
+    used: int
+    servers: int
+
+
+class Topology:
+    """The links of one server. Invariant: at most one of them leads to a parent."""
+
+    def __init__(self, name: str = "", *, general: bool = False) -> None:
+        self.name = name
+        self._is_general = general
+        self._links: dict[Neighbour, Link] = {}
+        self._states = LinkStates(name, general=general) if name else None
+        self._refusals: dict[Neighbour, Reason] = {}
+        self._plain: frozenset[Way] = frozenset()
+        self._up: frozenset[Way] = frozenset()
+        self._trees: Mapping[str, frozenset[Way]] = {}
+        self._mesh: Weights = {}
+        self._onward: dict[str, frozenset[Way]] = {}
+        self._chosen = (0, 0)
+
+    # --- links --------------------------------------------------------------------------------
+
+    def refuses(self, link: Link) -> Reason | None:
+        """Why a link cannot be added; None where it can."""
+        if Neighbour(link.name) in self._links:
+            return Reason.KNOWN_NEIGHBOUR
+        if link.role is Role.PARENT and self.parent is not None:
+            return Reason.SECOND_PARENT
+        if len(self._links) >= NEIGHBOURS_MAX:
+            return Reason.FULL
+        if self._states is None:
+            return None
+        if link.name == self.name:
+            return Reason.OWN_NAME
+        if len(link.name) > LABEL_CHARS_MAX:
+            return Reason.TOO_LONG
+        return None if link.name and 1 <= link.cost <= COST_MAX else Reason.WRONG_LINK_STATE
+
+    def add(self, link: Link) -> list[Send]:
+        """Adds a link that is not refused; the link states to send."""
+        neighbour = Neighbour(link.name)
+        told = self._flood(self._announced({**self._links, neighbour: link}))
+        if self._states is not None:
+            told += [Send(neighbour, state) for state in self._states]
+        self._links[neighbour] = link
+        return told
+
+    def remove(self, neighbour: Neighbour) -> list[Send]:
+        """Takes a link away; the link states to send."""
+        del self._links[neighbour]
+        return self._flood(self._announced(self._links))
+
+    def _announced(self, links: Mapping[Neighbour, Link]) -> LinkState | None:
+        return None if self._states is None else self._states.announce(links.values())
+
+    def learn(self, origin: Neighbour, state: LinkState) -> Reason | list[Send]:
+        """Takes in what a neighbour tells of links: why it is refused, or what to send on."""
+        if self._states is None:
+            return Reason.WRONG_LINK_STATE
+        refusal = self._states.refuses(state)
+        if refusal is not None:
+            return refusal
+        told = self._states.learn(state)
+        return self._flood(told, but=origin if told is state else None)
+
+    def _flood(self, state: LinkState | None, but: Neighbour | None = None) -> list[Send]:
+        if state is None:
+            return []
+        return [Send(each, state) for each in self._links if each != but]
+
+    def role(self, neighbour: Neighbour) -> Role | None:
+        """What a neighbour is; None where there is no link."""
+        link = self._links.get(neighbour)
+        return None if link is None else link.role
+
+    @property
+    def parent(self) -> Neighbour | None:
+        """The server of which this one is a client."""
+        parents = (each for each, link in self._links.items() if link.role is Role.PARENT)
+        return next(parents, None)
+
+    def link_up(self, neighbour: Neighbour) -> LinkUp:
+        """The event that told of a link that is there."""
+        link = self._links[neighbour]
+        return LinkUp(neighbour, link.role, link.cost)
+
+    def refusal(self, neighbour: Neighbour) -> Reason | None:
+        """Why a link is not used; None where it is."""
+        return self._refusals.get(neighbour)
+
+    @property
+    def looped(self) -> Set[Neighbour]:
+        """The links that are not used because they close a loop."""
+        return {each for each, why in self._refusals.items() if why is Reason.LOOP}
+
+    # --- ways ---------------------------------------------------------------------------------
+
+    @property
+    def _state(self) -> tuple[int, int]:
+        """What the choice of ways goes by: another one, another choice."""
+        return 0 if self._states is None else self._states.changes, len(self._links)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether links have changed since the ways were chosen."""
+        return self._chosen != self._state
+
+    def choose_ways(self) -> Set[str] | None:
+        """Chooses the ways anew; the homes for which they are others now, or None for all.
+
+        Cost: see `paths`.
+        """
+        self._chosen = self._state
+        before, plain, up = self._trees, self._plain, self._up
+        if self._states is not None:
+            self._choose_links(self._states)
+        used = [each for each in self._links if each not in self._refusals]
+        self._plain = frozenset(Way(each) for each in used if not self.is_in_mesh(each))
+        self._up = frozenset(
+            way for way in self._plain if self.role(way.neighbour) is not Role.CHILD
+        )
+        self._onward.clear()
+        if up != self._up:
+            return None
+        homes = before.keys() | self._trees.keys()
+        changed = {home for home in homes if before.get(home) != self._trees.get(home)}
+        return changed | {self.name} if plain != self._plain else changed
+
+    def _choose_links(self, states: LinkStates) -> None:
+        """Which links are used, and in a mesh where each home's tree goes on from here."""
+        graph = states.graph
+        used = graph.used
+        self._refusals = {}
+        for neighbour in self._links:
+            edge = graph.edge(self.name, neighbour.name)
+            if edge is None:
+                self._refusals[neighbour] = Reason.UNCONFIRMED
+            elif edge not in used:
+                self._refusals[neighbour] = Reason.LOOP
+        if self._is_general:
+            self._mesh = weights_of(edge for edge in used if edge.is_between_peers)
+            self._trees = {
+                home: frozenset(Way(Neighbour(name), home) for name in below)
+                for home, below in towards(self._mesh, self.name).items()
+            }
+
+    def is_in_mesh(self, neighbour: Neighbour) -> bool:
+        """Whether what goes over a link is labelled with its home."""
+        return self._is_general and self.role(neighbour) is Role.PEER
+
+    def home_of(self, party: Party) -> str:
+        """Where what a party asks for or offers is at home."""
+        if isinstance(party, Client):
+            return self.name
+        return party.home or self.name
+
+    def is_active(self, party: Party) -> bool:
+        """Whether what a party asks for or offers has an effect: its link is used.
+
+        What comes over a link of the mesh always has: its sender withdraws what is out of place.
+        """
+        return isinstance(party, Client) or bool(party.home) or not self.refusal(party.neighbour)
+
+    def ways(self, parties: Collection[Party]) -> Set[Way]:
+        """Where goes what these parties ask for: everywhere but down, and not to itself alone.
+
+        Source: PODC 2000 §4: neighbours less those on no spanning tree of a subscriber.
+        """
+        if self._refusals:
+            parties = [each for each in parties if self.is_active(each)]
+        if not parties:
+            return _NOWHERE
+        up = self._up.difference(parties) if len(parties) == 1 else self._up
+        if not self._is_general:
+            return up
+        homes = {self.home_of(each) for each in parties}
+        return up.union(*(self._trees.get(home, _NOWHERE) for home in homes))
+
+    def onward(self, source: str) -> frozenset[Way]:
+        """On which ways a notification from this source may go: its tree, children and a parent.
+
+        Of a neighbour only the homes that the tree reaches through here are among them, so that a
+        notification takes just the shortest paths to where it is wanted. Cost: one look-up; after
+        links have changed, the paths from the source.
+        """
+        found = self._onward.get(source)
+        if found is None:
+            if len(self._onward) >= SOURCES_MAX:
+                self._onward.clear()
+            steps = beyond(self._mesh, source, self.name) if self._mesh else {}
+            mesh = (Way(Neighbour(name), home) for home, name in steps.items())
+            found = self._onward[source] = self._plain.union(mesh)
+        return found
+
+    def __iter__(self) -> Iterator[Neighbour]:
+        return iter(self._links)
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+    def __contains__(self, neighbour: object) -> bool:
+        return neighbour in self._links
+
+    def statistics(self) -> TopologyStatistics:
+        """A frozen view of the links."""
+        servers = 0 if self._states is None else len(self._states)
+        return TopologyStatistics(len(self), len(self) - len(self._refusals), servers)
+
+    def validate(self) -> None:
+        """Checks the invariants; AssertionError says which is broken. Cost: all that is known."""
+        parents = [each for each, link in self._links.items() if link.role is Role.PARENT]
+        assert len(parents) <= 1, "two parents"
+        assert self._refusals.keys() <= self._links.keys(), "a link is refused that is not there"
+        if self._states is None:
+            return
+        self._states.validate()
+        said = {Neighbour(link.name): link for link in self._states.own.links}
+        assert said == self._links, "others are told of other links"
+        mesh = {way.neighbour for ways in self._trees.values() for way in ways}
+        assert all(self.is_in_mesh(each) for each in mesh), "a tree goes on where no mesh is"

@@ -1,0 +1,1 @@
+"""Who asked for what, and what of it is forwarded."""

@@ -1,0 +1,308 @@
+"""`Front`: which of the filters that are forwarded may cover a filter, or be covered by it.
+
+Both questions are answered without looking at every filter, by examples. An example of a product is
+one notification in it, given as a key for each attribute that the product names. All that is asked
+for is among the answers, and not much else; who asks looks at these.
+
+- Whatever covers f matches f's example, so one match of an `Index` finds all that may cover f.
+- f matches the example of whatever it covers. So each example is filed under each of its
+  attributes and keys, and of the attributes that f names the one is looked up with the fewest:
+
+      by key       price: 10 -> {1, 4}   12 -> {2}   95 -> {3}      f: price < 13 and sym = "A"
+      in order     price: [10, 12, 95]                                 price: 3 at most
+      by key       sym:   "A" -> {1, 3}  "B" -> {2}  "C" -> {4}        sym:   2, so look at {1, 3}
+
+A product without an example (an opaque operator, or beyond the limits of the algebra) is taken to
+be covered by none and to be covered by nothing found here. That costs traffic, never a
+notification.
+
+Source: PODC 2000 §4 (immediate predecessors and successors in the poset).
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Mapping, Set
+from typing import Final, Protocol, TypeAlias, TypeVar
+
+from contrada.matching import Index
+from contrada.model import Advertisement, Filter, Notification, Product, Value, ValueSet
+from contrada.model.algebra.product import ENVELOPE_SETS
+from contrada.model.algebra.relations import witness
+from contrada.model.domains.line import TEXT_START
+from contrada.model.domains.values import ABSENT, Key, value_of
+from contrada.routing.messages import Offer
+
+P_contra = TypeVar("P_contra", bound=Product, contravariant=True)
+
+Example: TypeAlias = Mapping[str, Key]
+
+MakeIndex: TypeAlias = Callable[[], Index[int]]
+
+_Numbers: TypeAlias = dict[int, None]
+
+_Span: TypeAlias = tuple[int, int]
+"""From one place among the keys of an attribute up to another."""
+
+_COUNTED_MAX: Final = 8
+"""Keys up to which their examples are counted; of more the number is estimated."""
+
+
+def example_of(product: Product) -> Example | None:
+    """A key in each set that the product names, present ones first; None where none is found."""
+    example: dict[str, Key] = {}
+    for name, side in product.sides.items():
+        key = _key_in(side)
+        if key is None:
+            return None
+        example[name] = key
+    return example
+
+
+def _key_in(side: ValueSet) -> Key | None:
+    """The lowest value where that is plain to see, else an easy one, absent as a last resort."""
+    if side.line and len(side.line[0]) == 2:
+        return side.line[0]
+    return side.some_key()
+
+
+class Front(Protocol[P_contra]):
+    """Products by number, asked for those that may cover a product or be covered by it."""
+
+    def add(self, number: int, product: P_contra, example: Example | None) -> None:
+        """Enters a product with its example. Raises LimitError, changing nothing."""
+
+    def remove(self, number: int) -> None:
+        """Takes out a product that is there."""
+
+    def covering(self, product: P_contra, example: Example | None) -> list[int]:
+        """The numbers of the products that may cover a product, in order."""
+
+    def covered(self, product: P_contra) -> list[int]:
+        """The numbers of the products that a product may cover, in order."""
+
+    def maintain(self, units: int) -> bool:
+        """Does a bounded piece of upkeep; whether more is waiting."""
+
+    def validate(self) -> None:
+        """Checks the invariants; AssertionError says which is broken."""
+
+
+class FilterFront:
+    """A front of filters: what f covers names all of f's attributes."""
+
+    def __init__(self, index: MakeIndex = Index) -> None:
+        self._index = index()
+        self._files: dict[str, _File] = {}
+        self._examples: dict[int, Example | None] = {}
+
+    def add(self, number: int, product: Filter, example: Example | None) -> None:
+        """Enters a filter. Cost: some microseconds per constraint."""
+        self._index.add(number, product)
+        self._examples[number] = example
+        if example is not None:
+            for name, key in example.items():
+                file = self._files.get(name)
+                if file is None:
+                    file = self._files[name] = _File()
+                file.add(key, number)
+
+    def remove(self, number: int) -> None:
+        """Takes out a filter that is there."""
+        self._index.remove(number)
+        for name, key in (self._examples.pop(number) or {}).items():
+            file = self._files[name]
+            file.remove(key, number)
+            if not file:
+                del self._files[name]
+
+    def covering(self, product: Filter, example: Example | None) -> list[int]:
+        """The filters that match the example. Cost: one match."""
+        return _matching(self._index, product, example)
+
+    def covered(self, product: Filter) -> list[int]:
+        """The filters that name all that a filter names, of which it may match the examples.
+
+        Cost: the examples under its rarest attribute.
+        """
+        places: list[tuple[int, _File, list[_Span]]] = []
+        for name, side in product.sides.items():
+            file = self._files.get(name)
+            if file is None:
+                return []
+            spans = file.within(side)
+            size = file.size_of(spans)
+            if not size:
+                return []
+            places.append((size, file, spans))
+        if not places:
+            return sorted(self._examples)
+        places.sort(key=lambda place: place[0])
+        _, file, spans = places[0]
+        numbers = file.at(spans)
+        for _, file, spans in places[1:]:
+            numbers = numbers & file.near(spans)
+        return sorted(numbers)
+
+    def maintain(self, units: int) -> bool:
+        """Does a bounded piece of upkeep; whether more is waiting."""
+        return self._index.maintain(units)
+
+    def validate(self) -> None:
+        """Checks the invariants; AssertionError says which is broken. Cost: all filters."""
+        self._index.validate()
+        assert len(self._index) == len(self._examples), "a filter is not in the index"
+        filed = sum(len(example) for example in self._examples.values() if example is not None)
+        assert filed == sum(len(file) for file in self._files.values()), "an example is misfiled"
+        for file in self._files.values():
+            file.validate()
+
+
+class OfferFront:
+    """A front of advertisements: an advertisement names all attributes of what it covers.
+
+    So each is filed under one of its attributes, and a product is looked up under all of its own.
+    """
+
+    def __init__(self, index: MakeIndex = Index) -> None:
+        self._index = index()
+        self._names: dict[int, str] = {}
+        self._named: dict[str, dict[int, None]] = {}
+
+    def add(self, number: int, product: Offer, example: Example | None) -> None:
+        """Enters an advertisement. Cost: some microseconds per constraint."""
+        self._index.add(number, Filter.of_sets(product.sides))
+        if example is not None:
+            name = self._names[number] = _name_of(product)
+            self._named.setdefault(name, {})[number] = None
+
+    def remove(self, number: int) -> None:
+        """Takes out an advertisement that is there."""
+        self._index.remove(number)
+        name = self._names.pop(number, None)
+        if name is not None:
+            del self._named[name][number]
+            if not self._named[name]:
+                del self._named[name]
+
+    def covering(self, product: Offer, example: Example | None) -> list[int]:
+        """The advertisements that match the example. Cost: one match."""
+        return _matching(self._index, product, example)
+
+    def covered(self, product: Offer) -> list[int]:
+        """The advertisements filed under one's attributes. Cost: their number."""
+        names: Iterable[str] = self._named
+        if isinstance(product, Advertisement):
+            names = (_NAMELESS, *product.sides)
+        return sorted(number for name in names for number in self._named.get(name, ()))
+
+    def maintain(self, units: int) -> bool:
+        """Does a bounded piece of upkeep; whether more is waiting."""
+        return self._index.maintain(units)
+
+    def validate(self) -> None:
+        """Checks the invariants; AssertionError says which is broken. Cost: all of them."""
+        self._index.validate()
+        filed = {number: name for name, named in self._named.items() for number in named}
+        assert filed == self._names, "an advertisement is misfiled"
+        assert all(self._named.values()), "an empty file is held"
+
+
+_NAMELESS: Final = ""
+
+
+def _name_of(offer: Offer) -> str:
+    """The attribute under which an advertisement is filed.
+
+    It must be one that whatever covers it has to name: not the envelope's. What offers any further
+    attributes is covered only by its like, which is looked up under all names.
+    """
+    return next((name for name in offer.sides if name not in ENVELOPE_SETS), _NAMELESS)
+
+
+def _matching(index: Index[int], product: Product, example: Example | None) -> list[int]:
+    """The products of an index that match an example of a product, in order."""
+    asked = None if example is None else _notification(product, example)
+    return [] if asked is None else sorted(index.match(asked))
+
+
+def _notification(product: Product, example: Example) -> Notification | dict[str, Value] | None:
+    """The example as a notification; as a plain mapping, which is faster, where that will do."""
+    if any(name[0] == "@" for name in example):
+        return witness(product)
+    return {name: value_of(key) for name, key in example.items() if key[0] != ABSENT}
+
+
+class _File:
+    """Examples of one attribute, by key, and the keys in order.
+
+    Numbers are held as keys of dictionaries: of these, unlike sets, the collector passes over those
+    that hold numbers alone, and there are many.
+    """
+
+    __slots__ = ("_all", "_by_key", "_keys")
+
+    def __init__(self) -> None:
+        self._by_key: dict[Key, _Numbers] = {}
+        self._keys: list[Key] = []
+        self._all: _Numbers = {}
+
+    def add(self, key: Key, number: int) -> None:
+        numbers = self._by_key.get(key)
+        if numbers is None:
+            self._by_key[key] = {number: None}
+            insort(self._keys, key)
+        else:
+            numbers[number] = None
+        self._all[number] = None
+
+    def remove(self, key: Key, number: int) -> None:
+        numbers = self._by_key[key]
+        del numbers[number], self._all[number]
+        if not numbers:
+            del self._by_key[key]
+            del self._keys[bisect_left(self._keys, key)]
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def within(self, side: ValueSet) -> list[_Span]:
+        """Where the keys stand that a set may hold: between its cuts, and all text if it asks."""
+        keys, cuts = self._keys, side.line
+        if len(cuts) == 2 and side.text is None:  # the usual case, for speed
+            start = bisect_left(keys, cuts[0])
+            return [(start, bisect_left(keys, cuts[1], start))]
+        ends = [bisect_left(keys, cut) for cut in cuts]
+        if len(ends) & 1:
+            ends.append(len(keys))
+        spans = list(zip(ends[::2], ends[1::2], strict=True))
+        if side.text is not None:
+            spans.append((bisect_left(keys, TEXT_START), len(keys)))
+        return spans
+
+    def size_of(self, spans: list[_Span]) -> int:
+        """How many examples stand there, about."""
+        count = sum([end - start for start, end in spans])
+        if count <= _COUNTED_MAX:
+            return sum([len(self._by_key[key]) for key in self._keys_at(spans)])
+        return len(self) * count // len(self._keys)
+
+    def at(self, spans: list[_Span]) -> Set[int]:
+        """The examples that stand there."""
+        keys = self._keys_at(spans)
+        if len(keys) == 1:
+            return self._by_key[keys[0]].keys()
+        return set().union(*[self._by_key[key] for key in keys])
+
+    def near(self, spans: list[_Span]) -> Set[int]:
+        """The examples that stand there, or more: what is had without building a set."""
+        if len(spans) == 1 and spans[0][1] - spans[0][0] == 1:
+            return self._by_key[self._keys[spans[0][0]]].keys()
+        return self._all.keys()
+
+    def _keys_at(self, spans: list[_Span]) -> list[Key]:
+        return [key for start, end in spans for key in self._keys[start:end]]
+
+    def validate(self) -> None:
+        assert self._keys == sorted(self._by_key), "keys are out of order"
+        assert all(self._by_key.values()), "an empty key is held"
+        filed = sorted(number for numbers in self._by_key.values() for number in numbers)
+        assert filed == sorted(self._all), "an example is under another key, or two"

@@ -1,0 +1,96 @@
+"""`Interests`: who wants a notification, by the filters that it matches.
+
+Many notifications match the same filters, so an answer is kept until a subscription changes: the
+owner says `clear` then. Matching itself is not kept.
+
+Invariant: what is kept is what would be found anew. At most `INTERESTS_MAX` answers are kept, each
+of at most `INTEREST_PARTS_MAX` filters and identities.
+
+Source: PODC 2000 §4 (a notification goes to those whose subscriptions it matches).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from contrada.model import Filter
+from contrada.routing.messages import Client, Way
+from contrada.routing.tables.poset import Node
+
+INTERESTS_MAX: Final = 4_096
+"""Answers that are kept; when there are more, all are found anew."""
+
+INTEREST_PARTS_MAX: Final = 64
+"""Filters and identities of an answer that is kept; longer ones are found anew each time."""
+
+ITSELF: Final = Client("@patterns")
+"""Who is subscribed here to the parts of patterns that this server assembles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interest:
+    """Who wants a notification.
+
+    `clients` in the order of their names, each with the identities of its subscriptions; `ways` on
+    which it is wanted; `parts` of patterns, by number, for which this server wants it itself.
+    """
+
+    clients: Sequence[tuple[Client, tuple[str, ...]]] = ()
+    ways: Sequence[Way] = ()
+    parts: Sequence[int] = ()
+
+
+NOBODY: Final = Interest()
+
+
+class Interests:
+    """Answers by the numbers of filters; `node_of` gives the filter of a number."""
+
+    def __init__(self, node_of: Callable[[int], Node[Filter]]) -> None:
+        self._node_of = node_of
+        self._kept: dict[tuple[int, ...], Interest] = {}
+
+    def of(self, numbers: list[int]) -> Interest:
+        """Who asked for one of these filters. Cost: one look-up, or all who did."""
+        key = (*numbers,)
+        found = self._kept.get(key)
+        if found is None:
+            found = self._find(key)
+            size = len(key) + sum(len(identities) for _, identities in found.clients)
+            if size <= INTEREST_PARTS_MAX:
+                if len(self._kept) >= INTERESTS_MAX:
+                    self._kept.clear()
+                self._kept[key] = found
+        return found
+
+    def clear(self) -> None:
+        """Subscriptions may be others now."""
+        self._kept.clear()
+
+    def _find(self, numbers: Sequence[int]) -> Interest:
+        """Clients go by their names here, and a way, which is one object, by its identity.
+
+        Both are slow to hash.
+        """
+        if not numbers:
+            return NOBODY
+        node_of = self._node_of
+        ways: dict[int, Way] = {}
+        clients: dict[str, tuple[Client, list[str]]] = {}
+        for number in numbers:
+            for party, identities in node_of(number).subscribers.items():
+                if isinstance(party, Way):
+                    ways[id(party)] = party
+                elif party.name in clients:
+                    clients[party.name][1].extend(identities)
+                else:
+                    clients[party.name] = party, [*identities]
+        _, parts = clients.pop(ITSELF.name, (ITSELF, []))
+        asked = [(each, (*sorted({*names}),)) for _, (each, names) in sorted(clients.items())]
+        return Interest(asked, (*ways.values(),), (*map(int, parts),))
+
+    def validate(self) -> None:
+        """Checks the invariants; AssertionError says which is broken. Cost: all that is kept."""
+        assert len(self._kept) <= INTERESTS_MAX, "too many answers are kept"
+        for numbers, interest in self._kept.items():
+            assert interest == self._find(numbers), "an answer is kept too long"

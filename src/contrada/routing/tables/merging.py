@@ -1,0 +1,303 @@
+"""`Merging`: what is forwarded, in fewer filters that match the same.
+
+It stands between what the poset forwards on a way, its roots, and the messages. Roots that differ
+in the set of one attribute only are joined in a *group*, and what is sent is one filter: the sets
+of that attribute united, all others as they are.
+
+    roots of a way              sent
+    sym = A and price > 10  \
+    sym = B and price > 10  /   sym in (A, B) and price > 10
+    vol > 7                     vol > 7
+
+That is exact: a notification matches the one filter when it matches one of the members, also where
+an attribute has several values, of which one must be in the set. For advertisements it would not
+be, since all values must be in the set; they are not merged.
+
+A root is in one group, and a group of several is joined along one attribute. Where a root could
+join several groups it goes to the largest where it has room. When members go, the group is joined
+anew from those that stay, and goes into another where it has room.
+
+It saves tables and costs messages: a root that begins or ends in a group is a subscription and a
+withdrawal. Where a link comes up with all roots there, it saves both.
+
+Invariants: of any two groups that could be one the union is larger than `MERGED_SIZE_MAX`; a
+neighbour knows of each group one filter, which is its union; what is new is sent before what it
+replaces is withdrawn, each under an identity of its own. What groups there are depends on what came
+before; what they match together does not.
+
+Source: PODC 2000 §4 (exploiting commonalities); perfect merging is this project's.
+"""
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from contrada.model import Filter
+from contrada.model.algebra.boxes import Form, form
+from contrada.model.algebra.valueset import ValueSet, union
+from contrada.model.languages.language import NESTING_MAX, Language, Literal, Pieces, depth
+from contrada.routing.messages import Way
+from contrada.routing.tables.poset import Change
+
+MERGED_SIZE_MAX: Final = 64
+"""Intervals of the set that a group is joined along, before they are united, hence members too."""
+
+ATOM_SIZE: Final = 16
+"""An operator on text that is no interval counts for so many: to decide about many takes long."""
+
+_Key: TypeAlias = tuple[str, Form]
+"""An attribute, and the other sets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A filter begins to be sent on a way under an identity, or ends."""
+
+    way: Way
+    identity: str
+    product: Filter
+    begins: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MergingStatistics:
+    """Roots on all ways, the filters sent for them, and those of these that stand for several."""
+
+    roots: int = 0
+    sent: int = 0
+    merged: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """Roots that are sent as one filter; `name` is the attribute that several are joined along.
+
+    `filed` are the keys under which others find it, each with its size there. `identity` and
+    `product` are what the neighbour was told.
+    """
+
+    number: int
+    members: dict[int, Filter] = field(default_factory=dict)
+    name: str = ""
+    filed: dict[_Key, int] = field(default_factory=dict)
+    identity: str = ""
+    product: Filter | None = None
+
+    def joined(self) -> Filter | None:
+        """What matches all that its members match; None where it has none."""
+        first = next(iter(self.members.values()), None)
+        if first is None or len(self.members) == 1:
+            return first
+        name = self.name
+        sides = union(member.sides[name] for member in self.members.values())
+        return Filter.of_sets({**first.sides, name: sides})
+
+    def size(self, name: str) -> int:
+        """How large the set of an attribute is, before it is united."""
+        return sum(_size(member.sides[name]) for member in self.members.values())
+
+    def keys(self) -> Iterator[tuple[_Key, int]]:
+        """The keys under which it can be joined, and how large it is there."""
+        first = next(iter(self.members.values()))
+        for name in (self.name,) if len(self.members) > 1 else first.sides:
+            size = self.size(name)
+            if size < MERGED_SIZE_MAX:
+                others = form({each: side for each, side in first.sides.items() if each != name})
+                yield (name, others), size
+
+
+class Merging:
+    """The groups on all ways, and what the neighbours were told of them."""
+
+    def __init__(self) -> None:
+        self._ways: dict[Way, _Groups] = {}
+        self._told = 0
+
+    def update(self, changes: Iterable[Change[Filter]]) -> list[Merged]:
+        """Takes in which roots begin and end; what to send, what begins first.
+
+        Cost: per root the keys of its attributes, and per group that changes the union of its sets.
+        """
+        touched: dict[Way, _Groups] = {}
+        for change in sorted(changes, key=lambda each: each.begins):
+            groups = touched.get(change.way)
+            if groups is None:
+                groups = touched[change.way] = self._ways.setdefault(change.way, _Groups())
+            if change.begins:
+                groups.add(change.node.number, change.node.product)
+            else:
+                groups.remove(change.node.number)
+        begin: list[Merged] = []
+        end: list[Merged] = []
+        for way, groups in sorted(touched.items(), key=lambda each: each[0]):
+            for group in groups.settled():
+                self._tell(way, group, begin, end)
+            if not groups:
+                del self._ways[way]
+        return begin + end
+
+    def _tell(self, way: Way, group: _Group, begin: list[Merged], end: list[Merged]) -> None:
+        """What the neighbour is to know of a group, where that is something else than before."""
+        product = group.joined()
+        if _form(product) == _form(group.product):
+            return
+        if group.product is not None:
+            end.append(Merged(way, group.identity, group.product, begins=False))
+        if product is not None:
+            self._told += 1
+            group.identity = str(self._told)
+            begin.append(Merged(way, group.identity, product, begins=True))
+        group.product = product
+
+    def roots(self) -> set[tuple[Way, int]]:
+        """The roots that are in a group, each by its way and number."""
+        return {(way, number) for way, groups in self._ways.items() for number in groups.roots()}
+
+    def statistics(self) -> MergingStatistics:
+        """A frozen view of the groups."""
+        groups = [group for groups in self._ways.values() for group in groups]
+        several = sum(len(group.members) > 1 for group in groups)
+        return MergingStatistics(sum(len(group.members) for group in groups), len(groups), several)
+
+    def validate(self) -> None:
+        """Checks the invariants; AssertionError says which is broken. Cost: all groups."""
+        identities = [(way, group.identity) for way, all_ in self._ways.items() for group in all_]
+        assert len(identities) == len(set(identities)), "an identity stands for two filters"
+        for groups in self._ways.values():
+            assert groups, "a way without roots is held"
+            groups.validate()
+
+
+class _Groups:
+    """The groups of one way. What changes is placed at `settled`."""
+
+    def __init__(self) -> None:
+        self._group_of: dict[int, _Group] = {}
+        self._groups: dict[int, _Group] = {}
+        self._numbered = 0
+        self._files: dict[_Key, list[tuple[int, int]]] = {}
+        self._touched: dict[int, _Group] = {}
+
+    def add(self, number: int, product: Filter) -> None:
+        """A root begins: a group by itself at first."""
+        group = _Group(self._numbered, {number: product})
+        self._numbered += 1
+        self._group_of[number] = group
+        self._groups[group.number] = self._touched[group.number] = group
+
+    def remove(self, number: int) -> None:
+        """A root ends."""
+        group = self._group_of.pop(number)
+        del group.members[number]
+        self._unfile(group)
+        self._touched[group.number] = group
+
+    def settled(self) -> list[_Group]:
+        """Joins what can be joined; the groups that may be others now, in order."""
+        for _, group in sorted(self._touched.items()):
+            self._place(group)
+        touched = [group for _, group in sorted(self._touched.items())]
+        self._touched = {}
+        return touched
+
+    def _place(self, group: _Group) -> None:
+        """Joins a group that is not filed to the largest that has room; the result is filed.
+
+        Any other group that could have been joined to one of the two has no room for both.
+        """
+        if not group.members:
+            del self._groups[group.number]
+            return
+        keys = dict(group.keys())
+        partner = self._partner(keys)
+        if partner is not None:
+            name, other = partner
+            self._unfile(other)
+            other.members |= group.members
+            other.name = name
+            for number in group.members:
+                self._group_of[number] = other
+            group.members = {}
+            del self._groups[group.number]
+            self._touched[other.number] = other
+            group, keys = other, dict(other.keys())
+        for key, size in keys.items():
+            insort(self._files.setdefault(key, []), (size, group.number))
+        group.filed = keys
+
+    def _partner(self, keys: Mapping[_Key, int]) -> tuple[str, _Group] | None:
+        """The largest group that has room, and the attribute to join it along."""
+        found: list[tuple[int, str, int]] = []
+        for key, size in keys.items():
+            file = self._files.get(key, [])
+            place = bisect_right(file, (MERGED_SIZE_MAX - size + 1, -1))
+            if place:
+                found.append((file[place - 1][0], key[0], file[place - 1][1]))
+        if not found:
+            return None
+        _, name, number = max(found)
+        return name, self._groups[number]
+
+    def _unfile(self, group: _Group) -> None:
+        for key, size in group.filed.items():
+            file = self._files[key]
+            del file[bisect_left(file, (size, group.number))]
+            if not file:
+                del self._files[key]
+        group.filed = {}
+
+    def roots(self) -> Iterable[int]:
+        """The numbers of the roots."""
+        return self._group_of.keys()
+
+    def __iter__(self) -> Iterator[_Group]:
+        return iter(self._groups.values())
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def validate(self) -> None:
+        """Checks the invariants; AssertionError says which is broken."""
+        assert not self._touched, "a change is not settled"
+        members = {number: group for group in self for number in group.members}
+        assert members == self._group_of, "a root is in another group, or two"
+        assert sum(len(group.members) for group in self) == len(members), "a root is in two groups"
+        filed = {(key, size, each.number) for each in self for key, size in each.filed.items()}
+        held = {(key, *place) for key, file in self._files.items() for place in file}
+        assert filed == held, "a group is misfiled"
+        for file in self._files.values():
+            assert file == sorted(file), "groups are out of order"
+            smallest = [size for size, _ in file[:2]]
+            assert len(smallest) < 2 or sum(smallest) > MERGED_SIZE_MAX, "two groups could be one"
+        for group in self:
+            assert group.filed == dict(group.keys()), "a group is filed by what it was"
+            assert group.members, "a group without members is held"
+            is_small = len(group.members) == 1 or group.size(group.name) <= MERGED_SIZE_MAX
+            assert is_small, "a group is too large"
+            assert _form(group.joined()) == _form(group.product), "a group was told otherwise"
+
+
+def _form(product: Filter | None) -> Form | None:
+    """How a filter is written down, for comparing without deciding."""
+    return None if product is None else form(product.sides)
+
+
+def _size(side: ValueSet) -> int:
+    """How large a set counts: its intervals and operators; too large where it cannot be united.
+
+    One with an unknown operator covers nothing, and neither would what it is part of.
+    """
+    if side.text is None:
+        return (len(side.line) + 1) // 2
+    if depth(side.text) >= NESTING_MAX or side.unknown():
+        return MERGED_SIZE_MAX
+    return (len(side.line) + 1) // 2 + _text_size(side.text)
+
+
+def _text_size(text: Language) -> int:
+    if isinstance(text, Pieces):
+        return (len(text.cuts) + 1) // 2
+    if isinstance(text, Literal):
+        return ATOM_SIZE
+    return sum(map(_text_size, text.parts))

@@ -1,0 +1,347 @@
+"""`Poset`: the subscriptions of a server, or its advertisements, and what is forwarded of them.
+
+A *node* is one product with its subscribers, and the ways on which it is wanted: the neighbours, in
+a general topology each with the home for which it goes there. It is forwarded on each of these
+except where something is forwarded that covers it:
+
+    fwds(f) = wanted(f) - union of wanted(f') over all other f' that cover f
+
+which is the paper's definition; its first two terms are `wanted`, which the topology decides. On
+each way the nodes form a forest: what is forwarded are its roots, and all else hangs below a node
+that covers it. This replaces the full diagram: when a product comes, what covers it and what it
+covers are asked of the roots alone (see `front`), and when a root goes, what hangs below it is
+hung below one another where it can be, and the rest looks for another root or becomes one.
+
+    wanted on way w:  price > 0                   forwarded
+                      |- price > 10               not: hangs below
+                      |  `- price > 10, sym = A   not
+                      `- price > 5                not
+
+The paper's three cases of a new subscription: 1, it is covered by what the same subscriber wants:
+it hangs below and nothing is sent; 2, it equals a node: that node has one more subscriber; 3, it
+becomes a node between what covers it and what it covers.
+
+Invariants: what hangs on a way hangs below a node wanted on it that covers it, without cycles (only
+a root takes nodes below it, or one that has just lost its root; neither lies below anything);
+`front` holds the nodes that are forwarded somewhere; every node has subscribers between two
+updates. Beyond the limits of the algebra, and where the front is full, more is forwarded than
+needed, never less.
+
+Source: PODC 2000 §4 (the poset, fwds, cases 1 to 3).
+"""
+
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from contrada.errors import LimitError
+from contrada.model import Product
+from contrada.model.algebra.product import product_covers
+from contrada.routing.messages import Party, Way
+from contrada.routing.tables.front import Example, Front, example_of
+
+P = TypeVar("P", bound=Product)
+
+
+@dataclass(slots=True, eq=False)
+class Node(Generic[P]):
+    """A product that somebody asked for.
+
+    `subscribers` are the identities under which each party has asked for it; `forwarded` the ways
+    on which it is forwarded; `above` the node that covers it on each other way on which it is
+    wanted; `below` what hangs below it on each way.
+    """
+
+    number: int
+    product: P
+    example: Example | None
+    subscribers: dict[Party, dict[str, None]] = field(default_factory=dict)
+    forwarded: set[Way] = field(default_factory=set)
+    above: "dict[Way, Node[P]]" = field(default_factory=dict)
+    below: "dict[Way, dict[Node[P], None]]" = field(default_factory=dict)
+
+    @property
+    def wanted(self) -> Set[Way]:
+        """The ways on which it is wanted."""
+        return self.forwarded | self.above.keys()
+
+    def __lt__(self, other: "Node[P]") -> bool:
+        return self.number < other.number
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Generic[P]):
+    """A product begins to be forwarded on a way, or ends."""
+
+    way: Way
+    node: Node[P]
+    begins: bool
+
+    @property
+    def identity(self) -> str:
+        """Under which it is sent, where nothing is merged."""
+        return str(self.node.number)
+
+    @property
+    def product(self) -> P:
+        """What is forwarded."""
+        return self.node.product
+
+
+@dataclass(frozen=True, slots=True)
+class PosetStatistics:
+    """How many nodes there are, and how many of them are forwarded on some way.
+
+    Of these the `front` could not take `unfiled`: they cover nothing and are not found covered.
+    """
+
+    nodes: int
+    forwarded: int
+    unfiled: int = 0
+
+
+class Poset(Generic[P]):
+    """Products with their subscribers, and what is forwarded of them on each way.
+
+    `front` is where roots are looked up; without one, covering is not used and everything wanted
+    is forwarded. `asked` counts the identities under which all nodes are asked for.
+    """
+
+    def __init__(self, front: Front[P] | None) -> None:
+        self._front = front
+        self._nodes: dict[P, Node[P]] = {}
+        self._by_number: dict[int, Node[P]] = {}
+        self._numbered = 0
+        self._unfiled: set[int] = set()
+        self.asked = 0
+
+    # --- subscribers --------------------------------------------------------------------------
+
+    def join(self, product: P, subscriber: Party, identity: str) -> Node[P]:
+        """Adds a subscriber to a product; the node. Nothing is forwarded until `update`."""
+        node = self._nodes.get(product)
+        if node is None:
+            node = Node(self._numbered, product, example_of(product))
+            self._numbered += 1
+            self._nodes[product] = self._by_number[node.number] = node
+        identities = node.subscribers.setdefault(subscriber, {})
+        self.asked += identity not in identities
+        identities[identity] = None
+        return node
+
+    def leave(self, node: Node[P], subscriber: Party, identity: str) -> None:
+        """Takes a subscriber off a node. The node goes with the last one, at `update`."""
+        identities = node.subscribers[subscriber]
+        self.asked -= identity in identities
+        identities.pop(identity, None)
+        if not identities:
+            del node.subscribers[subscriber]
+
+    def subscribers(self, product: P) -> Set[Party]:
+        """Who has asked for exactly this product.
+
+        Source: PODC 2000 §4, `subscribers(f)`.
+        """
+        node = self._nodes.get(product)
+        return node.subscribers.keys() if node is not None else frozenset()
+
+    def fwds(self, product: P) -> Set[Way]:
+        """Where this product is forwarded.
+
+        Source: PODC 2000 §4, `fwds(f)`.
+        """
+        node = self._nodes.get(product)
+        return frozenset(node.forwarded) if node is not None else frozenset()
+
+    def node(self, number: int) -> Node[P]:
+        """The node of a number. KeyError where there is none."""
+        return self._by_number[number]
+
+    def __iter__(self) -> Iterator[Node[P]]:
+        return iter(self._by_number.values())
+
+    def __len__(self) -> int:
+        return len(self._by_number)
+
+    # --- forwarding ---------------------------------------------------------------------------
+
+    def update(self, wanted: Mapping[Node[P], Set[Way]]) -> list[Change[P]]:
+        """Has nodes wanted on these ways from now on, and on no others; what to send.
+
+        What begins to be forwarded comes first, so that nothing is missed meanwhile. A node without
+        subscribers must be wanted nowhere, and goes. Cost: a few lookups in the front per node, and
+        as many for each that hung below one that goes.
+        """
+        before: dict[Node[P], frozenset[Way]] = {}
+        entering: dict[Node[P], set[Way]] = {}
+        for node, ways in wanted.items():
+            # One that hung below a root that has just left is wanted too, though it hangs nowhere.
+            for way in (node.wanted | entering.get(node, set())) - ways:
+                self._leave_way(node, way, entering, before)
+        for node, ways in wanted.items():
+            entering[node] = set(ways - node.wanted)
+        for node in sorted(entering, key=lambda node: (len(node.product.sides), node.number)):
+            if entering[node]:
+                self._enter(node, entering[node], before)
+        for node in wanted:
+            if not node.subscribers:
+                assert not node.wanted, f"{node.product} is wanted by nobody"
+                del self._nodes[node.product], self._by_number[node.number]
+        return _changes(before)
+
+    def _leave_way(
+        self,
+        node: Node[P],
+        way: Way,
+        orphans: dict[Node[P], set[Way]],
+        before: dict[Node[P], frozenset[Way]],
+    ) -> None:
+        """Takes a node out of the forest of a way; what hung below it hangs higher, or nowhere."""
+        below = node.below.pop(way, {})
+        above = node.above.pop(way, None)
+        if above is not None:
+            _unhang(node, above, way)
+            for child in below:
+                _hang(child, above, way)
+            return
+        if way in node.forwarded:
+            before.setdefault(node, frozenset(node.forwarded))
+            node.forwarded.remove(way)
+            self._out_of_front(node)
+        for child in below:
+            del child.above[way]
+        for child in _paired(list(below), way):
+            orphans.setdefault(child, set()).add(way)
+
+    def _enter(
+        self,
+        node: Node[P],
+        ways: set[Way],
+        before: dict[Node[P], frozenset[Way]],
+    ) -> None:
+        """Hangs a node below roots that cover it; where there is none it is a root itself."""
+        front = self._front
+        if front is not None:
+            for number in front.covering(node.product, node.example):
+                root = self._by_number[number]
+                shared = ways & root.forwarded
+                if shared and root is not node and product_covers(root.product, node.product):
+                    for way in shared:
+                        _hang(node, root, way)
+                    ways -= shared
+                    if not ways:
+                        return
+        before.setdefault(node, frozenset(node.forwarded))
+        is_new = not node.forwarded
+        node.forwarded |= ways
+        if front is None:
+            return
+        for number in front.covered(node.product):
+            root = self._by_number[number]
+            shared = ways & root.forwarded
+            if shared and root is not node and product_covers(node.product, root.product):
+                before.setdefault(root, frozenset(root.forwarded))
+                root.forwarded -= shared
+                for way in shared:
+                    _hang(root, node, way)
+                self._out_of_front(root)
+        if is_new:
+            try:
+                front.add(node.number, node.product, node.example)
+            except LimitError:
+                self._unfiled.add(node.number)
+
+    def _out_of_front(self, node: Node[P]) -> None:
+        """Takes a node out of the front once it is forwarded nowhere."""
+        if node.forwarded or self._front is None:
+            return
+        if node.number in self._unfiled:
+            self._unfiled.remove(node.number)
+        else:
+            self._front.remove(node.number)
+
+    # --- upkeep -------------------------------------------------------------------------------
+
+    def statistics(self) -> PosetStatistics:
+        """A frozen view of what the poset holds."""
+        forwarded = sum(bool(node.forwarded) for node in self)
+        return PosetStatistics(len(self), forwarded, len(self._unfiled))
+
+    def validate(self) -> None:
+        """Checks the invariants; AssertionError says which is broken. Cost: all nodes."""
+        assert len(self._nodes) == len(self._by_number), "a node is held once only"
+        asked = sum(len(each) for node in self for each in node.subscribers.values())
+        assert asked == self.asked, "the count is wrong"
+        for node in self:
+            assert node.subscribers, f"{node.product} has no subscribers"
+            assert not node.forwarded & node.above.keys(), f"{node.product} is covered, and sent"
+            for way, above in node.above.items():
+                assert node in above.below[way], f"{node.product} does not hang where it says"
+                assert way in above.wanted, f"{node.product} hangs below what is not wanted"
+                assert product_covers(above.product, node.product), "it hangs where nothing covers"
+                _check_root_of(node, way)
+            for way, below in node.below.items():
+                assert below, "an empty branch is held"
+                assert all(child.above[way] is node for child in below), "a branch is misplaced"
+        if self._front is not None:
+            self._front.validate()
+
+
+def _hang(node: Node[P], above: Node[P], way: Way) -> None:
+    node.above[way] = above
+    above.below.setdefault(way, {})[node] = None
+
+
+def _unhang(node: Node[P], above: Node[P], way: Way) -> None:
+    below = above.below[way]
+    del below[node]
+    if not below:
+        del above.below[way]
+
+
+def _check_root_of(node: Node[P], way: Way) -> None:
+    """Checks that a way up ends at a root."""
+    seen = {node}
+    while way in node.above:
+        node = node.above[way]
+        assert node not in seen, "a cycle of nodes that cover one another"
+        seen.add(node)
+    assert way in node.forwarded, f"{node.product} covers others and is not sent"
+
+
+def _paired(nodes: list[Node[P]], way: Way) -> list[Node[P]]:
+    """Hangs those below one another that cover one another, as a pairing heap does; the others.
+
+    So few look for another root when one goes, even where each filter covers the next. One pass
+    joins neighbours, the second joins from the end what is left.
+    """
+    firsts: list[Node[P]] = []
+    for a, b in zip(nodes[::2], nodes[1::2], strict=False):
+        firsts += _joined(a, b, way)
+    firsts += nodes[len(nodes) & ~1 :]
+    left: list[Node[P]] = []
+    for node in reversed(firsts):
+        left += _joined(left.pop(), node, way) if left else [node]
+    return left
+
+
+def _joined(a: Node[P], b: Node[P], way: Way) -> list[Node[P]]:
+    """Hangs one below the other where that covers it; what hangs nowhere."""
+    if product_covers(a.product, b.product):
+        _hang(b, a, way)
+        return [a]
+    if product_covers(b.product, a.product):
+        _hang(a, b, way)
+        return [b]
+    return [a, b]
+
+
+def _changes(before: Mapping[Node[P], frozenset[Way]]) -> list[Change[P]]:
+    """What is forwarded now and was not before, then what no longer is."""
+    nodes = sorted(before)
+    begins = [(way, node) for node in nodes for way in sorted(node.forwarded - before[node])]
+    ends = [(way, node) for node in nodes for way in sorted(before[node] - node.forwarded)]
+    return [
+        *(Change(way, node, begins=True) for way, node in begins),
+        *(Change(way, node, begins=False) for way, node in ends),
+    ]
