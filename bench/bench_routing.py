@@ -14,7 +14,8 @@ from typing import Final
 
 from bench.harness import Measurement, figure
 from contrada.matching import jit
-from contrada.model import Envelope, Filter, FilterSet, Notification, between, eq, ge
+from contrada.model import Envelope, Filter, FilterSet, Notification
+from contrada.model.algebra.sets import between, eq, ge
 from contrada.routing.messages import (
     Client,
     LinkUp,

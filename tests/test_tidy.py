@@ -142,6 +142,22 @@ def test_pure_rooms_are_pure_at_their_door() -> None:
     assert found == []
 
 
+def test_no_module_imports_a_package_it_lies_in() -> None:
+    """A circle of imports would be left that the import contract does not look at."""
+    source = REPOSITORY / "src"
+    found = [
+        f"{named(path, node.lineno)} imports {alias.name} of {node.module}"
+        for path in (source / "contrada").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8"), path))
+        if isinstance(node, ast.ImportFrom) and node.module
+        if (package := source / Path(*node.module.split("."))) in path.parents
+        for alias in node.names
+        if path.name != "__init__.py" or package != path.parent
+        if not (package / f"{alias.name}.py").exists() and not (package / alias.name).is_dir()
+    ]
+    assert found == []
+
+
 def doors(module: str) -> Iterator[Path]:
     """The file that is the module itself, when it exists."""
     path = REPOSITORY / "src" / Path(*module.split("."))

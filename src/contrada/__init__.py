@@ -24,6 +24,10 @@ from contrada.model import (
     Query,
     Value,
     ValueSet,
+    parse,
+)
+from contrada.model.algebra.relations import covers, meets, merge, witness
+from contrada.model.algebra.sets import (
     absent,
     any_but,
     between,
@@ -40,12 +44,10 @@ from contrada.model import (
     ne,
     none_of,
     not_in,
-    parse,
     prefix,
     suffix,
     wildcard,
 )
-from contrada.model.algebra.relations import covers, meets, merge, witness
 from contrada.model.algebra.simplify import simplify
 from contrada.patterns import Match
 

@@ -23,7 +23,7 @@ from contrada.model import (
 )
 from contrada.model.algebra import sets
 from contrada.model.encoding import Encodable, digest, from_json, from_msgpack, to_json, to_msgpack
-from contrada.model.syntax.printing import KEYWORDS
+from contrada.model.languages.atoms import KEYWORDS
 from tests import strategies as some
 
 sets_ = some.value_sets()

@@ -16,7 +16,8 @@ from contrada.errors import (
     LimitError,
     UnknownOperatorError,
 )
-from contrada.model import Envelope, Filter, Notification, Pattern, Value, extension
+from contrada.model import Envelope, Filter, Notification, Pattern, Value
+from contrada.model.algebra.sets import extension
 from contrada.model.domains.values import NUMBER
 from contrada.patterns import matcher as patterns
 from contrada.patterns import runs

@@ -5,7 +5,8 @@ from typing import Final
 
 import pytest
 
-from contrada.model import Advertisement, Envelope, Filter, Notification, between
+from contrada.model import Advertisement, Envelope, Filter, Notification
+from contrada.model.algebra.sets import between
 from contrada.routing.links.paths import Edge, beyond, weights_of
 from contrada.routing.messages import (
     Advertise,

@@ -7,8 +7,9 @@ from typing import Final
 import pytest
 
 from contrada.errors import LimitError
-from contrada.model import Filter, FilterSet, gt
+from contrada.model import Filter, FilterSet
 from contrada.model.algebra.product import product_covers
+from contrada.model.algebra.sets import gt
 from contrada.routing.messages import Client, Neighbour, Way
 from contrada.routing.tables.front import Example, FilterFront
 from contrada.routing.tables.poset import Node, Poset, PosetStatistics

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from contrada.errors import LimitError, ParseError, ServiceError, UnsatisfiableFilterError
-from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern, lt
+from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern
+from contrada.model.algebra.sets import lt
 from contrada.service import filters_of, notification_of, offer_of, reader_of
 from contrada.service.requests import JOINED_FILTERS_MAX
 

@@ -10,7 +10,7 @@ from contrada.cli.extension import extension_option
 from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.model import Notification
 from contrada.model.domains.values import key_of
-from contrada.model.syntax.printing import name_text, value_text
+from contrada.model.syntax import name_text, value_text
 from contrada.net import connect
 from contrada.records import plain_attributes, plain_time
 from contrada.runtime.subscription import UNSUBSCRIBED

@@ -28,7 +28,7 @@ from contrada.model.algebra import relations
 from contrada.model.algebra.filter import Filter, FilterSet
 from contrada.model.languages.atoms import Atom
 from contrada.model.languages.language import atoms_of
-from contrada.model.syntax.parsing import parse
+from contrada.model.syntax import parse
 
 FILTER_BYTES_MAX: Final = 16_384
 """The longest text of a filter that is read as a value or as a constant."""

@@ -18,17 +18,27 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from contrada.errors import ContradaError, EncodingError
-from contrada.model.algebra.advertisement import Advertisement, Query
-from contrada.model.algebra.filter import Filter, FilterSet
-from contrada.model.algebra.notification import Envelope, Notification
-from contrada.model.algebra.pattern import Pattern
-from contrada.model.algebra.valueset import ValueSet
-from contrada.model.domains import line, values
-from contrada.model.domains.line import Cut, Cuts
-from contrada.model.domains.values import check_name
-from contrada.model.languages import language
-from contrada.model.languages.atoms import Atom, checked, registry
-from contrada.model.languages.language import Every, Language, Literal, Pieces
+from contrada.model.algebra import (
+    Advertisement,
+    Envelope,
+    Filter,
+    FilterSet,
+    Notification,
+    Pattern,
+    Query,
+    ValueSet,
+)
+from contrada.model.domains import Cut, Cuts, check_name, line, values
+from contrada.model.languages import (
+    Atom,
+    Every,
+    Language,
+    Literal,
+    Pieces,
+    checked,
+    language,
+    registry,
+)
 
 VERSION: Final = 1
 ENCODING_BYTES_MAX: Final = 16 * 1024 * 1024

@@ -13,7 +13,7 @@ from typing import Final
 
 from contrada.model import Advertisement, Notification
 from contrada.model.algebra.product import product_covers
-from contrada.model.syntax.parsing import parse_filter
+from contrada.model.syntax import parse_filter
 from contrada.simulation.line import SILENCE_US, Faults
 from contrada.simulation.steps import (
     Connect,

@@ -17,17 +17,8 @@ from typing import Final
 
 import msgspec
 
-from contrada.model import (
-    Advertisement,
-    Envelope,
-    Filter,
-    FilterSet,
-    Notification,
-    Value,
-    between,
-    eq,
-    ge,
-)
+from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification, Value
+from contrada.model.algebra.sets import between, eq, ge
 from contrada.routing.router import Strategy
 from contrada.simulation.network import Network
 from contrada.simulation.sites import sites_of

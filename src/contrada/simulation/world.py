@@ -15,7 +15,7 @@ from typing import Final
 
 from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification
 from contrada.model.algebra.relations import covers
-from contrada.model.syntax.parsing import parse_filter, parse_filter_set
+from contrada.model.syntax import parse_filter, parse_filter_set
 from contrada.routing.messages import Neighbour, Offer, Reason, Role
 from contrada.routing.router import Router, RouterStatistics, Strategy
 from contrada.simulation.network import Network, name_of

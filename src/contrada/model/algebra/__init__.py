@@ -1,1 +1,60 @@
-"""Value sets, products of them, and the relations between products."""
+"""Value sets, products of them, and the relations between products.
+
+What clients send (notifications, filters, advertisements, queries) are products of value sets. The
+operators that make value sets are in `sets`. How all this is written as text, and as bytes, is
+told above: in `syntax` and `encoding`.
+"""
+
+from contrada.model.algebra.advertisement import Advertisement, Query
+from contrada.model.algebra.constraint import Constraint
+from contrada.model.algebra.filter import Filter, FilterSet
+from contrada.model.algebra.notification import Envelope, Notification, Values, mark_name
+from contrada.model.algebra.pattern import Pattern
+from contrada.model.algebra.product import (
+    ENVELOPE_SETS,
+    Product,
+    check_system_name,
+    product_covers,
+    product_meets,
+)
+from contrada.model.algebra.relations import covers, meets, merge, witness
+from contrada.model.algebra.valueset import (
+    ABSENT,
+    EVERYTHING,
+    NOTHING,
+    PRESENT,
+    ValueSet,
+    intersection,
+    of_keys,
+    union,
+)
+
+__all__ = [
+    "ABSENT",
+    "Advertisement",
+    "Constraint",
+    "ENVELOPE_SETS",
+    "EVERYTHING",
+    "Envelope",
+    "Filter",
+    "FilterSet",
+    "NOTHING",
+    "Notification",
+    "PRESENT",
+    "Pattern",
+    "Product",
+    "Query",
+    "ValueSet",
+    "Values",
+    "check_system_name",
+    "covers",
+    "intersection",
+    "mark_name",
+    "meets",
+    "merge",
+    "of_keys",
+    "product_covers",
+    "product_meets",
+    "union",
+    "witness",
+]

@@ -10,6 +10,7 @@ Source: PODC 2000 §2 and §3 (advertisements); CU-CS-948-03 §4 to §7 (queries
 
 from collections.abc import Iterable, Mapping
 
+from contrada.model.algebra import notation
 from contrada.model.algebra.filter import Filter, checked_sets, constrained, system_name
 from contrada.model.algebra.product import ENVELOPE_SETS, HeldProduct, universe
 from contrada.model.algebra.valueset import ABSENT, EVERYTHING, ValueSet, union
@@ -32,9 +33,7 @@ class Advertisement(HeldProduct):
         self, constraints: str | Mapping[str, ValueSet | Value | Iterable[ValueSet | Value]]
     ) -> None:
         if isinstance(constraints, str):
-            from contrada.model.syntax.parsing import parse_advertisement
-
-            self._hold(parse_advertisement(constraints)._sets)
+            self._hold(notation.read(Advertisement, constraints)._sets)
         else:
             self._hold(checked_sets(_united(constraints)))
 
@@ -54,11 +53,6 @@ class Advertisement(HeldProduct):
 
     def __hash__(self) -> int:
         return hash(Advertisement) if self.is_empty else hash(tuple(self._sets.items()))
-
-    def __str__(self) -> str:
-        from contrada.model.syntax.printing import advertisement_text
-
-        return advertisement_text(self)
 
 
 class Query(HeldProduct):
@@ -89,9 +83,6 @@ class Query(HeldProduct):
 
     def __hash__(self) -> int:
         return hash((Query, Filter.of_sets(self._sets)))
-
-    def __str__(self) -> str:
-        return str(Filter.of_sets(self._sets))
 
 
 def _advertised(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:

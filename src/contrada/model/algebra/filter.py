@@ -12,7 +12,7 @@ Source: PODC 2000 §2, figure 3; §3 (a filter as a subscription).
 from collections.abc import Iterable, Iterator, Mapping
 
 from contrada.errors import InvalidFilterError, InvalidNameError, InvalidValueError
-from contrada.model.algebra import boxes
+from contrada.model.algebra import boxes, notation
 from contrada.model.algebra.notification import Notification
 from contrada.model.algebra.product import HeldProduct, check_system_name, product_covers, universe
 from contrada.model.algebra.sets import in_
@@ -34,9 +34,7 @@ class Filter(HeldProduct):
 
     def __init__(self, constraints: str | Mapping[str, ValueSet | Value | Iterable[Value]]) -> None:
         if isinstance(constraints, str):
-            from contrada.model.syntax.parsing import parse_filter
-
-            self._hold(parse_filter(constraints)._sets)
+            self._hold(notation.read(Filter, constraints)._sets)
         else:
             self._hold(checked_sets(constraints))
 
@@ -95,11 +93,6 @@ class Filter(HeldProduct):
             return hash(Filter)
         return hash(tuple(part for part in self._sets.items() if not _is_idle(*part)))
 
-    def __str__(self) -> str:
-        from contrada.model.syntax.printing import filter_text
-
-        return filter_text(self)
-
 
 class FilterSet:
     """A finite union of filters. Immutable; the order of its filters has no meaning.
@@ -114,9 +107,7 @@ class FilterSet:
 
     def __init__(self, members: "str | Iterable[Filter | FilterSet]") -> None:
         if isinstance(members, str):
-            from contrada.model.syntax.parsing import parse_filter_set
-
-            flat: Iterable[Filter] = parse_filter_set(members).filters
+            flat: Iterable[Filter] = notation.read(FilterSet, members).filters
         else:
             flat = _flattened(members)
         object.__setattr__(self, "filters", tuple(flat))
@@ -170,9 +161,7 @@ class FilterSet:
         return (FilterSet, (self.filters,))
 
     def __str__(self) -> str:
-        from contrada.model.syntax.printing import filter_set_text
-
-        return filter_set_text(self)
+        return notation.written(self)
 
     def __repr__(self) -> str:
         return f"FilterSet({str(self)!r})"

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from contrada.errors import InvalidFilterError, InvalidNameError
+from contrada.model.algebra import notation
 from contrada.model.algebra.filter import Filter
 from contrada.model.algebra.product import check_system_name
 from contrada.model.domains.values import INT_MAX, check_name
@@ -46,9 +47,7 @@ class Pattern:
         every: bool = False,
     ) -> None:
         if isinstance(filters, str):
-            from contrada.model.syntax.parsing import parse_pattern
-
-            parsed = parse_pattern(filters)
+            parsed = notation.read(Pattern, filters)
             if tuple(by) or within_us is not None or every:
                 reason = "a pattern given as a text takes no further arguments"
                 raise InvalidFilterError("->", (filters,), reason)
@@ -103,9 +102,7 @@ class Pattern:
         return (_restored, (self.filters, self.by, self.within_us, self.every))
 
     def __str__(self) -> str:
-        from contrada.model.syntax.printing import pattern_text
-
-        return pattern_text(self)
+        return notation.written(self)
 
     def __repr__(self) -> str:
         return f"Pattern({str(self)!r})"

@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Final, Self
 
 from contrada.errors import InvalidNameError
+from contrada.model.algebra import notation
 from contrada.model.algebra.valueset import EVERYTHING, ValueSet
 from contrada.model.domains import line
 from contrada.model.domains.values import TEXT, TIME
@@ -116,6 +117,9 @@ class HeldProduct(Product):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self).of_sets, (self._sets,))
+
+    def __str__(self) -> str:
+        return notation.written(self)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"

@@ -272,31 +272,3 @@ def _keys(operator: str, constants: Sequence[Value]) -> list[Key]:
 def _some_constants(operator: str, constants: Sequence[Value]) -> None:
     if not constants:
         raise InvalidFilterError(operator, (), "expected at least one constant")
-
-
-__all__ = [
-    "OPERATORS",
-    "SYNONYMS",
-    "absent",
-    "any_but",
-    "between",
-    "cidr",
-    "contains",
-    "eq",
-    "exists",
-    "extension",
-    "ge",
-    "gt",
-    "in_",
-    "le",
-    "lt",
-    "matches",
-    "ne",
-    "none_of",
-    "not_in",
-    "of_operator",
-    "of_plain",
-    "prefix",
-    "suffix",
-    "wildcard",
-]

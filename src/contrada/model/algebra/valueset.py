@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Final
 
 from contrada.errors import LimitError
+from contrada.model.algebra import notation
 from contrada.model.domains import line
 from contrada.model.domains.line import ALL_TEXT, NOT_TEXT, Cuts
 from contrada.model.domains.values import TEXT, Key, Value, key_of
@@ -60,9 +61,7 @@ class ValueSet:
 
         Raises ParseError with line and column.
         """
-        from contrada.model.syntax.parsing import parse_set
-
-        return parse_set(text)
+        return notation.read(ValueSet, text)
 
     def contains(self, value: Value) -> bool:
         """Whether the set holds the value. Exact; cost: logarithmic, and the atoms' `apply`."""
@@ -206,9 +205,7 @@ class ValueSet:
         return tuple(dict.fromkeys(decision.unknown_operators(self.text)))
 
     def __str__(self) -> str:
-        from contrada.model.syntax.printing import set_text
-
-        return set_text(self)
+        return notation.written(self)
 
     def __repr__(self) -> str:
         return f"ValueSet.parse({str(self)!r})"

@@ -1,1 +1,31 @@
-"""Values, and the one line on which the values of all domains lie."""
+"""Values of seven domains, and the one line on which all of them lie.
+
+Nothing is below it but `errors`. `values` has keys, the places of values on the line; `line` has
+sets of keys.
+"""
+
+from contrada.model.domains.line import Cut, Cuts, Piece
+from contrada.model.domains.values import (
+    Key,
+    Value,
+    check_name,
+    check_user_name,
+    datetime_of,
+    key_of,
+    time_us_of,
+    value_of,
+)
+
+__all__ = [
+    "Cut",
+    "Cuts",
+    "Key",
+    "Piece",
+    "Value",
+    "check_name",
+    "check_user_name",
+    "datetime_of",
+    "key_of",
+    "time_us_of",
+    "value_of",
+]

@@ -36,6 +36,13 @@ from contrada.model.languages.tally import Tally
 OPERATOR_NAME: Final = re.compile(r"[^\W\d]\w*(<=|>=|[<>=~])?|&&")
 """What a registered operator may be called: what the text syntax reads as an operator."""
 
+KEYWORDS: Final = frozenset(
+    {"and", "or", "not", "in", "between", "any", "none", "of", "but", "exists", "absent", "nothing"}
+    | {"prefix", "suffix", "contains", "matches", "wildcard", "cidr", "nocase", "everything"}
+    | {"null", "true", "false", "inf", "nan", "every", "by", "within"}
+)
+"""The words of the text syntax: no operator is called so, and a name like this is quoted."""
+
 INDEX_FIRST: Final = 14
 """Indices below belong to the built-in operators that are intervals (see `operators`)."""
 
@@ -105,8 +112,6 @@ class Registry:
         Raises ExtensionError where a name is taken by another class, is a word of the text
         syntax, or would not be read as an operator there.
         """
-        from contrada.model.syntax.printing import KEYWORDS
-
         for operator in operators:
             name: object = operator.name
             if not isinstance(name, str) or not OPERATOR_NAME.fullmatch(name):

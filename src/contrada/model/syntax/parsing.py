@@ -28,12 +28,20 @@ from contrada.errors import (
     ParseError,
     UnknownOperatorError,
 )
-from contrada.model.algebra import sets
-from contrada.model.algebra.advertisement import Advertisement
-from contrada.model.algebra.filter import Filter, FilterSet
-from contrada.model.algebra.pattern import Pattern
-from contrada.model.algebra.product import check_system_name
-from contrada.model.algebra.valueset import ABSENT, NOTHING, PRESENT, ValueSet, intersection, union
+from contrada.model.algebra import (
+    ABSENT,
+    NOTHING,
+    PRESENT,
+    Advertisement,
+    Filter,
+    FilterSet,
+    Pattern,
+    ValueSet,
+    check_system_name,
+    intersection,
+    sets,
+    union,
+)
 from contrada.model.domains.values import INT_MAX, INT_MIN, UNITS_US, Value, check_name
 
 TEXT_CHARACTERS_MAX: Final = 1_000_000

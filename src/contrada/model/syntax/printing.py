@@ -5,44 +5,26 @@ What is printed parses to an equal value. Of several spellings of a set the shor
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from contrada.model.algebra.product import ENVELOPE_SETS
-from contrada.model.algebra.valueset import ABSENT as ABSENT_SET
-from contrada.model.algebra.valueset import ValueSet
-from contrada.model.domains import line, values
-from contrada.model.domains.line import Cuts, Piece
-from contrada.model.domains.values import ABSENT, BOOL, NAN, NULL, NUMBER, TEXT, TIME, UNITS_US, Key
-from contrada.model.languages import regular
-from contrada.model.languages.language import Every, Language, Literal, Pieces
-
-if TYPE_CHECKING:
-    from contrada.model.algebra.advertisement import Advertisement
-    from contrada.model.algebra.filter import Filter, FilterSet
-    from contrada.model.algebra.pattern import Pattern
+from contrada.model.algebra import ABSENT as ABSENT_SET
+from contrada.model.algebra import (
+    ENVELOPE_SETS,
+    Advertisement,
+    Filter,
+    FilterSet,
+    Pattern,
+    Query,
+    ValueSet,
+)
+from contrada.model.domains import Cuts, Key, Piece, line, values
+from contrada.model.domains.values import ABSENT, BOOL, NAN, NULL, NUMBER, TEXT, TIME, UNITS_US
+from contrada.model.languages import Every, Language, Literal, Pieces, regular
+from contrada.model.languages.atoms import KEYWORDS
 
 POINTS_PRINTED_MAX: Final = 1_000
 """More single values than this are not tried as a complement."""
 
-KEYWORDS: Final = frozenset(
-    {"and", "or", "not", "in", "between", "any", "exists", "absent", "prefix", "suffix"}
-    | {
-        "contains",
-        "matches",
-        "wildcard",
-        "cidr",
-        "nocase",
-        "none",
-        "of",
-        "but",
-        "null",
-        "true",
-        "false",
-        "inf",
-        "nan",
-    }
-    | {"every", "by", "within", "everything", "nothing"}
-)
 _PLAIN_NAME: Final = re.compile(r"@?[^\W\d]([\w.\-/:@$#]*[\w$#])?")
 
 
@@ -53,17 +35,17 @@ def name_text(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def filter_text(of: "Filter") -> str:
+def filter_text(of: Filter | Query) -> str:
     """A filter's constraints joined by `and`; `everything` where there is none."""
     return _conjunction(of.sets.items()) or "everything"
 
 
-def filter_set_text(of: "FilterSet") -> str:
+def filter_set_text(of: FilterSet) -> str:
     """The filters joined by `or`; `nothing` where there is none."""
     return " or ".join(map(filter_text, of.filters)) or "nothing"
 
 
-def advertisement_text(of: "Advertisement") -> str:
+def advertisement_text(of: Advertisement) -> str:
     """The constraints of an advertisement; that an attribute may be absent is not written."""
     named = (
         (name, value_set if name in ENVELOPE_SETS else value_set - ABSENT_SET)
@@ -73,7 +55,7 @@ def advertisement_text(of: "Advertisement") -> str:
     return " and ".join(parts) or "everything"
 
 
-def pattern_text(of: "Pattern") -> str:
+def pattern_text(of: Pattern) -> str:
     """A pattern with `every`, `by` and `within` where it has them."""
     text = " -> ".join(map(filter_text, of.filters))
     if of.every:
