@@ -129,12 +129,13 @@ class Arrays:
             return self._native.match(msg, self._table)  # type: ignore[no-any-return]
         return kernels.match(msg, *self._views())  # type: ignore[no-any-return]
 
-    def match_rows(self, columns: Any, row: int, offsets: Any, found: Any) -> tuple[int, int]:
-        """`native.match_rows`; only where kernels are compiled."""
+    def match_rows(self, rows: Any, row: int, offsets: Any, found: Any) -> tuple[int, int]:
+        """`native.match_rows` of columns or spans (see `batches`); only of compiled kernels."""
         assert self._native is not None
         if self.of["counters"][EPOCH] + len(offsets) >= EPOCHS_MAX:
             self.clear_stamps()
-        status, row = self._native.match_rows(columns, row, offsets, found, self._table)
+        of = rows.described, rows.address, rows.starts
+        status, row = self._native.match_rows(*of, row, offsets, found, self._table)
         return int(status), int(row)
 
     def clear_stamps(self) -> None:

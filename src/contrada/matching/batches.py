@@ -1,21 +1,26 @@
-"""Whole tables in columns, matched without making a notification of each row.
+"""Batches, matched by one call without making a notification of each row.
 
-Kernels read a column where Arrow has it in memory; NULL is absent. What they cannot read there
-(several values, types that are rarer) is left to matching row by row.
+A batch is a table in columns, or spans of msgpack, one behind another. Kernels read a column where
+Arrow has it in memory; NULL is absent. What they cannot read there (several values, types that are
+rarer) is left to matching row by row. A span is a map of checked attributes, as a notification's
+are encoded; kernels read it as it is.
 
 pyarrow is not imported here: a table is known by its methods.
 """
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from itertools import repeat
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 
-from contrada.errors import InvalidNotificationError
+from contrada.errors import EncodingError, InvalidNotificationError
 from contrada.matching import tables
 from contrada.matching.arrays import Arrays, grow_for
 from contrada.matching.tables import COLUMN_COLUMNS, NEED_FOUND, OK, UNREADABLE
+from contrada.model import Envelope, Notification, Value
+from contrada.model.domains.values import datetime_of
 
 _KINDS: Final = {
     "bool": tables.KIND_BOOL,
@@ -38,6 +43,15 @@ ROWS_AT_ONCE: Final = 256
 
 _TIME: Final = "timestamp[us, tz="
 
+_NO_COLUMNS: Final[Any] = np.zeros((0, COLUMN_COLUMNS), dtype=np.int64)
+_NO_STARTS: Final[Any] = np.zeros(1, dtype=np.int64)
+
+_NOTHING: Final = b"\x80"
+"""A map of no attributes."""
+
+_PADDING: Final = bytes(16)
+"""What follows the last span, so that a header that is cut off can be read."""
+
 
 class Columns:
     """The columns of a table that filters ask for, as kernels want them.
@@ -47,6 +61,7 @@ class Columns:
 
     def __init__(self, rows: int, arrays: list[tuple[int, int, Any]]) -> None:
         self.rows = rows
+        self.address, self.starts = 0, _NO_STARTS
         self.described = np.zeros((len(arrays), COLUMN_COLUMNS), dtype=np.int64)
         self._kept = [array for _, _, array in arrays]
         for i, (attr, kind, array) in enumerate(arrays):
@@ -54,6 +69,90 @@ class Columns:
             if array.null_count == 0:
                 valid = 0
             self.described[i] = (attr, kind, valid, data[0], data[-1], array.offset)
+
+
+class Spans:
+    """Spans of msgpack one behind another in memory, of which `starts` says where each begins.
+
+    The last number of `starts` is where the last one ends. `kept` owns the memory.
+    """
+
+    described = _NO_COLUMNS
+
+    def __init__(self, address: int, starts: Any, kept: object) -> None:
+        self.rows = len(starts) - 1
+        self.address, self.starts = address, starts
+        self._kept = kept
+
+
+def spans_of(spans: Sequence[bytes]) -> Spans:
+    """Spans put together. Cost: a copy of them."""
+    starts = np.zeros(len(spans) + 1, dtype=np.int64)
+    np.cumsum(np.fromiter(map(len, spans), dtype=np.int64, count=len(spans)), out=starts[1:])
+    joined = np.frombuffer(b"".join((*spans, _PADDING)), dtype=np.uint8)
+    return Spans(joined.ctypes.data, starts, joined)
+
+
+def spans_at(column: Any) -> Spans:
+    """The spans of an Arrow column of binary values, where they lie; TypeError for another one.
+
+    NULL is a notification without attributes.
+    """
+    wide = {"binary": np.int32, "large_binary": np.int64}.get(str(column.type))
+    if wide is None:
+        raise TypeError(f"spans are a column of binary values, not of {column.type}")
+    if hasattr(column, "num_chunks"):
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    if column.null_count:
+        column = column.fill_null(_NOTHING)
+    _, starts, data = column.buffers()
+    if len(column) == 0 or data is None or data.address == 0:
+        return spans_of([b""] * len(column))
+    begin, end = column.offset, column.offset + len(column) + 1
+    return Spans(data.address, np.frombuffer(starts, wide)[begin:end].astype(np.int64), data)
+
+
+def spans_in(column: Any) -> list[bytes]:
+    """The spans of an Arrow column."""
+    return [_NOTHING if span is None else span for span in column.to_pylist()]
+
+
+def span_in(column: Any, row: int) -> bytes:
+    """One span of an Arrow column."""
+    return spans_in(column.slice(row, 1))[0]
+
+
+def with_envelope(span: bytes, envelope: Envelope, names: tuple[str, ...]) -> bytes:
+    """The span with these attributes of the envelope behind its own."""
+    lead = span[0] if span else 0
+    if 0x80 <= lead <= 0x8F:
+        count, begin = lead & 0xF, 1
+    elif lead in (0xDE, 0xDF):
+        begin = 3 if lead == 0xDE else 5
+        count = int.from_bytes(span[1:begin], "big")
+    else:
+        return span  # no map: whoever reads it will say so
+    more = _encode({name: _ENVELOPE[name](envelope) for name in names})
+    head = b"\xdf" + (count + len(names)).to_bytes(4, "big")
+    return head + span[begin:] + more[1:]
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+_ENVELOPE: Final[dict[str, Callable[[Envelope], Value]]] = {
+    "@id": lambda envelope: envelope.id,
+    "@publisher": lambda envelope: envelope.publisher,
+    "@time": lambda envelope: datetime_of(envelope.at_us),
+}
+
+
+def notification_of(span: bytes, envelope: Envelope) -> Notification:
+    """The notification that a span is. Raises EncodingError, InvalidNotificationError."""
+    try:
+        attributes = msgspec.msgpack.decode(span, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise EncodingError("a span of msgpack", str(error)) from None
+    return Notification.restored(attributes, b"", "", envelope)
 
 
 def columns_of(table: Any, attrs: dict[str, int]) -> Columns | None:
@@ -120,15 +219,15 @@ def row_of(table: Any, names: Container[str]) -> Callable[[int], dict[str, Any]]
     return row
 
 
-def match_columns(
-    arrays: Arrays, columns: Columns, matched_row: Callable[[int], list[int]]
+def match_rows(
+    arrays: Arrays, rows: Columns | Spans, matched_row: Callable[[int], list[int]]
 ) -> tuple[Any, Any]:
     """(offsets, what was found) for each row; asks for a row of which only the model can tell."""
-    offsets = np.zeros(columns.rows + 1, dtype=np.int64)
-    found = np.zeros(4 * columns.rows + 64, dtype=np.int64)
+    offsets = np.zeros(rows.rows + 1, dtype=np.int64)
+    found = np.zeros(4 * rows.rows + 64, dtype=np.int64)
     row = 0
-    while row < columns.rows:
-        status, row = arrays.match_rows(columns.described, row, offsets, found)
+    while row < rows.rows:
+        status, row = arrays.match_rows(rows, row, offsets, found)
         if status == NEED_FOUND:
             arrays.seen_again()
             found = np.concatenate([found, np.zeros_like(found)])

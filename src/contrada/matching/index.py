@@ -9,10 +9,10 @@ meanwhile and is always exact.
 Source: PODC 2000 §5 (the cost of matching).
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -20,12 +20,20 @@ import numpy as np
 from contrada.matching import jit, saving
 from contrada.matching.arrays import grow_for
 from contrada.matching.batches import (
+    Columns,
+    Spans,
     asked_for,
     check_columns,
     columns_of,
-    match_columns,
+    match_rows,
+    notification_of,
     row_of,
     rows_of,
+    span_in,
+    spans_at,
+    spans_in,
+    spans_of,
+    with_envelope,
 )
 from contrada.matching.drift import Drift
 from contrada.matching.generation import Generation
@@ -42,12 +50,15 @@ from contrada.matching.tables import (
     SET_ATTR,
     UNREADABLE,
 )
-from contrada.model import Filter, FilterSet, Notification, Product, Value
+from contrada.model import Envelope, Filter, FilterSet, Notification, Product, Value
+from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.algebra.product import ENVELOPE_SETS, product_meets
 from contrada.model.algebra.relations import covers, witness
-from contrada.model.domains.values import TIME, datetime_of
 
 K = TypeVar("K", bound=Hashable)
+
+Given: TypeAlias = Notification | Mapping[str, Value | Iterable[Value]]
+"""What is matched: a notification, or the attributes of one that is not stamped."""
 
 WORK_PLAIN_MAX: Final = 200_000
 """Steps of matching in plain Python before compiled kernels are loaded from their cache: about
@@ -57,8 +68,6 @@ WORK_UNCACHED_MAX: Final = 8_000_000
 """The same where the kernels must be compiled first, once per machine."""
 
 _WORK_PER_NOTIFICATION: Final = 30
-
-_UNSTAMPED: Final = Notification({})
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 
@@ -200,7 +209,7 @@ class Index(Generic[K]):
 
     # --- matching -----------------------------------------------------------------------------
 
-    def match(self, notification: Notification | Mapping[str, Value | Iterable[Value]]) -> list[K]:
+    def match(self, notification: Given) -> list[K]:
         """The keys with a filter that matches the notification, each once, in no order.
 
         A mapping is taken as the attributes of a notification that is not stamped yet; only what
@@ -209,15 +218,60 @@ class Index(Generic[K]):
         """
         if self._plain:
             self._compile_in_time()
+        return self._found(self._message(notification), notification, UNSTAMPED)
+
+    def match_span(self, span: bytes, envelope: Envelope = UNSTAMPED) -> list[K]:
+        """As `match`, of one span of msgpack: a map of attributes, checked as a notification's are.
+
+        Names that begin with `@` stand in it only as type marks; `@id`, `@publisher` and `@time`
+        are the envelope's. What filters ask for is not checked again; where bytes turn out to be no
+        such map, EncodingError or InvalidNotificationError is raised.
+        """
+        if self._plain:
+            self._compile_in_time()
+        message = with_envelope(span, envelope, self._envelope) if self._envelope else span
+        return self._found(message, span, envelope)
+
+    def match_spans(
+        self, spans: Sequence[bytes] | Any, envelope_of: Callable[[int], Envelope] | None = None
+    ) -> tuple[Any, Any]:
+        """As `match_batch`, of spans of msgpack: a list, or an Arrow column of binary values.
+
+        NULL is a notification without attributes. `envelope_of` gives the envelope of a span by its
+        number and is called only where `asks_for_envelopes`; without it no span is stamped.
+        Errors: as `match_span`, and TypeError for another column. Cost: one call of compiled code,
+        where matching is compiled.
+        """
+        if self._plain:
+            self._compile_in_time()
+        is_column = hasattr(spans, "to_pylist")
+        if not self._envelope:
+            if not is_column:
+                return self._matched_rows(spans_of(spans), lambda row: self.match_span(spans[row]))
+            return self._matched_rows(
+                spans_at(spans), lambda row: self.match_span(span_in(spans, row))
+            )
+        listed, of = spans_in(spans) if is_column else spans, envelope_of or _unstamped
+        messages = [with_envelope(span, of(i), self._envelope) for i, span in enumerate(listed)]
+        return self._matched_rows(
+            spans_of(messages), lambda row: self.match_span(listed[row], of(row))
+        )
+
+    @property
+    def asks_for_envelopes(self) -> bool:
+        """Whether some filter asks for `@id`, `@publisher` or `@time`."""
+        return bool(self._envelope)
+
+    def _found(self, message: bytes, given: Given | bytes, envelope: Envelope) -> list[K]:
+        """The keys for an encoded notification, and what it was given as."""
         arrays = self._generation.arrays
-        msg = self._message(notification)
-        status = arrays.match(msg)
+        status = arrays.match(message)
         while status < 0:
             if status == UNREADABLE:
-                assert not isinstance(notification, Notification), "a notification is readable"
-                return self.match(Notification(self._asked_for(notification)))
+                assert not isinstance(given, Notification), "a notification is readable"
+                return self.match(self._exactly(given, envelope))
             grow_for(arrays, status)
-            status = arrays.match(msg)
+            status = arrays.match(message)
         counters = arrays.views["counters"]
         count = counters[OUT]
         if count == 0:
@@ -226,31 +280,43 @@ class Index(Generic[K]):
         if counters[KEYED]:
             return out.tolist()  # type: ignore[no-any-return]
         if counters[DOUBTED]:
-            return self._verified(out.tolist(), notification)
+            return self._verified(out.tolist(), self._exactly(given, envelope))
         return self._slots.keys[out].tolist()  # type: ignore[no-any-return]
 
-    def _message(self, notification: Notification | Mapping[str, Value | Iterable[Value]]) -> bytes:
+    def _exactly(self, given: Given | bytes, envelope: Envelope) -> Notification:
+        """The notification itself, for what only the model can tell."""
+        if isinstance(given, Notification):
+            return given
+        if isinstance(given, bytes):
+            return notification_of(given, envelope)
+        return Notification(self._asked_for(given))
+
+    def _message(self, notification: Given | bytes) -> bytes:
         """The attributes as msgpack, with those of the envelope that filters ask for."""
         attributes: Any = notification
-        if isinstance(notification, Notification):
-            attributes = notification.raw
-            if not self._generation.arrays.is_compiled:
-                # Plain Python pays for every name that it must read only to pass it over.
-                asked = self._generation.compiler.attrs
-                attributes = {name: attributes[name] for name in asked if name in attributes}
-        elif not _are_plain(attributes.values()):
-            attributes = Notification(self._asked_for(notification)).raw
-        elif self._system_names or not self._generation.arrays.is_compiled:
-            attributes = self._asked_for(notification)
-        if self._envelope:
-            of = notification if isinstance(notification, Notification) else _UNSTAMPED
-            attributes = {**attributes, **_envelope_of(of, self._envelope)}
-        try:
-            return _encode(attributes)
-        except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):
+        envelope = UNSTAMPED
+        if isinstance(notification, bytes):
+            message = notification
+        else:
             if isinstance(notification, Notification):
-                raise
-            return self._message(Notification(self._asked_for(notification)))
+                attributes, envelope = notification.raw, notification.envelope
+                if not self._generation.arrays.is_compiled:
+                    # Plain Python pays for every name that it must read only to pass it over.
+                    asked = self._generation.compiler.attrs
+                    attributes = {name: attributes[name] for name in asked if name in attributes}
+            elif not _are_plain(attributes.values()):
+                attributes = Notification(self._asked_for(notification)).raw
+            elif self._system_names or not self._generation.arrays.is_compiled:
+                attributes = self._asked_for(notification)
+            try:
+                message = _encode(attributes)
+            except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):
+                if isinstance(notification, Notification):
+                    raise
+                message = _encode(Notification(self._asked_for(notification)).raw)
+        if self._envelope:
+            return with_envelope(message, envelope, self._envelope)
+        return message
 
     def _asked_for(
         self, attributes: Mapping[str, Value | Iterable[Value]]
@@ -259,13 +325,8 @@ class Index(Generic[K]):
         asked = self._generation.compiler.attrs
         return {n: v for n, v in attributes.items() if n in asked and n[:1] != "@"}
 
-    def _verified(
-        self, found: list[int], given: Notification | Mapping[str, Value | Iterable[Value]]
-    ) -> list[K]:
+    def _verified(self, found: list[int], notification: Notification) -> list[K]:
         """The keys of what was found, and of the filters that hold on the values themselves."""
-        notification = given if isinstance(given, Notification) else None
-        if notification is None:
-            notification = Notification(self._asked_for(given))  # type: ignore[arg-type]
         inexact = bool(self._generation.arrays.of["counters"][INEXACT])
         known: dict[int, bool] = {}
         slots: dict[int, None] = {}
@@ -305,54 +366,60 @@ class Index(Generic[K]):
                 return False
         return True
 
-    def match_batch(
-        self, notifications: Iterable[Notification | Mapping[str, Value | Iterable[Value]]] | Any
-    ) -> tuple[Any, Any]:
+    def match_batch(self, notifications: Iterable[Given | bytes] | Any) -> tuple[Any, Any]:
         """The keys for each of many notifications: (offsets, keys), two arrays.
 
-        The keys of notification i are `keys[offsets[i] : offsets[i + 1]]`. An Arrow table is a
-        batch of rows, where NULL is absent; its columns are matched as they are. Raises
-        InvalidNotificationError for a column with a value that none can have, and for two columns
-        of one name.
+        The keys of notification i are `keys[offsets[i] : offsets[i + 1]]`; integers of 64 bits as
+        long as all keys are. An Arrow table is a batch of rows, where NULL is absent; its columns
+        are matched as they are. An Arrow column of binary values, and bytes among notifications,
+        are spans as in `match_spans`. Raises InvalidNotificationError for a column with a value
+        that none can have, and for two columns of one name.
         """
-        if not hasattr(notifications, "to_pylist"):
-            return self._matched_one_by_one(notifications)
-        check_columns(notifications)
-        found = self._matched_columns(notifications)
-        if found is not None:
-            return found
-        table = asked_for(notifications, self._generation.compiler.attrs)
-        return self._matched_one_by_one(rows_of(table))
-
-    def _matched_one_by_one(self, notifications: Iterable[Any]) -> tuple[Any, Any]:
-        offsets: list[int] = [0]
-        keys: list[K] = []
-        for notification in notifications:
-            keys += self.match(notification)
-            offsets.append(len(keys))
-        array = np.empty(len(keys), dtype=object)
-        array[:] = keys
-        return np.array(offsets, dtype=np.int64), array
-
-    def _matched_columns(self, table: Any) -> tuple[Any, Any] | None:
-        """A table matched in columns; None where that cannot be done."""
+        if hasattr(notifications, "column_names"):
+            return self._matched_table(notifications)
+        if hasattr(notifications, "to_pylist"):
+            return self.match_spans(notifications)
         if self._plain:
             self._compile_in_time()
-        generation = self._generation
-        if not generation.arrays.is_compiled or self._envelope:
-            return None
-        columns = columns_of(table, generation.compiler.attrs)
-        if columns is None:
-            return None
-        offsets, found = match_columns(generation.arrays, columns, self._matched_row(table))
-        return offsets, found if self._slots.are_int else self._slots.keys[found]
+        given = list(notifications)
+        messages = list(map(self._message, given))
+        return self._matched_rows(
+            spans_of(messages), lambda row: self._found(messages[row], given[row], UNSTAMPED)
+        )
 
-    def _matched_row(self, table: Any) -> Callable[[int], list[Any]]:
-        """Matches a row of a table by itself: its keys if they are integers, else their slots."""
-        row = row_of(table, self._generation.compiler.attrs)
-        if self._slots.are_int:
-            return lambda number: self.match(row(number))
-        return lambda number: [self._slots.find(key) for key in self.match(row(number))]
+    def _matched_table(self, table: Any) -> tuple[Any, Any]:
+        if self._plain:
+            self._compile_in_time()
+        check_columns(table)
+        columns = None if self._envelope else columns_of(table, self._generation.compiler.attrs)
+        if columns is None or not self._generation.arrays.is_compiled:
+            return self.match_batch(rows_of(asked_for(table, self._generation.compiler.attrs)))
+        row_at = row_of(table, self._generation.compiler.attrs)
+        return self._matched_rows(columns, lambda row: self.match(row_at(row)))
+
+    def _matched_rows(
+        self, rows: Columns | Spans, alone: Callable[[int], list[K]]
+    ) -> tuple[Any, Any]:
+        """A batch matched by one call; `alone` matches a row of which only the model can tell."""
+        if not self._generation.arrays.is_compiled:
+            return self._joined(map(alone, range(rows.rows)))
+        slots = self._slots
+        if slots.are_int:
+            return match_rows(self._generation.arrays, rows, alone)  # type: ignore[arg-type]
+        offsets, found = match_rows(
+            self._generation.arrays, rows, lambda row: [slots.find(key) for key in alone(row)]
+        )
+        return offsets, slots.keys[found]
+
+    def _joined(self, rows: Iterable[list[K]]) -> tuple[Any, Any]:
+        offsets: list[int] = [0]
+        keys: list[K] = []
+        for found in rows:
+            keys += found
+            offsets.append(len(keys))
+        kind = np.int64 if self._slots.are_int else object
+        array = np.fromiter(keys, dtype=kind, count=len(keys))
+        return np.array(offsets, dtype=np.int64), array
 
     # --- relations ----------------------------------------------------------------------------
 
@@ -496,10 +563,5 @@ def _are_plain(values: Iterable[Any]) -> bool:
     )
 
 
-def _envelope_of(notification: Notification, names: tuple[str, ...]) -> dict[str, Value]:
-    """The envelope's attributes as values."""
-    found: dict[str, Value] = {}
-    for name in names:
-        ((domain, comparable),) = notification.keys_of(name)
-        found[name] = datetime_of(comparable) if domain == TIME else comparable  # type: ignore[arg-type]
-    return found
+def _unstamped(_: int) -> Envelope:
+    return UNSTAMPED

@@ -163,7 +163,7 @@ def exercise() -> None:
     box, found = np.zeros(4, dtype=np.int64), np.zeros(2, dtype=np.int64)
     touching(box, 0, 0, 0, 0, found, 0, table)
     columns, offsets = np.zeros((0, COLUMN_COLUMNS), dtype=np.int64), np.zeros(1, dtype=np.int64)
-    match_rows(columns, 0, offsets, np.zeros(1, dtype=np.int64), table)
+    match_rows(columns, 0, offsets, 0, offsets, np.zeros(1, dtype=np.int64), table)
     enter_name(0, table)
     for rehash in (rehash_buckets, rehash_filters, rehash_names):
         rehash(table, 0)
@@ -404,16 +404,25 @@ def load_row(columns: Any, row: Any, cells: Any, store: Any, scratch: Any) -> An
 
 
 @njit(cache=True, nogil=True)
-def match_rows(columns: Any, row: Any, offsets: Any, found: Any, table: Any) -> Any:
+def match_rows(
+    columns: Any, data: Any, starts: Any, row: Any, offsets: Any, found: Any, table: Any
+) -> Any:
     """Matches rows from one on; (status, the row that comes next).
 
-    `offsets` and `found` get what `kernels.match` puts out. A row that needs more room of any
-    array, or that only the model can match (UNREADABLE), comes next again.
+    The rows are those of the columns; or, where `data` is an address and not 0, the spans of
+    msgpack that begin and end there at `starts`. `offsets` and `found` get what `kernels.match`
+    puts out. A row that needs more room of any array, or that only the model can match
+    (UNREADABLE), comes next again.
     """
     store, scratch = store_at(table), scratch_at(table)
     cells = np.zeros(len(columns) + 1, dtype=np.int64)
     while row < len(offsets) - 1:
-        status = load_row(columns, row, cells, store, scratch)
+        if data != 0:
+            start = starts[row]
+            span = carray(_pointer(data + start), (starts[row + 1] - start,), numba.uint8)
+            status = R.load(span, store, scratch)
+        else:
+            status = load_row(columns, row, cells, store, scratch)
         if status == OK:
             K.seek(store, scratch)
             status = K.find(store, scratch)

@@ -198,6 +198,8 @@ def skipped(msg: Any, pos: Any) -> Any:
     """The place after one value, whatever it is; -1 where it cannot be read."""
     pending = 1
     while pending > 0:
+        if pos >= len(msg):
+            return UNREADABLE
         kind, number, pos = header(msg, pos)
         pending -= 1
         if kind == 4:
@@ -224,15 +226,23 @@ def begin(scratch: Any) -> Any:
 
 @kernel
 def load(msg: Any, store: Any, scratch: Any) -> Any:
-    """Brings a notification's values into the scratch. Answers OK, NEED_… or UNREADABLE."""
+    """Brings a notification's values into the scratch. Answers OK, NEED_… or UNREADABLE.
+
+    Bytes that are cut off, or no msgpack, are never read beyond their end by more than a header.
+    """
     begin(scratch)
+    end = len(msg)
+    if end == 0:
+        return UNREADABLE
     kind, pairs, pos = header(msg, 0)
     if kind != 6:
         return UNREADABLE
     for _ in range(pairs):
+        if pos >= end:
+            return UNREADABLE
         lead = msg[pos]
         kind, length, pos = header(msg, pos)
-        if kind != 4 or (lead >= 0xC4 and lead <= 0xC6):
+        if kind != 4 or (lead >= 0xC4 and lead <= 0xC6) or length > end - pos:
             return UNREADABLE  # the name is no text
         attr = find_attr(store, msg, pos, length, text_hash(msg, pos, length))
         pos += length
@@ -242,7 +252,7 @@ def load(msg: Any, store: Any, scratch: Any) -> Any:
             pos = load_values(msg, pos, attr, store, scratch)
         if pos < 0:
             return pos
-    return OK
+    return OK if pos <= end else UNREADABLE
 
 
 @kernel
@@ -257,6 +267,8 @@ def load_values(msg: Any, pos: Any, attr: Any, store: Any, scratch: Any) -> Any:
         return UNREADABLE  # two names that are written alike
     begin_attr(attr, scratch)
     for _ in range(count):
+        if pos >= len(msg):
+            return UNREADABLE
         kind, number, after = header(msg, pos)
         status = load_value(msg, kind, number, after, attr, store, scratch)
         if status != OK:
@@ -285,6 +297,8 @@ def load_value(
 ) -> Any:
     """Adds one value to an attribute."""
     if kind == 4:
+        if number > len(msg) - start:
+            return UNREADABLE
         return add_text(msg, start, number, attr, store, scratch)
     if kind == 2:
         low = ordered(double_bits(number))
