@@ -64,8 +64,8 @@ worlds: $(STAMP) ## 60 seeded worlds of every kind of network, with faults; half
 patterns: $(STAMP) ## 10,000 seeded networks of patterns against one matcher; twenty minutes
 	@$(BIN)/python -m tests.routing.assembly_worlds 10000
 
-bench: $(STAMP) ## measure; ONLY=name picks one
-	@$(WITH_JAVA) $(BIN)/python -m bench.run $(if $(ONLY),--only "$(ONLY)")
+bench: $(STAMP) ## measure; ONLY=name picks, BEFORE=revision pairs with it
+	@$(WITH_JAVA) $(BIN)/python -m bench.run $(if $(ONLY),--only "$(ONLY)") $(if $(BEFORE),--before "$(BEFORE)")
 
 check: lint types imports ## lint, types and import contract, no tests
 

@@ -1,4 +1,4 @@
-"""The one runner of all measurements: `python -m bench.run [--only NAME]`.
+"""The one runner of all measurements: `python -m bench.run [--only NAME] [--before REVISION]`.
 
 Standard output gets one JSON line per figure and nothing else; progress and the table at the end go
 to standard error. Exit status 1 when a figure fails or misses its limit, 2 when a name is unknown.
@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 import bench
+from bench import before
 from bench.harness import Figure, Result, run_figure
 
 MODULE_PREFIX = "bench_"
@@ -100,13 +101,19 @@ def _limit_text(result: Result) -> str:
 
 @click.command()
 @click.option("--only", default="", help="Only what begins with this: a module or a figure.")
-def main(only: str) -> None:
+@click.option("--before", "revision", default="", help="Pair what can be with this git revision.")
+def main(only: str, revision: str) -> None:
     """Run the measurements."""
     modules = figures_by_module()
     figures = select(modules, only)
     if only and not figures:
         known = sorted({*modules, *(figure.name for group in modules.values() for figure in group)})
         raise click.BadParameter(f"no figure {only!r}; there are: {', '.join(known) or 'none yet'}")
+    if revision:
+        try:
+            before.pair_with(revision)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
     progress = Console(stderr=True)
     if not progress.is_terminal:
         progress.width = PIPED_COLUMNS
