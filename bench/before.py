@@ -24,7 +24,7 @@ from typing import Final
 from bench.harness import Measurement
 
 REPOSITORY: Final = Path(__file__).parents[1]
-PAIRS: Final = 3
+PAIRS: Final = 5
 PROGRAM_S_MAX: Final = 1_800
 """How long one run of a program may take; then it is ended and its figures fail."""
 

@@ -8,7 +8,7 @@ publisher and its subscriber each alone. A sample is one run of all processes.
 from collections.abc import Callable
 from typing import Final
 
-from bench.before import measured
+from bench.before import PAIRS, measured
 from bench.harness import Figure, Measurement, figure
 
 KB: Final = 1e3
@@ -36,7 +36,7 @@ def way(
     return figure(name=f"ways/{name}", unit=unit, workload=workload, at_most=at_most)
 
 
-def trip(kind: str, name: str, *, pairs: int = 3, unit: float = 1.0) -> Measurement:
+def trip(kind: str, name: str, *, pairs: int = PAIRS, unit: float = 1.0) -> Measurement:
     """A number of a trip."""
     return measured(name, "-m", "bench.trips", kind, pairs=pairs, unit=unit)
 
