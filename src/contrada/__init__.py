@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from contrada import errors
 from contrada.extensions import ExtendedOperator, ExtendedType
-from contrada.matching import Index
 from contrada.model import (
     Advertisement,
     Constraint,
@@ -48,18 +47,22 @@ from contrada.model.algebra.sets import (
     suffix,
     wildcard,
 )
-from contrada.model.algebra.simplify import simplify
-from contrada.patterns import Match
 
 if TYPE_CHECKING:
+    from contrada.matching import Index
+    from contrada.model.algebra.simplify import simplify
     from contrada.net.connecting import connect, connect_sync
+    from contrada.patterns import Match
     from contrada.typed import Obvent
 
-# Imported when first used: whoever only matches needs no event loop.
+# Imported when first used: who only reads filters needs no index, who only matches no event loop.
 _LATER: Final = {
+    "Index": "contrada.matching",
+    "Match": "contrada.patterns",
     "Obvent": "contrada.typed",
     "connect": "contrada.net.connecting",
     "connect_sync": "contrada.net.connecting",
+    "simplify": "contrada.model.algebra.simplify",
 }
 
 __all__ = [
@@ -113,4 +116,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'contrada' has no attribute {name!r}")
-    return getattr(import_module(_LATER[name]), name)
+    found = globals()[name] = getattr(import_module(_LATER[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

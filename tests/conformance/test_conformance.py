@@ -22,7 +22,8 @@ from typing import Any
 import pytest
 
 import contrada as ct
-from contrada.extensions.terms import parse_term, unify
+from contrada.extensions.terms import unify
+from contrada.extensions.termtext import parse_term
 from contrada.model.algebra import relations
 from contrada.model.algebra.operators import operator
 from contrada.model.languages import decision

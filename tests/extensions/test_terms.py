@@ -8,20 +8,18 @@ from hypothesis import strategies as st
 
 from contrada.errors import LimitError, ParseError
 from contrada.extensions.terms import (
-    TERM_BYTES_MAX,
     TERM_DEPTH_MAX,
     Function,
     Number,
     String,
     Term,
     Variable,
-    decode,
     encode,
     match,
     on_side,
-    parse_term,
     unify,
 )
+from contrada.extensions.termtext import TERM_BYTES_MAX, decode, parse_term
 
 leaves: Final[st.SearchStrategy[Term]] = st.one_of(
     st.sampled_from([Variable("X"), Variable("Y"), Variable("Z")]),

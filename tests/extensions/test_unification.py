@@ -4,7 +4,8 @@ import pytest
 
 import contrada as ct
 from contrada.errors import InvalidFilterError
-from contrada.extensions.terms import TERM_BYTES_MAX, TERM_DEPTH_MAX
+from contrada.extensions.terms import TERM_DEPTH_MAX
+from contrada.extensions.termtext import TERM_BYTES_MAX
 from contrada.extensions.unification import Unifies, UnifyType
 from contrada.model.languages import decision
 from contrada.model.languages.atoms import Atom, failures

@@ -9,12 +9,14 @@ Source: CU-CS-946-03 §5 and §10 (the parameter -extension).
 """
 
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from operator import attrgetter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from contrada.errors import ExtensionError
 from contrada.extensions.extendedtype import ExtendedType
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 ENTRY_POINTS: Final = "contrada.extensions"
 """The group of entry points that packages bring extensions in."""
@@ -42,6 +44,8 @@ def load_entry_points() -> tuple[ExtendedType, ...]:
 
     Raises ExtensionError as `load`, at the first that fails; it tells the entry point too.
     """
+    from importlib.metadata import entry_points  # loads what reads mails: only when asked for
+
     points = {point.value: point for point in entry_points(group=ENTRY_POINTS)}
     return tuple(_load_entry_point(points[name]) for name in sorted(points))
 
@@ -72,7 +76,7 @@ def object_named(name: str) -> object:
 _loaded: Final[dict[str, None]] = {}
 
 
-def _load_entry_point(point: EntryPoint) -> ExtendedType:
+def _load_entry_point(point: "EntryPoint") -> ExtendedType:
     try:
         return load(point.value)
     except ExtensionError as error:

@@ -19,7 +19,7 @@ from typing import Final
 
 from contrada.errors import InvalidFilterError, LimitError, ParseError
 from contrada.extensions.extendedtype import ExtendedOperator, ExtendedType
-from contrada.extensions.terms import Term, decode, match, unify
+from contrada.extensions.terms import Term, match, unify
 from contrada.model.languages.atoms import Atom
 
 TERMS_CACHED_MAX: Final = 4_096
@@ -71,4 +71,6 @@ class UnifyType(ExtendedType):
 
 @lru_cache(maxsize=TERMS_CACHED_MAX)
 def _term(serialised: bytes) -> Term:
+    from contrada.extensions.termtext import decode  # not before a term is read: it loads lark
+
     return decode(serialised)

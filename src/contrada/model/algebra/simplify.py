@@ -16,8 +16,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-import numpy as np
-
 from contrada.model.algebra import boxes
 from contrada.model.algebra.filter import Filter, FilterSet
 from contrada.model.algebra.product import product_covers
@@ -98,6 +96,8 @@ class _Ranges:
     """Which of many hulls hold a point."""
 
     def __init__(self, hulls: list[tuple[Cut, Cut, int]]) -> None:
+        import numpy as np  # takes longer to load than all of the model
+
         self._cuts = sorted({cut for start, end, _ in hulls for cut in (start, end)})
         self._starts = np.array([bisect_left(self._cuts, start) for start, _, _ in hulls])
         self._ends = np.array([bisect_left(self._cuts, end) for _, end, _ in hulls])

@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from itertools import pairwise
-from typing import Any, Final, TypeAlias
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from contrada.errors import LimitError
 from contrada.model.domains.line import Cuts
 from contrada.model.domains.values import TEXT
+
+if TYPE_CHECKING:
+    import numpy as np
 
 STATES_MAX: Final = 10_000
 """States of one automaton, and of one product of automata. Beyond it decisions are safe."""
@@ -157,6 +158,8 @@ def minimised(rows: Sequence[Sequence[int]], accepting: Sequence[bool]) -> Autom
     Cost: a pass over all rows per round; a few rounds for searches, at most one per state,
     and LimitError beyond `REFINING_MAX` looks at a state.
     """
+    import numpy as np  # takes longer to load than all of the model
+
     away = list(
         zip(_distances(rows, accepting, True), _distances(rows, accepting, False), strict=True)
     )
@@ -266,7 +269,7 @@ def _distances(
     return distances
 
 
-def _bytes_that_matter(targets: np.ndarray[Any, np.dtype[np.uint16]]) -> list[int]:
+def _bytes_that_matter(targets: "np.ndarray[Any, np.dtype[np.uint16]]") -> list[int]:
     """One byte of each kind: bytes that lead to the same state from every state are one kind."""
     kinds: dict[bytes, int] = {}
     for byte in range(256):

@@ -1,0 +1,350 @@
+"""What lark makes of a text, by the grammar `text.lark`: values of the model, or errors.
+
+Loaded with the first text that is read, for lark and its tables take longer than the rest of the
+model. Errors carry the place in the text.
+"""
+
+import math
+import pkgutil
+import re
+from collections.abc import Callable
+from datetime import datetime
+from decimal import Decimal
+from functools import cache
+from typing import Any, Final, TypeAlias
+
+from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, v_args
+from lark.exceptions import UnexpectedEOF, UnexpectedToken
+
+from contrada.errors import (
+    ContradaError,
+    InvalidFilterError,
+    InvalidNameError,
+    ParseError,
+    UnknownOperatorError,
+)
+from contrada.model.algebra import (
+    ABSENT,
+    NOTHING,
+    PRESENT,
+    Filter,
+    FilterSet,
+    Pattern,
+    ValueSet,
+    check_system_name,
+    intersection,
+    sets,
+    union,
+)
+from contrada.model.domains.values import INT_MAX, INT_MIN, UNITS_US, Value, check_name
+
+Constraints: TypeAlias = dict[str, list[ValueSet]]
+"""The value sets that a text names for each attribute, in order."""
+
+
+def built(text: str, start: str) -> Any:
+    """What a text says, beginning with a rule of the grammar. Raises ParseError."""
+    try:
+        return _lark().parse(text, start=start)
+    except UnexpectedInput as error:
+        raise _explained(text, error) from None
+
+
+@cache
+def _lark() -> Lark:
+    grammar = pkgutil.get_data(__name__, "text.lark")
+    assert grammar is not None
+    starts = ["statement", "union", "conjunction"]
+    return Lark(grammar.decode(), start=starts, parser="lalr", transformer=_Builder())
+
+
+def _filter(constraints: Constraints) -> Filter:
+    return Filter.of_sets({name: intersection(parts) for name, parts in constraints.items()})
+
+
+@v_args(inline=True)
+class _Builder(Transformer[Token, Any]):
+    """Makes values of the model, bottom up, while lark parses."""
+
+    def filter_set(self, *members: Constraints) -> FilterSet:
+        return FilterSet(map(_filter, members))
+
+    def no_filter(self) -> FilterSet:
+        return FilterSet(())
+
+    def pattern(self, every: Token | None, *rest: Any) -> Pattern:
+        *parts, by, within_us = rest
+        filters = map(_filter, parts)
+        return Pattern(filters, by=by or (), within_us=within_us, every=every is not None)
+
+    def by(self, *names: Token) -> tuple[str, ...]:
+        return tuple(map(_name, names))
+
+    def within(self, number: Any, unit: Token) -> int:
+        scale = UNITS_US.get(unit)
+        if scale is None:
+            raise _at(unit, ParseError, f"unit {str(unit)!r}", "one of " + " ".join(UNITS_US))
+        value = Decimal(number) * scale
+        if not 0 <= value <= INT_MAX or value != value.to_integral_value():
+            raise _at(number, ParseError, str(number), "a time in whole microseconds")
+        return int(value)
+
+    def conjunction(self, *constraints: tuple[str, ValueSet]) -> Constraints:
+        grouped: Constraints = {}
+        for name, value_set in constraints:
+            grouped.setdefault(name, []).append(value_set)
+        return grouped
+
+    def no_constraint(self) -> Constraints:
+        return {}
+
+    def constraint(self, name: Token, value_set: ValueSet) -> tuple[str, ValueSet]:
+        return _name(name), value_set
+
+    def union(self, *parts: ValueSet) -> ValueSet:
+        return union(parts)
+
+    def intersection(self, *parts: ValueSet) -> ValueSet:
+        return intersection(parts)
+
+    def complement(self, value_set: ValueSet) -> ValueSet:
+        return ~value_set
+
+    def compare(self, operator: Token, constant: Token) -> ValueSet:
+        return _built(operator, sets.OPERATORS[operator], constant)
+
+    def compare_nocase(self, operator: Token, _: Token, constant: Token) -> ValueSet:
+        return _built(operator, sets.OPERATORS[operator], constant, nocase=True)
+
+    def textual(self, operator: Token, constant: Token) -> ValueSet:
+        return _built(operator, _textual(operator), constant)
+
+    def textual_nocase(self, operator: Token, _: Token, constant: Token) -> ValueSet:
+        return _built(operator, _textual(operator), constant, nocase=True)
+
+    def not_textual(self, _: Token, operator: Token, constant: Token) -> ValueSet:
+        return sets.text_not(self.textual(operator, constant))
+
+    def not_textual_nocase(self, _: Token, *rest: Token) -> ValueSet:
+        return sets.text_not(self.textual_nocase(*rest))
+
+    def values(self, *constants: Token) -> tuple[Token, ...]:
+        return constants
+
+    def among(self, operator: Token, constants: tuple[Token, ...]) -> ValueSet:
+        return _built(operator, sets.in_, *constants)
+
+    def among_nocase(self, operator: Token, _: Token, constants: tuple[Token, ...]) -> ValueSet:
+        return _built(operator, sets.in_, *constants, nocase=True)
+
+    def not_among(self, _: Token, operator: Token, constants: tuple[Token, ...]) -> ValueSet:
+        return _built(operator, sets.not_in, *constants)
+
+    def not_among_nocase(
+        self, _: Token, operator: Token, nocase: Token, constants: tuple[Token, ...]
+    ) -> ValueSet:
+        return _built(operator, sets.not_in, *constants, nocase=True)
+
+    def between(self, operator: Token, low: Token, high: Token) -> ValueSet:
+        return _built(operator, sets.between, low, high)
+
+    def present(self, _: Token) -> ValueSet:
+        return PRESENT
+
+    def absent(self, _: Token) -> ValueSet:
+        return ABSENT
+
+    def no_value(self, _: Token) -> ValueSet:
+        return NOTHING
+
+    def any_but(self, operator: Token, constants: tuple[Token, ...]) -> ValueSet:
+        return _built(operator, sets.any_but, *constants)
+
+    def none_of(self, operator: Token, constants: tuple[Token, ...]) -> ValueSet:
+        return _built(operator, sets.none_of, *constants)
+
+    def matches(self, operator: Token, expression: Token) -> ValueSet:
+        return _built(operator, sets.matches, expression)
+
+    def not_matches(self, _: Token, operator: Token, expression: Token) -> ValueSet:
+        return sets.text_not(self.matches(operator, expression))
+
+    def extension(self, operator: Token, constant: Token) -> ValueSet:
+        return _built(operator, lambda value: sets.of_operator(str(operator), (value,)), constant)
+
+    def not_extension(self, _: Token, operator: Token, constant: Token) -> ValueSet:
+        return sets.text_not(self.extension(operator, constant))
+
+
+def _name(token: Token) -> str:
+    text = token[1:-1].replace("``", "`") if token.type == "QUOTED" else str(token)
+    try:
+        return check_system_name(check_name(text))
+    except InvalidNameError as error:
+        raise _at(token, ParseError, repr(text), f"a name ({error.reason})") from None
+
+
+def _textual(operator: Token) -> Callable[..., ValueSet]:
+    return sets.OPERATORS[sets.SYNONYMS.get(operator, operator)]
+
+
+def _built(
+    operator: Token, build: Callable[..., ValueSet], *constants: Token, nocase: bool = False
+) -> ValueSet:
+    """The set of an operator; errors say the place."""
+    values = [argument for constant in constants for argument in _arguments(constant)]
+    try:
+        return build(*values, nocase=True) if nocase else build(*values)
+    except InvalidFilterError as error:
+        place = f"line {operator.line}, column {operator.column}: {error.reason}"
+        raise InvalidFilterError(error.operator, error.constants, place) from None
+    except UnknownOperatorError as error:
+        known = " ".join(dict.fromkeys((*sets.OPERATORS, *error.known)))
+        raise _at(operator, ParseError, f"unknown operator {str(operator)!r}", known) from error
+
+
+def _arguments(token: Token) -> tuple[Value, ...]:
+    """The value of a literal; of `/…/i` the expression and its flags."""
+    if token.type != "REGEX":
+        return (_value(token),)
+    expression, _, flags = token[1:].rpartition("/")
+    return expression, flags
+
+
+_WORDS: Final[dict[str, Value]] = {
+    "null": None,
+    "true": True,
+    "false": False,
+    "inf": float("inf"),
+    "nan": float("nan"),
+}
+
+
+def _value(token: Token) -> Value:
+    """The value of a literal."""
+    kind = token.type
+    if kind == "NUMBER":
+        return _number(token)
+    if kind == "STRING":
+        return _unescaped(token)
+    if kind == "WORD":
+        return _WORDS[token]
+    if kind == "TIME":
+        return _time(token)
+    try:
+        return bytes.fromhex(token[2:-1])
+    except ValueError:
+        raise _at(token, ParseError, str(token), 'hexadecimal digits, as in x"0aff"') from None
+
+
+def _number(token: Token) -> int | float:
+    if not token.lstrip("+-").isdecimal():
+        value = float(token)
+        if math.isfinite(value) or token.endswith("inf"):
+            return value
+        raise _at(token, ParseError, str(token)[:40], "a number within the doubles, or inf")
+    number = int(token) if len(token) <= 20 else INT_MAX + 1
+    if INT_MIN <= number <= INT_MAX:
+        return number
+    raise _at(token, ParseError, str(token)[:40], "an integer of 64 bits")
+
+
+def _time(token: Token) -> datetime:
+    try:
+        time = datetime.fromisoformat(token[1:])
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None:
+        raise _at(token, ParseError, str(token), "a time as @2026-11-20T09:30:00Z")
+    return time
+
+
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))")
+_ESCAPED: Final = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"', "'": "'"}
+
+
+def _unescaped(token: Token) -> str:
+    body = token[1:-1]
+    if "\\" not in body:
+        text = str(body)
+    else:
+        text = _ESCAPE.sub(lambda match: _character(token, match), body)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _at(token, ParseError, "a lone surrogate", "text") from None
+    return text
+
+
+def _character(token: Token, match: re.Match[str]) -> str:
+    short, long, letter = match.groups()
+    if letter is None:
+        code = int(short or long, 16)
+        if code <= 0x10FFFF:
+            return chr(code)
+    elif letter in _ESCAPED:
+        return _ESCAPED[letter]
+    expected = r"\n \r \t \\ \" \' \uXXXX or \UXXXXXXXX"
+    raise _at(token, ParseError, f"the escape {match[0]}", expected)
+
+
+def _at(token: Token, kind: type[ParseError], found: str, expected: str) -> ContradaError:
+    return kind(token.line or 1, token.column or 1, found, expected)
+
+
+_EXPECTED: Final = {
+    "NAME": "a name",
+    "QUOTED": "a name in backticks",
+    "NUMBER": "a value",
+    "STRING": "a value",
+    "REGEX": "a regular expression",
+    "BYTES": "a value",
+    "TIME": "a value",
+    "WORD": "a value",
+    "EQUALITY": "an operator",
+    "ORDER": "an operator",
+    "TEXTUAL": "an operator",
+    "MATCHES": "an operator",
+    "OPERATOR": "an operator",
+    "IN": "an operator",
+    "NOT": "an operator",
+    "BETWEEN": "an operator",
+    "PRESENT": "an operator",
+    "ABSENT": "an operator",
+    "NO_VALUE": "an operator",
+    "NONE": "an operator",
+    "TILDE": "an operator",
+    "NOCASE": "nocase",
+    "LPAR": "(",
+    "RPAR": ")",
+    "COMMA": ",",
+    "VBAR": "|",
+    "AMPERSAND": "&",
+    "UNIT": "a unit of time",
+    "EVERY": "every",
+    "__ANON_0": "->",
+    "$END": "the end",
+}
+
+
+def _explained(text: str, error: UnexpectedInput) -> ParseError:
+    """What lark found, in our words."""
+    if isinstance(error, UnexpectedToken | UnexpectedEOF):
+        wanted = error.accepts if isinstance(error, UnexpectedToken) else set(error.expected)
+        wanted = wanted or set(error.expected)
+        token = getattr(error, "token", None)
+        at_end = token is None or token.type == "$END"
+        found = "the end of the text" if at_end else repr(str(token))
+        line, column = _end_of(text) if at_end else (error.line, error.column)
+    else:
+        assert isinstance(error, UnexpectedCharacters)
+        wanted = error.allowed or set()
+        line, column = error.line, error.column
+        rest = text[error.pos_in_stream :]
+        found = f"unterminated text: {rest[:30]}" if rest[0] in "\"'`" else repr(rest[0])
+    words = dict.fromkeys(_EXPECTED.get(name, name.lower()) for name in sorted(wanted))
+    return ParseError(line, column, found, " or ".join(words) or "something else")
+
+
+def _end_of(text: str) -> tuple[int, int]:
+    return text.count("\n") + 1, len(text) - (text.rfind("\n") + 1) + 1

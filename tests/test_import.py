@@ -1,0 +1,30 @@
+"""Holds the package's front: its names, and that importing it loads nothing that can wait."""
+
+import json
+import subprocess
+import sys
+from typing import Final
+
+import contrada
+
+WAITING: Final = {"asyncio", "importlib.metadata", "lark", "lxml", "numba", "numpy"}
+
+PROBE: Final = """
+import sys, json
+import contrada
+print(json.dumps([sorted(sys.modules), dir(contrada)]))
+"""
+
+
+def test_importing_loads_nothing_that_can_wait() -> None:
+    """Every command and every short script would wait for what it does not use."""
+    done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, check=True)
+    loaded, names = json.loads(done.stdout)
+    assert WAITING & set(loaded) == set()
+    assert set(contrada.__all__) <= set(names)
+
+
+def test_every_public_name_is_there() -> None:
+    """A name that is imported when first used would be promised and not be found."""
+    assert [name for name in contrada.__all__ if not hasattr(contrada, name)] == []
+    assert len(set(contrada.__all__)) == len(contrada.__all__)
