@@ -13,7 +13,7 @@ WITH_JAVA = JAVA_HOME=$$(scripts/ensure_java.sh) && export JAVA_HOME &&
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup java demo test quick verify exact thorough worlds patterns bench check lint types imports format lock clean
+.PHONY: help setup java demo test quick verify exact thorough worlds patterns bench limits check lint types imports format lock clean
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ patterns: $(STAMP) ## 10,000 seeded networks of patterns against one matcher; tw
 
 bench: $(STAMP) ## measure; ONLY=name picks, BEFORE=revision pairs with it
 	@$(WITH_JAVA) $(BIN)/python -m bench.run $(if $(ONLY),--only "$(ONLY)") $(if $(BEFORE),--before "$(BEFORE)")
+
+limits: $(STAMP) ## make docs/limits.md from the constants and their docstrings
+	@$(BIN)/python -m tests.limits
 
 check: lint types imports ## lint, types and import contract, no tests
 

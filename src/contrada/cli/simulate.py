@@ -25,7 +25,8 @@ from contrada.simulation.worlds import (
 
 EXIT_VIOLATED: Final = 1
 SHORTENED_MAX: Final = 3
-"""Of so many worlds that failed the shortest script is looked for."""
+"""Worlds that do not hold of which the shortest script is looked for. Beyond it: the others are
+told by their seed."""
 
 
 @click.group()

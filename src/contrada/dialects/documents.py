@@ -18,17 +18,18 @@ import yaml
 from contrada.errors import LimitError, RefusedRuleError
 
 DOCUMENTS_CHARACTERS_MAX: Final = 16_000_000
-"""Characters of one text of YAML."""
+"""Characters of a text of YAML. Beyond it: the text is refused."""
 
 NODES_MAX: Final = 100_000
-"""Scalars, lists and maps of one document, those that aliases repeat counted each time."""
+"""Scalars, lists and maps of a document of YAML, those that aliases repeat counted each time.
+Beyond it: it and the rest of the text are refused."""
 
 ALIASED_NODES_MAX: Final = 50_000
-"""Nodes that aliases repeat in one text. What is written out costs its reader less than it cost to
-write; repeats cost a few characters each."""
+"""Nodes of YAML that aliases repeat in one text. Repeats cost their writer a few characters each.
+Beyond it: the rest is refused."""
 
 DOCUMENT_NESTING_MAX: Final = 50
-"""Lists and maps in one another."""
+"""Lists and maps in one another in YAML. Beyond it: the rest is refused."""
 
 NOT_YAML: Final = "not YAML"
 UNUSUAL_YAML: Final = "YAML of a kind that rules do not need"

@@ -24,14 +24,14 @@ from contrada.model.algebra.filter import Filter, FilterSet
 from contrada.model.algebra.valueset import ValueSet, intersection, union
 
 CONJUNCTIONS_MAX: Final = 10_000
-"""Filters that one condition may become. Beyond it the rule is refused."""
+"""Filters that one rule of another dialect becomes. Beyond it: the rule is refused."""
 
 MEMBERS_MAX: Final = 1_000_000
-"""Value sets that these filters may have together. Beyond it the rule is refused."""
+"""Value sets that the filters of one rule have together. Beyond it: the rule is refused."""
 
 CHOICES_TRIED_MAX: Final = 8
-"""Choices of alternatives that are all made, so that small conditions become the filters that one
-would write. Beyond it the filters are made to overlap less."""
+"""Choices of alternatives that are all made. Small conditions so become the filters that one would
+write. Beyond it: the filters are made to overlap less."""
 
 
 @dataclass(frozen=True, slots=True)

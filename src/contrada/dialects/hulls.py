@@ -21,7 +21,8 @@ from contrada.model.languages.casefold import fold
 from contrada.model.languages.language import Every, Language, Literal, Pieces
 
 HULL_BYTES_MAX: Final = 64
-"""Bytes of the beginning and of the end of a text by which sets are told apart."""
+"""Bytes of the beginning and the end of a text by which sets are told apart. Beyond it: longer
+ones are compared."""
 
 
 class _Point(NamedTuple):

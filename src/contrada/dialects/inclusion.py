@@ -30,7 +30,7 @@ BYTES_A_STEP: Final = 1_000
 """Bytes of constants that are compared in the time of one step."""
 
 PLAIN_CACHED_MAX: Final = 4_096
-"""Operators kept as they are compared; the least recently used is dropped and read again."""
+"""Operators kept as they are compared. Beyond it: the least recently used is read again."""
 
 
 def lies_in(inner: Language, outer: Language, spend: Spend) -> bool:

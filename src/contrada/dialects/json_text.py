@@ -14,10 +14,10 @@ from typing import Any, Final, NoReturn
 from contrada.errors import EncodingError, LimitError
 
 JSON_CHARACTERS_MAX: Final = 16_000_000
-"""Characters, or bytes, of a JSON text that is read."""
+"""Characters, or bytes, of a JSON text of a dialect. Beyond it: the rule or event is refused."""
 
 JSON_DEPTH_MAX: Final = 100
-"""Objects and arrays within one another."""
+"""Objects and arrays in one another in such a text. Beyond it: the rule or event is refused."""
 
 _INTEGER_CHARACTERS_MAX: Final = 400
 """int() is slow on very long texts; every double is shorter when it is written as an integer."""

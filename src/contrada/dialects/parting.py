@@ -28,19 +28,23 @@ Sets: TypeAlias = Mapping[str, ValueSet]
 """A conjunction: of each attribute the set that its value is in."""
 
 PARTING_STEPS_MAX: Final = 1_000_000
-"""Steps of taking one condition apart: tests looked at, sets joined."""
+"""Steps of taking the alternatives of a rule apart: tests looked at, sets joined. Beyond it: the
+rule is refused."""
 
 ASKING_STEPS_MAX: Final = 500_000
-"""Steps of asking how its sets lie to one another. Beyond it no question is asked."""
+"""Steps of comparing the sets of one condition, pairs of operators. Beyond it: the rest count as
+not contained, and more filters are made."""
 
 PAIRS_ASKED_MAX: Final = 2_500
-"""Pairs of operators on text, of two sets, that are asked whether the one set is in the other."""
+"""Pairs of operators on text, of two sets, compared to tell whether one is in the other. Beyond
+it: it counts as not in it, and more filters are made."""
 
 JOINING_STEPS: Final = 10
 """Steps that a set counts for when many of them are intersected."""
 
 OTHERS_ASKED_MAX: Final = 100
-"""Sets that one set is asked about at a time."""
+"""Sets that one set is compared with at a time. Beyond it: the rest count as not containing it,
+and more filters are made."""
 
 
 def parted(choices: Iterable[Sequence[Sets]]) -> Iterator[Sets]:

@@ -14,7 +14,8 @@ from contrada.model.domains.values import TEXT
 from contrada.model.languages.language import Literal, Pieces, Some
 
 INTERVAL_PARTS_MAX: Final = 64
-"""Prefixes and single texts that one interval of text is taken apart into."""
+"""Prefixes and single texts that an interval of text is taken apart into, to be written. Beyond
+it: the filter is refused."""
 
 
 class TextPart(NamedTuple):

@@ -31,13 +31,16 @@ from contrada.model.languages.language import atoms_of
 from contrada.model.syntax import parse
 
 FILTER_BYTES_MAX: Final = 16_384
-"""The longest text of a filter that is read as a value or as a constant."""
+"""Bytes of a filter that is a value or a constant. Beyond it: a constant is refused, a value does
+not match."""
 
 FILTER_NESTING_MAX: Final = 4
-"""How deep filters may stand in filters, the outermost constant counted."""
+"""Filters within filters, the outermost constant counted. Beyond it: a constant is refused, a
+value does not match."""
 
 FILTERS_CACHED_MAX: Final = 1_024
-"""Filters kept, by their text; the least recently used is dropped and read again when needed."""
+"""Filters that are values kept, by their text. Beyond it: the least recently used is read
+again."""
 
 _Filters: TypeAlias = Filter | FilterSet
 

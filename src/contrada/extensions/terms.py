@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 from contrada.errors import LimitError
 
 TERM_DEPTH_MAX: Final = 100
-"""How deep functions may stand in one another."""
+"""Functions within functions. Beyond it: a constant is refused, a value does not match."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from contrada.errors import LimitError, ParseError
 from contrada.extensions.terms import Function, Number, String, Term, Variable
 
 TERM_BYTES_MAX: Final = 16_384
-"""The longest text of a term that is read."""
+"""Bytes of a term. Beyond it: a constant is refused, a value does not match."""
 
 
 def parse_term(text: str) -> Term:

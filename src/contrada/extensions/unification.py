@@ -23,7 +23,7 @@ from contrada.extensions.terms import Term, match, unify
 from contrada.model.languages.atoms import Atom
 
 TERMS_CACHED_MAX: Final = 4_096
-"""Terms kept, by their text; the least recently used is dropped and read again when needed."""
+"""Terms kept, by their text. Beyond it: the least recently used is read again."""
 
 
 class Unifies(ExtendedOperator):

@@ -34,7 +34,8 @@ from contrada.matching.tables import (
 )
 
 EPOCHS_MAX: Final = 2**30
-"""Notifications after which stamps are cleared and counts of visits halved: they have 32 bits."""
+"""Notifications until the stamps of an index, which have 32 bits, are cleared. Beyond it: they
+are, and counts of visits are halved."""
 
 _TOUCHING_AT_ONCE: Final = 4096
 

@@ -60,7 +60,7 @@ from contrada.model.languages.language import Every, Language, Literal, Pieces
 
 EXACT_MAX: Final = 2**53
 TEXT_BYTES_MAX: Final = 2**24 - 1
-"""The longest text constant that an index takes."""
+"""Bytes of a text constant in an index. Beyond it: LimitError."""
 
 ATOM_KINDS: Final = {
     "suffix": tables.ATOM_SUFFIX,

@@ -28,6 +28,9 @@ GAINED: Final = 0.75
 after twice as many notifications then."""
 
 PATIENCE_MAX: Final = 1_024
+"""How many times rarer samples become while renewal gains nothing. Beyond it: they become no
+rarer."""
+
 
 VISITS_MIN: Final = 32.0
 """Filters looked at per notification, below which nothing is to be gained."""

@@ -61,11 +61,13 @@ Given: TypeAlias = Notification | Mapping[str, Value | Iterable[Value]]
 """What is matched: a notification, or the attributes of one that is not stamped."""
 
 WORK_PLAIN_MAX: Final = 200_000
-"""Steps of matching in plain Python before compiled kernels are loaded from their cache: about
-as long as loading them takes. A notification counts for some, and each entry looked at for one."""
+"""Steps of matching in plain Python, where compiled kernels are cached. About as long as loading
+them takes. A notification counts for some, each entry looked at for one. Beyond it: the kernels
+are loaded."""
 
 WORK_UNCACHED_MAX: Final = 8_000_000
-"""The same where the kernels must be compiled first, once per machine."""
+"""The same steps, where the kernels must be compiled first, once per machine. Beyond it: they are
+compiled."""
 
 _WORK_PER_NOTIFICATION: Final = 30
 

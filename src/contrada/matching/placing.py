@@ -33,7 +33,8 @@ from contrada.model.languages.atoms import implied_by
 from contrada.model.languages.language import Every, Language, Literal, Pieces, Some
 
 PLACES_MAX: Final = 64
-"""A filter hangs in at most as many places because of alternatives."""
+"""Places that one filter hangs in because of alternatives. Beyond it: it hangs by a range, by
+presence, or everywhere."""
 
 
 class Place(NamedTuple):

@@ -38,7 +38,7 @@ from contrada.matching.tables import (
 )
 
 POOLS_MAX: Final = 16
-"""Pools of one index. Beyond it filters hang elsewhere."""
+"""Pools of an index. Beyond it: the filter hangs elsewhere."""
 
 RANGES_MIN: Final = 4
 """A filter is pooled only with at least so many ranges."""

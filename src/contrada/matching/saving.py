@@ -27,7 +27,7 @@ from contrada.model.encoding import from_msgpack, to_msgpack
 MAGIC: Final = b"CTRIDX\x00\x04"
 ALIGNMENT: Final = 64
 HEADER_BYTES_MAX: Final = 2**32
-"""The longest header that is read."""
+"""Bytes of the header of a saved index. Beyond it: EncodingError."""
 
 _HASH_TABLES: Final = ("names", "slots", "equal")
 _SAVED: Final = tuple(name for name in Store._fields if name != "keys")

@@ -58,7 +58,7 @@ DECIDED_ALONE: Final = 1 << 29  # the guards are the whole filter
 KEY_HERE: Final = 1 << 30  # matches need nothing else of the filter: KEY stands in the entry, too
 
 ATTRS_MAX: Final = 2**22 - 1
-"""Attributes that the filters of one index may name."""
+"""Attributes that the filters of an index name. Beyond it: LimitError."""
 
 ROOMS: Final = 32  # per power of two, where the first free room of so many entries begins, or 0
 
@@ -296,7 +296,8 @@ def new_array(name: str, rows: int) -> Any:
 
 
 COPIED_BYTES_MAX: Final = 2**21
-"""An array of more bytes gets so much room that it will hardly ever be copied again."""
+"""Bytes of an array of an index. Beyond it: it gets 64 times the room when it grows, where the
+system promises it, and is hardly copied again."""
 
 _ROOM: Final = 64
 

@@ -42,10 +42,10 @@ from contrada.model.languages import (
 
 VERSION: Final = 1
 ENCODING_BYTES_MAX: Final = 16 * 1024 * 1024
-"""The largest encoding that is read, in bytes."""
+"""Bytes of an encoding that is read. Beyond it: EncodingError."""
 
 SET_PARTS_MAX: Final = 100_000
-"""Cuts, and parts of expressions, in one value set that is read."""
+"""Cuts and parts of one value set that is read. Beyond it: EncodingError."""
 
 Encodable: TypeAlias = (
     Notification | Filter | FilterSet | Advertisement | Query | Pattern | ValueSet

@@ -26,19 +26,18 @@ from contrada.net.peer import Peer
 from contrada.runtime.exchange import Exchange
 
 CONNECTIONS_MAX: Final = 4096
-"""Connections of one broker; more are told that it is full."""
+"""Connections of a broker. Beyond it: a client is told that it is full, and closed."""
 
 BROKER_BYTES_MAX: Final = 2 * 2**30
-"""Bytes that one broker holds for all its clients: what waits for them, and what they published.
-
-Beyond it those for which most is held are told and closed, until it is kept.
-"""
+"""Bytes that a broker holds for its clients: what waits for them, and what they published. Beyond
+it: those for which most is held are told and closed, until it is kept."""
 
 BROKER_TICK_S: Final = 5.0
-"""How often a broker looks for clients that went silent."""
+"""How often a broker looks for clients that went silent. Beyond it: that much later it acts."""
 
 STOP_WAIT_S: Final = 5.0
-"""How long stopping waits for clients to take what was written to them."""
+"""How long stopping a broker waits for clients to take what was written to them. Beyond it:
+connections are cut."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,10 +56,11 @@ from contrada.service import (
 )
 
 CONNECT_WAIT_S: Final = 10.0
-"""How long connecting, hello included, may take."""
+"""How long connecting, hello included, may take. Beyond it: ConnectionFailedError."""
 
 CREDIT_BYTES: Final = 4 * 2**20
-"""What one subscription may hold in this process that its subscriber has not read yet."""
+"""Bytes delivered for one subscription that its subscriber has not read yet. Beyond it: the broker
+keeps the rest."""
 
 _NO_ADVERTISEMENTS: Final = (
     "a broker over TCP does not offer advertisements, only the embedded service does"

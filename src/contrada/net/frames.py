@@ -22,10 +22,11 @@ from contrada.errors import FrameError, LimitError
 VERSION: Final = 1
 MAGIC: Final = b"ct"
 FRAME_BYTES_MAX: Final = 16 * 2**20
-"""The longest payload; a longer one ends the connection."""
+"""Bytes of a frame's payload. Beyond it: the peer is told and closed."""
 
 CONTENT_BYTES_MAX: Final = 8 * 2**20
-"""The longest encoding of one notification or of the filters of one subscription."""
+"""Bytes of one notification, or of the filters of one subscription. Beyond it: a LimitError, or it
+is refused."""
 
 _HEADER: Final = struct.Struct(">2sBBI")
 HEADER_BYTES: Final = _HEADER.size

@@ -35,13 +35,14 @@ CLIENT: Final = "client"
 BROKER: Final = "broker"
 
 HELLO_WAIT_S: Final = 10.0
-"""A peer that has not said hello by then is closed."""
+"""How long a peer may take to say hello. Beyond it: it is told and closed."""
 
 PING_AFTER_S: Final = 20.0
-"""A peer that has been silent for so long is asked for a sign of life."""
+"""How long a peer may be silent until it is asked for a sign of life. Beyond it: it gets a
+ping."""
 
 SILENT_S_MAX: Final = 60.0
-"""A peer that has been silent for so long is taken for dead."""
+"""How long a peer may be silent. Beyond it: it is taken for dead, told and closed."""
 
 _BOTH: Final = (Ping, Pong, Goodbye, Failure)
 _ALLOWED: Final[dict[str, tuple[type[Frame], ...]]] = {

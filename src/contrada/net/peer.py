@@ -37,34 +37,37 @@ if TYPE_CHECKING:
     from contrada.net.broker import Broker
 
 SUBSCRIPTIONS_PER_CLIENT_MAX: Final = 10_000
-"""Subscriptions of one connection; more are refused."""
+"""Subscriptions of a connection. Beyond it: it is refused, the connection stays."""
 
 CLIENT_BYTES_MAX: Final = 256 * 2**20
-"""Bytes that wait for one client, in the queues of all its subscriptions together.
-
-Beyond it publishers wait for each of them as for a queue that is full.
-"""
+"""Bytes that wait for one client, in the queues of all its subscriptions together. Beyond it: the
+publisher waits, then the newest is dropped, counted."""
 
 PUBLISHES_PENDING_MAX: Final = 16
-"""Publish frames of one connection that wait to be worked off; more end the connection."""
+"""Publish frames of a connection not yet worked off. Beyond it: the connection is told and
+closed."""
 
 PENDING_BYTES_MAX: Final = 64 * 2**20
-"""Bytes of such frames; more end the connection."""
+"""Bytes of Publish frames of a connection not yet worked off. Beyond it: the connection is told
+and closed."""
 
 DELIVER_NOTIFICATIONS_MAX: Final = 512
-"""Notifications in one Deliver frame."""
+"""Notifications in a Deliver frame. Beyond it: the next frame takes the rest."""
 
 DELIVER_BYTES_MAX: Final = 256 * 1024
-"""A Deliver frame takes no further notification once it holds so many bytes."""
+"""Bytes of notifications after which a Deliver frame takes no more. Beyond it: the next frame
+takes the rest."""
 
 WRITE_BUFFER_BYTES: Final = 1024 * 1024
-"""Above this a connection is neither written to nor read from until the client has read."""
+"""Bytes written to a client that it has not taken. Beyond it: the connection is neither written to
+nor read from until it takes them."""
 
 NOTIFICATIONS_PER_TURN: Final = 64
-"""After so many published notifications the other connections get a turn."""
+"""Published notifications that are worked off in one go. Beyond it: the other connections get a
+turn."""
 
 CREDIT_MAX: Final = 2**40
-"""Credit above this is cut to it."""
+"""Bytes of credit of a subscription. Beyond it: it is cut to this."""
 
 _LOG: Final = logging.getLogger(__name__)
 

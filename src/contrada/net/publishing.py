@@ -15,13 +15,14 @@ from typing import Final
 from contrada.net.frames import Publish
 
 PUBLISH_NOTIFICATIONS_MAX: Final = 256
-"""Notifications in one Publish frame."""
+"""Notifications in a Publish frame. Beyond it: the next frame takes the rest."""
 
 PUBLISH_BYTES_MAX: Final = 256 * 1024
-"""A Publish frame takes no further notification once it holds so many bytes."""
+"""Bytes of notifications after which a Publish frame takes no more. Beyond it: the next frame
+takes the rest."""
 
 PUBLISH_FRAMES_MAX: Final = 4
-"""Publish frames without an answer; further ones wait in the client."""
+"""Publish frames without an answer. Beyond it: the others wait in the client."""
 
 
 class Batch:

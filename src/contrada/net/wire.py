@@ -10,10 +10,12 @@ from contrada.net.frames import Failure, Frame, Goodbye, Hello
 from contrada.net.link import BROKER, Link, LinkState
 
 CLIENT_TICK_S: Final = 5.0
-"""How often a client looks whether its broker is still alive."""
+"""How often a client looks whether its broker is still alive. Beyond it: that much later it
+acts."""
 
 GOODBYE_WAIT_S: Final = 5.0
-"""How long closing waits for the broker to take what was written to it."""
+"""How long closing a client waits for the broker to take what was written to it. Beyond it: the
+connection is cut."""
 
 
 class Wire(asyncio.Protocol):

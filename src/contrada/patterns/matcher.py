@@ -70,7 +70,7 @@ from contrada.patterns.runs import (
 K = TypeVar("K", bound=Hashable)
 
 PATTERNS_MAX: Final = 100_000
-"""Patterns of one matcher; more are refused."""
+"""Patterns of a matcher, or of a server. Beyond it: LimitError; a neighbour's is handed back."""
 
 DEFAULT_LIMITS: Final = PatternLimits()
 

@@ -30,7 +30,9 @@ Order: TypeAlias = tuple[int, str, int]
 """A notification's place in time: timestamp, publisher, its sequence number."""
 
 PENDING_MAX: Final = 100_000
-"""Notifications that wait for the watermark."""
+"""Notifications that wait for the watermark, in a network those of one pattern. Beyond it: the
+watermark is forced, counted; while a pattern is handed over or recalled, the newest takes no part,
+counted."""
 
 
 def order_of(notification: Notification) -> Order:

@@ -55,18 +55,21 @@ Group: TypeAlias = tuple[Key, ...]
 """The keys of the values of `by`, in its order."""
 
 RUNS_PER_GROUP_MAX: Final = 1_024
-"""Runs in one group of one pattern. At the limit its oldest run is dropped."""
+"""Runs of one group of a pattern. Beyond it: the oldest is dropped, counted; a delegate opens
+none, counted, and hands the pattern back."""
 
 GROUPS_PER_PATTERN_MAX: Final = 100_000
-"""Groups of one pattern. At the limit the group that opened a run longest ago is dropped."""
+"""Groups of a pattern; in a network also groups of which the end of the last match is kept. Beyond
+it: the group that opened a run longest ago is dropped, counted, or the pattern handed back; what
+may lie before a forgotten end opens no run, counted."""
 
 RUNS_MAX: Final = 1_000_000
-"""Runs of all patterns. At the limit a pattern that opens a run loses the oldest run of the
-group that opened one longest ago; a pattern that has none cannot open one."""
+"""Runs of all patterns. Beyond it: the pattern's oldest is dropped, or none opened, counted, or
+the pattern handed back."""
 
 COMBINATIONS_MAX: Final = 4_096
-"""Groups in which one notification takes part, by several values of the attributes of `by`. The
-first ones in the order of values are taken."""
+"""Groups that one notification takes part in, by several values of the attributes of `by`. Beyond
+it: the first in the order of values are taken, the others counted."""
 
 GROUP_FULL: Final = "runs of a group"
 """Why a run is dropped: RUNS_PER_GROUP_MAX."""

@@ -29,7 +29,7 @@ from contrada.xml.names import Texts, named_texts
 from contrada.xml.tree import Element, parse_document
 
 DOCUMENT_BYTES_MAX: Final = 64 * 2**20
-"""Bytes of a document, unpacked; a larger one is a bad record."""
+"""Bytes of a document, unpacked. Beyond it: the document is a bad record."""
 
 
 def open_document(path: Path) -> bytes:

@@ -14,7 +14,8 @@ from typing import IO, Final
 from contrada.errors import InputError
 
 LINE_CHARS_MAX: Final = 16 * 2**20
-"""A longer line is a bad record; of it no more than this is held in memory."""
+"""Characters of a line, and what is held of it. Beyond it: it is a bad record, and the next line
+is read."""
 
 BYTE_ORDER_MARK: Final = "\ufeff"
 

@@ -27,7 +27,7 @@ from contrada.records.record import BadRecord, Record, bad_record, record_of
 from contrada.records.rows import is_blank
 
 OBJECT_DEPTH_MAX: Final = 64
-"""Objects within objects; a line with more is a bad record."""
+"""Objects within objects in a line of JSON. Beyond it: the line is a bad record."""
 
 JSON_TYPE: Final = "application/json"
 

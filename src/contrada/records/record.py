@@ -9,7 +9,7 @@ from contrada.model import Notification
 from contrada.records.lines import LINE_CHARS_MAX, printable
 
 BAD_TEXT_CHARS_MAX: Final = 2_000
-"""A bad record's text is kept up to this length, which is enough to find and judge it."""
+"""Characters kept of a bad record, enough to find and judge it. Beyond it: the rest is cut."""
 
 
 @dataclass(frozen=True, slots=True)

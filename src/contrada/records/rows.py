@@ -17,7 +17,7 @@ from contrada.records.reading import Reading
 from contrada.records.record import BadRecord, Record, bad_record, record_of
 
 COLUMNS_MAX: Final = 10_000
-"""Columns of a file; one with more is a bad record as a whole."""
+"""Columns of a file. Beyond it: the file is a bad record as a whole."""
 
 
 class Rows:

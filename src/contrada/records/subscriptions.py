@@ -15,7 +15,7 @@ from contrada.errors import ContradaError, InputError, ParseError
 from contrada.model import Filter, FilterSet, parse
 
 NAME_CHARS_MAX: Final = 255
-"""Characters of a subscription's name; a longer one is refused."""
+"""Characters of a subscription's name. Beyond it: InputError."""
 
 Subscriptions: TypeAlias = Mapping[str, Filter | FilterSet]
 

@@ -9,7 +9,8 @@ Source: PODC 2000 §4 (general peer-to-peer: avoiding cycles).
 from typing import Final
 
 REMEMBERED_MAX: Final = 65_536
-"""Notifications of which a server knows at least that they have come; of twice as many at most."""
+"""Notifications that a server knows again at least; of twice as many at most. Beyond it: one that
+comes again later is taken for new."""
 
 
 class Duplicates:

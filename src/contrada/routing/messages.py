@@ -27,13 +27,14 @@ VERSION: Final = delegation.VERSION
 """The version of the messages. A router refuses any other."""
 
 LABEL_CHARS_MAX: Final = 255
-"""Characters of a server's name, and of an identity."""
+"""Characters of a server's name, and of an identity. Beyond it: refused, counted."""
 
 SUBSCRIPTION_FILTERS_MAX: Final = 10_000
-"""Filters of one subscription."""
+"""Filters of one subscription. Beyond it: refused, counted."""
 
 FILTERS_MAX: Final = 2_000_000
-"""Filters of all subscriptions of a server, each counted as often as it is asked for."""
+"""Filters of all subscriptions of a router, each counted as often as it is asked for. Beyond it:
+refused, counted; a new link too."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

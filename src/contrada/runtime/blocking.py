@@ -36,7 +36,8 @@ H = TypeVar("H", bound=contextlib.AbstractAsyncContextManager[Any])
 S = TypeVar("S", bound=Subscription[Any] | Advertisements)
 
 THREAD_WAIT_S: Final = 10.0
-"""How long closing waits for what still runs to end, and then for the loop's thread."""
+"""How long closing waits for what still runs to end, and then for the loop's thread. Beyond it:
+ServiceError, and they are left behind."""
 
 _END: Final = object()
 

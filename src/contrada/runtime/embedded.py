@@ -42,7 +42,7 @@ T = TypeVar("T")
 P = TypeVar("P")
 
 PUBLISHES_PER_TURN: Final = 128
-"""After so many notifications a publisher gives the event loop a turn."""
+"""Notifications that a publisher hands over in one go. Beyond it: the event loop gets a turn."""
 
 
 _END_OF_TIME_US: Final = TIME_MAX_US + 1

@@ -45,7 +45,7 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 SUBSCRIPTIONS_MAX: Final = 1_000_000
-"""Subscriptions of one exchange; more are refused."""
+"""Subscriptions of an exchange. Beyond it: LimitError."""
 
 UPKEEP_UNITS: Final = 8
 """Units of the router's upkeep that are done with each subscription that ends."""

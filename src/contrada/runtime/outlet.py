@@ -22,19 +22,22 @@ from contrada.runtime.budget import Budget
 P = TypeVar("P")
 
 QUEUE_NOTIFICATIONS_MAX: Final = 10_000
-"""Entries that wait for one subscription at one place."""
+"""Entries of an outlet: what waits for one subscription at one place. Beyond it: the publisher
+waits, then the newest is dropped, counted."""
 
 QUEUE_BYTES_MAX: Final = 64 * 2**20
-"""Bytes that wait for one subscription at one place."""
+"""Bytes of an outlet. Beyond it: the publisher waits, then the newest is dropped, counted."""
 
 ENTRY_BYTES: Final = 512
 """What an entry costs beside its own bytes, so that many tiny ones are bounded too."""
 
 PUBLISH_WAIT_S: Final = 5.0
-"""How long a publisher waits for a reader that takes nothing, unless it asks otherwise."""
+"""How long a publisher waits for a reader that takes nothing, unless it asks otherwise. Beyond it:
+the newest is dropped, counted."""
 
 PUBLISH_WAIT_S_MAX: Final = 60.0
-"""The longest such wait that a publisher can ask for."""
+"""The longest such wait that a publisher can ask for. Beyond it: ServiceError; a broker cuts
+it."""
 
 
 class Outlet(Generic[P]):

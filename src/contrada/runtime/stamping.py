@@ -15,7 +15,7 @@ from contrada.errors import ServiceError
 from contrada.model import Envelope, Notification
 
 PUBLISHER_BYTES_MAX: Final = 128
-"""Length of a publisher's name in UTF-8."""
+"""Bytes of a publisher's name in UTF-8. Beyond it: ServiceError."""
 
 
 class Stamp:

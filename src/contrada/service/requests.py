@@ -15,7 +15,8 @@ from contrada.service.interface import Interest, Item, Offered, Publishable, Sel
 _MAPPINGS: Final = (dict, Mapping)  # Of an abstract class alone it is slow to ask.
 
 JOINED_FILTERS_MAX: Final = 10_000
-"""Filters that narrowing a filter set by another one may give: their numbers multiplied."""
+"""Filters that narrowing a filter set by another may give: their numbers multiplied. Beyond it:
+LimitError."""
 
 
 def notification_of(item: Item, body: bytes = b"", content_type: str = "") -> Notification:

@@ -34,7 +34,7 @@ RESUME_US: Final = 20_000
 """How long after both ends are down a new session is begun."""
 
 PACKETS_REPEATED_MAX: Final = 64
-"""Packets that are sent again at one time."""
+"""Packets that a simulated link sends again at one time. Beyond it: the rest waits."""
 
 M = TypeVar("M")
 M_contra = TypeVar("M_contra", contravariant=True)

@@ -35,7 +35,7 @@ from contrada.simulation.steps import (
 )
 
 WORLD_BROKERS_MAX: Final = 50
-"""Servers of a made world."""
+"""Servers of a made world. Beyond it: no made world has more."""
 
 REST_US: Final = 3_000_000
 """How long nothing happens where a network is to come to rest."""

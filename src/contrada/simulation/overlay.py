@@ -27,10 +27,10 @@ from contrada.simulation.steps import Kind
 from contrada.simulation.worlds import kinds
 
 PARTIES_MAX: Final = 100_000
-"""Interested parties of one run."""
+"""Interested parties of one simulated run. Beyond it: the run is refused."""
 
 OBJECTS_MAX: Final = 10_000
-"""Objects of interest of one run."""
+"""Objects of interest of one simulated run. Beyond it: the run is refused."""
 
 LEVELS: Final = 10
 """A notification has a level below this; a party asks for a lowest or a highest one."""

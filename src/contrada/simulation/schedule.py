@@ -10,7 +10,7 @@ from typing import Final
 from contrada.errors import LimitError
 
 HAPPENINGS_MAX: Final = 20_000_000
-"""What may happen in one run; a run that does not come to rest ends with LimitError."""
+"""What may happen in one simulated run. Beyond it: it ends with LimitError."""
 
 
 class Schedule:

@@ -12,7 +12,7 @@ from contrada.simulation.steps import Script, Step
 from contrada.simulation.world import Outcome, run
 
 SHRINK_RUNS_MAX: Final = 3_000
-"""Runs of one search; then the shortest script so far is given."""
+"""Runs in search of a shorter script. Beyond it: the shortest so far is given."""
 
 
 def shrunk(script: Script, run: Callable[[Script], Outcome] = run) -> Script:

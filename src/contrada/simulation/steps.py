@@ -14,7 +14,7 @@ from contrada.routing.router import Strategy
 from contrada.simulation.line import Faults
 
 BROKERS_MAX: Final = 1_000
-"""Servers of one simulated network."""
+"""Servers of a simulated network. Beyond it: the network is refused."""
 
 
 class Connect(msgspec.Struct, frozen=True, tag_field="step", tag="connect"):

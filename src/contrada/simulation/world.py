@@ -38,10 +38,12 @@ from contrada.simulation.steps import (
 )
 
 VALIDATED_BROKERS_MAX: Final = 12
-"""In networks of so many servers every server checks its invariants now and then."""
+"""Servers of a network in which each checks its invariants now and then. Beyond it: they are
+looked at from outside."""
 
 PROBES_MAX: Final = 12
-"""Notifications of a script that are published again when all is mended."""
+"""Notifications of a script that are published again when all is mended. Beyond it: the last ones
+are taken."""
 
 EXPECTED_REFUSALS: Final = frozenset({Reason.DUPLICATE})
 """Why a server of a sound network may refuse something: paths change while copies travel."""

@@ -34,7 +34,8 @@ from contrada.records.rows import is_blank
 from contrada.spark.trees import tree_of
 
 OUTCOMES_MAX: Final = 2_000
-"""Outcomes of one Arrow batch; a task holds no more than that."""
+"""Outcomes of one Arrow batch, and so of what a task holds. Beyond it: the next batch takes the
+rest."""
 
 OUTCOME: Final = pa.schema(
     [

@@ -31,7 +31,8 @@ from contrada.spark.matching import OUTCOME_DDL, Place, Task, local_path
 from contrada.spark.trees import ATTRIBUTE_PREFIX, TEXT_NAME, spark_root
 
 WHOLE_FILE_BYTES: Final = 4 * 2**20
-"""Spark never cuts a file of this size (spark.sql.files.openCostInBytes) into parts."""
+"""Bytes of a file that Spark never cuts (spark.sql.files.openCostInBytes). Beyond it: the lines of
+its parts are counted first."""
 
 _CHUNK_BYTES: Final = 2**20
 _HIDDEN: Final = ("_", ".")

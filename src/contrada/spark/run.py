@@ -27,7 +27,7 @@ from contrada.spark.description import Pipeline, Source
 from contrada.spark.reading import outcomes_of
 
 PUBLISH_BATCH: Final = 500
-"""Notifications that are handed to the service at a time."""
+"""Notifications handed to the service at a time. Beyond it: the next batch takes the rest."""
 
 PROGRESS_S: Final = 0.25
 """How often a run tells how far it is."""

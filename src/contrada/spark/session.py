@@ -32,13 +32,13 @@ CANCEL_S: Final = 0.5
 """How often what runs is cancelled again, until it has ended."""
 
 INTERRUPT_WAIT_S: Final = 60.0
-"""How long what was interrupted may take to end; then it is left behind, with a word in the log."""
+"""How long an interrupted pipeline may take to end. Beyond it: it is left behind, logged."""
 
 JAVA_WAIT_S: Final = 30.0
-"""How long Java may take to say its version; one that takes longer is refused."""
+"""How long Java may take to say its version. Beyond it: it is refused, logged."""
 
 LISTED_PATHS_MAX: Final = 100_000
-"""Up to so many paths the driver lists itself, instead of starting a job for it."""
+"""Paths that the driver lists itself. Beyond it: Spark starts a job for it."""
 
 T = TypeVar("T")
 

@@ -23,7 +23,8 @@ ATTRIBUTE_PREFIX: Final = "@"
 TEXT_NAME: Final = "#text"
 
 SPARK_DOCUMENT_BYTES_MAX: Final = 8 * 2**20
-"""A larger document is left to our parser: a VARIANT is limited to 16 MiB."""
+"""Bytes of a document that Spark's `xml` reads; a VARIANT has 16 MiB at most. Beyond it: the plain
+reader reads it."""
 
 _HEAD: Final = re.compile(
     rb"(?:<\?xml\s([^>]*)\?>)?\s*(?:(?:<!--.*?-->|<\?.*?\?>)\s*)*<([A-Za-z_][A-Za-z0-9_.:-]*)[\s/>]",

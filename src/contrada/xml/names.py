@@ -15,7 +15,8 @@ from contrada.errors import LimitError
 from contrada.xml.tree import Element
 
 CONTEXT_VALUES_MAX: Final = 1_000
-"""Values that the elements around an entry may add to it; more would square the work."""
+"""Values that the elements around may add to an entry. More would square the work. Beyond it: the
+document is a bad record."""
 
 Texts: TypeAlias = dict[str, list[str]]
 """The texts of a document or an entry by name."""

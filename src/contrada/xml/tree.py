@@ -18,7 +18,7 @@ from lxml import etree
 from contrada.errors import LimitError, ParseError
 
 DOCUMENT_DEPTH_MAX: Final = 64
-"""Elements inside one another."""
+"""Elements within elements. Beyond it: the document is a bad record."""
 
 XML_BLANKS: Final = " \t\r\n"
 XML_NAMESPACE: Final = "http://www.w3.org/XML/1998/namespace"

@@ -46,7 +46,7 @@ NUMBERS: Final = ValueSet(line.domain(NUMBER)) - sets.eq(math.nan)
 TIMES: Final = ValueSet(line.domain(TIME))
 
 CESQL_INTEGERS_CACHED_MAX: Final = 1_024
-"""Ranges of integers kept as sets of texts; the least recently used is made again."""
+"""Ranges of integers kept as sets of texts. Beyond it: the least recently used is made again."""
 
 
 class Truth(NamedTuple):
@@ -163,7 +163,7 @@ _SHAPES: Final = (
 )
 
 NUMBER_CHARACTERS_MAX: Final = 40
-"""Characters of a number's text: no longer text is one."""
+"""Characters of a number's text. Beyond it: no number has it."""
 
 _ODD: Final[dict[Value, str]] = {True: "true", False: "false", None: "null", math.nan: "nan"}
 """The values of which there are few, and their texts."""

@@ -58,7 +58,8 @@ from contrada.model.algebra.notification import Notification
 from contrada.model.domains.values import ABSENT_KEY
 
 CESQL_CHOICES_MAX: Final = 10_000
-"""Choices of one value per attribute that are tried where attributes have several values."""
+"""Choices of one value per attribute that CESQL tries where attributes have several. Beyond it:
+LimitError."""
 
 
 class Evaluation(NamedTuple):

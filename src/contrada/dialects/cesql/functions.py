@@ -26,7 +26,7 @@ from contrada.dialects.cesql.values import (
 )
 
 CESQL_JOINED_MAX: Final = 10_000_000
-"""Characters of what CONCAT and CONCAT_WS make; beyond it a FunctionEvaluationError."""
+"""Characters of what CONCAT and CONCAT_WS make. Beyond it: a FunctionEvaluationError."""
 
 # The characters of Unicode's property White_Space; str.strip takes away four more.
 _WHITE_SPACE: Final = (

@@ -18,16 +18,20 @@ from contrada.model.algebra.valueset import EVERYTHING, NOTHING, ValueSet, inter
 from contrada.model.languages.language import atoms_of
 
 CESQL_PARTS_MAX: Final = 10_000
-"""Value sets, and operators on text in them, of one exact bound; a larger one is made loose."""
+"""Value sets, and operators on text in them, of one exact bound. Beyond it: it is made loose, the
+residue decides."""
 
 CESQL_FILTERS_MAX: Final = 1_000
-"""Filters that a bound becomes, and all bounds of a rule together; a larger one is made loose."""
+"""Filters that one bound, and all of a rule, become. Beyond it: it is made loose, the residue
+decides."""
 
 CESQL_MERGED_MAX: Final = 1_000_000
-"""Sets in the filters of a rule, times its attributes, up to which filters are joined again."""
+"""Sets in the filters of a rule, times its attributes, up to which these are joined again. Beyond
+it: they stay apart."""
 
 CESQL_XOR_OPERANDS_MAX: Final = 10
-"""Operands of one XOR with exact bounds, since each operand doubles them; else they are loose."""
+"""Operands of an XOR with exact bounds. Each operand doubles the bounds. Beyond it: they are made
+loose, the residue decides."""
 
 
 class Bound(NamedTuple):

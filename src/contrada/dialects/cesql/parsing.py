@@ -37,10 +37,11 @@ from contrada.errors import InvalidFilterError, LimitError, ParseError
 from contrada.model.domains.values import NAME_BYTES_MAX
 
 CESQL_CHARACTERS_MAX: Final = 100_000
-"""Characters of one expression."""
+"""Characters of a CESQL expression. Beyond it: LimitError."""
 
 CESQL_DEPTH_MAX: Final = 100
-"""Expressions within expressions. Parentheses alone, and a chain of one operator, are no level."""
+"""CESQL expressions in one another. Parentheses alone, and a chain of one operator, are no level.
+Beyond it: LimitError."""
 
 RESERVED: Final = "data"
 """No attribute of a CloudEvent has this name, and CESQL does not look into the data."""

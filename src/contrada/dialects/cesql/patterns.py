@@ -16,7 +16,7 @@ from contrada.model.algebra.valueset import ValueSet
 from contrada.model.domains.values import TEXT
 
 CESQL_PATTERNS_CACHED_MAX: Final = 1_024
-"""Patterns kept as sets; the least recently used is read again."""
+"""Patterns of LIKE kept as sets. Beyond it: the least recently used is read again."""
 
 _TOKEN: Final = re.compile(r"\\[%_]|.", re.DOTALL)
 _SHAPES: Final = {"%": "*", "_": "?", "\\%": "%", "\\_": "_", "*": r"\*", "?": r"\?", "\\": r"\\"}

@@ -45,7 +45,7 @@ ONE_FILTER: Final = "not takes a filter"
 SQL: Final = "sql takes an expression"
 
 EXPRESSIONS_CHARACTERS_MAX: Final = 200_000
-"""Characters of all CESQL expressions of one subscription."""
+"""Characters of all CESQL expressions of a subscription. Beyond it: the rule is refused."""
 
 _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
 _DIGITS: Final = re.compile(r"[0-9]+", re.ASCII)

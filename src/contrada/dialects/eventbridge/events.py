@@ -35,10 +35,10 @@ from contrada.model.algebra.notification import Notification
 from contrada.model.domains.values import INT_MAX, INT_MIN, Value
 
 EVENT_NOTIFICATIONS_MAX: Final = 1_024
-"""Notifications that one event may become, by its arrays of objects."""
+"""Notifications that one event becomes, by its arrays of objects. Beyond it: LimitError."""
 
 EVENT_VALUES_MAX: Final = 1_000_000
-"""Values that all notifications of one event have together."""
+"""Values that all notifications of one event have together. Beyond it: LimitError."""
 
 JSON_TYPE: Final = "application/json"
 

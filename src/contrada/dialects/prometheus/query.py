@@ -45,14 +45,14 @@ VALUE: Final = "value"
 """The attribute of a sample that is its value."""
 
 QUERY_CHARACTERS_MAX: Final = 100_000
-"""The longest query that is read."""
+"""Characters of a query of Prometheus. Beyond it: the rule is refused."""
 
 QUERY_NESTING_MAX: Final = 50
-"""Parentheses of a query in one another."""
+"""Parentheses of a query of Prometheus in one another. Beyond it: the rule is refused."""
 
 QUERY_COUNTS_MAX: Final = 20_000
-"""What the counts `{…}` in the regular expressions of a query ask for together: each makes its
-machine longer."""
+"""What the counts `{…}` in the regular expressions of a query of Prometheus ask for together. Each
+makes its machine longer. Beyond it: the rule is refused."""
 
 NOT_A_QUERY: Final = "not a comparison of metrics with numbers"
 NO_COMPARISON: Final = "a metric that is compared with nothing"

@@ -21,13 +21,14 @@ from contrada.dialects.sigma.refusals import refused
 from contrada.errors import LimitError
 
 SIGMA_CONDITION_CHARACTERS_MAX: Final = 10_000
-"""Characters of the conditions of one rule."""
+"""Characters of the conditions of a Sigma rule. Beyond it: the rule is refused."""
 
 SIGMA_PARENTHESES_MAX: Final = 50
-"""Parentheses in one another in a condition."""
+"""Parentheses in one another in the condition of a Sigma rule. Beyond it: the rule is refused."""
 
 NAMES_LOOKED_AT_MAX: Final = 200_000
-"""Names of selections, times the patterns of a condition that they are looked for with."""
+"""Names of selections of a Sigma rule, times the patterns of its condition. Beyond it: the rule is
+refused."""
 
 
 def parsed(

@@ -24,7 +24,7 @@ from contrada.model.algebra.filter import Filter, FilterSet
 from contrada.model.algebra.valueset import ABSENT, PRESENT, ValueSet, intersection
 
 PREPARED_CONSTRAINTS_MAX: Final = 100_000
-"""Constraints of one prepared rule."""
+"""Constraints of a prepared Sigma rule. Beyond it: the rule is refused."""
 
 _ON_TEXT: Final = {"prefix": sets.prefix, "suffix": sets.suffix, "contains": sets.contains}
 _NOT: Final = "not "

@@ -25,7 +25,7 @@ CONSTRAINT: Final = "unknown constraint"
 
 
 SHOWN_CHARACTERS_MAX: Final = 200
-"""Characters of a rule's name, and of a place in it, that are told."""
+"""Characters of a Sigma rule's name, and of a place in it. Beyond it: the rest is left out."""
 
 
 def refused(reason: str, found: object = None, place: str = "") -> RefusedRuleError:

@@ -33,14 +33,16 @@ from contrada.model.domains.values import INT_MAX, INT_MIN, plain_number
 from contrada.model.languages.regular import repeats_in
 
 SPELLED_BYTES_MAX: Final = 300_000
-"""Bytes of the further texts that `windash`, `expand` and `base64offset` may make of the values of
-one rule."""
+"""Bytes of the further texts that `windash`, `expand` and `base64offset` make of a Sigma rule's
+values. Beyond it: the rule is refused."""
 
 VALUES_CHARACTERS_MAX: Final = 1_000_000
-"""Characters of the values of one rule, those that aliases of YAML repeat counted each time."""
+"""Characters of a Sigma rule's values, those that aliases of YAML repeat counted each time. Beyond
+it: the rule is refused."""
 
 EXPRESSIONS_SIZE_MAX: Final = 10_000
-"""Characters of the regular expressions of one rule, and what their counts `{…}` ask for."""
+"""Characters of the regular expressions of a Sigma rule, and what their counts `{…}` ask for.
+Beyond it: the rule is refused."""
 
 
 class Wildcard(Enum):

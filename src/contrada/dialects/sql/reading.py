@@ -46,10 +46,10 @@ TOKENS: Final = re.compile(
 """Strings, quoted names and comments as a whole; and what structures the text around them."""
 
 CONDITION_CHARACTERS_MAX: Final = 500_000
-"""The longest condition that is read."""
+"""Characters of a condition of SQL. Beyond it: the rule is refused."""
 
 CONDITION_NESTING_MAX: Final = 50
-"""Parentheses of a condition in one another."""
+"""Parentheses of a condition of SQL in one another. Beyond it: the rule is refused."""
 
 NOT_A_CONDITION: Final = "not a condition"
 TWO_COLUMNS: Final = "a comparison of two columns"

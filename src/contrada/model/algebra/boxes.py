@@ -22,7 +22,8 @@ from contrada.model.languages import decision
 from contrada.model.languages.language import Language
 
 BOX_WORK_MAX: Final = 3_000_000
-"""Steps in one question, about a second's worth. Beyond it: not covered, and counted."""
+"""Steps to subtract boxes in one question. About a second's worth. Beyond it: the safe answer,
+counted; `witness` gives none."""
 
 TEXT_WORK: Final = 100
 """Steps that a comparison with an expression on text counts for; a cut counts for one."""

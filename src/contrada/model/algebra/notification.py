@@ -40,13 +40,14 @@ Values: TypeAlias = Value | tuple[Value, ...]
 """One value, or several: distinct, in the order of the line."""
 
 ATTRIBUTES_MAX: Final = 4_096
-"""Attributes of one notification."""
+"""Attributes of a notification. Beyond it: LimitError."""
 
 VALUES_MAX: Final = 4_096
-"""Values of one attribute."""
+"""Values of one attribute. Beyond it: InvalidNotificationError."""
 
 ENVELOPE_TEXT_BYTES_MAX: Final = 255
-"""Bytes, in UTF-8, of an envelope's id, publisher and delivery class, and of a content type."""
+"""Bytes, in UTF-8, of an envelope's id, publisher and delivery class, and of a content type.
+Beyond it: InvalidNotificationError."""
 
 PRIORITY_DEFAULT: Final = 4
 

@@ -15,7 +15,7 @@ from contrada.model.algebra.product import check_system_name
 from contrada.model.domains.values import INT_MAX, check_name
 
 PATTERN_PARTS_MAX: Final = 64
-"""Filters in one pattern."""
+"""Filters of a pattern. Beyond it: InvalidFilterError."""
 
 
 class Pattern:

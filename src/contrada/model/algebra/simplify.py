@@ -27,7 +27,8 @@ from contrada.model.languages import language
 from contrada.model.languages.language import atoms_of
 
 POINTS_FILED_MAX: Final = 16
-"""A filter is filed by value under an attribute with at most as many values."""
+"""Values of an attribute by which a filter is filed. Beyond it: it is filed by the hull of its
+set."""
 
 
 def simplify(filters: FilterSet | Iterable[Filter]) -> FilterSet:

@@ -41,7 +41,7 @@ DOMAIN_NAMES: Final = ("absent", "null", "bool", "nan", "number", "time", "text"
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
 NAME_BYTES_MAX: Final = 255
-"""Bytes of an attribute's name in UTF-8; a longer one is refused."""
+"""Bytes of an attribute's name in UTF-8. Beyond it: InvalidNameError."""
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)

@@ -24,19 +24,20 @@ if TYPE_CHECKING:
     import numpy as np
 
 STATES_MAX: Final = 10_000
-"""States of one automaton, and of one product of automata. Beyond it decisions are safe."""
+"""States of an automaton, and of a product of automata. Beyond it: the safe answer."""
 
 AUTOMATA_CACHED_MAX: Final = 4_096
-"""Automata kept, by constant; the least recently used is dropped and built again when needed."""
+"""Automata kept, by constant, of each kind. Beyond it: the least recently used is built again."""
 
 SUBSETS_MAX: Final = 1_000_000
-"""States that may be held at once, over all states of one automaton that is built."""
+"""States held while an automaton is made deterministic. Beyond it: the safe answer."""
 
 REFINING_MAX: Final = 50_000_000
-"""Steps from state to state that are looked at to make one automaton minimal."""
+"""Steps from state to state that are looked at to make an automaton minimal. Beyond it: the safe
+answer."""
 
 CUTS_MAX: Final = 4_096
-"""Cuts that an automaton is turned back into; a language with more stays an expression."""
+"""Cuts that an automaton is turned back into. Beyond it: the set stays an expression."""
 
 BYTES: Final = frozenset(range(256))
 

@@ -38,16 +38,19 @@ from contrada.model.languages.language import (
 from contrada.model.languages.tally import Tally
 
 OPAQUE_ATOMS_MAX: Final = 6
-"""Distinct opaque atoms in one question. Their cases double with each; beyond it: undecided."""
+"""Distinct opaque atoms in one question. Their cases double with each. Beyond it: the safe
+answer."""
 
 CONSTANTS_TRIED_MAX: Final = 8
-"""Constants of a question that are tried as its answer before automata are built."""
+"""Constants tried as an answer before automata are built. Beyond it: automata are built."""
 
 LITERALS_ASKED_MAX: Final = 4
-"""Parts of a question, up to which operators are asked about one another before automata are."""
+"""Parts of a question up to which operators are asked about one another first. Beyond it: automata
+are built."""
 
 DECISIONS_CACHED_MAX: Final = 65_536
-"""Answers kept, by question; the least recently used is dropped."""
+"""Answers about languages kept, by question. Beyond it: the least recently used is decided
+again."""
 
 safe_answers: Final = Tally()
 """How often a decision could not be made and the safe answer was given, by the question."""

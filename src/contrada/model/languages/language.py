@@ -16,7 +16,7 @@ from contrada.model.domains.values import TEXT
 from contrada.model.languages.atoms import Atom, failures, registry
 
 NESTING_MAX: Final = 50
-"""How deep `Every` and `Some` may alternate."""
+"""How deep `and` and `or` alternate within one expression on text. Beyond it: LimitError."""
 
 
 class Pieces(NamedTuple):

@@ -42,18 +42,19 @@ from contrada.model.languages.regular import (
 from contrada.model.languages.steps import Closure, Relation
 
 MACHINE_STATES_MAX: Final = 10_000
-"""States of one machine."""
+"""States of the machine of a regular expression or wildcard. Beyond it: InvalidFilterError."""
 
 MACHINE_WORK_MAX: Final = 660_000
-"""Shifts and stars (see `steps`) of one machine for one byte, each as long as its states and some
-2,000 more: about 40 microseconds."""
+"""Shifts and stars (see `steps`) of such a machine for a byte, times its states and 2,000. About
+40 microseconds. Beyond it: InvalidFilterError."""
 
 ROWS_ENTRIES_MAX: Final = 10_000
-"""Entries in the rows of one machine, and words of 64 states that they stand for, before all are
-dropped; ten more for each of its own states."""
+"""Entries in the rows of such a machine, words of 64 states that they stand for, and ten for each
+of its states. Beyond it: all are dropped and found out again."""
 
 FOLLOWED_MAX: Final = 2_000_000
-"""States that are followed, each by every kind of byte, to make one automaton."""
+"""States of such a machine that are followed, each by every kind of byte, to make its automaton.
+Beyond it: the safe answer."""
 
 MATCH: Final = 0
 """The state where the expression has been found."""

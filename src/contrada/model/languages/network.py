@@ -29,10 +29,11 @@ from contrada.model.languages.automaton import Automaton, without
 from contrada.model.languages.machine import Machine
 
 ADDRESSES_CACHED_MAX: Final = 4_096
-"""Texts whose addresses are kept; the least recently used is dropped and read again."""
+"""Texts kept with their IP addresses, and likewise networks. Beyond it: the least recently used is
+read again."""
 
 ADDRESS_BYTES_MAX: Final = 45
-"""The longest spelling of an address."""
+"""Bytes of a text that may be an IP address. Beyond it: it is none."""
 
 Network: TypeAlias = IPv4Network | IPv6Network
 

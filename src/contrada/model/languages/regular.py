@@ -32,13 +32,14 @@ from contrada.model.languages.characters import (
 )
 
 REPEATED_MAX: Final = 1_000
-"""The largest count in `{…}`, and the largest product of counts that stand in one another."""
+"""The largest count in `{…}` of a regular expression, and product of counts in one another. Beyond
+it: InvalidFilterError."""
 
 GROUPS_NESTED_MAX: Final = 50
-"""How deep groups may stand in one another."""
+"""Groups of a regular expression in one another. Beyond it: InvalidFilterError."""
 
 PATTERN_CHARACTERS_MAX: Final = 20_000
-"""The longest regular expression."""
+"""Characters of a regular expression. Beyond it: InvalidFilterError."""
 
 
 class Chars(NamedTuple):

@@ -30,19 +30,21 @@ from contrada.model.languages.regular import (
 )
 
 SMALL_STATES_MAX: Final = 500
-"""States of a small machine: of these many are kept, of larger ones few."""
+"""States of a machine of which many are kept. Beyond it: it counts as large, and few are kept."""
 
 SMALL_MACHINES_CACHED_MAX: Final = 8_192
-"""Small machines kept, by expression; the least recently used is dropped and built again."""
+"""Small machines kept, by expression. Beyond it: the least recently used is built again."""
 
 LARGE_MACHINES_CACHED_MAX: Final = 128
-"""Larger machines kept, likewise."""
+"""Larger machines kept, by expression. Beyond it: the least recently used is built again."""
 
 ALIKE_CACHED_MAX: Final = 4_096
-"""Characters of which it is kept what folds like them."""
+"""Characters of which it is kept what folds like them. Beyond it: the least recently used is
+looked up again."""
 
 EXPANDED_MAX: Final = 10_000
-"""Characters of all texts together that an expression is expanded into as plain forms."""
+"""Characters of the texts that a regular expression is expanded into as plain forms. Beyond it: it
+stays a regular expression."""
 
 
 def _plain_runs(tree: Tree) -> Iterator[tuple[str, bool]]:

@@ -17,7 +17,8 @@ from typing import Final
 from contrada.errors import LimitError
 
 CLOSURE_PAIRS_MAX: Final = 400_000
-"""Pairs of states in the relations of all closures of one machine."""
+"""Pairs of states in the relations of all closures of one machine. Beyond it:
+InvalidFilterError."""
 
 _FEW: Final = 20
 """Shifts and stars that are few enough."""

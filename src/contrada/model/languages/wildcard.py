@@ -19,7 +19,7 @@ from contrada.model.languages.regular import AT_END, AT_START, Anything, Chars, 
 from contrada.model.languages.search import Plain, machine_of
 
 SHAPES_CACHED_MAX: Final = 8_192
-"""Wildcards kept as they are looked for; the least recently used is dropped and read again."""
+"""Wildcards kept as they are looked for. Beyond it: the least recently used is read again."""
 
 CHARACTER_STATES: Final = 10
 """More states than a machine has for a character of a wildcard; so short ones are not counted."""

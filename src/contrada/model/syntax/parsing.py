@@ -14,7 +14,7 @@ from contrada.errors import LimitError, ParseError
 from contrada.model.algebra import Advertisement, Filter, FilterSet, Pattern, ValueSet, union
 
 TEXT_CHARACTERS_MAX: Final = 1_000_000
-"""The longest text that is parsed."""
+"""Characters of a text that is parsed. Beyond it: LimitError."""
 
 _T = TypeVar("_T")
 

@@ -23,7 +23,8 @@ from contrada.model.languages import Every, Language, Literal, Pieces, regular
 from contrada.model.languages.atoms import KEYWORDS
 
 POINTS_PRINTED_MAX: Final = 1_000
-"""More single values than this are not tried as a complement."""
+"""Single values that are tried as a complement when a set is printed. Beyond it: it is printed
+another way."""
 
 _PLAIN_NAME: Final = re.compile(r"@?[^\W\d]([\w.\-/:@$#]*[\w$#])?")
 

@@ -24,25 +24,28 @@ from contrada.routing.links.paths import Edge, Graph
 from contrada.routing.messages import LABEL_CHARS_MAX, Link, LinkState, Reason, Role
 
 SERVERS_MAX: Final = 1_024
-"""Servers whose links are known, this one among them."""
+"""Servers of a network whose links are known, this one among them. Beyond it: those out of reach
+are forgotten, then the newest link state is refused, counted, and not passed on; servers may then
+know different links (see docs/architecture.md)."""
 
 LINKS_MAX: Final = 1_024
-"""Links of a link state."""
+"""Links of a link state. Beyond it: refused, counted."""
 
 KNOWN_LINKS_MAX: Final = 16_384
-"""Links that all other servers name together. Weights of paths grow with the square of them."""
+"""Links that all other servers of a network name together. Weights of paths grow with the square
+of them. Beyond it: as of SERVERS_MAX."""
 
 COST_MAX: Final = 1_000_000
-"""The cost of a link; the least is 1."""
+"""The cost of a link; the least is 1. Beyond it: refused, counted."""
 
 NUMBER_MAX: Final = 2**62
-"""The number of a link state. What is said in a server's own name it outbids below half of it."""
+"""Number of a link state. What is said in a server's own name it outbids below half of it. Beyond
+it: refused, counted."""
 
 RENEWALS_MAX: Final = 16
-"""How often a server outbids what is said in its name while its own links stay as they are.
-
-After a restart there are a few old states about. One that is outbid every time is another server.
-"""
+"""How often a server outbids what is said in its name while its links stay. After a restart a few
+old states are about; one outbid each time is another server's. Beyond it: the other state stands,
+here only this server's own; refused, counted."""
 
 _FITTING: Final = {Role.PEER: Role.PEER, Role.PARENT: Role.CHILD, Role.CHILD: Role.PARENT}
 

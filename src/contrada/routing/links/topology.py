@@ -62,13 +62,14 @@ from contrada.routing.messages import (
 )
 
 NEIGHBOURS_MAX: Final = 1_024
-"""Links of one server."""
+"""Links of one server. Beyond it: refused, counted."""
 
 HOPS_MAX: Final = 255
-"""Links that a notification may come over."""
+"""Links that a notification comes over. Beyond it: refused, counted."""
 
 SOURCES_MAX: Final = 256
-"""Sources of which a server keeps in mind how their trees go on from here."""
+"""Sources of which a server keeps in mind where their trees go on. Beyond it: all are forgotten,
+and found anew when needed."""
 
 _NOWHERE: Final[frozenset[Way]] = frozenset()
 

@@ -18,10 +18,11 @@ from contrada.routing.messages import Client, Way
 from contrada.routing.tables.poset import Node
 
 INTERESTS_MAX: Final = 4_096
-"""Answers that are kept; when there are more, all are found anew."""
+"""Answers to who wants what some filters match, kept until a subscription changes. Beyond it: all
+are found anew."""
 
 INTEREST_PARTS_MAX: Final = 64
-"""Filters and identities of an answer that is kept; longer ones are found anew each time."""
+"""Filters and identities of an answer that is kept. Beyond it: it is found anew each time."""
 
 ITSELF: Final = Client("@patterns")
 """Who is subscribed here to the parts of patterns that this server assembles."""

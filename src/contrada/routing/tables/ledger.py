@@ -17,7 +17,8 @@ from contrada.errors import LimitError
 from contrada.routing.messages import Neighbour, Party, Way
 
 LEDGER_ENTRIES_MAX: Final = 1_000_000
-"""Entries of one ledger, of all parties together."""
+"""Subscriptions, or advertisements, that a router holds for clients and neighbours. Beyond it:
+refused, counted; a new link too."""
 
 E = TypeVar("E")
 

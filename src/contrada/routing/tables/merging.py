@@ -41,7 +41,8 @@ from contrada.routing.messages import Way
 from contrada.routing.tables.poset import Change
 
 MERGED_SIZE_MAX: Final = 64
-"""Intervals of the set that a group is joined along, before they are united, hence members too."""
+"""Intervals of the attribute along which roots are joined, before they are united, an operator on
+text counted as 16; hence members of a group. Beyond it: the next root makes a group of its own."""
 
 ATOM_SIZE: Final = 16
 """An operator on text that is no interval counts for so many: to decide about many takes long."""
