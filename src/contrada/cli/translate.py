@@ -119,18 +119,25 @@ def translate(
     source = PREPARED if prepared else DIALECTS[dialect]
     read = cast(ReadRules, getattr(importlib.import_module(source.module), source.read))
     report = _Report(as_json=as_json)
+    _report_all(report, _files(files, source.suffixes), read, options)
+    Console(stderr=True, markup=False, emoji=False).print(report.table(dialect))
+    if report.refused:
+        raise click.exceptions.Exit(EXIT_BAD_INPUT)
+
+
+def _report_all(
+    report: "_Report", files: Iterator[Path], read: ReadRules, options: dict[str, Any]
+) -> None:
+    """Reads and reports every rule of the files, with a word on how far that is."""
     with _progress() as progress:
         task = progress.add_task("translate", total=None, file="") if progress else None
-        for path in _files(files, source.suffixes):
+        for path in files:
             if progress and task is not None:
                 progress.update(task, file=str(path))
             for rule in _rules(path, read, options):
                 report.take(str(path), rule)
                 if progress and task is not None and report.read % PROGRESS_RULES == 0:
                     progress.update(task, completed=report.read)
-    Console(stderr=True, markup=False, emoji=False).print(report.table(dialect))
-    if report.refused:
-        raise click.exceptions.Exit(EXIT_BAD_INPUT)
 
 
 def _check_options(dialect: str, given: dict[str, object], only: str) -> None:

@@ -6,6 +6,7 @@ Source: PODC 2000 §2, figure 4 (f1 · f2 · … · fn).
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from contrada.errors import InvalidFilterError, InvalidNameError
@@ -18,6 +19,7 @@ PATTERN_PARTS_MAX: Final = 64
 """Filters of a pattern. Beyond it: InvalidFilterError."""
 
 
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class Pattern:
     """A sequence of at least two filters. Immutable.
 
@@ -30,8 +32,6 @@ class Pattern:
 
     Source: PODC 2000 §2, figure 4.
     """
-
-    __slots__ = ("by", "every", "filters", "within_us")
 
     filters: tuple[Filter, ...]
     by: tuple[str, ...]
@@ -82,33 +82,8 @@ class Pattern:
         """Whether no sequence can match, because one of the filters cannot."""
         return any(part.is_empty for part in self.filters)
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Pattern):
-            return NotImplemented
-        return (self.filters, self.by, self.within_us, self.every) == (
-            other.filters,
-            other.by,
-            other.within_us,
-            other.every,
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.filters, self.by, self.within_us, self.every))
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("a Pattern cannot be changed")
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (_restored, (self.filters, self.by, self.within_us, self.every))
-
     def __str__(self) -> str:
         return notation.written(self)
 
     def __repr__(self) -> str:
         return f"Pattern({str(self)!r})"
-
-
-def _restored(
-    filters: tuple[Filter, ...], by: tuple[str, ...], within_us: int | None, every: bool
-) -> Pattern:
-    return Pattern(filters, by=by, within_us=within_us, every=every)

@@ -69,9 +69,8 @@ def in_(*constants: Value, nocase: bool = False) -> ValueSet:
     """The values named; with `nocase` every text that equals one but for case."""
     if nocase:
         _some_constants("in nocase", constants)
-        return ValueSet(
-            line.EMPTY, some(Literal(_atom("= nocase", value), True) for value in constants)
-        )
+        atoms = (Literal(_atom("= nocase", value), True) for value in constants)
+        return ValueSet(line.EMPTY, some(atoms))
     return of_keys(_keys("in", constants))
 
 

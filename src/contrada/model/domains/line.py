@@ -23,18 +23,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
 from contrada.model.domains import values
-from contrada.model.domains.values import (
-    ABSENT,
-    BOOL,
-    NAN,
-    NULL,
-    NUMBER,
-    TEXT,
-    TIME,
-    TIME_MAX_US,
-    TIME_MIN_US,
-    Key,
-)
+from contrada.model.domains.values import ABSENT, BOOL, NAN, NULL, NUMBER, TEXT, TIME, Key
 
 Cut: TypeAlias = tuple[int] | tuple[int, bool | int | float | bytes]
 Cuts: TypeAlias = tuple[Cut, ...]
@@ -56,7 +45,7 @@ _FIRST: Final[tuple[bool | int | float | bytes, ...]] = (
     False,
     0,
     -math.inf,
-    TIME_MIN_US,
+    values.TIME_MIN_US,
     b"",
 )
 """The smallest comparable of each domain."""
@@ -77,7 +66,7 @@ def cut_after(key: Key) -> Cut:
         above = values.successor(comparable)  # type: ignore[arg-type]
         return (TIME,) if above is None else (NUMBER, above)
     if domain == TIME:
-        return (TEXT,) if comparable == TIME_MAX_US else (TIME, comparable + 1)  # type: ignore[operator]
+        return (TEXT,) if comparable == values.TIME_MAX_US else (TIME, comparable + 1)  # type: ignore[operator]
     if domain == BOOL and comparable is False:
         return (BOOL, True)
     return (domain + 1,)

@@ -17,12 +17,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from contrada.errors import (
-    ExtensionError,
-    InvalidFilterError,
-    LimitError,
-    UnknownOperatorError,
-)
+from contrada.errors import ExtensionError, InvalidFilterError, LimitError, UnknownOperatorError
 from contrada.model.languages import casefold
 from contrada.model.languages.automaton import (
     AUTOMATA_CACHED_MAX,
@@ -327,11 +322,4 @@ class ContainsNoCase(_NoCase):
         return casefold.fold(constant) in casefold.fold(value)
 
 
-registry.add(
-    Suffix(),
-    Contains(),
-    EqualNoCase(),
-    PrefixNoCase(),
-    SuffixNoCase(),
-    ContainsNoCase(),
-)
+registry.add(Suffix(), Contains(), EqualNoCase(), PrefixNoCase(), SuffixNoCase(), ContainsNoCase())

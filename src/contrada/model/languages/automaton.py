@@ -178,7 +178,7 @@ def minimised(rows: Sequence[Sequence[int]], accepting: Sequence[bool]) -> Autom
         table = np.column_stack((block, block[targets]))
         found = {}
         block = np.array([found.setdefault(row.tobytes(), len(found)) for row in table], np.uint16)
-    return _renumbered(rows, accepting, block.tolist(), len(found))
+    return _renumbered(rows, accepting, block.tolist())
 
 
 @lru_cache(maxsize=AUTOMATA_CACHED_MAX)
@@ -200,7 +200,7 @@ def of_intervals(cuts: Cuts) -> Automaton:
         if state == len(rows):
             rows.append(row)
             accepting.append(accepts)
-    return _from(state_of[b""], rows, accepting)
+    return _renumbered(rows, accepting, range(len(rows)), state_of[b""])
 
 
 def intervals_of(automaton: Automaton) -> Cuts | None:
@@ -279,40 +279,25 @@ def _bytes_that_matter(targets: "np.ndarray[Any, np.dtype[np.uint16]]") -> list[
 
 
 def _renumbered(
-    rows: Sequence[Sequence[int]], accepting: Sequence[bool], block: list[int], count: int
+    rows: Sequence[Sequence[int]], accepting: Sequence[bool], block: Sequence[int], start: int = 0
 ) -> Automaton:
-    """One state per block, numbered breadth first from the start."""
-    order: dict[int, int] = {block[0]: 0}
-    members = [0]
+    """One state per block, numbered breadth first from the start; what is out of reach left out."""
+    order = {block[start]: 0}
+    members = [start]
     for state in members:
         for target in dict.fromkeys(rows[state]):
             if block[target] not in order:
                 order[block[target]] = len(order)
                 members.append(target)
-    assert len(members) == count
     packed = [array("H", [order[block[target]] for target in rows[state]]) for state in members]
     return Automaton(_packed(packed), tuple(accepting[state] for state in members))
 
 
 def _packed(rows: Sequence[Sequence[int]]) -> tuple[Row, ...]:
     """Rows of bytes where all states fit into a byte."""
-    return (
-        tuple(bytes(list(row)) for row in rows)
-        if len(rows) <= 256
-        else tuple(array("H", r) for r in rows)
-    )
-
-
-def _from(start: int, rows: Sequence[Sequence[int]], accepting: Sequence[bool]) -> Automaton:
-    """The automaton that begins in a state, of minimal rows: what is out of reach left out."""
-    order = {start: 0}
-    for state in (waiting := [start]):
-        for target in dict.fromkeys(rows[state]):
-            if target not in order:
-                order[target] = len(order)
-                waiting.append(target)
-    packed = [array("H", [order[target] for target in rows[state]]) for state in waiting]
-    return Automaton(_packed(packed), tuple(accepting[state] for state in waiting))
+    if len(rows) <= 256:
+        return tuple(bytes(list(row)) for row in rows)
+    return tuple(array("H", row) for row in rows)
 
 
 def _inner(ends: list[bytes]) -> set[bytes]:

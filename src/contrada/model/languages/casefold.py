@@ -98,14 +98,14 @@ def fold(text: bytes) -> bytes:
 
 def spellings(character: str) -> tuple[bytes, ...]:
     """The UTF-8 of all characters that fold to the same as this one, in order."""
-    folded = character.translate(TABLE)
-    return _unfolded().get(folded, (folded.encode(),))
+    folded = ord(character.translate(TABLE))
+    return tuple(chr(code).encode() for code in unfolded().get(folded, (folded,)))
 
 
 @cache
-def _unfolded() -> dict[str, tuple[bytes, ...]]:
-    found: dict[str, set[bytes]] = {}
+def unfolded() -> dict[int, list[int]]:
+    """All characters that fold to a character, in order, where there are several."""
+    found: dict[int, list[int]] = {}
     for code, folded in TABLE.items():
-        target = chr(folded)
-        found.setdefault(target, {target.encode()}).add(chr(code).encode())
-    return {target: tuple(sorted(spelled)) for target, spelled in found.items()}
+        found.setdefault(folded, [folded]).append(code)
+    return {folded: sorted(codes) for folded, codes in found.items()}

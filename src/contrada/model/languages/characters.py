@@ -67,25 +67,16 @@ def folded(ranges: Ranges) -> Ranges:
 
     Cost: linear in the ranges, and in those of their characters that have case.
     """
-    codes, targets = _with_case()
+    codes = _with_case()
     held: set[int] = set()
     for first, last in ranges:
         held.update(codes[bisect_left(codes, first) : bisect_right(codes, last)])
-    same = chain.from_iterable(map(_alike().__getitem__, {targets[code] for code in held}))
+    targets = {casefold.TABLE.get(code, code) for code in held}
+    same = chain.from_iterable(map(casefold.unfolded().__getitem__, targets))
     return joined((*ranges, *((code, code) for code in held.symmetric_difference(same))))
 
 
 @cache
-def _with_case() -> tuple[list[int], dict[int, int]]:
-    """The characters of which some fold alike, in order, and what they fold to."""
-    targets = {**casefold.TABLE, **{target: target for target in casefold.TABLE.values()}}
-    return sorted(targets), targets
-
-
-@cache
-def _alike() -> dict[int, list[int]]:
-    """All characters that fold to a character."""
-    found: dict[int, list[int]] = {}
-    for code, target in _with_case()[1].items():
-        found.setdefault(target, []).append(code)
-    return found
+def _with_case() -> list[int]:
+    """The characters of which some fold alike, in order."""
+    return sorted({*casefold.TABLE, *casefold.TABLE.values()})

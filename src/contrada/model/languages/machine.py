@@ -355,9 +355,7 @@ def utf8_spans(first: int, last: int) -> Iterator[tuple[tuple[int, int], ...]]:
     for end in _LENGTHS_END:
         low, high = max(first, start), min(last, end)
         if low <= high and end != 0xDFFF:  # there are no characters among the surrogates
-            yield from _spans(
-                low, high, 1 if end == 0x7F else 2 if end == 0x7FF else 3 + (end > 0xFFFF)
-            )
+            yield from _spans(low, high, len(chr(low).encode()))
         start = end + 1
 
 

@@ -12,14 +12,7 @@ Source: RFC 4632 §3.1, RFC 4291 §2.2, §2.3 and §2.5.5.2.
 
 from collections.abc import Iterator
 from functools import lru_cache
-from ipaddress import (
-    IPv4Address,
-    IPv4Network,
-    IPv6Address,
-    IPv6Network,
-    ip_address,
-    ip_network,
-)
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final, TypeAlias
 
 from contrada.errors import InvalidFilterError

@@ -289,8 +289,8 @@ class _Reader:
 
     def special_group(self) -> Tree | None:
         """What `(?` opens: a refusal, a named group (None: it goes on as a plain one), or flags."""
-        for token, what in _REFUSED_GROUPS:
-            if self.takes(token):
+        for what, tokens in _REFUSED_GROUPS.items():
+            if any(map(self.takes, tokens)):
                 raise self.error(f"{what} refused")
         if self.takes("P<") or self.takes("<"):
             name, _, _ = self.pattern[self.at :].partition(">")
@@ -387,10 +387,7 @@ class _Reader:
         low = self.class_character()
         if not isinstance(low, int):
             return low
-        if (
-            self.pattern[self.at : self.at + 1] != "-"
-            or self.pattern[self.at + 1 : self.at + 2] in "]"
-        ):
+        if not self.pattern.startswith("-", self.at) or self.pattern[self.at + 1 :][:1] in "]":
             return ((low, low),)
         self.at += 1
         high = self.class_character()
@@ -424,22 +421,15 @@ class _Reader:
 _HEXADECIMAL: Final = re.compile(r"\{([0-9a-fA-F]{1,6})\}|([0-9a-fA-F]{2})")
 _COUNTS: Final = re.compile(r"\{([0-9]{1,9})(?:(,)([0-9]{0,9}))?\}")
 
-_REFUSED_GROUPS: Final = (
-    ("=", "look-around is"),
-    ("!", "look-around is"),
-    ("<=", "look-around is"),
-    ("<!", "look-around is"),
-    (">", "atomic groups are"),
-    ("P=", "back-references are"),
-    ("P>", "recursion is"),
-    ("R", "recursion is"),
-    ("0", "recursion is"),
-    ("&", "recursion is"),
-    ("+", "recursion is"),
-    ("(", "conditions are"),
-    ("|", "branch resets are"),
-    ("#", "comments are"),
-)
+_REFUSED_GROUPS: Final = {
+    "look-around is": ("=", "!", "<=", "<!"),
+    "atomic groups are": (">",),
+    "back-references are": ("P=",),
+    "recursion is": ("P>", "R", "0", "&", "+"),
+    "conditions are": ("(",),
+    "branch resets are": ("|",),
+    "comments are": ("#",),
+}
 
 
 def _repeated(tree: Tree) -> int:

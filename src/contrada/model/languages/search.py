@@ -95,11 +95,9 @@ class Matches(Operator):
         if longest is None:
             return None
         text, nocase = longest
-        return (
-            Atom("contains nocase", fold(text.encode()))
-            if nocase
-            else Atom("contains", text.encode())
-        )
+        if nocase:
+            return Atom("contains nocase", fold(text.encode()))
+        return Atom("contains", text.encode())
 
     def automaton(self, constant: bytes) -> Automaton:
         """All texts in which the expression finds something."""

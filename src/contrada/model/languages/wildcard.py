@@ -68,13 +68,7 @@ class Wildcard(Operator):
 
     def implied(self, constant: bytes) -> Atom | None:
         """That the longest text between stars and question marks is there."""
-        texts = [bytearray()]
-        for token in tokens_of(constant):
-            if token in ("*", "?"):
-                texts.append(bytearray())
-            else:
-                texts[-1] += token[-1].encode()
-        longest = bytes(max(texts, key=len))
+        longest = max(_texts_between("*?", tokens_of(constant)), key=len)
         return Atom("contains nocase" if self.nocase else "contains", longest) if longest else None
 
     def automaton(self, constant: bytes) -> Automaton:
@@ -151,13 +145,18 @@ def _segments(constant: bytes) -> Segments | None:
     tokens = tokens_of(constant)
     if "?" in tokens:
         return None
+    return Segments(_texts_between("*", tokens))
+
+
+def _texts_between(marks: str, tokens: list[str]) -> tuple[bytes, ...]:
+    """The texts between the tokens that are marks."""
     texts = [bytearray()]
     for token in tokens:
-        if token == "*":
+        if token in marks:
             texts.append(bytearray())
         else:
             texts[-1] += token[-1].encode()
-    return Segments(tuple(map(bytes, texts)))
+    return tuple(map(bytes, texts))
 
 
 def _holds(constant: bytes, value: bytes) -> bool:

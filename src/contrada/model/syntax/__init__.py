@@ -3,51 +3,22 @@
 Whoever imports `contrada.model` has it: values of the algebra then read and show themselves.
 """
 
-from contrada.model.algebra import (
-    Advertisement,
-    Filter,
-    FilterSet,
-    Pattern,
-    Query,
-    ValueSet,
-    notation,
-)
-from contrada.model.syntax.parsing import (
-    parse,
-    parse_advertisement,
-    parse_filter,
-    parse_filter_set,
-    parse_pattern,
-    parse_set,
-)
-from contrada.model.syntax.printing import (
-    advertisement_text,
-    filter_set_text,
-    filter_text,
-    name_text,
-    pattern_text,
-    set_text,
-    value_text,
-)
+from contrada.model.algebra import Advertisement, Filter, FilterSet, Pattern, Query, ValueSet
+from contrada.model.algebra.notation import readers, writers
+from contrada.model.syntax import parsing, printing
+from contrada.model.syntax.parsing import parse, parse_filter, parse_filter_set
+from contrada.model.syntax.printing import name_text, value_text
 
 __all__ = ["name_text", "parse", "parse_filter", "parse_filter_set", "value_text"]
 
-notation.readers.update(
-    {
-        Advertisement: parse_advertisement,
-        Filter: parse_filter,
-        FilterSet: parse_filter_set,
-        Pattern: parse_pattern,
-        ValueSet: parse_set,
-    }
-)
-notation.writers.update(
-    {
-        Advertisement: advertisement_text,
-        Filter: filter_text,
-        FilterSet: filter_set_text,
-        Pattern: pattern_text,
-        Query: filter_text,
-        ValueSet: set_text,
-    }
-)
+readers[Advertisement] = parsing.parse_advertisement
+readers[Filter] = parsing.parse_filter
+readers[FilterSet] = parsing.parse_filter_set
+readers[Pattern] = parsing.parse_pattern
+readers[ValueSet] = parsing.parse_set
+
+writers[Advertisement] = printing.advertisement_text
+writers[Filter] = writers[Query] = printing.filter_text
+writers[FilterSet] = printing.filter_set_text
+writers[Pattern] = printing.pattern_text
+writers[ValueSet] = printing.set_text

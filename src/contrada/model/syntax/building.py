@@ -110,40 +110,30 @@ class _Builder(Transformer[Token, Any]):
     def complement(self, value_set: ValueSet) -> ValueSet:
         return ~value_set
 
-    def compare(self, operator: Token, constant: Token) -> ValueSet:
+    def compare(self, operator: Token, nocase: Token | None, constant: Token) -> ValueSet:
+        return _built(operator, sets.OPERATORS[operator], constant, nocase=nocase)
+
+    def order(self, operator: Token, constant: Token) -> ValueSet:
         return _built(operator, sets.OPERATORS[operator], constant)
 
-    def compare_nocase(self, operator: Token, _: Token, constant: Token) -> ValueSet:
-        return _built(operator, sets.OPERATORS[operator], constant, nocase=True)
-
-    def textual(self, operator: Token, constant: Token) -> ValueSet:
-        return _built(operator, _textual(operator), constant)
-
-    def textual_nocase(self, operator: Token, _: Token, constant: Token) -> ValueSet:
-        return _built(operator, _textual(operator), constant, nocase=True)
-
-    def not_textual(self, _: Token, operator: Token, constant: Token) -> ValueSet:
-        return sets.text_not(self.textual(operator, constant))
-
-    def not_textual_nocase(self, _: Token, *rest: Token) -> ValueSet:
-        return sets.text_not(self.textual_nocase(*rest))
+    def textual(
+        self, negation: Token | None, operator: Token, nocase: Token | None, constant: Token
+    ) -> ValueSet:
+        build = sets.OPERATORS[sets.SYNONYMS.get(operator, operator)]
+        return _unless(negation, _built(operator, build, constant, nocase=nocase))
 
     def values(self, *constants: Token) -> tuple[Token, ...]:
         return constants
 
-    def among(self, operator: Token, constants: tuple[Token, ...]) -> ValueSet:
-        return _built(operator, sets.in_, *constants)
-
-    def among_nocase(self, operator: Token, _: Token, constants: tuple[Token, ...]) -> ValueSet:
-        return _built(operator, sets.in_, *constants, nocase=True)
-
-    def not_among(self, _: Token, operator: Token, constants: tuple[Token, ...]) -> ValueSet:
-        return _built(operator, sets.not_in, *constants)
-
-    def not_among_nocase(
-        self, _: Token, operator: Token, nocase: Token, constants: tuple[Token, ...]
+    def among(
+        self,
+        negation: Token | None,
+        operator: Token,
+        nocase: Token | None,
+        constants: tuple[Token, ...],
     ) -> ValueSet:
-        return _built(operator, sets.not_in, *constants, nocase=True)
+        build = sets.not_in if negation else sets.in_
+        return _built(operator, build, *constants, nocase=nocase)
 
     def between(self, operator: Token, low: Token, high: Token) -> ValueSet:
         return _built(operator, sets.between, low, high)
@@ -163,17 +153,19 @@ class _Builder(Transformer[Token, Any]):
     def none_of(self, operator: Token, constants: tuple[Token, ...]) -> ValueSet:
         return _built(operator, sets.none_of, *constants)
 
-    def matches(self, operator: Token, expression: Token) -> ValueSet:
-        return _built(operator, sets.matches, expression)
+    def matches(self, negation: Token | None, operator: Token, expression: Token) -> ValueSet:
+        return _unless(negation, _built(operator, sets.matches, expression))
 
-    def not_matches(self, _: Token, operator: Token, expression: Token) -> ValueSet:
-        return sets.text_not(self.matches(operator, expression))
+    def extension(self, negation: Token | None, operator: Token, constant: Token) -> ValueSet:
+        def build(value: Value) -> ValueSet:
+            return sets.of_operator(str(operator), (value,))
 
-    def extension(self, operator: Token, constant: Token) -> ValueSet:
-        return _built(operator, lambda value: sets.of_operator(str(operator), (value,)), constant)
+        return _unless(negation, _built(operator, build, constant))
 
-    def not_extension(self, _: Token, operator: Token, constant: Token) -> ValueSet:
-        return sets.text_not(self.extension(operator, constant))
+
+def _unless(negation: Token | None, value_set: ValueSet) -> ValueSet:
+    """The set, or with `not` before the operator all other texts."""
+    return sets.text_not(value_set) if negation else value_set
 
 
 def _name(token: Token) -> str:
@@ -184,12 +176,11 @@ def _name(token: Token) -> str:
         raise _at(token, ParseError, repr(text), f"a name ({error.reason})") from None
 
 
-def _textual(operator: Token) -> Callable[..., ValueSet]:
-    return sets.OPERATORS[sets.SYNONYMS.get(operator, operator)]
-
-
 def _built(
-    operator: Token, build: Callable[..., ValueSet], *constants: Token, nocase: bool = False
+    operator: Token,
+    build: Callable[..., ValueSet],
+    *constants: Token,
+    nocase: Token | None = None,
 ) -> ValueSet:
     """The set of an operator; errors say the place."""
     values = [argument for constant in constants for argument in _arguments(constant)]

@@ -32,18 +32,18 @@ def parse(text: str) -> Filter | FilterSet | Pattern:
 
 def parse_filter(text: str) -> Filter:
     """A filter. Raises ParseError as `parse`, also where the text has `or` or `->`."""
-    return _only(text, parse(text), Filter, "one filter, without `or` and `->`")
+    return _only(Filter, parse(text))
 
 
 def parse_filter_set(text: str) -> FilterSet:
     """A filter set; a single filter makes a set of one. Raises ParseError as `parse`."""
     parsed = parse(text)
-    return parsed if isinstance(parsed, FilterSet) else FilterSet((parse_filter(text),))
+    return parsed if isinstance(parsed, FilterSet) else FilterSet((_only(Filter, parsed),))
 
 
 def parse_pattern(text: str) -> Pattern:
     """A pattern. Raises ParseError as `parse`, also where the text has no `->`."""
-    return _only(text, parse(text), Pattern, "a pattern, filters joined by `->`")
+    return _only(Pattern, parse(text))
 
 
 def parse_advertisement(text: str) -> Advertisement:
@@ -66,8 +66,14 @@ def _parsed(text: str, start: str) -> Any:
     return building.built(text, start)
 
 
-def _only(text: str, parsed: object, kind: type[_T], expected: str) -> _T:
+_FOUND: Final = {Filter: "a filter", FilterSet: "a filter set (`or`)", Pattern: "a pattern (`->`)"}
+_WANTED: Final = {
+    Filter: "one filter, without `or` and `->`",
+    Pattern: "a pattern, filters joined by `->`",
+}
+
+
+def _only(kind: type[_T], parsed: Filter | FilterSet | Pattern) -> _T:
     if isinstance(parsed, kind):
         return parsed
-    names = {Filter: "a filter", FilterSet: "a filter set (`or`)", Pattern: "a pattern (`->`)"}
-    raise ParseError(1, 1, names[type(parsed)], expected)
+    raise ParseError(1, 1, _FOUND[type(parsed)], _WANTED[kind])

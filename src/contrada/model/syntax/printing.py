@@ -105,9 +105,13 @@ def _phrases(of: ValueSet) -> Iterator[str]:
     if len(alternatives) == 1 and of.text is None and len(of.line) == 2:
         both = alternatives[0].startswith("(")
         yield from _bounds(of.line[0][0], next(line.pieces(of.line))) if both else alternatives
-    elif not of.line and isinstance(of.text, Every) and all(map(_is_simple, of.text.parts)):
+    elif (
+        not of.line
+        and isinstance(of.text, Every)
+        and all(isinstance(part, Literal) for part in of.text.parts)
+    ):
         for part in of.text.parts:
-            yield from _phrases(_language_set(part))
+            yield from _phrases(ValueSet(line.EMPTY, part))
     else:
         yield _as_one(of)
 
@@ -324,11 +328,3 @@ def _expression_text(constant: bytes) -> str:
     body = pattern[flags.end() :] if flags else pattern
     escaped = _SLASH.sub(lambda match: "\\/" if match[0] == "/" else match[0], body)
     return f"/{escaped}/{flags[1] if flags else ''}"
-
-
-def _language_set(of: Language) -> ValueSet:
-    return ValueSet(line.EMPTY, of)
-
-
-def _is_simple(of: Language) -> bool:
-    return isinstance(of, Literal)
