@@ -135,7 +135,7 @@ def notification() -> Measurement:
         pass
     samples = []
     for published in notifications(NOTIFICATIONS):
-        event = Received(Client("c"), Publish(published))
+        event = Received(Client("c"), Publish((published,)))
         begun = perf_counter()
         router.handle(event, 0)
         samples.append(perf_counter() - begun)

@@ -4,6 +4,8 @@ from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import msgspec
+
 from contrada.model import Envelope, Notification
 from examples.demo.check import Expected, difference, faults, identity
 from examples.demo.desks import Delivery, Inbox, StockQuote, Wish
@@ -22,7 +24,9 @@ def event(gust: float, time_us: int = DAY_US) -> Notification:
 
 def stamped(notification: Notification, sequence: int) -> Notification:
     """The same as a subscriber gets it."""
-    envelope = replace(notification.envelope, id=f"p.{sequence}", publisher="p", sequence=sequence)
+    envelope = msgspec.structs.replace(
+        notification.envelope, id=f"p.{sequence}", publisher="p", sequence=sequence
+    )
     return notification.with_envelope(envelope)
 
 

@@ -15,21 +15,19 @@ from contrada.net.frames import (
     CONTENT_BYTES_MAX,
     FRAME_BYTES_MAX,
     Credit,
-    Deliver,
-    Done,
+    Delivery,
     Failure,
     Frame,
     FrameReader,
     Hello,
-    Publish,
-    Refused,
-    Subscribe,
-    Unsubscribe,
+    Reply,
+    Request,
     encode,
 )
 from contrada.net.peer import Peer
 from contrada.runtime.outlet import ENTRY_BYTES
 from tests.asynchronous import on_loop, until
+from tests.net.requests import delivery, publish, subscribe, unsubscribe
 from tests.operators import register_failing
 
 
@@ -77,10 +75,10 @@ class RawClient:
     [
         (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "not contrada"),
         (b"ct\x63" + encode(Hello("client"))[3:], "version"),
-        (b"ct\x01\x01" + (FRAME_BYTES_MAX + 1).to_bytes(4, "big"), "oversized"),
-        (b"ct\x01\x01\x00\x00\x00\x02\xc1\xc1", "malformed"),
-        (encode(Publish(1, 0, [])), "no hello"),
-        (encode(Hello("client")) + encode(Deliver(1, 0, [])), "unexpected"),
+        (b"ct\x02\x01" + (FRAME_BYTES_MAX + 1).to_bytes(4, "big"), "oversized"),
+        (b"ct\x02\x01\x00\x00\x00\x02\xc1\xc1", "malformed"),
+        (encode(publish(1, 0, [])), "no hello"),
+        (encode(Hello("client")) + encode(delivery(1, 0, [])), "unexpected"),
     ],
 )
 @on_loop
@@ -112,14 +110,14 @@ async def test_bytes_are_forwarded_unchanged() -> None:
         client = await RawClient.to(
             broker,
             Hello("client"),
-            Subscribe(2, 9, to_msgpack(Filter("a = 1")), 10_000),
-            Publish(3, 0, [data]),
+            subscribe(2, 9, to_msgpack(Filter("a = 1")), 10_000),
+            publish(3, 0, [data]),
         )
         heard = [await client.hears() for _ in range(4)]
         assert isinstance(heard[0], Hello)
-        assert heard[1] == Done(2)
-        assert Deliver(9, 0, [data]) in heard
-        assert Done(3) in heard
+        assert heard[1] == Reply(2)
+        assert delivery(9, 0, [data]) in heard
+        assert Reply(3) in heard
         await client.leave()
 
 
@@ -131,30 +129,30 @@ async def test_no_more_is_delivered_than_was_granted() -> None:
         client = await RawClient.to(
             broker,
             Hello("client"),
-            Subscribe(2, 9, to_msgpack(Filter("a = 1")), 1),
-            Publish(3, 0, [data] * 10),
+            subscribe(2, 9, to_msgpack(Filter("a = 1")), 1),
+            publish(3, 0, [data] * 10),
         )
         heard = [await client.hears() for _ in range(4)]
-        assert [each for each in heard if isinstance(each, Deliver)] == [Deliver(9, 0, [data])]
-        client.say(Unsubscribe(4, 9))
-        assert await client.hears() == Done(4)
+        assert [each for each in heard if isinstance(each, Delivery)] == [delivery(9, 0, [data])]
+        client.say(unsubscribe(4, 9))
+        assert await client.hears() == Reply(4)
         assert broker.statistics().dropped == {"unsubscribed": 9}
         await client.leave()
 
 
-SUBSCRIBE = Subscribe(2, 9, to_msgpack(Filter("a = 1")), 100)
+SUBSCRIBE = subscribe(2, 9, to_msgpack(Filter("a = 1")), 100)
 
 
 @pytest.mark.parametrize(
     ("frame", "code"),
     [
-        (Publish(5, 0, [b"\xc1"]), "EncodingError"),
-        (Publish(5, 0, [to_msgpack(Filter("a = 1"))]), "unsupported"),
-        (Publish(5, 0, [bytes(CONTENT_BYTES_MAX + 1)]), "LimitError"),
-        (Subscribe(5, 10, b"\xc1", 100), "EncodingError"),
-        (Subscribe(5, 10, to_msgpack(Notification({"a": 1})), 100), "unsupported"),
-        (Subscribe(5, 9, to_msgpack(Filter("a = 1")), 100), "repeated"),
-        (Unsubscribe(5, 77), "unknown"),
+        (publish(5, 0, [b"\xc1"]), "EncodingError"),
+        (publish(5, 0, [to_msgpack(Filter("a = 1"))]), "EncodingError"),
+        (publish(5, 0, [bytes(CONTENT_BYTES_MAX + 1)]), "LimitError"),
+        (subscribe(5, 10, b"\xc1", 100), "EncodingError"),
+        (subscribe(5, 10, to_msgpack(Notification({"a": 1})), 100), "unsupported"),
+        (subscribe(5, 9, to_msgpack(Filter("a = 1")), 100), "repeated"),
+        (unsubscribe(5, 77), "unknown"),
     ],
 )
 @on_loop
@@ -164,14 +162,14 @@ async def test_a_bad_request_is_refused_and_the_connection_stays(frame: Frame, c
         client = await RawClient.to(broker, Hello("client"), SUBSCRIBE, frame)
         heard = [await client.hears() for _ in range(3)]
         refused = heard[2]
-        assert isinstance(refused, Refused)
-        assert (refused.request, refused.code) == (5, code)
+        assert isinstance(refused, Reply)
+        assert (refused.number, refused.code) == (5, code)
         assert broker.statistics().refused == {code: 1}
         assert broker.statistics().published == 0
-        client.say(Publish(6, 0, [to_msgpack(Notification({"a": 1}))]))
+        client.say(publish(6, 0, [to_msgpack(Notification({"a": 1}))]))
         assert {type(each) for each in [await client.hears(), await client.hears()]} == {
-            Done,
-            Deliver,
+            Reply,
+            Delivery,
         }
         await client.leave()
 
@@ -181,9 +179,11 @@ async def test_a_batch_with_a_bad_notification_is_refused_whole() -> None:
     """A publisher would not know which part of its batch was published."""
     good = to_msgpack(Notification({"a": 1}))
     async with Broker(port=0) as broker:
-        client = await RawClient.to(broker, Hello("client"), Publish(3, 0, [good, b"\xc1", good]))
+        client = await RawClient.to(broker, Hello("client"), publish(3, 0, [good, b"\xc1", good]))
         await client.hears()
-        assert isinstance(await client.hears(), Refused)
+        refused = await client.hears()
+        assert isinstance(refused, Reply)
+        assert refused.code == "EncodingError"
         assert broker.statistics().published == 0
         await client.leave()
 
@@ -224,20 +224,20 @@ async def test_what_waits_for_a_client_is_bounded_over_its_subscriptions() -> No
     a_few = 5 * (ENTRY_BYTES + len(data))
     with mock.patch.object(peer, "CLIENT_BYTES_MAX", a_few):
         async with Broker(port=0) as broker:
-            asked = [Subscribe(2 * n, n, to_msgpack(Filter("a = 1")), 0) for n in range(1, 4)]
-            client = await RawClient.to(broker, Hello("client"), *asked, Publish(9, 0, [data] * 2))
+            asked = [subscribe(2 * n, n, to_msgpack(Filter("a = 1")), 0) for n in range(1, 4)]
+            client = await RawClient.to(broker, Hello("client"), *asked, publish(9, 0, [data] * 2))
             heard = [await client.hears() for _ in range(5)]
-            assert heard[-1] == Done(9, 1)
+            assert heard[-1] == Reply(9, 1)
             assert broker.statistics().held_bytes == a_few
             assert broker.statistics().dropped == {"queue full": 1}
             # A publisher that waits for room goes on when the client reads; but nobody waits
             # again for the queue that was given up.
-            client.say(Publish(11, 60_000, [data]))
+            client.say(publish(11, 60_000, [data]))
             await until(lambda: broker.statistics().published == 3)
-            client.say(*(Credit(n, 10 * a_few) for n in range(1, 4)))
-            while not isinstance(answer := await client.hears(), Done):
+            client.say(*(Credit(str(n), 10 * a_few) for n in range(1, 4)))
+            while not isinstance(answer := await client.hears(), Reply):
                 pass
-            assert answer == Done(11, 1)
+            assert answer == Reply(11, 1)
             await client.leave()
 
 
@@ -251,7 +251,7 @@ async def test_a_broker_that_holds_too_much_ends_the_heaviest_client() -> None:
         service.subscribe("a = 1") as events,
     ):
         heavy = await RawClient.to(
-            broker, Hello("client"), Subscribe(2, 9, to_msgpack(Filter("a = 1")), 0)
+            broker, Hello("client"), subscribe(2, 9, to_msgpack(Filter("a = 1")), 0)
         )
         heard = [await heavy.hears() for _ in range(2)]
         for _ in range(40):
@@ -271,7 +271,7 @@ async def test_what_a_client_publishes_ahead_is_bounded_in_bytes() -> None:
     """Sixteen large frames of each client would wait in the broker."""
     with mock.patch.object(peer, "PENDING_BYTES_MAX", 3000):
         async with Broker(port=0) as broker:
-            client = await RawClient.to(broker, Hello("client"), Publish(3, 0, [a_kilobyte()] * 2))
+            client = await RawClient.to(broker, Hello("client"), publish(3, 0, [a_kilobyte()] * 2))
             assert isinstance(await client.hears(), Hello)
             failure = await client.hears()
             assert isinstance(failure, Failure)
@@ -284,7 +284,7 @@ async def test_stopping_ends_publications_under_way() -> None:
     """A broker would go on working after it has ended."""
     many = [to_msgpack(Notification({"a": 1}))] * 20_000
     async with Broker(port=0) as broker:
-        client = await RawClient.to(broker, Hello("client"), Publish(3, 0, many))
+        client = await RawClient.to(broker, Hello("client"), publish(3, 0, many))
         await until(lambda: broker.statistics().published > 0)
         await client.leave()
         await until(lambda: broker.statistics().connections == 0)
@@ -298,7 +298,7 @@ async def test_a_connection_that_was_ended_is_cut_when_nobody_reads_it() -> None
     """Clients that never read would keep their connections for ever."""
     async with Broker(port=0) as broker:
         client = await RawClient.to(
-            broker, Hello("client"), Subscribe(2, 9, to_msgpack(Filter("a = 1")), 2**40)
+            broker, Hello("client"), subscribe(2, 9, to_msgpack(Filter("a = 1")), 2**40)
         )
         await until(lambda: broker.statistics().subscriptions == 1)
         (its_end,) = broker._peers
@@ -316,8 +316,8 @@ async def test_a_connection_that_was_ended_is_cut_when_nobody_reads_it() -> None
 async def test_a_fault_of_the_broker_is_logged_there(caplog: pytest.LogCaptureFixture) -> None:
     """Only a stranger would learn of it, and more than concerns him."""
     async with Broker(port=0) as broker:
-        with mock.patch.object(broker.exchange, "offer", side_effect=ZeroDivisionError("secret")):
-            client = await RawClient.to(broker, Hello("client"), Publish(3, 0, [a_kilobyte()]))
+        with mock.patch.object(broker.exchange, "publish", side_effect=ZeroDivisionError("secret")):
+            client = await RawClient.to(broker, Hello("client"), publish(3, 0, [a_kilobyte()]))
             assert isinstance(await client.hears(), Hello)
             failure = await client.hears()
             await client.leave()
@@ -381,7 +381,7 @@ async def _answering(hello: bytes, answer: bytes = b"") -> tuple[asyncio.Server,
         writer.write(hello)
         frames = FrameReader()
         while data := await reader.read(65536):
-            if any(isinstance(frame, Subscribe) for frame in frames.feed(data)):
+            if any(isinstance(frame, Request) for frame in frames.feed(data)):
                 writer.write(answer)
             elif not answer:
                 break
@@ -406,14 +406,27 @@ async def test_what_is_no_broker_is_found_out(data: bytes) -> None:
 @on_loop
 async def test_a_broker_that_ignores_the_credit_is_left() -> None:
     """A faulty broker could fill the memory of its clients."""
-    flood = Deliver(1, 0, [b""] * (CREDIT_BYTES // ENTRY_BYTES + 2))
-    server, address = await _answering(encode(Hello("broker")), encode(Done(4)) + encode(flood))
+    one = to_msgpack(Notification({"a": 1}))
+    flood = delivery(1, 0, [one] * (CREDIT_BYTES // ENTRY_BYTES + 2))
+    server, address = await _answering(encode(Hello("broker")), encode(Reply(4)) + encode(flood))
     async with server, connect(address) as service:
         events = service.subscribe("a = 1")
         await events.open()
         with pytest.raises(ConnectionFailedError, match="more than it was granted"):
-            await anext(events)
-        assert events.statistics().dropped == {"unreadable": CREDIT_BYTES // ENTRY_BYTES + 1}
+            assert not [event async for event in events if event["a"] != 1]
+        assert events.statistics().delivered == CREDIT_BYTES // ENTRY_BYTES + 1
+
+
+@on_loop
+async def test_what_cannot_be_read_is_counted() -> None:
+    """A faulty broker would end an iteration, or its notifications be lost in silence."""
+    mixed = delivery(1, 0, [b"", to_msgpack(Notification({"a": 1})), b"\xc1"])
+    server, address = await _answering(encode(Hello("broker")), encode(Reply(4)) + encode(mixed))
+    async with server, connect(address) as service:
+        events = service.subscribe("a = 1")
+        await events.open()
+        assert (await anext(events))["a"] == 1
+        assert events.statistics().dropped == {"unreadable": 2}
 
 
 @on_loop
@@ -565,7 +578,7 @@ async def test_what_a_client_publishes_ahead_is_bounded_in_frames() -> None:
 
     with mock.patch.object(Peer, "_work", stuck):
         async with Broker(port=0) as broker:
-            frames = (Publish(n, 0, []) for n in range(peer.PUBLISHES_PENDING_MAX + 1))
+            frames = (publish(n, 0, []) for n in range(peer.PUBLISHES_PENDING_MAX + 1))
             raw = await RawClient.to(broker, Hello("client"), *frames)
             assert isinstance(await raw.hears(), Hello)
             heard = await raw.hears()

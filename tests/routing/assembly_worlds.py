@@ -348,7 +348,7 @@ class World:
         publisher.events.append(notification)
         for name in sorted(self.patterns.keys() - self.left):
             self.seen[name].append(notification)
-        self.network.say(publisher.server, publisher.name, Publish(notification))
+        self.network.say(publisher.server, publisher.name, Publish((notification,)))
 
     def _has_joined(self) -> bool:
         """A client that comes later asks when nothing is on its way; publishers wait for it."""

@@ -170,9 +170,10 @@ class Network:
                 case Send(to, message):
                     self.sent[type(message).__name__] += 1
                     self.links[broker, int(to.name)].append(message)
-                case Deliver(client, subscriptions, notification):
+                case Deliver(client, subscriptions, notifications):
                     for identity in subscriptions:
-                        self.given[client.name, identity, notification.envelope.id] += 1
+                        for each in notifications:
+                            self.given[client.name, identity, each.envelope.id] += 1
                 case DeliverQuestion(client, advertisements, question):
                     for identity in advertisements:
                         self.given[client.name, identity, question.identity] += 1

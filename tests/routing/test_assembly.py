@@ -82,7 +82,9 @@ class Line(Network):
                 sequence=self.numbered,
                 time_us=1_000 + self.numbered,
             )
-            self.say(server, f"p{server}", Publish(Notification({"kind": kind}, envelope=envelope)))
+            self.say(
+                server, f"p{server}", Publish((Notification({"kind": kind}, envelope=envelope),))
+            )
             self.settle()
 
     def subscribe(self, server: int, kinds: str, *, every: bool = False) -> None:
@@ -188,7 +190,7 @@ def test_a_full_delegate_hands_back() -> None:
     dropped = [each.assembler.statistics().dropped for each in network.servers]
     assert dropped == [{}, {}, {chains.REFUSED: 1}]
     envelope = Envelope(id="b", publisher="p2", sequence=9, time_us=6_000)
-    network.say(2, "p2", Publish(Notification({"kind": "b"}, envelope=envelope)))
+    network.say(2, "p2", Publish((Notification({"kind": "b"}, envelope=envelope),)))
     network.settle()
     assert network.found() == ["a1 b", "a2 b", "a3 b"], "what it had taken is not lost"
     network.cut(1, 2)
@@ -352,7 +354,7 @@ def delegate() -> Router:
 
 
 def publish(router: Router, kind: str, time_us: int) -> list[Effect]:
-    return router.handle(Received(Client("p"), Publish(of_kind(kind, time_us))), 0)
+    return router.handle(Received(Client("p"), Publish((of_kind(kind, time_us),))), 0)
 
 
 def test_what_the_asker_has_had_already_is_not_taken_again() -> None:
@@ -457,7 +459,7 @@ def test_a_time_far_ahead_of_the_clock_is_not_believed() -> None:
     assert router.pattern_statistics().dropped == {AHEAD: 2}
     envelope = Envelope(id="after", publisher="p", time_us=CLOCK_AHEAD_MAX_US)
     it = Notification({"kind": "a"}, envelope=envelope)
-    router.handle(Received(Client("p"), Publish(it)), -1)  # The clock was put back.
+    router.handle(Received(Client("p"), Publish((it,))), -1)  # The clock was put back.
     assert router.pattern_statistics().dropped == {AHEAD: 3}
 
 

@@ -229,7 +229,7 @@ def test_a_loop_in_a_topology_declared_acyclic_is_not_used() -> None:
     for broker in range(5):
         network.say(broker, "c", Subscribe("1", WIDE))
     network.settle()
-    network.say(2, "p", Publish(ONE))
+    network.say(2, "p", Publish((ONE,)))
     network.settle()
     assert network.taken() == Counter({("c", "1", "one"): 5})
     assert network.sent["Publish"] == 4
@@ -246,7 +246,7 @@ def test_a_refused_link_comes_into_use_when_another_goes() -> None:
         network.settle(TRANSIENT)
         for broker in range(4):
             name = f"{number}{broker}"
-            network.say(broker, "p", Publish(Notification({"a": 1}, envelope=Envelope(id=name))))
+            network.say(broker, "p", Publish((Notification({"a": 1}, envelope=Envelope(id=name)),)))
         network.settle()
         assert sum(network.taken().values()) == 4
         network.link(a, b, False)
@@ -264,11 +264,11 @@ def test_nothing_that_comes_over_a_refused_link_has_an_effect() -> None:
         if each != broker and network.routers[each].statistics().links_used == 1
     ]
     router.handle(Received(ANN, Subscribe("1", WIDE)), 0)
-    event = Received(refused, Publish(ONE))
+    event = Received(refused, Publish((ONE,)))
     assert router.handle(event, 0) == [Refused(event, Reason.LOOP)]
     assert router.handle(Received(refused, Subscribe("9", Filter("b = 1"))), 0) == []
     router.validate()
-    effects = router.handle(Received(BOB, Publish(ONE)), 0)
+    effects = router.handle(Received(BOB, Publish((ONE,))), 0)
     assert [type(each).__name__ for each in effects] == ["Deliver"]
 
 
@@ -281,7 +281,7 @@ def test_links_to_parents_close_no_cycle() -> None:
     for broker in range(3):
         network.say(broker, "c", Subscribe("1", WIDE))
         network.settle()
-    network.say(0, "p", Publish(ONE))
+    network.say(0, "p", Publish((ONE,)))
     network.settle()
     assert network.taken() == Counter({("c", "1", "one"): 3})
 
@@ -293,7 +293,7 @@ def test_a_link_is_not_used_until_the_other_end_names_it() -> None:
     assert router.handle(Received(ANN, Subscribe("1", WIDE)), 0) == []
     statistics = router.statistics()
     assert (statistics.neighbours, statistics.links_used, statistics.servers) == (1, 0, 1)
-    event = Received(Neighbour("b"), Publish(ONE))
+    event = Received(Neighbour("b"), Publish((ONE,)))
     assert router.handle(event, 0) == [Refused(event, Reason.UNCONFIRMED)]
 
 
@@ -311,7 +311,7 @@ def test_two_servers_of_one_name_do_not_harm_the_others() -> None:
     network.settle({Reason.NAME_IN_USE, *TRANSIENT})
     network.say(1, "c", Subscribe("1", WIDE))
     network.settle()
-    network.say(2, "p", Publish(ONE))
+    network.say(2, "p", Publish((ONE,)))
     network.settle()
     assert network.taken() == Counter({("c", "1", "one"): 1})
 
@@ -328,7 +328,7 @@ def test_a_server_that_restarts_is_believed() -> None:
     network.say(0, "c", Subscribe("1", WIDE))
     network.link(3, 0, False)
     network.settle(TRANSIENT)
-    network.say(1, "p", Publish(ONE))
+    network.say(1, "p", Publish((ONE,)))
     network.settle()
     assert network.taken() == Counter({("c", "1", "one"): 1})
 
@@ -338,8 +338,8 @@ def test_with_flooding_everything_goes_everywhere_once() -> None:
     network = ring(6, general=True, strategy=Strategy.FLOODING)
     before = network.sent.copy()
     network.say(4, "c", Subscribe("1", WIDE))
-    network.say(0, "p", Publish(Notification({"a": 0}, envelope=Envelope(id="zero"))))
-    network.say(0, "p", Publish(ONE))
+    network.say(0, "p", Publish((Notification({"a": 0}, envelope=Envelope(id="zero")),)))
+    network.say(0, "p", Publish((ONE,)))
     network.settle()
     assert network.sent - before == Counter({"Publish": 10})
     assert network.taken() == Counter({("c", "1", "one"): 1})
@@ -364,8 +364,8 @@ def test_of_several_paths_the_cheapest_is_taken() -> None:
     tell("b", Received(ANN, Subscribe("1", WIDE)))
     while waiting:
         tell(*waiting.popleft())
-    assert routers["a"].handle(Received(BOB, Publish(ONE)), 0) == [
-        Send(Neighbour("c"), Publish(ONE, 1, "a"))
+    assert routers["a"].handle(Received(BOB, Publish((ONE,))), 0) == [
+        Send(Neighbour("c"), Publish((ONE,), 1, "a"))
     ]
 
 
@@ -376,11 +376,11 @@ def test_of_several_paths_the_cheapest_is_taken() -> None:
         (Received(Neighbour("1"), Subscribe("1", WIDE, "h" * 256)), Reason.WRONG_HOME),
         (Received(Neighbour("1"), Unsubscribe("1", "x")), Reason.UNKNOWN_SUBSCRIPTION),
         (Received(Neighbour("1"), Subscribe("1", WIDE, "0")), Reason.LOOP),
-        (Received(Neighbour("1"), Publish(ONE, 1, "0")), Reason.LOOP),
-        (Received(Neighbour("1"), Publish(ONE, 1)), Reason.WRONG_HOME),
-        (Received(Neighbour("1"), Publish(Notification({}), 1, "1")), Reason.NO_IDENTITY),
-        (Received(ANN, Publish(Notification({}))), Reason.NO_IDENTITY),
-        (Received(ANN, Publish(ONE, 0, "1")), Reason.WRONG_HOME),
+        (Received(Neighbour("1"), Publish((ONE,), 1, "0")), Reason.LOOP),
+        (Received(Neighbour("1"), Publish((ONE,), 1)), Reason.WRONG_HOME),
+        (Received(Neighbour("1"), Publish((Notification({}),), 1, "1")), Reason.NO_IDENTITY),
+        (Received(ANN, Publish((Notification({}),))), Reason.NO_IDENTITY),
+        (Received(ANN, Publish((ONE,), 0, "1")), Reason.WRONG_HOME),
         (Received(ANN, Subscribe("1", WIDE, "1")), Reason.WRONG_HOME),
         (Received(ANN, Subscribe("i" * 256, WIDE)), Reason.TOO_LONG),
         (Received(ANN, LinkState("9", 1, ())), Reason.WRONG_LINK_STATE),
@@ -411,8 +411,8 @@ def test_a_notification_that_comes_again_is_refused() -> None:
     """While paths change it would be delivered twice, or go round."""
     router = ring(4, general=True).routers[0]
     router.handle(Received(ANN, Subscribe("1", WIDE)), 0)
-    first, again = (Received(Neighbour(each), Publish(ONE, 1, "2")) for each in "13")
-    assert router.handle(first, 10**15) == [Deliver(ANN, ("1",), ONE)]
+    first, again = (Received(Neighbour(each), Publish((ONE,), 1, "2")) for each in "13")
+    assert router.handle(first, 10**15) == [Deliver(ANN, ("1",), (ONE,))]
     assert router.handle(again, 0) == [Refused(again, Reason.DUPLICATE)]
 
 
@@ -420,7 +420,7 @@ def test_a_notification_that_comes_again_is_refused() -> None:
 def test_what_could_not_be_known_again_is_refused(general: bool) -> None:
     """Without an identity it would be delivered twice while links come and go."""
     router = ring(3, general=general).routers[0]
-    event = Received(ANN, Publish(Notification({"a": 1})))
+    event = Received(ANN, Publish((Notification({"a": 1}),)))
     assert router.handle(event, 0) == [Refused(event, Reason.NO_IDENTITY)]
 
 
@@ -472,7 +472,7 @@ def test_a_notification_takes_the_shortest_paths_and_no_other_link(seed: int) ->
             for home, step in beyond(weights, f"{source}", f"{here}").items()
             if int(home) in homes
         }
-        network.say(source, "p", Publish(notification))
+        network.say(source, "p", Publish((notification,)))
         network.settle()
         assert network.sent["Publish"] - before == len(links)
 

@@ -31,14 +31,14 @@ def test_what_is_kept_goes_when_a_subscription_comes_or_goes() -> None:
     """A client would get nothing yet, or still something, where others get the same."""
     router = Router()
     told(router, BOB, Subscribe("1", Filter("a > 0")))
-    assert told(router, ANN, Publish(SEVEN)) == [Deliver(BOB, ("1",), SEVEN)]
+    assert told(router, ANN, Publish((SEVEN,))) == [Deliver(BOB, ("1",), (SEVEN,))]
     told(router, ANN, Subscribe("2", Filter("a > 0")))
-    assert told(router, ANN, Publish(SEVEN)) == [
-        Deliver(ANN, ("2",), SEVEN),
-        Deliver(BOB, ("1",), SEVEN),
+    assert told(router, ANN, Publish((SEVEN,))) == [
+        Deliver(ANN, ("2",), (SEVEN,)),
+        Deliver(BOB, ("1",), (SEVEN,)),
     ]
     told(router, BOB, Unsubscribe("1"))
-    assert told(router, ANN, Publish(SEVEN)) == [Deliver(ANN, ("2",), SEVEN)]
+    assert told(router, ANN, Publish((SEVEN,))) == [Deliver(ANN, ("2",), (SEVEN,))]
 
 
 def test_a_subscription_of_several_filters_is_named_once() -> None:
@@ -46,7 +46,7 @@ def test_a_subscription_of_several_filters_is_named_once() -> None:
     router = Router()
     told(router, ANN, Subscribe("2", FilterSet([Filter("a > 0"), Filter("a = 7")])))
     told(router, ANN, Subscribe("1", Filter("a > 1")))
-    assert told(router, BOB, Publish(SEVEN)) == [Deliver(ANN, ("1", "2"), SEVEN)]
+    assert told(router, BOB, Publish((SEVEN,))) == [Deliver(ANN, ("1", "2"), (SEVEN,))]
 
 
 def test_what_is_kept_is_bounded() -> None:
@@ -60,9 +60,9 @@ def test_what_is_kept_is_bounded() -> None:
         mock.patch.object(module, "INTEREST_PARTS_MAX", 6),
     ):
         for number in range(6):
-            (delivered,) = told(router, BOB, Publish(Notification({"a": number})))
-            assert delivered == Deliver(ANN, (f"{number}",), Notification({"a": number}))
+            (delivered,) = told(router, BOB, Publish((Notification({"a": number}),)))
+            assert delivered == Deliver(ANN, (f"{number}",), (Notification({"a": number}),))
             assert len(router._interests._kept) <= 2
         kept = {*router._interests._kept}
-        told(router, ANN, Publish(Notification({"b": 1})))
+        told(router, ANN, Publish((Notification({"b": 1}),)))
         assert {*router._interests._kept} == kept, "a long answer is kept"

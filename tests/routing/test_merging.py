@@ -391,7 +391,7 @@ def test_several_values_match_a_merged_filter_as_its_members() -> None:
     network.settle()
     assert len(network.routers[0].filters_of(Neighbour("1"))) == 1
     for values, expected in (([1, 5], 1), ([1, 2], 2), ([5, 6], 0)):
-        network.say(0, "bob", Publish(Notification({"a": values, "b": 1})))
+        network.say(0, "bob", Publish((Notification({"a": values, "b": 1}),)))
         network.settle()
         assert network.taken().total() == expected
 

@@ -127,7 +127,7 @@ def test_a_question_and_a_notification_may_have_one_identity() -> None:
     """One of them would be lost as if it had come already."""
     router = Router(name="s")
     notification = Notification({"a": 1}, envelope=Envelope(id="1", publisher="ann"))
-    for message in (Publish(notification), Ask(WARM, "ann", "1")):
+    for message in (Publish((notification,)), Ask(WARM, "ann", "1")):
         assert router.handle(Received(ANN, message), 0) == []
 
 

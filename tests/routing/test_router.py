@@ -119,7 +119,7 @@ class World:
             key = self.chance.choice(able)
             able = [k for k in able if k[1] == key[1]]
         self.published_at = key[0]
-        self.network.say(key[0], key[1], Publish(notification))
+        self.network.say(key[0], key[1], Publish((notification,)))
         return notification, able
 
     def tables(self, network: Network) -> dict[tuple[int, Way], tuple[FilterSet, list[Offer]]]:

@@ -6,7 +6,7 @@ import pytest
 
 from contrada.errors import InvalidValueError, LimitError
 from contrada.matching import Index
-from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern
+from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern, Selection
 from contrada.routing import router as module
 from contrada.routing.assembly.delegation import SubscribePattern
 from contrada.routing.links import topology
@@ -67,9 +67,9 @@ def test_each_link_gets_one_copy() -> None:
         told(router, ANN, Subscribe(f"{identity}", Filter(text)))
     told(router, L, Subscribe("1", Filter("a > 0")))
     seven = Notification({"a": 7})
-    assert told(router, L, Publish(seven, hops=3)) == [
-        Deliver(ANN, ("0", "1", "2"), seven),
-        Send(M, Publish(seven, hops=4)),
+    assert told(router, L, Publish((seven,), hops=3)) == [
+        Deliver(ANN, ("0", "1", "2"), (seven,)),
+        Send(M, Publish((seven,), hops=4)),
     ]
 
 
@@ -116,9 +116,12 @@ def test_a_parent_gets_every_notification_and_a_child_what_it_wants() -> None:
     assert isinstance(up, Send)
     assert up.to == P
     one, minus = Notification({"a": 1}), Notification({"a": -1})
-    assert told(router, M, Publish(one)) == [Send(L, Publish(one, 1)), Send(P, Publish(one, 1))]
-    assert told(router, P, Publish(one)) == [Send(L, Publish(one, 1))]
-    assert told(router, L, Publish(minus)) == [Send(P, Publish(minus, 1))]
+    assert told(router, M, Publish((one,))) == [
+        Send(L, Publish((one,), 1)),
+        Send(P, Publish((one,), 1)),
+    ]
+    assert told(router, P, Publish((one,))) == [Send(L, Publish((one,), 1))]
+    assert told(router, L, Publish((minus,))) == [Send(P, Publish((minus,), 1))]
 
 
 def test_subscriptions_follow_advertisements() -> None:
@@ -169,10 +172,10 @@ IN_USE: Final = FilterSet([WIDE, Filter("b = 1")])
 @pytest.mark.parametrize(
     ("event", "reason"),
     [
-        (Received(Neighbour("X"), Publish(Notification({}))), Reason.UNKNOWN_NEIGHBOUR),
+        (Received(Neighbour("X"), Publish((Notification({}),))), Reason.UNKNOWN_NEIGHBOUR),
         (Received(Neighbour("X"), Subscribe("1", WIDE)), Reason.UNKNOWN_NEIGHBOUR),
         (Received(ANN, Subscribe("9", WIDE, version=2)), Reason.VERSION),
-        (Received(L, Publish(Notification({}), 0, version=0)), Reason.VERSION),
+        (Received(L, Publish((Notification({}),), 0, version=0)), Reason.VERSION),
         (Received(ANN, Unsubscribe("9")), Reason.UNKNOWN_SUBSCRIPTION),
         (Received(BOB, Unsubscribe("1")), Reason.UNKNOWN_SUBSCRIPTION),
         (Received(L, Unadvertise("9")), Reason.UNKNOWN_ADVERTISEMENT),
@@ -181,13 +184,13 @@ IN_USE: Final = FilterSet([WIDE, Filter("b = 1")])
         (Received(ANN, Subscribe("9", NOTHING)), Reason.UNSATISFIABLE),
         (Received(ANN, Subscribe("9", FilterSet([]))), Reason.UNSATISFIABLE),
         (Received(ANN, Advertise("9", NOTHING)), Reason.UNSATISFIABLE),
-        (Received(ANN, Publish(Notification({"b": 1}))), Reason.NOT_ADVERTISED),
-        (Received(BOB, Publish(Notification({"a": 1}))), Reason.NOT_ADVERTISED),
+        (Received(ANN, Publish((Notification({"b": 1}),))), Reason.NOT_ADVERTISED),
+        (Received(BOB, Publish((Notification({"a": 1}),))), Reason.NOT_ADVERTISED),
         (Received(P, Subscribe("9", WIDE)), Reason.NOT_DUE),
         (Received(P, Unsubscribe("")), Reason.NOT_DUE),
-        (Received(L, Publish(Notification({}), hops=255)), Reason.TOO_MANY_HOPS),
-        (Received(L, Publish(Notification({}), hops=-1)), Reason.TOO_MANY_HOPS),
-        (Received(ANN, Publish(Notification({"a": 1}), hops=255)), Reason.TOO_MANY_HOPS),
+        (Received(L, Publish((Notification({}),), hops=255)), Reason.TOO_MANY_HOPS),
+        (Received(L, Publish((Notification({}),), hops=-1)), Reason.TOO_MANY_HOPS),
+        (Received(ANN, Publish((Notification({"a": 1}),), hops=255)), Reason.TOO_MANY_HOPS),
         (LinkUp(L, Role.PEER), Reason.KNOWN_NEIGHBOUR),
         (LinkUp(N, Role.PARENT), Reason.SECOND_PARENT),
         (LinkDown(N), Reason.UNKNOWN_NEIGHBOUR),
@@ -244,7 +247,7 @@ def test_filters_of_all_subscriptions_are_bounded(monkeypatch: pytest.MonkeyPatc
 class Narrow(Index[int]):
     """An index that takes no filter on `z`."""
 
-    def add(self, key: int, subscription: Filter | FilterSet) -> None:
+    def add(self, key: int, subscription: Selection) -> None:
         if isinstance(subscription, Filter) and "z" in subscription.sides:
             raise LimitError("ATTRS_MAX", 0)
         super().add(key, subscription)
@@ -287,7 +290,7 @@ def test_a_client_by_the_name_of_the_server_itself_is_unknown() -> None:
     for event in (
         ClientGone(ITSELF),
         Received(ITSELF, Unsubscribe("0")),
-        Received(ITSELF, Publish(Notification({"a": 1}))),
+        Received(ITSELF, Publish((Notification({"a": 1}),))),
     ):
         assert router.handle(event, 0) == [Refused(event, Reason.UNKNOWN_CLIENT)]
     assert router.statistics().subscriptions == before
@@ -298,7 +301,7 @@ def test_it_counts_what_it_does() -> None:
     router = router_with((L, Role.PEER))
     told(router, ANN, Subscribe("1", WIDE))
     told(router, BOB, Subscribe("1", NARROW))
-    told(router, L, Publish(Notification({"a": 9})))
+    told(router, L, Publish((Notification({"a": 9}),)))
     counted = router.statistics()
     assert counted.received == {"Subscribe": 2, "Publish": 1}
     assert counted.sent == {"Subscribe": 1}

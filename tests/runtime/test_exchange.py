@@ -1,6 +1,8 @@
 """An exchange hands a notification to all that asked for it, and waits for all at once."""
 
 import asyncio
+import itertools
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -12,18 +14,32 @@ from contrada.model.domains.line import EMPTY
 from contrada.model.languages.atoms import Atom
 from contrada.model.languages.language import Literal
 from contrada.patterns import Match
-from contrada.routing.messages import SUBSCRIPTION_FILTERS_MAX
+from contrada.routing.assembly.delegation import SubscribePattern
+from contrada.routing.messages import SUBSCRIPTION_FILTERS_MAX, Client, Publish, Subscribe
 from contrada.routing.router import Router
 from contrada.runtime.exchange import (
     NOTIFICATIONS_PER_UPKEEP,
     UPKEEP_UNITS,
     UPKEEP_UNITS_OF_NOTIFICATION,
     Exchange,
+    Route,
 )
-from contrada.runtime.outlet import ENTRY_BYTES, Outlet
+from contrada.runtime.outlet import ENTRY_BYTES, Outlet, size_of
 from tests.asynchronous import on_loop, until
 
 NOTIFICATION = Notification({"a": 1})
+PUBLISHED = Publish((NOTIFICATION,))
+ENTRY = (NOTIFICATION, size_of(NOTIFICATION))
+_numbers = itertools.count(1)
+
+
+def subscribe(
+    exchange: Exchange, client: Client, filters: Filter | FilterSet, outlet: Outlet[Any]
+) -> Route[Any]:
+    """A subscription under an identity of its own."""
+    return exchange.subscribe(client, Subscribe(str(next(_numbers)), filters), outlet)
+
+
 FAR = Filter.of_sets({"a": ValueSet(EMPTY, Literal(Atom("elsewhere", b"x"), True))})
 """A filter with an operator that nobody has registered here."""
 
@@ -31,28 +47,28 @@ LONG_S = 60.0
 """Longer than a test may take."""
 
 
-def full_outlets(exchange: Exchange[int], count: int) -> list[Outlet[int]]:
+def full_outlets(exchange: Exchange, count: int) -> list[Outlet[Notification]]:
     """Outlets of subscriptions that hold all they can."""
-    outlets: list[Outlet[int]] = [Outlet(notifications_max=1) for _ in range(count)]
+    outlets: list[Outlet[Notification]] = [Outlet(notifications_max=1) for _ in range(count)]
     client = exchange.client()
     for outlet in outlets:
-        exchange.add(client, Filter("a = 1"), outlet)
-    assert exchange.offer(client, NOTIFICATION, 0, 1, 0) == []
+        subscribe(exchange, client, Filter("a = 1"), outlet)
+    assert exchange.publish(client, PUBLISHED, 0) == []
     return outlets
 
 
 @on_loop
 async def test_dead_readers_do_not_hold_up_the_others() -> None:
     """A publisher would wait for each dead reader in turn: minutes for one publication."""
-    exchange: Exchange[int] = Exchange()
+    exchange: Exchange = Exchange()
     full_outlets(exchange, 4)
-    pending = exchange.offer(exchange.client(), NOTIFICATION, 1, 1, 0)
+    pending = exchange.publish(exchange.client(), PUBLISHED, 0)
     *dead, slow = (each.route.outlet for each in pending)
     waiting = asyncio.create_task(exchange.wait(pending, LONG_S))
     await asyncio.sleep(0)
-    assert slow.take() == (0, 1)
+    assert slow.take() == ENTRY
     await until(lambda: len(slow) == 1)
-    assert slow.take() == (1, 1)
+    assert slow.take() == ENTRY
     assert not waiting.done()
     for outlet in dead:
         outlet.take()
@@ -62,10 +78,10 @@ async def test_dead_readers_do_not_hold_up_the_others() -> None:
 @on_loop
 async def test_what_dead_readers_lost_is_counted_for_each() -> None:
     """Losses of several subscriptions at once would be counted as one."""
-    exchange: Exchange[int] = Exchange()
+    exchange: Exchange = Exchange()
     full_outlets(exchange, 3)
-    pending = exchange.offer(exchange.client(), NOTIFICATION, 1, 1, 0)
-    exchange.remove(pending[0].route)
+    pending = exchange.publish(exchange.client(), PUBLISHED, 0)
+    exchange.unsubscribe(pending[0].route)
     assert await exchange.wait(pending, 0.01) == 2
     assert [each.route.dropped for each in pending] == [0, 1, 1]
     assert exchange.statistics().dropped == {"queue full": 2}
@@ -75,9 +91,9 @@ async def test_what_dead_readers_lost_is_counted_for_each() -> None:
 @on_loop
 async def test_what_a_publisher_no_longer_waits_for_is_counted(count: int) -> None:
     """A publication that is cancelled would be lost to slow readers in silence."""
-    exchange: Exchange[int] = Exchange()
+    exchange: Exchange = Exchange()
     full_outlets(exchange, count)
-    pending = exchange.offer(exchange.client(), NOTIFICATION, 1, 1, 0)
+    pending = exchange.publish(exchange.client(), PUBLISHED, 0)
     waiting = asyncio.create_task(exchange.wait(pending, LONG_S))
     for _ in range(2):
         await asyncio.sleep(0)
@@ -91,23 +107,27 @@ async def test_what_a_publisher_no_longer_waits_for_is_counted(count: int) -> No
 @on_loop
 async def test_a_publisher_goes_on_when_the_one_it_waits_for_leaves() -> None:
     """It would wait for room in a queue that nobody will ever read."""
-    exchange: Exchange[int] = Exchange()
+    exchange: Exchange = Exchange()
     full_outlets(exchange, 1)
-    pending = exchange.offer(exchange.client(), NOTIFICATION, 1, 1, 0)
+    pending = exchange.publish(exchange.client(), PUBLISHED, 0)
     waiting = asyncio.create_task(exchange.wait(pending, LONG_S))
     await asyncio.sleep(0)
-    exchange.remove(pending[0].route)
+    exchange.unsubscribe(pending[0].route)
     assert await waiting == 0
 
 
 def test_matches_count_with_the_bodies_of_their_notifications() -> None:
     """A queue of matches could hold any number of bytes."""
-    exchange: Exchange[int] = Exchange()
+    exchange: Exchange = Exchange()
     client = exchange.client()
     outlet: Outlet[Match[str]] = Outlet(bytes_max=3 * (ENTRY_BYTES + 100))
-    exchange.watch(client, Pattern("a = 1 -> b = 1"), outlet)
+    exchange.subscribe(client, SubscribePattern("1", Pattern("a = 1 -> b = 1")), outlet)
     pending = [
-        exchange.offer(client, Notification({name: 1}, body=b"x" * 100, envelope=at), 0, 1, 0)
+        exchange.publish(
+            client,
+            Publish((Notification({name: 1}, body=b"x" * 100, envelope=at),)),
+            0,
+        )
         for at, name in zip((Envelope(time_us=n) for n in range(5)), "ababc", strict=True)
     ]
     assert len(outlet) == 1
@@ -116,56 +136,56 @@ def test_matches_count_with_the_bodies_of_their_notifications() -> None:
 
 def test_what_clients_hold_is_what_the_router_holds() -> None:
     """A second table of subscriptions could come to differ from the router's."""
-    exchange: Exchange[int] = Exchange()
+    exchange: Exchange = Exchange()
     ann, bob = exchange.client(), exchange.client()
-    routes = [exchange.add(each, Filter("a = 1"), Outlet()) for each in (ann, bob, ann)]
-    assert exchange.offer(ann, NOTIFICATION, 0, 1, 0) == []
+    routes = [subscribe(exchange, each, Filter("a = 1"), Outlet()) for each in (ann, bob, ann)]
+    assert exchange.publish(ann, PUBLISHED, 0) == []
     assert [len(route.outlet) for route in routes] == [1, 1, 1]
     assert exchange.statistics().matched == 3
-    exchange.remove(routes[0])
-    exchange.remove(routes[0])
-    exchange.offer(ann, NOTIFICATION, 0, 1, 0)
+    exchange.unsubscribe(routes[0])
+    exchange.unsubscribe(routes[0])
+    exchange.publish(ann, PUBLISHED, 0)
     assert [len(route.outlet) for route in routes] == [1, 2, 2]
     for route in routes:
-        exchange.remove(route)
+        exchange.unsubscribe(route)
     held = exchange._router.statistics()
     assert (held.subscriptions.entries, held.filters.nodes) == (0, 0)
 
 
 def test_a_refusal_tells_the_limit_and_the_value() -> None:
     """A user would not know what to change."""
-    exchange: Exchange[int] = Exchange()
+    exchange: Exchange = Exchange()
     client = exchange.client()
     many = FilterSet([Filter({"a": n}) for n in range(SUBSCRIPTION_FILTERS_MAX + 1)])
     with pytest.raises(LimitError) as limit:
-        exchange.add(client, many, Outlet())
+        subscribe(exchange, client, many, Outlet())
     assert (limit.value.limit, limit.value.size) == (
         "SUBSCRIPTION_FILTERS_MAX",
         SUBSCRIPTION_FILTERS_MAX + 1,
     )
     nothing = Filter("a > 1 and a < 1")
     with pytest.raises(UnsatisfiableFilterError) as unsatisfiable:
-        exchange.add(client, nothing, Outlet())
+        subscribe(exchange, client, nothing, Outlet())
     assert unsatisfiable.value.filter is nothing
     with pytest.raises(UnknownOperatorError, match="elsewhere"):
-        exchange.add(client, FAR, Outlet())
+        subscribe(exchange, client, FAR, Outlet())
     with (
         mock.patch.object(Index, "add", side_effect=LimitError("ATTRS_MAX", 5, 6)),
         pytest.raises(LimitError, match="ATTRS_MAX"),
     ):
-        exchange.add(client, Filter("a = 1"), Outlet())
+        subscribe(exchange, client, Filter("a = 1"), Outlet())
     assert exchange.statistics().subscriptions == 0
     exchange._router.validate()
 
 
 def test_upkeep_is_bounded_and_goes_on() -> None:
     """What unsubscribing leaves behind would stay for ever, or be cleared at once."""
-    exchange: Exchange[int] = Exchange()
+    exchange: Exchange = Exchange()
     client = exchange.client()
     with mock.patch.object(Router, "maintain") as maintain:
-        exchange.remove(exchange.add(client, Filter("a = 1"), Outlet()))
+        exchange.unsubscribe(subscribe(exchange, client, Filter("a = 1"), Outlet()))
         assert maintain.call_args_list == [mock.call(UPKEEP_UNITS)]
         for _ in range(2 * NOTIFICATIONS_PER_UPKEEP):
-            exchange.offer(client, NOTIFICATION, 0, 1, 0)
+            exchange.publish(client, PUBLISHED, 0)
     units = NOTIFICATIONS_PER_UPKEEP * UPKEEP_UNITS_OF_NOTIFICATION
     assert maintain.call_args_list[1:] == [mock.call(units)] * 2

@@ -12,10 +12,15 @@ from contrada.runtime.stamping import PUBLISHER_BYTES_MAX, Stamp
 NOTIFICATION = Notification({"price": 5})
 
 
+def stamped(stamp: Stamp, notification: Notification = NOTIFICATION) -> Notification:
+    """One notification, stamped now."""
+    return stamp.stamped([notification], stamp.now_us())[0]
+
+
 def test_envelopes_are_numbered_and_timed() -> None:
     """Patterns could not order the notifications of one publisher."""
     stamp = Stamp("desk")
-    envelopes = [stamp.stamped(NOTIFICATION).envelope for _ in range(100)]
+    envelopes = [stamped(stamp).envelope for _ in range(100)]
     assert [each.sequence for each in envelopes] == list(range(1, 101))
     assert {each.publisher for each in envelopes} == {"desk"}
     assert sorted(envelopes, key=lambda each: each.at_us) == envelopes
@@ -25,29 +30,29 @@ def test_envelopes_are_numbered_and_timed() -> None:
 def test_ids_are_unique_across_access_points() -> None:
     """Two runs of one publisher would give the same id to different notifications."""
     stamps = [Stamp("desk"), Stamp("desk"), Stamp(), Stamp()]
-    ids = {stamp.stamped(NOTIFICATION).envelope.id for stamp in stamps for _ in range(10)}
+    ids = {stamped(stamp).envelope.id for stamp in stamps for _ in range(10)}
     assert len(ids) == 40
 
 
 def test_what_the_caller_has_filled_is_kept() -> None:
     """A replayed notification would get the time of its replay."""
     given = Envelope(time_us=7, ttl_us=9, priority=8, delivery="certified")
-    stamped = Stamp().stamped(NOTIFICATION.with_envelope(given)).envelope
-    assert (stamped.time_us, stamped.ttl_us, stamped.priority) == (7, 9, 8)
-    assert stamped.delivery == "certified"
-    assert stamped.id
+    envelope = stamped(Stamp(), NOTIFICATION.with_envelope(given)).envelope
+    assert (envelope.time_us, envelope.ttl_us, envelope.priority) == (7, 9, 8)
+    assert envelope.delivery == "certified"
+    assert envelope.id
 
 
 def test_the_first_moment_of_1970_is_kept() -> None:
     """Old data with the time 0 would be stamped as if it were of now."""
     given = NOTIFICATION.with_envelope(Envelope(time_us=0))
-    assert Stamp().stamped(given).envelope.time_us == 0
+    assert stamped(Stamp(), given).envelope.time_us == 0
 
 
 def test_what_was_published_before_keeps_its_id() -> None:
     """A bridge would make new notifications of those it passes on."""
-    before = Stamp("desk").stamped(NOTIFICATION)
-    assert Stamp("bridge").stamped(before) == before
+    before = stamped(Stamp("desk"))
+    assert stamped(Stamp("bridge"), before) == before
 
 
 def test_time_goes_on_where_the_clock_was_put_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,10 @@
 
 import subprocess
 import sys
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from contrada.model import Filter
 from contrada.routing.messages import (
@@ -92,9 +92,9 @@ class Broken(Router):
         match event:
             case Received(Client() as client, Unsubscribe(identity)):
                 self.withdrawn.append((client, identity))
-            case Received(_, Publish(notification)):
+            case Received(_, Publish(notifications)):
                 return [
-                    Deliver(client, (identity,), notification)
+                    Deliver(client, (identity,), notifications)
                     for client, identity in self.withdrawn
                 ]
         return []

@@ -114,7 +114,7 @@ def _levels(of: _Filters) -> int:
 
 def _within(of: _Filters) -> Iterator[bytes]:
     """The constants of `&&` in the filters."""
-    for member in of.filters if isinstance(of, FilterSet) else (of,):
+    for member in of.filters:
         for value_set in member.sets.values():
             if value_set.text is not None:
                 found = atoms_of(value_set.text)

@@ -15,11 +15,12 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from contrada.errors import EncodingError, InvalidNotificationError
+from contrada.errors import InvalidNotificationError
 from contrada.matching import tables
 from contrada.matching.arrays import Arrays, grow_for
 from contrada.matching.tables import COLUMN_COLUMNS, NEED_FOUND, OK, UNREADABLE
 from contrada.model import Envelope, Notification, Value
+from contrada.model.algebra.notification import check_span, of_parts
 from contrada.model.domains.values import datetime_of
 
 _KINDS: Final = {
@@ -148,11 +149,8 @@ _ENVELOPE: Final[dict[str, Callable[[Envelope], Value]]] = {
 
 def notification_of(span: bytes, envelope: Envelope) -> Notification:
     """The notification that a span is. Raises EncodingError, InvalidNotificationError."""
-    try:
-        attributes = msgspec.msgpack.decode(span, type=dict[str, Any])
-    except msgspec.MsgspecError as error:
-        raise EncodingError("a span of msgpack", str(error)) from None
-    return Notification.restored(attributes, b"", "", envelope)
+    check_span(span)
+    return of_parts(span, b"", "", envelope)
 
 
 def columns_of(table: Any, attrs: dict[str, int]) -> Columns | None:

@@ -11,6 +11,7 @@ Source: PODC 2000 §5 (the cost of matching).
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
@@ -50,7 +51,15 @@ from contrada.matching.tables import (
     SET_ATTR,
     UNREADABLE,
 )
-from contrada.model import Envelope, Filter, FilterSet, Notification, Product, Value
+from contrada.model import (
+    Envelope,
+    Filter,
+    FilterSet,
+    Notification,
+    Product,
+    Selection,
+    Value,
+)
 from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.algebra.product import ENVELOPE_SETS, product_meets
 from contrada.model.algebra.relations import covers, witness
@@ -129,7 +138,7 @@ class Index(Generic[K]):
 
     # --- keys ---------------------------------------------------------------------------------
 
-    def add(self, key: K, subscription: Filter | FilterSet) -> None:
+    def add(self, key: K, subscription: Selection) -> None:
         """Gives a key its filter or filters, instead of those it had.
 
         Raises TypeError for what is no filter or cannot be a key, LimitError for what is too
@@ -138,9 +147,9 @@ class Index(Generic[K]):
         hash(key)
         if self._plain and jit.is_loaded():
             self._use_compiled()
-        members = subscription.filters if isinstance(subscription, FilterSet) else (subscription,)
-        if not isinstance(subscription, Filter | FilterSet):
+        if not isinstance(subscription, Selection):
             raise TypeError(f"an index takes a Filter or a FilterSet, not {subscription!r}")
+        members = subscription.filters
         programs = self._generation.compiler.programs(members)
         beside = [] if self._next is None else self._next.compiler.programs(members)
         found = self._slots.find(key)
@@ -299,23 +308,17 @@ class Index(Generic[K]):
         envelope = UNSTAMPED
         if isinstance(notification, bytes):
             message = notification
+        elif isinstance(notification, Notification):
+            message, envelope = notification.span, notification.envelope
+        elif not _are_plain(attributes.values()):
+            message = Notification(self._asked_for(notification)).span
         else:
-            if isinstance(notification, Notification):
-                attributes, envelope = notification.raw, notification.envelope
-                if not self._generation.arrays.is_compiled:
-                    # Plain Python pays for every name that it must read only to pass it over.
-                    asked = self._generation.compiler.attrs
-                    attributes = {name: attributes[name] for name in asked if name in attributes}
-            elif not _are_plain(attributes.values()):
-                attributes = Notification(self._asked_for(notification)).raw
-            elif self._system_names or not self._generation.arrays.is_compiled:
+            if self._system_names or not self._generation.arrays.is_compiled:
                 attributes = self._asked_for(notification)
             try:
                 message = _encode(attributes)
             except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):
-                if isinstance(notification, Notification):
-                    raise
-                message = _encode(Notification(self._asked_for(notification)).raw)
+                message = Notification(self._asked_for(notification)).span
         if self._envelope:
             return with_envelope(message, envelope, self._envelope)
         return message
@@ -367,6 +370,14 @@ class Index(Generic[K]):
             if not known[each]:
                 return False
         return True
+
+    def match_each(self, notifications: Sequence[Notification]) -> list[list[K]]:
+        """The keys for each of several notifications, matched by one call."""
+        if len(notifications) == 1:
+            return [self.match(notifications[0])]
+        offsets, keys = self.match_batch(notifications)
+        bounds, found = offsets.tolist(), keys.tolist()
+        return [found[begin:end] for begin, end in pairwise(bounds)]
 
     def match_batch(self, notifications: Iterable[Given | bytes] | Any) -> tuple[Any, Any]:
         """The keys for each of many notifications: (offsets, keys), two arrays.

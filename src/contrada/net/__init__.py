@@ -1,6 +1,6 @@
 """Brokers over TCP: the wire protocol, the broker, its client, and `connect`.
 
-`frames` and `link` are the protocol without input and output; `broker` and `peer` serve it,
+`frames` and `connection` are the protocol without input and output; `broker` and `peer` serve it,
 `client` and `wire` use it.
 """
 

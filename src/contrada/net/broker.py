@@ -20,8 +20,8 @@ from contrada.errors import ConnectionFailedError, ServiceError
 from contrada.model.languages.atoms import failures
 from contrada.model.languages.decision import safe_answers
 from contrada.net.address import PORT_DEFAULT, Address, check_host
+from contrada.net.connection import BROKER
 from contrada.net.frames import FRAME_BYTES_MAX, Hello
-from contrada.net.link import BROKER
 from contrada.net.peer import Peer
 from contrada.runtime.exchange import Exchange
 
@@ -91,7 +91,7 @@ class Broker:
         self._connections_total = 0
         self._dropped: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
-        self.exchange: Exchange[bytes] = Exchange()
+        self.exchange = Exchange()
         self.hello = Hello(BROKER, software, {"frame_bytes_max": FRAME_BYTES_MAX})
 
     async def start(self) -> None:

@@ -6,41 +6,47 @@ is unanswered, with ConnectionFailedError. Nothing is connected anew by itself.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterable, Callable, Iterable
+from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from typing import Any, Final
+
+import msgspec
 
 from contrada.errors import (
     ConnectionFailedError,
-    EncodingError,
+    ContradaError,
     ProtocolError,
     ServiceClosedError,
     ServiceError,
 )
 from contrada.model import Envelope, Filter, FilterSet, Notification
-from contrada.model.encoding import from_msgpack, to_msgpack
+from contrada.model.encoding import notification_from_msgpack
 from contrada.model.languages.atoms import failures
 from contrada.model.languages.decision import safe_answers
 from contrada.net.address import parse_address
+from contrada.net.connection import CLIENT
 from contrada.net.frames import (
     CONTENT_BYTES_MAX,
     Credit,
-    Deliver,
-    Done,
+    Delivery,
     Frame,
     Hello,
-    Refused,
-    Subscribe,
-    Unsubscribe,
-    checked_content,
+    Reply,
+    Request,
+    packed,
 )
-from contrada.net.link import CLIENT
-from contrada.net.publishing import PUBLISH_FRAMES_MAX, Batch, Publishing
+from contrada.net.publishing import (
+    PUBLISH_FRAMES_MAX,
+    PUBLISH_NOTIFICATIONS_MAX,
+    Batch,
+    Publishing,
+)
 from contrada.net.wire import Wire
-from contrada.runtime.embedded import checked_wait, each
+from contrada.routing.messages import Subscribe, Unsubscribe
+from contrada.runtime.embedded import batches_of, checked_wait
 from contrada.runtime.exchange import QUEUE_FULL
 from contrada.runtime.outlet import ENTRY_BYTES, PUBLISH_WAIT_S, Outlet
 from contrada.runtime.stamping import Stamp
-from contrada.runtime.subscription import UNSUBSCRIBED, QueuedSubscription
+from contrada.runtime.subscription import UNREADABLE, UNSUBSCRIBED, QueuedSubscription
 from contrada.service import (
     Advertisements,
     Item,
@@ -92,7 +98,7 @@ class TcpService(Service):
         self._closed = False
         self._failure: ConnectionFailedError | None = None
         self._requests: dict[int, asyncio.Future[int]] = {}
-        self._subscriptions: dict[int, TcpSubscription] = {}
+        self._subscriptions: dict[str, TcpSubscription] = {}
         self._numbers = 0
         self._published = 0
         self._dropped: Counter[str] = Counter()
@@ -138,8 +144,7 @@ class TcpService(Service):
     async def publish(self, item: Item, *, body: bytes = b"", content_type: str = "") -> Envelope:
         """Publish one notification; see `Service.publish`."""
         notification = notification_of(item, body, content_type)
-        publishing = self._require_open()
-        envelope, batch = self._send(publishing, notification)
+        ((envelope, batch),) = self._send((notification,))
         await self._settled(batch, 1)
         return envelope
 
@@ -148,12 +153,11 @@ class TcpService(Service):
         count = 0
         unsettled: dict[Batch, int] = {}
         try:
-            async for item in each(items):
-                notification = notification_of(item)
-                batch = self._send(self._require_open(), notification)[1]
-                unsettled[batch] = unsettled.get(batch, 0) + 1
-                count += 1
-                if len(unsettled) > 2 * PUBLISH_FRAMES_MAX:
+            async for notifications in batches_of(items, PUBLISH_NOTIFICATIONS_MAX):
+                for _, batch in self._send(notifications):
+                    unsettled[batch] = unsettled.get(batch, 0) + 1
+                    count += 1
+                while len(unsettled) > 2 * PUBLISH_FRAMES_MAX:
                     first = next(iter(unsettled))
                     await self._settled(first, unsettled.pop(first))
         except asyncio.CancelledError:
@@ -190,37 +194,38 @@ class TcpService(Service):
 
     # ----------------------------------------------------------------- used by subscriptions
 
-    async def enter(self, subscription: "TcpSubscription", credit: int) -> int:
-        """Put a subscription in force at the broker; returns its number there."""
+    async def enter(self, subscription: "TcpSubscription", credit: int) -> str:
+        """Put a subscription in force at the broker; returns its identity there."""
         self._require_open()
         self._numbers += 1
-        number = self._numbers
-        filters = checked_content(to_msgpack(subscription.filters))
-        self._subscriptions[number] = subscription
+        identity = str(self._numbers)
+        message = packed(Subscribe(identity, subscription.filters))
+        self._subscriptions[identity] = subscription
         try:
-            await self._request(lambda request: Subscribe(request, number, filters, credit))
+            await self._request(message, credit)
         except BaseException as error:
-            self._subscriptions.pop(number, None)
+            self._subscriptions.pop(identity, None)
             if isinstance(error, asyncio.CancelledError) and self._wire is not None:
-                self._wire.send(Unsubscribe(0, number))  # It may be in force; nobody waits.
+                # It may be in force; nobody waits.
+                self._wire.send(Request(0, packed(Unsubscribe(identity))))
             raise
-        return number
+        return identity
 
-    async def leave(self, number: int) -> int:
+    async def leave(self, identity: str) -> int:
         """Take a subscription out at the broker; returns how many it lost there."""
-        if number not in self._subscriptions or self._failure is not None:
+        if identity not in self._subscriptions or self._failure is not None:
             return 0
         try:
-            return await self._request(lambda request: Unsubscribe(request, number))
+            return await self._request(packed(Unsubscribe(identity)))
         except (ConnectionFailedError, ServiceClosedError):
             return 0  # It ended with the connection.
         finally:
-            self._subscriptions.pop(number, None)
+            self._subscriptions.pop(identity, None)
 
-    def grant(self, number: int, credit: int) -> None:
+    def grant(self, identity: str, credit: int) -> None:
         """Let the broker deliver more for a subscription."""
         if self._wire is not None:
-            self._wire.send(Credit(number, credit))
+            self._wire.send(Credit(identity, credit))
 
     # ---------------------------------------------------------------------------- the wire
 
@@ -233,53 +238,52 @@ class TcpService(Service):
             raise ServiceError("use the service inside `async with`")
         return self._publishing
 
-    def _send(self, publishing: Publishing, notification: Notification) -> tuple[Envelope, Batch]:
-        stamped = self._stamp.stamped(notification)
-        return stamped.envelope, publishing.add(checked_content(to_msgpack(stamped)))
+    def _send(self, notifications: Sequence[Notification]) -> list[tuple[Envelope, Batch]]:
+        """Stamps notifications and appends them to what is sent."""
+        publishing = self._require_open()
+        stamped = self._stamp.stamped(notifications, self._stamp.now_us())
+        return [(each.envelope, publishing.add(each)) for each in stamped]
 
     async def _settled(self, batch: Batch, count: int) -> None:
         # Shielded: the answer is shared by all who published in this frame.
         await asyncio.shield(batch.answer)
         self._published += count
 
-    async def _request(self, frame: Callable[[int], Frame]) -> int:
+    async def _request(self, message: msgspec.Raw, credit: int = 0) -> int:
         assert self._wire is not None
         self._numbers += 1
-        request = 2 * self._numbers
+        number = 2 * self._numbers
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._requests[request] = answer
-        self._wire.send(frame(request))
+        self._requests[number] = answer
+        self._wire.send(Request(number, message, credit))
         try:
             return await answer
         finally:
-            self._requests.pop(request, None)
+            self._requests.pop(number, None)
 
     def _received(self, frame: Frame) -> None:
         match frame:
-            case Deliver():
+            case Delivery():
                 subscription = self._subscriptions.get(frame.subscription)
                 if subscription is not None:
                     subscription.arrived(frame)
-            case Done():
-                self._done(frame)
-            case Refused():
-                self._refused(frame)
+            case Reply():
+                self._replied(frame)
 
-    def _done(self, frame: Done) -> None:
-        if self._publishing is not None and self._publishing.answered(frame.request, frame.dropped):
+    def _replied(self, frame: Reply) -> None:
+        error = ServiceError(f"{self._address} refused: {frame.reason}") if frame.code else None
+        if self._publishing is not None and self._publishing.answered(
+            frame.number, frame.dropped, error
+        ):
             if frame.dropped:
                 self._dropped[QUEUE_FULL] += frame.dropped
             return
-        answer = self._requests.get(frame.request)
-        if answer is not None and not answer.done():
-            answer.set_result(frame.dropped)
-
-    def _refused(self, frame: Refused) -> None:
-        error = ServiceError(f"{self._address} refused: {frame.reason}")
-        if self._publishing is not None and self._publishing.refused(frame.request, error):
+        answer = self._requests.get(frame.number)
+        if answer is None or answer.done():
             return
-        answer = self._requests.get(frame.request)
-        if answer is not None and not answer.done():
+        if error is None:
+            answer.set_result(frame.dropped)
+        else:
             answer.set_exception(error)
 
     def _lost(self, wire: Wire, reason: str) -> None:
@@ -298,8 +302,10 @@ class TcpService(Service):
                 answer.set_exception(failure)
 
 
-class TcpSubscription(QueuedSubscription[Any, bytes]):
+class TcpSubscription(QueuedSubscription[Any]):
     """A subscription at a broker; its queue here is bounded by the credit it grants."""
+
+    __slots__ = ("_identity", "_lost_there", "_read_bytes", "_service")
 
     def __init__(
         self,
@@ -308,43 +314,43 @@ class TcpSubscription(QueuedSubscription[Any, bytes]):
         reader: Callable[[Notification], Any] | None,
     ) -> None:
         # The credit is the bound: the broker sends one notification past it at most.
-        self._inbox: Outlet[bytes] = Outlet(
+        outlet: Outlet[Notification] = Outlet(
             notifications_max=CREDIT_BYTES // ENTRY_BYTES + 1,
             bytes_max=CREDIT_BYTES + CONTENT_BYTES_MAX + ENTRY_BYTES,
         )
-        super().__init__(filters, self._inbox, reader)
+        super().__init__(filters, outlet, reader)
         self._service = service
-        self._number = 0
+        self._identity = ""
         self._read_bytes = 0
         self._lost_there = 0
 
-    def arrived(self, frame: Deliver) -> None:
+    def arrived(self, frame: Delivery) -> None:
         """The broker has delivered. Raises ProtocolError when it ignores the credit."""
         self._lost_there = frame.dropped
-        if self._inbox.finished:  # It was sent before our unsubscribe came.
-            self._dropped[UNSUBSCRIBED] += len(frame.notifications)
+        if self.outlet.finished:  # It was sent before our unsubscribe came.
+            self.count_dropped(UNSUBSCRIBED, len(frame.notifications))
             return
+        entries = []
         for data in frame.notifications:
-            if not self._inbox.offer(data, ENTRY_BYTES + len(data)):
-                raise ProtocolError("the broker delivered more than it was granted")
+            try:
+                entries.append((notification_from_msgpack(data), ENTRY_BYTES + len(data)))
+            except ContradaError:
+                self.count_dropped(UNREADABLE, 1)
+                self._taken(ENTRY_BYTES + len(data))
+        if self.outlet.offer_all(entries) < len(entries):
+            raise ProtocolError("the broker delivered more than it was granted")
 
     async def _enter(self) -> None:
-        self._number = await self._service.enter(self, CREDIT_BYTES)
+        self._identity = await self._service.enter(self, CREDIT_BYTES)
 
     async def _leave(self) -> None:
-        self._lost_there = max(self._lost_there, await self._service.leave(self._number))
+        self._lost_there = max(self._lost_there, await self._service.leave(self._identity))
 
     def _taken(self, size: int) -> None:
         self._read_bytes += size
         if self._read_bytes >= _CREDIT_STEP:
-            self._service.grant(self._number, self._read_bytes)
+            self._service.grant(self._identity, self._read_bytes)
             self._read_bytes = 0
-
-    def _content(self, item: bytes) -> Notification:
-        found = from_msgpack(item)
-        if not isinstance(found, Notification):
-            raise EncodingError("a delivered notification", f"it is a {type(found).__name__}")
-        return found
 
     def _dropped_elsewhere(self) -> "Counter[str]":
         return Counter({QUEUE_FULL: self._lost_there})

@@ -5,21 +5,25 @@
     +------+------+---------+------+-----------------+---------------------------+
 
 A payload is the fields of its kind in order; a receiver ignores fields that a later version
-appends. Notifications and filters travel as the bytes of `model.encoding`, apart from the
-hop-by-hop fields around them, so that a broker forwards what the publisher sent, unchanged.
+appends. What is asked for is a message of `routing.messages`, in a Request; what belongs to one hop
+stands in the frame beside it. Notifications and filters travel in it as the bytes of
+`model.encoding`, so that a broker forwards what the publisher sent, unchanged.
 
-Who sends what: a client Hello, Subscribe, Unsubscribe, Publish, Credit; a broker Hello, Done,
-Refused, Deliver; both Ping, Pong, Goodbye, Failure.
+Who sends what: a client Hello, Request, Credit; a broker Hello, Reply, Delivery; both Ping, Pong,
+Goodbye, Failure.
 """
 
 import struct
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from contrada.errors import FrameError, LimitError
+from contrada.errors import EncodingError, FrameError, LimitError
+from contrada.model import Advertisement, Filter, FilterSet, Notification
+from contrada.model.encoding import from_msgpack, notification_from_msgpack, to_msgpack
+from contrada.routing.messages import Publish, Subscribe, Unsubscribe
 
-VERSION: Final = 1
+VERSION: Final = 2
 MAGIC: Final = b"ct"
 FRAME_BYTES_MAX: Final = 16 * 2**20
 """Bytes of a frame's payload. Beyond it: the peer is told and closed."""
@@ -69,49 +73,35 @@ class Pong(Frame, frozen=True):
     token: int
 
 
-class Subscribe(Frame, frozen=True):
-    """Put a subscription in force; `credit` bytes may be delivered before more is granted."""
+class Request(Frame, frozen=True):
+    """A message to the broker; it is answered by a Reply with its number.
 
-    request: int
-    subscription: int
-    filters: bytes
-    credit: int
+    `credit` bytes may be delivered for a subscription before more is granted; of what is published
+    the broker may wait `wait_ms` for a reader that reads nothing.
+    """
 
-
-class Unsubscribe(Frame, frozen=True):
-    """Take a subscription out; after the answer nothing is delivered for it."""
-
-    request: int
-    subscription: int
+    number: int
+    message: msgspec.Raw
+    credit: int = 0
+    wait_ms: int = 0
 
 
-class Publish(Frame, frozen=True):
-    """Notifications in order; the broker may wait `wait_ms` for a reader that reads nothing."""
+class Reply(Frame, frozen=True):
+    """A request was carried out, or with a code nothing of it: the connection stays.
 
-    request: int
-    wait_ms: int
-    notifications: list[bytes]
+    `dropped` pairs or notifications were lost by it.
+    """
 
-
-class Done(Frame, frozen=True):
-    """A request was carried out; `dropped` pairs or notifications were lost by it."""
-
-    request: int
+    number: int
     dropped: int = 0
+    code: str = ""
+    reason: str = ""
 
 
-class Refused(Frame, frozen=True):
-    """A request was not carried out, and nothing of it; the connection stays."""
-
-    request: int
-    code: str
-    reason: str
-
-
-class Deliver(Frame, frozen=True):
+class Delivery(Frame, frozen=True):
     """Notifications for a subscription; `dropped` is how many the broker lost for it so far."""
 
-    subscription: int
+    subscription: str
     dropped: int
     notifications: list[bytes]
 
@@ -119,7 +109,7 @@ class Deliver(Frame, frozen=True):
 class Credit(Frame, frozen=True):
     """So many more bytes may be delivered for a subscription."""
 
-    subscription: int
+    subscription: str
     credit: int
 
 
@@ -129,13 +119,10 @@ _KINDS: Final[dict[int, type[Frame]]] = {
     3: Failure,
     4: Ping,
     5: Pong,
-    16: Subscribe,
-    17: Unsubscribe,
-    18: Publish,
-    19: Credit,
-    32: Done,
-    33: Refused,
-    34: Deliver,
+    16: Request,
+    17: Credit,
+    32: Reply,
+    33: Delivery,
 }
 _NUMBERS: Final = {frame_type: number for number, frame_type in _KINDS.items()}
 _DECODERS: Final[dict[int, "msgspec.msgpack.Decoder[Any]"]] = {
@@ -152,11 +139,64 @@ def encode(frame: Frame) -> bytes:
     return _HEADER.pack(MAGIC, VERSION, _NUMBERS[type(frame)], len(payload)) + payload
 
 
-def checked_content(data: bytes) -> bytes:
-    """The encoding itself when a frame can carry it, also beside others."""
+# --- messages within frames -------------------------------------------------------------------
+
+Asked: TypeAlias = Publish | Subscribe | Unsubscribe
+"""What a client asks a broker for."""
+
+
+def packed(message: Asked) -> msgspec.Raw:
+    """A message as it stands in a frame. Raises LimitError for content that is too large."""
+    return msgspec.Raw(_MESSAGE_ENCODER.encode(message))
+
+
+def unpacked(data: msgspec.Raw) -> Asked:
+    """The message that stands in a frame, its content checked.
+
+    Raises EncodingError, LimitError, InvalidNotificationError and what else its content may raise.
+    """
+    try:
+        return _MESSAGE_DECODER.decode(data)  # type: ignore[no-any-return]
+    except msgspec.DecodeError as error:
+        raise EncodingError("a message", str(error)) from None
+    except RecursionError:
+        raise EncodingError("a message", "nested too deeply") from None
+
+
+def packed_content(content: Any) -> bytes:
+    """The bytes of a notification or of filters. Raises LimitError when a frame cannot hold them.
+
+    They fit into a frame also beside others.
+    """
+    return _checked(to_msgpack(content))
+
+
+def _unpacked_content(kind: type, data: Any) -> Any:
+    if type(data) is not bytes:
+        raise EncodingError("a message", f"expected bytes, found {type(data).__name__}")
+    _checked(data)
+    if kind is Notification:
+        return notification_from_msgpack(data)
+    found = from_msgpack(data)
+    if not isinstance(found, _CONTENT):
+        raise FrameError("unsupported", f"expected a filter, found {type(found).__name__.lower()}")
+    return found
+
+
+_CONTENT: Final = Filter | FilterSet | Advertisement
+
+
+def _checked(data: bytes) -> bytes:
     if len(data) > CONTENT_BYTES_MAX:
         raise LimitError("CONTENT_BYTES_MAX", CONTENT_BYTES_MAX, len(data))
     return data
+
+
+_MESSAGE_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=packed_content)
+_MESSAGE_DECODER: Final = msgspec.msgpack.Decoder(Asked, dec_hook=_unpacked_content)
+
+
+# --- streams ----------------------------------------------------------------------------------
 
 
 class FrameReader:
@@ -177,19 +217,21 @@ class FrameReader:
         start = 0
         with memoryview(pending) as view:
             while len(pending) - start >= HEADER_BYTES:
-                kind, length = self._header(view[start : start + HEADER_BYTES])
+                kind, length = self._header(pending, start)
                 end = start + HEADER_BYTES + length
                 if end > len(pending):
                     break
-                frames.append(_decode(kind, view[start + HEADER_BYTES : end]))
+                # Bytes of their own: what is left raw in a frame refers to them.
+                frames.append(_decode(kind, bytes(view[start + HEADER_BYTES : end])))
                 start = end
         del pending[:start]
         return frames
 
-    def _header(self, header: memoryview) -> tuple[int, int]:
-        magic, version, kind, length = _HEADER.unpack(header)
+    def _header(self, pending: bytearray, start: int) -> tuple[int, int]:
+        magic, version, kind, length = _HEADER.unpack_from(pending, start)
         if magic != MAGIC:
-            raise FrameError("not contrada", f"the bytes {bytes(header)!r} begin no Contrada frame")
+            begin = bytes(pending[start : start + HEADER_BYTES])
+            raise FrameError("not contrada", f"the bytes {begin!r} begin no Contrada frame")
         if version != VERSION:
             raise FrameError("version", f"protocol version {version}; this side speaks {VERSION}")
         if kind not in _KINDS:
@@ -202,7 +244,7 @@ class FrameReader:
         return kind, length
 
 
-def _decode(kind: int, payload: memoryview) -> Frame:
+def _decode(kind: int, payload: bytes) -> Frame:
     try:
         return _DECODERS[kind].decode(payload)  # type: ignore[no-any-return]
     except (msgspec.DecodeError, RecursionError) as error:

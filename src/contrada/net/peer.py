@@ -2,39 +2,38 @@
 
 Each subscription has a queue of its own (see `runtime.outlet`). What leaves it is limited by
 the credit that the client grants as its subscriber reads, so a client always reads its socket,
-holds a bounded amount, and a subscription that nobody reads holds up no other one. Frames of
-one publisher are worked off in order; each is answered when all of it is in the queues.
+holds a bounded amount, and a subscription that nobody reads holds up no other one. What one
+publisher asks for is worked off in order; it is answered when all of it is in the queues.
 """
 
 import asyncio
 import logging
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Coroutine
+from typing import Any, Final, Protocol
+
+from msgspec.structs import replace
 
 from contrada.errors import ContradaError, FrameError, LimitError
-from contrada.model import Filter, FilterSet, Notification
-from contrada.model.encoding import from_msgpack
+from contrada.model import Notification
+from contrada.model.encoding import to_msgpack
+from contrada.net.connection import CLIENT, Connection, Phase
 from contrada.net.frames import (
     Credit,
-    Deliver,
-    Done,
+    Delivery,
     Failure,
     Frame,
     Goodbye,
-    Publish,
-    Refused,
-    Subscribe,
-    Unsubscribe,
-    checked_content,
+    Hello,
+    Reply,
+    Request,
+    unpacked,
 )
-from contrada.net.link import CLIENT, Link, LinkState
+from contrada.routing.messages import Publish, Subscribe, Unsubscribe
 from contrada.runtime.budget import Budget
-from contrada.runtime.exchange import Route
-from contrada.runtime.outlet import ENTRY_BYTES, PUBLISH_WAIT_S_MAX, Outlet
-
-if TYPE_CHECKING:
-    from contrada.net.broker import Broker
+from contrada.runtime.exchange import Exchange, Route
+from contrada.runtime.outlet import PUBLISH_WAIT_S_MAX, Outlet, size_of
 
 SUBSCRIPTIONS_PER_CLIENT_MAX: Final = 10_000
 """Subscriptions of a connection. Beyond it: it is refused, the connection stays."""
@@ -44,25 +43,25 @@ CLIENT_BYTES_MAX: Final = 256 * 2**20
 publisher waits, then the newest is dropped, counted."""
 
 PUBLISHES_PENDING_MAX: Final = 16
-"""Publish frames of a connection not yet worked off. Beyond it: the connection is told and
+"""Publications of a connection not yet worked off. Beyond it: the connection is told and
 closed."""
 
 PENDING_BYTES_MAX: Final = 64 * 2**20
-"""Bytes of Publish frames of a connection not yet worked off. Beyond it: the connection is told
+"""Bytes of Publications of a connection not yet worked off. Beyond it: the connection is told
 and closed."""
 
 DELIVER_NOTIFICATIONS_MAX: Final = 512
-"""Notifications in a Deliver frame. Beyond it: the next frame takes the rest."""
+"""Notifications in a Delivery. Beyond it: the next takes the rest."""
 
 DELIVER_BYTES_MAX: Final = 256 * 1024
-"""Bytes of notifications after which a Deliver frame takes no more. Beyond it: the next frame
+"""Bytes of notifications after which a Delivery takes no more. Beyond it: the next
 takes the rest."""
 
 WRITE_BUFFER_BYTES: Final = 1024 * 1024
 """Bytes written to a client that it has not taken. Beyond it: the connection is neither written to
 nor read from until it takes them."""
 
-NOTIFICATIONS_PER_TURN: Final = 64
+NOTIFICATIONS_PER_TURN: Final = 256
 """Published notifications that are worked off in one go. Beyond it: the other connections get a
 turn."""
 
@@ -72,48 +71,71 @@ CREDIT_MAX: Final = 2**40
 _LOG: Final = logging.getLogger(__name__)
 
 
+class Host(Protocol):
+    """What a connection needs of its broker."""
+
+    exchange: Exchange
+    hello: Hello
+
+    def admit(self, peer: "Peer") -> bool:
+        """A connection was made; False when there are too many."""
+        ...
+
+    def forget(self, peer: "Peer") -> None:
+        """A connection has ended."""
+
+    def start_work(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Do something for a client, also when its connection ends meanwhile."""
+        ...
+
+    def hold(self, size: int) -> None:
+        """So many bytes more are held for a client; less where it is negative."""
+
+    def count_refusal(self, code: str) -> None:
+        """A peer was at fault, or a request was refused."""
+
+    def count_dropped(self, reason: str, count: int) -> None:
+        """Notifications were lost."""
+
+
 class _Feed:
     """One subscription of a client: its queue and the credit that is left."""
 
-    __slots__ = ("credit", "outlet", "route", "subscription")
+    __slots__ = ("credit", "outlet", "route")
 
-    def __init__(self, peer: "Peer", subscription: int, credit: int) -> None:
-        self.subscription = subscription
+    def __init__(self, peer: "Peer", message: Subscribe, credit: int) -> None:
         self.credit = min(max(credit, 0), CREDIT_MAX)
-        self.outlet: Outlet[bytes] = Outlet(lambda: peer.mark_ready(self), budget=peer.budget)
-        self.route: Route[bytes] | None = None
+        self.outlet: Outlet[Notification] = Outlet(
+            lambda: peer.mark_ready(self), budget=peer.budget
+        )
+        self.route: Route[Notification] = peer.exchange.subscribe(peer.client, message, self.outlet)
 
-    def next_frame(self) -> Deliver | None:
+    def next_delivery(self) -> Delivery | None:
         """As much as credit and the limits of a frame allow, or None."""
-        batch: list[bytes] = []
-        batch_bytes = 0
-        while self.outlet and self.credit > 0 and batch_bytes < DELIVER_BYTES_MAX:
-            data, size = self.outlet.take()
-            self.credit -= size
-            batch.append(data)
-            batch_bytes += len(data)
-            if len(batch) >= DELIVER_NOTIFICATIONS_MAX:
-                break
-        if not batch or self.route is None:
+        most = min(self.credit, DELIVER_BYTES_MAX)
+        batch, size = self.outlet.take_batch(DELIVER_NOTIFICATIONS_MAX, most)
+        if not batch:
             return None
-        return Deliver(self.subscription, self.route.dropped, batch)
+        self.credit -= size
+        return Delivery(self.route.identity, self.route.dropped, list(map(to_msgpack, batch)))
 
 
 class Peer(asyncio.Protocol):
     """The broker's end of one connection."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: Host) -> None:
         self._broker = broker
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._link = Link(broker.hello, CLIENT, self._loop.time())
-        self._client = broker.exchange.client()
-        self._feeds: dict[int, _Feed] = {}
+        self._connection = Connection(broker.hello, CLIENT, self._loop.time())
+        self.exchange = broker.exchange
+        self.client = broker.exchange.client()
+        self._feeds: dict[str, _Feed] = {}
         self._ready: dict[_Feed, None] = {}
         self._flush_due = False
         self._write_paused = False
         self.budget = Budget(CLIENT_BYTES_MAX, broker.hold)
-        self._publishes: deque[Publish] = deque()
+        self._publishes: deque[tuple[Request, Publish, int]] = deque()
         self._pending_bytes = 0
         self._worker: asyncio.Task[None] | None = None
 
@@ -131,6 +153,7 @@ class Peer(asyncio.Protocol):
         """The connection has ended, in order or not. What it has published is still handed over."""
         self._transport = None
         self._withdraw_all()
+        self.exchange.leave(self.client)
         self._broker.forget(self)
 
     def pause_writing(self) -> None:
@@ -149,7 +172,7 @@ class Peer(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes from the client."""
         try:
-            for frame in self._link.receive(data, self._loop.time()):
+            for frame in self._connection.receive(data, self._loop.time()):
                 self._handle(frame)
         except FrameError as error:
             self._end(error)
@@ -164,17 +187,17 @@ class Peer(asyncio.Protocol):
 
     def tick(self) -> None:
         """Look whether the client is still alive."""
-        if self._link.state is LinkState.CLOSED and self._transport is not None:
+        if self._connection.state is Phase.CLOSED and self._transport is not None:
             self._transport.abort()  # It had its time to take what was written to it.
         try:
-            self._link.tick(self._loop.time())
+            self._connection.tick(self._loop.time())
         except FrameError as error:
             self._end(error)
         self._write_outgoing()
 
     def close(self, reason: str) -> None:
         """Say goodbye and close."""
-        self._link.close(reason)
+        self._connection.close(reason)
         self._write_outgoing()
         if self._transport is not None:
             self._transport.close()
@@ -188,7 +211,7 @@ class Peer(asyncio.Protocol):
         )
         self._withdraw_all()
         while self._publishes:
-            self._change_pending(-_size_of(self._publishes.popleft()))
+            self._change_pending(-self._publishes.popleft()[2])
 
     def abort(self) -> None:
         """Close at once, whatever is unsent."""
@@ -206,54 +229,45 @@ class Peer(asyncio.Protocol):
 
     def _handle(self, frame: Frame) -> None:
         match frame:
-            case Publish():
-                self._accept(frame)
+            case Request():
+                self._asked(frame)
             case Credit():
                 self._grant(frame)
-            case Subscribe():
-                self._subscribe(frame)
-            case Unsubscribe():
-                self._unsubscribe(frame)
             case Failure():
                 self._broker.count_refusal("client failure")
                 self._close_transport()
             case Goodbye():
                 self._close_transport()
 
-    def _subscribe(self, frame: Subscribe) -> None:
+    def _asked(self, request: Request) -> None:
         try:
-            filters = self._admitted(frame)
-            feed = _Feed(self, frame.subscription, frame.credit)
-            feed.route = self._broker.exchange.add(self._client, filters, feed.outlet)
+            match unpacked(request.message):
+                case Publish() as message:
+                    self._accept(request, message)
+                case Subscribe() as message:
+                    self._subscribe(request, message)
+                case Unsubscribe() as message:
+                    self._unsubscribe(request, message.identity)
+        except _FaultError:
+            raise
         except ContradaError as error:
-            self._refuse(frame.request, error)
-            return
-        self._feeds[frame.subscription] = feed
-        self._link.send(Done(frame.request))
+            self._refuse(request.number, error)
 
-    def _admitted(self, frame: Subscribe) -> Filter | FilterSet:
-        if frame.subscription in self._feeds:
-            raise FrameError("repeated", f"subscription {frame.subscription} is in force already")
+    def _subscribe(self, request: Request, message: Subscribe) -> None:
+        if message.identity in self._feeds:
+            raise FrameError("repeated", f"subscription {message.identity} is in force already")
         if len(self._feeds) >= SUBSCRIPTIONS_PER_CLIENT_MAX:
             raise LimitError("SUBSCRIPTIONS_PER_CLIENT_MAX", SUBSCRIPTIONS_PER_CLIENT_MAX)
-        filters = from_msgpack(checked_content(frame.filters))
-        if not isinstance(filters, Filter | FilterSet):
-            raise FrameError(
-                "unsupported", f"expected a filter, found {type(filters).__name__.lower()}"
-            )
-        return filters
+        self._feeds[message.identity] = _Feed(self, message, request.credit)
+        self._connection.send(Reply(request.number))
 
-    def _unsubscribe(self, frame: Unsubscribe) -> None:
-        feed = self._feeds.pop(frame.subscription, None)
-        if feed is None or feed.route is None:
-            self._refuse(
-                frame.request,
-                FrameError("unknown", f"subscription {frame.subscription} is not in force"),
-            )
-            return
+    def _unsubscribe(self, request: Request, identity: str) -> None:
+        feed = self._feeds.pop(identity, None)
+        if feed is None:
+            raise FrameError("unknown", f"subscription {identity} is not in force")
         self._ready.pop(feed, None)
         self._withdraw(feed, "unsubscribed")
-        self._link.send(Done(frame.request, feed.route.dropped))
+        self._connection.send(Reply(request.number, feed.route.dropped))
 
     def _withdraw_all(self) -> None:
         for feed in self._feeds.values():
@@ -262,8 +276,7 @@ class Peer(asyncio.Protocol):
         self._ready.clear()
 
     def _withdraw(self, feed: _Feed, reason: str) -> None:
-        if feed.route is not None:
-            self._broker.exchange.remove(feed.route)
+        self.exchange.unsubscribe(feed.route)
         self._broker.count_dropped(reason, feed.outlet.discard())
 
     def _grant(self, frame: Credit) -> None:
@@ -274,20 +287,20 @@ class Peer(asyncio.Protocol):
         if feed.outlet:
             self.mark_ready(feed)
 
-    def _accept(self, frame: Publish) -> None:
+    def _accept(self, request: Request, message: Publish) -> None:
         if len(self._publishes) >= PUBLISHES_PENDING_MAX:
             raise self._fault(
                 "too many publishes",
                 f"more than PUBLISHES_PENDING_MAX = {PUBLISHES_PENDING_MAX} unanswered",
             )
-        size = _size_of(frame)
+        size = sum(map(size_of, message.notifications))
         if self._pending_bytes + size > PENDING_BYTES_MAX:
             raise self._fault(
                 "too many publishes",
                 f"more than PENDING_BYTES_MAX = {PENDING_BYTES_MAX} bytes unanswered",
             )
         self._change_pending(size)
-        self._publishes.append(frame)
+        self._publishes.append((request, message, size))
         if self._worker is None:
             self._worker = self._broker.start_work(self._work())
             self._worker.add_done_callback(self._worked)
@@ -298,31 +311,30 @@ class Peer(asyncio.Protocol):
 
     async def _work(self) -> None:
         while self._publishes:
-            frame = self._publishes.popleft()
+            request, message, size = self._publishes.popleft()
             try:
-                notifications = [_notification(data) for data in frame.notifications]
+                dropped = await self._publish(request, message)
             except ContradaError as error:
-                self._refuse(frame.request, error)
+                self._refuse(request.number, error)
             else:
-                dropped = await self._publish(frame, notifications)
-                self._link.send(Done(frame.request, dropped))
-            self._change_pending(-_size_of(frame))
+                self._connection.send(Reply(request.number, dropped))
+            self._change_pending(-size)
             self._write_outgoing()
         self._worker = None  # Here, not when the task is seen to be done: frames come between.
 
-    async def _publish(self, frame: Publish, notifications: list[Notification]) -> int:
-        exchange = self._broker.exchange
-        wait_s = min(max(frame.wait_ms, 0) / 1000, PUBLISH_WAIT_S_MAX)
+    async def _publish(self, request: Request, message: Publish) -> int:
+        wait_s = min(max(request.wait_ms, 0) / 1000, PUBLISH_WAIT_S_MAX)
         now_us = time.time_ns() // 1000
         dropped = 0
-        pairs = zip(notifications, frame.notifications, strict=True)
-        for count, (notification, data) in enumerate(pairs, 1):
-            size = ENTRY_BYTES + len(data)
-            pending = exchange.offer(self._client, notification, data, size, now_us)
-            if pending:
-                dropped += await exchange.wait(pending, wait_s)
-            if count % NOTIFICATIONS_PER_TURN == 0:
+        whole = message.notifications
+        for begin in range(0, len(whole), NOTIFICATIONS_PER_TURN):
+            if begin:
                 await asyncio.sleep(0)
+            batch = whole[begin : begin + NOTIFICATIONS_PER_TURN]
+            part = message if batch is whole else replace(message, notifications=batch)
+            pending = self.exchange.publish(self.client, part, now_us)
+            if pending:
+                dropped += await self.exchange.wait(pending, wait_s)
         return dropped
 
     def _worked(self, task: asyncio.Task[None]) -> None:
@@ -341,28 +353,28 @@ class Peer(asyncio.Protocol):
         while self._ready and not self._write_paused:
             feed = next(iter(self._ready))
             del self._ready[feed]
-            frame = feed.next_frame()
+            frame = feed.next_delivery()
             if frame is None:
                 continue  # No credit: it comes back when the client grants some.
             if feed.outlet:
                 self._ready[feed] = None  # At the end, so that all get their turn.
-            self._link.send(frame)
+            self._connection.send(frame)
             self._write_outgoing()
 
-    def _refuse(self, request: int, error: ContradaError) -> None:
+    def _refuse(self, number: int, error: ContradaError) -> None:
         code = error.code if isinstance(error, FrameError) else type(error).__name__
         self._broker.count_refusal(code)
-        self._link.send(Refused(request, code, str(error)))
+        self._connection.send(Reply(number, code=code, reason=str(error)))
 
-    def _fault(self, code: str, reason: str) -> FrameError:
-        error = FrameError(code, reason)
-        self._link.fail(error)
+    def _fault(self, code: str, reason: str) -> "_FaultError":
+        error = _FaultError(code, reason)
+        self._connection.fail(error)
         return error
 
     def _end(self, error: FrameError) -> None:
         self._broker.count_refusal(error.code)
-        if self._link.state is not LinkState.CLOSED:
-            self._link.fail(error)
+        if self._connection.state is not Phase.CLOSED:
+            self._connection.fail(error)
         self._close_transport()
 
     def _close_transport(self) -> None:
@@ -371,17 +383,10 @@ class Peer(asyncio.Protocol):
             self._transport.close()
 
     def _write_outgoing(self) -> None:
-        data = self._link.outgoing()
+        data = self._connection.outgoing()
         if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
 
-def _size_of(frame: Publish) -> int:
-    return sum(ENTRY_BYTES + len(data) for data in frame.notifications)
-
-
-def _notification(data: bytes) -> Notification:
-    found = from_msgpack(checked_content(data))
-    if not isinstance(found, Notification):
-        raise FrameError("unsupported", f"expected a notification, found {type(found).__name__}")
-    return found
+class _FaultError(FrameError):
+    """A fault that ends the connection, not the request alone."""

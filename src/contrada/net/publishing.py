@@ -12,17 +12,19 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from contrada.net.frames import Publish
+from contrada.model import Notification
+from contrada.net.frames import Request, packed, packed_content
+from contrada.routing.messages import Publish
 
 PUBLISH_NOTIFICATIONS_MAX: Final = 256
-"""Notifications in a Publish frame. Beyond it: the next frame takes the rest."""
+"""Notifications in a publication. Beyond it: the next takes the rest."""
 
 PUBLISH_BYTES_MAX: Final = 256 * 1024
-"""Bytes of notifications after which a Publish frame takes no more. Beyond it: the next frame
+"""Bytes of notifications after which a publication takes no more. Beyond it: the next
 takes the rest."""
 
 PUBLISH_FRAMES_MAX: Final = 4
-"""Publish frames without an answer. Beyond it: the others wait in the client."""
+"""Publications without an answer. Beyond it: the others wait in the client."""
 
 
 class Batch:
@@ -31,7 +33,7 @@ class Batch:
     __slots__ = ("answer", "notifications", "size")
 
     def __init__(self, answer: "asyncio.Future[int]") -> None:
-        self.notifications: list[bytes] = []
+        self.notifications: list[Notification] = []
         self.size = 0
         self.answer = answer
 
@@ -46,7 +48,7 @@ class Batch:
 class Publishing:
     """The frames of a client that wait to be sent, and those that wait for an answer."""
 
-    def __init__(self, send: Callable[[Publish], None], wait_ms: int) -> None:
+    def __init__(self, send: Callable[[Request], None], wait_ms: int) -> None:
         """`send` takes a frame to the broker."""
         self._send = send
         self._wait_ms = wait_ms
@@ -56,34 +58,31 @@ class Publishing:
         self._request = 0
         self._flush_due = False
 
-    def add(self, data: bytes) -> Batch:
-        """Append a notification; its batch is sent in this turn of the loop, or when it may."""
+    def add(self, notification: Notification) -> Batch:
+        """Append a notification; its batch is sent in this turn of the loop, or when it may.
+
+        Raises LimitError for one that no frame can hold.
+        """
+        size = len(packed_content(notification))
         if not self._waiting or self._waiting[-1].is_full:
             self._waiting.append(Batch(self._loop.create_future()))
         batch = self._waiting[-1]
-        batch.notifications.append(data)
-        batch.size += len(data)
+        batch.notifications.append(notification)
+        batch.size += size
         if not self._flush_due:
             self._flush_due = True
             self._loop.call_soon(self._flush)
         return batch
 
-    def answered(self, request: int, dropped: int) -> bool:
-        """The broker has taken a frame; False when the request is not a frame of this client."""
-        batch = self._unanswered.pop(request, None)
+    def answered(self, number: int, dropped: int, error: Exception | None) -> bool:
+        """The broker took or refused a publication; False when no publication has the number."""
+        batch = self._unanswered.pop(number, None)
         if batch is None:
             return False
-        if not batch.answer.done():
+        if error is not None:
+            _fail(batch, error)
+        elif not batch.answer.done():
             batch.answer.set_result(dropped)
-        self._flush()
-        return True
-
-    def refused(self, request: int, error: Exception) -> bool:
-        """The broker has refused a frame; False when the request is not one of this client."""
-        batch = self._unanswered.pop(request, None)
-        if batch is None:
-            return False
-        _fail(batch, error)
         self._flush()
         return True
 
@@ -102,7 +101,8 @@ class Publishing:
             # Requests of publishing are odd, all others even, so that they never meet.
             request = 2 * self._request + 1
             self._unanswered[request] = batch
-            self._send(Publish(request, self._wait_ms, batch.notifications))
+            message = packed(Publish(tuple(batch.notifications)))
+            self._send(Request(request, message, wait_ms=self._wait_ms))
 
 
 def _fail(batch: Batch, error: Exception) -> None:

@@ -1,4 +1,4 @@
-"""A client's end of a connection: a `Link` on an asyncio transport."""
+"""A client's end of a connection: a `Connection` on an asyncio transport."""
 
 import asyncio
 import contextlib
@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Final
 
 from contrada.errors import FrameError, ProtocolError
+from contrada.net.connection import BROKER, Connection, Phase
 from contrada.net.frames import Failure, Frame, Goodbye, Hello
-from contrada.net.link import BROKER, Link, LinkState
 
 CLIENT_TICK_S: Final = 5.0
 """How often a client looks whether its broker is still alive. Beyond it: that much later it
@@ -28,7 +28,7 @@ class Wire(asyncio.Protocol):
         self, hello: Hello, on_frame: Callable[[Frame], None], on_lost: Callable[[str], None]
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._link = Link(hello, BROKER, self._loop.time())
+        self._connection = Connection(hello, BROKER, self._loop.time())
         self._on_frame = on_frame
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
@@ -41,7 +41,7 @@ class Wire(asyncio.Protocol):
 
     def send(self, frame: Frame) -> None:
         """Send a frame at the end of this turn of the loop; nothing once it has ended."""
-        self._link.send(frame)
+        self._connection.send(frame)
         if not self._flush_due:
             self._flush_due = True
             self._loop.call_soon(self._write_outgoing)
@@ -51,7 +51,7 @@ class Wire(asyncio.Protocol):
         if self._transport is None:
             return
         self._reason = "closed by this side"
-        self._link.close()
+        self._connection.close()
         self._write_outgoing()
         self._transport.close()
         with contextlib.suppress(TimeoutError):
@@ -67,7 +67,7 @@ class Wire(asyncio.Protocol):
         """Connected; say hello."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._link.greet()
+        self._connection.greet()
         self._write_outgoing()
         self._timer = self._loop.call_later(CLIENT_TICK_S, self._tick)
 
@@ -88,7 +88,7 @@ class Wire(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes from the broker."""
         try:
-            for frame in self._link.receive(data, self._loop.time()):
+            for frame in self._connection.receive(data, self._loop.time()):
                 self._handle(frame)
         except ProtocolError as error:
             self._end(error)
@@ -109,15 +109,15 @@ class Wire(asyncio.Protocol):
     def _tick(self) -> None:
         self._timer = self._loop.call_later(CLIENT_TICK_S, self._tick)
         try:
-            self._link.tick(self._loop.time())
+            self._connection.tick(self._loop.time())
         except FrameError as error:
             self._end(error)
         self._write_outgoing()
 
     def _end(self, error: ProtocolError) -> None:
-        if self._link.state is not LinkState.CLOSED:
+        if self._connection.state is not Phase.CLOSED:
             code = error.code if isinstance(error, FrameError) else "protocol"
-            self._link.fail(FrameError(code, str(error)))
+            self._connection.fail(FrameError(code, str(error)))
         self._hang_up(f"not a broker, or a faulty one: {error}")
 
     def _hang_up(self, reason: str) -> None:
@@ -128,6 +128,6 @@ class Wire(asyncio.Protocol):
 
     def _write_outgoing(self) -> None:
         self._flush_due = False
-        data = self._link.outgoing()
+        data = self._connection.outgoing()
         if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)

@@ -18,7 +18,8 @@ from typing import Final, TypeAlias
 import msgspec
 
 from contrada.errors import ContradaError
-from contrada.model import Advertisement, Filter, FilterSet, Notification, Query
+from contrada.model import Advertisement, Filter, Notification, Query, Selection
+from contrada.model.algebra.product import HeldProduct
 from contrada.patterns import Match
 from contrada.routing.assembly import delegation
 from contrada.routing.assembly.delegation import PatternMessage
@@ -70,16 +71,20 @@ Offer: TypeAlias = Advertisement | Filter
 """What may be published. A filter offers any further attributes, as an open type does."""
 
 
-class Publish(msgspec.Struct, frozen=True):
-    """A notification on its way; `hops` counts the links that it has come over."""
+class Saying(msgspec.Struct, frozen=True, array_like=True):
+    """The root of what servers and clients say; it travels as its fields in order, tag first."""
 
-    notification: Notification
+
+class Publish(Saying, frozen=True, tag="publish"):
+    """Notifications on their way, in order; `hops` counts the links that they have come over."""
+
+    notifications: tuple[Notification, ...]
     hops: int = 0
     source: str = ""
     version: int = VERSION
 
 
-class Ask(msgspec.Struct, frozen=True):
+class Ask(Saying, frozen=True, tag="ask"):
     """A question on its way to those whose advertisements it meets.
 
     The asker's name and the identity, which it chose, tell it from any other in the network.
@@ -95,18 +100,16 @@ class Ask(msgspec.Struct, frozen=True):
     version: int = VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class Subscribe:
+class Subscribe(Saying, frozen=True, tag="subscribe"):
     """The sender wants what one of the filters matches."""
 
     identity: str
-    filters: Filter | FilterSet
+    filters: Selection
     home: str = ""
     version: int = VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class Unsubscribe:
+class Unsubscribe(Saying, frozen=True, tag="unsubscribe"):
     """The sender withdraws the subscription of this identity."""
 
     identity: str
@@ -114,18 +117,16 @@ class Unsubscribe:
     version: int = VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class Advertise:
+class Advertise(Saying, frozen=True, tag="advertise"):
     """The sender, or who is behind it, may publish this."""
 
     identity: str
-    offer: Offer
+    offer: HeldProduct
     home: str = ""
     version: int = VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class Unadvertise:
+class Unadvertise(Saying, frozen=True, tag="unadvertise"):
     """The sender withdraws the advertisement of this identity."""
 
     identity: str
@@ -144,8 +145,7 @@ class Role(StrEnum):
     CHILD = "child"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Link:
+class Link(msgspec.Struct, frozen=True, order=True, array_like=True):
     """A link as one of its ends sees it: to whom, what that is to it, and the cost of its use."""
 
     name: str
@@ -153,8 +153,7 @@ class Link:
     cost: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class LinkState:
+class LinkState(Saying, frozen=True, tag="link state"):
     """The links that a server has, in order of their names; of two the higher number is newer."""
 
     origin: str
@@ -254,11 +253,11 @@ class Send:
 
 
 class Deliver(msgspec.Struct, frozen=True):
-    """Hand a notification to a client, once, for all of its subscriptions that match."""
+    """Hand notifications to a client, each once, for all of its subscriptions that match them."""
 
     client: Client
     subscriptions: tuple[str, ...]
-    notification: Notification
+    notifications: tuple[Notification, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ That is a limit, or the value at fault.
 """
 
 from contrada.errors import ContradaError, LimitError, UnsatisfiableFilterError
-from contrada.model import FilterSet
 from contrada.routing.assembly.delegation import SubscribePattern
 from contrada.routing.messages import (
     LABEL_CHARS_MAX,
@@ -70,4 +69,4 @@ def _unsatisfiable(message: Message) -> ContradaError | None:
 
 
 def _size(message: Subscribe) -> int:
-    return len(message.filters.filters) if isinstance(message.filters, FilterSet) else 1
+    return len(message.filters.filters)

@@ -29,7 +29,7 @@ Source: PODC 2000 §4 (subscription forwarding, advertisement forwarding, downst
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -43,7 +43,7 @@ from contrada.errors import (
     UnknownOperatorError,
 )
 from contrada.matching import Index
-from contrada.model import Filter, FilterSet, Notification, Product
+from contrada.model import Advertisement, Filter, FilterSet, Notification, Product, Selection
 from contrada.model.algebra.product import product_covers, product_meets
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.patterns.matcher import DEFAULT_LIMITS
@@ -101,7 +101,7 @@ from contrada.routing.messages import (
 )
 from contrada.routing.refusals import RefusedError
 from contrada.routing.tables.front import FilterFront, MakeIndex, OfferFront
-from contrada.routing.tables.interests import ITSELF, NOBODY, Interests
+from contrada.routing.tables.interests import ITSELF, NOBODY, Interest, Interests
 from contrada.routing.tables.ledger import LEDGER_ENTRIES_MAX, Ledger, LedgerStatistics
 from contrada.routing.tables.merging import Merged, Merging, MergingStatistics
 from contrada.routing.tables.poset import Change, Node, Poset, PosetStatistics
@@ -222,11 +222,12 @@ class Router:
                     effects = self._publish(origin, message)
                 elif isinstance(message, Ask):
                     effects = self._ask(origin, message)
+                    self._received[Ask] += 1
                 else:
                     self._admission.check(origin, message)
                     self._interests.clear()
                     effects = self._handle_message(origin, message)
-                self._received[type(message)] += 1
+                    self._received[type(message)] += 1
             else:
                 self._interests.clear()
                 effects = self._handle(event)
@@ -235,9 +236,9 @@ class Router:
             return [Refused(event, refusal.reason, refusal.error_of(event))]
         for effect in effects:
             if isinstance(effect, Deliver):
-                self._delivered += 1
+                self._delivered += len(effect.notifications)
             elif isinstance(effect, Send):
-                self._sent[type(effect.message).__name__] += 1
+                self._sent[type(effect.message).__name__] += _size(effect.message)
             elif isinstance(effect, DeliverMatch | DeliverQuestion):
                 self._delivered += 1
             else:
@@ -293,6 +294,7 @@ class Router:
                     self._filters.leave(node, party, identity)
                 return self._route_filters(wishes)
             case Advertise(identity, offer):
+                assert isinstance(offer, Advertisement | Filter), "nothing else can be offered"
                 effects = self._advertise(party, identity, offer)
                 return effects + self._do(self._assembler.renew(offer))
             case Unadvertise(identity):
@@ -306,42 +308,91 @@ class Router:
     # --- notifications ------------------------------------------------------------------------
 
     def _publish(self, origin: Origin, message: Publish) -> list[Effect]:
-        """Delivers a notification, and sends one copy over each link where it is wanted."""
-        notification = message.notification
+        """Delivers notifications, and sends one copy over each link where they are wanted.
+
+        What a client gets in a row for the same subscriptions is one effect, and what goes over
+        a link is one message, so that a batch costs little more than its matching.
+        """
         self._admission.check_travelling(origin, message)
-        if self._is_told and isinstance(origin, Client):
-            self._check_advertised(origin, notification)
-        envelope = notification.envelope
-        self._admission.take_once(Publish, envelope.publisher, envelope.id)
-        numbers = self._index.match(notification)
-        interest = self._interests.of(numbers) if numbers else NOBODY
-        effects: list[Effect] = [
-            Deliver(client, identities, notification) for client, identities in interest.clients
-        ]
-        if interest.ways or self._floods:
-            effects += self._onward(origin, message, None if self._floods else interest.ways)
-        if interest.parts:
-            actions = self._assembler.push(notification, origin, interest.parts)
-        else:
-            actions = self._assembler.learn(envelope.at_us)
+        effects: list[Effect] = []
+        admitted = self._admitted(origin, message, effects)
+        if admitted:
+            self._received[Publish] += len(admitted)
+        onward: dict[Neighbour, list[Notification]] = {}
+        actions: list[Action] = []
+        for interest, batch in self._wanted(admitted):
+            effects += [
+                Deliver(client, identities, batch) for client, identities in interest.clients
+            ]
+            if interest.ways or self._floods:
+                ways = None if self._floods else interest.ways
+                for neighbour in self._onward(origin, message.source, ways):
+                    onward.setdefault(neighbour, []).extend(batch)
+            for each in batch:
+                if interest.parts:
+                    actions += self._assembler.push(each, origin, interest.parts)
+                else:
+                    actions += self._assembler.learn(each.envelope.at_us)
+        for neighbour in sorted(onward):
+            copies = tuple(onward[neighbour])
+            effects.append(self._passed_on(neighbour, replace(message, notifications=copies)))
         return effects + self._do(actions) if actions else effects
 
+    def _admitted(
+        self, origin: Origin, message: Publish, effects: list[Effect]
+    ) -> Sequence[Notification]:
+        """The notifications that may be published; the others are refused one by one."""
+        publisher = origin if self._is_told and isinstance(origin, Client) else None
+        if publisher is None and not self.name:
+            return message.notifications
+        admitted = []
+        for each in message.notifications:
+            try:
+                if publisher is not None:
+                    self._check_advertised(publisher, each)
+                self._admission.take_once(Publish, each.envelope.publisher, each.envelope.id)
+            except RefusedError as refusal:
+                event = Received(origin, replace(message, notifications=(each,)))
+                effects.append(Refused(event, refusal.reason, refusal.error_of(event)))
+            else:
+                admitted.append(each)
+        return admitted
+
+    def _wanted(
+        self, notifications: Sequence[Notification]
+    ) -> Iterator[tuple[Interest, tuple[Notification, ...]]]:
+        """Who wants the notifications, in order; those in a row that the same want come together.
+
+        Interests are kept, so that the same is mostly the very same object.
+        """
+        interest, begin = NOBODY, 0
+        for end, numbers in enumerate(self._index.match_each(notifications)):
+            found = self._interests.of(numbers) if numbers else NOBODY
+            if found is not interest:
+                if end > begin:
+                    yield interest, tuple(notifications[begin:end])
+                interest, begin = found, end
+        if len(notifications) > begin:
+            yield interest, tuple(notifications[begin:])
+
     def _onward(
-        self, origin: Origin, message: Travelling, wanting: Iterable[Way] | None
-    ) -> list[Send]:
-        """One copy of what travels for each link over which it is wanted; None for all."""
-        source = message.source or self.name
-        ways = self._topology.onward(source)
+        self, origin: Origin, source: str, wanting: Iterable[Way] | None
+    ) -> list[Neighbour]:
+        """The neighbours to which goes what is wanted on these ways; None for all ways."""
+        ways = self._topology.onward(source or self.name)
         if wanting is not None:
             ways = ways.intersection(wanting)
         neighbours = {way.neighbour for way in ways}
         if isinstance(origin, Neighbour):
             neighbours.discard(origin)
-        plain = labelled = replace(message, hops=message.hops + 1, source="")
-        if self._is_general:
-            labelled = replace(plain, source=source)
-        is_in_mesh = self._topology.is_in_mesh
-        return [Send(each, labelled if is_in_mesh(each) else plain) for each in sorted(neighbours)]
+        return sorted(neighbours)
+
+    def _passed_on(self, neighbour: Neighbour, message: Travelling) -> Send:
+        """What travels, over one more link; in a mesh it says where it entered that."""
+        source = message.source or self.name
+        labelled = self._is_general and self._topology.is_in_mesh(neighbour)
+        source = source if labelled else ""
+        return Send(neighbour, replace(message, hops=message.hops + 1, source=source))
 
     def _check_advertised(self, client: Client, notification: Notification) -> None:
         offers = self._offers.of(client).values()
@@ -359,12 +410,13 @@ class Router:
         self._admission.take_once(Ask, message.asker, message.identity)
         clients, ways = self._questions.of(message.query)
         asked = [DeliverQuestion(client, names, message) for client, names in clients]
-        return [*asked, *self._onward(origin, message, ways if self._is_told else None)]
+        onward = self._onward(origin, message.source, ways if self._is_told else None)
+        return [*asked, *(self._passed_on(each, message) for each in onward)]
 
     # --- subscriptions ------------------------------------------------------------------------
 
-    def _subscribe(self, party: Party, identity: str, filters: Filter | FilterSet) -> list[Effect]:
-        members = dict.fromkeys(filters.filters if isinstance(filters, FilterSet) else (filters,))
+    def _subscribe(self, party: Party, identity: str, filters: Selection) -> list[Effect]:
+        members = dict.fromkeys(filters.filters)
         wanted = [member for member in members if not member.is_empty]
         if not wanted:
             raise RefusedError(Reason.UNSATISFIABLE)
@@ -729,3 +781,8 @@ class Router:
 
 def _is_full(*ledgers: Ledger[Any]) -> bool:
     return any(len(ledger) >= LEDGER_ENTRIES_MAX for ledger in ledgers)
+
+
+def _size(message: Message) -> int:
+    """How often a message is counted: of notifications that travel together, each."""
+    return len(message.notifications) if isinstance(message, Publish) else 1

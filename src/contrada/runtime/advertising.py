@@ -1,20 +1,33 @@
 """Advertisements of the embedded service: one that stands, and what is on offer as it changes."""
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from contrada.errors import ServiceClosedError, ServiceError
-from contrada.routing.messages import Offer
+from contrada.routing.messages import Client, Offer
+from contrada.runtime.exchange import Exchange
 from contrada.service import Advertisements, OfferChange, Offering
 
-if TYPE_CHECKING:
-    from contrada.runtime.embedded import EmbeddedService
+
+class AccessPoint(Protocol):
+    """What advertisements need of the service that they belong to."""
+
+    exchange: Exchange
+    client: Client
+    following: set["EmbeddedAdvertisements"]
+
+    def require_open(self) -> None:
+        """Raise unless the service is open."""
+
+    def name_of_request(self) -> str:
+        """An identity that no other request has."""
+        ...
 
 
 class EmbeddedOffering(Offering):
     """An advertisement of the embedded service."""
 
-    def __init__(self, service: "EmbeddedService", offer: Offer) -> None:
+    def __init__(self, service: AccessPoint, offer: Offer) -> None:
         self._service = service
         self._offer = offer
         self._identity: str | None = None
@@ -31,7 +44,9 @@ class EmbeddedOffering(Offering):
             raise ServiceClosedError("this advertisement was withdrawn; advertise anew")
         if self._identity is None:
             self._service.require_open()
-            self._identity = self._service.exchange.advertise(self._service.client, self._offer)
+            identity = self._service.name_of_request()
+            self._service.exchange.advertise(self._service.client, identity, self._offer)
+            self._identity = identity
 
     async def unadvertise(self) -> None:
         """Withdraw it. Twice is once."""
@@ -47,7 +62,7 @@ class EmbeddedAdvertisements(Advertisements):
     Invariant: what waits is the difference between what is on offer and what was told.
     """
 
-    def __init__(self, service: "EmbeddedService") -> None:
+    def __init__(self, service: AccessPoint) -> None:
         self._service = service
         self._changes: dict[Offer, bool] = {}
         self._arrived = asyncio.Event()

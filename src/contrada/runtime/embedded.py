@@ -6,9 +6,9 @@ so that subscribers in the same loop read while it publishes.
 """
 
 import asyncio
-from abc import abstractmethod
+import itertools
 from collections import Counter
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from contrada.errors import ServiceClosedError, ServiceError, UnsatisfiableFilterError
@@ -17,10 +17,11 @@ from contrada.model.domains.values import TIME_MAX_US
 from contrada.model.languages.atoms import failures
 from contrada.model.languages.decision import safe_answers
 from contrada.patterns import Match
-from contrada.routing.messages import Client
+from contrada.routing.assembly.delegation import SubscribePattern
+from contrada.routing.messages import Publish, Subscribe
 from contrada.runtime.advertising import EmbeddedAdvertisements, EmbeddedOffering
 from contrada.runtime.exchange import QUEUE_FULL, Exchange, Pending, Route
-from contrada.runtime.outlet import ENTRY_BYTES, PUBLISH_WAIT_S, PUBLISH_WAIT_S_MAX, Outlet
+from contrada.runtime.outlet import PUBLISH_WAIT_S, PUBLISH_WAIT_S_MAX, Outlet
 from contrada.runtime.stamping import Stamp
 from contrada.runtime.subscription import QueuedSubscription
 from contrada.service import (
@@ -58,10 +59,11 @@ class EmbeddedService(Service):
         """`publish_wait_s` bounds the wait for a full queue; 0 drops at once."""
         self._publish_wait_s = checked_wait(publish_wait_s)
         self._stamp = Stamp(publisher)
-        self.exchange: Exchange[Notification] = Exchange()
+        self.exchange = Exchange()
         self.client = self.exchange.client()
         self.following: set[EmbeddedAdvertisements] = set()
-        self._subscriptions: set[_Embedded[Any, Any]] = set()
+        self._subscriptions: set[EmbeddedSubscription[Any]] = set()
+        self._identities = itertools.count(1)
         self._timekeeper: asyncio.Task[None] | None = None
         self._state = "new"
         self._since_turn = 0
@@ -91,24 +93,19 @@ class EmbeddedService(Service):
 
     async def publish(self, item: Item, *, body: bytes = b"", content_type: str = "") -> Envelope:
         """Publish one notification; see `Service.publish`."""
-        envelope, rest = self._hand_over(notification_of(item, body, content_type))
+        stamped, rest = self._hand_over([notification_of(item, body, content_type)])
         if rest is not None:
             await rest
-        return envelope
+        return stamped[0].envelope
 
     async def publish_batch(self, items: Iterable[Item] | AsyncIterable[Item]) -> int:
         """Publish many, in order; see `Service.publish_batch`."""
         count = 0
-        if isinstance(items, AsyncIterable):
-            async for item in items:
-                await self.publish(item)
-                count += 1
-            return count
-        for item in items:
-            _, rest = self._hand_over(notification_of(item))
+        async for batch in batches_of(items, PUBLISHES_PER_TURN):
+            _, rest = self._hand_over(batch)
             if rest is not None:
                 await rest
-            count += 1
+            count += len(batch)
         return count
 
     def subscribe(self, subject: Any, where: Subject | None = None) -> Subscription[Any]:
@@ -118,7 +115,12 @@ class EmbeddedService(Service):
                 raise ServiceError("what narrows a pattern is said in its filters, not by `where`")
             if subject.is_empty:
                 raise UnsatisfiableFilterError(subject)
-            return PatternSubscription(self, subject)
+            return EmbeddedSubscription(
+                self,
+                FilterSet(subject.filters),
+                lambda match: Match(subject, match.by, match.notifications),
+                subject,
+            )
         return EmbeddedSubscription(self, filters_of(subject, where), reader_of(subject))
 
     def advertise(self, offered: Offered) -> Offering:
@@ -142,27 +144,24 @@ class EmbeddedService(Service):
         )
 
     def _hand_over(
-        self, notification: Notification
-    ) -> tuple[Envelope, Coroutine[Any, Any, None] | None]:
-        """Publish to all that have room; its envelope, and what is to be awaited, if anything.
+        self, notifications: Sequence[Notification]
+    ) -> tuple[Sequence[Notification], Coroutine[Any, Any, None] | None]:
+        """Publish to all that have room; as stamped, and what is to be awaited, if anything.
 
         Awaiting each notification would cost more than matching it.
         """
         if self._state != "open":
             self.require_open()
-        stamped = self._stamp.stamped(notification)
-        size = ENTRY_BYTES + len(stamped.body)
-        # Without a time of its own it was given that of the clock just now.
-        is_now = notification.envelope.time_us is None
-        now_us = stamped.envelope.at_us if is_now else self._stamp.now_us()
-        pending = self.exchange.offer(self.client, stamped, stamped, size, now_us)
+        now_us = self._stamp.now_us()
+        stamped = self._stamp.stamped(notifications, now_us)
+        pending = self.exchange.publish(self.client, Publish(tuple(stamped)), now_us)
         if self.exchange.due_us is not None:
             self._keep_time()
-        self._since_turn += 1
+        self._since_turn += len(stamped)
         rest = None
         if pending or self._since_turn >= PUBLISHES_PER_TURN:
             rest = self._settle(pending)
-        return stamped.envelope, rest
+        return stamped, rest
 
     def _keep_time(self) -> None:
         """Have the time told while patterns wait for it, where the clock is what times are from."""
@@ -195,36 +194,45 @@ class EmbeddedService(Service):
         if self._state == "new":
             raise ServiceError("use the service inside `async with`")
 
-    def enter(self, subscription: "_Embedded[Any, P]") -> Route[P]:
+    def name_of_request(self) -> str:
+        """An identity for a subscription or an advertisement; no other has it."""
+        return str(next(self._identities))
+
+    def enter(self, subscription: "EmbeddedSubscription[Any]") -> Route[Any]:
         """Put a subscription in force."""
         self.require_open()
-        route = subscription.routed(self.exchange, self.client)
+        identity, pattern = self.name_of_request(), subscription.pattern
+        request: Subscribe | SubscribePattern = (
+            Subscribe(identity, subscription.filters)
+            if pattern is None
+            else SubscribePattern(identity, pattern)
+        )
+        route = self.exchange.subscribe(self.client, request, subscription.outlet)
         self._subscriptions.add(subscription)
         return route
 
-    def leave(self, subscription: "_Embedded[Any, P]", route: Route[P]) -> None:
+    def leave(self, subscription: "EmbeddedSubscription[Any]", route: Route[Any]) -> None:
         """Take a subscription out."""
-        self.exchange.remove(route)
+        self.exchange.unsubscribe(route)
         self._subscriptions.discard(subscription)
 
 
-class _Embedded(QueuedSubscription[T, P]):
-    """A subscription of the embedded service."""
+class EmbeddedSubscription(QueuedSubscription[T]):
+    """A subscription of the embedded service, to filters or to a pattern."""
+
+    __slots__ = ("_route", "_service", "pattern")
 
     def __init__(
         self,
         service: EmbeddedService,
         filters: Filter | FilterSet,
-        reader: Callable[[Notification], T] | None,
+        reader: Callable[[Any], T] | None,
+        pattern: Pattern | None = None,
     ) -> None:
-        self.outlet: Outlet[P] = Outlet()
-        super().__init__(filters, self.outlet, reader)
+        super().__init__(filters, Outlet(), reader)
+        self.pattern = pattern
         self._service = service
-        self._route: Route[P] | None = None
-
-    @abstractmethod
-    def routed(self, exchange: Exchange[Notification], client: Client) -> Route[P]:
-        """Put it in force at an exchange; its route there."""
+        self._route: Route[Any] | None = None
 
     async def _enter(self) -> None:
         self._route = self._service.enter(self)
@@ -237,40 +245,30 @@ class _Embedded(QueuedSubscription[T, P]):
         return Counter({QUEUE_FULL: self._route.dropped} if self._route else {})
 
 
-class EmbeddedSubscription(_Embedded[Any, Notification]):
-    """A subscription to filters."""
+async def batches_of(
+    items: Iterable[Item] | AsyncIterable[Item], most: int
+) -> AsyncIterator[Sequence[Notification]]:
+    """Notifications of the items in batches; what comes by and by comes one by one.
 
-    def routed(self, exchange: Exchange[Notification], client: Client) -> Route[Notification]:
-        """Put it in force at an exchange; its route there."""
-        return exchange.add(client, self.filters, self.outlet)
-
-    def _content(self, item: Notification) -> Notification:
-        return item
-
-
-class PatternSubscription(_Embedded[Match[Pattern], Match[str]]):
-    """A subscription to a pattern; gives matches, their key the pattern."""
-
-    def __init__(self, service: EmbeddedService, pattern: Pattern) -> None:
-        super().__init__(service, FilterSet(pattern.filters), None)
-        self._pattern = pattern
-
-    def routed(self, exchange: Exchange[Notification], client: Client) -> Route[Match[str]]:
-        """Put it in force at an exchange; its route there."""
-        return exchange.watch(client, self._pattern, self.outlet)
-
-    def _content(self, item: Match[str]) -> Match[Pattern]:
-        return Match(self._pattern, item.by, item.notifications)
-
-
-async def each(items: Iterable[Item] | AsyncIterable[Item]) -> AsyncIterator[Item]:
-    """The items one by one, from either kind of iterable."""
+    An item that is none ends them with its error, after those before it.
+    """
     if isinstance(items, AsyncIterable):
         async for item in items:
-            yield item
-    else:
+            yield (notification_of(item),)
+        return
+    batch: list[Notification] = []
+    try:
         for item in items:
-            yield item
+            batch.append(notification_of(item))
+            if len(batch) >= most:
+                full, batch = batch, []
+                yield full
+    except Exception:
+        if batch:
+            yield batch
+        raise
+    if batch:
+        yield batch
 
 
 def checked_wait(publish_wait_s: float) -> float:

@@ -2,8 +2,7 @@
 
 The embedded service and the TCP broker both stand on an exchange: one server of the network that
 has clients and no links. What clients ask for becomes events of the `Router`, and what it delivers
-goes into outlets. The exchange does not know what an outlet carries: the embedded service puts the
-notification itself there, a broker the bytes that the publisher sent.
+goes into outlets: notifications, which hold their bytes, and matches of patterns.
 
 Invariant: the router holds of all clients exactly the subscriptions that have a route here.
 
@@ -13,13 +12,12 @@ Source: PODC 2000 §2 (clients and their access point).
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from contrada.errors import ContradaError, LimitError, ServiceError, UnknownOperatorError
 from contrada.matching import Index
-from contrada.model import Filter, FilterSet, Notification, Pattern
 from contrada.patterns import Match
 from contrada.routing.assembly.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.messages import (
@@ -39,10 +37,9 @@ from contrada.routing.messages import (
 )
 from contrada.routing.router import Router
 from contrada.runtime.kernels import load_beside
-from contrada.runtime.outlet import ENTRY_BYTES, Outlet
+from contrada.runtime.outlet import Outlet, size_of
 
 P = TypeVar("P")
-R = TypeVar("R")
 
 SUBSCRIPTIONS_MAX: Final = 1_000_000
 """Subscriptions of an exchange. Beyond it: LimitError."""
@@ -73,7 +70,7 @@ class ExchangeStatistics:
     dropped: dict[str, int]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Route(Generic[P]):
     """One subscription of an exchange, its client and outlet, and how many it lost here."""
 
@@ -85,21 +82,20 @@ class Route(Generic[P]):
 
 
 class Pending(NamedTuple, Generic[P]):
-    """An entry that found no room at the end of its route, and its size."""
+    """Entries that found no room at the end of their route, oldest first."""
 
     route: Route[P]
-    item: P
-    size: int
+    entries: Sequence[tuple[P, int]]
 
 
-class Exchange(Generic[P]):
-    """Has a router match each notification once, and fills the outlets that asked for it."""
+class Exchange:
+    """Has a router match what is published, and fills the outlets that asked for it."""
 
     def __init__(self) -> None:
         self._router = Router(index=_new_index)
-        self._routes: dict[str, Route[Any]] = {}
+        self._routes: dict[str, dict[str, Route[Any]]] = {}
         self._names = itertools.count(1)
-        self._identities = itertools.count(1)
+        self._subscriptions = 0
         self._published = 0
         self._since_upkeep = 0
         self._matched = 0
@@ -109,36 +105,34 @@ class Exchange(Generic[P]):
 
     def client(self) -> Client:
         """A client that nobody else is."""
-        return Client(str(next(self._names)))
+        client = Client(str(next(self._names)))
+        self._routes[client.name] = {}
+        return client
 
-    def add(self, client: Client, filters: Filter | FilterSet, outlet: Outlet[P]) -> Route[P]:
-        """Put a subscription in force.
+    def leave(self, client: Client) -> None:
+        """A client is gone: its subscriptions end."""
+        for route in list(self._routes[client.name].values()):
+            self.unsubscribe(route)
+        del self._routes[client.name]
 
-        Raises LimitError, UnknownOperatorError, UnsatisfiableFilterError.
-        """
-        for operator in filters.unknown():
-            raise UnknownOperatorError(operator)
-        route = self._new_route(client, outlet, is_pattern=False)
-        self._ask(client, Subscribe(route.identity, filters))
-        self._routes[route.identity] = route
-        return route
-
-    def watch(
-        self, client: Client, pattern: Pattern, outlet: Outlet[Match[str]]
-    ) -> Route[Match[str]]:
-        """Put a subscription to a pattern in force.
+    def subscribe(
+        self, client: Client, request: Subscribe | SubscribePattern, outlet: Outlet[P]
+    ) -> Route[P]:
+        """Put a subscription in force; matches of a pattern have its identity as their key.
 
         Raises LimitError, UnknownOperatorError, UnsatisfiableFilterError.
         """
-        route = self._new_route(client, outlet, is_pattern=True)
-        self._ask(client, SubscribePattern(route.identity, pattern))
-        self._routes[route.identity] = route
-        return route
-
-    def _new_route(self, client: Client, outlet: Outlet[R], *, is_pattern: bool) -> Route[R]:
-        if len(self._routes) >= SUBSCRIPTIONS_MAX:
+        if self._subscriptions >= SUBSCRIPTIONS_MAX:
             raise LimitError("SUBSCRIPTIONS_MAX", SUBSCRIPTIONS_MAX)
-        return Route(client, str(next(self._identities)), outlet, is_pattern)
+        is_pattern = isinstance(request, SubscribePattern)
+        if isinstance(request, Subscribe):
+            for operator in request.filters.unknown():
+                raise UnknownOperatorError(operator)
+        self._ask(client, request)
+        route = Route(client, request.identity, outlet, is_pattern)
+        self._routes[client.name][request.identity] = route
+        self._subscriptions += 1
+        return route
 
     @property
     def due_us(self) -> int | None:
@@ -150,61 +144,70 @@ class Exchange(Generic[P]):
         pending: list[Pending[Any]] = []
         for effect in self._router.handle(TimePassed(time_us), time_us):
             if isinstance(effect, DeliverMatch):
-                self._place_match(effect.match, pending)
+                self._place(self._route_of(effect), [_entry_of_match(effect.match)], pending)
         return pending
 
-    def _place_match(self, match: Match[str], pending: list[Pending[Any]]) -> None:
-        self._matched += 1
-        route = self._routes[match.key]
-        size = sum(ENTRY_BYTES + len(each.body) for each in match.notifications)
-        if not route.outlet.offer(match, size):
-            pending.append(Pending(route, match, size))
+    def _route_of(self, effect: DeliverMatch) -> Route[Any]:
+        return self._routes[effect.client.name][effect.match.key]
 
-    def remove(self, route: Route[Any]) -> None:
+    def _place(
+        self, route: Route[P], entries: Sequence[tuple[P, int]], pending: list[Pending[Any]]
+    ) -> None:
+        """Fill an outlet; what finds no room there is pending."""
+        self._matched += len(entries)
+        taken = route.outlet.offer_all(entries)
+        if taken < len(entries):
+            pending.append(Pending(route, entries[taken:]))
+
+    def unsubscribe(self, route: Route[Any]) -> None:
         """Take a subscription out; twice is once. Publishers that wait for it go on."""
-        if self._routes.pop(route.identity, None) is not None:
+        if self._routes[route.client.name].pop(route.identity, None) is not None:
+            self._subscriptions -= 1
             withdrawal = UnsubscribePattern if route.is_pattern else Unsubscribe
             self._ask(route.client, withdrawal(route.identity))
             # What the removed leave behind is cleared in pieces, as they go.
             self._router.maintain(UPKEEP_UNITS)
         route.outlet.finish()
 
-    def offer(
-        self, client: Client, notification: Notification, item: P, size: int, now_us: int
-    ) -> list[Pending[Any]]:
-        """Match and hand over at once; what found no room is returned, matches of patterns too."""
-        effects = self._router.handle(Received(client, Publish(notification)), now_us)
-        self._published += 1
-        self._since_upkeep += 1
+    def publish(self, client: Client, message: Publish, now_us: int) -> list[Pending[Any]]:
+        """Match and hand over at once; what found no room is returned, matches of patterns too.
+
+        Cost: one match for each notification, and little for each entry of an outlet.
+        """
+        effects = self._router.handle(Received(client, message), now_us)
+        self._published += len(message.notifications)
+        self._since_upkeep += len(message.notifications)
         if self._since_upkeep >= NOTIFICATIONS_PER_UPKEEP:
+            self._router.maintain(self._since_upkeep * UPKEEP_UNITS_OF_NOTIFICATION)
             self._since_upkeep = 0
-            self._router.maintain(NOTIFICATIONS_PER_UPKEEP * UPKEEP_UNITS_OF_NOTIFICATION)
-        pending: list[Pending[Any]] = []
-        routes = self._routes
+        # An outlet is filled once for a batch, whatever else was matched in between.
+        filled: dict[Route[Any], list[tuple[Any, int]]] = {}
         for effect in effects:
             if isinstance(effect, Deliver):
-                self._matched += len(effect.subscriptions)
+                routes = self._routes[effect.client.name]
+                entries = [(each, size_of(each)) for each in effect.notifications]
                 for identity in effect.subscriptions:
-                    route = routes[identity]
-                    if not route.outlet.offer(item, size):
-                        pending.append(Pending(route, item, size))
+                    filled.setdefault(routes[identity], []).extend(entries)
             elif isinstance(effect, DeliverMatch):
-                self._place_match(effect.match, pending)
-            elif isinstance(effect, Refused):
+                match = _entry_of_match(effect.match)
+                filled.setdefault(self._route_of(effect), []).append(match)
+        pending: list[Pending[Any]] = []
+        for route, entries in filled.items():
+            self._place(route, entries, pending)
+        for effect in effects:
+            if isinstance(effect, Refused):
                 raise _error_of(effect)
         return pending
 
-    def advertise(self, client: Client, offer: Offer) -> str:
-        """Put an advertisement in force; its identity.
+    def advertise(self, client: Client, identity: str, offer: Offer) -> None:
+        """Put an advertisement in force.
 
         Raises LimitError, UnsatisfiableFilterError.
         """
         was_on_offer = self._router.is_on_offer(offer)
-        identity = str(next(self._identities))
         self._ask(client, Advertise(identity, offer))
         if not was_on_offer:
             self._tell(offer, is_on_offer=True)
-        return identity
 
     def unadvertise(self, client: Client, identity: str, offer: Offer) -> None:
         """Withdraw an advertisement that is in force."""
@@ -229,22 +232,26 @@ class Exchange(Generic[P]):
         # One alone needs no task of its own.
         return sum([await waits[0]] if len(waits) == 1 else await asyncio.gather(*waits))
 
-    async def _put(self, entry: Pending[Any], wait_s: float) -> bool:
-        """Hand over one, or count it as lost, also when its publisher waits no longer."""
-        route, taken = entry.route, False
+    async def _put(self, waiting: Pending[Any], wait_s: float) -> int:
+        """Hand over what waits, or count it as lost, also when its publisher waits no longer."""
+        route, lost = waiting.route, len(waiting.entries)
         try:
-            taken = await route.outlet.put(entry.item, entry.size, wait_s)
+            for item, size in waiting.entries:
+                if await route.outlet.put(item, size, wait_s):
+                    lost -= 1
         finally:
-            lost = not taken and route.identity in self._routes
-            if lost:
-                route.dropped += 1
-                self._dropped[QUEUE_FULL] += 1
+            if route.identity not in self._routes.get(route.client.name, ()):
+                lost = 0  # Nobody waits for it any more.
+            route.dropped += lost
+            self._dropped[QUEUE_FULL] += lost
         return lost
 
     def statistics(self) -> ExchangeStatistics:
         """The counts so far."""
         dropped = self._dropped + Counter(self._router.pattern_statistics().dropped)
-        return ExchangeStatistics(self._published, self._matched, len(self._routes), dict(dropped))
+        return ExchangeStatistics(
+            self._published, self._matched, self._subscriptions, dict(+dropped)
+        )
 
     def _ask(self, client: Client, message: Message) -> None:
         """Hand a client's request to the router, which has no links to tell of it.
@@ -254,6 +261,10 @@ class Exchange(Generic[P]):
         for effect in self._router.handle(Received(client, message), _UNTIMED_US):
             if isinstance(effect, Refused):
                 raise _error_of(effect)
+
+
+def _entry_of_match(match: Match[str]) -> tuple[Match[str], int]:
+    return match, sum(map(size_of, match.notifications))
 
 
 def _new_index() -> "Index[int]":

@@ -14,9 +14,10 @@ Invariants:
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
+from contrada.model import Notification
 from contrada.runtime.budget import Budget
 
 P = TypeVar("P")
@@ -40,8 +41,34 @@ PUBLISH_WAIT_S_MAX: Final = 60.0
 it."""
 
 
+def size_of(notification: Notification) -> int:
+    """The bytes for which a notification counts in a queue."""
+    packed = notification.packed
+    size = len(packed) if packed else len(notification.span) + len(notification.body)
+    return ENTRY_BYTES + size
+
+
 class Outlet(Generic[P]):
-    """A bounded queue with back-pressure; not for several threads."""
+    """A bounded queue with back-pressure; not for several threads.
+
+    An entry is an item and its size in bytes. What waiting needs is made when somebody waits, so
+    that a queue which is empty, as most are, is small.
+    """
+
+    __slots__ = (
+        "_arrived",
+        "_budget",
+        "_bytes",
+        "_bytes_max",
+        "_entries",
+        "_notifications_max",
+        "_on_ready",
+        "_room",
+        "_stalled",
+        "_turn",
+        "_waiting",
+        "finished",
+    )
 
     def __init__(
         self,
@@ -51,15 +78,15 @@ class Outlet(Generic[P]):
         bytes_max: int = QUEUE_BYTES_MAX,
         budget: Budget | None = None,
     ) -> None:
-        """`on_ready` is called after each entry that came in; a `budget` bounds several outlets."""
-        self._entries: deque[tuple[P, int]] = deque()
+        """`on_ready` is called when entries came in; a `budget` bounds several outlets."""
+        self._entries: deque[tuple[P, int]] | None = None
         self._bytes = 0
         self._notifications_max = notifications_max
         self._bytes_max = bytes_max
         self._budget = budget
         self._on_ready = on_ready
-        self._arrived = asyncio.Event()
-        self._turn = asyncio.Lock()
+        self._arrived: asyncio.Event | None = None
+        self._turn: asyncio.Lock | None = None
         self._waiting = 0
         self._room: asyncio.Future[None] | None = None
         self._stalled = False
@@ -67,18 +94,33 @@ class Outlet(Generic[P]):
         """No entry comes in any more."""
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._entries) if self._entries else 0
 
     def offer(self, item: P, size: int) -> bool:
         """Take an entry in if there is room now and nobody is in line before it."""
         if self.finished or self._waiting or not self._fits(size):
             return False
-        self._append(item, size)
+        self._append([(item, size)], size)
         return True
+
+    def offer_all(self, entries: Sequence[tuple[P, int]]) -> int:
+        """Take in the first of these entries, as many as `offer` would; how many that were."""
+        if self.finished or self._waiting:
+            return 0
+        size = sum([size for _, size in entries])
+        if len(self) + len(entries) <= self._notifications_max and self._has_bytes(size):
+            self._append(entries, size)
+            return len(entries)
+        for count, (item, size) in enumerate(entries):
+            if not self.offer(item, size):
+                return count
+        return len(entries)
 
     async def put(self, item: P, size: int, wait_s: float) -> bool:
         """Take an entry in, waiting for room at most `wait_s`; False when it was dropped."""
         self._waiting += 1
+        if self._turn is None:
+            self._turn = asyncio.Lock()
         try:
             async with self._turn:
                 if not self._fits(size) and not self._stalled and wait_s > 0:
@@ -86,45 +128,66 @@ class Outlet(Generic[P]):
                 if self.finished or not self._fits(size):
                     self._stalled = True
                     return False
-                self._append(item, size)
+                self._append([(item, size)], size)
                 return True
         finally:
             self._waiting -= 1
 
     def take(self) -> tuple[P, int]:
         """The oldest entry and its size; IndexError when there is none."""
+        if self._entries is None:
+            raise IndexError("the queue is empty")
         entry = self._entries.popleft()
-        self._change(-entry[1])
-        if self._has_ample_room():
-            self._relieve()
+        self._taken(entry[1])
         return entry
+
+    def take_batch(self, count_max: int, bytes_max: int) -> tuple[list[P], int]:
+        """The oldest entries and their size together, ended by one that reaches a limit."""
+        entries = self._entries
+        batch: list[P] = []
+        size = 0
+        while entries and len(batch) < count_max and size < bytes_max:
+            item, bytes_ = entries.popleft()
+            batch.append(item)
+            size += bytes_
+        if batch:
+            self._taken(size)
+        return batch, size
 
     async def arrival(self) -> None:
         """Wait until there is an entry, or none will come any more."""
         while not self._entries and not self.finished:
+            if self._arrived is None:
+                self._arrived = asyncio.Event()
             self._arrived.clear()
             await self._arrived.wait()
 
     def finish(self) -> None:
         """Take nothing in any more; what is held can still be taken."""
         self.finished = True
-        self._arrived.set()
+        self._wake_reader()
         self._release()
 
     def discard(self) -> int:
         """Finish, and forget what is held; returns how many entries that were."""
-        held = len(self._entries)
-        self._entries.clear()
+        held = len(self)
+        self._entries = None
         self._change(-self._bytes)
         self.finish()
         return held
 
-    def _append(self, item: P, size: int) -> None:
-        self._entries.append((item, size))
+    def _append(self, entries: Sequence[tuple[P, int]], size: int) -> None:
+        if self._entries is None:
+            self._entries = deque()
+        self._entries.extend(entries)
         self._change(size)
-        self._arrived.set()
+        self._wake_reader()
         if self._on_ready is not None:
             self._on_ready()
+
+    def _wake_reader(self) -> None:
+        if self._arrived is not None:
+            self._arrived.set()
 
     def _change(self, size: int) -> None:
         self._bytes += size
@@ -132,19 +195,23 @@ class Outlet(Generic[P]):
             self._budget.change(size)
 
     def _fits(self, size: int) -> bool:
-        if self._budget is not None and not self._budget.admits(size, self, self._relieve):
-            return False
-        entries = len(self._entries)
-        return not entries or (
-            entries < self._notifications_max and self._bytes + size <= self._bytes_max
-        )
+        entries = len(self)
+        if entries == 0:  # One entry that alone is too large passes through an empty queue.
+            return self._budget is None or self._budget.admits(size, self, self._relieve)
+        return entries < self._notifications_max and self._has_bytes(size)
 
-    def _has_ample_room(self) -> bool:
+    def _has_bytes(self, size: int) -> bool:
+        if self._bytes + size > self._bytes_max:
+            return False
+        return self._budget is None or self._budget.admits(size, self, self._relieve)
+
+    def _taken(self, size: int) -> None:
+        self._change(-size)
+        if not self._stalled and self._room is None:
+            return
         # A waiting publisher wakes for an eighth of the queue, not for each single entry.
-        return (
-            len(self._entries) * 8 <= self._notifications_max * 7
-            and self._bytes * 8 <= self._bytes_max * 7
-        )
+        if len(self) * 8 <= self._notifications_max * 7 and self._bytes * 8 <= self._bytes_max * 7:
+            self._relieve()
 
     async def _room_for(self, size: int, wait_s: float) -> None:
         """Wait until an entry of this size fits; the caller looks whether it does."""

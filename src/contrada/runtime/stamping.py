@@ -8,8 +8,10 @@ holds a random part drawn once per access point.
 
 import secrets
 import time
-from dataclasses import replace
+from collections.abc import Iterable
 from typing import Final
+
+from msgspec.structs import replace
 
 from contrada.errors import ServiceError
 from contrada.model import Envelope, Notification
@@ -36,30 +38,33 @@ class Stamp:
         self.has_told_time = False
         """Whether the clock was stamped on anything: then nothing earlier is published."""
 
-    def stamped(self, notification: Notification) -> Notification:
-        """The notification with a full envelope; fields that are already filled are kept.
+    def stamped(self, notifications: Iterable[Notification], now_us: int) -> list[Notification]:
+        """The notifications with full envelopes; fields that are already filled are kept.
 
         One that has an id (it was published before, elsewhere) keeps id, publisher and sequence.
         """
-        given = notification.envelope
-        time_us = given.time_us
-        if time_us is None:
-            time_us = self.now_us()
-            self.has_told_time = True
-        if given.id:
-            return notification.with_envelope(replace(given, time_us=time_us))
-        self._sequence += 1
-        return notification.with_envelope(
-            Envelope(
-                id=f"{self._prefix}.{self._sequence}",
-                publisher=self.publisher,
-                sequence=self._sequence,
-                time_us=time_us,
-                ttl_us=given.ttl_us,
-                priority=given.priority,
-                delivery=given.delivery,
-            )
-        )
+        stamped = []
+        for each in notifications:
+            given = each.envelope
+            time_us = given.time_us
+            if time_us is None:
+                time_us = now_us
+                self.has_told_time = True
+            if given.id:
+                envelope = replace(given, time_us=time_us)
+            else:
+                self._sequence += 1
+                envelope = Envelope(
+                    f"{self._prefix}.{self._sequence}",
+                    self.publisher,
+                    self._sequence,
+                    time_us,
+                    given.ttl_us,
+                    given.priority,
+                    given.delivery,
+                )
+            stamped.append(each.with_envelope(envelope))
+        return stamped
 
     def now_us(self) -> int:
         """The time of the clock, never backwards, and never standing still for long."""

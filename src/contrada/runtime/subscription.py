@@ -8,15 +8,14 @@ import asyncio
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from contrada.errors import ContradaError, ServiceClosedError, ServiceError
-from contrada.model import Filter, FilterSet, Notification
+from contrada.model import Filter, FilterSet
 from contrada.runtime.outlet import Outlet
 from contrada.service import Subscription, SubscriptionStatistics
 
 T = TypeVar("T")
-P = TypeVar("P")
 
 UNREADABLE: Final = "unreadable"
 """Why a notification is dropped: the subscriber's own type cannot hold it."""
@@ -25,23 +24,37 @@ UNSUBSCRIBED: Final = "unsubscribed"
 """Why a notification is dropped: it still waited when its subscription ended."""
 
 
-class QueuedSubscription(Subscription[T], Generic[T, P]):
-    """Reads entries of kind P from its outlet and gives objects of type T."""
+class QueuedSubscription(Subscription[T]):
+    """Takes entries from its outlet and gives what its reader makes of them.
+
+    Without a reader it gives the entries themselves.
+    """
+
+    __slots__ = (
+        "_changing",
+        "_delivered",
+        "_dropped",
+        "_failure",
+        "_filters",
+        "_opened",
+        "_reader",
+        "outlet",
+    )
 
     def __init__(
         self,
         filters: Filter | FilterSet,
-        outlet: Outlet[P],
-        reader: Callable[[Notification], T] | None,
+        outlet: Outlet[Any],
+        reader: Callable[[Any], T] | None,
     ) -> None:
         self._filters = filters
-        self._outlet = outlet
+        self.outlet = outlet
         self._reader = reader
         self._opened = False
-        self._changing = asyncio.Lock()
+        self._changing: asyncio.Lock | None = None
         self._failure: ContradaError | None = None
         self._delivered = 0
-        self._dropped: Counter[str] = Counter()
+        self._dropped: Counter[str] | None = None
 
     @property
     def filters(self) -> Filter | FilterSet:
@@ -50,8 +63,8 @@ class QueuedSubscription(Subscription[T], Generic[T, P]):
 
     async def open(self) -> None:
         """Put it in force; returns when the service has acknowledged. Twice is once."""
-        async with self._changing:
-            if self._outlet.finished:
+        async with self._change():
+            if self.outlet.finished:
                 raise ServiceClosedError("this subscription has ended; subscribe anew")
             if not self._opened:
                 await self._enter()
@@ -59,40 +72,50 @@ class QueuedSubscription(Subscription[T], Generic[T, P]):
 
     async def unsubscribe(self) -> None:
         """End it. Nothing is delivered afterwards; what still waited is dropped and counted."""
-        held = self._outlet.discard()
-        if held:
-            self._dropped[UNSUBSCRIBED] += held
-        async with self._changing:  # What is just being put in force is taken out then.
+        self.count_dropped(UNSUBSCRIBED, self.outlet.discard())
+        async with self._change():  # What is just being put in force is taken out then.
             if self._opened:
                 self._opened = False
                 await self._leave()
 
+    def _change(self) -> asyncio.Lock:
+        """Held while it is put in force or taken out."""
+        if self._changing is None:
+            self._changing = asyncio.Lock()
+        return self._changing
+
     def statistics(self) -> SubscriptionStatistics:
         """What was delivered and dropped so far."""
-        return SubscriptionStatistics(
-            self._delivered, len(self._outlet), dict(self._dropped + self._dropped_elsewhere())
-        )
+        dropped = self._dropped_elsewhere() + (self._dropped or Counter())
+        return SubscriptionStatistics(self._delivered, len(self.outlet), dict(dropped))
+
+    def count_dropped(self, reason: str, count: int) -> None:
+        """So many did not reach the subscriber."""
+        if count:
+            if self._dropped is None:
+                self._dropped = Counter()
+            self._dropped[reason] += count
 
     def end(self, failure: ContradaError | None = None) -> None:
         """The service has ended: iteration ends after what is held, with the failure if any."""
-        if not self._outlet.finished:
+        if not self.outlet.finished:
             self._failure = failure
-            self._outlet.finish()
+            self.outlet.finish()
 
     async def __anext__(self) -> T:
-        outlet = self._outlet
+        outlet, reader = self.outlet, self._reader
         while True:
             while outlet:
                 item, size = outlet.take()
                 self._taken(size)
-                try:
-                    found = self._content(item)
-                    read = self._reader(found) if self._reader else cast(T, found)
-                except ContradaError:
-                    self._dropped[UNREADABLE] += 1
-                    continue
+                if reader is not None:
+                    try:
+                        item = reader(item)
+                    except ContradaError:
+                        self.count_dropped(UNREADABLE, 1)
+                        continue
                 self._delivered += 1
-                return read
+                return cast(T, item)
             if outlet.finished:
                 if self._failure is not None:
                     raise self._failure
@@ -108,10 +131,6 @@ class QueuedSubscription(Subscription[T], Generic[T, P]):
     @abstractmethod
     async def _leave(self) -> None:
         """Take it out at the service."""
-
-    @abstractmethod
-    def _content(self, item: P) -> Any:
-        """The notification of an entry, or its match of a pattern."""
 
     def _taken(self, size: int) -> None:
         """An entry of this size has left the outlet."""

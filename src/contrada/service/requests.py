@@ -24,7 +24,7 @@ def notification_of(item: Item, body: bytes = b"", content_type: str = "") -> No
 
     `body` and `content_type` belong to a mapping; what is a notification already has its own.
     """
-    if isinstance(item, _MAPPINGS):
+    if isinstance(item, _MAPPINGS) and not isinstance(item, Notification):
         return Notification(item, body=body, content_type=content_type)
     if body or content_type:
         raise ServiceError(
@@ -57,7 +57,7 @@ def filters_of(subject: Subject, where: Subject | None = None) -> Filter | Filte
 def offer_of(offered: Offered) -> Offer:
     """What an advertisement offers. Raises UnsatisfiableFilterError where that is nothing."""
     offer: object = offered
-    if isinstance(offered, str | Mapping):
+    if isinstance(offered, str | Mapping) and not isinstance(offered, Notification):
         offer = Advertisement(offered)
     elif isinstance(offered, Selects) and not isinstance(offered, Filter | FilterSet | Pattern):
         offer = offered.to_filters()
@@ -86,7 +86,7 @@ def _asked(subject: object) -> Filter | FilterSet:
     wanted: object = subject
     if isinstance(subject, str):
         wanted = parse(subject)
-    elif isinstance(subject, Mapping):
+    elif isinstance(subject, Mapping) and not isinstance(subject, Notification):
         wanted = Filter(subject)
     elif isinstance(subject, Selects) and not isinstance(subject, Pattern):
         wanted = subject.to_filters()

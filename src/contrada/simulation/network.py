@@ -262,7 +262,7 @@ class Network:
                 stamped, client, found[1], cause.begun, settled, self._open > 0, offers, cause
             )
             self.history.published.append(published)
-            self._handle(found[1], Received(Client(client), Publish(stamped)), cause)
+            self._handle(found[1], Received(Client(client), Publish((stamped,))), cause)
         return True
 
     def clients(self) -> list[str]:
@@ -321,18 +321,23 @@ class Network:
                     self.traffic[number, type(message).__name__] += 1
                     cause.on_their_way += 1
                     self.lines[number].send(end, _Sent(message, cause))
-                case Deliver(client, subscriptions, notification):
-                    envelope, name = notification.envelope, client.name
-                    is_taken = self._given[name].is_new(envelope.publisher, envelope.id)
-                    self.history.delivered.append(
-                        Delivered(self._order, name, broker, subscriptions, envelope.id, is_taken)
-                    )
+                case Deliver():
+                    self._note_delivered(broker, effect)
                 case Refused():
                     self.history.refused.append((broker, effect))
         if self._order % MAINTAIN_EVERY == 0:
             router.maintain()
             if self._validates:
                 router.validate()
+
+    def _note_delivered(self, broker: int, effect: Deliver) -> None:
+        name = effect.client.name
+        for notification in effect.notifications:
+            envelope = notification.envelope
+            is_taken = self._given[name].is_new(envelope.publisher, envelope.id)
+            self.history.delivered.append(
+                Delivered(self._order, name, broker, effect.subscriptions, envelope.id, is_taken)
+            )
 
     # --- what lines tell ----------------------------------------------------------------------
 

@@ -83,7 +83,7 @@ def where(of: Filter | FilterSet, columns: Mapping[str, Kind], *, sqlite: bool =
         name: Column('"' + name.replace('"', '""') + '"', _TAGS[kind], sqlite)
         for name, kind in columns.items()
     }
-    filters = of if isinstance(of, FilterSet) else (of,)
+    filters = of.filters
     return _any([_filter(each, known) for each in filters])
 
 

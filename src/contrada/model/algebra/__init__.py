@@ -7,7 +7,7 @@ told above: in `syntax` and `encoding`.
 
 from contrada.model.algebra.advertisement import Advertisement, Query
 from contrada.model.algebra.constraint import Constraint
-from contrada.model.algebra.filter import Filter, FilterSet
+from contrada.model.algebra.filter import Filter, FilterSet, Selection
 from contrada.model.algebra.notification import Envelope, Notification, Values, mark_name
 from contrada.model.algebra.pattern import Pattern
 from contrada.model.algebra.product import (
@@ -44,6 +44,7 @@ __all__ = [
     "Pattern",
     "Product",
     "Query",
+    "Selection",
     "ValueSet",
     "Values",
     "check_system_name",

@@ -9,6 +9,7 @@ A filter set is a union of filters: what `or`, lifted predicates and translated 
 Source: PODC 2000 §2, figure 3; §3 (a filter as a subscription).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 
 from contrada.errors import InvalidFilterError, InvalidNameError, InvalidValueError
@@ -20,7 +21,31 @@ from contrada.model.algebra.valueset import EVERYTHING, ValueSet, of_keys
 from contrada.model.domains.values import Key, Value, check_name, key_of
 
 
-class Filter(HeldProduct):
+class Selection(ABC):
+    """What selects notifications: a filter, or a union of filters."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def filters(self) -> "tuple[Filter, ...]":
+        """The filters of the union; of a filter itself."""
+
+    @property
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """Whether no notification matches. Beyond the limits: no, and counted."""
+
+    @abstractmethod
+    def matches(self, notification: Notification) -> bool:
+        """Whether the notification is selected. Exact."""
+
+    @abstractmethod
+    def unknown(self) -> tuple[str, ...]:
+        """The names of operators that nobody registered here."""
+
+
+class Filter(HeldProduct, Selection):
     """A conjunction of constraints on attributes. Immutable.
 
     `Filter("price < 100 and symbol = 'DIS'")` parses (ParseError says where it is wrong);
@@ -37,6 +62,11 @@ class Filter(HeldProduct):
             self._hold(notation.read(Filter, constraints)._sets)
         else:
             self._hold(checked_sets(constraints))
+
+    @property
+    def filters(self) -> "tuple[Filter, ...]":
+        """The filter itself, as a union of one."""
+        return (self,)
 
     @staticmethod
     def _normal(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:
@@ -60,9 +90,7 @@ class Filter(HeldProduct):
 
     def covers(self, other: "Filter | FilterSet") -> bool:
         """Whether every notification that the other matches is matched by this one."""
-        if isinstance(other, FilterSet):
-            return all(product_covers(self, member) for member in other.filters)
-        return product_covers(self, other)
+        return all(product_covers(self, member) for member in other.filters)
 
     def __and__(self, other: "Filter") -> "Filter":
         sets = dict(self._sets)
@@ -94,23 +122,28 @@ class Filter(HeldProduct):
         return hash(tuple(part for part in self._sets.items() if not _is_idle(*part)))
 
 
-class FilterSet:
+class FilterSet(Selection):
     """A finite union of filters. Immutable; the order of its filters has no meaning.
 
     `FilterSet("a = 1 or b = 2")` parses; `FilterSet([f, g])` builds, and takes filter sets
     among its members too. Without members it matches nothing.
     """
 
-    __slots__ = ("filters",)
+    __slots__ = ("_filters",)
 
-    filters: tuple[Filter, ...]
+    _filters: tuple[Filter, ...]
 
     def __init__(self, members: "str | Iterable[Filter | FilterSet]") -> None:
         if isinstance(members, str):
             flat: Iterable[Filter] = notation.read(FilterSet, members).filters
         else:
             flat = _flattened(members)
-        object.__setattr__(self, "filters", tuple(flat))
+        object.__setattr__(self, "_filters", tuple(flat))
+
+    @property
+    def filters(self) -> tuple[Filter, ...]:
+        """The members."""
+        return self._filters
 
     @property
     def is_empty(self) -> bool:
@@ -128,8 +161,7 @@ class FilterSet:
         from the other's. Exact up to `boxes.BOX_WORK_MAX`; beyond it no, and
         counted.
         """
-        members = other.filters if isinstance(other, FilterSet) else (other,)
-        return all(boxes.covered(member, self.filters) for member in members)
+        return all(boxes.covered(member, self.filters) for member in other.filters)
 
     def __or__(self, other: "Filter | FilterSet") -> "FilterSet":
         return FilterSet((self, other))

@@ -4,15 +4,22 @@ An attribute has one value, or a finite set of values; it matches a constraint w
 does. An empty set of values is the same as no attribute. Names that begin with `@` belong to
 the system: the envelope's `@id`, `@publisher`, `@time`, and the type marks `@is.NAME`.
 
+A notification holds its attributes as bytes: one map of msgpack, its *span*. They are checked once,
+when it is made, and read from there when somebody asks. The index matches the span itself, and it
+travels unchanged, so that nothing is packed or parsed twice between publisher and subscriber.
+
 Source: PODC 2000 §2 and figure 2.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from datetime import datetime
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from contrada.errors import (
+    EncodingError,
     InvalidNameError,
     InvalidNotificationError,
     InvalidValueError,
@@ -22,7 +29,6 @@ from contrada.model.algebra.product import ENVELOPE_SETS, Product
 from contrada.model.algebra.valueset import ABSENT, ValueSet, of_keys
 from contrada.model.domains.values import (
     ABSENT_KEY,
-    BOOL,
     INT_MAX,
     TEXT,
     TIME,
@@ -53,20 +59,12 @@ PRIORITY_DEFAULT: Final = 4
 
 _MARK_PREFIX: Final = "@is."
 
-_ENVELOPE_RANGES: Final = (
-    ("sequence", 0, INT_MAX),
-    ("time_us", TIME_MIN_US, TIME_MAX_US),
-    ("ttl_us", 0, INT_MAX),
-    ("priority", 0, 9),
-)
-_MAY_BE_NONE: Final = ("time_us", "ttl_us")
 
-
-def _check_text(name: str, text: object) -> None:
+def check_text(name: str, text: object) -> None:
     """Refuse what is no text of the envelope."""
     if type(text) is not str:
         raise InvalidNotificationError(name, text, "must be a str")
-    if text.isascii() and len(text) <= ENVELOPE_TEXT_BYTES_MAX:
+    if len(text) <= ENVELOPE_TEXT_BYTES_MAX and text.isascii():
         return
     try:
         size = len(text.encode())
@@ -77,8 +75,12 @@ def _check_text(name: str, text: object) -> None:
         raise InvalidNotificationError(name, text, reason)
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+def _check_integer(name: str, value: object, low: int, high: int) -> None:
+    if type(value) is not int or not low <= value <= high:
+        raise InvalidNotificationError(name, value, f"must be {low} to {high}")
+
+
+class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
     """What the service says about a notification; filters see it as @id, @publisher, @time.
 
     `time_us` is when it was published, in UTC microseconds since 1970; `ttl_us` how long it
@@ -97,21 +99,25 @@ class Envelope:
     delivery: str = "best-effort"
 
     def __post_init__(self) -> None:
-        _check_text("@id", self.id)
-        _check_text("@publisher", self.publisher)
-        _check_text("@delivery", self.delivery)
-        for name, low, high in _ENVELOPE_RANGES:
-            value = getattr(self, name)
-            if value is None and name in _MAY_BE_NONE:
-                continue
-            if type(value) is not int or not low <= value <= high:
-                raise InvalidNotificationError(f"@{name}", value, f"must be {low} to {high}")
+        check_text("@id", self.id)
+        check_text("@publisher", self.publisher)
+        if self.delivery is not _BEST_EFFORT:
+            check_text("@delivery", self.delivery)
+        _check_integer("@sequence", self.sequence, 0, INT_MAX)
+        _check_integer("@priority", self.priority, 0, 9)
+        if self.time_us is not None:
+            _check_integer("@time_us", self.time_us, TIME_MIN_US, TIME_MAX_US)
+        if self.ttl_us is not None:
+            _check_integer("@ttl_us", self.ttl_us, 0, INT_MAX)
 
     @property
     def at_us(self) -> int:
         """`time_us`, or 0 where it is still empty: what filters and patterns see."""
         return self.time_us or 0
 
+
+_BEST_EFFORT: Final = Envelope.__struct_defaults__[-1]
+"""The default itself: by far the most envelopes have it, and it needs no check."""
 
 UNSTAMPED: Final = Envelope()
 
@@ -121,19 +127,28 @@ def mark_name(type_name: str) -> str:
     return f"{_MARK_PREFIX}{type_name}"
 
 
-class Notification(Product):
+class Notification(Product, Mapping[str, Values]):
     """An event: a mapping of attribute names to values, an envelope, a body. Immutable.
 
     `Notification({"symbol": "DIS", "change": -4.0})`; a list, tuple or set gives an attribute
     several values. Raises InvalidNotificationError with the name and the value, and LimitError
-    beyond ATTRIBUTES_MAX.
+    beyond ATTRIBUTES_MAX. `dict(n)` gives the attributes back; several values are a tuple.
 
     As a product its named sets are its values, and every other attribute is absent.
 
     Source: PODC 2000 §2.
     """
 
-    __slots__ = ("_keys", "_values", "body", "content_type", "envelope")
+    __slots__ = ("_keys", "_values", "body", "content_type", "envelope", "packed", "span")
+
+    span: bytes
+    """The attributes as one map of msgpack, checked."""
+
+    packed: bytes
+    """The whole encoding, where it came as such or was made already; else empty.
+
+    What came from elsewhere goes on unchanged.
+    """
 
     body: bytes
     content_type: str
@@ -149,7 +164,9 @@ class Notification(Product):
         content_type: str = "",
         envelope: Envelope = UNSTAMPED,
     ) -> None:
-        self._fill(attributes, body, content_type, envelope, system=False)
+        _fill(self, span_of(attributes), body, content_type, envelope)
+        if body or content_type:
+            _check_body(body, content_type)
 
     @classmethod
     def marked(
@@ -162,9 +179,11 @@ class Notification(Product):
         envelope: Envelope = UNSTAMPED,
     ) -> "Notification":
         """A notification that also carries type marks, given as the types' names."""
-        notification = cls.__new__(cls)
-        notification._fill(attributes, body, content_type, envelope, system=False, marks=marks)
-        return notification
+        if not _good_names.issuperset(attributes):
+            for name, value in attributes.items():
+                _check_attribute_name(name, value, system=False)
+        both = {**attributes, **dict.fromkeys(map(mark_name, marks), True)}
+        return cls.restored(both, body, content_type, envelope)
 
     @classmethod
     def restored(
@@ -175,81 +194,58 @@ class Notification(Product):
         envelope: Envelope,
     ) -> "Notification":
         """A notification as it came from elsewhere: type marks are allowed."""
-        notification = cls.__new__(cls)
-        notification._fill(attributes, body, content_type, envelope, system=True)
-        return notification
-
-    def _fill(
-        self,
-        attributes: Mapping[str, Value | Iterable[Value]],
-        body: bytes,
-        content_type: str,
-        envelope: Envelope,
-        *,
-        system: bool,
-        marks: Iterable[str] = (),
-    ) -> None:
-        if len(attributes) > ATTRIBUTES_MAX:
-            raise LimitError("ATTRIBUTES_MAX", ATTRIBUTES_MAX, len(attributes))
-        if not isinstance(body, bytes):
-            raise InvalidNotificationError("@body", body, "the body is bytes")
-        _check_text("@content_type", content_type)
-        values: dict[str, Values] = {}
-        keys: dict[str, tuple[Key, ...]] = {}
-        for name, value in attributes.items():
-            _check_attribute_name(name, value, system=system)
-            held = _held(name, value)
-            if held is not None:
-                values[name], keys[name] = held
-        for mark in map(mark_name, marks):
-            _check_attribute_name(mark, True, system=True)
-            values[mark], keys[mark] = True, _MARKED
-        set_ = object.__setattr__
-        set_(self, "_values", values)
-        set_(self, "_keys", keys)
-        set_(self, "body", body)
-        set_(self, "content_type", content_type)
-        set_(self, "envelope", envelope)
+        _check_body(body, content_type)
+        return of_parts(span_of(attributes, system=True), body, content_type, envelope)
 
     def with_envelope(self, envelope: Envelope) -> "Notification":
         """The same notification in another envelope. Shares the attributes."""
-        notification = Notification.__new__(Notification)
-        set_ = object.__setattr__
-        set_(notification, "_values", self._values)
-        set_(notification, "_keys", self._keys)
-        set_(notification, "body", self.body)
-        set_(notification, "content_type", self.content_type)
-        set_(notification, "envelope", envelope)
-        return notification
+        return of_parts(self.span, self.body, self.content_type, envelope)
 
     @property
     def attributes(self) -> Mapping[str, Values]:
         """The attributes, read only; several values are a tuple."""
-        return MappingProxyType(self._values)
+        return MappingProxyType(self._read())
 
-    @property
-    def raw(self) -> dict[str, Values]:
-        """The attributes as the dictionary that holds them, for encoders. Not to be changed."""
-        return self._values
+    def _read(self) -> dict[str, Values]:
+        """The values, read from the span when they are asked for first."""
+        try:
+            return self._values
+        except AttributeError:
+            values = _values_in(self.span)
+            _set_values(self, values)
+            return values
 
     def keys_of(self, name: str) -> tuple[Key, ...]:
         """The keys of an attribute's values; of the envelope too; absent is a key."""
-        keys = self._keys.get(name)
-        if keys is not None:
-            return keys
-        if name[:1] == "@":
-            if name == "@id":
-                return ((TEXT, self.envelope.id.encode()),)
-            if name == "@publisher":
-                return ((TEXT, self.envelope.publisher.encode()),)
-            if name == "@time":
-                return ((TIME, self.envelope.at_us),)
+        try:
+            known = self._keys
+        except AttributeError:
+            known = {}
+            _set_keys(self, known)
+        keys = known.get(name)
+        if keys is None:
+            known[name] = keys = self._find_keys(name)
+        return keys
+
+    def _find_keys(self, name: str) -> tuple[Key, ...]:
+        values = self._read()
+        if name in values:
+            value = values[name]
+            if type(value) is tuple:
+                return tuple(sorted(map(key_of, value)))
+            return (key_of(value),)  # type: ignore[arg-type]
+        if name == "@id":
+            return ((TEXT, self.envelope.id.encode()),)
+        if name == "@publisher":
+            return ((TEXT, self.envelope.publisher.encode()),)
+        if name == "@time":
+            return ((TIME, self.envelope.at_us),)
         return (ABSENT_KEY,)
 
     @property
     def sets(self) -> Mapping[str, ValueSet]:
         """The named sets, the envelope's among them."""
-        names = (*self._keys, *ENVELOPE_SETS)
+        names = (*self._read(), *ENVELOPE_SETS)
         return {name: of_keys(self.keys_of(name)) for name in names}
 
     @property
@@ -258,75 +254,208 @@ class Notification(Product):
         return ABSENT
 
     def __getitem__(self, name: str) -> Values:
-        return self._values[name]
-
-    def get(self, name: str, default: Values = None) -> Values:
-        """The attribute's value or values, or the default where it is absent."""
-        return self._values.get(name, default)
+        return self._read()[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._values
+        return name in self._read()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
+        return iter(self._read())
 
     def __len__(self) -> int:
-        return len(self._values)
+        return len(self._read())
+
+    def _identity(self) -> tuple[object, ...]:
+        """What equal notifications have in common: 5 and 5.0 are one key."""
+        attributes = frozenset((name, self.keys_of(name)) for name in self._read())
+        return attributes, self.envelope, self.body, self.content_type
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Notification):
             return NotImplemented
-        return (
-            self._keys == other._keys
-            and self.envelope == other.envelope
-            and self.body == other.body
-            and self.content_type == other.content_type
-        )
+        return self._identity() == other._identity()
 
     def __hash__(self) -> int:
-        return hash((frozenset(self._keys.items()), self.envelope, self.body, self.content_type))
+        return hash(self._identity())
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("a Notification cannot be changed")
 
     def __reduce__(self) -> tuple[object, ...]:
-        state = (self._values, self.body, self.content_type, self.envelope)
-        return (Notification.restored, state)
+        return (of_parts, (self.span, self.body, self.content_type, self.envelope))
 
     def __repr__(self) -> str:
-        return f"Notification({self._values!r})"
+        return f"Notification({self._read()!r})"
 
 
-_MARKED: Final[tuple[Key, ...]] = ((BOOL, True),)
-"""The keys of a type mark."""
+# A Notification refuses to be changed; only this module fills its slots, straight and quickly.
+_slots: Final = vars(Notification)
+_set_span: Final = _slots["span"].__set__
+_set_packed: Final = _slots["packed"].__set__
+_set_body: Final = _slots["body"].__set__
+_set_content_type: Final = _slots["content_type"].__set__
+_set_envelope: Final = _slots["envelope"].__set__
+_set_values: Final = _slots["_values"].__set__
+_set_keys: Final = _slots["_keys"].__set__
+
+
+def _fill(
+    of: Notification,
+    span: bytes,
+    body: bytes,
+    content_type: str,
+    envelope: Envelope,
+    packed: bytes = b"",
+) -> None:
+    _set_span(of, span)
+    _set_body(of, body)
+    _set_content_type(of, content_type)
+    _set_envelope(of, envelope)
+    _set_packed(of, packed)
+
+
+def of_parts(
+    span: bytes, body: bytes, content_type: str, envelope: Envelope, packed: bytes = b""
+) -> Notification:
+    """The notification with these parts, all checked already."""
+    notification = Notification.__new__(Notification)
+    _fill(notification, span, body, content_type, envelope, packed)
+    return notification
+
+
+def keep_packed(of: Notification, packed: bytes) -> None:
+    """Notes the encoding of a notification, so that it is made once."""
+    _set_packed(of, packed)
+
+
+# --- the span: attributes as bytes ------------------------------------------------------------
+
+NAMES_KNOWN_MAX: Final = 65_536
+"""Names of attributes that are known to be good. Beyond it: all are forgotten, and checked anew."""
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(dict[str, Any]).decode
+
+_STR: Final = frozenset((str,))
+_PLAIN: Final = frozenset((str, int, float, bool, bytes, type(None)))
+_IN_SPANS: Final = _PLAIN | {datetime}
+_LARGE: Final = 0xCF
+"""Begins an integer beyond 63 bits in msgpack; it may also stand in other places."""
+
+_good_names: Final[set[str]] = set()
+"""Names that a user may give. Asking a set for all of them at once is ten times as fast."""
+
+_good_names_and_marks: Final[set[str]] = set()
+
+
+def span_of(attributes: Mapping[str, Any], *, system: bool = False) -> bytes:
+    """The attributes as one map of msgpack, checked; `system` allows type marks.
+
+    Raises InvalidNotificationError with the name and the value, LimitError beyond ATTRIBUTES_MAX.
+    Cost: about a microsecond, where all values are plain and the names were seen before.
+    """
+    if len(attributes) > ATTRIBUTES_MAX:
+        raise LimitError("ATTRIBUTES_MAX", ATTRIBUTES_MAX, len(attributes))
+    good = _good_names_and_marks if system else _good_names
+    if (
+        type(attributes) is dict
+        and good.issuperset(attributes)
+        and _PLAIN.issuperset(map(type, attributes.values()))
+        and _STR.issuperset(map(type, attributes))  # Of an enumeration a member equals its text.
+    ):
+        try:
+            span = _encode(attributes)
+        except (OverflowError, UnicodeEncodeError):
+            pass  # Told below, with the name and the value.
+        else:
+            if span.find(_LARGE) < 0:
+                return span
+    return _encode(_checked(attributes, system=system))
+
+
+def _checked(attributes: Mapping[str, Any], *, system: bool) -> dict[str, Values]:
+    """The attributes with plain values, looked at one by one."""
+    checked: dict[str, Values] = {}
+    for name, value in attributes.items():
+        _check_attribute_name(name, value, system=system)
+        held = _held(name, value)
+        if held != ():
+            checked[name] = held
+    return checked
+
+
+def check_span(span: bytes) -> dict[str, Values]:
+    """The values in a span that came from elsewhere. Raises as `span_of`, and EncodingError."""
+    try:
+        values = _decode(span)
+    except msgspec.DecodeError as error:
+        raise EncodingError("msgpack", str(error)) from None
+    except RecursionError:
+        raise EncodingError("msgpack", "nested too deeply") from None
+    if len(values) > ATTRIBUTES_MAX:
+        raise LimitError("ATTRIBUTES_MAX", ATTRIBUTES_MAX, len(values))
+    if len(values) != _pairs_of(span):
+        raise EncodingError("msgpack", "two attributes of one name")
+    if not (
+        _good_names_and_marks.issuperset(values)
+        and _IN_SPANS.issuperset(map(type, values.values()))
+        and span.find(_LARGE) < 0
+    ):
+        _checked(values, system=True)
+    return values
+
+
+def _pairs_of(span: bytes) -> int:
+    """The number that the header of a map tells."""
+    first = span[0]
+    if first <= 0x8F:
+        return first & 0x0F
+    return int.from_bytes(span[1 : 3 if first == 0xDE else 5])
+
+
+def _values_in(span: bytes) -> dict[str, Values]:
+    """The values of a span that was checked."""
+    values: dict[str, Any] = _decode(span)
+    for name in [name for name, value in values.items() if type(value) is list]:
+        held = _held(name, values[name])
+        if held == ():
+            del values[name]
+        else:
+            values[name] = held
+    return values
+
+
+def _check_body(body: object, content_type: str) -> None:
+    if not isinstance(body, bytes):
+        raise InvalidNotificationError("@body", body, "the body is bytes")
+    check_text("@content_type", content_type)
 
 
 def _check_attribute_name(name: object, value: object, *, system: bool) -> None:
     is_mark = isinstance(name, str) and name.startswith(_MARK_PREFIX) and name != _MARK_PREFIX
     try:
-        if system and is_mark:
-            check_name(name)
-        else:
-            check_user_name(name)
+        good = check_name(name) if system and is_mark else check_user_name(name)
     except InvalidNameError as error:
         raise InvalidNotificationError(name, value, error.reason) from None
+    if len(_good_names_and_marks) >= NAMES_KNOWN_MAX:
+        _good_names.clear()
+        _good_names_and_marks.clear()
+    _good_names_and_marks.add(good)
+    if not is_mark:
+        _good_names.add(good)
 
 
-def _held(name: str, value: object) -> tuple[Values, tuple[Key, ...]] | None:
-    """The values and their keys; None for an empty collection, which is absent."""
+def _held(name: str, value: object) -> Values:
+    """The value as a plain one; several distinct ones as a tuple in the order of the line."""
     try:
         if not isinstance(value, list | tuple | set | frozenset):
-            plain = normal(value)  # type: ignore[arg-type]
-            return plain, (key_of(plain),)
+            return normal(value)  # type: ignore[arg-type]
         if len(value) > VALUES_MAX:
             reason = f"{len(value)} values, more than VALUES_MAX = {VALUES_MAX}"
             raise InvalidNotificationError(name, value, reason)
         by_key = {key_of(each): each for each in map(normal, value)}
     except InvalidValueError as error:
         raise InvalidNotificationError(name, value, error.reason) from None
-    if not by_key:
-        return None
-    ordered = tuple(sorted(by_key))
-    if len(ordered) == 1:
-        return by_key[ordered[0]], ordered
-    return tuple(by_key[key] for key in ordered), ordered
+    if len(by_key) == 1:
+        return next(iter(by_key.values()))
+    return tuple(by_key[key] for key in sorted(by_key))

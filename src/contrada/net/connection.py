@@ -15,8 +15,7 @@ from typing import Final
 from contrada.errors import FrameError
 from contrada.net.frames import (
     Credit,
-    Deliver,
-    Done,
+    Delivery,
     Failure,
     Frame,
     FrameReader,
@@ -24,10 +23,8 @@ from contrada.net.frames import (
     Hello,
     Ping,
     Pong,
-    Publish,
-    Refused,
-    Subscribe,
-    Unsubscribe,
+    Reply,
+    Request,
     encode,
 )
 
@@ -46,12 +43,12 @@ SILENT_S_MAX: Final = 60.0
 
 _BOTH: Final = (Ping, Pong, Goodbye, Failure)
 _ALLOWED: Final[dict[str, tuple[type[Frame], ...]]] = {
-    CLIENT: (*_BOTH, Subscribe, Unsubscribe, Publish, Credit),
-    BROKER: (*_BOTH, Done, Refused, Deliver),
+    CLIENT: (*_BOTH, Request, Credit),
+    BROKER: (*_BOTH, Reply, Delivery),
 }
 
 
-class LinkState(Enum):
+class Phase(Enum):
     """Where a connection stands."""
 
     NEW = "new"
@@ -60,7 +57,7 @@ class LinkState(Enum):
     CLOSED = "closed"
 
 
-class Link:
+class Connection:
     """The state of one end of a connection."""
 
     def __init__(self, hello: Hello, peer_role: str, now_s: float) -> None:
@@ -72,18 +69,18 @@ class Link:
         self._began_s = now_s
         self._heard_s = now_s
         self._pinged = False
-        self.state = LinkState.NEW
+        self.state = Phase.NEW
         self.peer: Hello | None = None
 
     def greet(self) -> None:
         """Say hello, once."""
-        assert self.state is LinkState.NEW, "hello is said once"
-        self.state = LinkState.GREETED
+        assert self.state is Phase.NEW, "hello is said once"
+        self.state = Phase.GREETED
         self.send(self._hello)
 
     def send(self, frame: Frame) -> None:
-        """Append a frame to the outgoing bytes; a closed link sends nothing."""
-        if self.state is not LinkState.CLOSED:
+        """Append a frame to the outgoing bytes; a closed connection sends nothing."""
+        if self.state is not Phase.CLOSED:
             self._outgoing.append(encode(frame))
 
     def outgoing(self) -> bytes:
@@ -96,9 +93,9 @@ class Link:
         """The frames that concern the owner, in order; hello and pings are dealt with here.
 
         Raises FrameError when the peer broke the protocol: a Failure that says so is then the
-        last of the outgoing bytes, and the link is closed.
+        last of the outgoing bytes, and the connection is closed.
         """
-        if self.state is LinkState.CLOSED:
+        if self.state is Phase.CLOSED:
             return []
         self._heard_s = now_s
         self._pinged = False
@@ -126,18 +123,18 @@ class Link:
     def fail(self, error: FrameError) -> None:
         """Tell the peer what it did wrong, as the last frame."""
         self.send(Failure(error.code, error.reason))
-        self.state = LinkState.CLOSED
+        self.state = Phase.CLOSED
 
     def close(self, reason: str = "") -> None:
         """Say goodbye, as the last frame."""
         self.send(Goodbye(reason))
-        self.state = LinkState.CLOSED
+        self.state = Phase.CLOSED
 
     def _concerns_owner(self, frame: Frame) -> bool:
-        if self.state is LinkState.CLOSED:
+        if self.state is Phase.CLOSED:
             return False  # Something after a goodbye.
         if isinstance(frame, Failure | Goodbye):
-            self.state = LinkState.CLOSED
+            self.state = Phase.CLOSED
             return True
         if self.peer is None:
             self._meet(frame)
@@ -158,6 +155,6 @@ class Link:
                 "role", f"the other side is a {frame.role!r}, expected a {self._peer_role}"
             )
         self.peer = frame
-        if self.state is LinkState.NEW:
+        if self.state is Phase.NEW:
             self.greet()
-        self.state = LinkState.OPEN
+        self.state = Phase.OPEN

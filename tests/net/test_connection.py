@@ -3,49 +3,39 @@
 import pytest
 
 from contrada.errors import FrameError
-from contrada.net.frames import (
-    Deliver,
-    Done,
-    Failure,
-    Frame,
-    FrameReader,
-    Goodbye,
-    Hello,
-    Ping,
-    Subscribe,
-    encode,
-)
-from contrada.net.link import (
+from contrada.net.connection import (
     BROKER,
     CLIENT,
     HELLO_WAIT_S,
     PING_AFTER_S,
     SILENT_S_MAX,
-    Link,
-    LinkState,
+    Connection,
+    Phase,
 )
+from contrada.net.frames import Failure, Frame, FrameReader, Goodbye, Hello, Ping, Reply, encode
+from tests.net.requests import delivery, subscribe
 
 
-def broker_link() -> Link:
-    return Link(Hello(BROKER), CLIENT, 0.0)
+def broker_link() -> Connection:
+    return Connection(Hello(BROKER), CLIENT, 0.0)
 
 
-def open_pair() -> tuple[Link, Link]:
-    client, broker = Link(Hello(CLIENT), BROKER, 0.0), broker_link()
+def open_pair() -> tuple[Connection, Connection]:
+    client, broker = Connection(Hello(CLIENT), BROKER, 0.0), broker_link()
     client.greet()
     assert broker.receive(client.outgoing(), 0.0) == [Hello(CLIENT)]
     assert client.receive(broker.outgoing(), 0.0) == [Hello(BROKER)]
     return client, broker
 
 
-def said(link: Link) -> list[Frame]:
+def said(link: Connection) -> list[Frame]:
     return FrameReader().feed(link.outgoing())
 
 
 def test_both_sides_say_hello_and_are_open() -> None:
     """Nobody could connect, or capabilities would be unknown."""
     client, broker = open_pair()
-    assert client.state is broker.state is LinkState.OPEN
+    assert client.state is broker.state is Phase.OPEN
     assert client.outgoing() == broker.outgoing() == b""
 
 
@@ -63,8 +53,8 @@ def test_pings_are_answered_by_the_link() -> None:
         ([Ping(1)], "no hello"),
         ([Hello(BROKER)], "role"),
         ([Hello(CLIENT), Hello(CLIENT)], "unexpected"),
-        ([Hello(CLIENT), Deliver(1, 0, [])], "unexpected"),
-        ([Hello(CLIENT), Done(1)], "unexpected"),
+        ([Hello(CLIENT), delivery(1, 0, [])], "unexpected"),
+        ([Hello(CLIENT), Reply(1)], "unexpected"),
     ],
 )
 def test_who_breaks_the_protocol_is_told_and_closed(frames: list[Frame], code: str) -> None:
@@ -73,7 +63,7 @@ def test_who_breaks_the_protocol_is_told_and_closed(frames: list[Frame], code: s
     with pytest.raises(FrameError) as caught:
         broker.receive(b"".join(map(encode, frames)), 0.0)
     assert caught.value.code == code
-    assert broker.state is LinkState.CLOSED
+    assert broker.state is Phase.CLOSED
     last = said(broker)[-1]
     assert isinstance(last, Failure)
     assert last.code == code
@@ -85,9 +75,9 @@ def test_after_goodbye_nothing_is_heard_or_said() -> None:
     client, broker = open_pair()
     client.close("done")
     client.send(Ping(1))
-    data = client.outgoing() + encode(Subscribe(1, 1, b"", 1))
+    data = client.outgoing() + encode(subscribe(1, 1, b"", 1))
     assert broker.receive(data, 0.0) == [Goodbye("done")]
-    assert broker.state is LinkState.CLOSED
+    assert broker.state is Phase.CLOSED
 
 
 def test_a_silent_peer_is_asked_once_and_then_given_up() -> None:

@@ -1,0 +1,29 @@
+"""Requests as a client of any kind may send them, with whatever bytes in them."""
+
+import msgspec
+
+from contrada.net.frames import Delivery, Request
+
+
+def _request(number: int, *fields: object, credit: int = 0, wait_ms: int = 0) -> Request:
+    return Request(number, msgspec.Raw(msgspec.msgpack.encode(fields)), credit, wait_ms)
+
+
+def subscribe(number: int, identity: object, filters: bytes, credit: int) -> Request:
+    """A request to put a subscription in force."""
+    return _request(number, "subscribe", str(identity), filters, credit=credit)
+
+
+def unsubscribe(number: int, identity: object) -> Request:
+    """A request to take a subscription out."""
+    return _request(number, "unsubscribe", str(identity))
+
+
+def publish(number: int, wait_ms: int, notifications: list[bytes]) -> Request:
+    """A request to publish these."""
+    return _request(number, "publish", notifications, wait_ms=wait_ms)
+
+
+def delivery(identity: object, dropped: int, notifications: list[bytes]) -> Delivery:
+    """What a broker delivers for a subscription."""
+    return Delivery(str(identity), dropped, notifications)
