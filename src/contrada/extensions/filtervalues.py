@@ -24,10 +24,8 @@ from typing import Final, TypeAlias
 
 from contrada.errors import ContradaError, InvalidFilterError, LimitError, ParseError
 from contrada.extensions.extendedtype import ExtendedOperator, ExtendedType
-from contrada.model.algebra import relations
-from contrada.model.algebra.filter import Filter, FilterSet
-from contrada.model.languages.atoms import Atom
-from contrada.model.languages.language import atoms_of
+from contrada.model.algebra import Filter, FilterSet, relations
+from contrada.model.languages import Atom, atoms_of
 from contrada.model.syntax import parse
 
 FILTER_BYTES_MAX: Final = 16_384

@@ -39,7 +39,18 @@ class Advertisement(HeldProduct):
 
     @staticmethod
     def _normal(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:
-        return _advertised(sets)
+        """As it is held: with absent, without what an advertisement says of every attribute."""
+        advertised: dict[str, ValueSet] = {}
+        for name in sorted(sets):
+            if system_name(name) in ENVELOPE_SETS:
+                value_set = sets[name] & universe(name)
+                if value_set != universe(name):
+                    advertised[name] = value_set
+            else:
+                value_set = sets[name] | ABSENT
+                if value_set != ABSENT:
+                    advertised[name] = value_set
+        return advertised
 
     @property
     def default(self) -> ValueSet:
@@ -83,21 +94,6 @@ class Query(HeldProduct):
 
     def __hash__(self) -> int:
         return hash((Query, Filter.of_sets(self._sets)))
-
-
-def _advertised(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:
-    """With absent; what an advertisement says of every attribute anyway is left out."""
-    advertised: dict[str, ValueSet] = {}
-    for name in sorted(sets):
-        if system_name(name) in ENVELOPE_SETS:
-            value_set = sets[name] & universe(name)
-            if value_set != universe(name):
-                advertised[name] = value_set
-        else:
-            value_set = sets[name] | ABSENT
-            if value_set != ABSENT:
-                advertised[name] = value_set
-    return advertised
 
 
 def _united(

@@ -3,12 +3,12 @@
 A product is a box, one side per attribute. A box minus a box is a few disjoint boxes: for each
 attribute in turn, the part outside the other on this attribute and inside on those before.
 That decides whether a union of filters covers a filter, and finds a notification that it does
-not cover. With several values of an attribute both stay right: a notification meets a box when
-one choice of its values is a point of it, and the pieces together have all points of the box.
+not cover. Both stay right where attributes have several values: a notification matches a box when
+one choice of its values is a point of the box, and the pieces have the points of the box.
 
-Parts that do not touch a box are forgotten for it, sides that hold the box's side too; the rest
-are merged where they differ in one attribute. Then at each step the part that cuts the box into
-the fewest pieces is taken away first.
+Before, parts that do not meet the box are left out, and of the others the sides that contain the
+box's side; parts that differ in one attribute are merged. Then at each step the part that cuts the
+box into the fewest pieces is taken away first.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ def covered(whole: Product, parts: Sequence[Product]) -> bool:
 
 
 def spread(box: Box, default: ValueSet, parts: Sequence[Product]) -> Box:
-    """The box, with a side for what a part names where that is not everything by default."""
+    """The box, with its default as the side of each further attribute that a part names."""
     if default is EVERYTHING:
         return box
     names = dict.fromkeys(name for part in parts for name in part.sets)

@@ -51,29 +51,25 @@ class Pattern:
             if tuple(by) or within_us is not None or every:
                 reason = "a pattern given as a text takes no further arguments"
                 raise InvalidFilterError("->", (filters,), reason)
-            self._fill(parsed.filters, parsed.by, parsed.within_us, parsed.every)
-        else:
-            self._fill(tuple(filters), tuple(by), within_us, every)
-
-    def _fill(
-        self, filters: tuple[Filter, ...], by: tuple[str, ...], within_us: int | None, every: bool
-    ) -> None:
-        if not 2 <= len(filters) <= PATTERN_PARTS_MAX:
-            reason = f"a pattern has 2 to {PATTERN_PARTS_MAX} filters, this one {len(filters)}"
-            raise InvalidFilterError("->", filters, reason)
-        for part in filters:
+            filters, every = parsed.filters, parsed.every
+            by, within_us = parsed.by, parsed.within_us
+        parts, names = tuple(filters), tuple(by)
+        if not 2 <= len(parts) <= PATTERN_PARTS_MAX:
+            reason = f"a pattern has 2 to {PATTERN_PARTS_MAX} filters, this one {len(parts)}"
+            raise InvalidFilterError("->", parts, reason)
+        for part in parts:
             if not isinstance(part, Filter):
                 raise InvalidFilterError("->", (part,), "a pattern is made of filters")
         try:
-            names = tuple(dict.fromkeys(check_system_name(check_name(name)) for name in by))
+            distinct = tuple(dict.fromkeys(check_system_name(check_name(name)) for name in names))
         except InvalidNameError as error:
-            raise InvalidFilterError("by", by, error.reason) from None
+            raise InvalidFilterError("by", names, error.reason) from None
         if within_us is not None and (type(within_us) is not int or not 0 <= within_us <= INT_MAX):
             reason = "expected microseconds as an int from 0"
             raise InvalidFilterError("within", (within_us,), reason)
         set_ = object.__setattr__
-        set_(self, "filters", filters)
-        set_(self, "by", names)
+        set_(self, "filters", parts)
+        set_(self, "by", distinct)
         set_(self, "within_us", within_us)
         set_(self, "every", every)
 

@@ -61,7 +61,7 @@ class Product(ABC):
 
     @property
     def sides(self) -> Mapping[str, ValueSet]:
-        """As `sets`, perhaps held more plainly; not to be given to users."""
+        """As `sets`, but perhaps as a dictionary that could be changed: not for users."""
         return self.sets
 
     def set_of(self, name: str) -> ValueSet:
@@ -90,7 +90,7 @@ class HeldProduct(Product):
     @staticmethod
     @abstractmethod
     def _normal(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:
-        """The sets in the form in which they are held: by name in order, the idle left out."""
+        """The sets as they are held: by name in order, without those that say nothing."""
 
     @classmethod
     def of_sets(cls, sets: Mapping[str, ValueSet]) -> Self:

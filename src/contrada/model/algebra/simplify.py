@@ -4,9 +4,9 @@ Merging first: filters that agree in all attributes but one become one filter, a
 attribute, until nothing merges. Then each filter that another one covers is dropped. Both keep
 the union exactly.
 
-A filter can be covered only by one that holds each of its points. So every possible coverer is
-filed under one of its attributes, by value or by the hull of its set, and a filter is compared
-only with those whose place holds one sample point of it.
+A filter that covers another holds each of its points. So each filter is filed under one of its
+attributes, by the values of its set or by its hull, the smallest interval around it. A filter is
+compared only with those under whose values or hull a sample point of it lies.
 
 Source: PODC 2000 §4 (exploiting commonalities); perfect merging is this project's.
 """
@@ -55,7 +55,7 @@ def _uncovered(members: list[Filter]) -> list[Filter]:
 
 
 class _Files:
-    """Filters by the place where a filter that they cover must have a point."""
+    """Filters by an attribute and its values, or hull: what they cover has all its points there."""
 
     def __init__(self, members: list[Filter]) -> None:
         self._by_value: dict[tuple[str, Key], list[int]] = {}

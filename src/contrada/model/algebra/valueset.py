@@ -240,7 +240,7 @@ def intersection(sets: Iterable[ValueSet]) -> ValueSet:
 
 
 def _joined(join: Callable[[ValueSet, ValueSet], ValueSet], left: list[ValueSet]) -> ValueSet:
-    """Joins neighbours, then the results, and so on, so that no part is gone through often."""
+    """Joins pairs of neighbours, then pairs of the results, and so on."""
     while len(left) > 1:
         pairs = zip(left[::2], left[1::2], strict=False)
         left = [join(a, b) for a, b in pairs] + left[len(left) & ~1 :]

@@ -5,14 +5,11 @@ constants. Nothing here knows of values of other domains, or of attributes.
 """
 
 from contrada.model.languages.atoms import Atom, Operator, checked, failures, implied_by, registry
-from contrada.model.languages.automaton import Automaton
-from contrada.model.languages.casefold import fold
 from contrada.model.languages.decision import safe_answers
 from contrada.model.languages.language import Every, Language, Literal, Pieces, Some, atoms_of
 
 __all__ = [
     "Atom",
-    "Automaton",
     "Every",
     "Language",
     "Literal",
@@ -22,7 +19,6 @@ __all__ = [
     "atoms_of",
     "checked",
     "failures",
-    "fold",
     "implied_by",
     "registry",
     "safe_answers",

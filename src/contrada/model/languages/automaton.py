@@ -43,7 +43,7 @@ BYTES: Final = frozenset(range(256))
 
 Row: TypeAlias = "bytes | array[int]"
 Edges: TypeAlias = Sequence[Sequence[tuple[frozenset[int], int]]]
-"""A machine that may be in several states: per state, the bytes that lead to another."""
+"""A nondeterministic automaton: per state, the bytes that lead to another."""
 
 DEAD: Final = 0
 UNIVERSAL: Final = 1
@@ -103,10 +103,10 @@ def searching(constant: bytes, *, anything_after: bool) -> Automaton:
 
 
 def determinise(edges: Edges, starts: frozenset[int], accepting: frozenset[int]) -> Automaton:
-    """The minimal automaton of a machine that may be in several states at once.
+    """The minimal automaton of a nondeterministic one.
 
     An edge for `BYTES` itself is cheap. Raises LimitError beyond `STATES_MAX` states, or when
-    they stand for more than `SUBSETS_MAX` states of the machine.
+    they stand for more than `SUBSETS_MAX` states of it.
     """
     numbers = {starts: 0}
     waiting = [starts]
@@ -185,8 +185,9 @@ def minimised(rows: Sequence[Sequence[int]], accepting: Sequence[bool]) -> Autom
 def of_intervals(cuts: Cuts) -> Automaton:
     """The automaton of a set of text intervals. States: at most the bytes of all its ends.
 
-    A state is a text that some end goes on from; all others lie in or out with all that begins
-    with them. Longer ones are made first, so that equal states are found as they are made.
+    The states are the proper prefixes of the ends of intervals. Any other text lies inside or
+    outside together with all that begins with it. Longer prefixes come first, so that a state
+    equal to one that is there is found at once.
     """
     ends: list[bytes] = [cut[1] if len(cut) == 2 else b"" for cut in cuts]  # type: ignore[misc]
     rows: list[array[int]] = [array("H", [sink]) * 256 for sink in (0, 1)]
@@ -301,7 +302,7 @@ def _packed(rows: Sequence[Sequence[int]]) -> tuple[Row, ...]:
 
 
 def _inner(ends: list[bytes]) -> set[bytes]:
-    """The texts that some end goes on from. Raises LimitError beyond `STATES_MAX`."""
+    """The proper prefixes of the ends. Raises LimitError beyond `STATES_MAX`."""
     inner = {b""}
     for end in ends:
         if len(end) > STATES_MAX:
@@ -342,7 +343,7 @@ def _steps(automaton: Automaton, state: int) -> list[tuple[int, int]]:
 def _cuts_below(
     automaton: Automaton, states: list[int], steps: Callable[[int], list[tuple[int, int]]]
 ) -> int:
-    """How many cuts the language has. Whether a step is one depends on what was accepted before."""
+    """How many cuts the language has: changes of acceptance along its texts in order."""
     below: dict[int, tuple[tuple[int, bool], ...]] = {}
     for state in states:
         found = []
@@ -361,7 +362,7 @@ def _cuts_below(
 
 
 def _deepest_first(automaton: Automaton) -> list[int] | None:
-    """The states that still decide, each after those it leads to; None where one comes back."""
+    """The open states, each after those it leads to; None where there is a cycle."""
     on_path, done = 1, 2
     marks = [done if fate != OPEN else 0 for fate in automaton.fates]
     stack: list[tuple[int, Iterable[int]]] = []

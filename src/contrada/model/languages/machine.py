@@ -1,12 +1,11 @@
 """Machines that search text for a regular expression, one step per byte whatever the expression.
 
-A machine may be in several states at once. Which sets of states it really comes to is found out
-while texts are read, and kept: a set becomes a *row* that leads to the next row for each kind of
-byte. So a text costs one look-up per byte once its rows are there, and a row costs a few
-operations on integers whose bits are the states (see `steps`); nothing is ever tried again from an
-earlier place. Rows are thrown away when there are too many, and found again. A text for which
-each byte needs a new row costs some microseconds per byte. `automaton` follows all rows, for
-decisions.
+A machine is a nondeterministic automaton that is made deterministic while texts are read. A set of
+its states becomes a *row*, which has the next row for each kind of byte. So a text costs one
+look-up per byte once its rows are there, and a row costs a few operations on integers whose bits
+are the states (see `steps`); nothing is tried again from an earlier place. When there are too many
+rows all are dropped. A text for which each byte needs a new row costs some microseconds per byte.
+`automaton` makes all rows, for decisions.
 
 Invariants: `Machine.row[kind]` is the next row or `unknown`; the last entry of a row says whether
 the machine accepts where the text ends there; once the expression was found, the row is
@@ -110,7 +109,7 @@ class _Program:
         return entry
 
     def optional(self, part: Tree, least: int, most: int | None, after: int) -> int:
-        """What may follow the least number of repetitions."""
+        """The state before the repetitions that are beyond the least number."""
         if most is None:
             loop = self.state()
             self.free[loop] = (self.before(part, loop), after)
@@ -121,7 +120,7 @@ class _Program:
         return entry
 
     def characters(self, ranges: Ranges, after: int) -> int:
-        """A state that one character leads on from, byte by byte; ends of characters are shared."""
+        """The state before one character, byte by byte; equal ends of characters share states."""
         edges = []
         for spans in (each for first, last in ranges for each in utf8_spans(first, last)):
             target = after
@@ -165,11 +164,11 @@ class _Program:
 
     @cached_property
     def looked_for(self) -> int:
-        """All places that some state asks for."""
+        """The kinds of places (`AT_START` and so on) that some state asks for, as bits."""
         return reduce(operator.or_, self.looks, 0)
 
     def closures(self) -> dict[int, Closure]:
-        """Where each state leads without a byte, by the places that hold."""
+        """Where each state leads without a byte, by the kinds of the place in the text."""
         found: dict[int, Closure] = {}
         pairs = 0
         for holding in sorted({each & self.looked_for for each in _holdings()}):
@@ -340,7 +339,7 @@ def _holdings() -> frozenset[int]:
 
 
 def _after(byte: int) -> int:
-    """What a byte is to the place behind it."""
+    """What lies before the next place, after this byte."""
     if byte == 0x0A:
         return _AFTER_LINE
     return _AFTER_WORD if byte in _WORD_BYTES else _AFTER_OTHER

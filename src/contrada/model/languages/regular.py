@@ -45,7 +45,7 @@ PATTERN_CHARACTERS_MAX: Final = 20_000
 class Chars(NamedTuple):
     """One character out of ranges of code points, sorted and apart.
 
-    Trees are tuples: what tells an empty class from an empty sequence is the type alone.
+    Trees are tuples: an empty class equals an empty sequence, so ask for the type.
     """
 
     ranges: Ranges

@@ -1,10 +1,10 @@
 """Relations between the states of a machine, applied to a whole set of states at once.
 
 A set of states is one integer with a bit for each. A relation is kept as *shifts*, for all pairs
-`(s, s + d)` of one distance, and *stars*, from any of some states to all of some others. Machines
-are regular: copies of one part have the same distances inside, and alternatives begin and end in
-one state. So there are few of both, and a step of thousands of states costs a few operations on
-integers (Baeza-Yates and Gonnet, 1992).
+`(s, s + d)` of one distance, and *stars*, from any of some states to all of some others. There are
+few of both, since copies of one part have the same distances inside, and alternatives begin and end
+in one state. So a step of thousands of states costs a few operations on integers (Baeza-Yates and
+Gonnet, 1992).
 
 Invariant: `Closure(...).of(x)` has what any number of steps leads to. It takes one step or none,
 then two or none, then four, …, which is every number of steps.
@@ -30,7 +30,7 @@ class Relation:
     __slots__ = ("_downs", "_stars", "_ups")
 
     def __init__(self, pairs: Iterable[tuple[int, int]]) -> None:
-        """Each pair counts to the largest of its distance, its first and its second state.
+        """A pair is kept with the largest group of its distance, first state or second state.
 
         Cost: linear in the pairs, and in the states for each.
         """

@@ -69,9 +69,6 @@ class _Builder(Transformer[Token, Any]):
     def filter_set(self, *members: Constraints) -> FilterSet:
         return FilterSet(map(_filter, members))
 
-    def no_filter(self) -> FilterSet:
-        return FilterSet(())
-
     def pattern(self, every: Token | None, *rest: Any) -> Pattern:
         *parts, by, within_us = rest
         filters = map(_filter, parts)
@@ -94,9 +91,6 @@ class _Builder(Transformer[Token, Any]):
         for name, value_set in constraints:
             grouped.setdefault(name, []).append(value_set)
         return grouped
-
-    def no_constraint(self) -> Constraints:
-        return {}
 
     def constraint(self, name: Token, value_set: ValueSet) -> tuple[str, ValueSet]:
         return _name(name), value_set

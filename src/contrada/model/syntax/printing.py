@@ -100,7 +100,7 @@ def _conjunction(named: Iterable[tuple[str, ValueSet]]) -> str:
 
 
 def _phrases(of: ValueSet) -> Iterator[str]:
-    """The set as phrases that hold together: one interval gives two bounds, and so on."""
+    """The set as phrases to be joined by `and`: one interval gives two bounds, and so on."""
     alternatives = list(_alternatives(of))
     if len(alternatives) == 1 and of.text is None and len(of.line) == 2:
         both = alternatives[0].startswith("(")
