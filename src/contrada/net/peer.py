@@ -248,9 +248,9 @@ class Peer(asyncio.Protocol):
                     self._subscribe(request, message)
                 case Unsubscribe() as message:
                     self._unsubscribe(request, message.identity)
-        except _FaultError:
-            raise
         except ContradaError as error:
+            if self._connection.state is Phase.CLOSED:
+                raise  # It was the fault of the whole connection.
             self._refuse(request.number, error)
 
     def _subscribe(self, request: Request, message: Subscribe) -> None:
@@ -366,8 +366,8 @@ class Peer(asyncio.Protocol):
         self._broker.count_refusal(code)
         self._connection.send(Reply(number, code=code, reason=str(error)))
 
-    def _fault(self, code: str, reason: str) -> "_FaultError":
-        error = _FaultError(code, reason)
+    def _fault(self, code: str, reason: str) -> FrameError:
+        error = FrameError(code, reason)
         self._connection.fail(error)
         return error
 
@@ -386,7 +386,3 @@ class Peer(asyncio.Protocol):
         data = self._connection.outgoing()
         if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
-
-
-class _FaultError(FrameError):
-    """A fault that ends the connection, not the request alone."""
