@@ -1,13 +1,26 @@
 """What a notification and its envelope refuse, and what an envelope without a time means."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
 
+import msgspec
 import pytest
 
-from contrada.errors import InvalidNameError, InvalidNotificationError, LimitError
+from contrada.errors import (
+    EncodingError,
+    InvalidNameError,
+    InvalidNotificationError,
+    LimitError,
+)
 from contrada.model import Constraint, Envelope, Filter, Notification
 from contrada.model.algebra import notification
-from contrada.model.algebra.notification import ATTRIBUTES_MAX, ENVELOPE_TEXT_BYTES_MAX, VALUES_MAX
+from contrada.model.algebra.notification import (
+    ATTRIBUTES_MAX,
+    ENVELOPE_TEXT_BYTES_MAX,
+    VALUES_MAX,
+    check_span,
+)
 from contrada.model.algebra.relations import witness
 from contrada.model.domains.values import INT_MAX
 from contrada.model.encoding import from_json, from_msgpack, to_json, to_msgpack
@@ -121,3 +134,54 @@ def test_a_constraint_refuses_the_names_that_filters_refuse() -> None:
 def test_no_witness_is_made_up_that_no_envelope_holds(constant: str) -> None:
     """Asking for a witness would raise."""
     assert witness(Filter(f"@id = {constant}")) is None
+
+
+def test_a_notification_reads_as_a_mapping() -> None:
+    """What takes mappings would not take a notification."""
+    notification = Notification({"a": [2, 1], "b": "x"})
+    assert dict(notification) == {"a": (1, 2), "b": "x"}
+    assert dict(**notification) == dict(notification.items())
+    assert isinstance(notification, Mapping)
+    assert (list(notification.keys()), notification.get("c", 5)) == (["a", "b"], 5)
+
+
+def test_json_gives_back_all_of_it() -> None:
+    """Times, bytes, the envelope or the body would be lost on the way through a file."""
+    notification = Notification(
+        {"t": datetime(2026, 1, 2, tzinfo=UTC), "b": b"\xff", "n": [1, 2.5], "nan": float("nan")},
+        body=b"\x00",
+        content_type="x",
+        envelope=Envelope("i", "p", 3, 4),
+    )
+    assert Notification.from_json(notification.to_json()) == notification
+    with pytest.raises(EncodingError, match="expected a notification, found a filter"):
+        Notification.from_json(to_json(Filter("a = 1")))
+
+
+def test_spans_are_checked_however_they_come() -> None:
+    """Bytes of a stranger would be matched, or forwarded, that no notification can hold."""
+    for attributes in ({"": 1}, {"@id": "x"}, {"a": 2**63}, {"a": {"b": 1}}, {"a": [[1]]}):
+        with pytest.raises(InvalidNotificationError):
+            check_span(msgspec.msgpack.encode(attributes))
+        with pytest.raises(InvalidNotificationError):
+            Notification(attributes)  # type: ignore[arg-type]
+    for span in (b"\x82\xa1a\x01\xa1a\x02", b"\x81\xa1a", b"\x90", b"\x81\xa1\xff\x01", b""):
+        with pytest.raises(EncodingError):
+            check_span(span)
+    many = {f"n{n}": 1 for n in range(ATTRIBUTES_MAX + 1)}
+    with pytest.raises(LimitError):
+        check_span(msgspec.msgpack.encode(many))
+
+
+def test_names_that_were_seen_are_checked_as_before() -> None:
+    """A name would be good because another kind of it, or a mark, was seen."""
+
+    class Name(StrEnum):
+        A = "a"
+
+    Notification({"a": 1})
+    Notification.marked({}, ["T"])
+    with pytest.raises(InvalidNotificationError):
+        Notification({Name.A: 1})
+    with pytest.raises(InvalidNotificationError):
+        Notification({"@is.T": True})

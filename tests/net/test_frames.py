@@ -2,12 +2,14 @@
 
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrada.errors import FrameError, LimitError
-from contrada.model import Notification
+from contrada.errors import ContradaError, FrameError, LimitError
+from contrada.model import Filter, FilterSet, Notification
+from contrada.model.encoding import to_msgpack
 from contrada.net.frames import (
     CONTENT_BYTES_MAX,
     FRAME_BYTES_MAX,
@@ -21,8 +23,11 @@ from contrada.net.frames import (
     Pong,
     Reply,
     encode,
+    packed,
     packed_content,
+    unpacked,
 )
+from contrada.routing.messages import Publish, Subscribe, Unsubscribe
 from tests.net.requests import delivery, publish, subscribe, unsubscribe
 
 EVERY = [
@@ -85,6 +90,7 @@ def test_any_payload_is_a_frame_or_malformed(kind: int, payload: bytes) -> None:
         (b"ct\x02\x04" + (FRAME_BYTES_MAX + 1).to_bytes(4, "big"), "oversized"),
         (b"ct\x02\x04\x00\x00\x00\x01\xc0", "malformed"),
         (b"ct\x02\x04\x00\x00\x00\x04\x91\xa1xx", "malformed"),
+        (b"ct\x02\x01\x00\x00\x00\x03\x91\xa1\xff", "malformed"),
     ],
 )
 def test_each_fault_has_its_name(data: bytes, code: str) -> None:
@@ -107,3 +113,34 @@ def test_what_is_sent_is_bounded_too() -> None:
         encode(delivery(1, 0, [bytes(FRAME_BYTES_MAX)]))
     with pytest.raises(LimitError, match="CONTENT_BYTES_MAX"):
         packed_content(Notification({}, body=bytes(CONTENT_BYTES_MAX)))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x93\xabunsubscribe\xa1\xff\xa0",
+        b"\x92\xa7publish\x91\x01",
+        b"\x92\xa7publish\x91\xc4\x01\xc1",
+        b"\x91\xa7unknown",
+        b"\x93\xa9subscribe\xa11\xc4\x01\xc1",
+        msgspec.msgpack.encode(["subscribe", "1", to_msgpack(Notification({}))]),
+        msgspec.msgpack.encode(["publish", [to_msgpack(Filter("a = 1"))]]),
+    ],
+)
+def test_messages_of_strangers_are_one_clear_error(data: bytes) -> None:
+    """What a client asks for would end the connection of a broker with a fault of its own."""
+    with pytest.raises(ContradaError):
+        unpacked(msgspec.Raw(data))
+
+
+def test_messages_travel_as_they_are() -> None:
+    """What a client asks for would be something else at the broker."""
+    published = Publish((Notification({"a": 1}), Notification({"b": [1, 2]})))
+    for message in (
+        published,
+        Subscribe("1", Filter("a = 1")),
+        Subscribe("2", FilterSet("a = 1 or b = 2")),
+        Unsubscribe("1"),
+    ):
+        assert unpacked(packed(message)) == message

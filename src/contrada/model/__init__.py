@@ -19,6 +19,7 @@ from contrada.model.algebra import (
     mark_name,
 )
 from contrada.model.domains import Value
+from contrada.model.encoding import from_json, from_msgpack, to_json, to_msgpack
 from contrada.model.syntax import parse
 
 __all__ = [
@@ -35,6 +36,10 @@ __all__ = [
     "Value",
     "ValueSet",
     "Values",
+    "from_json",
+    "from_msgpack",
     "mark_name",
     "parse",
+    "to_json",
+    "to_msgpack",
 ]

@@ -29,6 +29,7 @@ from contrada.model.algebra import (
     Query,
     ValueSet,
 )
+from contrada.model.algebra.notation import readers, writers
 from contrada.model.algebra.notification import check_span, check_text, keep_packed, of_parts
 from contrada.model.domains import Cut, Cuts, check_name, line, values
 from contrada.model.languages import (
@@ -385,3 +386,15 @@ _READ_JSON: Final[dict[str, Callable[[Any], Encodable]]] = {
     "pattern": Pattern,
     "value_set": ValueSet.parse,
 }
+
+
+def notification_from_json(text: str | bytes) -> Notification:
+    """The notification that the JSON text encodes. Raises EncodingError, also for other things."""
+    found = from_json(text)
+    if not isinstance(found, Notification):
+        raise EncodingError("JSON", f"expected a notification, found a {_KINDS[type(found)]}")
+    return found
+
+
+readers[Notification] = notification_from_json
+writers[Notification] = to_json

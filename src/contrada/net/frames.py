@@ -157,7 +157,7 @@ def unpacked(data: msgspec.Raw) -> Asked:
     """
     try:
         return _MESSAGE_DECODER.decode(data)  # type: ignore[no-any-return]
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise EncodingError("a message", str(error)) from None
     except RecursionError:
         raise EncodingError("a message", "nested too deeply") from None
@@ -247,6 +247,6 @@ class FrameReader:
 def _decode(kind: int, payload: bytes) -> Frame:
     try:
         return _DECODERS[kind].decode(payload)  # type: ignore[no-any-return]
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         name = _KINDS[kind].__name__
         raise FrameError("malformed", f"a malformed {name} frame: {error}") from None

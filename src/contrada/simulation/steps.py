@@ -189,5 +189,5 @@ def from_text(text: str, source: str) -> Script:
     """The script that a text holds. Raises InputError that says what is wrong and where."""
     try:
         return msgspec.json.decode(text, type=Script)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InputError(source, str(error)) from None

@@ -25,6 +25,7 @@ from contrada.errors import (
     InvalidValueError,
     LimitError,
 )
+from contrada.model.algebra import notation
 from contrada.model.algebra.product import ENVELOPE_SETS, Product
 from contrada.model.algebra.valueset import ABSENT, ValueSet, of_keys
 from contrada.model.domains.values import (
@@ -200,6 +201,15 @@ class Notification(Product, Mapping[str, Values]):
     def with_envelope(self, envelope: Envelope) -> "Notification":
         """The same notification in another envelope. Shares the attributes."""
         return of_parts(self.span, self.body, self.content_type, envelope)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Notification":
+        """The notification that `to_json` wrote. Raises EncodingError with the reason."""
+        return notation.read(cls, text)
+
+    def to_json(self) -> str:
+        """The whole notification as JSON, on one line; the same for equal ones. See `encoding`."""
+        return notation.written(self)
 
     @property
     def attributes(self) -> Mapping[str, Values]:
@@ -388,7 +398,7 @@ def check_span(span: bytes) -> dict[str, Values]:
     """The values in a span that came from elsewhere. Raises as `span_of`, and EncodingError."""
     try:
         values = _decode(span)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise EncodingError("msgpack", str(error)) from None
     except RecursionError:
         raise EncodingError("msgpack", "nested too deeply") from None
