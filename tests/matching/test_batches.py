@@ -41,7 +41,7 @@ def test_spans_are_matched_as_every_filter_says(
     index: ct.Index[Any] = ct.Index(compiled=compiled)
     for key, subscription in by_key.items():
         index.add(key, subscription)
-    spans = [encode(each.raw) for each in notifications]
+    spans = [each.span for each in notifications]
     expected = [naive(by_key, each) for each in notifications]
 
     def envelope_of(row: int) -> Envelope:
