@@ -21,10 +21,9 @@ from typing import Final
 
 from contrada.model import Advertisement, Envelope, Filter, Notification, Pattern, Value
 from contrada.patterns import Match, PatternMatcher
-from contrada.patterns.matcher import DEFAULT_LIMITS
 from contrada.patterns.reordering import order_of
-from contrada.patterns.runs import PatternLimits
-from contrada.routing.assembly.delegation import (
+from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits
+from contrada.routing.delegation import (
     AskWatermark,
     ReportMatches,
     SubscribePattern,

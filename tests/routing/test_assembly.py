@@ -9,18 +9,19 @@ import pytest
 from contrada.model import Advertisement, Envelope, Filter, Notification, Pattern
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.patterns import Match
-from contrada.patterns.matcher import LATE
-from contrada.patterns.runs import PatternLimits, RunBudget
-from contrada.routing.assembly import assembler, chains
+from contrada.patterns.assembly import GATHERED_FULL, Piece
+from contrada.patterns.engine import LATE
+from contrada.patterns.runs import REFUSED, PatternLimits, RunBudget
+from contrada.routing.assembly import assembler
 from contrada.routing.assembly.assembler import AHEAD, CLOCK_AHEAD_MAX_US
-from contrada.routing.assembly.assembly import GATHERED_FULL, Assembly, Span, spans_of
-from contrada.routing.assembly.delegation import (
+from contrada.routing.assembly.phases import Phase
+from contrada.routing.assembly.split import Span, SplitPattern, spans_of
+from contrada.routing.delegation import (
     AcceptPattern,
     AskWatermark,
     HandBack,
     HandOver,
     PatternMessage,
-    Piece,
     RecallPattern,
     ReportMatches,
     ReturnPattern,
@@ -188,7 +189,7 @@ def test_a_full_delegate_hands_back() -> None:
     patterns = [each.assembler.statistics() for each in network.servers]
     assert [each.patterns for each in patterns] == [1, 1, 0], "it is assembled upstream"
     dropped = [each.assembler.statistics().dropped for each in network.servers]
-    assert dropped == [{}, {}, {chains.REFUSED: 1}]
+    assert dropped == [{}, {}, {REFUSED: 1}]
     envelope = Envelope(id="b", publisher="p2", sequence=9, time_us=6_000)
     network.say(2, "p2", Publish((Notification({"kind": "b"}, envelope=envelope),)))
     network.settle()
@@ -373,7 +374,7 @@ def test_what_the_asker_has_had_already_is_not_taken_again() -> None:
 
 def test_what_the_asker_has_gone_past_is_late() -> None:
     """A delegate would report what its asker has to drop."""
-    assembly = Assembly(0, N, "it", AB, RunBudget(PatternLimits()))
+    assembly = SplitPattern(0, N, "it", AB, RunBudget(PatternLimits()))
     assert not assembly.is_late(59)
     assembly.begin(60, ())
     assert (assembly.is_late(59), assembly.is_late(60)) == (True, False)
@@ -519,10 +520,10 @@ def test_a_delegate_is_asked_one_question_at_a_time() -> None:
 def test_who_only_gathers_drops_the_newest(recalled: bool) -> None:
     """Memory would have no bound while a pattern changes hands, or more would be lost than need."""
     budget = RunBudget(PatternLimits(pending_max=2))
-    assembly = Assembly(0, N, "it", AB, budget)
+    assembly = SplitPattern(0, N, "it", AB, budget)
     if recalled:
         assembly.begin(0, ())
-        assembly.recalled = True
+        assembly.enter(Phase.RETURNING)
     for time_us in (10, 30, 20):
         assembly.hold(0, (of_kind("a", time_us),))
     assert [each.notification.envelope.id for each in assembly.all_pieces()] == ["a10", "a20"]
@@ -531,11 +532,11 @@ def test_who_only_gathers_drops_the_newest(recalled: bool) -> None:
 
 def test_who_assembles_goes_on_without_the_silent() -> None:
     """A neighbour that says nothing would fill this server's memory, or stop it."""
-    assembly = Assembly(0, Client("c"), "it", AB, RunBudget(PatternLimits(pending_max=2)))
+    assembly = SplitPattern(0, Client("c"), "it", AB, RunBudget(PatternLimits(pending_max=2)))
     for place, kind, time_us in ((0, "a", 10), (1, "b", 20), (0, "a", 30)):
         assembly.hold(place, (of_kind(kind, time_us),))
     assert (assembly.is_late(10), assembly.is_late(11)) == (True, False)
-    assert assembly.advance(TIME_MIN_US) == []
+    assert assembly.go_on(TIME_MIN_US) == []
     assert len(assembly) == 2
-    [match] = assembly.advance(21)
+    [match] = assembly.go_on(21)
     assert [each.envelope.id for each in match.notifications] == ["a10", "b20"]

@@ -5,7 +5,7 @@ import pytest
 from contrada.errors import LimitError, UnsatisfiableFilterError
 from contrada.model import Filter, FilterSet, Pattern, Product
 from contrada.routing import refusals as module
-from contrada.routing.assembly.delegation import SubscribePattern
+from contrada.routing.delegation import SubscribePattern
 from contrada.routing.messages import (
     Advertise,
     LinkState,

@@ -8,7 +8,7 @@ from contrada.errors import InvalidValueError, LimitError
 from contrada.matching import Index
 from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern, Selection
 from contrada.routing import router as module
-from contrada.routing.assembly.delegation import SubscribePattern
+from contrada.routing.delegation import SubscribePattern
 from contrada.routing.links import topology
 from contrada.routing.messages import (
     Advertise,

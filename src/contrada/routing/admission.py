@@ -9,7 +9,7 @@ Source: PODC 2000 §4 (a parent sends only notifications; general peer-to-peer: 
 
 from typing import Final, TypeAlias
 
-from contrada.routing.assembly.delegation import PatternMessage
+from contrada.routing.delegation import PatternMessage
 from contrada.routing.duplicates import Duplicates
 from contrada.routing.links.topology import HOPS_MAX, Topology
 from contrada.routing.messages import (

@@ -21,8 +21,8 @@ from contrada.errors import ContradaError
 from contrada.model import Advertisement, Filter, Notification, Query, Selection
 from contrada.model.algebra.product import HeldProduct
 from contrada.patterns import Match
-from contrada.routing.assembly import delegation
-from contrada.routing.assembly.delegation import PatternMessage
+from contrada.routing import delegation
+from contrada.routing.delegation import PatternMessage
 
 VERSION: Final = delegation.VERSION
 """The version of the messages. A router refuses any other."""

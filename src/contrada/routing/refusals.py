@@ -4,7 +4,7 @@ That is a limit, or the value at fault.
 """
 
 from contrada.errors import ContradaError, LimitError, UnsatisfiableFilterError
-from contrada.routing.assembly.delegation import SubscribePattern
+from contrada.routing.delegation import SubscribePattern
 from contrada.routing.messages import (
     LABEL_CHARS_MAX,
     SUBSCRIPTION_FILTERS_MAX,

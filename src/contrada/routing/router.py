@@ -46,25 +46,16 @@ from contrada.matching import Index
 from contrada.model import Advertisement, Filter, FilterSet, Notification, Product, Selection
 from contrada.model.algebra.product import product_covers, product_meets
 from contrada.model.domains.values import TIME_MIN_US
-from contrada.patterns.matcher import DEFAULT_LIMITS
-from contrada.patterns.runs import PatternLimits
+from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits
 from contrada.routing.admission import Admission, Request
-from contrada.routing.assembly.assembler import (
-    CLOCK_AHEAD_MAX_US,
-    Action,
-    Assembler,
-    AssemblerStatistics,
-    Matched,
-    Say,
-    Unwant,
-    Want,
-)
-from contrada.routing.assembly.delegation import (
+from contrada.routing.assembly.actions import Action, Matched, Say, Unwant, Want
+from contrada.routing.assembly.assembler import CLOCK_AHEAD_MAX_US, Assembler, AssemblerStatistics
+from contrada.routing.assembly.outlook import RouterOutlook
+from contrada.routing.delegation import (
     PatternMessage,
     SubscribePattern,
     UnsubscribePattern,
 )
-from contrada.routing.assembly.outlook import RouterOutlook
 from contrada.routing.links.topology import Topology
 from contrada.routing.messages import (
     FILTERS_MAX,
