@@ -41,6 +41,7 @@ from contrada.errors import (
     InvalidValueError,
     LimitError,
     UnknownOperatorError,
+    UnsatisfiableFilterError,
 )
 from contrada.matching import Index
 from contrada.model import Advertisement, Filter, FilterSet, Notification, Product, Selection
@@ -93,7 +94,7 @@ from contrada.routing.messages import (
 from contrada.routing.refusals import RefusedError
 from contrada.routing.tables.front import FilterFront, MakeIndex, OfferFront
 from contrada.routing.tables.interests import ITSELF, NOBODY, Interest, Interests
-from contrada.routing.tables.ledger import LEDGER_ENTRIES_MAX, Ledger, LedgerStatistics
+from contrada.routing.tables.ledger import Ledger, LedgerStatistics
 from contrada.routing.tables.merging import Merged, Merging, MergingStatistics
 from contrada.routing.tables.poset import Change, Node, Poset, PosetStatistics
 from contrada.routing.tables.questions import Questions
@@ -224,7 +225,7 @@ class Router:
                 effects = self._handle(event)
         except RefusedError as refusal:
             self._refused[refusal.reason] += 1
-            return [Refused(event, refusal.reason, refusal.error_of(event))]
+            return [Refused(event, refusal.reason, refusal.error)]
         for effect in effects:
             if isinstance(effect, Deliver):
                 self._delivered += len(effect.notifications)
@@ -410,7 +411,7 @@ class Router:
         members = dict.fromkeys(filters.filters)
         wanted = [member for member in members if not member.is_empty]
         if not wanted:
-            raise RefusedError(Reason.UNSATISFIABLE)
+            raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(filters))
         known = self._wishes.get(party, identity)
         if known is not None:
             if {node.product for node in known} == set(wanted):
@@ -418,10 +419,9 @@ class Router:
             raise RefusedError(Reason.IDENTITY_IN_USE)
         if isinstance(party, Client) and self._assembler.knows(party, identity):
             raise RefusedError(Reason.IDENTITY_IN_USE)
-        if len(wanted) > SUBSCRIPTION_FILTERS_MAX or _is_full(self._wishes):
-            raise RefusedError(Reason.FULL)
-        if self._filters.asked + len(wanted) > FILTERS_MAX:
-            raise RefusedError(Reason.FULL, LimitError("FILTERS_MAX", FILTERS_MAX))
+        _check_limit("SUBSCRIPTION_FILTERS_MAX", SUBSCRIPTION_FILTERS_MAX, len(wanted))
+        self._wishes.check_room()
+        _check_limit("FILTERS_MAX", FILTERS_MAX, self._filters.asked + len(wanted))
         nodes = self._join_all(wanted, party, identity)
         self._wishes.add(party, identity, nodes)
         return self._route_filters(nodes)
@@ -511,7 +511,7 @@ class Router:
         if not isinstance(message, SubscribePattern):
             raise RefusedError(Reason.WRONG_PATTERN)
         if message.pattern.is_empty:
-            raise RefusedError(Reason.UNSATISFIABLE)
+            raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(message.pattern))
         known = self._assembler.pattern(client, identity)
         if known == message.pattern:
             return []
@@ -549,14 +549,13 @@ class Router:
 
     def _advertise(self, party: Party, identity: str, offer: Offer) -> list[Effect]:
         if offer.is_empty:
-            raise RefusedError(Reason.UNSATISFIABLE)
+            raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(offer))
         known = self._offers.get(party, identity)
         if known is not None:
             if known.product == offer:
                 return []
             raise RefusedError(Reason.IDENTITY_IN_USE)
-        if _is_full(self._offers):
-            raise RefusedError(Reason.FULL)
+        self._offers.check_room()
         node = self._offered.join(offer, party, identity)
         if len(self._questions) < len(self._offered):  # It is a new one.
             try:
@@ -589,11 +588,10 @@ class Router:
 
     def _link_up(self, neighbour: Neighbour, link: Link) -> list[Effect]:
         """Tells a new neighbour what it has to know; a parent wants all and may publish all."""
-        refusal = self._topology.refuses(link)
-        if refusal is not None:
-            raise RefusedError(refusal)
-        if _is_full(self._wishes, self._offers) or self._filters.asked >= FILTERS_MAX:
-            raise RefusedError(Reason.FULL)
+        self._topology.check(link)
+        self._wishes.check_room()
+        self._offers.check_room()
+        _check_limit("FILTERS_MAX", FILTERS_MAX, self._filters.asked + 1)
         told: list[Effect] = [*self._topology.add(link), *self._renew_ways()]
         if link.role is Role.PARENT:
             parent = Way(neighbour)
@@ -617,10 +615,7 @@ class Router:
         """Passes a link state on, and goes by it."""
         if isinstance(origin, Client):
             raise RefusedError(Reason.WRONG_LINK_STATE)
-        told = self._topology.learn(origin, state)
-        if isinstance(told, Reason):
-            raise RefusedError(told)
-        effects: list[Effect] = [*told]
+        effects: list[Effect] = [*self._topology.learn(origin, state)]
         if self._topology.is_due:
             effects += self._renew_ways()
             effects += self._do(self._assembler.renew())
@@ -770,10 +765,12 @@ class Router:
             assert self._merging.roots() == roots, "what is merged is not what is forwarded"
 
 
-def _is_full(*ledgers: Ledger[Any]) -> bool:
-    return any(len(ledger) >= LEDGER_ENTRIES_MAX for ledger in ledgers)
-
-
 def _size(message: Message) -> int:
     """How often a message is counted: of notifications that travel together, each."""
     return len(message.notifications) if isinstance(message, Publish) else 1
+
+
+def _check_limit(name: str, maximum: int, size: int) -> None:
+    """Refuses what is more than a limit allows."""
+    if size > maximum:
+        raise RefusedError(Reason.FULL, LimitError(name, maximum, size))
