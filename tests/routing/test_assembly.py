@@ -13,7 +13,7 @@ from contrada.patterns.assembly import GATHERED_FULL, Piece
 from contrada.patterns.engine import LATE
 from contrada.patterns.runs import REFUSED, PatternLimits, RunBudget
 from contrada.routing.assembly import assembler
-from contrada.routing.assembly.assembler import AHEAD, CLOCK_AHEAD_MAX_US
+from contrada.routing.assembly.held import AHEAD, CLOCK_AHEAD_MAX_US
 from contrada.routing.assembly.phases import Phase
 from contrada.routing.assembly.split import Span, SplitPattern, spans_of
 from contrada.routing.delegation import (
@@ -101,7 +101,7 @@ class Line(Network):
         return [" ".join(each.envelope.id for each in match.notifications) for match in given]
 
     def spans(self, server: int = 0) -> list[tuple[int, int, str]]:
-        spans = self.servers[server].assembler.delegated(Client("c"), "it")
+        spans = self.servers[server].delegated("c")
         return [(first, end, neighbour.name) for first, end, neighbour in spans]
 
 
@@ -247,7 +247,7 @@ def test_subscription_forwarding_assembles_at_the_access_point() -> None:
     network.link([(0, 1, False)])
     network.say(0, "c", SubscribePattern("it", Pattern("kind = 'a' -> kind = 'b'")))
     network.settle()
-    assert not network.servers[0].assembler.delegated(Client("c"), "it")
+    assert not network.servers[0].delegated("c")
     assert len(network.servers[1].router.filters_of(Neighbour("0")).filters) == 2
 
 
@@ -431,7 +431,7 @@ def test_a_split_follows_links_and_clients() -> None:
     tree.say(1, "c", SubscribePattern("it", AB))
     tree.link([(0, 1, True)])
     tree.settle()
-    assert tree.servers[1].assembler.delegated(Client("c"), "it") == [Span(0, 2, Neighbour("0"))]
+    assert tree.servers[1].delegated("c") == [Span(0, 2, Neighbour("0"))]
 
 
 def test_what_nobody_asks_for_tells_the_time() -> None:

@@ -63,44 +63,29 @@ class Assembly:
         self.pattern = pattern
         self.gathers = False
         self._budget = budget
-        self._runs = Runs(pattern, budget, refuses=refuses)
-        self._waiting: ReorderBuffer[_Part] = ReorderBuffer(None, budget.limits.pending_max)
+        self.runs = Runs(pattern, budget, refuses=refuses)
+        self.waiting: ReorderBuffer[_Part] = ReorderBuffer(None, budget.limits.pending_max)
 
     def __len__(self) -> int:
         """How many chains wait."""
-        return len(self._waiting)
+        return len(self.waiting)
 
     @property
     def watermark_us(self) -> int:
         """All below it is assembled."""
-        return self._waiting.watermark_us
-
-    @property
-    def head_us(self) -> int | None:
-        """The earliest time of what waits."""
-        return self._waiting.head_us
-
-    @property
-    def forced(self) -> int:
-        """How often more waited than may."""
-        return self._waiting.forced
-
-    @property
-    def is_full(self) -> bool:
-        """Whether it has refused a start."""
-        return self._runs.full
+        return self.waiting.watermark_us
 
     # --- taking in ----------------------------------------------------------------------------
 
     def is_late(self, time_us: int) -> bool:
         """Whether the watermark has passed a time."""
-        return self._waiting.is_late(time_us)
+        return self.waiting.is_late(time_us)
 
     def hold(self, place: int, chain: Run, group: Group | None = None) -> None:
         """Takes a chain that fills the places from `place` on. Cost: O(log waiting)."""
         part = _Part(place, group, chain)
         # Of one notification the later place comes first, so that it fills one place of a run.
-        if not self._waiting.hold(order_of(chain[-1]), part, -place, forces=not self.gathers):
+        if not self.waiting.hold(order_of(chain[-1]), part, -place, forces=not self.gathers):
             self._budget.dropped[GATHERED_FULL] += 1
 
     def hold_pieces(self, first: int, pieces: Iterable[Piece]) -> None:
@@ -111,8 +96,8 @@ class Assembly:
 
     def begin(self, watermark_us: int, pieces: Iterable[Piece]) -> None:
         """Begins with what another has gathered: all that it has below its watermark."""
-        self._waiting.take_out(lambda part: part.chain[-1].envelope.at_us < watermark_us)
-        self._waiting.raise_watermark(watermark_us)
+        self.waiting.take_out(lambda part: part.chain[-1].envelope.at_us < watermark_us)
+        self.waiting.raise_watermark(watermark_us)
         self.hold_pieces(0, pieces)
 
     # --- going on -----------------------------------------------------------------------------
@@ -125,7 +110,7 @@ class Assembly:
         `has_all_starts` says that no start will come from below the watermark.
         Cost: what is released, and the runs that it moves.
         """
-        waiting, runs = self._waiting, self._runs
+        waiting, runs = self.waiting, self.runs
         waiting.raise_watermark(watermark_us)
         matches: list[tuple[tuple[Value, ...], Run]] = []
         for _, (place, group, chain) in waiting.release():
@@ -149,9 +134,9 @@ class Assembly:
 
         The pieces count from `first`. Cost: all that is held.
         """
-        taken = list(self._runs.roll_back(first, end))
+        taken = list(self.runs.roll_back(first, end))
         held: list[tuple[int, Group | None, Notification]] = [*taken]
-        for part in self._waiting.take_out(lambda each: first <= each.place < end):
+        for part in self.waiting.take_out(lambda each: first <= each.place < end):
             held += part.singles()
         pieces: dict[tuple[int, Group | None, Order], Piece] = {}
         for place, group, notification in held:
@@ -162,16 +147,16 @@ class Assembly:
 
     def take_apart(self, first: int, end: int) -> None:
         """Makes single notifications of the chains that wait at the places up to before `end`."""
-        for part in self._waiting.take_out(lambda each: first <= each.place < end):
+        for part in self.waiting.take_out(lambda each: first <= each.place < end):
             for place, group, notification in part.singles():
                 self.hold(place, (notification,), group)
 
     def clear(self) -> None:
         """Drops all that is held."""
-        self._runs.clear()
-        self._waiting.clear()
+        self.runs.clear()
+        self.waiting.clear()
 
     def validate(self) -> int:
         """Checks the invariants; the number of runs. Cost: all that is held."""
-        self._waiting.validate()
-        return self._runs.validate()
+        self.waiting.validate()
+        return self.runs.validate()

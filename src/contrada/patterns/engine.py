@@ -110,33 +110,13 @@ class PatternEngine:
         self._budget = budget
         self._patterns: dict[int, Runs] = {}
         self._next_pattern = 0
-        self._waiting: ReorderBuffer[_Waiting] = ReorderBuffer(slack_us, budget.limits.pending_max)
+        self.waiting: ReorderBuffer[_Waiting] = ReorderBuffer(slack_us, budget.limits.pending_max)
         # When to free runs: (deadline, number of the pattern), at most one for each pattern.
         self._deadlines: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
         """How many patterns there are."""
         return len(self._patterns)
-
-    @property
-    def pending(self) -> int:
-        """How many notifications wait for the watermark."""
-        return len(self._waiting)
-
-    @property
-    def head_us(self) -> int | None:
-        """The earliest time of what waits."""
-        return self._waiting.head_us
-
-    @property
-    def watermark_us(self) -> int:
-        """All below it is handled."""
-        return self._waiting.watermark_us
-
-    @property
-    def forced(self) -> int:
-        """How often the watermark was forced since too many notifications waited."""
-        return self._waiting.forced
 
     @property
     def groups(self) -> int:
@@ -159,7 +139,7 @@ class PatternEngine:
         runs = self._patterns.pop(number)
         runs.clear()
         if not self._patterns:
-            self._waiting.clear()  # What waits is for none of the patterns that may come.
+            self.waiting.clear()  # What waits is for none of the patterns that may come.
         if len(self._deadlines) > 2 * len(self._patterns) + 64:
             self._deadlines = [each for each in self._deadlines if each[1] in self._patterns]
             heapq.heapify(self._deadlines)
@@ -167,7 +147,7 @@ class PatternEngine:
 
     def is_late(self, time_us: int) -> bool:
         """Whether the watermark has passed a time; then it is counted."""
-        if not self._waiting.is_late(time_us):
+        if not self.waiting.is_late(time_us):
             return False
         self._budget.dropped[LATE] += 1
         return True
@@ -175,21 +155,21 @@ class PatternEngine:
     def hold(self, notification: Notification, filters: list[SharedFilter]) -> None:
         """Takes in a notification that is not late, with the filters that match it."""
         entry = notification, filters, self._next_pattern
-        self._waiting.hold(order_of(notification), entry)
+        self.waiting.hold(order_of(notification), entry)
 
     def see(self, time_us: int) -> list[Found]:
         """Learns of a timestamp; the matches that are known now, in order."""
-        self._waiting.see(time_us)
+        self.waiting.see(time_us)
         return self._handle()
 
     def advance(self, watermark_us: int) -> list[Found]:
         """Learns that nothing below this time will come; the matches that are known now."""
-        self._waiting.raise_watermark(watermark_us)
+        self.waiting.raise_watermark(watermark_us)
         return self._handle()
 
     def flush(self) -> list[Found]:
         """Learns that nothing up to the largest timestamp seen will come."""
-        self._waiting.close()
+        self.waiting.close()
         return self._handle()
 
     def _handle(self) -> list[Found]:
@@ -197,7 +177,7 @@ class PatternEngine:
         matches: list[Found] = []
         last: Order | None = None
         since = 0
-        for order, (notification, filters, before) in self._waiting.release():
+        for order, (notification, filters, before) in self.waiting.release():
             self._expire(order[0])  # What is outlived must not cost others their place.
             if order == last:
                 self._budget.dropped[DUPLICATE] += 1  # Only patterns added since then see it.
@@ -212,7 +192,7 @@ class PatternEngine:
                 if not runs.scheduled:
                     self._schedule(runs)
             since = before
-        self._expire(self._waiting.watermark_us)
+        self._expire(self.waiting.watermark_us)
         return matches
 
     def _touched(
@@ -265,9 +245,9 @@ class PatternEngine:
 
     def validate(self) -> int:
         """Checks the invariants; the number of runs. Cost: everything held, with its filters."""
-        self._waiting.validate()
-        waiting = [each.envelope.at_us for each, *_ in self._waiting]
-        assert not any(map(self._waiting.is_late, waiting)), "released too late"
+        self.waiting.validate()
+        waiting = [each.envelope.at_us for each, *_ in self.waiting]
+        assert not any(map(self.waiting.is_late, waiting)), "released too late"
         due = [number for _, number in self._deadlines]
         assert len(due) == len(set(due)), "a pattern has two deadlines"
         deadlines = {number: deadline for deadline, number in self._deadlines}
@@ -276,5 +256,5 @@ class PatternEngine:
             assert runs.scheduled == (number in deadlines), "a deadline is lost"
             if runs.deadline_us is not None:
                 assert deadlines[number] <= runs.deadline_us, "runs would be freed too late"
-                assert runs.deadline_us >= self.watermark_us, "runs were not freed"
+                assert runs.deadline_us >= self.waiting.watermark_us, "runs were not freed"
         return sum(runs.validate() for runs in self._patterns.values())

@@ -201,11 +201,11 @@ class PatternMatcher(Generic[K]):
             filters=len(self._filters),
             groups=engine.groups,
             runs=budget.held,
-            pending=engine.pending,
-            watermark_us=engine.watermark_us,
+            pending=len(engine.waiting),
+            watermark_us=engine.waiting.watermark_us,
             pushed=self._pushed,
             matched=self._matched,
-            forced=engine.forced,
+            forced=engine.waiting.forced,
             dropped=dict(budget.dropped),
         )
 

@@ -168,8 +168,8 @@ class SplitPattern(Assembly):
     @property
     def waits_us(self) -> int | None:
         """The earliest time of what waits here or at a delegate."""
-        times = [each.waits_us for each in self.segments.values()]
-        return min((each for each in (self.head_us, *times) if each is not None), default=None)
+        times = [self.waiting.head_us, *(each.waits_us for each in self.segments.values())]
+        return min((each for each in times if each is not None), default=None)
 
     def go_on(self, own_us: int) -> list[Match[str]]:
         """Goes on as far as this server's own watermark and the delegates' allow; the matches."""
@@ -190,7 +190,7 @@ class SplitPattern(Assembly):
         assert sorted(self.wanted) == self.needed(), "other places are subscribed to"
         for place, shared in self.wanted.items():
             assert shared.filter == self.pattern.filters[place], "another filter is wanted"
-        if not self.forced:
+        if not self.waiting.forced:
             for each in self.segments.values():
                 assert not each.is_away or self.watermark_us <= each.watermark_us
         return super().validate()
