@@ -50,7 +50,7 @@ from contrada.routing.messages import (
     Unadvertise,
 )
 from contrada.routing.router import Router, Strategy
-from contrada.routing.tables.interests import ITSELF
+from contrada.routing.tables.next_hops import ITSELF
 from tests.routing.network import MESHES, ROLES, Edges, mesh, tree
 
 SHAPES: Final = ("acyclic", "acyclic", "hierarchical", "hybrid", "general", "mixed")

@@ -1,17 +1,17 @@
-"""Link states: the newest is kept, whoever says it, and nonsense is not."""
+"""Adjacency states: the newest is kept, whoever says it, and nonsense is not."""
 
 import pytest
 
 from contrada.routing.links import link_states as module
 from contrada.routing.links.link_states import NUMBER_MAX, RENEWALS_MAX, LinkStates
 from contrada.routing.links.paths import Edge
-from contrada.routing.messages import Link, LinkState, Reason, Role
+from contrada.routing.messages import Adjacency, LinkState, Reason, Role
 from tests.routing.refused import reason_of
 
 
-def peer(*names: str) -> tuple[Link, ...]:
+def peer(*names: str) -> tuple[Adjacency, ...]:
     """Links to peers."""
-    return tuple(Link(name, Role.PEER) for name in names)
+    return tuple(Adjacency(name, Role.PEER) for name in names)
 
 
 def test_a_newer_state_is_passed_on_and_an_older_is_not() -> None:
@@ -28,11 +28,13 @@ def test_a_newer_state_is_passed_on_and_an_older_is_not() -> None:
 def test_a_link_counts_when_both_ends_name_it_alike() -> None:
     """Something would be sent to who does not know of the link, or takes it for another."""
     states = LinkStates("a")
-    states.announce([Link("b", Role.PEER, 2), Link("c", Role.PARENT), Link("d", Role.PARENT)])
+    states.announce(
+        [Adjacency("b", Role.PEER, 2), Adjacency("c", Role.PARENT), Adjacency("d", Role.PARENT)]
+    )
     assert not list(states.graph)
-    states.learn(LinkState("b", 1, (Link("a", Role.PEER, 3),)))
-    states.learn(LinkState("c", 1, (Link("a", Role.CHILD),)))
-    states.learn(LinkState("d", 1, (Link("a", Role.PEER),)))
+    states.learn(LinkState("b", 1, (Adjacency("a", Role.PEER, 3),)))
+    states.learn(LinkState("c", 1, (Adjacency("a", Role.CHILD),)))
+    states.learn(LinkState("d", 1, (Adjacency("a", Role.PEER),)))
     assert set(states.graph) == {Edge("a", "b", Role.PEER, 3), Edge("a", "c", Role.PARENT, 1)}
     assert states.graph.edge("c", "a") == Edge("a", "c", Role.PARENT, 1)
     assert states.graph.edge("a", "d") is None
@@ -170,9 +172,9 @@ def test_links_that_are_known_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
         LinkState("b", 1, peer("")),
         LinkState("b", 1, peer("c" * 256)),
         LinkState("b", 1, peer("d", "c")),
-        LinkState("b", 1, (Link("c", Role.PEER), Link("c", Role.CHILD))),
-        LinkState("b", 1, (Link("c", Role.PEER, 0),)),
-        LinkState("b", 1, (Link("c", Role.PEER, 10**9),)),
+        LinkState("b", 1, (Adjacency("c", Role.PEER), Adjacency("c", Role.CHILD))),
+        LinkState("b", 1, (Adjacency("c", Role.PEER, 0),)),
+        LinkState("b", 1, (Adjacency("c", Role.PEER, 10**9),)),
         LinkState("b", 1, peer(*(f"{n:05}" for n in range(1_025)))),
     ],
 )

@@ -33,7 +33,7 @@ from contrada.routing.messages import (
 )
 from contrada.routing.router import Router, Strategy
 from contrada.routing.tables import ledger
-from contrada.routing.tables.interests import ITSELF
+from contrada.routing.tables.next_hops import ITSELF
 
 ANN, BOB = Client("ann"), Client("bob")
 L, M, N, P = (Neighbour(name) for name in "LMNP")

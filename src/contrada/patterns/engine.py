@@ -29,7 +29,7 @@ from contrada.patterns.reordering import Order, ReorderBuffer, order_of
 from contrada.patterns.runs import By, Group, Run, RunBudget, Runs, SharedFilter, groups_of
 
 PATTERNS_MAX: Final = 100_000
-"""Patterns of one matcher, or of one server; more are refused."""
+"""Patterns of a matcher, or of a server. Beyond it: LimitError; a neighbour's is handed back."""
 
 LATE: Final = "late"
 """Why a notification takes no part: the watermark has passed it."""

@@ -30,7 +30,7 @@ from contrada.routing.messages import (
     Unsubscribe,
 )
 from contrada.routing.refusals import RefusedError, check_label
-from contrada.routing.tables.interests import ITSELF
+from contrada.routing.tables.next_hops import ITSELF
 
 Request: TypeAlias = Subscribe | Unsubscribe | Advertise | Unadvertise | LinkState | PatternMessage
 """Every message that changes what is held."""

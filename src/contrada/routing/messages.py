@@ -145,7 +145,7 @@ class Role(StrEnum):
     CHILD = "child"
 
 
-class Link(msgspec.Struct, frozen=True, order=True, array_like=True):
+class Adjacency(msgspec.Struct, frozen=True, order=True, array_like=True):
     """A link as one of its ends sees it: to whom, what that is to it, and the cost of its use."""
 
     name: str
@@ -158,7 +158,7 @@ class LinkState(Saying, frozen=True, tag="link state"):
 
     origin: str
     number: int
-    links: tuple[Link, ...]
+    links: tuple[Adjacency, ...]
     version: int = VERSION
 
 

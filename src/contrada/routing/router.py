@@ -62,6 +62,7 @@ from contrada.routing.links.topology import Topology
 from contrada.routing.messages import (
     FILTERS_MAX,
     SUBSCRIPTION_FILTERS_MAX,
+    Adjacency,
     Advertise,
     Ask,
     Client,
@@ -71,7 +72,6 @@ from contrada.routing.messages import (
     DeliverQuestion,
     Effect,
     Event,
-    Link,
     LinkDown,
     LinkState,
     LinkUp,
@@ -94,10 +94,10 @@ from contrada.routing.messages import (
 )
 from contrada.routing.refusals import RefusedError
 from contrada.routing.tables.front import FilterFront, MakeIndex, OfferFront
-from contrada.routing.tables.interests import ITSELF, NOBODY, Interest, Interests
 from contrada.routing.tables.ledger import Ledger, LedgerStatistics
 from contrada.routing.tables.merging import Merged, Merging, MergingStatistics
-from contrada.routing.tables.poset import Change, Node, Poset, PosetStatistics
+from contrada.routing.tables.next_hops import ITSELF, NOBODY, NextHopCache, NextHops
+from contrada.routing.tables.poset import ForwardingChange, Node, Poset, PosetStatistics
 from contrada.routing.tables.questions import Questions
 
 EVERYTHING: Final = Filter({})
@@ -190,7 +190,7 @@ class Router:
         self._offered: Poset[Offer] = Poset(self._offer_front)
         self._merging = Merging() if merging else None
         self._index = index()
-        self._interests = Interests(self._filters.node)
+        self._interests = NextHopCache(self._filters.node)
         self._questions = Questions(index(), self._offered.node)
         outlook = RouterOutlook(self._topology, self._offered if self._is_told else None)
         self._assembler = Assembler(outlook, slack_us=slack_us, limits=pattern_limits)
@@ -241,7 +241,7 @@ class Router:
     def _handle(self, event: LinkUp | LinkDown | ClientGone | TimePassed) -> list[Effect]:
         match event:
             case LinkUp(neighbour, role, cost):
-                effects = self._link_up(neighbour, Link(neighbour.name, role, cost))
+                effects = self._link_up(neighbour, Adjacency(neighbour.name, role, cost))
                 return effects + self._do(self._assembler.renew())
             case LinkDown(neighbour):
                 effects = self._link_down(neighbour)
@@ -353,10 +353,10 @@ class Router:
 
     def _wanted(
         self, notifications: Sequence[Notification]
-    ) -> Iterator[tuple[Interest, tuple[Notification, ...]]]:
+    ) -> Iterator[tuple[NextHops, tuple[Notification, ...]]]:
         """Who wants the notifications, in order; those in a row that the same want come together.
 
-        Interests are kept, so that the same is mostly the very same object.
+        NextHopCache are kept, so that the same is mostly the very same object.
         """
         interest, begin = NOBODY, 0
         for end, numbers in enumerate(self._index.match_each(notifications)):
@@ -446,7 +446,7 @@ class Router:
         """Forwards what is new on a way, then withdraws what need not be there any longer."""
         wanted = {node: self._ways(node) for node in nodes}
         changes = self._filters.update(wanted)
-        told: Sequence[Change[Filter] | Merged] = changes
+        told: Sequence[ForwardingChange[Filter] | Merged] = changes
         if self._merging is not None:
             told = self._merging.update(changes)
         for node in wanted:
@@ -456,7 +456,7 @@ class Router:
 
     def _tell(
         self,
-        told: Iterable[Change[Any] | Merged],
+        told: Iterable[ForwardingChange[Any] | Merged],
         begin: Callable[[str, Any, str], Message],
         end: Callable[[str, str], Message],
     ) -> list[Effect]:
@@ -587,7 +587,7 @@ class Router:
 
     # --- links --------------------------------------------------------------------------------
 
-    def _link_up(self, neighbour: Neighbour, link: Link) -> list[Effect]:
+    def _link_up(self, neighbour: Neighbour, link: Adjacency) -> list[Effect]:
         """Tells a new neighbour what it has to know; a parent wants all and may publish all."""
         self._topology.check(link)
         self._wishes.check_room()

@@ -43,7 +43,8 @@ from contrada.routing.delegation import (
 from contrada.routing.messages import Client, Neighbour, Origin
 
 DELEGATIONS_MAX: Final = 255
-"""How often a pattern, or a part of it, is delegated on; then it is handed back."""
+"""How often a pattern, or a part of it, is delegated on. Beyond it: it is handed back to be
+assembled upstream."""
 
 LOST: Final = "delegates lost"
 """Why what was gathered is lost: the link to the delegate is gone. Counts segments."""

@@ -35,10 +35,9 @@ from contrada.routing.delegation import HandBack, ReportMatches
 from contrada.routing.messages import Client, Neighbour, Origin
 
 CLOCK_AHEAD_MAX_US: Final = 86_400_000_000
-"""How far a timestamp may be ahead of the server's clock, a day: then it is not believed.
-
-Everything after it would be late. A day allows for clocks in another zone.
-"""
+"""How far a timestamp may be ahead of a server's clock: a day, to allow for other zones.
+Everything after it would be late. Beyond it: it is not believed; the notification is delivered and
+takes part in no pattern, counted."""
 
 AHEAD: Final = "ahead of the clock"
 """Why a notification takes part in no pattern, and why a time is not learned."""

@@ -22,7 +22,7 @@ from typing import Final
 
 from contrada.errors import LimitError
 from contrada.routing.links.paths import Edge, Graph
-from contrada.routing.messages import LABEL_CHARS_MAX, Link, LinkState, Reason, Role
+from contrada.routing.messages import LABEL_CHARS_MAX, Adjacency, LinkState, Reason, Role
 from contrada.routing.refusals import RefusedError
 
 SERVERS_MAX: Final = 1_024
@@ -63,7 +63,7 @@ class LinkStates:
         self.name = name
         self.graph = Graph(general=general)
         self._states: dict[str, LinkState] = {name: LinkState(name, 0, ())}
-        self._links: dict[str, Mapping[str, Link]] = {name: {}}
+        self._links: dict[str, Mapping[str, Adjacency]] = {name: {}}
         self._renewals = 0
         self.changes = 0
 
@@ -72,7 +72,7 @@ class LinkStates:
         """What this server says."""
         return self._states[self.name]
 
-    def announce(self, links: Iterable[Link]) -> LinkState:
+    def announce(self, links: Iterable[Adjacency]) -> LinkState:
         """This server has these links from now on; what it says."""
         self._renewals = 0
         return self._keep(LinkState(self.name, self.own.number + 1, tuple(sorted(links))))

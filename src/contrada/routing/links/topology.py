@@ -49,8 +49,8 @@ from contrada.errors import LimitError
 from contrada.routing.links.link_states import COST_MAX, LinkStates
 from contrada.routing.links.paths import Weights, beyond, towards, weights_of
 from contrada.routing.messages import (
+    Adjacency,
     Client,
-    Link,
     LinkState,
     LinkUp,
     Neighbour,
@@ -90,7 +90,7 @@ class Topology:
     def __init__(self, name: str = "", *, general: bool = False) -> None:
         self.name = name
         self._is_general = general
-        self._links: dict[Neighbour, Link] = {}
+        self._links: dict[Neighbour, Adjacency] = {}
         self._states = LinkStates(name, general=general) if name else None
         self._refusals: dict[Neighbour, Reason] = {}
         self._plain: frozenset[Way] = frozenset()
@@ -102,7 +102,7 @@ class Topology:
 
     # --- links --------------------------------------------------------------------------------
 
-    def check(self, link: Link) -> None:
+    def check(self, link: Adjacency) -> None:
         """Refuses a link that cannot be added."""
         if Neighbour(link.name) in self._links:
             raise RefusedError(Reason.KNOWN_NEIGHBOUR)
@@ -118,7 +118,7 @@ class Topology:
         if not (link.name and 1 <= link.cost <= COST_MAX):
             raise RefusedError(Reason.WRONG_LINK_STATE)
 
-    def add(self, link: Link) -> list[Send]:
+    def add(self, link: Adjacency) -> list[Send]:
         """Adds a link that is not refused; the link states to send."""
         neighbour = Neighbour(link.name)
         told = self._flood(self._announced({**self._links, neighbour: link}))
@@ -132,7 +132,7 @@ class Topology:
         del self._links[neighbour]
         return self._flood(self._announced(self._links))
 
-    def _announced(self, links: Mapping[Neighbour, Link]) -> LinkState | None:
+    def _announced(self, links: Mapping[Neighbour, Adjacency]) -> LinkState | None:
         return None if self._states is None else self._states.announce(links.values())
 
     def learn(self, origin: Neighbour, state: LinkState) -> list[Send]:

@@ -46,7 +46,7 @@ from contrada.routing.messages import (
     Unadvertise,
 )
 from contrada.routing.router import Router, Strategy
-from contrada.routing.tables.interests import ITSELF
+from contrada.routing.tables.next_hops import ITSELF
 from tests.routing.assembly_worlds import Network
 
 N, M = Neighbour("n"), Neighbour("m")
