@@ -49,10 +49,10 @@ from contrada.model.algebra.product import product_covers, product_meets
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits
 from contrada.routing.admission import Admission, Request
-from contrada.routing.assembly.actions import Action, Matched, Say, Unwant, Want
 from contrada.routing.assembly.assembler import Assembler
 from contrada.routing.assembly.held import CLOCK_AHEAD_MAX_US, AssemblerStatistics
 from contrada.routing.assembly.outlook import RouterOutlook
+from contrada.routing.assembly.segments import Action, Matched, Say, Unwant, Want
 from contrada.routing.delegation import (
     PatternMessage,
     SubscribePattern,

@@ -6,5 +6,4 @@
 - `segments`: what is delegated, and what is said to delegates
 - `phases`: how far a pattern is delegated, with the table of transitions
 - `outlook`: from where notifications can come
-- `actions`: what the router is asked to do
 """

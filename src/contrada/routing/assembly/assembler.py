@@ -23,9 +23,9 @@ from contrada.model import Pattern, Product
 from contrada.model.algebra.product import product_meets
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.patterns.engine import LATE, PATTERNS_MAX, check_pattern
-from contrada.routing.assembly.actions import Action, Unwant, Want
 from contrada.routing.assembly.held import HeldPatterns, WholePattern
 from contrada.routing.assembly.phases import AT_ASKER, AT_DELEGATE, Phase
+from contrada.routing.assembly.segments import Action, Unwant, Want
 from contrada.routing.assembly.split import Segment, Span, SplitPattern, spans_of
 from contrada.routing.delegation import (
     AcceptPattern,

@@ -19,17 +19,16 @@ import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
-from contrada.model import Notification, Pattern
+from contrada.model import Filter, Notification, Pattern
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.patterns import Match
 from contrada.patterns.engine import LATE, Found, PatternEngine, SharedFilters
 from contrada.patterns.reordering import ReorderBuffer, check_slack
 from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits, RunBudget
-from contrada.routing.assembly.actions import Action, Matched, Outlook, Unwant, Want
 from contrada.routing.assembly.phases import Phase
-from contrada.routing.assembly.segments import Segments
+from contrada.routing.assembly.segments import Action, Matched, Segments, Unwant, Want
 from contrada.routing.assembly.split import SplitPattern
 from contrada.routing.delegation import HandBack, ReportMatches
 from contrada.routing.messages import Client, Neighbour, Origin
@@ -73,6 +72,23 @@ class WholePattern(NamedTuple):
     requester: Client
     identity: str
     pattern: Pattern
+
+
+class Outlook(Protocol):
+    """What the router knows of where notifications come from."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything is known of that at all; else nothing is ever delegated."""
+
+    def sources(self, part: Filter, requester: Origin) -> frozenset[Neighbour | None]:
+        """From where a part can come, of a pattern that this requester asked for.
+
+        None stands for clients of this server, or for what is not known.
+        """
+
+    def counts(self, origin: Origin, requester: Origin) -> bool:
+        """Whether notifications from an origin count for patterns of a requester."""
 
 
 class HeldPatterns:

@@ -9,8 +9,11 @@ Source: PODC 2000 §4 (upstream evaluation of patterns).
 import itertools
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
 
-from contrada.routing.assembly.actions import Action, Say
+from contrada.model import Filter
+from contrada.patterns import Match
 from contrada.routing.assembly.phases import Phase
 from contrada.routing.assembly.split import Segment, Span, SplitPattern
 from contrada.routing.delegation import (
@@ -21,7 +24,42 @@ from contrada.routing.delegation import (
     SubscribePattern,
     UnsubscribePattern,
 )
-from contrada.routing.messages import Neighbour
+from contrada.routing.messages import Client, Neighbour
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """Subscribe this server to a filter, under a number."""
+
+    number: int
+    filter: Filter
+
+
+@dataclass(frozen=True, slots=True)
+class Unwant:
+    """Withdraw that."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Send a message about a pattern to a neighbour."""
+
+    to: Neighbour
+    message: PatternMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """Hand a match to a client; its key is the identity of the subscription."""
+
+    client: Client
+    match: Match[str]
+
+
+Action: TypeAlias = Want | Unwant | Say | Matched
+"""What is to be done for patterns, by the router."""
 
 
 class Segments:
