@@ -147,7 +147,7 @@ class PatternEngine:
 
     def is_late(self, time_us: int) -> bool:
         """Whether the watermark has passed a time; then it is counted."""
-        if not self.waiting.is_late(time_us):
+        if time_us >= self.waiting.watermark_us:
             return False
         self._budget.dropped[LATE] += 1
         return True

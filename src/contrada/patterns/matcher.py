@@ -44,7 +44,7 @@ whoever stamps must bound them.
 Source: PODC 2000 §2, figure 4.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -188,7 +188,9 @@ class PatternMatcher(Generic[K]):
         """Learns that nothing up to the largest timestamp seen will come, as at a stream's end."""
         return self._matches(self._engine.flush())
 
-    def _matches(self, found: Iterable[Found]) -> list[Match[K]]:
+    def _matches(self, found: Sequence[Found]) -> list[Match[K]]:
+        if not found:
+            return []
         matches = [Match(self._keys[number], by, run) for number, by, run in found]
         self._matched += len(matches)
         return matches

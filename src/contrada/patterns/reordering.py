@@ -104,8 +104,8 @@ class ReorderBuffer(Generic[T]):
         """Learns of a timestamp: the watermark rises to the largest one less the slack."""
         if time_us > self._seen_us:
             self._seen_us = time_us
-        if self._slack_us is not None:
-            self.raise_watermark(self._seen_us - self._slack_us)
+            if self._slack_us is not None:
+                self.raise_watermark(time_us - self._slack_us)
 
     def raise_watermark(self, watermark_us: int) -> None:
         """Learns that nothing below this will come; a lower watermark than before is no news."""
