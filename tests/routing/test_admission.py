@@ -94,7 +94,7 @@ def test_a_mesh_names_homes(origin: Origin, home: str, reason: Reason | None) ->
 def test_what_goes_round_ends(hops: int, reason: Reason | None) -> None:
     """A notification would go round for ever, where links close a loop."""
     it = admission()
-    assert reason_of(it.check_travelling, PEER, Publish(Notification({}), hops)) is reason
+    assert reason_of(it.check_travelling, PEER, Publish((Notification({}),), hops)) is reason
     assert reason_of(it.check_question, PEER, Ask(Query("a = 1"), "c", "1", hops)) is reason
 
 
@@ -104,8 +104,8 @@ def test_nothing_published_comes_over_a_link_that_is_not_used() -> None:
         it = admission("me", general=general)
         source = "x" if general else ""
         found = [
-            reason_of(it.check_travelling, PEER, Publish(Notification({}), source=source)),
-            reason_of(it.check_travelling, CHILD, Publish(Notification({}))),
+            reason_of(it.check_travelling, PEER, Publish((Notification({}),), source=source)),
+            reason_of(it.check_travelling, CHILD, Publish((Notification({}),))),
         ]
         assert found == reasons
 

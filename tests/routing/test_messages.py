@@ -31,7 +31,9 @@ def test_all_messages_say_the_same_version() -> None:
     assert VERSION == delegation.VERSION
     for kind in get_args(Message):
         assert kind.__match_args__[-1] == "version", kind
-    assert Publish(Notification({})).version == Subscribe("1", Filter("a = 1")).version == VERSION
+    assert (
+        Publish((Notification({}),)).version == Subscribe("1", Filter("a = 1")).version == VERSION
+    )
     assert delegation.HandBack("1").version == LinkState("a", 1, ()).version == VERSION
 
 
@@ -56,10 +58,10 @@ def test_of_two_link_states_the_one_with_the_greater_links_is_told() -> None:
 
 def test_what_was_sent_cannot_change_on_its_way() -> None:
     """One message goes over many links: who changes it would change it for all."""
-    for message in (Publish(Notification({})), Ask(Query("a = 1"), "c", "1")):
+    for message in (Publish((Notification({}),)), Ask(Query("a = 1"), "c", "1")):
         with pytest.raises(AttributeError):
             message.hops = 3  # type: ignore[misc]
-    assert msgspec.structs.replace(Publish(Notification({})), hops=1).hops == 1
+    assert msgspec.structs.replace(Publish((Notification({}),)), hops=1).hops == 1
 
 
 def test_refusals_are_the_same_whatever_is_said_of_them() -> None:

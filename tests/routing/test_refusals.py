@@ -114,7 +114,7 @@ def test_what_cannot_match_is_shown(message: Message, value: Product | Pattern) 
         (Unsubscribe("1"), Reason.UNKNOWN_SUBSCRIPTION),
         (Unadvertise("1"), Reason.UNKNOWN_ADVERTISEMENT),
         (Subscribe("held", Filter("b = 1")), Reason.IDENTITY_IN_USE),
-        (Publish(Notification({}), hops=-1), Reason.TOO_MANY_HOPS),
+        (Publish((Notification({}),), hops=-1), Reason.TOO_MANY_HOPS),
         (Subscribe("1", SOME, version=9), Reason.VERSION),
     ],
 )

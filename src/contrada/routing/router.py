@@ -346,7 +346,7 @@ class Router:
                 self._admission.take_once(Publish, each.envelope.publisher, each.envelope.id)
             except RefusedError as refusal:
                 event = Received(origin, replace(message, notifications=(each,)))
-                effects.append(Refused(event, refusal.reason, refusal.error_of(event)))
+                effects.append(Refused(event, refusal.reason, refusal.error))
             else:
                 admitted.append(each)
         return admitted
