@@ -23,7 +23,7 @@ from contrada.model import Advertisement, Envelope, Filter, Notification, Patter
 from contrada.patterns import Match, PatternMatcher
 from contrada.patterns.reordering import order_of
 from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits
-from contrada.routing.assembly.phases import Phase
+from contrada.routing.assembly.phases import DelegationPhase
 from contrada.routing.assembly.split import Span, SplitPattern
 from contrada.routing.delegation import (
     AskWatermark,
@@ -89,12 +89,14 @@ class Server:
         """Which places of a client's pattern are assembled by whom."""
         known = self.assembler._by_identity[Client(client)]["it"]
         segments = known.segments.values() if isinstance(known, SplitPattern) else ()
-        return sorted(each.span for each in segments if each.phase is Phase.DELEGATED)
+        return sorted(each.span for each in segments if each.phase is DelegationPhase.DELEGATED)
 
     def is_settled(self) -> bool:
         """Whether no part of a pattern changes hands."""
         gathers = any(each.gathers for each in self.assembler._split.values())
-        return not gathers and all(each.phase is Phase.DELEGATED for each in self.segments)
+        return not gathers and all(
+            each.phase is DelegationPhase.DELEGATED for each in self.segments
+        )
 
     def _do(self, effects: Iterable[Effect]) -> None:
         for effect in effects:

@@ -14,7 +14,7 @@ from contrada.patterns.engine import LATE
 from contrada.patterns.runs import REFUSED, PatternLimits, RunBudget
 from contrada.routing.assembly import assembler
 from contrada.routing.assembly.held import AHEAD, CLOCK_AHEAD_MAX_US
-from contrada.routing.assembly.phases import Phase
+from contrada.routing.assembly.phases import DelegationPhase
 from contrada.routing.assembly.split import Span, SplitPattern, spans_of
 from contrada.routing.delegation import (
     AcceptPattern,
@@ -523,7 +523,7 @@ def test_who_only_gathers_drops_the_newest(recalled: bool) -> None:
     assembly = SplitPattern(0, N, "it", AB, budget)
     if recalled:
         assembly.begin(0, ())
-        assembly.enter(Phase.RETURNING)
+        assembly.enter(DelegationPhase.RETURNING)
     for time_us in (10, 30, 20):
         assembly.hold(0, (of_kind("a", time_us),))
     assert [each.notification.envelope.id for each in assembly.all_pieces()] == ["a10", "a20"]

@@ -109,8 +109,8 @@ def test_a_pattern_sees_what_comes_after_it() -> None:
     it.unsubscribe(C, "1")
     it.learn(100)
     it.subscribe(C, "2", AB)
-    assert push(it, "b", 95) == []
     assert push(it, "a", 89) == [], "it is late, also where nothing was wanted until now"
+    assert push(it, "b", 95) == []
     assert it.statistics().dropped == {LATE: 1}
     assert it.learn(1_000) == []
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from contrada.model import Envelope, Notification, Pattern
 from contrada.patterns.runs import PatternLimits, RunBudget
-from contrada.routing.assembly.phases import Phase
-from contrada.routing.assembly.segments import Action, Say, Segments
+from contrada.routing.assembly.phases import DelegationPhase
+from contrada.routing.assembly.segments import Action, DelegatedSegments, Say
 from contrada.routing.assembly.split import Segment, Span, SplitPattern
 from contrada.routing.delegation import (
     AskWatermark,
@@ -21,9 +21,9 @@ N, M = Neighbour("n"), Neighbour("m")
 ABCD = Pattern("kind = 'a' -> kind = 'b' -> kind = 'c' -> kind = 'd'")
 
 
-def offered(*spans: Span) -> tuple[Segments, SplitPattern, list[Segment]]:
+def offered(*spans: Span) -> tuple[DelegatedSegments, SplitPattern, list[Segment]]:
     """A pattern of which these spans have been offered."""
-    segments = Segments()
+    segments = DelegatedSegments()
     pattern = SplitPattern(0, Client("c"), "it", ABCD, RunBudget(PatternLimits()), hops=4)
     for span in spans:
         segments.offer(pattern, span)
@@ -37,7 +37,7 @@ def said(actions: Sequence[Action]) -> list[tuple[Neighbour, PatternMessage]]:
 
 def test_an_offer_is_known_where_its_answer_comes() -> None:
     """An answer would be taken for another segment's, or for none."""
-    segments = Segments()
+    segments = DelegatedSegments()
     pattern = SplitPattern(0, Client("c"), "it", ABCD, RunBudget(PatternLimits()), hops=4)
     [(to, message)] = said(segments.offer(pattern, Span(0, 2, N)))
     assert isinstance(message, SubscribePattern)
@@ -69,7 +69,7 @@ def test_a_delegate_is_asked_only_where_its_answer_is_awaited() -> None:
     """Delegates would be asked for ever what they have said, or cannot say yet."""
     segments, _, [segment] = offered(Span(1, 3, N))
     assert segments.ask(segment, 90, 100) == [], "it assembles nothing yet"
-    segment.phase = Phase.DELEGATED
+    segment.phase = DelegationPhase.DELEGATED
     segment.waits_us = waits_us = 20
     assert said(segments.ask(segment, 90, 100)) == [(N, AskWatermark(segment.identity, 100))]
     assert segment.waits_us != waits_us, "what it said before is answered by the next report"
@@ -97,7 +97,7 @@ def test_the_way_back_is_by_withdrawing_or_recalling() -> None:
 def test_a_pattern_that_goes_tells_all_who_know_it() -> None:
     """Delegates would assemble for nobody; or be told twice, who were told to stop."""
     segments, pattern, [one, other] = offered(Span(0, 2, N), Span(2, 4, M))
-    other.phase = Phase.RETURNING
+    other.phase = DelegationPhase.RETURNING
     assert said(segments.leave(pattern)) == [(N, UnsubscribePattern(one.identity))]
     assert len(segments) == 0
     assert segments.get(M, other.identity) is None

@@ -10,7 +10,7 @@ from contrada.model import Envelope, Notification, Pattern
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.patterns import Match
 from contrada.patterns.runs import PatternLimits, RunBudget
-from contrada.routing.assembly.phases import Phase
+from contrada.routing.assembly.phases import DelegationPhase
 from contrada.routing.assembly.split import SEGMENT_PARTS_MIN, Segment, Span, SplitPattern, spans_of
 from contrada.routing.messages import Client, Neighbour, Origin
 
@@ -23,7 +23,9 @@ def split(requester: Origin = C) -> SplitPattern:
     return SplitPattern(0, requester, "it", ABCD, RunBudget(PatternLimits()))
 
 
-def with_segment(phase: Phase, watermark_us: int = TIME_MIN_US) -> tuple[SplitPattern, Segment]:
+def with_segment(
+    phase: DelegationPhase, watermark_us: int = TIME_MIN_US
+) -> tuple[SplitPattern, Segment]:
     """The same, of which N has the two parts in the middle, or is to have them."""
     pattern, segment = split(), Segment("1", Span(1, 3, N), phase, watermark_us)
     pattern.segments["1"] = segment
@@ -56,13 +58,13 @@ def test_spans_are_the_longest_runs_of_one_source(
 @pytest.mark.parametrize(
     ("phase", "needed", "from_n", "from_m"),
     [
-        (Phase.OFFERED, [0, 1, 2, 3], True, True),
-        (Phase.DELEGATED, [0, 3], False, False),
-        (Phase.RETURNING, [0, 1, 2, 3], False, True),
+        (DelegationPhase.OFFERED, [0, 1, 2, 3], True, True),
+        (DelegationPhase.DELEGATED, [0, 3], False, False),
+        (DelegationPhase.RETURNING, [0, 1, 2, 3], False, True),
     ],
 )
 def test_a_notification_counts_at_one_of_two_servers(
-    phase: Phase, needed: list[int], from_n: bool, from_m: bool
+    phase: DelegationPhase, needed: list[int], from_n: bool, from_m: bool
 ) -> None:
     """It would be missed, or taken without those before it, while a part changes hands."""
     pattern, _ = with_segment(phase)
@@ -73,10 +75,15 @@ def test_a_notification_counts_at_one_of_two_servers(
 
 
 @pytest.mark.parametrize(
-    ("phase", "watermark_us"), [(Phase.OFFERED, 90), (Phase.DELEGATED, 40), (Phase.RETURNING, 40)]
+    ("phase", "watermark_us"),
+    [
+        (DelegationPhase.OFFERED, 90),
+        (DelegationPhase.DELEGATED, 40),
+        (DelegationPhase.RETURNING, 40),
+    ],
 )
 def test_the_watermark_is_the_least_of_those_who_hold_something(
-    phase: Phase, watermark_us: int
+    phase: DelegationPhase, watermark_us: int
 ) -> None:
     """A run would go on before what a delegate may report, or wait for one that has nothing."""
     pattern, _ = with_segment(phase, 40)
@@ -87,7 +94,7 @@ def test_the_watermark_is_the_least_of_those_who_hold_something(
 
 def test_what_a_delegate_reports_is_put_in_order_with_the_rest() -> None:
     """A match of parts from several servers would be missed."""
-    pattern, segment = with_segment(Phase.DELEGATED)
+    pattern, segment = with_segment(DelegationPhase.DELEGATED)
     a, b, c, d = (of_kind(kind, time_us) for time_us, kind in enumerate("abcd", start=10))
     pattern.hold(3, (d,))
     assert pattern.hold_matches(segment, [Match("1", (), (b, c))]) == 0
@@ -101,7 +108,7 @@ def test_what_a_delegate_reports_is_put_in_order_with_the_rest() -> None:
 
 def test_what_waits_elsewhere_waits_here_too() -> None:
     """Who asked would not tell the time that a delegate further on waits for."""
-    pattern, segment = with_segment(Phase.DELEGATED)
+    pattern, segment = with_segment(DelegationPhase.DELEGATED)
     pattern.hold(0, (of_kind("a", 50),))
     assert pattern.waits_us == 50
     segment.waits_us = 30
@@ -111,7 +118,7 @@ def test_what_waits_elsewhere_waits_here_too() -> None:
 
 def test_the_end_of_a_segment_leaves_its_notifications() -> None:
     """What a lost delegate had reported would be lost, or be found by no other run."""
-    pattern, segment = with_segment(Phase.DELEGATED)
+    pattern, segment = with_segment(DelegationPhase.DELEGATED)
     pattern.hold_matches(segment, [Match("1", (), (of_kind("b", 20), of_kind("c", 30)))])
     pattern.end(segment)
     assert not pattern.segments
@@ -128,17 +135,17 @@ def test_a_part_reports_every_start() -> None:
 def test_who_asked_decides_where_it_begins() -> None:
     """A delegate would assemble before it has what was gathered; or a client wait for ever."""
     client, delegate = split(), split(N)
-    assert (client.phase, client.gathers) == (Phase.DELEGATED, False)
-    assert (delegate.phase, delegate.gathers) == (Phase.OFFERED, True)
-    delegate.enter(Phase.HANDED_BACK)
+    assert (client.phase, client.gathers) == (DelegationPhase.DELEGATED, False)
+    assert (delegate.phase, delegate.gathers) == (DelegationPhase.OFFERED, True)
+    delegate.enter(DelegationPhase.HANDED_BACK)
     assert not delegate.gathers
-    delegate.enter(Phase.RETURNING)
+    delegate.enter(DelegationPhase.RETURNING)
     assert delegate.gathers
 
 
 def test_spans_that_overlap_a_segment_wait() -> None:
     """Two neighbours would assemble the same part."""
-    pattern, _ = with_segment(Phase.RETURNING)
+    pattern, _ = with_segment(DelegationPhase.RETURNING)
     assert not pattern.is_free(Span(2, 4, M))
     assert pattern.is_free(Span(3, 4, M))
     pattern.segments["2"] = Segment("2", Span(2, 4, M))

@@ -37,7 +37,7 @@ class Piece:
     notification: Notification
 
 
-class _Part(NamedTuple):
+class _HeldChain(NamedTuple):
     """A chain that waits; a single notification is for all of its groups where `group` is None."""
 
     place: int
@@ -64,7 +64,7 @@ class Assembly:
         self.gathers = False
         self._budget = budget
         self.runs = Runs(pattern, budget, refuses=refuses)
-        self.waiting: ReorderBuffer[_Part] = ReorderBuffer(None, budget.limits.pending_max)
+        self.waiting: ReorderBuffer[_HeldChain] = ReorderBuffer(None, budget.limits.pending_max)
 
     def __len__(self) -> int:
         """How many chains wait."""
@@ -83,7 +83,7 @@ class Assembly:
 
     def hold(self, place: int, chain: Run, group: Group | None = None) -> None:
         """Takes a chain that fills the places from `place` on. Cost: O(log waiting)."""
-        part = _Part(place, group, chain)
+        part = _HeldChain(place, group, chain)
         # Of one notification the later place comes first, so that it fills one place of a run.
         if not self.waiting.hold(order_of(chain[-1]), part, -place, forces=not self.gathers):
             self._budget.dropped[GATHERED_FULL] += 1

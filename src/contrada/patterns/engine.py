@@ -41,7 +41,7 @@ _Waiting: TypeAlias = tuple[Notification, list[SharedFilter], int]
 """A notification, the filters that match it, and the first number of a pattern it came before."""
 
 
-class Found(NamedTuple):
+class FoundMatch(NamedTuple):
     """A match: the number of its pattern, the values of `by`, the notifications."""
 
     number: int
@@ -157,24 +157,24 @@ class PatternEngine:
         entry = notification, filters, self._next_pattern
         self.waiting.hold(order_of(notification), entry)
 
-    def see(self, time_us: int) -> list[Found]:
+    def see(self, time_us: int) -> list[FoundMatch]:
         """Learns of a timestamp; the matches that are known now, in order."""
         self.waiting.see(time_us)
         return self._handle()
 
-    def advance(self, watermark_us: int) -> list[Found]:
+    def advance(self, watermark_us: int) -> list[FoundMatch]:
         """Learns that nothing below this time will come; the matches that are known now."""
         self.waiting.raise_watermark(watermark_us)
         return self._handle()
 
-    def flush(self) -> list[Found]:
+    def flush(self) -> list[FoundMatch]:
         """Learns that nothing up to the largest timestamp seen will come."""
         self.waiting.close()
         return self._handle()
 
-    def _handle(self) -> list[Found]:
+    def _handle(self) -> list[FoundMatch]:
         """Steps all runs through what the watermark has passed, and frees what it outlived."""
-        matches: list[Found] = []
+        matches: list[FoundMatch] = []
         last: Order | None = None
         since = 0
         for order, (notification, filters, before) in self.waiting.release():
@@ -188,7 +188,7 @@ class PatternEngine:
                 completed = runs.take(group, places, chain)
                 if completed:
                     by = tuple(map(value_of, group))
-                    matches += [Found(runs.number, by, run) for run in completed]
+                    matches += [FoundMatch(runs.number, by, run) for run in completed]
                 if not runs.scheduled:
                     self._schedule(runs)
             since = before

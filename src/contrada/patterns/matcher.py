@@ -53,7 +53,7 @@ from contrada.matching.index import Index
 from contrada.model import Envelope, Notification, Pattern, Value
 from contrada.patterns.engine import (
     PATTERNS_MAX,
-    Found,
+    FoundMatch,
     PatternEngine,
     SharedFilters,
     check_pattern,
@@ -188,7 +188,7 @@ class PatternMatcher(Generic[K]):
         """Learns that nothing up to the largest timestamp seen will come, as at a stream's end."""
         return self._matches(self._engine.flush())
 
-    def _matches(self, found: Sequence[Found]) -> list[Match[K]]:
+    def _matches(self, found: Sequence[FoundMatch]) -> list[Match[K]]:
         if not found:
             return []
         matches = [Match(self._keys[number], by, run) for number, by, run in found]

@@ -24,7 +24,7 @@ from contrada.model.algebra.product import product_meets
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.patterns.engine import LATE, PATTERNS_MAX, check_pattern
 from contrada.routing.assembly.held import HeldPatterns, WholePattern
-from contrada.routing.assembly.phases import AT_ASKER, AT_DELEGATE, Phase
+from contrada.routing.assembly.phases import AT_ASKER, AT_DELEGATE, DelegationPhase
 from contrada.routing.assembly.segments import Action, Unwant, Want
 from contrada.routing.assembly.split import Segment, Span, SplitPattern, spans_of
 from contrada.routing.delegation import (
@@ -150,7 +150,10 @@ class Assembler(HeldPatterns):
         return self._segments.say(neighbour, HandBack(identity))
 
     def _demanded(
-        self, split: SplitPattern, phase: Phase, message: HandOver | AskWatermark | RecallPattern
+        self,
+        split: SplitPattern,
+        phase: DelegationPhase,
+        message: HandOver | AskWatermark | RecallPattern,
     ) -> list[Action] | None:
         """Does what a neighbour demands of a pattern that it has asked for."""
         match message:
@@ -173,7 +176,7 @@ class Assembler(HeldPatterns):
                 return [*actions, *self._return(split)]
 
     def _answered(
-        self, split: SplitPattern, segment: Segment, phase: Phase, message: Answer
+        self, split: SplitPattern, segment: Segment, phase: DelegationPhase, message: Answer
     ) -> list[Action] | None:
         """Takes the answer of a delegate."""
         places = range(len(segment.span.places()))
@@ -192,7 +195,7 @@ class Assembler(HeldPatterns):
                 return [*self._learn_promise(watermark_us), *self._advance(split)]
             case HandBack():
                 split.refused_by.add(segment.span.neighbour)
-                if phase is not Phase.OVER:
+                if phase is not DelegationPhase.OVER:
                     return self._take_back(split, segment)
                 self._segments.end(split, segment)  # The delegate does not know of it.
                 return []
@@ -205,7 +208,7 @@ class Assembler(HeldPatterns):
 
     def _ended(self, split: SplitPattern) -> list[Action]:
         """A segment has ended: the pattern goes on here, or is given back."""
-        if split.phase is Phase.RETURNING:
+        if split.phase is DelegationPhase.RETURNING:
             return self._return(split)
         return [*self._renew(split), *self._advance(split)]
 
@@ -251,11 +254,11 @@ class Assembler(HeldPatterns):
 
     def _take_back(self, split: SplitPattern, segment: Segment) -> list[Action]:
         """Takes a segment back: what was not handed over is here still, else it is recalled."""
-        if segment.phase is Phase.RETURNING:
+        if segment.phase is DelegationPhase.RETURNING:
             return []
-        if segment.phase is Phase.OFFERED:
+        if segment.phase is DelegationPhase.OFFERED:
             return self._segments.withdraw(split, segment)
-        segment.phase = Phase.RETURNING
+        segment.phase = DelegationPhase.RETURNING
         return [*self._want(split), *self._segments.recall(segment)]
 
     def _return(self, split: SplitPattern) -> list[Action]:
@@ -275,7 +278,7 @@ class Assembler(HeldPatterns):
             self._budget.dropped[LOST] += segment.is_away
             self._segments.end(split, segment)
             actions += self._want(split)
-            returns = split.phase is Phase.RETURNING
+            returns = split.phase is DelegationPhase.RETURNING
             actions += self._return(split) if returns else self._advance(split)
         for split in self._split.values():
             split.refused_by.discard(neighbour)

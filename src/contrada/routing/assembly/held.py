@@ -24,11 +24,11 @@ from typing import Any, Final, NamedTuple, Protocol
 from contrada.model import Filter, Notification, Pattern
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.patterns import Match
-from contrada.patterns.engine import LATE, Found, PatternEngine, SharedFilters
+from contrada.patterns.engine import LATE, FoundMatch, PatternEngine, SharedFilters
 from contrada.patterns.reordering import ReorderBuffer, check_slack
 from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits, RunBudget
-from contrada.routing.assembly.phases import Phase
-from contrada.routing.assembly.segments import Action, Matched, Segments, Unwant, Want
+from contrada.routing.assembly.phases import DelegationPhase
+from contrada.routing.assembly.segments import Action, DelegatedSegments, Matched, Unwant, Want
 from contrada.routing.assembly.split import SplitPattern
 from contrada.routing.delegation import HandBack, ReportMatches
 from contrada.routing.messages import Client, Neighbour, Origin
@@ -114,7 +114,7 @@ class HeldPatterns:
         self._split: dict[int, SplitPattern] = {}
         self._by_identity: dict[Origin, dict[str, SplitPattern | WholePattern]] = {}
         self._places: dict[int, dict[tuple[int, int], SplitPattern]] = {}
-        self._segments = Segments()
+        self._segments = DelegatedSegments()
         self._numbers = itertools.count()
         self._due: list[tuple[int, int]] = []
         self._reported = self._matched = self._stale = self._forced = 0
@@ -141,9 +141,9 @@ class HeldPatterns:
         It is assembled here until the neighbour does so.
         """
         split = self._split_of(neighbour, identity)
-        if split is None or split.phase is not Phase.DELEGATED:
+        if split is None or split.phase is not DelegationPhase.DELEGATED:
             return []
-        split.enter(Phase.HANDED_BACK)
+        split.enter(DelegationPhase.HANDED_BACK)
         return self._segments.say(neighbour, HandBack(identity))
 
     def _split_of(self, neighbour: Neighbour, identity: str) -> SplitPattern | None:
@@ -215,7 +215,7 @@ class HeldPatterns:
     def _advance_engine(self) -> list[Action]:
         return list(map(self._matched_whole, self._engine.advance(self._own_us)))
 
-    def _matched_whole(self, found: Found) -> Action:
+    def _matched_whole(self, found: FoundMatch) -> Action:
         whole = self._whole[found.number]
         self._matched += 1
         return Matched(whole.requester, Match(whole.identity, found.by, found.run))

@@ -1,4 +1,4 @@
-"""`Phase`: how far a pattern, or a part of it, is delegated, as each of the two servers sees it.
+"""`DelegationPhase`: how far a pattern, or a part of it, is delegated, as each server sees it.
 
     who asks: a segment                     the delegate: the pattern that it was asked for
 
@@ -30,7 +30,7 @@ from contrada.routing.delegation import (
 )
 
 
-class Phase(Enum):
+class DelegationPhase(Enum):
     """How far a pattern is delegated."""
 
     OFFERED = auto()
@@ -40,27 +40,27 @@ class Phase(Enum):
     OVER = auto()
 
 
-Transitions: TypeAlias = Mapping[tuple[Phase, type[Demand | Answer]], Phase]
+Transitions: TypeAlias = Mapping[tuple[DelegationPhase, type[Demand | Answer]], DelegationPhase]
 """The phase after a message has come."""
 
 AT_DELEGATE: Final[Transitions] = {
-    (Phase.OFFERED, HandOver): Phase.DELEGATED,
-    (Phase.DELEGATED, AskWatermark): Phase.DELEGATED,
-    (Phase.DELEGATED, RecallPattern): Phase.RETURNING,
-    (Phase.HANDED_BACK, AskWatermark): Phase.HANDED_BACK,
-    (Phase.HANDED_BACK, RecallPattern): Phase.RETURNING,
-    (Phase.RETURNING, AskWatermark): Phase.RETURNING,
+    (DelegationPhase.OFFERED, HandOver): DelegationPhase.DELEGATED,
+    (DelegationPhase.DELEGATED, AskWatermark): DelegationPhase.DELEGATED,
+    (DelegationPhase.DELEGATED, RecallPattern): DelegationPhase.RETURNING,
+    (DelegationPhase.HANDED_BACK, AskWatermark): DelegationPhase.HANDED_BACK,
+    (DelegationPhase.HANDED_BACK, RecallPattern): DelegationPhase.RETURNING,
+    (DelegationPhase.RETURNING, AskWatermark): DelegationPhase.RETURNING,
 }
 
 AT_ASKER: Final[Transitions] = {
-    (Phase.OFFERED, AcceptPattern): Phase.DELEGATED,
-    (Phase.OFFERED, HandBack): Phase.OVER,
-    (Phase.DELEGATED, ReportMatches): Phase.DELEGATED,
-    (Phase.DELEGATED, HandBack): Phase.RETURNING,
-    (Phase.RETURNING, ReportMatches): Phase.RETURNING,
-    (Phase.RETURNING, HandBack): Phase.RETURNING,
-    (Phase.RETURNING, ReturnPattern): Phase.OVER,
+    (DelegationPhase.OFFERED, AcceptPattern): DelegationPhase.DELEGATED,
+    (DelegationPhase.OFFERED, HandBack): DelegationPhase.OVER,
+    (DelegationPhase.DELEGATED, ReportMatches): DelegationPhase.DELEGATED,
+    (DelegationPhase.DELEGATED, HandBack): DelegationPhase.RETURNING,
+    (DelegationPhase.RETURNING, ReportMatches): DelegationPhase.RETURNING,
+    (DelegationPhase.RETURNING, HandBack): DelegationPhase.RETURNING,
+    (DelegationPhase.RETURNING, ReturnPattern): DelegationPhase.OVER,
 }
 
-GATHERING: Final = frozenset({Phase.OFFERED, Phase.RETURNING})
+GATHERING: Final = frozenset({DelegationPhase.OFFERED, DelegationPhase.RETURNING})
 """In which phases a delegate holds what comes, and assembles nothing."""

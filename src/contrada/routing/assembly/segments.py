@@ -1,4 +1,4 @@
-"""`Segments`: what a server has delegated to its neighbours, and what it says to them of that.
+"""`DelegatedSegments`: what a server has delegated, and what it says of that to neighbours.
 
 Invariant: a segment is known under its identity where the answers to it come from, exactly while
 its pattern has it.
@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from contrada.model import Filter
 from contrada.patterns import Match
-from contrada.routing.assembly.phases import Phase
+from contrada.routing.assembly.phases import DelegationPhase
 from contrada.routing.assembly.split import Segment, Span, SplitPattern
 from contrada.routing.delegation import (
     AskWatermark,
@@ -62,7 +62,7 @@ Action: TypeAlias = Want | Unwant | Say | Matched
 """What is to be done for patterns, by the router."""
 
 
-class Segments:
+class DelegatedSegments:
     """The segments of all patterns of a server, by neighbour and identity.
 
     `sent` counts all messages about patterns by kind.
@@ -110,7 +110,10 @@ class Segments:
 
     def ask(self, segment: Segment, own_us: int, learned_us: int) -> list[Action]:
         """Asks a delegate for its watermark, where it is behind and was not asked."""
-        if segment.phase is not Phase.DELEGATED or segment.asked_us > segment.watermark_us:
+        if (
+            segment.phase is not DelegationPhase.DELEGATED
+            or segment.asked_us > segment.watermark_us
+        ):
             return []
         if segment.watermark_us >= own_us:
             return []
@@ -137,7 +140,7 @@ class Segments:
         actions: list[Action] = []
         for segment in pattern.segments.values():
             self._forget(segment)
-            if segment.phase is not Phase.RETURNING:
+            if segment.phase is not DelegationPhase.RETURNING:
                 message = UnsubscribePattern(segment.identity)
                 actions += self.say(segment.span.neighbour, message)
         return actions

@@ -26,7 +26,7 @@ from contrada.model.domains.values import TIME_MIN_US, key_of
 from contrada.patterns import Match
 from contrada.patterns.assembly import Assembly, Piece
 from contrada.patterns.runs import RunBudget, SharedFilter
-from contrada.routing.assembly.phases import GATHERING, Phase
+from contrada.routing.assembly.phases import GATHERING, DelegationPhase
 from contrada.routing.messages import Neighbour, Origin
 
 SEGMENT_PARTS_MIN: Final = 2
@@ -55,7 +55,7 @@ class Segment:
 
     identity: str
     span: Span
-    phase: Phase = Phase.OFFERED
+    phase: DelegationPhase = DelegationPhase.OFFERED
     watermark_us: int = TIME_MIN_US
     asked_us: int = TIME_MIN_US
     waits_us: int | None = None
@@ -63,7 +63,7 @@ class Segment:
     @property
     def is_away(self) -> bool:
         """Whether the delegate holds what was gathered."""
-        return self.phase is not Phase.OFFERED
+        return self.phase is not DelegationPhase.OFFERED
 
 
 class SplitPattern(Assembly):
@@ -101,9 +101,9 @@ class SplitPattern(Assembly):
         """What the last report said of what waits."""
         self.scheduled_us: int | None = None
         """When the owner looks at what waits, whatever the delegates say."""
-        self.enter(Phase.OFFERED if is_delegate else Phase.DELEGATED)
+        self.enter(DelegationPhase.OFFERED if is_delegate else DelegationPhase.DELEGATED)
 
-    def enter(self, phase: Phase) -> None:
+    def enter(self, phase: DelegationPhase) -> None:
         """Goes over to a phase."""
         self.phase = phase
         self.gathers = phase in GATHERING
@@ -120,7 +120,7 @@ class SplitPattern(Assembly):
         return [
             place
             for place, each in enumerate(segments)
-            if each is None or each.phase is not Phase.DELEGATED
+            if each is None or each.phase is not DelegationPhase.DELEGATED
         ]
 
     def accepts(self, place: int, origin: Origin) -> bool:
@@ -128,7 +128,7 @@ class SplitPattern(Assembly):
         segment = self.segment_at(place)
         if segment is None or not segment.is_away:
             return True
-        return segment.phase is Phase.RETURNING and origin != segment.span.neighbour
+        return segment.phase is DelegationPhase.RETURNING and origin != segment.span.neighbour
 
     def is_free(self, span: Span) -> bool:
         """Whether no segment overlaps with a span."""
