@@ -25,8 +25,6 @@ TOO_LONG = {
     "src/contrada/matching/generation.py",
     "src/contrada/matching/generation.py Generation",
     "src/contrada/matching/index.py Index",
-    "src/contrada/routing/assembly/assembler.py",
-    "src/contrada/routing/assembly/assembler.py Assembler",
     "src/contrada/routing/router.py",
     "src/contrada/routing/router.py Router",
 }
@@ -132,6 +130,14 @@ def test_tests_say_what_they_hold() -> None:
         if function.name.startswith("test_") and not ast.get_docstring(function)
     ]
     assert silent == []
+
+
+@pytest.mark.parametrize("room", ["patterns", "routing"])
+def test_every_module_has_its_own_tests(room: str) -> None:
+    """A module would be held only by what stands far above it."""
+    modules = {path.stem for path in (REPOSITORY / "src" / "contrada" / room).rglob("*.py")}
+    tests = {path.stem for path in (REPOSITORY / "tests" / room).glob("test_*.py")}
+    assert {f"test_{each}" for each in modules - {"__init__"}} - tests == set()
 
 
 def test_tests_on_shared_data_are_marked() -> None:

@@ -19,8 +19,8 @@ from contrada.errors import (
 from contrada.model import Envelope, Filter, Notification, Pattern, Value
 from contrada.model.algebra.sets import extension
 from contrada.model.domains.values import NUMBER
+from contrada.patterns import engine, runs
 from contrada.patterns import matcher as patterns
-from contrada.patterns import runs
 from contrada.patterns.matcher import Match, PatternMatcher
 from contrada.patterns.runs import PatternLimits
 from tests.patterns.pattern_definition import (
@@ -208,7 +208,7 @@ def test_limits_hold_and_are_never_silent() -> None:
         statistics = matcher.statistics()
         if got != expected(script, world.slack_us):
             cut += 1
-            lost = statistics.dropped.keys() - {patterns.DUPLICATE, patterns.LATE}
+            lost = statistics.dropped.keys() - {engine.DUPLICATE, engine.LATE}
             assert lost or statistics.forced, f"seed {seed}: {limits}, {script}"
     assert cut, "the limits must be reached"
 
@@ -265,7 +265,7 @@ def test_the_slack_ends_below_the_watermark() -> None:
     a4, a5, b10 = stream("a4 a5 b10")
     assert [matcher.push(each) for each in (b10, a4, a5)] == [[], [], []]
     assert [text_of(match) for match in matcher.flush()] == ["a5 b10"]
-    assert matcher.statistics().dropped == {patterns.LATE: 1}
+    assert matcher.statistics().dropped == {engine.LATE: 1}
 
 
 def test_only_advance_moves_time_without_slack() -> None:
@@ -310,7 +310,7 @@ def test_an_idle_key_leaves_nothing() -> None:
     matcher.validate()
     statistics = matcher.statistics()
     assert (len(matcher), statistics.filters, statistics.groups, statistics.runs) == (0, 0, 0, 0)
-    assert len(matcher._deadlines) <= 64, "one pattern without end for each that ever was"
+    assert len(matcher._engine._deadlines) <= 64, "one pattern without end for each that ever was"
 
 
 def test_equal_filters_are_indexed_once() -> None:
@@ -330,8 +330,8 @@ def test_what_no_run_waits_for_touches_no_pattern() -> None:
     for number in range(50):
         matcher.push(notification_of({"n": number, "host": number}, number))
     matcher.push(notification_of({"kind": "b", "host": 3}, 50))
-    [shared] = [each for each in matcher._filters.values() if each.filter == FILTERS[1]]
-    touched = matcher._touched(notification_of({"host": 3}, 50), [shared], 0, 100)
+    [shared] = [each for each in matcher._filters if each.filter == FILTERS[1]]
+    touched = matcher._engine._touched(notification_of({"host": 3}, 50), [shared], 0, 100)
     assert [(runs.number, group, places) for runs, group, places in touched] == [
         (3, ((NUMBER, 3),), [1])
     ]
@@ -415,7 +415,7 @@ def test_a_full_buffer_forces_the_watermark() -> None:
     assert texts == [[], [], [], ["a1 b2"], []]
     statistics = matcher.statistics()
     assert (statistics.forced, statistics.pending, statistics.watermark_us) == (2, 2, 3)
-    assert statistics.dropped == {patterns.LATE: 1}
+    assert statistics.dropped == {engine.LATE: 1}
 
 
 def test_combinations_are_bounded() -> None:
@@ -438,7 +438,7 @@ def test_the_same_notification_twice_is_one() -> None:
     matcher.push(a0)
     matcher.push(a0)
     assert matcher.flush() == []
-    assert matcher.statistics().dropped == {patterns.DUPLICATE: 1}
+    assert matcher.statistics().dropped == {engine.DUPLICATE: 1}
 
 
 def test_what_cannot_be_matched_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

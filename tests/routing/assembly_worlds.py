@@ -21,10 +21,11 @@ from typing import Final
 
 from contrada.model import Advertisement, Envelope, Filter, Notification, Pattern, Value
 from contrada.patterns import Match, PatternMatcher
-from contrada.patterns.matcher import DEFAULT_LIMITS
 from contrada.patterns.reordering import order_of
-from contrada.patterns.runs import PatternLimits
-from contrada.routing.assembly.delegation import (
+from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits
+from contrada.routing.assembly.phases import DelegationPhase
+from contrada.routing.assembly.split import Span, SplitPattern
+from contrada.routing.delegation import (
     AskWatermark,
     ReportMatches,
     SubscribePattern,
@@ -49,7 +50,7 @@ from contrada.routing.messages import (
     Unadvertise,
 )
 from contrada.routing.router import Router, Strategy
-from contrada.routing.tables.interests import ITSELF
+from contrada.routing.tables.next_hops import ITSELF
 from tests.routing.network import MESHES, ROLES, Edges, mesh, tree
 
 SHAPES: Final = ("acyclic", "acyclic", "hierarchical", "hybrid", "general", "mixed")
@@ -66,6 +67,7 @@ class Server:
         self.name = name
         self.router = router
         self.assembler = router._assembler
+        self.segments = self.assembler._segments
         self._network = network
 
     def tell(self, event: Event) -> None:
@@ -75,9 +77,26 @@ class Server:
 
     def hand_back(self, chance: random.Random) -> None:
         """Has a neighbour recall one of its patterns."""
-        delegates = self.assembler.delegates()
+        delegates = [
+            (each.requester, each.identity)
+            for each in self.assembler._split.values()
+            if isinstance(each.requester, Neighbour)
+        ]
         if delegates:
             self._do(self.router._do(self.assembler.hand_back(*chance.choice(delegates))))
+
+    def delegated(self, client: str) -> list[Span]:
+        """Which places of a client's pattern are assembled by whom."""
+        known = self.assembler._by_identity[Client(client)]["it"]
+        segments = known.segments.values() if isinstance(known, SplitPattern) else ()
+        return sorted(each.span for each in segments if each.phase is DelegationPhase.DELEGATED)
+
+    def is_settled(self) -> bool:
+        """Whether no part of a pattern changes hands."""
+        gathers = any(each.gathers for each in self.assembler._split.values())
+        return not gathers and all(
+            each.phase is DelegationPhase.DELEGATED for each in self.segments
+        )
 
     def _do(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
@@ -194,7 +213,7 @@ class Network:
 
     def is_settled(self) -> bool:
         """Whether no change is on its way: of subscriptions, advertisements or splits."""
-        return not self._changing and all(each.assembler.is_settled() for each in self.servers)
+        return not self._changing and all(each.is_settled() for each in self.servers)
 
     def is_quiet(self) -> bool:
         """Whether nothing is on its way."""
@@ -403,7 +422,7 @@ class World:
             network.at(time_us, self.happen)
         network.settle()
         self.delegated = sum(
-            bool(network.servers[server].assembler.delegated(Client(name), "it"))
+            bool(network.servers[server].delegated(name))
             for name, (server, _) in self.patterns.items()
             if name not in self.left
         )

@@ -3,9 +3,10 @@
 import pytest
 
 from contrada.errors import LimitError
-from contrada.routing.messages import Client, Neighbour, Way
+from contrada.routing.messages import Client, Neighbour, Reason, Way
 from contrada.routing.tables import ledger as module
 from contrada.routing.tables.ledger import Ledger, LedgerStatistics
+from tests.routing.refused import refused
 
 
 def test_entries_are_kept_by_origin_and_identity() -> None:
@@ -52,9 +53,10 @@ def test_a_full_ledger_takes_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     ledger: Ledger[int] = Ledger()
     ledger.add(Client("a"), "1", 1)
     ledger.add(Client("a"), "2", 2)
-    with pytest.raises(LimitError) as caught:
-        ledger.add(Client("b"), "1", 3)
-    assert caught.value.limit == "LEDGER_ENTRIES_MAX"
+    refusal = refused(ledger.add, Client("b"), "1", 3)
+    assert refusal is not None
+    assert isinstance(refusal.error, LimitError)
+    assert (refusal.reason, refusal.error.limit) == (Reason.FULL, "LEDGER_ENTRIES_MAX")
     assert len(ledger) == 2
     ledger.validate()
 

@@ -1,16 +1,17 @@
-"""Link states: the newest is kept, whoever says it, and nonsense is not."""
+"""Adjacency states: the newest is kept, whoever says it, and nonsense is not."""
 
 import pytest
 
 from contrada.routing.links import link_states as module
 from contrada.routing.links.link_states import NUMBER_MAX, RENEWALS_MAX, LinkStates
 from contrada.routing.links.paths import Edge
-from contrada.routing.messages import Link, LinkState, Reason, Role
+from contrada.routing.messages import Adjacency, LinkState, Reason, Role
+from tests.routing.refused import reason_of
 
 
-def peer(*names: str) -> tuple[Link, ...]:
+def peer(*names: str) -> tuple[Adjacency, ...]:
     """Links to peers."""
-    return tuple(Link(name, Role.PEER) for name in names)
+    return tuple(Adjacency(name, Role.PEER) for name in names)
 
 
 def test_a_newer_state_is_passed_on_and_an_older_is_not() -> None:
@@ -27,11 +28,13 @@ def test_a_newer_state_is_passed_on_and_an_older_is_not() -> None:
 def test_a_link_counts_when_both_ends_name_it_alike() -> None:
     """Something would be sent to who does not know of the link, or takes it for another."""
     states = LinkStates("a")
-    states.announce([Link("b", Role.PEER, 2), Link("c", Role.PARENT), Link("d", Role.PARENT)])
+    states.announce(
+        [Adjacency("b", Role.PEER, 2), Adjacency("c", Role.PARENT), Adjacency("d", Role.PARENT)]
+    )
     assert not list(states.graph)
-    states.learn(LinkState("b", 1, (Link("a", Role.PEER, 3),)))
-    states.learn(LinkState("c", 1, (Link("a", Role.CHILD),)))
-    states.learn(LinkState("d", 1, (Link("a", Role.PEER),)))
+    states.learn(LinkState("b", 1, (Adjacency("a", Role.PEER, 3),)))
+    states.learn(LinkState("c", 1, (Adjacency("a", Role.CHILD),)))
+    states.learn(LinkState("d", 1, (Adjacency("a", Role.PEER),)))
     assert set(states.graph) == {Edge("a", "b", Role.PEER, 3), Edge("a", "c", Role.PARENT, 1)}
     assert states.graph.edge("c", "a") == Edge("a", "c", Role.PARENT, 1)
     assert states.graph.edge("a", "d") is None
@@ -75,15 +78,15 @@ def test_two_servers_of_one_name_do_not_outbid_each_other_for_ever() -> None:
     bids = 0
     while said is not None:
         one, other = other, one
-        if other.refuses(said) is not None:
-            assert other.refuses(said) is Reason.NAME_IN_USE
-            assert other.refuses(LinkState("a", 0, ())) is None
+        if reason_of(other.check, said) is not None:
+            assert reason_of(other.check, said) is Reason.NAME_IN_USE
+            assert reason_of(other.check, LinkState("a", 0, ())) is None
             break
         said = other.learn(said)
         bids += 1
     assert RENEWALS_MAX <= bids <= 2 * RENEWALS_MAX + 2
     other.announce(peer("d"))
-    assert other.refuses(LinkState("a", 10**6, ())) is None
+    assert reason_of(other.check, LinkState("a", 10**6, ())) is None
 
 
 @pytest.mark.parametrize("number", [NUMBER_MAX // 2, NUMBER_MAX - 1])
@@ -91,8 +94,8 @@ def test_a_number_that_leaves_no_room_is_not_outbid(number: int) -> None:
     """A server would number its own states past what others take, and be cut off for good."""
     states = LinkStates("a")
     states.announce(peer("b"))
-    assert states.refuses(LinkState("a", number, ())) is Reason.NAME_IN_USE
-    assert states.refuses(LinkState("a", NUMBER_MAX // 2 - 1, ())) is None
+    assert reason_of(states.check, LinkState("a", number, ())) is Reason.NAME_IN_USE
+    assert reason_of(states.check, LinkState("a", NUMBER_MAX // 2 - 1, ())) is None
     states.learn(LinkState("a", NUMBER_MAX // 2 - 1, ()))
     states.announce(peer("c"))
     states.validate()
@@ -104,15 +107,15 @@ def test_what_cannot_be_reached_goes_first(monkeypatch: pytest.MonkeyPatch) -> N
     states = LinkStates("a")
     states.announce(peer("b"))
     for state in (LinkState("b", 1, peer("a")), LinkState("x", 1, peer("y"))):
-        assert states.refuses(state) is None
+        assert reason_of(states.check, state) is None
         states.learn(state)
     states.learn(LinkState("b", 2, peer("a", "c")))
     third = LinkState("c", 1, peer("b"))
-    assert states.refuses(third) is None
+    assert reason_of(states.check, third) is None
     states.learn(third)
     assert {state.origin for state in states} == {"a", "b", "c"}
-    assert states.refuses(LinkState("d", 1, peer("c"))) is Reason.FULL
-    assert states.refuses(LinkState("c", 2, peer("d"))) is None
+    assert reason_of(states.check, LinkState("d", 1, peer("c"))) is Reason.FULL
+    assert reason_of(states.check, LinkState("c", 2, peer("d"))) is None
     states.validate()
 
 
@@ -130,7 +133,7 @@ def test_a_new_neighbour_is_told_first_what_the_rest_hangs_on(
     new.learn(LinkState("y", 1, ()))
     new.announce(peer("b"))
     for state in old:
-        assert new.refuses(state) is None
+        assert reason_of(new.check, state) is None
         new.learn(state)
     assert {state.origin for state in new} == {"a", "b", "c", "d"}
 
@@ -147,12 +150,14 @@ def test_links_that_are_known_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
         LinkState("b", 2, peer("a", "c", "d")),
         LinkState("c", 1, peer("a")),
     ):
-        assert states.refuses(state) is None
+        assert reason_of(states.check, state) is None
         states.learn(state)
     assert {state.origin for state in states} == {"a", "b", "c"}
-    assert states.refuses(LinkState("c", 2, peer("a", "b"))) is Reason.FULL
-    assert states.refuses(LinkState("b", 3, peer("a"))) is None
-    assert states.refuses(LinkState("c", 0, peer("a", "b"))) is None, "it is old, and takes no room"
+    assert reason_of(states.check, LinkState("c", 2, peer("a", "b"))) is Reason.FULL
+    assert reason_of(states.check, LinkState("b", 3, peer("a"))) is None
+    assert reason_of(states.check, LinkState("c", 0, peer("a", "b"))) is None, (
+        "it is old, and takes no room"
+    )
     states.validate()
 
 
@@ -167,14 +172,14 @@ def test_links_that_are_known_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
         LinkState("b", 1, peer("")),
         LinkState("b", 1, peer("c" * 256)),
         LinkState("b", 1, peer("d", "c")),
-        LinkState("b", 1, (Link("c", Role.PEER), Link("c", Role.CHILD))),
-        LinkState("b", 1, (Link("c", Role.PEER, 0),)),
-        LinkState("b", 1, (Link("c", Role.PEER, 10**9),)),
+        LinkState("b", 1, (Adjacency("c", Role.PEER), Adjacency("c", Role.CHILD))),
+        LinkState("b", 1, (Adjacency("c", Role.PEER, 0),)),
+        LinkState("b", 1, (Adjacency("c", Role.PEER, 10**9),)),
         LinkState("b", 1, peer(*(f"{n:05}" for n in range(1_025)))),
     ],
 )
 def test_nonsense_is_refused(state: LinkState) -> None:
     """A confused server could make others compute without end, or lose their paths."""
     states = LinkStates("a")
-    assert states.refuses(state) is Reason.WRONG_LINK_STATE
+    assert reason_of(states.check, state) is Reason.WRONG_LINK_STATE
     states.validate()

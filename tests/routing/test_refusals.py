@@ -3,28 +3,64 @@
 import pytest
 
 from contrada.errors import LimitError, UnsatisfiableFilterError
-from contrada.model import Filter, FilterSet, Pattern, Product
-from contrada.routing import refusals as module
-from contrada.routing.assembly.delegation import SubscribePattern
+from contrada.model import Filter, FilterSet, Notification, Pattern, Product, Query
+from contrada.routing import router as module
+from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
+from contrada.routing.links import topology
 from contrada.routing.messages import (
     Advertise,
+    Ask,
+    Client,
     LinkState,
+    LinkUp,
     Message,
+    Neighbour,
+    Publish,
     Reason,
+    Received,
+    Refused,
+    Role,
     Subscribe,
+    Unadvertise,
     Unsubscribe,
 )
-from contrada.routing.refusals import error_of
+from contrada.routing.refusals import RefusedError, check_label
+from contrada.routing.router import Router
+from contrada.routing.tables import ledger
+from tests.routing.refused import refused
 
 SOME, NONE = Filter("a > 0"), Filter("a < 0 and a > 0")
+IMPOSSIBLE = Pattern([SOME, NONE])
+LONG = "i" * 300
+
+
+def answer(message: Message) -> Refused:
+    """What a router with one subscription and one advertisement says to a client's message."""
+    router = Router()
+    router.handle(Received(Client("a"), Subscribe("held", SOME)), 0)
+    router.handle(Received(Client("a"), Advertise("held", SOME)), 0)
+    (effect,) = router.handle(Received(Client("a"), message), 0)
+    assert isinstance(effect, Refused)
+    return effect
 
 
 @pytest.mark.parametrize(
     ("message", "reason", "limit", "size"),
     [
-        (Subscribe("i" * 300, SOME), Reason.TOO_LONG, "LABEL_CHARS_MAX", 300),
+        (Subscribe(LONG, SOME), Reason.TOO_LONG, "LABEL_CHARS_MAX", 300),
         (Unsubscribe("i" * 256), Reason.TOO_LONG, "LABEL_CHARS_MAX", 256),
-        (Subscribe("1", FilterSet([SOME, Filter("b = 1")])), Reason.FULL, "FILTERS", 2),
+        (Advertise(LONG, SOME), Reason.TOO_LONG, "LABEL_CHARS_MAX", 300),
+        (Unadvertise(LONG), Reason.TOO_LONG, "LABEL_CHARS_MAX", 300),
+        (SubscribePattern(LONG, IMPOSSIBLE), Reason.TOO_LONG, "LABEL_CHARS_MAX", 300),
+        (UnsubscribePattern(LONG), Reason.TOO_LONG, "LABEL_CHARS_MAX", 300),
+        (Ask(Query("a = 1"), LONG, "1"), Reason.TOO_LONG, "LABEL_CHARS_MAX", 300),
+        (Ask(Query("a = 1"), "a", LONG), Reason.TOO_LONG, "LABEL_CHARS_MAX", 300),
+        (
+            Subscribe("1", FilterSet([SOME, Filter("b = 1")])),
+            Reason.FULL,
+            "SUBSCRIPTION_FILTERS_MAX",
+            2,
+        ),
         (Subscribe("1", FilterSet([SOME])), Reason.FULL, "LEDGER_ENTRIES_MAX", None),
         (Subscribe("1", SOME), Reason.FULL, "LEDGER_ENTRIES_MAX", None),
         (Advertise("1", SOME), Reason.FULL, "LEDGER_ENTRIES_MAX", None),
@@ -39,10 +75,19 @@ def test_a_limit_is_named(
 ) -> None:
     """A client could not tell which of its limits it has met, or would be told another."""
     monkeypatch.setattr(module, "SUBSCRIPTION_FILTERS_MAX", 1)
-    error = error_of(message, reason)
-    assert isinstance(error, LimitError)
-    assert limit in error.limit
-    assert error.size == size
+    monkeypatch.setattr(ledger, "LEDGER_ENTRIES_MAX", 1)
+    refusal = answer(message)
+    assert refusal.reason is reason
+    assert isinstance(refusal.error, LimitError)
+    assert (refusal.error.limit, refusal.error.size) == (limit, size)
+
+
+def test_the_filters_of_a_server_are_a_limit_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client would be told that it has too many subscriptions, where filters are too many."""
+    monkeypatch.setattr(module, "FILTERS_MAX", 1)
+    refusal = answer(Subscribe("1", Filter("b = 1")))
+    assert isinstance(refusal.error, LimitError)
+    assert (refusal.error.limit, refusal.error.size) == ("FILTERS_MAX", 2)
 
 
 @pytest.mark.parametrize(
@@ -50,23 +95,57 @@ def test_a_limit_is_named(
     [
         (Subscribe("1", NONE), NONE),
         (Advertise("1", NONE), NONE),
-        (SubscribePattern("1", Pattern([SOME, NONE])), Pattern([SOME, NONE])),
+        (SubscribePattern("1", IMPOSSIBLE), IMPOSSIBLE),
+        (Ask(Query("a < 0 and a > 0"), "a", "1"), Query("a < 0 and a > 0")),
     ],
 )
 def test_what_cannot_match_is_shown(message: Message, value: Product | Pattern) -> None:
     """A client could not tell which of its filters is wrong."""
-    error = error_of(message, Reason.UNSATISFIABLE)
-    assert isinstance(error, UnsatisfiableFilterError)
-    assert error.filter == value
+    refusal = answer(message)
+    assert refusal.reason is Reason.UNSATISFIABLE
+    assert isinstance(refusal.error, UnsatisfiableFilterError)
+    assert refusal.error.filter == value
 
 
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
-        (LinkState("a", 1, ()), Reason.FULL),
+        (LinkState("a", 1, ()), Reason.WRONG_LINK_STATE),
         (Unsubscribe("1"), Reason.UNKNOWN_SUBSCRIPTION),
+        (Unadvertise("1"), Reason.UNKNOWN_ADVERTISEMENT),
+        (Subscribe("held", Filter("b = 1")), Reason.IDENTITY_IN_USE),
+        (Publish((Notification({}),), hops=-1), Reason.TOO_MANY_HOPS),
+        (Subscribe("1", SOME, version=9), Reason.VERSION),
     ],
 )
 def test_where_the_reason_says_it_all_nothing_is_added(message: Message, reason: Reason) -> None:
-    """A neighbour would be told of a limit that it has not met."""
-    assert error_of(message, reason) is None
+    """A client would be told of a limit that it has not met."""
+    refusal = answer(message)
+    assert (refusal.reason, refusal.error) == (reason, None)
+
+
+def test_a_link_too_many_names_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who runs a server could not tell which of its tables is full."""
+    monkeypatch.setattr(topology, "NEIGHBOURS_MAX", 0)
+    (effect,) = Router().handle(LinkUp(Neighbour("b"), Role.PEER), 0)
+    assert isinstance(effect, Refused)
+    assert isinstance(effect.error, LimitError)
+    assert effect.error.limit == "NEIGHBOURS_MAX"
+
+
+def test_the_longest_label_counts() -> None:
+    """A label that is too long would pass behind a short one, or one of just that length not."""
+    assert refused(check_label, "i" * 255, "") is None
+    refusal = refused(check_label, "a", "i" * 256, "b")
+    assert refusal is not None
+    assert isinstance(refusal.error, LimitError)
+    assert refusal.error.size == 256
+
+
+def test_an_error_is_told_without_its_frames() -> None:
+    """An answer that is kept would keep all alive that was on the way to it."""
+    with pytest.raises(LimitError) as caught:
+        raise LimitError("NAME", 1)
+    assert caught.value.__traceback__ is not None
+    assert RefusedError(Reason.FULL, caught.value).error is caught.value
+    assert caught.value.__traceback__ is None

@@ -8,7 +8,7 @@ from contrada.errors import InvalidValueError, LimitError
 from contrada.matching import Index
 from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern, Selection
 from contrada.routing import router as module
-from contrada.routing.assembly.delegation import SubscribePattern
+from contrada.routing.delegation import SubscribePattern
 from contrada.routing.links import topology
 from contrada.routing.messages import (
     Advertise,
@@ -32,7 +32,8 @@ from contrada.routing.messages import (
     Unsubscribe,
 )
 from contrada.routing.router import Router, Strategy
-from contrada.routing.tables.interests import ITSELF
+from contrada.routing.tables import ledger
+from contrada.routing.tables.next_hops import ITSELF
 
 ANN, BOB = Client("ann"), Client("bob")
 L, M, N, P = (Neighbour(name) for name in "LMNP")
@@ -217,7 +218,7 @@ def test_what_makes_no_sense_is_refused(event: Event, reason: Reason) -> None:
 def test_a_full_table_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     """A table would grow without bound, or what does not fit would be half there."""
     router = router_with((L, Role.PEER))
-    monkeypatch.setattr(module, "LEDGER_ENTRIES_MAX", 1)
+    monkeypatch.setattr(ledger, "LEDGER_ENTRIES_MAX", 1)
     monkeypatch.setattr(topology, "NEIGHBOURS_MAX", 1)
     monkeypatch.setattr(module, "SUBSCRIPTION_FILTERS_MAX", 1)
     assert isinstance(told(router, ANN, Subscribe("1", IN_USE))[0], Refused)

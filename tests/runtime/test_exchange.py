@@ -14,7 +14,7 @@ from contrada.model.domains.line import EMPTY
 from contrada.model.languages.atoms import Atom
 from contrada.model.languages.language import Literal
 from contrada.patterns import Match
-from contrada.routing.assembly.delegation import SubscribePattern
+from contrada.routing.delegation import SubscribePattern
 from contrada.routing.messages import SUBSCRIPTION_FILTERS_MAX, Client, Publish, Subscribe
 from contrada.routing.router import Router
 from contrada.runtime.exchange import (

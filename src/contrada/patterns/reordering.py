@@ -1,23 +1,24 @@
 """Putting notifications into the order of their timestamps, with bounded patience.
 
-    push ──► [ heap by (time, publisher, sequence) ] ──► released, in order
+    hold ──► [ heap by (time, publisher, sequence) ] ──► released, in order
                           watermark
 
 The watermark is a promise: nothing below it is taken in any more. It is the largest timestamp
 seen less the slack, or what the owner was told.
 
 Invariants:
-- everything held has a timestamp at or above the watermark, everything released one below it,
-  so what is released is in order over the whole life of the buffer;
-- the watermark never falls;
+- the watermark never falls, and what is released lies below it;
+- where nothing late is held, what is released is in order over the whole life of the buffer;
 - at most `pending_max` are held. When there is one more, the watermark is forced above the
   earliest timestamp held, whose notifications are released early; nothing that is held is lost,
-  but what comes below the forced watermark is late. Each forcing is counted.
+  but what comes below the forced watermark is late. Where nothing may be released, the newest is
+  dropped instead. Both are counted (`forced`).
 
 Source: PODC 2000 §2 (timestamps account for latency within certain limits).
 """
 
 import heapq
+from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from contrada.errors import InvalidValueError
@@ -41,72 +42,102 @@ def order_of(notification: Notification) -> Order:
     return envelope.at_us, envelope.publisher, envelope.sequence
 
 
+def check_slack(slack_us: int) -> int:
+    """A slack as it may be given. Raises InvalidValueError for any other."""
+    if type(slack_us) is not int or slack_us < 0:
+        raise InvalidValueError(slack_us, "slack_us: expected microseconds as an int from 0")
+    return slack_us
+
+
 class ReorderBuffer(Generic[T]):
-    """Notifications, each with an item of the owner's, until no earlier one can come.
+    """Items in the order of their notifications, each until no earlier one can come.
 
     `slack_us` is how much later than a larger timestamp a notification may come; with None only
     `raise_watermark` moves the watermark. Raises InvalidValueError for a negative slack.
     """
 
     def __init__(self, slack_us: int | None, pending_max: int = PENDING_MAX) -> None:
-        if slack_us is not None and (type(slack_us) is not int or slack_us < 0):
-            raise InvalidValueError(slack_us, "slack_us: expected microseconds as an int from 0")
-        self._slack_us = slack_us
+        self._slack_us = None if slack_us is None else check_slack(slack_us)
         self._pending_max = pending_max
-        # The count of arrivals parts equal places, so that notifications are never compared.
-        self._heap: list[tuple[Order, int, Notification, T]] = []
+        # The count of arrivals parts what is equal, so that items are never compared.
+        self._heap: list[tuple[Order, int, int, T]] = []
         self._arrivals = 0
         self._seen_us = self.watermark_us = TIME_MIN_US
         self.forced = 0
-        """How often the watermark was forced because the buffer was full."""
+        """How often there was one too many."""
 
     def __len__(self) -> int:
         return len(self._heap)
+
+    def __iter__(self) -> Iterator[T]:
+        """What is held, in no order."""
+        return (item for *_, item in self._heap)
 
     def is_late(self, time_us: int) -> bool:
         """Whether the watermark has passed this timestamp. At the watermark it has not."""
         return time_us < self.watermark_us
 
-    def hold(self, notification: Notification, item: T) -> None:
-        """Take in a notification that is not late. Cost: O(log held)."""
-        order = order_of(notification)
-        assert not self.is_late(order[0]), "a late notification cannot be put in order"
+    @property
+    def head_us(self) -> int | None:
+        """The earliest timestamp held."""
+        return self._heap[0][0][0] if self._heap else None
+
+    def hold(self, order: Order, item: T, rank: int = 0, *, forces: bool = True) -> bool:
+        """Takes an item in; of equal orders the lower rank is released first, then the elder.
+
+        Where there is one too many the watermark is forced, or else the newest dropped: then False.
+        Cost: O(log held), and O(held) to drop.
+        """
         self._arrivals += 1
-        heapq.heappush(self._heap, (order, self._arrivals, notification, item))
-        if len(self._heap) > self._pending_max:
-            self.forced += 1
+        heapq.heappush(self._heap, (order, rank, self._arrivals, item))
+        if len(self._heap) <= self._pending_max:
+            return True
+        self.forced += 1
+        if forces:
             self.raise_watermark(self._heap[0][0][0] + 1)
+        else:
+            self._heap.remove(max(self._heap))
+            heapq.heapify(self._heap)
+        return forces
 
     def see(self, time_us: int) -> None:
-        """Learn of a timestamp: the watermark rises to the largest one less the slack."""
+        """Learns of a timestamp: the watermark rises to the largest one less the slack."""
         if time_us > self._seen_us:
             self._seen_us = time_us
-        if self._slack_us is not None:
-            self.raise_watermark(self._seen_us - self._slack_us)
+            if self._slack_us is not None:
+                self.raise_watermark(time_us - self._slack_us)
 
     def raise_watermark(self, watermark_us: int) -> None:
-        """Learn that nothing below this will come; a lower watermark than before is no news."""
+        """Learns that nothing below this will come; a lower watermark than before is no news."""
         if watermark_us > self.watermark_us:
             self.watermark_us = watermark_us
 
     def close(self) -> None:
-        """Raise the watermark above every timestamp seen."""
+        """Raises the watermark above every timestamp seen."""
         self.raise_watermark(self._seen_us + 1)
 
-    def release(self) -> list[tuple[Order, Notification, T]]:
-        """What the watermark has passed, in order; of equal places the first that came first.
-
-        Cost: O(log held) for each.
-        """
+    def release(self) -> list[tuple[Order, T]]:
+        """Gives what the watermark has passed, in order. Cost: O(log held) for each."""
         heap, watermark_us = self._heap, self.watermark_us
-        released: list[tuple[Order, Notification, T]] = []
+        released: list[tuple[Order, T]] = []
         while heap and heap[0][0][0] < watermark_us:
-            order, _, notification, item = heapq.heappop(heap)
-            released.append((order, notification, item))
+            order, _, _, item = heapq.heappop(heap)
+            released.append((order, item))
         return released
 
+    def take_out(self, is_taken: Callable[[T], bool]) -> list[T]:
+        """Takes out the items of which that holds, in order. Cost: O(held log held)."""
+        entries = sorted(self._heap)
+        self._heap = [entry for entry in entries if not is_taken(entry[3])]  # In order: a heap.
+        return [entry[3] for entry in entries if is_taken(entry[3])]
+
+    def clear(self) -> None:
+        """Drops all that is held."""
+        self._heap.clear()
+
     def validate(self) -> None:
-        """Check the invariants. Cost: O(held)."""
-        assert len(self._heap) <= self._pending_max
-        assert all(entry[0] == order_of(entry[2]) for entry in self._heap)
-        assert all(not self.is_late(entry[0][0]) for entry in self._heap), "released too late"
+        """Checks the invariants. Cost: O(held)."""
+        # A forced watermark lets the owner release what is too much.
+        late = sum(self.is_late(entry[0][0]) for entry in self._heap)
+        assert len(self._heap) - late <= self._pending_max, "too many are held"
+        assert not self._heap or self._heap[0] == min(self._heap), "what is held is no heap"

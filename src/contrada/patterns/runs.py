@@ -7,8 +7,18 @@ group (the values of `by`), and in a group by *stage*, the number of filled plac
       by-values ──► { 3: [run],  1: [run, run, run] }      oldest run first, highest stage first
                                                 newest ┘
 
-A notification that matches filter k moves all runs of stage k in its group to stage k + 1.
-Higher stages move first, so that it fills one place of a run.
+What comes is a *chain*: notifications that fill consecutive places. A single notification is a
+chain of one. Longer ones are reported by a server that assembles a part of the pattern: the first
+notification is a start of this part, the others are its earliest completion. Chains are taken in
+the order of their last notifications:
+
+    places      0      1      2      3          a run (a1 b2) has filled 0 and 1, and waits at 2
+    single      a
+    single             b                        it takes the first chain (c d) whose c is after b2
+    reported                  c      d
+
+A chain that begins at place k moves the runs of stage k in its group. Where a notification matches
+several filters, higher stages move first, so that it fills one place of a run.
 
 Why this is the definition. Let a *start* be a notification that matches the first filter, and
 the *completion* of a start the place where it ends when each further filter takes the first
@@ -29,15 +39,32 @@ span. At a completion the oldest start that is left is the match, and the group 
 after it, since each other start in the table lies before. Without `within` a run is never
 outlived, and its group needs no other start.
 
-Invariants: no group is empty; the newest starts of groups are in the order of the groups; a
-filter knows the group of a pattern exactly while a run of this group waits for it.
+Why longer chains change nothing. Each start of the part is reported with its earliest completion,
+and a later start is never complete before an earlier one. A run that waits for the part would take
+the first notification after its last one that matches the part's first filter, hence the first
+start after it, and then what the report took. So it moves by the first chain that begins after its
+last notification. Chains come in the order of their starts, and one that the run could have taken
+before would have moved it. On one stage a later start never has an earlier last notification (by
+the same induction), so those that a chain moves are the oldest.
 
-Source: PODC 2000 §2, figure 4.
+Giving a run only the notifications that some run needs changes nothing either: the first of all
+that match is the first of these. So runs are handed over as single notifications for one place and
+group, and are built again by taking these in order (`roll_back`).
+
+Without `every`, starts up to the end of a match are void. Reports may bring such a start later, so
+there the end is remembered, by group.
+
+Invariants: no group and no stage is empty; on one stage the last notifications are in order. Where
+one buffer feeds all patterns (`filters` are given), the newest starts of groups are in the order of
+the groups, and a filter knows the group of a pattern exactly while a run of this group waits for
+it.
+
+Source: PODC 2000 §2, figure 4; §4 (sequences are assembled from small subsequences).
 """
 
 from bisect import bisect_left
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import islice, product
 from math import prod
@@ -46,7 +73,7 @@ from typing import Final, TypeAlias
 from contrada.errors import InvalidValueError
 from contrada.model import Filter, Notification, Pattern
 from contrada.model.domains.values import ABSENT_KEY, Key
-from contrada.patterns.reordering import PENDING_MAX, order_of
+from contrada.patterns.reordering import PENDING_MAX, Order, order_of
 
 Run: TypeAlias = tuple[Notification, ...]
 Stages: TypeAlias = dict[int, list[Run]]
@@ -80,14 +107,21 @@ PATTERN_FULL: Final = "groups of a pattern"
 TABLE_FULL: Final = "runs"
 """Why a run is dropped or not opened: RUNS_MAX."""
 
+REFUSED: Final = "starts of a delegate"
+"""Why a run is not opened: a table of a delegate is full. It hands its sub-pattern back."""
+
+ENDS_FULL: Final = "ends of matches"
+"""Why a start is not opened: it may lie before the end of a match that was forgotten. The ends of
+`groups_per_pattern_max` groups are remembered."""
+
 COMBINATIONS: Final = "combinations of by"
 """Why a notification takes no part in a group: COMBINATIONS_MAX. Counted once for all patterns
-with the same `by`."""
+with the same `by` that one buffer feeds."""
 
 
 @dataclass(frozen=True, slots=True)
 class PatternLimits:
-    """The limits of a pattern matcher; what happens at each is said at its default."""
+    """The limits of patterns that are matched together; at its default is said what happens."""
 
     pending_max: int = PENDING_MAX
     runs_per_group_max: int = RUNS_PER_GROUP_MAX
@@ -102,9 +136,12 @@ class PatternLimits:
                 raise InvalidValueError(value, f"{limit.name}: expected an int from 1")
 
 
+DEFAULT_LIMITS: Final = PatternLimits()
+
+
 @dataclass(slots=True)
 class RunBudget:
-    """What all patterns of a matcher share: the number of runs held, and what was dropped."""
+    """What patterns that are matched together share: the runs held, and what was dropped."""
 
     limits: PatternLimits
     held: int = 0
@@ -125,23 +162,140 @@ class SharedFilter:
         self.filter = of
         self.number = number
         self.uses = 0
-        self.starts: dict[int, PatternRuns] = {}
-        self.waiting: dict[By, dict[Group, dict[tuple[int, int], PatternRuns]]] = {}
+        self.starts: dict[int, Runs] = {}
+        self.waiting: dict[By, dict[Group, dict[tuple[int, int], Runs]]] = {}
 
 
-class RunTable:
-    """The runs of one pattern, by group and stage, within the limits."""
+class Runs:
+    """The runs of one pattern, by group and stage, within the limits.
 
-    __slots__ = ("_budget", "_groups", "_keeps_starts", "pattern")
+    `filters` are given where one buffer feeds many patterns: then each notification comes once and
+    in order, and the filters know which runs wait for them. With `refuses`, where the table is full
+    no new run is opened, and it is `full` from then on; otherwise the oldest run goes.
+    """
 
-    def __init__(self, pattern: Pattern, budget: RunBudget) -> None:
+    __slots__ = (
+        "_budget",
+        "_ends",
+        "_forgotten",
+        "_groups",
+        "_keeps_starts",
+        "_refuses",
+        "filters",
+        "full",
+        "number",
+        "pattern",
+        "scheduled",
+    )
+
+    def __init__(
+        self,
+        pattern: Pattern,
+        budget: RunBudget,
+        *,
+        number: int = 0,
+        filters: Sequence[SharedFilter] = (),
+        refuses: bool = False,
+    ) -> None:
         self.pattern = pattern
+        self.number = number
+        self.filters = filters
+        self.full = False
+        self.scheduled = False
+        """Whether the owner has noted when to call `expire`."""
         self._budget = budget
         self._groups: OrderedDict[Group, Stages] = OrderedDict()
         self._keeps_starts = pattern.every or pattern.within_us is not None
+        self._refuses = refuses
+        self._ends: OrderedDict[Group, Order] = OrderedDict()
+        self._forgotten: Order | None = None
+        if filters:
+            filters[0].starts[number] = self
 
     def __len__(self) -> int:
+        """How many groups have runs."""
         return len(self._groups)
+
+    # --- taking in ----------------------------------------------------------------------------
+
+    def take(self, group: Group, places: Sequence[int], chain: Run) -> Sequence[Run]:
+        """Takes the next chain of a group, which fills the places from each of `places` on.
+
+        These come highest first. Returns the matches that it completes, the older start first.
+        Cost: the runs that move or are outlived.
+        """
+        matches: Sequence[Run] = ()
+        stages = self._groups.get(group)
+        if stages is not None:
+            self._outlive(group, stages, chain[-1].envelope.at_us)
+            for place in places:
+                if place and place in stages:
+                    matches = self._move(group, stages, place, chain) or matches
+            if matches and not self.pattern.every:
+                self._drop(group)  # The next run begins with the next notification.
+                return self._end(group, matches[0])
+            if not stages:
+                del self._groups[group]
+        if places[-1] == 0:
+            return self._open(group, chain) or matches
+        return matches
+
+    def _move(self, group: Group, stages: Stages, place: int, chain: Run) -> Sequence[Run]:
+        """Moves the runs of a stage that end before a chain; the matches, which leave the table."""
+        runs = stages[place]
+        # Usually all of them: one buffer releases nothing twice.
+        count = len(runs) if self.filters else bisect_left(runs, order_of(chain[0]), key=_end_of)
+        if not count:
+            return ()
+        moved = [run + chain for run in runs[:count]]
+        if count < len(runs):
+            del runs[:count]
+        else:
+            self._clear_stage(group, stages, place)
+        if place + len(chain) < len(self.pattern.filters):
+            self._put(group, stages, place + len(chain), moved)
+            return ()
+        self._budget.held -= count
+        return moved
+
+    def _open(self, group: Group, chain: Run) -> Sequence[Run]:
+        """Begins a run, unless its start is void, there already, or not needed."""
+        stages = self._groups.get(group)
+        if stages and not self._keeps_starts:
+            return ()
+        if not self.filters:
+            start = order_of(chain[0])
+            if self._is_void(group, start) or (stages and start <= _newest(stages)):
+                return ()
+            if len(chain) == len(self.pattern.filters):
+                return self._end(group, chain) if _within(self.pattern, chain) else ()
+        if self._make_room(group):
+            stages = self._groups.setdefault(group, {})
+            self._groups.move_to_end(group)
+            self._put(group, stages, len(chain), [chain])
+            self._budget.held += 1
+        return ()
+
+    def _is_void(self, group: Group, start: Order) -> bool:
+        """Whether a start may lie before the end of a match of its group."""
+        if group in self._ends:
+            return start <= self._ends[group]
+        if self._forgotten is not None and start <= self._forgotten:
+            self._budget.dropped[ENDS_FULL] += 1
+            return True
+        return False
+
+    def _end(self, group: Group, match: Run) -> Sequence[Run]:
+        """Remembers the end of a match, before which no other may begin."""
+        if not self.pattern.every and not self.filters:
+            self._ends[group] = order_of(match[-1])
+            self._ends.move_to_end(group)
+            if len(self._ends) > self._budget.limits.groups_per_pattern_max:
+                _, end = self._ends.popitem(last=False)
+                self._forgotten = max(end, self._forgotten or end)
+        return (match,)
+
+    # --- limits -------------------------------------------------------------------------------
 
     def _held_in(self, group: Group) -> int:
         """How many runs a group has."""
@@ -150,10 +304,18 @@ class RunTable:
     def _make_room(self, group: Group) -> bool:
         """Keeps the limits for one more run of the group; whether there is room."""
         budget, limits, groups = self._budget, self._budget.limits, self._groups
-        if self._held_in(group) >= limits.runs_per_group_max:
+        is_group_full = self._held_in(group) >= limits.runs_per_group_max
+        is_pattern_full = group not in groups and len(groups) >= limits.groups_per_pattern_max
+        if self._refuses:
+            if not (is_group_full or is_pattern_full or budget.held >= limits.runs_max):
+                return True
+            self.full = True
+            budget.dropped[REFUSED] += 1
+            return False
+        if is_group_full:
             self._drop_oldest(group)
             budget.dropped[GROUP_FULL] += 1
-        if group not in groups and len(groups) >= limits.groups_per_pattern_max:
+        if is_pattern_full:
             budget.dropped[PATTERN_FULL] += self._drop(next(iter(groups)))
         if budget.held < limits.runs_max:
             return True
@@ -162,6 +324,34 @@ class RunTable:
             return False
         self._drop_oldest(next(iter(groups)))
         return True
+
+    def _drop(self, group: Group) -> int:
+        """Drops a group; how many runs it had."""
+        stages = self._groups.pop(group)
+        dropped = sum(len(self._clear_stage(group, stages, stage)) for stage in list(stages))
+        self._budget.held -= dropped
+        return dropped
+
+    def _drop_oldest(self, group: Group) -> None:
+        """Drops the oldest run of a group, and the group when it was the only one."""
+        stages = self._groups[group]
+        stage = max(stages)
+        if len(stages[stage]) > 1:
+            del stages[stage][0]
+        else:
+            self._clear_stage(group, stages, stage)
+        self._budget.held -= 1
+        if not stages:
+            del self._groups[group]
+
+    def clear(self) -> None:
+        """Drops all runs, and waits for nothing any more."""
+        for group in list(self._groups):
+            self._drop(group)
+        if self.filters:
+            del self.filters[0].starts[self.number]
+
+    # --- time ---------------------------------------------------------------------------------
 
     def _outlive(self, group: Group, stages: Stages, time_us: int) -> None:
         """Drops the runs of a group whose span ends before a time; the group stays."""
@@ -176,7 +366,7 @@ class RunTable:
             if outlived < len(runs):
                 del runs[:outlived]
                 return
-            self._take(group, stages, stage)
+            self._clear_stage(group, stages, stage)
 
     def expire(self, watermark_us: int) -> None:
         """Frees the groups whose newest run outlived the span: nothing comes below this time.
@@ -186,116 +376,51 @@ class RunTable:
         within_us = self.pattern.within_us
         while within_us is not None and self._groups:
             group, stages = next(iter(self._groups.items()))
-            if _newest_us(stages) + within_us >= watermark_us:
+            if _newest(stages)[0] + within_us >= watermark_us:
                 return
             self._drop(group)
 
-    def clear(self) -> None:
-        """Drops all runs."""
-        for group in list(self._groups):
-            self._drop(group)
+    def forget_ends(self, starts_from_us: int) -> None:
+        """Frees the ends of matches before which no start will come: all come from this time on.
 
-    def _take(self, group: Group, stages: Stages, stage: int) -> list[Run] | None:
-        """Takes all runs out of a stage."""
-        return stages.pop(stage, None)
-
-    def _drop(self, group: Group) -> int:
-        """Drops a group; how many runs it had."""
-        stages = self._groups.pop(group)
-        dropped = sum(len(self._take(group, stages, stage) or ()) for stage in list(stages))
-        self._budget.held -= dropped
-        return dropped
-
-    def _drop_oldest(self, group: Group) -> None:
-        """Drops the oldest run of a group, and the group when it was the only one."""
-        stages = self._groups[group]
-        stage = max(stages)
-        if len(stages[stage]) > 1:
-            del stages[stage][0]
-        else:
-            self._take(group, stages, stage)
-        self._budget.held -= 1
-        if not stages:
-            del self._groups[group]
-
-
-class PatternRuns(RunTable):
-    """The runs of one pattern. Notifications come in order (`step`), time by `expire`."""
-
-    __slots__ = ("filters", "number", "scheduled")
-
-    def __init__(
-        self, pattern: Pattern, number: int, filters: Sequence[SharedFilter], budget: RunBudget
-    ) -> None:
-        super().__init__(pattern, budget)
-        self.number = number
-        self.filters = filters
-        self.scheduled = False
-        """Whether the owner has noted when to call `expire`."""
-        filters[0].starts[number] = self
-
-    def step(
-        self, group: Group, notification: Notification, places: Sequence[int]
-    ) -> Sequence[Run]:
-        """Takes in the next notification of a group, which matches the filters at `places`.
-
-        These are the first if it matches, and those where runs of the group wait, the highest
-        first. Returns the matches that it completes, the older start first. Cost: the runs that
-        move or are outlived.
+        Cost: what is freed.
         """
-        matches: Sequence[Run] = ()
-        stages = self._groups.get(group)
-        if stages is not None:
-            matches = self._move(group, stages, notification, places)
-            if matches and not self.pattern.every:
-                self._drop(group)
-                return matches  # The next run begins with the next notification.
-            if not stages:
-                del self._groups[group]
-        if places[-1] == 0:
-            self._open(group, notification)
-        return matches
-
-    def _move(
-        self, group: Group, stages: Stages, notification: Notification, places: Sequence[int]
-    ) -> Sequence[Run]:
-        """Moves the runs of a group; the matches. A run that is a match has left the stages."""
-        self._outlive(group, stages, notification.envelope.at_us)
-        matches: Sequence[Run] = ()
-        for place in places:
-            runs = self._take(group, stages, place) if place else None
-            if not runs:
-                continue
-            moved = [(*run, notification) for run in runs]
-            if place + 1 < len(self.filters):
-                self._put(group, stages, place + 1, moved)
-            else:
-                self._budget.held -= len(moved)
-                matches = moved if self.pattern.every else moved[:1]
-        return matches
-
-    def _open(self, group: Group, notification: Notification) -> None:
-        """Begins a run, unless one goes on that cannot be outlived."""
-        if not self._keeps_starts and group in self._groups:
-            return
-        if not self._make_room(group):
-            return
-        stages = self._groups.setdefault(group, {})
-        self._groups.move_to_end(group)
-        self._put(group, stages, 1, [(notification,)])
-        self._budget.held += 1
+        while self._ends:
+            group, end = next(iter(self._ends.items()))
+            if end[0] >= starts_from_us:
+                return
+            del self._ends[group]
 
     @property
     def deadline_us(self) -> int | None:
         """The last time at which nothing can be freed by `expire`; None when there is nothing."""
         if self.pattern.within_us is None or not self._groups:
             return None
-        return _newest_us(next(iter(self._groups.values()))) + self.pattern.within_us
+        return _newest(next(iter(self._groups.values())))[0] + self.pattern.within_us
 
-    def clear(self) -> None:
-        """Drops all runs, and waits for nothing any more."""
-        super().clear()
-        del self.filters[0].starts[self.number]
+    # --- handing over -------------------------------------------------------------------------
+
+    def roll_back(self, first: int, end: int) -> Iterator[tuple[int, Group, Notification]]:
+        """Takes back what runs have filled of the places from `first`, where they lie before `end`.
+
+        Gives that, each notification with its place and group. These runs wait at `first` again.
+        """
+        for group, stages in list(self._groups.items()):
+            undone: list[Run] = []
+            for stage in sorted(stages, reverse=True):
+                if first < stage < end:
+                    undone += self._clear_stage(group, stages, stage)
+            for run in undone:
+                for place, notification in enumerate(run[first:], start=first):
+                    yield place, group, notification
+            if undone and first:
+                stages[first] = [run[:first] for run in undone] + stages.get(first, [])
+            elif undone:
+                self._budget.held -= len(undone)
+            if not stages:
+                del self._groups[group]
+
+    # --- stages -------------------------------------------------------------------------------
 
     def _put(self, group: Group, stages: Stages, stage: int, runs: list[Run]) -> None:
         """Adds runs, newer than those there, to a stage."""
@@ -303,27 +428,33 @@ class PatternRuns(RunTable):
             stages[stage] += runs
             return
         stages[stage] = runs
-        groups = self.filters[stage].waiting.setdefault(self.pattern.by, {})
-        groups.setdefault(group, {})[self.number, -stage] = self
+        if self.filters:
+            groups = self.filters[stage].waiting.setdefault(self.pattern.by, {})
+            groups.setdefault(group, {})[self.number, -stage] = self
 
-    def _take(self, group: Group, stages: Stages, stage: int) -> list[Run] | None:
+    def _clear_stage(self, group: Group, stages: Stages, stage: int) -> list[Run]:
         """Takes all runs out of a stage, which wait for a filter no more."""
-        runs = super()._take(group, stages, stage)
-        if runs is not None:
+        if self.filters:
             waiting, by = self.filters[stage].waiting, self.pattern.by
-            del waiting[by][group][self.number, -stage]
-            if not waiting[by][group]:
-                del waiting[by][group]
-                if not waiting[by]:
+            groups = waiting[by]
+            del groups[group][self.number, -stage]
+            if not groups[group]:
+                del groups[group]
+                if not groups:
                     del waiting[by]
-        return runs
+        return stages.pop(stage)
+
+    # --- what must hold -----------------------------------------------------------------------
 
     def validate(self) -> int:
-        """Check the invariants; the number of runs. Cost: all runs, and their filters."""
-        newest = [_newest_us(stages) for stages in self._groups.values()]
-        assert newest == sorted(newest), "groups are out of order"
-        assert len(newest) <= self._budget.limits.groups_per_pattern_max
-        assert self.filters[0].starts[self.number] is self
+        """Checks the invariants; the number of runs. Cost: all runs, and their filters."""
+        limits = self._budget.limits
+        assert len(self._groups) <= limits.groups_per_pattern_max, "too many groups"
+        assert len(self._ends) <= limits.groups_per_pattern_max, "too many ends"
+        if self.filters:
+            newest = [_newest(stages) for stages in self._groups.values()]
+            assert newest == sorted(newest), "groups are out of order"
+            assert self.filters[0].starts[self.number] is self, "its starts are not found"
         return sum(self._validate_group(*each) for each in self._groups.items())
 
     def _validate_group(self, group: Group, stages: Stages) -> int:
@@ -333,19 +464,24 @@ class PatternRuns(RunTable):
         assert starts == sorted(set(starts)), "starts are out of order"
         assert all(stage == len(run) for stage, runs in stages.items() for run in runs)
         assert len(starts) <= (self._budget.limits.runs_per_group_max if self._keeps_starts else 1)
-        by = self.pattern.by
+        assert all(stages.values()), "an empty stage is held"
+        for runs in stages.values():
+            ends = [_end_of(run) for run in runs]
+            assert ends == sorted(ends), "runs of one stage are out of order"
         for stage, shared in enumerate(self.filters):
-            waiting = shared.waiting.get(by, {}).get(group, {}).get((self.number, -stage))
-            assert waiting is (self if stage in stages else None)
+            waiting = shared.waiting.get(self.pattern.by, {}).get(group, {})
+            assert waiting.get((self.number, -stage)) is (self if stage in stages else None)
         for run in oldest_first:
-            orders = [order_of(notification) for notification in run]
-            assert orders == sorted(set(orders)), "a run does not follow time"
-            for notification, part in zip(run, self.pattern.filters, strict=False):
-                assert part.matches(notification)
-                assert all(
-                    key in notification.keys_of(name) for name, key in zip(by, group, strict=True)
-                )
+            self._validate_run(group, run)
         return len(starts)
+
+    def _validate_run(self, group: Group, run: Run) -> None:
+        orders = [order_of(notification) for notification in run]
+        assert orders == sorted(set(orders)), "a run does not follow time"
+        for notification, part in zip(run, self.pattern.filters, strict=False):
+            assert part.matches(notification), "a run holds what its filter does not match"
+            for name, key in zip(self.pattern.by, group, strict=True):
+                assert key in notification.keys_of(name), "a run is in another group"
 
 
 def groups_of(notification: Notification, by: By, budget: RunBudget) -> list[Group]:
@@ -369,6 +505,16 @@ def _start_us(run: Run) -> int:
     return run[0].envelope.at_us
 
 
-def _newest_us(stages: Stages) -> int:
-    """The timestamp of the newest start of a group."""
-    return _start_us(stages[min(stages)][-1])
+def _end_of(run: Run) -> Order:
+    return order_of(run[-1])
+
+
+def _newest(stages: Stages) -> Order:
+    """The newest start of a group."""
+    return order_of(stages[min(stages)][-1][0])
+
+
+def _within(pattern: Pattern, match: Run) -> bool:
+    """Whether a match that came as one chain keeps the span."""
+    within_us = pattern.within_us
+    return within_us is None or match[-1].envelope.at_us - match[0].envelope.at_us <= within_us

@@ -9,7 +9,8 @@ Source: PODC 2000 §4 (a parent sends only notifications; general peer-to-peer: 
 
 from typing import Final, TypeAlias
 
-from contrada.routing.assembly.delegation import PatternMessage
+from contrada.errors import UnsatisfiableFilterError
+from contrada.routing.delegation import PatternMessage
 from contrada.routing.duplicates import Duplicates
 from contrada.routing.links.topology import HOPS_MAX, Topology
 from contrada.routing.messages import (
@@ -28,8 +29,8 @@ from contrada.routing.messages import (
     Unadvertise,
     Unsubscribe,
 )
-from contrada.routing.refusals import RefusedError
-from contrada.routing.tables.interests import ITSELF
+from contrada.routing.refusals import RefusedError, check_label
+from contrada.routing.tables.next_hops import ITSELF
 
 Request: TypeAlias = Subscribe | Unsubscribe | Advertise | Unadvertise | LinkState | PatternMessage
 """Every message that changes what is held."""
@@ -58,8 +59,7 @@ class Admission:
             return
         if not isinstance(message, PatternMessage):
             self._check_home(origin, message.home)
-        if len(message.identity) > LABEL_CHARS_MAX:
-            raise RefusedError(Reason.TOO_LONG)
+        check_label(message.identity)
 
     def check_travelling(self, origin: Origin, message: Publish | Ask) -> None:
         """Refuses a notification or a question that may not come from there."""
@@ -77,10 +77,9 @@ class Admission:
     def check_question(self, origin: Origin, question: Ask) -> None:
         """Refuses a question that may not come from there, or asks for nothing."""
         self.check_travelling(origin, question)
-        if max(len(question.asker), len(question.identity)) > LABEL_CHARS_MAX:
-            raise RefusedError(Reason.TOO_LONG)
+        check_label(question.asker, question.identity)
         if question.query.is_empty:
-            raise RefusedError(Reason.UNSATISFIABLE)
+            raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(question.query))
 
     def take_once(self, kind: type[Publish | Ask], sender: str, identity: str) -> None:
         """Refuses what has come already, or could not be known again."""

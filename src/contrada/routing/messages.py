@@ -21,8 +21,8 @@ from contrada.errors import ContradaError
 from contrada.model import Advertisement, Filter, Notification, Query, Selection
 from contrada.model.algebra.product import HeldProduct
 from contrada.patterns import Match
-from contrada.routing.assembly import delegation
-from contrada.routing.assembly.delegation import PatternMessage
+from contrada.routing import delegation
+from contrada.routing.delegation import PatternMessage
 
 VERSION: Final = delegation.VERSION
 """The version of the messages. A router refuses any other."""
@@ -145,7 +145,7 @@ class Role(StrEnum):
     CHILD = "child"
 
 
-class Link(msgspec.Struct, frozen=True, order=True, array_like=True):
+class Adjacency(msgspec.Struct, frozen=True, order=True, array_like=True):
     """A link as one of its ends sees it: to whom, what that is to it, and the cost of its use."""
 
     name: str
@@ -158,7 +158,7 @@ class LinkState(Saying, frozen=True, tag="link state"):
 
     origin: str
     number: int
-    links: tuple[Link, ...]
+    links: tuple[Adjacency, ...]
     version: int = VERSION
 
 

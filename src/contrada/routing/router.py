@@ -41,34 +41,28 @@ from contrada.errors import (
     InvalidValueError,
     LimitError,
     UnknownOperatorError,
+    UnsatisfiableFilterError,
 )
 from contrada.matching import Index
 from contrada.model import Advertisement, Filter, FilterSet, Notification, Product, Selection
 from contrada.model.algebra.product import product_covers, product_meets
 from contrada.model.domains.values import TIME_MIN_US
-from contrada.patterns.matcher import DEFAULT_LIMITS
-from contrada.patterns.runs import PatternLimits
+from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits
 from contrada.routing.admission import Admission, Request
-from contrada.routing.assembly.assembler import (
-    CLOCK_AHEAD_MAX_US,
-    Action,
-    Assembler,
-    AssemblerStatistics,
-    Matched,
-    Say,
-    Unwant,
-    Want,
-)
-from contrada.routing.assembly.delegation import (
+from contrada.routing.assembly.assembler import Assembler
+from contrada.routing.assembly.held import CLOCK_AHEAD_MAX_US, AssemblerStatistics
+from contrada.routing.assembly.outlook import RouterOutlook
+from contrada.routing.assembly.segments import Action, Matched, Say, Unwant, Want
+from contrada.routing.delegation import (
     PatternMessage,
     SubscribePattern,
     UnsubscribePattern,
 )
-from contrada.routing.assembly.outlook import RouterOutlook
 from contrada.routing.links.topology import Topology
 from contrada.routing.messages import (
     FILTERS_MAX,
     SUBSCRIPTION_FILTERS_MAX,
+    Adjacency,
     Advertise,
     Ask,
     Client,
@@ -78,7 +72,6 @@ from contrada.routing.messages import (
     DeliverQuestion,
     Effect,
     Event,
-    Link,
     LinkDown,
     LinkState,
     LinkUp,
@@ -101,10 +94,10 @@ from contrada.routing.messages import (
 )
 from contrada.routing.refusals import RefusedError
 from contrada.routing.tables.front import FilterFront, MakeIndex, OfferFront
-from contrada.routing.tables.interests import ITSELF, NOBODY, Interest, Interests
-from contrada.routing.tables.ledger import LEDGER_ENTRIES_MAX, Ledger, LedgerStatistics
+from contrada.routing.tables.ledger import Ledger, LedgerStatistics
 from contrada.routing.tables.merging import Merged, Merging, MergingStatistics
-from contrada.routing.tables.poset import Change, Node, Poset, PosetStatistics
+from contrada.routing.tables.next_hops import ITSELF, NOBODY, NextHopCache, NextHops
+from contrada.routing.tables.poset import ForwardingChange, Node, Poset, PosetStatistics
 from contrada.routing.tables.questions import Questions
 
 EVERYTHING: Final = Filter({})
@@ -197,7 +190,7 @@ class Router:
         self._offered: Poset[Offer] = Poset(self._offer_front)
         self._merging = Merging() if merging else None
         self._index = index()
-        self._interests = Interests(self._filters.node)
+        self._interests = NextHopCache(self._filters.node)
         self._questions = Questions(index(), self._offered.node)
         outlook = RouterOutlook(self._topology, self._offered if self._is_told else None)
         self._assembler = Assembler(outlook, slack_us=slack_us, limits=pattern_limits)
@@ -233,7 +226,7 @@ class Router:
                 effects = self._handle(event)
         except RefusedError as refusal:
             self._refused[refusal.reason] += 1
-            return [Refused(event, refusal.reason, refusal.error_of(event))]
+            return [Refused(event, refusal.reason, refusal.error)]
         for effect in effects:
             if isinstance(effect, Deliver):
                 self._delivered += len(effect.notifications)
@@ -248,7 +241,7 @@ class Router:
     def _handle(self, event: LinkUp | LinkDown | ClientGone | TimePassed) -> list[Effect]:
         match event:
             case LinkUp(neighbour, role, cost):
-                effects = self._link_up(neighbour, Link(neighbour.name, role, cost))
+                effects = self._link_up(neighbour, Adjacency(neighbour.name, role, cost))
                 return effects + self._do(self._assembler.renew())
             case LinkDown(neighbour):
                 effects = self._link_down(neighbour)
@@ -353,17 +346,17 @@ class Router:
                 self._admission.take_once(Publish, each.envelope.publisher, each.envelope.id)
             except RefusedError as refusal:
                 event = Received(origin, replace(message, notifications=(each,)))
-                effects.append(Refused(event, refusal.reason, refusal.error_of(event)))
+                effects.append(Refused(event, refusal.reason, refusal.error))
             else:
                 admitted.append(each)
         return admitted
 
     def _wanted(
         self, notifications: Sequence[Notification]
-    ) -> Iterator[tuple[Interest, tuple[Notification, ...]]]:
+    ) -> Iterator[tuple[NextHops, tuple[Notification, ...]]]:
         """Who wants the notifications, in order; those in a row that the same want come together.
 
-        Interests are kept, so that the same is mostly the very same object.
+        NextHopCache are kept, so that the same is mostly the very same object.
         """
         interest, begin = NOBODY, 0
         for end, numbers in enumerate(self._index.match_each(notifications)):
@@ -419,7 +412,7 @@ class Router:
         members = dict.fromkeys(filters.filters)
         wanted = [member for member in members if not member.is_empty]
         if not wanted:
-            raise RefusedError(Reason.UNSATISFIABLE)
+            raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(filters))
         known = self._wishes.get(party, identity)
         if known is not None:
             if {node.product for node in known} == set(wanted):
@@ -427,10 +420,9 @@ class Router:
             raise RefusedError(Reason.IDENTITY_IN_USE)
         if isinstance(party, Client) and self._assembler.knows(party, identity):
             raise RefusedError(Reason.IDENTITY_IN_USE)
-        if len(wanted) > SUBSCRIPTION_FILTERS_MAX or _is_full(self._wishes):
-            raise RefusedError(Reason.FULL)
-        if self._filters.asked + len(wanted) > FILTERS_MAX:
-            raise RefusedError(Reason.FULL, LimitError("FILTERS_MAX", FILTERS_MAX))
+        _check_limit("SUBSCRIPTION_FILTERS_MAX", SUBSCRIPTION_FILTERS_MAX, len(wanted))
+        self._wishes.check_room()
+        _check_limit("FILTERS_MAX", FILTERS_MAX, self._filters.asked + len(wanted))
         nodes = self._join_all(wanted, party, identity)
         self._wishes.add(party, identity, nodes)
         return self._route_filters(nodes)
@@ -454,7 +446,7 @@ class Router:
         """Forwards what is new on a way, then withdraws what need not be there any longer."""
         wanted = {node: self._ways(node) for node in nodes}
         changes = self._filters.update(wanted)
-        told: Sequence[Change[Filter] | Merged] = changes
+        told: Sequence[ForwardingChange[Filter] | Merged] = changes
         if self._merging is not None:
             told = self._merging.update(changes)
         for node in wanted:
@@ -464,7 +456,7 @@ class Router:
 
     def _tell(
         self,
-        told: Iterable[Change[Any] | Merged],
+        told: Iterable[ForwardingChange[Any] | Merged],
         begin: Callable[[str, Any, str], Message],
         end: Callable[[str, str], Message],
     ) -> list[Effect]:
@@ -520,7 +512,7 @@ class Router:
         if not isinstance(message, SubscribePattern):
             raise RefusedError(Reason.WRONG_PATTERN)
         if message.pattern.is_empty:
-            raise RefusedError(Reason.UNSATISFIABLE)
+            raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(message.pattern))
         known = self._assembler.pattern(client, identity)
         if known == message.pattern:
             return []
@@ -558,14 +550,13 @@ class Router:
 
     def _advertise(self, party: Party, identity: str, offer: Offer) -> list[Effect]:
         if offer.is_empty:
-            raise RefusedError(Reason.UNSATISFIABLE)
+            raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(offer))
         known = self._offers.get(party, identity)
         if known is not None:
             if known.product == offer:
                 return []
             raise RefusedError(Reason.IDENTITY_IN_USE)
-        if _is_full(self._offers):
-            raise RefusedError(Reason.FULL)
+        self._offers.check_room()
         node = self._offered.join(offer, party, identity)
         if len(self._questions) < len(self._offered):  # It is a new one.
             try:
@@ -596,13 +587,12 @@ class Router:
 
     # --- links --------------------------------------------------------------------------------
 
-    def _link_up(self, neighbour: Neighbour, link: Link) -> list[Effect]:
+    def _link_up(self, neighbour: Neighbour, link: Adjacency) -> list[Effect]:
         """Tells a new neighbour what it has to know; a parent wants all and may publish all."""
-        refusal = self._topology.refuses(link)
-        if refusal is not None:
-            raise RefusedError(refusal)
-        if _is_full(self._wishes, self._offers) or self._filters.asked >= FILTERS_MAX:
-            raise RefusedError(Reason.FULL)
+        self._topology.check(link)
+        self._wishes.check_room()
+        self._offers.check_room()
+        _check_limit("FILTERS_MAX", FILTERS_MAX, self._filters.asked + 1)
         told: list[Effect] = [*self._topology.add(link), *self._renew_ways()]
         if link.role is Role.PARENT:
             parent = Way(neighbour)
@@ -626,10 +616,7 @@ class Router:
         """Passes a link state on, and goes by it."""
         if isinstance(origin, Client):
             raise RefusedError(Reason.WRONG_LINK_STATE)
-        told = self._topology.learn(origin, state)
-        if isinstance(told, Reason):
-            raise RefusedError(told)
-        effects: list[Effect] = [*told]
+        effects: list[Effect] = [*self._topology.learn(origin, state)]
         if self._topology.is_due:
             effects += self._renew_ways()
             effects += self._do(self._assembler.renew())
@@ -779,10 +766,12 @@ class Router:
             assert self._merging.roots() == roots, "what is merged is not what is forwarded"
 
 
-def _is_full(*ledgers: Ledger[Any]) -> bool:
-    return any(len(ledger) >= LEDGER_ENTRIES_MAX for ledger in ledgers)
-
-
 def _size(message: Message) -> int:
     """How often a message is counted: of notifications that travel together, each."""
     return len(message.notifications) if isinstance(message, Publish) else 1
+
+
+def _check_limit(name: str, maximum: int, size: int) -> None:
+    """Refuses what is more than a limit allows."""
+    if size > maximum:
+        raise RefusedError(Reason.FULL, LimitError(name, maximum, size))

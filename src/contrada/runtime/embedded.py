@@ -17,7 +17,7 @@ from contrada.model.domains.values import TIME_MAX_US
 from contrada.model.languages.atoms import failures
 from contrada.model.languages.decision import safe_answers
 from contrada.patterns import Match
-from contrada.routing.assembly.delegation import SubscribePattern
+from contrada.routing.delegation import SubscribePattern
 from contrada.routing.messages import Publish, Subscribe
 from contrada.runtime.advertising import EmbeddedAdvertisements, EmbeddedOffering
 from contrada.runtime.exchange import QUEUE_FULL, Exchange, Pending, Route

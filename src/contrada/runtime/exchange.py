@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from contrada.errors import ContradaError, LimitError, ServiceError, UnknownOperatorError
 from contrada.matching import Index
 from contrada.patterns import Match
-from contrada.routing.assembly.delegation import SubscribePattern, UnsubscribePattern
+from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.messages import (
     Advertise,
     Client,

@@ -32,6 +32,11 @@ class RouterOutlook:
         self._topology = topology
         self._offered = offered
 
+    @property
+    def is_known(self) -> bool:
+        """Whether advertisements tell where notifications come from."""
+        return self._offered is not None
+
     def sources(self, part: Filter, requester: Origin) -> frozenset[Neighbour | None]:
         """From where a part can come; None stands for clients. Cost: all advertisements."""
         if self._offered is None:

@@ -20,8 +20,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Final
 
+from contrada.errors import LimitError
 from contrada.routing.links.paths import Edge, Graph
-from contrada.routing.messages import LABEL_CHARS_MAX, Link, LinkState, Reason, Role
+from contrada.routing.messages import LABEL_CHARS_MAX, Adjacency, LinkState, Reason, Role
+from contrada.routing.refusals import RefusedError
 
 SERVERS_MAX: Final = 1_024
 """Servers of a network whose links are known, this one among them. Beyond it: those out of reach
@@ -61,7 +63,7 @@ class LinkStates:
         self.name = name
         self.graph = Graph(general=general)
         self._states: dict[str, LinkState] = {name: LinkState(name, 0, ())}
-        self._links: dict[str, Mapping[str, Link]] = {name: {}}
+        self._links: dict[str, Mapping[str, Adjacency]] = {name: {}}
         self._renewals = 0
         self.changes = 0
 
@@ -70,31 +72,39 @@ class LinkStates:
         """What this server says."""
         return self._states[self.name]
 
-    def announce(self, links: Iterable[Link]) -> LinkState:
+    def announce(self, links: Iterable[Adjacency]) -> LinkState:
         """This server has these links from now on; what it says."""
         self._renewals = 0
         return self._keep(LinkState(self.name, self.own.number + 1, tuple(sorted(links))))
 
-    def refuses(self, state: LinkState) -> Reason | None:
-        """Why a state cannot be learned; None where it can, also if it is old."""
+    def check(self, state: LinkState) -> None:
+        """Refuses a state that cannot be learned. An old one can."""
         if not _makes_sense(state):
-            return Reason.WRONG_LINK_STATE
+            raise RefusedError(Reason.WRONG_LINK_STATE)
+        if not self._is_newer(state):
+            return
         if state.origin == self.name:
-            is_last_bid = self._renewals >= RENEWALS_MAX or state.number >= NUMBER_MAX // 2
-            return Reason.NAME_IN_USE if is_last_bid and self._is_newer(state) else None
-        if self._is_newer(state) and self._has_no_room(state):
+            if self._renewals >= RENEWALS_MAX or state.number >= NUMBER_MAX // 2:
+                raise RefusedError(Reason.NAME_IN_USE)
+        elif self._exceeded_with(state) is not None:
             self._forget_unreachable()
-            return Reason.FULL if self._has_no_room(state) else None
-        return None
+            error = self._exceeded_with(state)
+            if error is not None:
+                raise RefusedError(Reason.FULL, error)
 
-    def _has_no_room(self, state: LinkState) -> bool:
-        """Whether with a state of another server there would be too many servers or links.
+    def _exceeded_with(self, state: LinkState) -> LimitError | None:
+        """Which limit there would be too much for with a state of another server.
 
         Cost: the servers.
         """
         others = self._links.keys() - {self.name, state.origin}
+        servers = len(others) + 2
+        if servers > SERVERS_MAX:
+            return LimitError("SERVERS_MAX", SERVERS_MAX, servers)
         links = len(state.links) + sum(len(self._links[each]) for each in others)
-        return len(others) + 2 > SERVERS_MAX or links > KNOWN_LINKS_MAX
+        if links > KNOWN_LINKS_MAX:
+            return LimitError("KNOWN_LINKS_MAX", KNOWN_LINKS_MAX, links)
+        return None
 
     def learn(self, state: LinkState) -> LinkState | None:
         """Takes a state in; what is to be flooded, if anything: it, or this server's own again."""

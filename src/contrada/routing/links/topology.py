@@ -45,12 +45,12 @@ from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
+from contrada.errors import LimitError
 from contrada.routing.links.link_states import COST_MAX, LinkStates
 from contrada.routing.links.paths import Weights, beyond, towards, weights_of
 from contrada.routing.messages import (
-    LABEL_CHARS_MAX,
+    Adjacency,
     Client,
-    Link,
     LinkState,
     LinkUp,
     Neighbour,
@@ -60,6 +60,7 @@ from contrada.routing.messages import (
     Send,
     Way,
 )
+from contrada.routing.refusals import RefusedError, check_label
 
 NEIGHBOURS_MAX: Final = 1_024
 """Links of one server. Beyond it: refused, counted."""
@@ -89,7 +90,7 @@ class Topology:
     def __init__(self, name: str = "", *, general: bool = False) -> None:
         self.name = name
         self._is_general = general
-        self._links: dict[Neighbour, Link] = {}
+        self._links: dict[Neighbour, Adjacency] = {}
         self._states = LinkStates(name, general=general) if name else None
         self._refusals: dict[Neighbour, Reason] = {}
         self._plain: frozenset[Way] = frozenset()
@@ -101,23 +102,23 @@ class Topology:
 
     # --- links --------------------------------------------------------------------------------
 
-    def refuses(self, link: Link) -> Reason | None:
-        """Why a link cannot be added; None where it can."""
+    def check(self, link: Adjacency) -> None:
+        """Refuses a link that cannot be added."""
         if Neighbour(link.name) in self._links:
-            return Reason.KNOWN_NEIGHBOUR
+            raise RefusedError(Reason.KNOWN_NEIGHBOUR)
         if link.role is Role.PARENT and self.parent is not None:
-            return Reason.SECOND_PARENT
+            raise RefusedError(Reason.SECOND_PARENT)
         if len(self._links) >= NEIGHBOURS_MAX:
-            return Reason.FULL
+            raise RefusedError(Reason.FULL, LimitError("NEIGHBOURS_MAX", NEIGHBOURS_MAX))
         if self._states is None:
-            return None
+            return
         if link.name == self.name:
-            return Reason.OWN_NAME
-        if len(link.name) > LABEL_CHARS_MAX:
-            return Reason.TOO_LONG
-        return None if link.name and 1 <= link.cost <= COST_MAX else Reason.WRONG_LINK_STATE
+            raise RefusedError(Reason.OWN_NAME)
+        check_label(link.name)
+        if not (link.name and 1 <= link.cost <= COST_MAX):
+            raise RefusedError(Reason.WRONG_LINK_STATE)
 
-    def add(self, link: Link) -> list[Send]:
+    def add(self, link: Adjacency) -> list[Send]:
         """Adds a link that is not refused; the link states to send."""
         neighbour = Neighbour(link.name)
         told = self._flood(self._announced({**self._links, neighbour: link}))
@@ -131,16 +132,14 @@ class Topology:
         del self._links[neighbour]
         return self._flood(self._announced(self._links))
 
-    def _announced(self, links: Mapping[Neighbour, Link]) -> LinkState | None:
+    def _announced(self, links: Mapping[Neighbour, Adjacency]) -> LinkState | None:
         return None if self._states is None else self._states.announce(links.values())
 
-    def learn(self, origin: Neighbour, state: LinkState) -> Reason | list[Send]:
-        """Takes in what a neighbour tells of links: why it is refused, or what to send on."""
+    def learn(self, origin: Neighbour, state: LinkState) -> list[Send]:
+        """Takes in what a neighbour tells of links; what to send on. Raises RefusedError."""
         if self._states is None:
-            return Reason.WRONG_LINK_STATE
-        refusal = self._states.refuses(state)
-        if refusal is not None:
-            return refusal
+            raise RefusedError(Reason.WRONG_LINK_STATE)
+        self._states.check(state)
         told = self._states.learn(state)
         return self._flood(told, but=origin if told is state else None)
 

@@ -14,7 +14,8 @@ from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
 from contrada.errors import LimitError
-from contrada.routing.messages import Neighbour, Party, Way
+from contrada.routing.messages import Neighbour, Party, Reason, Way
+from contrada.routing.refusals import RefusedError
 
 LEDGER_ENTRIES_MAX: Final = 1_000_000
 """Subscriptions, or advertisements, that a router holds for clients and neighbours. Beyond it:
@@ -42,9 +43,8 @@ class Ledger(Generic[E]):
         self._count = 0
 
     def add(self, party: Party, identity: str, entry: E) -> None:
-        """Enters what is not there. Raises LimitError where the ledger is full."""
-        if self._count >= LEDGER_ENTRIES_MAX:
-            raise LimitError("LEDGER_ENTRIES_MAX", LEDGER_ENTRIES_MAX)
+        """Enters what is not there. Raises RefusedError where the ledger is full."""
+        self.check_room()
         assert self.get(party, identity) is None, f"{party} {identity} is entered already"
         if party not in self._entries:
             self._entries[party] = {}
@@ -52,6 +52,12 @@ class Ledger(Generic[E]):
                 self._ways.setdefault(party.neighbour, {})[party.home] = party
         self._entries[party][identity] = entry
         self._count += 1
+
+    def check_room(self) -> None:
+        """Refuses one more entry where the ledger is full."""
+        if self._count >= LEDGER_ENTRIES_MAX:
+            error = LimitError("LEDGER_ENTRIES_MAX", LEDGER_ENTRIES_MAX)
+            raise RefusedError(Reason.FULL, error)
 
     def get(self, party: Party, identity: str) -> E | None:
         """The entry; None where there is none."""

@@ -38,7 +38,7 @@ from contrada.model.algebra.boxes import Form, form
 from contrada.model.algebra.valueset import ValueSet, union
 from contrada.model.languages.language import NESTING_MAX, Language, Literal, Pieces, depth
 from contrada.routing.messages import Way
-from contrada.routing.tables.poset import Change
+from contrada.routing.tables.poset import ForwardingChange
 
 MERGED_SIZE_MAX: Final = 64
 """Intervals of the attribute along which roots are joined, before they are united, an operator on
@@ -115,7 +115,7 @@ class Merging:
         self._ways: dict[Way, _Groups] = {}
         self._told = 0
 
-    def update(self, changes: Iterable[Change[Filter]]) -> list[Merged]:
+    def update(self, changes: Iterable[ForwardingChange[Filter]]) -> list[Merged]:
         """Takes in which roots begin and end; what to send, what begins first.
 
         Cost: per root the keys of its attributes, and per group that changes the union of its sets.

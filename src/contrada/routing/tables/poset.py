@@ -70,7 +70,7 @@ class Node(Generic[P]):
 
 
 @dataclass(frozen=True, slots=True)
-class Change(Generic[P]):
+class ForwardingChange(Generic[P]):
     """A product begins to be forwarded on a way, or ends."""
 
     way: Way
@@ -165,7 +165,7 @@ class Poset(Generic[P]):
 
     # --- forwarding ---------------------------------------------------------------------------
 
-    def update(self, wanted: Mapping[Node[P], Set[Way]]) -> list[Change[P]]:
+    def update(self, wanted: Mapping[Node[P], Set[Way]]) -> list[ForwardingChange[P]]:
         """Has nodes wanted on these ways from now on, and on no others; what to send.
 
         What begins to be forwarded comes first, so that nothing is missed meanwhile. A node without
@@ -336,12 +336,12 @@ def _joined(a: Node[P], b: Node[P], way: Way) -> list[Node[P]]:
     return [a, b]
 
 
-def _changes(before: Mapping[Node[P], frozenset[Way]]) -> list[Change[P]]:
+def _changes(before: Mapping[Node[P], frozenset[Way]]) -> list[ForwardingChange[P]]:
     """What is forwarded now and was not before, then what no longer is."""
     nodes = sorted(before)
     begins = [(way, node) for node in nodes for way in sorted(node.forwarded - before[node])]
     ends = [(way, node) for node in nodes for way in sorted(before[node] - node.forwarded)]
     return [
-        *(Change(way, node, begins=True) for way, node in begins),
-        *(Change(way, node, begins=False) for way, node in ends),
+        *(ForwardingChange(way, node, begins=True) for way, node in begins),
+        *(ForwardingChange(way, node, begins=False) for way, node in ends),
     ]

@@ -25,24 +25,12 @@ Source: PODC 2000 §4 (patterns are assembled upstream).
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from contrada.model import Notification, Pattern, Value
+from contrada.model import Pattern
 from contrada.patterns import Match
+from contrada.patterns.assembly import Piece
 
 VERSION: Final = 1
 """The version of all messages. A router refuses any other."""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A notification for one place of a sub-pattern, counted from 0.
-
-    `by` is the one group for which it is still needed, by the values of the pattern's `by`; None
-    where it is needed for each of its groups.
-    """
-
-    place: int
-    by: tuple[Value, ...] | None
-    notification: Notification
 
 
 @dataclass(frozen=True, slots=True)

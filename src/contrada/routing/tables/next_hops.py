@@ -1,10 +1,10 @@
-"""`Interests`: who wants a notification, by the filters that it matches.
+"""`NextHopCache`: who wants a notification, by the filters that it matches.
 
 Many notifications match the same filters, so an answer is kept until a subscription changes: the
 owner says `clear` then. Matching itself is not kept.
 
-Invariant: what is kept is what would be found anew. At most `INTERESTS_MAX` answers are kept, each
-of at most `INTEREST_PARTS_MAX` filters and identities.
+Invariant: what is kept is what would be found anew. At most `NEXT_HOPS_MAX` answers are kept, each
+of at most `NEXT_HOPS_SIZE_MAX` filters and identities.
 
 Source: PODC 2000 §4 (a notification goes to those whose subscriptions it matches).
 """
@@ -17,11 +17,11 @@ from contrada.model import Filter
 from contrada.routing.messages import Client, Way
 from contrada.routing.tables.poset import Node
 
-INTERESTS_MAX: Final = 4_096
+NEXT_HOPS_MAX: Final = 4_096
 """Answers to who wants what some filters match, kept until a subscription changes. Beyond it: all
 are found anew."""
 
-INTEREST_PARTS_MAX: Final = 64
+NEXT_HOPS_SIZE_MAX: Final = 64
 """Filters and identities of an answer that is kept. Beyond it: it is found anew each time."""
 
 ITSELF: Final = Client("@patterns")
@@ -29,7 +29,7 @@ ITSELF: Final = Client("@patterns")
 
 
 @dataclass(frozen=True, slots=True)
-class Interest:
+class NextHops:
     """Who wants a notification.
 
     `clients` in the order of their names, each with the identities of its subscriptions; `ways` on
@@ -41,25 +41,25 @@ class Interest:
     parts: Sequence[int] = ()
 
 
-NOBODY: Final = Interest()
+NOBODY: Final = NextHops()
 
 
-class Interests:
+class NextHopCache:
     """Answers by the numbers of filters; `node_of` gives the filter of a number."""
 
     def __init__(self, node_of: Callable[[int], Node[Filter]]) -> None:
         self._node_of = node_of
-        self._kept: dict[tuple[int, ...], Interest] = {}
+        self._kept: dict[tuple[int, ...], NextHops] = {}
 
-    def of(self, numbers: list[int]) -> Interest:
+    def of(self, numbers: list[int]) -> NextHops:
         """Who asked for one of these filters. Cost: one look-up, or all who did."""
         key = (*numbers,)
         found = self._kept.get(key)
         if found is None:
             found = self._find(key)
             size = len(key) + sum(len(identities) for _, identities in found.clients)
-            if size <= INTEREST_PARTS_MAX:
-                if len(self._kept) >= INTERESTS_MAX:
+            if size <= NEXT_HOPS_SIZE_MAX:
+                if len(self._kept) >= NEXT_HOPS_MAX:
                     self._kept.clear()
                 self._kept[key] = found
         return found
@@ -68,7 +68,7 @@ class Interests:
         """Subscriptions may be others now."""
         self._kept.clear()
 
-    def _find(self, numbers: Sequence[int]) -> Interest:
+    def _find(self, numbers: Sequence[int]) -> NextHops:
         """Clients go by their names here, and a way, which is one object, by its identity.
 
         Both are slow to hash.
@@ -88,10 +88,10 @@ class Interests:
                     clients[party.name] = party, [*identities]
         _, parts = clients.pop(ITSELF.name, (ITSELF, []))
         asked = [(each, (*sorted({*names}),)) for _, (each, names) in sorted(clients.items())]
-        return Interest(asked, (*ways.values(),), (*map(int, parts),))
+        return NextHops(asked, (*ways.values(),), (*map(int, parts),))
 
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken. Cost: all that is kept."""
-        assert len(self._kept) <= INTERESTS_MAX, "too many answers are kept"
+        assert len(self._kept) <= NEXT_HOPS_MAX, "too many answers are kept"
         for numbers, interest in self._kept.items():
             assert interest == self._find(numbers), "an answer is kept too long"

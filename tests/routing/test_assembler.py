@@ -9,18 +9,19 @@ import pytest
 from contrada.model import Advertisement, Envelope, Filter, Notification, Pattern
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.patterns import Match
-from contrada.patterns.matcher import LATE
-from contrada.patterns.runs import PatternLimits, RunBudget
-from contrada.routing.assembly import assembler, chains
-from contrada.routing.assembly.assembler import AHEAD, CLOCK_AHEAD_MAX_US
-from contrada.routing.assembly.assembly import GATHERED_FULL, Assembly, Span, spans_of
-from contrada.routing.assembly.delegation import (
+from contrada.patterns.assembly import GATHERED_FULL, Piece
+from contrada.patterns.engine import LATE
+from contrada.patterns.runs import REFUSED, PatternLimits, RunBudget
+from contrada.routing.assembly import assembler
+from contrada.routing.assembly.held import AHEAD, CLOCK_AHEAD_MAX_US
+from contrada.routing.assembly.phases import DelegationPhase
+from contrada.routing.assembly.split import Span, SplitPattern, spans_of
+from contrada.routing.delegation import (
     AcceptPattern,
     AskWatermark,
     HandBack,
     HandOver,
     PatternMessage,
-    Piece,
     RecallPattern,
     ReportMatches,
     ReturnPattern,
@@ -45,7 +46,7 @@ from contrada.routing.messages import (
     Unadvertise,
 )
 from contrada.routing.router import Router, Strategy
-from contrada.routing.tables.interests import ITSELF
+from contrada.routing.tables.next_hops import ITSELF
 from tests.routing.assembly_worlds import Network
 
 N, M = Neighbour("n"), Neighbour("m")
@@ -100,7 +101,7 @@ class Line(Network):
         return [" ".join(each.envelope.id for each in match.notifications) for match in given]
 
     def spans(self, server: int = 0) -> list[tuple[int, int, str]]:
-        spans = self.servers[server].assembler.delegated(Client("c"), "it")
+        spans = self.servers[server].delegated("c")
         return [(first, end, neighbour.name) for first, end, neighbour in spans]
 
 
@@ -188,7 +189,7 @@ def test_a_full_delegate_hands_back() -> None:
     patterns = [each.assembler.statistics() for each in network.servers]
     assert [each.patterns for each in patterns] == [1, 1, 0], "it is assembled upstream"
     dropped = [each.assembler.statistics().dropped for each in network.servers]
-    assert dropped == [{}, {}, {chains.REFUSED: 1}]
+    assert dropped == [{}, {}, {REFUSED: 1}]
     envelope = Envelope(id="b", publisher="p2", sequence=9, time_us=6_000)
     network.say(2, "p2", Publish((Notification({"kind": "b"}, envelope=envelope),)))
     network.settle()
@@ -246,7 +247,7 @@ def test_subscription_forwarding_assembles_at_the_access_point() -> None:
     network.link([(0, 1, False)])
     network.say(0, "c", SubscribePattern("it", Pattern("kind = 'a' -> kind = 'b'")))
     network.settle()
-    assert not network.servers[0].assembler.delegated(Client("c"), "it")
+    assert not network.servers[0].delegated("c")
     assert len(network.servers[1].router.filters_of(Neighbour("0")).filters) == 2
 
 
@@ -373,7 +374,7 @@ def test_what_the_asker_has_had_already_is_not_taken_again() -> None:
 
 def test_what_the_asker_has_gone_past_is_late() -> None:
     """A delegate would report what its asker has to drop."""
-    assembly = Assembly(0, N, "it", AB, RunBudget(PatternLimits()))
+    assembly = SplitPattern(0, N, "it", AB, RunBudget(PatternLimits()))
     assert not assembly.is_late(59)
     assembly.begin(60, ())
     assert (assembly.is_late(59), assembly.is_late(60)) == (True, False)
@@ -430,7 +431,7 @@ def test_a_split_follows_links_and_clients() -> None:
     tree.say(1, "c", SubscribePattern("it", AB))
     tree.link([(0, 1, True)])
     tree.settle()
-    assert tree.servers[1].assembler.delegated(Client("c"), "it") == [Span(0, 2, Neighbour("0"))]
+    assert tree.servers[1].delegated("c") == [Span(0, 2, Neighbour("0"))]
 
 
 def test_what_nobody_asks_for_tells_the_time() -> None:
@@ -519,10 +520,10 @@ def test_a_delegate_is_asked_one_question_at_a_time() -> None:
 def test_who_only_gathers_drops_the_newest(recalled: bool) -> None:
     """Memory would have no bound while a pattern changes hands, or more would be lost than need."""
     budget = RunBudget(PatternLimits(pending_max=2))
-    assembly = Assembly(0, N, "it", AB, budget)
+    assembly = SplitPattern(0, N, "it", AB, budget)
     if recalled:
         assembly.begin(0, ())
-        assembly.recalled = True
+        assembly.enter(DelegationPhase.RETURNING)
     for time_us in (10, 30, 20):
         assembly.hold(0, (of_kind("a", time_us),))
     assert [each.notification.envelope.id for each in assembly.all_pieces()] == ["a10", "a20"]
@@ -531,11 +532,11 @@ def test_who_only_gathers_drops_the_newest(recalled: bool) -> None:
 
 def test_who_assembles_goes_on_without_the_silent() -> None:
     """A neighbour that says nothing would fill this server's memory, or stop it."""
-    assembly = Assembly(0, Client("c"), "it", AB, RunBudget(PatternLimits(pending_max=2)))
+    assembly = SplitPattern(0, Client("c"), "it", AB, RunBudget(PatternLimits(pending_max=2)))
     for place, kind, time_us in ((0, "a", 10), (1, "b", 20), (0, "a", 30)):
         assembly.hold(place, (of_kind(kind, time_us),))
     assert (assembly.is_late(10), assembly.is_late(11)) == (True, False)
-    assert assembly.advance(TIME_MIN_US) == []
+    assert assembly.go_on(TIME_MIN_US) == []
     assert len(assembly) == 2
-    [match] = assembly.advance(21)
+    [match] = assembly.go_on(21)
     assert [each.envelope.id for each in match.notifications] == ["a10", "b20"]

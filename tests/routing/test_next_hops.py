@@ -14,7 +14,7 @@ from contrada.routing.messages import (
     Unsubscribe,
 )
 from contrada.routing.router import Router
-from contrada.routing.tables import interests as module
+from contrada.routing.tables import next_hops as module
 
 ANN, BOB = Client("ann"), Client("bob")
 SEVEN = Notification({"a": 7})
@@ -56,8 +56,8 @@ def test_what_is_kept_is_bounded() -> None:
         told(router, ANN, Subscribe(f"{number}", Filter({"a": number})))
         told(router, BOB, Subscribe(f"{number}", Filter({"b": 1})))
     with (
-        mock.patch.object(module, "INTERESTS_MAX", 2),
-        mock.patch.object(module, "INTEREST_PARTS_MAX", 6),
+        mock.patch.object(module, "NEXT_HOPS_MAX", 2),
+        mock.patch.object(module, "NEXT_HOPS_SIZE_MAX", 6),
     ):
         for number in range(6):
             (delivered,) = told(router, BOB, Publish((Notification({"a": number}),)))

@@ -1,0 +1,102 @@
+"""The reorder buffer: everything comes out once, in order, and never before its time."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contrada.errors import InvalidValueError
+from contrada.model import Envelope, Notification
+from contrada.model.domains.values import TIME_MIN_US
+from contrada.patterns.reordering import Order, ReorderBuffer, check_slack, order_of
+
+TIMES = st.integers(0, 12)
+
+
+@given(st.lists(st.tuples(TIMES, st.sampled_from("pq"), st.integers(0, 2))), st.integers(0, 5))
+def test_what_is_in_time_comes_out_in_order(orders: list[Order], slack_us: int) -> None:
+    """A notification would be lost, come twice, too early, or out of order."""
+    buffer: ReorderBuffer[int] = ReorderBuffer(slack_us)
+    taken: list[Order] = []
+    released: list[Order] = []
+    largest = TIME_MIN_US
+    for number, order in enumerate(orders):
+        assert buffer.is_late(order[0]) == (order[0] < largest - slack_us)
+        if not buffer.is_late(order[0]):
+            taken.append(order)
+            assert buffer.hold(order, number)
+        buffer.see(order[0])
+        largest = max(largest, order[0])
+        now = [order for order, _ in buffer.release()]
+        assert all(time_us < largest - slack_us for time_us, _, _ in now)
+        released += now
+        times = [time_us for time_us, _, _ in taken]
+        assert buffer.head_us == min(times[len(released) :], default=None) or len(buffer)
+        buffer.validate()
+    buffer.close()
+    released += [order for order, _ in buffer.release()]
+    assert released == sorted(taken)
+    assert len(buffer) == 0
+
+
+def test_of_equal_orders_the_lower_rank_is_first_then_the_elder() -> None:
+    """A notification would fill two places of a run, or a later arrival be taken for the first."""
+    buffer: ReorderBuffer[str] = ReorderBuffer(None)
+    for rank, item in ((0, "b"), (0, "c"), (-2, "a")):
+        buffer.hold((1, "p", 1), item, rank)
+    assert sorted(buffer) == ["a", "b", "c"]
+    buffer.raise_watermark(2)
+    assert [item for _, item in buffer.release()] == ["a", "b", "c"]
+
+
+def test_the_watermark_never_falls() -> None:
+    """What was promised not to be taken in any more would be, out of order."""
+    buffer: ReorderBuffer[str] = ReorderBuffer(None)
+    buffer.raise_watermark(10)
+    buffer.raise_watermark(5)
+    buffer.see(3)
+    assert buffer.watermark_us == 10
+    assert (buffer.is_late(9), buffer.is_late(10)) == (True, False)
+
+
+def test_one_too_many_forces_the_watermark_or_drops_the_newest() -> None:
+    """Memory would have no bound, or what waits would be lost where it could go on."""
+    forced: ReorderBuffer[str] = ReorderBuffer(None, 2)
+    assert all(forced.hold((time_us, "", 0), f"{time_us}") for time_us in (5, 3, 4))
+    assert (forced.forced, forced.watermark_us) == (1, 4)
+    assert [item for _, item in forced.release()] == ["3"]
+    kept: ReorderBuffer[str] = ReorderBuffer(None, 2)
+    held = [kept.hold((time_us, "", 0), f"{time_us}", forces=False) for time_us in (5, 3, 4)]
+    assert held == [True, True, False]
+    assert (kept.forced, kept.watermark_us, sorted(kept)) == (1, TIME_MIN_US, ["3", "4"])
+    kept.validate()
+
+
+@given(st.lists(TIMES), st.integers(2, 4))
+def test_what_is_taken_out_leaves_the_rest_in_order(times: list[int], modulus: int) -> None:
+    """What is handed over would be held twice, or what stays come out of order."""
+    buffer: ReorderBuffer[int] = ReorderBuffer(None)
+    for time_us in times:
+        buffer.hold((time_us, "", 0), time_us)
+    taken = buffer.take_out(lambda time_us: time_us % modulus == 0)
+    assert taken == sorted(time_us for time_us in times if time_us % modulus == 0)
+    buffer.validate()
+    buffer.raise_watermark(100)
+    rest = [time_us for _, time_us in buffer.release()]
+    assert rest == sorted(time_us for time_us in times if time_us % modulus)
+    buffer.hold((1, "", 0), 1)
+    buffer.clear()
+    assert (len(buffer), buffer.head_us) == (0, None)
+
+
+def test_the_order_is_time_then_publisher_then_number() -> None:
+    """Two servers would put the same notifications in different orders."""
+    envelope = Envelope(publisher="p", sequence=3, time_us=7)
+    assert order_of(Notification({}, envelope=envelope)) == (7, "p", 3)
+
+
+@pytest.mark.parametrize("slack_us", [-1, 1.0, True, "1"])
+def test_a_slack_is_microseconds(slack_us: object) -> None:
+    """A slack below nothing would make everything late."""
+    with pytest.raises(InvalidValueError):
+        check_slack(slack_us)  # type: ignore[arg-type]
+    assert check_slack(0) == 0

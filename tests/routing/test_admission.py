@@ -1,0 +1,137 @@
+"""What may come from whom: by the version, the link, the home, the hops, the length of names."""
+
+import pytest
+
+from contrada.model import Filter, Notification, Pattern, Query
+from contrada.routing.admission import Admission, Request
+from contrada.routing.delegation import HandBack, SubscribePattern
+from contrada.routing.links.topology import HOPS_MAX, Topology
+from contrada.routing.messages import (
+    Adjacency,
+    Advertise,
+    Ask,
+    Client,
+    LinkState,
+    Neighbour,
+    Origin,
+    Publish,
+    Reason,
+    Role,
+    Subscribe,
+    Unsubscribe,
+)
+from contrada.routing.tables.next_hops import ITSELF
+from tests.routing.refused import reason_of
+
+C, PEER, UP, CHILD = Client("c"), Neighbour("peer"), Neighbour("up"), Neighbour("child")
+SOME, LONG = Filter("a > 0"), "i" * 256
+AB = Pattern("a = 1 -> b = 1")
+
+
+def admission(name: str = "", *, general: bool = False) -> Admission:
+    """The admission of a server with a peer, a parent and a child."""
+    topology = Topology(name, general=general)
+    for neighbour, role in ((PEER, Role.PEER), (UP, Role.PARENT), (CHILD, Role.CHILD)):
+        topology.add(Adjacency(neighbour.name, role))
+    topology.choose_ways()
+    return Admission(name, topology)
+
+
+@pytest.mark.parametrize(
+    ("origin", "message", "reason"),
+    [
+        (C, Subscribe("1", SOME), None),
+        (PEER, Subscribe("1", SOME), None),
+        (CHILD, Advertise("1", SOME), None),
+        (C, Subscribe("1", SOME, version=2), Reason.VERSION),
+        (Neighbour("other"), Subscribe("1", SOME), Reason.UNKNOWN_NEIGHBOUR),
+        (ITSELF, Subscribe("1", SOME), Reason.UNKNOWN_CLIENT),
+        (UP, Subscribe("1", SOME), Reason.NOT_DUE),
+        (UP, Advertise("1", SOME), Reason.NOT_DUE),
+        (UP, SubscribePattern("1", AB), None),
+        (UP, LinkState("up", 1, ()), None),
+        (C, Subscribe("1", SOME, home="x"), Reason.WRONG_HOME),
+        (PEER, Subscribe("1", SOME, home="x"), Reason.WRONG_HOME),
+        (C, Unsubscribe(LONG), Reason.TOO_LONG),
+        (PEER, HandBack(LONG), Reason.TOO_LONG),
+        (C, Unsubscribe("i" * 255), None),
+    ],
+)
+def test_a_request_is_taken_from_whom_it_may_come(
+    origin: Origin, message: Request, reason: Reason | None
+) -> None:
+    """A stranger could change what is held, or one server speak for another."""
+    assert reason_of(admission().check, origin, message) is reason
+
+
+@pytest.mark.parametrize(
+    ("origin", "home", "reason"),
+    [
+        (PEER, "x", None),
+        (PEER, "", Reason.WRONG_HOME),
+        (PEER, LONG, Reason.WRONG_HOME),
+        (PEER, "me", Reason.LOOP),
+        (CHILD, "x", Reason.WRONG_HOME),
+        (CHILD, "", None),
+        (C, "", None),
+    ],
+)
+def test_a_mesh_names_homes(origin: Origin, home: str, reason: Reason | None) -> None:
+    """What goes along the tree of one home would go along another's, or round."""
+    it = admission("me", general=True)
+    assert reason_of(it.check, origin, Subscribe("1", SOME, home=home)) is reason
+
+
+@pytest.mark.parametrize(
+    ("hops", "reason"),
+    [
+        (-1, Reason.TOO_MANY_HOPS),
+        (0, None),
+        (HOPS_MAX - 1, None),
+        (HOPS_MAX, Reason.TOO_MANY_HOPS),
+    ],
+)
+def test_what_goes_round_ends(hops: int, reason: Reason | None) -> None:
+    """A notification would go round for ever, where links close a loop."""
+    it = admission()
+    assert reason_of(it.check_travelling, PEER, Publish((Notification({}),), hops)) is reason
+    assert reason_of(it.check_question, PEER, Ask(Query("a = 1"), "c", "1", hops)) is reason
+
+
+def test_nothing_published_comes_over_a_link_that_is_not_used() -> None:
+    """A notification would come on two ways; but in a mesh it is known again, and taken."""
+    for general, reasons in ((False, [Reason.UNCONFIRMED] * 2), (True, [None, Reason.UNCONFIRMED])):
+        it = admission("me", general=general)
+        source = "x" if general else ""
+        found = [
+            reason_of(it.check_travelling, PEER, Publish((Notification({}),), source=source)),
+            reason_of(it.check_travelling, CHILD, Publish((Notification({}),))),
+        ]
+        assert found == reasons
+
+
+@pytest.mark.parametrize(
+    ("question", "reason"),
+    [
+        (Ask(Query("a = 1"), "c", "1"), None),
+        (Ask(Query("a = 1"), "c", "1", version=2), Reason.VERSION),
+        (Ask(Query("a = 1"), LONG, "1"), Reason.TOO_LONG),
+        (Ask(Query("a = 1"), "c", LONG), Reason.TOO_LONG),
+        (Ask(Query("a < 1 and a > 2"), "c", "1"), Reason.UNSATISFIABLE),
+        (Ask(Query("a = 1"), "c", "1", source="x"), Reason.WRONG_HOME),
+    ],
+)
+def test_a_question_asks_for_something(question: Ask, reason: Reason | None) -> None:
+    """Every server would be asked what nobody can answer."""
+    assert reason_of(admission().check_question, C, question) is reason
+
+
+def test_what_travels_is_taken_once_where_servers_have_names() -> None:
+    """It would be delivered as often as it comes; or a question suppress a notification."""
+    it = admission("me")
+    assert reason_of(it.take_once, Publish, "p", "1") is None
+    assert reason_of(it.take_once, Publish, "p", "1") is Reason.DUPLICATE
+    assert reason_of(it.take_once, Ask, "p", "1") is None
+    assert reason_of(it.take_once, Publish, "p", "") is Reason.NO_IDENTITY
+    unnamed = admission()
+    assert [reason_of(unnamed.take_once, Publish, "p", "") for _ in "ab"] == [None, None]

@@ -1,0 +1,54 @@
+"""What servers say about patterns: told apart by kind and direction, equal by what they say."""
+
+from dataclasses import FrozenInstanceError, fields
+from typing import Any, get_args
+
+import pytest
+
+from contrada.model import Envelope, Notification, Pattern
+from contrada.patterns import Match
+from contrada.patterns.assembly import Piece
+from contrada.routing.delegation import (
+    VERSION,
+    Answer,
+    AskWatermark,
+    Demand,
+    HandOver,
+    PatternMessage,
+    ReportMatches,
+    ReturnPattern,
+    SubscribePattern,
+)
+
+AB = Pattern("a = 1 -> b = 1")
+A = Notification({"a": 1}, envelope=Envelope(id="a"))
+
+
+def test_every_message_goes_one_way() -> None:
+    """A server could not tell what it was asked from what it was answered."""
+    demands, answers = set(get_args(Demand)), set(get_args(Answer))
+    assert not demands & answers
+    assert demands | answers == set(get_args(PatternMessage))
+
+
+@pytest.mark.parametrize("kind", get_args(PatternMessage))
+def test_every_message_names_its_pattern_first_and_its_version_last(kind: Any) -> None:
+    """What is refused for its identity or its version could not be found there."""
+    names = [field.name for field in fields(kind)]
+    assert (names[0], names[-1]) == ("identity", "version")
+    assert fields(kind)[-1].default == VERSION
+    assert kind.__dataclass_params__.frozen
+
+
+def test_messages_are_values() -> None:
+    """A message would change on its way, or two that say the same be told apart."""
+    piece = Piece(0, None, A)
+    assert HandOver("1", 5, (piece,)) == HandOver("1", 5, (Piece(0, None, A),))
+    there: Demand | Answer = ReturnPattern("1", 5, (piece,))
+    assert there != HandOver("1", 5, (piece,))
+    assert AskWatermark("1", 5) != AskWatermark("1", 6)
+    assert SubscribePattern("1", AB) == SubscribePattern("1", Pattern("a = 1 -> b = 1"), hops=0)
+    report = ReportMatches("1", (Match("1", (), (A,)),), 7)
+    assert report.waits_us is None
+    with pytest.raises(FrozenInstanceError):
+        report.watermark_us = 8  # type: ignore[misc]

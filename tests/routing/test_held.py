@@ -1,0 +1,151 @@
+"""The patterns of one server as notifications and time go on, alone and with delegates."""
+
+from collections.abc import Collection, Sequence
+
+import pytest
+
+from contrada.model import Envelope, Filter, Notification, Pattern
+from contrada.model.domains.values import TIME_MIN_US
+from contrada.patterns.engine import LATE
+from contrada.routing.assembly.assembler import Assembler
+from contrada.routing.assembly.held import AHEAD, CLOCK_AHEAD_MAX_US
+from contrada.routing.assembly.segments import Action, Matched, Say, Unwant, Want
+from contrada.routing.delegation import AcceptPattern, HandBack, HandOver, ReportMatches
+from contrada.routing.messages import Client, Neighbour, Origin
+
+C, N = Client("c"), Neighbour("n")
+AB = Pattern("kind = 'a' -> kind = 'b'")
+
+
+class Sources:
+    """An outlook that is told what comes from where."""
+
+    def __init__(self, *, is_known: bool, sources: Collection[Neighbour] = ()) -> None:
+        self.is_known = is_known
+        self._sources = frozenset(sources)
+
+    def sources(self, part: Filter, requester: Origin) -> frozenset[Neighbour | None]:
+        """The same for each part."""
+        return frozenset(self._sources)
+
+    def counts(self, origin: Origin, requester: Origin) -> bool:
+        """What comes from who asks does not."""
+        return origin != requester
+
+
+def assembler(*, is_known: bool, slack_us: int = 10) -> Assembler:
+    """An assembler to which nothing was said yet."""
+    return Assembler(Sources(is_known=is_known), slack_us=slack_us)
+
+
+def of_kind(kind: str, time_us: int) -> Notification:
+    """A notification of a kind."""
+    return Notification({"kind": kind}, envelope=Envelope(publisher="p", time_us=time_us))
+
+
+def push(it: Assembler, kind: str, time_us: int, origin: Origin = Client("p")) -> list[Action]:  # noqa: B008
+    """A notification comes, with the numbers of the filters that it matches."""
+    notification = of_kind(kind, time_us)
+    numbers = [each.number for each in it._filters if each.filter.matches(notification)]
+    actions = it.push(notification, origin, numbers)
+    it.validate()
+    return actions
+
+
+def matched(actions: Sequence[Action]) -> list[str]:
+    """The matches that are handed out, as kinds and times."""
+    return [
+        " ".join(f"{each['kind']}{each.envelope.at_us}" for each in action.match.notifications)
+        for action in actions
+        if isinstance(action, Matched)
+    ]
+
+
+@pytest.mark.parametrize("is_known", [False, True], ids=["all in one buffer", "each by itself"])
+def test_what_is_known_of_sources_changes_no_match(is_known: bool) -> None:
+    """A match would hang on the strategy of the network."""
+    it = assembler(is_known=is_known)
+    wants = it.subscribe(C, "it", AB)
+    assert {each.filter for each in wants if isinstance(each, Want)} == set(AB.filters)
+    assert push(it, "b", 30) == []
+    assert push(it, "a", 20) == []
+    assert it.due_us == 20
+    assert it.learn(40) == [], "what lies at the watermark may have others before it"
+    assert matched(it.learn(41)) == ["a20 b30"]
+    assert assembler(is_known=is_known).due_us is None
+    assert push(it, "a", 30) == []
+    assert it.statistics().dropped == {LATE: 1}
+    gone = it.unsubscribe(C, "it")
+    assert {type(each) for each in gone} == {Unwant}
+    it.validate()
+    statistics = it.statistics()
+    assert (statistics.patterns, statistics.filters, statistics.runs, statistics.waiting) == (
+        0,
+    ) * 4
+    assert statistics.matched == 1
+
+
+def test_equal_filters_of_all_patterns_are_wanted_once() -> None:
+    """A server would be subscribed to a filter as often as patterns have it, or lose it early."""
+    it = assembler(is_known=False)
+    assert len(it.subscribe(C, "1", AB)) == 2
+    [want] = it.subscribe(C, "2", Pattern("kind = 'b' -> kind = 'c'"))
+    assert isinstance(want, Want)
+    assert want.filter == Filter("kind = 'c'")
+    shared = it.subscribe(N, "3", AB)
+    assert [type(each) for each in shared] == [Say], "a neighbour's has the same filters"
+    it.validate()
+    assert len(it.unsubscribe(C, "1")) == 0
+    assert len(it.unsubscribe(N, "3")) == 1
+    assert len(it.forget(C)) == 2
+    assert len(it) == 0
+
+
+def test_a_pattern_sees_what_comes_after_it() -> None:
+    """A pattern that comes when others are gone would go by what they had waited for."""
+    it = assembler(is_known=False)
+    it.subscribe(C, "1", AB)
+    push(it, "a", 50)
+    it.unsubscribe(C, "1")
+    it.learn(100)
+    it.subscribe(C, "2", AB)
+    assert push(it, "a", 89) == [], "it is late, also where nothing was wanted until now"
+    assert push(it, "b", 95) == []
+    assert it.statistics().dropped == {LATE: 1}
+    assert it.learn(1_000) == []
+
+
+def test_a_time_far_ahead_is_not_learned() -> None:
+    """One wrong clock would make everything late."""
+    it = assembler(is_known=False)
+    it.clock_us = 5
+    assert it.learn(CLOCK_AHEAD_MAX_US + 6) == []
+    assert it.learned_us == TIME_MIN_US
+    it.learn(CLOCK_AHEAD_MAX_US + 5)
+    assert it.learned_us == CLOCK_AHEAD_MAX_US + 5
+    assert it.statistics().dropped == {AHEAD: 1}
+
+
+def test_a_delegate_gathers_then_reports() -> None:
+    """A neighbour's pattern would be assembled before all is there, or be reported to nobody."""
+    it = assembler(is_known=True)
+    accepted = it.subscribe(N, "it", AB)
+    assert [each.message for each in accepted if isinstance(each, Say)] == [AcceptPattern("it")]
+    assert push(it, "a", 20) == []
+    assert push(it, "b", 30, N) == [], "who asks has its own"
+    assert it.receive(N, HandOver("it", 10, ())) is not None
+    push(it, "b", 40)
+    [report] = [each.message for each in it.learn(60) if isinstance(each, Say)]
+    assert isinstance(report, ReportMatches)
+    assert (len(report.matches), report.watermark_us, report.waits_us) == (1, 50, None)
+
+
+def test_a_pattern_is_handed_back_once() -> None:
+    """A neighbour would be told again and again, or before it has handed over."""
+    it = assembler(is_known=True)
+    it.subscribe(N, "it", AB)
+    assert it.hand_back(N, "it") == [], "there is nothing to hand back yet"
+    it.receive(N, HandOver("it", 10, ()))
+    assert it.hand_back(N, "it") == [Say(N, HandBack("it"))]
+    assert it.hand_back(N, "it") == []
+    assert it.hand_back(N, "unknown") == []

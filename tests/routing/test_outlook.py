@@ -1,0 +1,82 @@
+"""From where the parts of a pattern can come, by what is advertised and by the links."""
+
+import pytest
+
+from contrada.model import Advertisement, Filter
+from contrada.routing.assembly.outlook import RouterOutlook
+from contrada.routing.links.topology import Topology
+from contrada.routing.messages import Adjacency, Client, Neighbour, Offer, Party, Role, Way
+from contrada.routing.tables.poset import Poset
+
+C, N, M, UP = Client("c"), Neighbour("n"), Neighbour("m"), Neighbour("up")
+A = Filter("kind = 'a'")
+
+
+def outlook(roles: dict[Neighbour, Role], offers: dict[Party, str]) -> RouterOutlook:
+    """The outlook of a server with these links, to which these parties have advertised kinds."""
+    topology = Topology()
+    for neighbour, role in roles.items():
+        topology.add(Adjacency(neighbour.name, role))
+    topology.choose_ways()
+    offered: Poset[Offer] = Poset(None)
+    for party, kind in offers.items():
+        offered.join(Advertisement(f"kind = '{kind}'"), party, "1")
+    return RouterOutlook(topology, offered)
+
+
+PEERS = {N: Role.PEER, M: Role.PEER}
+
+
+@pytest.mark.parametrize(
+    ("roles", "offers", "requester", "sources"),
+    [
+        (PEERS, {}, C, set()),
+        (PEERS, {Way(N): "a", Way(M): "b"}, C, {N}),
+        (PEERS, {Way(N): "a", Way(M): "a"}, C, {N, M}),
+        (PEERS, {Client("p"): "a", Way(N): "a"}, C, {None, N}),
+        (PEERS, {Way(N): "a", Way(M): "a"}, N, {M}),
+        ({N: Role.CHILD}, {Way(N): "a"}, N, {N}),
+        ({UP: Role.PARENT, N: Role.CHILD}, {Way(N): "a"}, N, {UP}),
+        ({UP: Role.PARENT}, {Client("p"): "a"}, C, {UP}),
+        ({UP: Role.PARENT, N: Role.CHILD}, {Way(N): "a", Way(UP): "a"}, UP, {N}),
+    ],
+)
+def test_a_part_comes_from_those_who_advertised_it(
+    roles: dict[Neighbour, Role],
+    offers: dict[Party, str],
+    requester: Client | Neighbour,
+    sources: set[Neighbour | None],
+) -> None:
+    """A part would be left to a neighbour that does not see all of it, or gathered here in vain."""
+    assert outlook(roles, offers).sources(A, requester) == sources
+
+
+def test_a_link_that_is_not_used_is_no_source() -> None:
+    """A part would be delegated over a link that closes a loop, and never come."""
+    topology = Topology("x")
+    topology.add(Adjacency("up", Role.PARENT))
+    topology.choose_ways()
+    offered: Poset[Offer] = Poset(None)
+    offered.join(Advertisement("kind = 'a'"), Way(UP), "1")
+    assert topology.refusal(UP) is not None, "the other end has not named it"
+    assert RouterOutlook(topology, offered).sources(A, C) == frozenset()
+
+
+def test_without_advertisements_nothing_is_known() -> None:
+    """Patterns would be split by what nobody has told."""
+    unknown = RouterOutlook(Topology(), None)
+    assert not unknown.is_known
+    assert unknown.sources(A, C) == frozenset()
+    assert outlook({}, {}).is_known
+
+
+@pytest.mark.parametrize(
+    ("origin", "requester", "counts"),
+    [(N, C, True), (C, N, True), (N, M, True), (M, M, False), (N, N, True)],
+)
+def test_a_peer_asks_for_what_comes_from_elsewhere(
+    origin: Client | Neighbour, requester: Client | Neighbour, counts: bool
+) -> None:
+    """A match would be found twice, by a peer and by its own neighbour; or a child's be missed."""
+    it = outlook({N: Role.CHILD, M: Role.PEER}, {})
+    assert it.counts(origin, requester) == counts

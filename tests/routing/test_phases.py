@@ -1,0 +1,123 @@
+"""How far a pattern is delegated: both ends go through the same phases, and nothing else fits."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import pytest
+
+from contrada.routing.assembly.phases import (
+    AT_ASKER,
+    AT_DELEGATE,
+    GATHERING,
+    DelegationPhase,
+    Transitions,
+)
+from contrada.routing.delegation import (
+    AcceptPattern,
+    Answer,
+    AskWatermark,
+    Demand,
+    HandBack,
+    HandOver,
+    RecallPattern,
+    ReportMatches,
+    ReturnPattern,
+    SubscribePattern,
+    UnsubscribePattern,
+)
+
+DEMANDS: Final = {HandOver, AskWatermark, RecallPattern}
+ANSWERS: Final = {AcceptPattern, ReportMatches, HandBack, ReturnPattern}
+
+
+def test_each_end_hears_only_the_other() -> None:
+    """A server would act on what its own end says."""
+    assert {message for _, message in AT_DELEGATE} == DEMANDS
+    assert {message for _, message in AT_ASKER} == ANSWERS
+    beginning_and_end = {SubscribePattern, UnsubscribePattern}
+    assert not beginning_and_end & (DEMANDS | ANSWERS), "these fit in every phase"
+
+
+OFFERED, DELEGATED, RETURNING = (
+    DelegationPhase.OFFERED,
+    DelegationPhase.DELEGATED,
+    DelegationPhase.RETURNING,
+)
+
+
+@pytest.mark.parametrize(
+    ("messages", "phases"),
+    [
+        ([HandOver, RecallPattern], [DELEGATED, RETURNING]),
+        ([HandOver, AskWatermark, AskWatermark], [DELEGATED, DELEGATED, DELEGATED]),
+        ([HandOver, RecallPattern, AskWatermark], [DELEGATED, RETURNING, RETURNING]),
+        ([AskWatermark], [None]),
+        ([RecallPattern], [None]),
+        ([HandOver, HandOver], [DELEGATED, None]),
+        ([HandOver, RecallPattern, RecallPattern], [DELEGATED, RETURNING, None]),
+    ],
+)
+def test_a_delegate_takes_what_fits(
+    messages: list[type[Demand]], phases: list[DelegationPhase | None]
+) -> None:
+    """A delegate would assemble what it was not handed, or return what it never had."""
+    assert walk(AT_DELEGATE, messages) == phases
+
+
+@pytest.mark.parametrize(
+    ("messages", "phases"),
+    [
+        ([AcceptPattern, ReportMatches, HandBack], [DELEGATED, DELEGATED, RETURNING]),
+        ([AcceptPattern, HandBack, ReportMatches], [DELEGATED, RETURNING, RETURNING]),
+        ([AcceptPattern, HandBack, HandBack], [DELEGATED, RETURNING, RETURNING]),
+        ([AcceptPattern, HandBack, ReturnPattern], [DELEGATED, RETURNING, DelegationPhase.OVER]),
+        ([HandBack], [DelegationPhase.OVER]),
+        ([ReportMatches], [None]),
+        ([ReturnPattern], [None]),
+        ([AcceptPattern, AcceptPattern], [DELEGATED, None]),
+        ([AcceptPattern, ReturnPattern], [DELEGATED, None]),
+        ([HandBack, AcceptPattern], [DelegationPhase.OVER, None]),
+    ],
+)
+def test_who_asks_takes_what_fits(
+    messages: list[type[Answer]], phases: list[DelegationPhase | None]
+) -> None:
+    """Matches would be taken from a delegate that has nothing, or pieces that nobody asked back."""
+    assert walk(AT_ASKER, messages) == phases
+
+
+def walk(
+    table: Transitions, messages: Sequence[type[Demand | Answer]]
+) -> list[DelegationPhase | None]:
+    """The phases that messages lead through, from the first offer on; None where one misfits."""
+    phase: DelegationPhase | None = OFFERED
+    found = []
+    for message in messages:
+        assert phase is not None
+        phase = table.get((phase, message))
+        found.append(phase)
+    return found
+
+
+def test_who_has_asked_to_be_rid_of_a_pattern_assembles_it_until_it_is_recalled() -> None:
+    """A full delegate would stop, and what it has be lost."""
+    for message in (AskWatermark, RecallPattern):
+        full, before = DelegationPhase.HANDED_BACK, DelegationPhase.DELEGATED
+        after, otherwise = AT_DELEGATE[full, message], AT_DELEGATE[before, message]
+        assert after is (full if message is AskWatermark else otherwise)
+    assert DelegationPhase.HANDED_BACK not in GATHERING
+
+
+def test_every_phase_is_left_and_the_end_is_not() -> None:
+    """A segment would stay in a hand-shake for ever, or come back after its end."""
+    for table in (AT_ASKER, AT_DELEGATE):
+        assert all(phase is not DelegationPhase.OVER for phase, _ in table)
+    steps = [*AT_ASKER.items(), *AT_DELEGATE.items()]
+    left = {before for (before, _), after in steps if after is not before}
+    assert left == {
+        DelegationPhase.OFFERED,
+        DelegationPhase.DELEGATED,
+        DelegationPhase.HANDED_BACK,
+        DelegationPhase.RETURNING,
+    }
+    assert frozenset({DelegationPhase.OFFERED, DelegationPhase.RETURNING}) == GATHERING

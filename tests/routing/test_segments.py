@@ -1,0 +1,103 @@
+"""What is delegated to whom, and what is said to delegates."""
+
+from collections.abc import Sequence
+
+from contrada.model import Envelope, Notification, Pattern
+from contrada.patterns.runs import PatternLimits, RunBudget
+from contrada.routing.assembly.phases import DelegationPhase
+from contrada.routing.assembly.segments import Action, DelegatedSegments, Say
+from contrada.routing.assembly.split import Segment, Span, SplitPattern
+from contrada.routing.delegation import (
+    AskWatermark,
+    HandOver,
+    PatternMessage,
+    RecallPattern,
+    SubscribePattern,
+    UnsubscribePattern,
+)
+from contrada.routing.messages import Client, Neighbour
+
+N, M = Neighbour("n"), Neighbour("m")
+ABCD = Pattern("kind = 'a' -> kind = 'b' -> kind = 'c' -> kind = 'd'")
+
+
+def offered(*spans: Span) -> tuple[DelegatedSegments, SplitPattern, list[Segment]]:
+    """A pattern of which these spans have been offered."""
+    segments = DelegatedSegments()
+    pattern = SplitPattern(0, Client("c"), "it", ABCD, RunBudget(PatternLimits()), hops=4)
+    for span in spans:
+        segments.offer(pattern, span)
+    return segments, pattern, list(pattern.segments.values())
+
+
+def said(actions: Sequence[Action]) -> list[tuple[Neighbour, PatternMessage]]:
+    """What is said to whom."""
+    return [(each.to, each.message) for each in actions if isinstance(each, Say)]
+
+
+def test_an_offer_is_known_where_its_answer_comes() -> None:
+    """An answer would be taken for another segment's, or for none."""
+    segments = DelegatedSegments()
+    pattern = SplitPattern(0, Client("c"), "it", ABCD, RunBudget(PatternLimits()), hops=4)
+    [(to, message)] = said(segments.offer(pattern, Span(0, 2, N)))
+    assert isinstance(message, SubscribePattern)
+    assert to == N
+    assert message.pattern == Pattern(ABCD.filters[:2], every=True)
+    assert message.hops == 5, "a pattern that goes round would never be known to"
+    [segment] = pattern.segments.values()
+    assert segments.get(N, message.identity) == (pattern, segment)
+    assert segments.get(M, message.identity) is None
+    assert list(segments) == [segment]
+    assert segments.sent == {"SubscribePattern": 1}
+
+
+def test_what_was_gathered_goes_to_the_delegate() -> None:
+    """A delegate would begin without what came before, or the asker keep it too."""
+    segments, pattern, [segment] = offered(Span(1, 3, N))
+    note = Notification({"kind": "b"}, envelope=Envelope(id="b", time_us=50))
+    pattern.hold(1, (note,))
+    pattern.go_on(40)
+    [(to, message)] = said(segments.hand_over(pattern, segment))
+    assert to == N
+    assert isinstance(message, HandOver)
+    assert message.watermark_us == segment.watermark_us == 40
+    assert [(each.place, each.notification) for each in message.pieces] == [(0, note)]
+    assert len(pattern) == 0
+
+
+def test_a_delegate_is_asked_only_where_its_answer_is_awaited() -> None:
+    """Delegates would be asked for ever what they have said, or cannot say yet."""
+    segments, _, [segment] = offered(Span(1, 3, N))
+    assert segments.ask(segment, 90, 100) == [], "it assembles nothing yet"
+    segment.phase = DelegationPhase.DELEGATED
+    segment.waits_us = waits_us = 20
+    assert said(segments.ask(segment, 90, 100)) == [(N, AskWatermark(segment.identity, 100))]
+    assert segment.waits_us != waits_us, "what it said before is answered by the next report"
+    assert segments.ask(segment, 95, 105) == [], "it was asked already"
+    segment.watermark_us = 90
+    assert segments.ask(segment, 90, 100) == [], "it is as far"
+    assert len(segments.ask(segment, 95, 105)) == 1
+    assert segments.sent["AskWatermark"] == 2
+
+
+def test_the_way_back_is_by_withdrawing_or_recalling() -> None:
+    """A neighbour would gather for nobody, or be forgotten with what it holds."""
+    segments, pattern, [one, other] = offered(Span(0, 2, N), Span(2, 4, N))
+    withdrawn = said(segments.withdraw(pattern, one))
+    assert withdrawn == [(N, UnsubscribePattern(one.identity))]
+    assert [segment for _, segment in segments.at(N)] == [other]
+    other.waits_us = waits_us = 5
+    assert said(segments.recall(other)) == [(N, RecallPattern(other.identity))]
+    assert other.waits_us != waits_us
+    assert len(segments) == 1, "it has still to be returned"
+    segments.end(pattern, other)
+    assert (len(segments), segments.at(N), pattern.segments) == (0, [], {})
+
+
+def test_a_pattern_that_goes_tells_all_who_know_it() -> None:
+    """Delegates would assemble for nobody; or be told twice, who were told to stop."""
+    segments, pattern, [one, other] = offered(Span(0, 2, N), Span(2, 4, M))
+    other.phase = DelegationPhase.RETURNING
+    assert said(segments.leave(pattern)) == [(N, UnsubscribePattern(one.identity))]
+    assert len(segments) == 0
+    assert segments.get(M, other.identity) is None
