@@ -32,15 +32,23 @@ Source: PODC 2000 §4 (the poset, fwds, cases 1 to 3).
 
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from contrada.errors import LimitError
 from contrada.model import Product
 from contrada.model.algebra.product import product_covers
 from contrada.routing.messages import Party, Way
-from contrada.routing.tables.front import Example, Front, example_of
+from contrada.routing.tables.front import Front, example_of
 
 P = TypeVar("P", bound=Product)
+
+
+_NOTHING: Final[dict[Any, Any]] = {}
+"""Shared by all nodes that hang nowhere: on a server without links that is all. Never filled."""
+
+
+Identities: TypeAlias = tuple[str] | dict[str, None]
+"""Under which a party has asked for a product: mostly one, and then a dictionary is large."""
 
 
 @dataclass(slots=True, eq=False)
@@ -54,11 +62,10 @@ class Node(Generic[P]):
 
     number: int
     product: P
-    example: Example | None
-    subscribers: dict[Party, dict[str, None]] = field(default_factory=dict)
-    forwarded: set[Way] = field(default_factory=set)
-    above: "dict[Way, Node[P]]" = field(default_factory=dict)
-    below: "dict[Way, dict[Node[P], None]]" = field(default_factory=dict)
+    subscribers: dict[Party, Identities] = field(default_factory=dict)
+    forwarded: frozenset[Way] = frozenset()
+    above: "dict[Way, Node[P]]" = field(default_factory=lambda: _NOTHING)
+    below: "dict[Way, dict[Node[P], None]]" = field(default_factory=lambda: _NOTHING)
 
     @property
     def wanted(self) -> Set[Way]:
@@ -121,21 +128,31 @@ class Poset(Generic[P]):
         """Adds a subscriber to a product; the node. Nothing is forwarded until `update`."""
         node = self._nodes.get(product)
         if node is None:
-            node = Node(self._numbered, product, example_of(product))
+            node = Node(self._numbered, product)
             self._numbered += 1
             self._nodes[product] = self._by_number[node.number] = node
-        identities = node.subscribers.setdefault(subscriber, {})
-        self.asked += identity not in identities
-        identities[identity] = None
+        identities = node.subscribers.get(subscriber, ())
+        if identity in identities:
+            return node
+        self.asked += 1
+        if not identities:
+            node.subscribers[subscriber] = (identity,)
+        elif isinstance(identities, dict):
+            identities[identity] = None
+        else:
+            node.subscribers[subscriber] = dict.fromkeys((*identities, identity))
         return node
 
     def leave(self, node: Node[P], subscriber: Party, identity: str) -> None:
         """Takes a subscriber off a node. The node goes with the last one, at `update`."""
         identities = node.subscribers[subscriber]
-        self.asked -= identity in identities
-        identities.pop(identity, None)
-        if not identities:
+        if identity not in identities:
+            return
+        self.asked -= 1
+        if len(identities) == 1:
             del node.subscribers[subscriber]
+        elif isinstance(identities, dict):
+            del identities[identity]
 
     def subscribers(self, product: P) -> Set[Party]:
         """Who has asked for exactly this product.
@@ -151,7 +168,7 @@ class Poset(Generic[P]):
         Source: PODC 2000 §4, `fwds(f)`.
         """
         node = self._nodes.get(product)
-        return frozenset(node.forwarded) if node is not None else frozenset()
+        return node.forwarded if node is not None else frozenset()
 
     def node(self, number: int) -> Node[P]:
         """The node of a number. KeyError where there is none."""
@@ -198,15 +215,15 @@ class Poset(Generic[P]):
     ) -> None:
         """Takes a node out of the forest of a way; what hung below it hangs higher, or nowhere."""
         below = node.below.pop(way, {})
-        above = node.above.pop(way, None)
+        above = node.above.get(way)
         if above is not None:
             _unhang(node, above, way)
             for child in below:
                 _hang(child, above, way)
             return
         if way in node.forwarded:
-            before.setdefault(node, frozenset(node.forwarded))
-            node.forwarded.remove(way)
+            before.setdefault(node, node.forwarded)
+            node.forwarded -= {way}
             self._out_of_front(node)
         for child in below:
             del child.above[way]
@@ -221,8 +238,9 @@ class Poset(Generic[P]):
     ) -> None:
         """Hangs a node below roots that cover it; where there is none it is a root itself."""
         front = self._front
+        example = None if front is None else example_of(node.product)
         if front is not None:
-            for number in front.covering(node.product, node.example):
+            for number in front.covering(node.product, example):
                 root = self._by_number[number]
                 shared = ways & root.forwarded
                 if shared and root is not node and product_covers(root.product, node.product):
@@ -231,7 +249,7 @@ class Poset(Generic[P]):
                     ways -= shared
                     if not ways:
                         return
-        before.setdefault(node, frozenset(node.forwarded))
+        before.setdefault(node, node.forwarded)
         is_new = not node.forwarded
         node.forwarded |= ways
         if front is None:
@@ -240,14 +258,14 @@ class Poset(Generic[P]):
             root = self._by_number[number]
             shared = ways & root.forwarded
             if shared and root is not node and product_covers(node.product, root.product):
-                before.setdefault(root, frozenset(root.forwarded))
+                before.setdefault(root, root.forwarded)
                 root.forwarded -= shared
                 for way in shared:
                     _hang(root, node, way)
                 self._out_of_front(root)
         if is_new:
             try:
-                front.add(node.number, node.product, node.example)
+                front.add(node.number, node.product, example)
             except LimitError:
                 self._unfiled.add(node.number)
 
@@ -288,11 +306,16 @@ class Poset(Generic[P]):
 
 
 def _hang(node: Node[P], above: Node[P], way: Way) -> None:
+    if node.above is _NOTHING:
+        node.above = {}
+    if above.below is _NOTHING:
+        above.below = {}
     node.above[way] = above
     above.below.setdefault(way, {})[node] = None
 
 
 def _unhang(node: Node[P], above: Node[P], way: Way) -> None:
+    del node.above[way]
     below = above.below[way]
     del below[node]
     if not below:
