@@ -162,7 +162,9 @@ def _areas(p: Product, q: Product, but_not: Things | None) -> Iterator[_Area]:
         yield common, default
     elif isinstance(but_not, FilterSet | Filter):
         parts = _members(but_not)
-        for box in boxes.remaining(boxes.spread(common, default, parts), parts):
+        for box in boxes.remaining(
+            boxes.spread(common, default, parts), [part.sets for part in parts]
+        ):
             yield box, default
     else:
         yield from _outside_product(common, default, but_not)

@@ -142,6 +142,26 @@ class ValueSet:
             return True
         return _nonempty(language.every((text_a, text_b)), "meets")
 
+    def shows_apart(self, other: "ValueSet") -> bool:
+        """Whether it shows that no value is in both sets. No automaton is built.
+
+        A no may be wrong: it is then not told. Cost: see `decision.exclude`.
+        """
+        if self.text is None and other.text is None:
+            return not line.overlaps(self.line, other.line)
+        (cuts_a, text_a), (cuts_b, text_b) = self.parts(), other.parts()
+        return not line.overlaps(cuts_a, cuts_b) and decision.exclude(text_a, text_b)
+
+    def shows_empty(self) -> bool:
+        """Whether it shows that no value is in the set; as `shows_apart`."""
+        if self.line or self.text is None:
+            return not self.line
+        return decision.is_contradiction(self.text)
+
+    def shows_inside(self, other: "ValueSet") -> bool:
+        """Whether it shows that every value is in the other set; as `shows_apart`."""
+        return self.shows_apart(~other)
+
     @property
     def is_empty(self) -> bool:
         """Whether no value is in the set."""
