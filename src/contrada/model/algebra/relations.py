@@ -30,9 +30,8 @@ from contrada.model.algebra.product import (
     product_covers,
     product_meets,
 )
-from contrada.model.algebra.valueset import ABSENT as ABSENT_SET
 from contrada.model.algebra.valueset import ValueSet
-from contrada.model.domains.values import ABSENT, TIME, Key, Value, value_of
+from contrada.model.domains.values import ABSENT, TIME, Value, value_of
 from contrada.model.languages import decision
 
 Things: TypeAlias = Product | FilterSet
@@ -192,7 +191,7 @@ def _notification_in(box: Box, default: ValueSet) -> Notification | None:
     attributes: dict[str, Value] = {}
     envelope: dict[str, object] = {}
     for name, side in box.items():
-        key = _key_in(side)
+        key = side.some_key()
         if key is None:
             return None
         if name in _ENVELOPE_FIELDS:
@@ -204,8 +203,3 @@ def _notification_in(box: Box, default: ValueSet) -> Notification | None:
         return Notification.restored(attributes, b"", "", Envelope(**envelope))  # type: ignore[arg-type]
     except InvalidNotificationError:
         return None  # No envelope can hold it: it is no UTF-8, or too long.
-
-
-def _key_in(side: ValueSet) -> Key | None:
-    """A value of the set, absent only where there is no other."""
-    return (side - ABSENT_SET).some_key() or side.some_key()

@@ -86,6 +86,13 @@ class Operator:
         """Texts worth trying before automata are built; the operator need not accept them."""
         return (constant,)
 
+    def first(self, constant: bytes) -> bytes | None:
+        """The first of its texts, shortest and then lowest, where their length has no bound.
+
+        None where that is not told, or not so.
+        """
+        return None
+
     def covers(self, constant: bytes, other: Atom) -> bool | None:
         """Whether every text of the other atom is one of this; None where it cannot tell."""
         return None
@@ -272,6 +279,13 @@ class PlainOperator(Operator):
             anything_before=not self.begins,
             anything_after=not self.ends,
         )
+
+    def first(self, constant: bytes) -> bytes:
+        """The constant, in its first spelling; of `=` too, which has no others but for case."""
+        if not self.nocase or not _is_utf8(constant):
+            return constant
+        spelled = map(casefold.spellings, constant.decode())
+        return b"".join(min(each, key=lambda text: (len(text), text)) for each in spelled)
 
     def covers(self, constant: bytes, other: Atom) -> bool | None:
         """Told where the other operator is plain too and asks for at least as much."""

@@ -164,8 +164,8 @@ def _tried(language: Language) -> Answer | None:
     for text in islice(_examples(language), CONSTANTS_TRIED_MAX):
         if contains(language, text):
             return Found(text)
-    guess = b"".join(_guess(language))
-    return Found(guess) if contains(language, guess) else None
+    text = b"".join(guess(language))
+    return Found(text) if contains(language, text) else None
 
 
 def exclude(one: Language, two: Language) -> bool:
@@ -235,7 +235,7 @@ def _exclude(one: Language, two: Language, asking: _Asking) -> bool:
     return _contradicts({one.atom: one.positive, two.atom: two.positive})
 
 
-def _guess(language: Language) -> tuple[bytes, bytes, bytes]:
+def guess(language: Language) -> tuple[bytes, bytes, bytes]:
     """What a text of the language may begin with, have in it and end with; often it is one.
 
     Of alternatives the first is taken, and what must not be is left to luck.
@@ -250,8 +250,8 @@ def _guess(language: Language) -> tuple[bytes, bytes, bytes]:
         place = _GUESSED[operator]
         return b"" if place else constant, constant * (place == 1), constant * (place == 2)
     if isinstance(language, Some):
-        return _guess(language.parts[0])
-    begins, inner, ends = zip(*map(_guess, language.parts), strict=True)
+        return guess(language.parts[0])
+    begins, inner, ends = zip(*map(guess, language.parts), strict=True)
     return b"".join(begins), b"".join(inner), b"".join(ends)
 
 
