@@ -28,7 +28,8 @@ BOX_WORK_MAX: Final = 3_000_000
 counted; `witness` gives none."""
 
 FORMS_WORK_MAX: Final = 1_000_000
-"""Pairs of operators in one question that is answered without automata. Beyond it: LimitError."""
+"""Pairs of operators asked in a question that is answered without automata. Beyond it: LimitError;
+a rule is refused."""
 
 FORMS_UNASKED_WORK: Final = 10
 """Steps that two sets count for of which nothing is asked, since they are too large."""

@@ -44,15 +44,9 @@ answer."""
 CONSTANTS_TRIED_MAX: Final = 8
 """Constants tried as an answer before automata are built. Beyond it: automata are built."""
 
-<<<<<<< HEAD
-LITERALS_ASKED_MAX: Final = 4
-"""Parts of a question up to which operators are asked about one another first. Beyond it: automata
-are built."""
-=======
 PAIRS_ASKED_MAX: Final = 1_000
-"""Pairs of parts of two sets of text that are asked whether they exclude each other. Of more it is
-not told, and automata are built where the answer must be exact."""
->>>>>>> 9133123 (Take exceptions of rules away as boxes, by what shows without automata)
+"""Pairs of parts of a question that are asked whether they exclude each other. Beyond it: that is
+not told; automata are built where the answer must be exact."""
 
 DECISIONS_CACHED_MAX: Final = 65_536
 """Answers about languages kept, by question. Beyond it: the least recently used is decided

@@ -28,7 +28,8 @@ from contrada.model.languages.language import (
 )
 
 KEY_TEXTS_MAX: Final = 65_536
-"""Texts of a finite automaton that are looked at for a key; one of more counts as infinite."""
+"""Texts of a finite set that its key is made of where an automaton is asked. Beyond it: the key is
+made of the first one."""
 
 Key: TypeAlias = tuple[bool, frozenset[bytes] | bytes] | None
 """Whether it is of the complement, and the texts or the first of them; None where not known."""
