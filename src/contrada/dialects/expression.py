@@ -46,30 +46,30 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
+class And:
     """All parts hold. Without parts: true."""
 
     parts: tuple["Condition", ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Some:
+class Or:
     """At least one part holds. Without parts: false."""
 
     parts: tuple["Condition", ...]
 
 
-Condition: TypeAlias = Member | Every | Some
+Condition: TypeAlias = Member | And | Or
 
-TRUE: Final = Every(())
-FALSE: Final = Some(())
+TRUE: Final = And(())
+FALSE: Final = Or(())
 
 
 def negation(condition: Condition) -> Condition:
     """The condition that holds exactly where this one does not."""
     if isinstance(condition, Member):
         return Member(condition.name, ~condition.values)
-    dual = Some if isinstance(condition, Every) else Every
+    dual = Or if isinstance(condition, And) else And
     return dual(tuple(negation(part) for part in condition.parts))
 
 
@@ -97,12 +97,12 @@ class _Reading:
         if known is None:
             distinct = {id(part): part for part in _flat(condition)}.values()
             parts = [self.conjunctions(part) for part in distinct]
-            known = _any_of(parts) if isinstance(condition, Some) else _all_of(parts)
+            known = _any_of(parts) if isinstance(condition, Or) else _all_of(parts)
             self._known[id(condition)] = known
         return known
 
 
-def _flat(condition: Every | Some) -> Iterator[Condition]:
+def _flat(condition: And | Or) -> Iterator[Condition]:
     """The parts, with those of a part of the same kind in its place."""
     for given in condition.parts:
         part = _bare(given)

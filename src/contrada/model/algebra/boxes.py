@@ -48,6 +48,8 @@ class Asking:
 
     def __init__(self) -> None:
         self._left = self.limit[1]
+        self._hulls: dict[tuple[int, bool], tuple[ValueSet, Cuts]] = {}
+        """By the id of a set that is kept, so that the id stays its own."""
 
     def inside(self, mine: ValueSet, side: ValueSet) -> bool:
         """Whether the first set lies in the other. Raises LimitError, as all that is asked."""
@@ -62,6 +64,15 @@ class Asking:
     def is_empty(self, side: ValueSet) -> bool:
         """Whether a set has no value."""
         return side.is_empty
+
+    def hull(self, side: ValueSet, *, backwards: bool) -> Cuts:
+        """The hull of a set, made once."""
+        key = (id(side), backwards)
+        if key not in self._hulls:
+            self._hulls[key] = side, hull(side, backwards=backwards)
+        cuts = self._hulls[key][1]
+        self.take(1 + len(cuts))
+        return cuts
 
     def take(self, steps: int) -> None:
         """Counts the steps of something. Raises LimitError where they were too many."""
@@ -87,6 +98,7 @@ class AskingForms(Asking):
         """Whether it shows that the two have no value in common."""
         texts = mine.parts()[1], side.parts()[1]
         pairs = decision.pairs_of(*texts)
+        self.take(len(mine.line) + len(side.line))
         self.take(pairs if pairs <= decision.PAIRS_ASKED_MAX else FORMS_UNASKED_WORK)
         return mine.shows_apart(side)
 
@@ -130,7 +142,7 @@ def remaining(box: Box, parts: Sequence[Box], asking: Asking | None = None) -> I
         if not near:
             yield box
         elif all(near):
-            pieces = _grouped(box, near) or [*_without_one(box, near, asking)]
+            pieces = _grouped(box, near, asking) or [*_without_one(box, near, asking)]
             waiting += reversed(pieces)
 
 
@@ -145,7 +157,7 @@ def _without_one(
     return ((piece, rest) for piece in outside(box, cut, asking))
 
 
-def _grouped(box: Box, parts: Sequence[Box]) -> list[tuple[Box, Sequence[Box]]]:
+def _grouped(box: Box, parts: Sequence[Box], asking: Asking) -> list[tuple[Box, Sequence[Box]]]:
     """Pieces of a box that few of the parts touch each; none where that is not to be had.
 
     It is cut along the attribute at which the hulls of the parts' sides are the most groups apart.
