@@ -128,10 +128,8 @@ _FUNCTIONS: Final[dict[str, tuple[CesqlFunction, ...]]] = {
     "IS_BOOL": (CesqlFunction((None,), _BOOL, _casts(as_boolean)),),
     "ABS": (CesqlFunction((_INT,), _INT, _absolute),),
     "LENGTH": (CesqlFunction((_TEXT,), _INT, len),),
-    "CONCAT": (CesqlFunction((), _TEXT, lambda *texts: _joined("", texts), _TEXT),),
-    "CONCAT_WS": (
-        CesqlFunction((_TEXT,), _TEXT, lambda mark, *texts: _joined(mark, texts), _TEXT),
-    ),
+    "CONCAT": (CesqlFunction((), _TEXT, lambda *all_: _joined("", all_), _TEXT),),
+    "CONCAT_WS": (CesqlFunction((_TEXT,), _TEXT, lambda mark, *all_: _joined(mark, all_), _TEXT),),
     "LOWER": (CesqlFunction((_TEXT,), _TEXT, str.lower),),
     "UPPER": (CesqlFunction((_TEXT,), _TEXT, str.upper),),
     "TRIM": (CesqlFunction((_TEXT,), _TEXT, lambda text: text.strip(_WHITE_SPACE)),),
