@@ -118,3 +118,10 @@ def test_the_texts_of_an_automaton_are_in_order() -> None:
     machine = decision.automaton_for((sets.suffix("b") & sets.prefix("a")).parts()[1])
     assert automaton.texts_of(machine, 9) is None
     assert automaton.first_of(machine) == b"ab"
+
+
+def test_what_is_finite_by_chance_hashes_as_its_texts() -> None:
+    """If it failed, a set would not be found by another form of it."""
+    one = sets.prefix("a") & sets.wildcard("?")
+    assert one == sets.eq("a")
+    assert hash(one) == hash(sets.eq("a"))
