@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import contrada as ct
 from contrada.dialects import expression
-from contrada.dialects.expression import Condition, Every, Member, Some
+from contrada.dialects.expression import And, Condition, Member, Or
 from contrada.errors import LimitError
 
 SECONDS_MAX = 30.0
@@ -38,7 +38,7 @@ CONDITIONS: st.SearchStrategy[Condition] = st.recursive(
     MEMBERS,
     lambda parts: st.builds(
         lambda made, each: made(tuple(each)),
-        st.sampled_from((Every, Some)),
+        st.sampled_from((And, Or)),
         st.lists(parts, max_size=3),
     ),
     max_leaves=8,
@@ -57,7 +57,7 @@ def holds(condition: Condition, notification: ct.Notification) -> bool:
     """The definition."""
     if isinstance(condition, Member):
         return ct.Filter({condition.name: condition.values}).matches(notification)
-    every = isinstance(condition, Every)
+    every = isinstance(condition, And)
     return (all if every else any)(holds(part, notification) for part in condition.parts)
 
 
@@ -72,9 +72,9 @@ def test_a_filter_set_that_overlaps_less_is_its_condition(
     alternatives: list[list[Member]], negated: bool
 ) -> None:
     """If it failed, rules with many exceptions would match other notifications than they say."""
-    condition: Condition = Every(tuple(Some(tuple(each)) for each in alternatives))
+    condition: Condition = And(tuple(Or(tuple(each)) for each in alternatives))
     if negated:
-        exceptions = Some(tuple(Every(tuple(each)) for each in alternatives))
+        exceptions = Or(tuple(And(tuple(each)) for each in alternatives))
         condition = expression.negation(exceptions)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(expression, "CHOICES_TRIED_MAX", 0)
@@ -83,14 +83,12 @@ def test_a_filter_set_that_overlaps_less_is_its_condition(
         assert found.matches(notification) is holds(condition, notification)
 
 
-@pytest.mark.parametrize("outer", [Every, Some])
-@pytest.mark.parametrize("inner", [Every, Some])
-def test_a_condition_of_one_part_is_that_part(
-    outer: type[Every | Some], inner: type[Every | Some]
-) -> None:
+@pytest.mark.parametrize("outer", [And, Or])
+@pytest.mark.parametrize("inner", [And, Or])
+def test_a_condition_of_one_part_is_that_part(outer: type[And | Or], inner: type[And | Or]) -> None:
     """If it failed, alternatives in a list of one would all have to hold."""
     parts = Member("x", ct.eq(1)), Member("y", ct.eq(1))
-    for wrapped in (outer((Some((inner(parts),)),)), outer((Every((inner(parts),)),))):
+    for wrapped in (outer((Or((inner(parts),)),)), outer((And((inner(parts),)),))):
         for notification in EVERY_NOTIFICATION:
             found = expression.filter_set(wrapped).matches(notification)
             assert found is holds(inner(parts), notification)
@@ -105,9 +103,9 @@ def test_negation_is_the_complement(condition: Condition, notification: ct.Notif
 
 def test_alternatives_of_one_attribute_are_one_filter() -> None:
     """If it failed, long lists of values would become as many filters."""
-    many = Some(tuple(Member("x", ct.eq(n)) for n in range(1_000)))
-    other = Some(tuple(Member("y", ct.eq(n)) for n in range(1_000)))
-    assert len(expression.filter_set(Every((many, other)))) == 1
+    many = Or(tuple(Member("x", ct.eq(n)) for n in range(1_000)))
+    other = Or(tuple(Member("y", ct.eq(n)) for n in range(1_000)))
+    assert len(expression.filter_set(And((many, other)))) == 1
 
 
 EXCEPTIONS = 30
@@ -116,20 +114,20 @@ EXCEPTIONS = 30
 def test_many_exceptions_become_few_filters() -> None:
     """If it failed, rules with some dozen exceptions would be refused, or fill the memory."""
     exceptions = [
-        Every((Member("image", ct.eq(f"{n}.exe", nocase=True)), Member("path", ct.prefix(f"{n}/"))))
+        And((Member("image", ct.eq(f"{n}.exe", nocase=True)), Member("path", ct.prefix(f"{n}/"))))
         for n in range(EXCEPTIONS)
     ]
     asked = (Member("user", ct.contains("x")), *map(expression.negation, exceptions))
-    assert len(expression.filter_set(Every(asked))) == EXCEPTIONS + 1
-    nested = Every((asked[0], Every(asked[1:])))
+    assert len(expression.filter_set(And(asked))) == EXCEPTIONS + 1
+    nested = And((asked[0], And(asked[1:])))
     assert len(expression.filter_set(nested)) == EXCEPTIONS + 1
 
 
 def test_too_many_filters_are_refused() -> None:
     """If it failed, a small hostile rule could fill the memory."""
-    pairs = [Some((Member(f"a{n}", ct.eq(1)), Member(f"b{n}", ct.eq(1)))) for n in range(60)]
+    pairs = [Or((Member(f"a{n}", ct.eq(1)), Member(f"b{n}", ct.eq(1)))) for n in range(60)]
     with pytest.raises(LimitError) as refused:
-        expression.filter_set(Every(tuple(pairs)))
+        expression.filter_set(And(tuple(pairs)))
     assert refused.value.limit == "CONJUNCTIONS_MAX"
 
 
@@ -150,9 +148,9 @@ def test_thousands_of_exceptions_are_read_soon(
     first: Callable[[int], ct.ValueSet], second: Callable[[int], ct.ValueSet]
 ) -> None:
     """If it failed, rules with many exceptions would be refused, or keep a reader for minutes."""
-    pairs = [Every((Member("a", first(n)), Member("b", second(n)))) for n in range(2_000)]
+    pairs = [And((Member("a", first(n)), Member("b", second(n)))) for n in range(2_000)]
     start = time.perf_counter()
-    found = expression.filter_set(expression.negation(Some(tuple(pairs))))
+    found = expression.filter_set(expression.negation(Or(tuple(pairs))))
     assert len(found) == 2_001
     assert time.perf_counter() - start < SECONDS_MAX
 
@@ -160,23 +158,22 @@ def test_thousands_of_exceptions_are_read_soon(
 def test_an_exception_that_others_share_comes_first() -> None:
     """If it failed, exceptions that differ in one attribute would become a filter each."""
     pairs = [
-        Every((Member("a", ct.contains(f"x{n}x")), Member("b", ct.contains("y"))))
-        for n in range(99)
+        And((Member("a", ct.contains(f"x{n}x")), Member("b", ct.contains("y")))) for n in range(99)
     ]
-    assert len(expression.filter_set(expression.negation(Some(tuple(pairs))))) == 2
+    assert len(expression.filter_set(expression.negation(Or(tuple(pairs))))) == 2
 
 
 def test_an_attribute_that_others_share_comes_first() -> None:
     """If it failed, exceptions of one attribute and one of many others would be refused."""
-    pairs = [Every((Member(f"a{n}", ct.eq("x")), Member("b", ct.eq(n)))) for n in range(500)]
-    assert len(expression.filter_set(expression.negation(Some(tuple(pairs))))) == 501
+    pairs = [And((Member(f"a{n}", ct.eq("x")), Member("b", ct.eq(n)))) for n in range(500)]
+    assert len(expression.filter_set(expression.negation(Or(tuple(pairs))))) == 501
 
 
 def test_a_rule_is_read_where_its_sets_are_too_many_to_compare() -> None:
     """If it failed, exceptions from long lists would be refused."""
     certain = Member("a", ct.ValueSet.parse(" | ".join(f'contains "x{n}y"' for n in range(2_000))))
-    pairs = [Every((Member("a", ct.contains(f"x{n}")), Member("b", ct.eq(n)))) for n in range(999)]
-    asked = Every((certain, *map(expression.negation, pairs)))
+    pairs = [And((Member("a", ct.contains(f"x{n}")), Member("b", ct.eq(n)))) for n in range(999)]
+    asked = And((certain, *map(expression.negation, pairs)))
     assert len(expression.filter_set(asked)) == 1_000
 
 
@@ -205,30 +202,30 @@ def test_hostile_exceptions_are_read_or_refused_soon(
 ) -> None:
     """If it failed, a rule of 100 KB could keep a reader of rules busy for minutes."""
     parts = [
-        Every(tuple(Member(name, values) for name, values in sets(n).items())) for n in range(2_000)
+        And(tuple(Member(name, values) for name, values in sets(n).items())) for n in range(2_000)
     ]
     start = time.perf_counter()
     with suppress(LimitError):
-        expression.filter_set(expression.negation(Some(tuple(parts))))
+        expression.filter_set(expression.negation(Or(tuple(parts))))
     assert time.perf_counter() - start < SECONDS_MAX
 
 
 def test_what_stands_in_a_condition_often_is_read_once() -> None:
     """If it failed, a short condition that repeats itself would take minutes."""
     pairs = tuple(
-        Every((Member("a", ct.contains(f"x{n}")), Member("b", ct.contains(f"y{n}"))))
+        And((Member("a", ct.contains(f"x{n}")), Member("b", ct.contains(f"y{n}"))))
         for n in range(500)
     )
     start = time.perf_counter()
-    assert len(expression.filter_set(Every(tuple(Some(pairs) for _ in range(800))))) == 500
-    assert len(expression.filter_set(Every(tuple(Some(pairs[n % 9 :]) for n in range(800))))) == 492
+    assert len(expression.filter_set(And(tuple(Or(pairs) for _ in range(800))))) == 500
+    assert len(expression.filter_set(And(tuple(Or(pairs[n % 9 :]) for n in range(800))))) == 492
     assert time.perf_counter() - start < SECONDS_MAX
 
 
 def test_the_sets_of_all_filters_together_are_bounded() -> None:
     """If it failed, a rule of many attributes could fill the memory by its exceptions."""
     many = [Member(f"c{n}", ct.eq(1)) for n in range(1_000)]
-    pairs = [Some((Member(f"a{n}", ct.eq(1)), Member(f"b{n}", ct.eq(1)))) for n in range(11)]
+    pairs = [Or((Member(f"a{n}", ct.eq(1)), Member(f"b{n}", ct.eq(1)))) for n in range(11)]
     with pytest.raises(LimitError) as refused:
-        expression.filter_set(Every((*many, *pairs)))
+        expression.filter_set(And((*many, *pairs)))
     assert refused.value.limit == "MEMBERS_MAX"

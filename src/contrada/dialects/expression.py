@@ -9,7 +9,8 @@ the condition holds. With several values a negated member would ask for none of 
 ask for one: dialects that allow both say what they do.
 
 Values of one attribute stay one set, so that a thousand alternatives of it are one filter. And
-many exceptions, `not (a and b)`, become about as many filters, not a power of two (`parting`).
+many exceptions, `not (a and b)`, become about as many filters, not a power of two: their boxes are
+taken away (`boxes.remaining`), and told apart by what their operators show without automata.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,8 +19,10 @@ from itertools import product
 from math import prod
 from typing import Final, TypeAlias
 
-from contrada.dialects.parting import Sets, parted
 from contrada.errors import LimitError
+from contrada.model.algebra import boxes
+from contrada.model.algebra.boxes import AskingForms
+from contrada.model.algebra.boxes import Box as Sets
 from contrada.model.algebra.filter import Filter, FilterSet
 from contrada.model.algebra.valueset import ValueSet, intersection, union
 
@@ -43,30 +46,30 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
+class And:
     """All parts hold. Without parts: true."""
 
     parts: tuple["Condition", ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Some:
+class Or:
     """At least one part holds. Without parts: false."""
 
     parts: tuple["Condition", ...]
 
 
-Condition: TypeAlias = Member | Every | Some
+Condition: TypeAlias = Member | And | Or
 
-TRUE: Final = Every(())
-FALSE: Final = Some(())
+TRUE: Final = And(())
+FALSE: Final = Or(())
 
 
 def negation(condition: Condition) -> Condition:
     """The condition that holds exactly where this one does not."""
     if isinstance(condition, Member):
         return Member(condition.name, ~condition.values)
-    dual = Some if isinstance(condition, Every) else Every
+    dual = Or if isinstance(condition, And) else And
     return dual(tuple(negation(part) for part in condition.parts))
 
 
@@ -94,12 +97,12 @@ class _Reading:
         if known is None:
             distinct = {id(part): part for part in _flat(condition)}.values()
             parts = [self.conjunctions(part) for part in distinct]
-            known = _any_of(parts) if isinstance(condition, Some) else _all_of(parts)
+            known = _any_of(parts) if isinstance(condition, Or) else _all_of(parts)
             self._known[id(condition)] = known
         return known
 
 
-def _flat(condition: Every | Some) -> Iterator[Condition]:
+def _flat(condition: And | Or) -> Iterator[Condition]:
     """The parts, with those of a part of the same kind in its place."""
     for given in condition.parts:
         part = _bare(given)
@@ -135,10 +138,38 @@ def _all_of(parts: list[list[Sets]]) -> list[Sets]:
     certain = _joined(part[0] for part in parts if len(part) == 1)
     choices = [part for part in parts if len(part) != 1]
     if len(choices) > 1 and prod(map(len, choices)) > CHOICES_TRIED_MAX:
-        found = checked(parted([[certain], *choices] if certain else choices))
+        found = checked(_overlapping_less(certain, _without_idle(choices)))
     else:
         found = checked(_joined((certain, *chosen)) for chosen in product(*choices))
     return [sets for sets in found if not _is_plainly_empty(sets)]
+
+
+def _without_idle(choices: list[list[Sets]]) -> list[list[Sets]]:
+    """The choices without those that have all alternatives of another one."""
+    kept: dict[frozenset[int], list[Sets]] = {}
+    for choice in sorted(choices, key=len):
+        form = frozenset(map(id, choice))
+        if not any(other <= form for other in kept):
+            kept[form] = choice
+    return list(kept.values())
+
+
+def _overlapping_less(certain: Sets, choices: list[list[Sets]]) -> Iterator[Sets]:
+    """Boxes of which one holds where `certain` does and an alternative of each choice.
+
+    A choice whose alternatives test one attribute each is an exception: what it leaves out is a
+    box, which is taken away. Of the other choices every alternative is taken.
+    """
+    asking = AskingForms()
+    exceptions = [_exception(choice) for choice in choices if max(map(len, choice)) == 1]
+    several = [choice for choice in choices if max(map(len, choice)) > 1]
+    for chosen in product(*several):
+        yield from boxes.remaining(_joined((certain, *chosen)), exceptions, asking)
+
+
+def _exception(choice: list[Sets]) -> Sets:
+    """Where no alternative of a choice holds."""
+    return _joined({name: ~values} for sets in choice for name, values in sets.items())
 
 
 def _joined(conjunctions: Iterable[Sets]) -> Sets:

@@ -49,7 +49,7 @@ CESQL_INTEGERS_CACHED_MAX: Final = 1_024
 """Ranges of integers kept as sets of texts. Beyond it: the least recently used is made again."""
 
 
-class Truth(NamedTuple):
+class TruthSets(NamedTuple):
     """For which values of an attribute something is true, and false; for the others an error.
 
     `defined` holds both. Where not `exact`, the sets may hold too much.
@@ -61,8 +61,8 @@ class Truth(NamedTuple):
     exact: bool = True
 
 
-NEVER: Final = Truth(NOTHING, NOTHING, NOTHING)
-EXISTS: Final = Truth(PRESENT, ABSENT, EVERYTHING)
+NEVER: Final = TruthSets(NOTHING, NOTHING, NOTHING)
+EXISTS: Final = TruthSets(PRESENT, ABSENT, EVERYTHING)
 
 
 def _spellings(word: str) -> list[str]:
@@ -72,23 +72,23 @@ def _spellings(word: str) -> list[str]:
 
 _TRUE: Final = sets.in_(True, *_spellings("true")) | (NUMBERS - sets.eq(0))
 _FALSE: Final = sets.in_(False, 0, *_spellings("false"))
-BOOLEAN: Final = Truth(_TRUE, _FALSE, _TRUE | _FALSE)
+BOOLEAN: Final = TruthSets(_TRUE, _FALSE, _TRUE | _FALSE)
 """The attribute itself, cast to a Boolean."""
 
 
-def compared(operator: str, constant: int) -> Truth:
+def compared(operator: str, constant: int) -> TruthSets:
     """The attribute, cast to an Integer, compared with a constant by `= < <= > >=`."""
     true = _integers(operator, constant)
-    return Truth(true, INTEGER - true, INTEGER)
+    return TruthSets(true, INTEGER - true, INTEGER)
 
 
-def equal_to_text(text: str) -> Truth:
+def equal_to_text(text: str) -> TruthSets:
     """The attribute, cast to a String, equal to a text."""
     equal = _with_text(text)
-    return Truth(equal, PRESENT - equal, PRESENT)
+    return TruthSets(equal, PRESENT - equal, PRESENT)
 
 
-def one_of(elements: Sequence[Scalar | None]) -> Truth:
+def one_of(elements: Sequence[Scalar | None]) -> TruthSets:
     """The attribute equal to an element that is cast to the attribute's type; None is an error.
 
     The elements are tried in order, so that an error counts only where none before it is equal.
@@ -100,10 +100,10 @@ def one_of(elements: Sequence[Scalar | None]) -> Truth:
         true |= equal & domain
         if complete:
             false |= domain - equal
-    return Truth(true, false, true | false)
+    return TruthSets(true, false, true | false)
 
 
-def like(pattern: str) -> Truth:
+def like(pattern: str) -> TruthSets:
     """The attribute, cast to a String, like a pattern."""
     literal = literal_of(pattern)
     if literal is not None:
@@ -117,7 +117,7 @@ def like(pattern: str) -> Truth:
             every = shape.is_like(pattern, texts)
             true, false = true | shape.domain, false - shape.domain if every else false
             exact = exact and every
-    return Truth(true, false, PRESENT, exact)
+    return TruthSets(true, false, PRESENT, exact)
 
 
 _NUMBER: Final = r"-?([0-9]+(\.[0-9]+)?(e[+-][0-9]+)?|inf)"
@@ -291,6 +291,6 @@ def _as_long(low: str, high: str) -> str:
 INTEGER: Final = union((BOOLEANS, NUMBERS, integer_texts(INTEGER_FIRST, INTEGER_LAST)))
 """What casts to an Integer."""
 
-IS_INTEGER: Final = Truth(INTEGER, PRESENT - INTEGER, PRESENT)
-IS_BOOLEAN: Final = Truth(BOOLEAN.defined, PRESENT - BOOLEAN.defined, PRESENT)
+IS_INTEGER: Final = TruthSets(INTEGER, PRESENT - INTEGER, PRESENT)
+IS_BOOLEAN: Final = TruthSets(BOOLEAN.defined, PRESENT - BOOLEAN.defined, PRESENT)
 """Whether the attribute casts to an Integer, and to a Boolean."""

@@ -36,7 +36,7 @@ _WHITE_SPACE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class CesqlFunction:
     """One function: the types of its parameters, of any more, and of what it returns.
 
     A parameter of the type None takes a value as it is.
@@ -57,7 +57,7 @@ class Function:
         return self.parameters[number] if number < len(self.parameters) else self.more
 
 
-def find(name: str, arguments: int) -> Function | None:
+def find(name: str, arguments: int) -> CesqlFunction | None:
     """The function of a name, in capitals, that takes so many arguments."""
     return next((each for each in _FUNCTIONS.get(name, ()) if each.takes(arguments)), None)
 
@@ -120,23 +120,23 @@ _TEXT: Final = Type.STRING
 _INT: Final = Type.INTEGER
 _BOOL: Final = Type.BOOLEAN
 
-_FUNCTIONS: Final[dict[str, tuple[Function, ...]]] = {
-    "INT": (Function((None,), _INT, as_integer),),
-    "BOOL": (Function((None,), _BOOL, as_boolean),),
-    "STRING": (Function((None,), _TEXT, as_string),),
-    "IS_INT": (Function((None,), _BOOL, _casts(as_integer)),),
-    "IS_BOOL": (Function((None,), _BOOL, _casts(as_boolean)),),
-    "ABS": (Function((_INT,), _INT, _absolute),),
-    "LENGTH": (Function((_TEXT,), _INT, len),),
-    "CONCAT": (Function((), _TEXT, lambda *texts: _joined("", texts), _TEXT),),
-    "CONCAT_WS": (Function((_TEXT,), _TEXT, lambda mark, *texts: _joined(mark, texts), _TEXT),),
-    "LOWER": (Function((_TEXT,), _TEXT, str.lower),),
-    "UPPER": (Function((_TEXT,), _TEXT, str.upper),),
-    "TRIM": (Function((_TEXT,), _TEXT, lambda text: text.strip(_WHITE_SPACE)),),
-    "LEFT": (Function((_TEXT, _INT), _TEXT, _left),),
-    "RIGHT": (Function((_TEXT, _INT), _TEXT, _right),),
+_FUNCTIONS: Final[dict[str, tuple[CesqlFunction, ...]]] = {
+    "INT": (CesqlFunction((None,), _INT, as_integer),),
+    "BOOL": (CesqlFunction((None,), _BOOL, as_boolean),),
+    "STRING": (CesqlFunction((None,), _TEXT, as_string),),
+    "IS_INT": (CesqlFunction((None,), _BOOL, _casts(as_integer)),),
+    "IS_BOOL": (CesqlFunction((None,), _BOOL, _casts(as_boolean)),),
+    "ABS": (CesqlFunction((_INT,), _INT, _absolute),),
+    "LENGTH": (CesqlFunction((_TEXT,), _INT, len),),
+    "CONCAT": (CesqlFunction((), _TEXT, lambda *all_: _joined("", all_), _TEXT),),
+    "CONCAT_WS": (CesqlFunction((_TEXT,), _TEXT, lambda mark, *all_: _joined(mark, all_), _TEXT),),
+    "LOWER": (CesqlFunction((_TEXT,), _TEXT, str.lower),),
+    "UPPER": (CesqlFunction((_TEXT,), _TEXT, str.upper),),
+    "TRIM": (CesqlFunction((_TEXT,), _TEXT, lambda text: text.strip(_WHITE_SPACE)),),
+    "LEFT": (CesqlFunction((_TEXT, _INT), _TEXT, _left),),
+    "RIGHT": (CesqlFunction((_TEXT, _INT), _TEXT, _right),),
     "SUBSTRING": (
-        Function((_TEXT, _INT), _TEXT, _substring),
-        Function((_TEXT, _INT, _INT), _TEXT, _substring),
+        CesqlFunction((_TEXT, _INT), _TEXT, _substring),
+        CesqlFunction((_TEXT, _INT, _INT), _TEXT, _substring),
     ),
 }

@@ -17,18 +17,10 @@ from functools import partial
 from itertools import accumulate
 from typing import Final
 
+from contrada.dialects import kleene
 from contrada.dialects.cesql import casts, functions, outcomes
 from contrada.dialects.cesql.evaluation import evaluated, holds, holds_for, returns
-from contrada.dialects.cesql.outcomes import (
-    ALWAYS,
-    CESQL_FILTERS_MAX,
-    CESQL_MERGED_MAX,
-    Bound,
-    Outcome,
-    all_of,
-    filters_of,
-    member,
-)
+from contrada.dialects.cesql.outcomes import CESQL_FILTERS_MAX, CESQL_MERGED_MAX
 from contrada.dialects.cesql.parsing import parse
 from contrada.dialects.cesql.tree import (
     Arithmetic,
@@ -55,6 +47,7 @@ from contrada.dialects.cesql.values import (
     type_of,
 )
 from contrada.dialects.expression import filter_set
+from contrada.dialects.kleene import ALWAYS, Bound, Truth, all_of, filters_of, member
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
 from contrada.errors import ParseError, RefusedRuleError
 from contrada.model.algebra import boxes, sets
@@ -142,11 +135,11 @@ def _kept(bounds: list[Bound]) -> set[int]:
     return {place for place, size in zip(order, products, strict=True) if size <= CESQL_FILTERS_MAX}
 
 
-def outcome(expression: Expression) -> Outcome:
+def outcome(expression: Expression) -> Truth:
     """Where an expression, cast to a Boolean, is true and where it is false."""
     if not names_in(expression):
         value = _constant(expression, Type.BOOLEAN)
-        return outcomes.constant(None if value is None else bool(value))
+        return kleene.constant(None if value is None else bool(value))
     match expression:
         case Not(operand):
             return outcome(operand).inverse()
@@ -189,10 +182,10 @@ def _all_true(expressions: list[Expression]) -> Expression:
     return only if returns(only) is Type.BOOLEAN else Call("BOOL", (only,))
 
 
-def _equal_to(left: Expression, constant: Scalar | None) -> Outcome:
+def _equal_to(left: Expression, constant: Scalar | None) -> Truth:
     """`left = constant`: the left side is cast to the constant's type. None is an error."""
     if constant is None:
-        return outcomes.constant(None)
+        return kleene.constant(None)
     if isinstance(constant, bool):
         return outcome(left) if constant else outcome(left).inverse()
     kind = type_of(constant)
@@ -204,22 +197,22 @@ def _equal_to(left: Expression, constant: Scalar | None) -> Outcome:
     return outcomes.of_attribute(operand.name, casts.compared("=", as_whole(constant)))
 
 
-def _equal_from(constant: Scalar | None, right: Expression) -> Outcome:
+def _equal_from(constant: Scalar | None, right: Expression) -> Truth:
     """`constant = right`: the constant is cast to the type of the right side's value."""
     if isinstance(right, Attribute):
         return outcomes.of_attribute(right.name, casts.one_of([constant]))
     try:
         if constant is None:
-            return outcomes.constant(None)
+            return kleene.constant(None)
         cast = cast_to(returns(right), constant)
     except Interruption:
-        return outcomes.constant(None)
+        return kleene.constant(None)
     if isinstance(cast, bool):
         return outcome(right) if cast else outcome(right).inverse()
     return outcomes.within(_needs(right))
 
 
-def _of_attribute(expression: Expression) -> tuple[str, casts.Truth] | None:
+def _of_attribute(expression: Expression) -> tuple[str, casts.TruthSets] | None:
     """The attribute on which alone an expression depends, and how; None where it is no set."""
     match expression:
         case Attribute(name):
@@ -240,7 +233,9 @@ def _of_attribute(expression: Expression) -> tuple[str, casts.Truth] | None:
     return None
 
 
-def _ordered(operator: str, left: Expression, right: Expression) -> tuple[str, casts.Truth] | None:
+def _ordered(
+    operator: str, left: Expression, right: Expression
+) -> tuple[str, casts.TruthSets] | None:
     """An order between an attribute and a constant, on either side."""
     if not names_in(left):
         operator, left, right = _MIRRORED[operator], right, left

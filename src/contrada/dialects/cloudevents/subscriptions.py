@@ -18,13 +18,24 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 from contrada.dialects import cesql
 from contrada.dialects.cesql.values import INTEGER_FIRST, INTEGER_LAST
 from contrada.dialects.cloudevents.events import DATA, NAME, TEXTS
-from contrada.dialects.expression import TRUE, Condition, Every, Member, Some, filter_set, negation
+from contrada.dialects.expression import And, Condition, Member, Or, filter_set
 from contrada.dialects.json_text import check_depth, decoded, json_lines
+from contrada.dialects.kleene import (
+    ALWAYS,
+    Bound,
+    Truth,
+    all_of,
+    any_of,
+    certain,
+    conjunction,
+    disjunction,
+    member,
+)
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
 from contrada.errors import EncodingError, InvalidValueError, LimitError, RefusedRuleError
 from contrada.model.algebra import sets
@@ -54,14 +65,6 @@ _BOOLS: Final = (("false", False), ("true", True))
 INTEGERS: Final = sets.between(INTEGER_FIRST, INTEGER_LAST)
 
 
-class Bounds(NamedTuple):
-    """Where a filter can be true and where it can be false. Exact: nowhere both."""
-
-    true: Condition
-    false: Condition
-    exact: bool
-
-
 def read(filters: str | bytes | list[Any] | Mapping[str, Any], name: str = "") -> Rule:
     """The rule of a subscription, given as JSON text or as what that stands for.
 
@@ -81,8 +84,8 @@ def read(filters: str | bytes | list[Any] | Mapping[str, Any], name: str = "") -
     if not isinstance(listed, list):
         refuse(NO_FILTERS, listed, "")
     _check_expressions(listed)
-    bounds = [_bounds(each, f"[{n}]", 1) for n, each in enumerate(listed)]
-    found = filter_set(Every(tuple(each.true for each in bounds)))
+    bounds = [_truth(each, f"[{n}]", 1).true for n, each in enumerate(listed)]
+    found = filter_set(all_of(bounds).condition)
     left = [each for each, bound in zip(listed, bounds, strict=True) if not bound.exact]
     if not left:
         return Rule(name, found)
@@ -102,7 +105,7 @@ def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
 
 
 @dataclass(frozen=True, slots=True)
-class Residue:
+class FiltersResidue:
     """Filters of a subscription that are evaluated as they are."""
 
     filters: list[Any]
@@ -127,7 +130,7 @@ class Residue:
         return all(_compares(dialect, text_of(notification, name), inner[name]) for name in inner)
 
 
-def _residue(filters: list[Any]) -> Residue:
+def _residue(filters: list[Any]) -> FiltersResidue:
     """The residue of filters, their expressions read once."""
     expressions: dict[str, Rule] = {}
     waiting = list(filters)
@@ -139,7 +142,7 @@ def _residue(filters: list[Any]) -> Residue:
             waiting.append(inner)
         elif dialect in ("all", "any"):
             waiting += inner
-    return Residue(filters, expressions)
+    return FiltersResidue(filters, expressions)
 
 
 def _compares(dialect: str, text: str | None, wanted: str) -> bool:
@@ -177,7 +180,7 @@ def refuse(reason: str, found: object, place: str) -> NoReturn:
     raise RefusedRuleError(DIALECT, reason, found, place)
 
 
-def _bounds(content: object, place: str, depth: int) -> Bounds:
+def _truth(content: object, place: str, depth: int) -> Truth:
     """Where a filter is true and false."""
     check_depth(depth)
     if not isinstance(content, dict):
@@ -193,33 +196,28 @@ def _bounds(content: object, place: str, depth: int) -> Bounds:
     if dialect == "not":
         if not isinstance(inner, dict):
             refuse(ONE_FILTER, inner, place)
-        bounds = _bounds(inner, place, depth + 1)
-        return Bounds(bounds.false, bounds.true, bounds.exact)
+        return _truth(inner, place, depth + 1).inverse()
     if dialect not in ("all", "any"):
         refuse(UNKNOWN, dialect, place)
     if not isinstance(inner, list) or not inner:
         refuse(SEVERAL, inner, place)
-    parts = [_bounds(each, f"{place}[{n}]", depth + 1) for n, each in enumerate(inner)]
-    every, some = tuple(each.true for each in parts), tuple(each.false for each in parts)
-    exact = all(each.exact for each in parts)
-    if dialect == "all":
-        return Bounds(Every(every), Some(some), exact)
-    return Bounds(Some(every), Every(some), exact)
+    parts = [_truth(each, f"{place}[{n}]", depth + 1) for n, each in enumerate(inner)]
+    return conjunction(parts) if dialect == "all" else disjunction(parts)
 
 
-def _compared(dialect: str, inner: object, place: str) -> Bounds:
+def _compared(dialect: str, inner: object, place: str) -> Truth:
     if not isinstance(inner, dict) or not inner:
         refuse(ATTRIBUTES, inner, place)
-    true, false, exact = [], [], True
+    truths = []
     for name, text in inner.items():
         if not NAME.fullmatch(name) or name == DATA or not isinstance(text, str) or not text:
             refuse(ATTRIBUTES, {name: text}, place)
         _check_text(text, place)
         surely, perhaps = _sets(name, dialect, text)
-        exact &= perhaps is surely
-        true.append(Member(name, perhaps))
-        false.append(Member(name, ~surely))
-    return Bounds(Every(tuple(true)), Some(tuple(false)), exact)
+        exact = perhaps is surely
+        sides = member(name, perhaps, exact), member(name, ~surely, exact)
+        truths.append(Truth(*sides, any_of(sides)))
+    return conjunction(truths)
 
 
 def accepted(name: str, dialect: str, text: str) -> ValueSet | None:
@@ -259,7 +257,7 @@ def _check_expressions(content: object) -> None:
         raise LimitError(limit, EXPRESSIONS_CHARACTERS_MAX, characters)
 
 
-def _expression(inner: object, place: str) -> Bounds:
+def _expression(inner: object, place: str) -> Truth:
     """Where a residue is left open, nothing is known of where the expression is false."""
     if not isinstance(inner, str):
         refuse(SQL, inner, place)
@@ -268,15 +266,16 @@ def _expression(inner: object, place: str) -> Bounds:
     except RefusedRuleError as error:
         within = f"{place}, {error.place}" if error.place else place
         raise RefusedRuleError(error.dialect, error.reason, error.found, within) from error
-    true = _condition(rule.filters)
-    exact = rule.residue_holds is None
-    return Bounds(true, negation(true) if exact else TRUE, exact)
+    true = Bound(_condition(rule.filters))
+    if rule.residue_holds is None:
+        return certain(true)
+    return Truth(true.loose(), ALWAYS.loose(), ALWAYS)
 
 
 def _condition(filters: FilterSet) -> Condition:
-    return Some(
+    return Or(
         tuple(
-            Every(tuple(Member(name, values) for name, values in each.sets.items()))
+            And(tuple(Member(name, values) for name, values in each.sets.items()))
             for each in filters
         )
     )

@@ -41,7 +41,7 @@ from contrada.dialects.eventbridge.reasons import (
     TWICE,
     refuse,
 )
-from contrada.dialects.expression import Condition, Every, Member, Some, filter_set
+from contrada.dialects.expression import And, Condition, Member, Or, filter_set
 from contrada.dialects.json_text import check_depth, decoded, json_lines
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
 from contrada.errors import EncodingError, InvalidNameError, LimitError, RefusedRuleError
@@ -141,7 +141,7 @@ class _Reader:
 
     def conjunction(self, content: dict[str, Any], path: str | None, depth: int) -> Condition:
         """The condition of a whole pattern."""
-        return Every(tuple(self._parts(content, path, depth, {}, in_or=False)))
+        return And(tuple(self._parts(content, path, depth, {}, in_or=False)))
 
     def _parts(
         self,
@@ -182,11 +182,11 @@ class _Reader:
         for each in content:
             if not isinstance(each, dict) or not each:
                 raise _NoRelationError(each, path)
-            parts.append(Every(tuple(self._parts(each, path, depth, named, in_or=True))))
+            parts.append(And(tuple(self._parts(each, path, depth, named, in_or=True))))
             while len(named) > around:
                 inside.add(named.popitem()[0])
         named.update(dict.fromkeys(inside))
-        return Some(tuple(parts))
+        return Or(tuple(parts))
 
 
 def _new(name: str, named: dict[str, None]) -> str:

@@ -29,7 +29,7 @@ from typing import Any, Final, NamedTuple, cast
 from lark import Lark, Token, Transformer, UnexpectedInput, v_args
 from lark.exceptions import VisitError
 
-from contrada.dialects.expression import Condition, Every, Member, Some, filter_set, negation
+from contrada.dialects.expression import And, Condition, Member, Or, filter_set, negation
 from contrada.dialects.prometheus.labels import DIALECT, label_values
 from contrada.errors import InvalidNameError, LimitError, RefusedRuleError
 from contrada.model.algebra import sets
@@ -108,7 +108,7 @@ class _Reader(Transformer[Token, Any]):
 
     def alternatives(self, *parts: Read) -> Read:
         conditions = tuple(part.condition for part in parts)
-        return Read(Some(conditions), tuple(m for part in parts for m in part.metrics))
+        return Read(Or(conditions), tuple(m for part in parts for m in part.metrics))
 
     def joined(self, first: Read, *others: Any) -> Read:
         """What `and` and `unless` join, from left to right: all hold, or hold not."""
@@ -118,7 +118,7 @@ class _Reader(Transformer[Token, Any]):
             for word, part in zip(words, parts, strict=True)
         )
         metrics = tuple(metric for part in (first, *parts) for metric in part.metrics)
-        return Read(Every((first.condition, *held)), metrics)
+        return Read(And((first.condition, *held)), metrics)
 
     def comparison(self, *parts: Any) -> Read:
         """A vector with numbers before and behind it; all comparisons hold."""
@@ -132,7 +132,7 @@ class _Reader(Transformer[Token, Any]):
         metric: tuple[Member, ...] = ()
         if not self.rows and selected.metric is not None:
             metric = (Member(NAME, sets.eq(selected.metric)),)
-        return Read(Every((*metric, *values, *selected.labels)), (selected.metric,))
+        return Read(And((*metric, *values, *selected.labels)), (selected.metric,))
 
     def checked(self, selected: Selected) -> str:
         """The attribute that has the value, which is none of the labels."""

@@ -15,7 +15,7 @@ from lark import Lark, Token, UnexpectedInput
 from lark.exceptions import VisitError
 from lark.visitors import Transformer_NonRecursive, v_args
 
-from contrada.dialects.expression import Condition, Every, Some, negation
+from contrada.dialects.expression import And, Condition, Or, negation
 from contrada.dialects.sigma import refusals
 from contrada.dialects.sigma.refusals import refused
 from contrada.errors import LimitError
@@ -41,7 +41,7 @@ def parsed(
     """
     _check_size(texts)
     reader = _Reader(names, selection)
-    return Some(tuple(_parsed(text, reader) for text in texts))
+    return Or(tuple(_parsed(text, reader) for text in texts))
 
 
 def _parsed(text: str, reader: "_Reader") -> Condition:
@@ -83,15 +83,15 @@ class _Reader(Transformer_NonRecursive[Token, Condition]):
         self._looked_at = 0
         self._named: dict[str, list[str]] = {}
         """Of each pattern the names that fit."""
-        self._joined: dict[tuple[type[Every | Some], tuple[int, ...]], Condition] = {}
+        self._joined: dict[tuple[type[And | Or], tuple[int, ...]], Condition] = {}
         self._negated: dict[int, tuple[Condition, Condition]] = {}
         """By id, a condition and its negation; so what is known by its id is kept."""
 
     def some(self, *parts: Condition) -> Condition:
-        return self._join(Some, parts)
+        return self._join(Or, parts)
 
     def every(self, *parts: Condition) -> Condition:
-        return self._join(Every, parts)
+        return self._join(And, parts)
 
     def not_(self, *parts: Token | Condition) -> Condition:
         *words, part = parts
@@ -111,7 +111,7 @@ class _Reader(Transformer_NonRecursive[Token, Condition]):
         if pattern not in self._named:
             self._named[pattern] = self._fitting(pattern)
         parts = tuple(self._selection(name) for name in self._named[pattern])
-        return self._join(Every if quantity.lower() == "all" else Some, parts)
+        return self._join(And if quantity.lower() == "all" else Or, parts)
 
     def _fitting(self, pattern: str) -> list[str]:
         self._looked_at += len(self._names)
@@ -122,7 +122,7 @@ class _Reader(Transformer_NonRecursive[Token, Condition]):
             raise refused(refusals.NO_SELECTION, pattern, "condition")
         return names
 
-    def _join(self, kind: type[Every | Some], parts: tuple[Condition, ...]) -> Condition:
+    def _join(self, kind: type[And | Or], parts: tuple[Condition, ...]) -> Condition:
         form = (kind, tuple(map(id, parts)))
         if form not in self._joined:
             self._joined[form] = kind(parts)

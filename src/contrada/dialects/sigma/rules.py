@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from contrada.dialects.documents import Document, documents
-from contrada.dialects.expression import Condition, Every, Member, Some, filter_set
+from contrada.dialects.expression import And, Condition, Member, Or, filter_set
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
 from contrada.dialects.sigma import condition, refusals
 from contrada.dialects.sigma.refusals import DIALECT, refused, shortened
@@ -63,7 +63,7 @@ def rule(document: Document, placeholders: Placeholders = NO_PLACEHOLDERS) -> Ru
         raise refused(refusals.NO_RULE, name_of(document))
     log_source = LogSource.of(source)
     reader = _Reader(detection, log_source, placeholders)
-    asked = Every((log_source.constraints(), reader.condition()))
+    asked = And((log_source.constraints(), reader.condition()))
     return Rule(name_of(document), filter_set(asked), notes=log_source.notes())
 
 
@@ -112,9 +112,9 @@ class _Reader:
         known = self._known.get(id(given))
         if known is None:
             if isinstance(given, list):
-                known = Some(tuple(self._items(each, place) for each in given))
+                known = Or(tuple(self._items(each, place) for each in given))
             else:
-                known = Every(tuple(self._item(key, each, place) for key, each in given.items()))
+                known = And(tuple(self._item(key, each, place) for key, each in given.items()))
             self._known[id(given)] = known
         return known
 
@@ -132,7 +132,7 @@ class _Reader:
         changes = [each for each in modifiers if each != "all"]
         found = [accepted(value, changes, self._spelling, place) for value in values]
         if "all" in modifiers:
-            return Every(tuple(Member(name, each) for each in found))
+            return And(tuple(Member(name, each) for each in found))
         return Member(name, union(found))
 
     def _attribute(self, field: str, place: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from contrada.dialects.expression import Condition, Every, Member
+from contrada.dialects.expression import And, Condition, Member
 from contrada.dialects.rules import Note
 from contrada.dialects.sigma.refusals import shortened
 from contrada.dialects.sigma.values import equal
@@ -171,7 +171,7 @@ class LogSource:
             parts = [_one_of("Channel", channels), _one_of("EventID", numbers)]
         if self.is_windows and self.service in SERVICES:
             parts.append(_one_of("Channel", SERVICES[self.service]))
-        return Every(tuple(parts))
+        return And(tuple(parts))
 
     def notes(self) -> tuple[Note, ...]:
         """That parts of it constrain nothing, where it is so."""

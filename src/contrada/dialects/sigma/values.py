@@ -45,14 +45,14 @@ EXPRESSIONS_SIZE_MAX: Final = 10_000
 Beyond it: the rule is refused."""
 
 
-class Wildcard(Enum):
+class WildcardSign(Enum):
     """What stands for other text."""
 
     ANY = "*"
     ONE = "?"
 
 
-Text: TypeAlias = tuple[bytes | Wildcard, ...]
+Text: TypeAlias = tuple[bytes | WildcardSign, ...]
 """Literal parts and wildcards, no two literal parts next to one another."""
 
 Placeholders: TypeAlias = Mapping[str, Sequence[str]]
@@ -101,12 +101,12 @@ _TRUTH: Final = {"true": True, "false": False}
 
 def text_of(written: str) -> Text:
     """The text that a value of a rule stands for."""
-    parts: list[bytes | Wildcard] = []
+    parts: list[bytes | WildcardSign] = []
     at = 0
     for found in _WRITTEN.finditer(written):
         parts.append((written[at : found.start()] + (found[1] or "")).encode())
         if found[2] is not None:
-            parts.append(Wildcard(found[2]))
+            parts.append(WildcardSign(found[2]))
         at = found.end()
     parts.append(written[at:].encode())
     return _joined(parts)
@@ -181,13 +181,13 @@ def _number(value: object) -> int | float:
 
 
 def _matching(text: Text, *, cased: bool) -> ValueSet:
-    if text and set(text) == {Wildcard.ANY}:
+    if text and set(text) == {WildcardSign.ANY}:
         return PRESENT
     try:
-        if not any(isinstance(part, Wildcard) for part in text):
+        if not any(isinstance(part, WildcardSign) for part in text):
             return equal(b"".join(_literals(text)).decode(), cased=cased)
         pattern = b"".join(
-            part.value.encode() if isinstance(part, Wildcard) else _ESCAPED.sub(rb"\\\1", part)
+            part.value.encode() if isinstance(part, WildcardSign) else _ESCAPED.sub(rb"\\\1", part)
             for part in text
         )
         return sets.wildcard(pattern.decode(), nocase=not cased)
@@ -215,15 +215,15 @@ def _changed(text: Text, changes: Sequence[str], spelling: Spelling) -> list[Tex
 
 
 def _contains(text: Text, _: Placeholders) -> Iterator[Text]:
-    yield _joined((Wildcard.ANY, *text, Wildcard.ANY))
+    yield _joined((WildcardSign.ANY, *text, WildcardSign.ANY))
 
 
 def _begins(text: Text, _: Placeholders) -> Iterator[Text]:
-    yield _joined((*text, Wildcard.ANY))
+    yield _joined((*text, WildcardSign.ANY))
 
 
 def _ends(text: Text, _: Placeholders) -> Iterator[Text]:
-    yield _joined((Wildcard.ANY, *text))
+    yield _joined((WildcardSign.ANY, *text))
 
 
 def _dashed(text: Text, _: Placeholders) -> Iterator[Text]:
@@ -250,7 +250,7 @@ def _replaced(
     """The text with each place that matches in its literal parts as each of its alternatives."""
     choices: list[Iterable[Text]] = []
     for part in text:
-        if isinstance(part, Wildcard):
+        if isinstance(part, WildcardSign):
             choices.append([(part,)])
             continue
         literal, at = part.decode("utf-8", "surrogateescape"), 0
@@ -284,7 +284,7 @@ def _base64_anywhere(text: Text, _: Placeholders) -> Iterator[Text]:
 def _utf16(codec: str, mark: bytes = b"") -> _Change:
     def change(text: Text, _: Placeholders) -> Iterator[Text]:
         try:
-            encoded = [p if isinstance(p, Wildcard) else p.decode().encode(codec) for p in text]
+            encoded = [p if isinstance(p, WildcardSign) else p.decode().encode(codec) for p in text]
         except UnicodeDecodeError:
             raise refused(refusals.MODIFIERS, codec) from None
         yield _joined((mark, *encoded))
@@ -294,7 +294,7 @@ def _utf16(codec: str, mark: bytes = b"") -> _Change:
 
 def _whole(text: Text) -> bytes:
     """The literal of a text without wildcards."""
-    if any(isinstance(part, Wildcard) for part in text):
+    if any(isinstance(part, WildcardSign) for part in text):
         raise refused(refusals.VALUE)
     return b"".join(_literals(text))
 
@@ -307,9 +307,9 @@ def _literal(text: str) -> Text:
     return (text.encode("utf-8", "surrogateescape"),)
 
 
-def _joined(parts: Iterable[bytes | Wildcard]) -> Text:
+def _joined(parts: Iterable[bytes | WildcardSign]) -> Text:
     """The parts as a text: neighbouring literals joined, empty ones left out."""
-    text: list[bytes | Wildcard] = []
+    text: list[bytes | WildcardSign] = []
     for is_literal, group in groupby(parts, lambda part: isinstance(part, bytes)):
         if is_literal:
             literal = b"".join(cast(Iterator[bytes], group))

@@ -23,9 +23,11 @@ from typing import Any, Final, cast
 from lark import Lark, Token, Transformer, UnexpectedInput, v_args
 from lark.exceptions import VisitError
 
+from contrada.dialects import kleene
 from contrada.dialects.expression import filter_set
+from contrada.dialects.kleene import Truth
 from contrada.dialects.sql import truth
-from contrada.dialects.sql.truth import Column, Constant, Operand, Truth
+from contrada.dialects.sql.truth import ColumnReference, Operand, SqlLiteral
 from contrada.errors import (
     InvalidFilterError,
     InvalidNameError,
@@ -81,7 +83,7 @@ def filters(text: str, line: int = 1) -> FilterSet:
         raise _unreadable(text, line, error) from None
     except VisitError as error:
         raise error.orig_exc from None
-    return filter_set(read.true)
+    return filter_set(read.true.condition)
 
 
 @cache
@@ -98,36 +100,38 @@ class _Reader(Transformer[Token, Any]):
         return _truth(read)
 
     def any_of(self, *parts: Any) -> Truth:
-        return truth.any_of(map(_truth, parts))
+        return kleene.disjunction(map(_truth, parts))
 
     def all_of(self, *parts: Any) -> Truth:
-        return truth.all_of(map(_truth, parts))
+        return kleene.conjunction(map(_truth, parts))
 
     def inverse(self, read: Any) -> Truth:
-        return truth.inverse(_truth(read))
+        return _truth(read).inverse()
 
     def compared(self, first: Any, how: Token, second: Any) -> Truth:
         if how in ("<>", "!="):
-            return truth.inverse(_compared(first, "=", second))
+            return _compared(first, "=", second).inverse()
         return _compared(first, how, second)
 
     def between(self, value: Any, low: Any, high: Any) -> Truth:
-        return truth.all_of((_compared(value, ">=", low), _compared(value, "<=", high)))
+        return kleene.conjunction((_compared(value, ">=", low), _compared(value, "<=", high)))
 
     def not_between(self, *parts: Any) -> Truth:
-        return truth.inverse(self.between(*parts))
+        return self.between(*parts).inverse()
 
     def among(self, value: Any, *others: Any) -> Truth:
-        if isinstance(value, Truth | Column) and all(isinstance(e, Constant) for e in others):
+        if isinstance(value, Truth | ColumnReference) and all(
+            isinstance(e, SqlLiteral) for e in others
+        ):
             return truth.among(_operand(value), others)
-        return truth.any_of(_compared(value, "=", each) for each in others)
+        return kleene.disjunction(_compared(value, "=", each) for each in others)
 
     def not_among(self, *parts: Any) -> Truth:
-        return truth.inverse(self.among(*parts))
+        return self.among(*parts).inverse()
 
     def like(self, value: Any, how: Token, pattern: Any, escape: Any) -> Truth:
         operand, shape = _operand(value), _operand(pattern)
-        if shape == Constant(None) or escape == Constant(None):
+        if shape == SqlLiteral(None) or escape == SqlLiteral(None):
             return truth.UNKNOWN
         try:
             accepted = sets.wildcard(_shape(shape, escape), nocase=len(how) > len("like"))
@@ -136,7 +140,7 @@ class _Reader(Transformer[Token, Any]):
         return truth.lies_in(operand, accepted, sets.text_not(accepted))
 
     def not_like(self, *parts: Any) -> Truth:
-        return truth.inverse(self.like(*parts))
+        return self.like(*parts).inverse()
 
     def state(self, read: Any, state: Token) -> Truth:
         word = state.lower()
@@ -144,33 +148,32 @@ class _Reader(Transformer[Token, Any]):
             return truth.is_null(read)
         held = _truth(read)
         if word in ("null", "unknown"):
-            known = truth.any_of((truth.certain(held.true), truth.certain(held.false)))
-            return truth.inverse(known)
-        return truth.certain(held.true if word == "true" else held.false)
+            return kleene.certain(held.defined).inverse()
+        return kleene.certain(held.when(word == "true"))
 
     def not_state(self, *parts: Any) -> Truth:
-        return truth.inverse(self.state(*parts))
+        return self.state(*parts).inverse()
 
     def not_distinct(self, first: Any, second: Any) -> Truth:
         """Equal, or both NULL; never unknown."""
         a, b = _operand(first), _operand(second)
         for one, other in ((a, b), (b, a)):
-            if one == Constant(None):
+            if one == SqlLiteral(None):
                 return truth.is_null(other)
-        return truth.certain(_compared(a, "=", b).true)
+        return kleene.certain(_compared(a, "=", b).true)
 
     def distinct(self, first: Any, second: Any) -> Truth:
-        return truth.inverse(self.not_distinct(first, second))
+        return self.not_distinct(first, second).inverse()
 
-    def column(self, token: Token) -> Column:
+    def column(self, token: Token) -> ColumnReference:
         parts = _PART.findall(token)
         name = ".".join(plain or quoted.replace('""', '"') for plain, quoted in parts)
         try:
-            return Column(check_system_name(check_name(name)))
+            return ColumnReference(check_system_name(check_name(name)))
         except InvalidNameError:
             raise _refused(NAME, name) from None
 
-    def number(self, token: Token) -> Constant:
+    def number(self, token: Token) -> SqlLiteral:
         text = "".join(token.split())
         try:
             value = int(text) if text.lstrip("+-").isdecimal() and len(text) <= 20 else float(text)
@@ -179,29 +182,29 @@ class _Reader(Transformer[Token, Any]):
         whole = isinstance(value, int) or text.lstrip("+-").isdecimal()
         if (whole and not INT_MIN <= value <= INT_MAX) or abs(value) == float("inf"):
             raise _refused(NUMBER, token.strip())
-        return Constant(value)
+        return SqlLiteral(value)
 
-    def string(self, token: Token) -> Constant:
-        return Constant(_string(token))
+    def string(self, token: Token) -> SqlLiteral:
+        return SqlLiteral(_string(token))
 
-    def bytes(self, token: Token) -> Constant:
+    def bytes(self, token: Token) -> SqlLiteral:
         try:
-            return Constant(bytes.fromhex(token[2:-1]))
+            return SqlLiteral(bytes.fromhex(token[2:-1]))
         except ValueError:
             raise _refused(BYTES, str(token)) from None
 
-    def time(self, kind: Token, token: Token) -> Constant:
+    def time(self, kind: Token, token: Token) -> SqlLiteral:
         try:
             time = datetime.fromisoformat(_string(token).strip())
             zoned = time.tzinfo is not None and "without" not in kind.lower()
             zoned_time = time if zoned else time.replace(tzinfo=UTC)
             key_of(zoned_time)
-            return Constant(zoned_time)
+            return SqlLiteral(zoned_time)
         except (ValueError, OverflowError, InvalidValueError):
             raise _refused(TIME, str(token)) from None
 
-    def word(self, token: Token) -> Constant:
-        return Constant({"null": None, "true": True, "false": False}[token.lower()])
+    def word(self, token: Token) -> SqlLiteral:
+        return SqlLiteral({"null": None, "true": True, "false": False}[token.lower()])
 
 
 _PART: Final = re.compile(r'([^\W\d][\w$]*)|"((?:[^"]|"")+)"')
@@ -220,7 +223,7 @@ def _truth(read: Any) -> Truth:
     """What stands where a condition must: a column, or a constant, is one of truth values."""
     if isinstance(read, Truth):
         return read
-    if isinstance(read, Constant) and not isinstance(read.value, bool | None):
+    if isinstance(read, SqlLiteral) and not isinstance(read.value, bool | None):
         raise _refused(NO_TRUTH, read.value)
     return truth.lies_in(read, sets.eq(True), sets.eq(False))
 
@@ -235,14 +238,16 @@ def _compared(first: Any, how: str, second: Any) -> Truth:
     a, b = _operand(first), _operand(second)
     found = truth.compared(a, how, b)
     if found is None:
-        raise _refused(TWO_COLUMNS, f"{cast(Column, a).name} {how} {cast(Column, b).name}")
+        raise _refused(
+            TWO_COLUMNS, f"{cast(ColumnReference, a).name} {how} {cast(ColumnReference, b).name}"
+        )
     return found
 
 
 def _shape(pattern: Operand, escape: Any) -> str:
     """A pattern of LIKE as a wildcard."""
     character = "" if escape is None else getattr(escape, "value", None)
-    if not isinstance(pattern, Constant) or not isinstance(pattern.value, str):
+    if not isinstance(pattern, SqlLiteral) or not isinstance(pattern.value, str):
         raise _refused(PATTERN, pattern[0])
     if not isinstance(character, str) or (escape is not None and len(character) != 1):
         raise _refused(ESCAPE, character)

@@ -52,7 +52,7 @@ TRUE: Final = Clause("1 = 1")
 FALSE: Final = Clause("1 = 0")
 
 
-class Column(NamedTuple):
+class TypedColumn(NamedTuple):
     """A column's name as it is written, what it holds, and whether the database is SQLite."""
 
     text: str
@@ -80,14 +80,14 @@ def where(of: Filter | FilterSet, columns: Mapping[str, Kind], *, sqlite: bool =
     `columns` says what the column of each attribute holds. Cost: linear. Raises RefusedRuleError.
     """
     known = {
-        name: Column('"' + name.replace('"', '""') + '"', _TAGS[kind], sqlite)
+        name: TypedColumn('"' + name.replace('"', '""') + '"', _TAGS[kind], sqlite)
         for name, kind in columns.items()
     }
     filters = of.filters
     return _any([_filter(each, known) for each in filters])
 
 
-def _filter(of: Filter, columns: Mapping[str, Column]) -> Clause:
+def _filter(of: Filter, columns: Mapping[str, TypedColumn]) -> Clause:
     """All constraints of one filter."""
     for name in of.sets:
         if name not in columns:
@@ -95,7 +95,7 @@ def _filter(of: Filter, columns: Mapping[str, Column]) -> Clause:
     return _all([_constraint(columns[name], held) for name, held in of.sets.items()])
 
 
-def _constraint(column: Column, held: ValueSet) -> Clause:
+def _constraint(column: TypedColumn, held: ValueSet) -> Clause:
     """The values, or the absence, of one attribute."""
     present = _present(column, held.canonical())
     if not line.overlaps(held.line, ABSENT.line):
@@ -105,7 +105,7 @@ def _constraint(column: Column, held: ValueSet) -> Clause:
     return _any([Clause(f"{column.text} IS NULL"), present])
 
 
-def _present(column: Column, held: ValueSet) -> Clause:
+def _present(column: TypedColumn, held: ValueSet) -> Clause:
     """The values of the column's domain."""
     tag = column.tag
     if tag == TEXT and held.text is not None:
@@ -116,7 +116,7 @@ def _present(column: Column, held: ValueSet) -> Clause:
     return _intervals(column, domain, line.intersection(held.line, domain))
 
 
-def _language(column: Column, of: Language) -> Clause:
+def _language(column: TypedColumn, of: Language) -> Clause:
     """Text, as an expression says it. A row where the column is NULL is never matched."""
     if isinstance(of, Pieces):
         return _intervals(column, line.ALL_TEXT, of.cuts)
@@ -126,7 +126,7 @@ def _language(column: Column, of: Language) -> Clause:
     return _all(parts) if isinstance(of, Every) else _any(parts)
 
 
-def _intervals(column: Column, domain: Cuts, inside: Cuts) -> Clause:
+def _intervals(column: TypedColumn, domain: Cuts, inside: Cuts) -> Clause:
     """Intervals of one domain: single values together, and what is all but a few shortly."""
     if inside == domain:
         return column.is_there()
@@ -147,13 +147,15 @@ def _keyed(cuts: Cuts) -> list[tuple[Piece, Key | None]]:
     ]
 
 
-def _listed(column: Column, words: str, keyed: list[tuple[Piece, Key | None]]) -> Clause | None:
+def _listed(
+    column: TypedColumn, words: str, keyed: list[tuple[Piece, Key | None]]
+) -> Clause | None:
     """The single values, but for bytes that are no text, which no column holds; None for none."""
     held = [found for _, key in keyed if key and (found := _parameter(key)) is not None]
     return column.listed(words, held) if held else None
 
 
-def _interval(column: Column, piece: Piece) -> Clause:
+def _interval(column: TypedColumn, piece: Piece) -> Clause:
     """From a value, to a value, or between two."""
     low, high = bounds.lower(piece[0]), bounds.upper(piece[1])
     if low is bounds.NOWHERE:
@@ -190,7 +192,7 @@ _LIKE: Final = {
 """How the parts of wildcards are written in patterns."""
 
 
-def _shape(column: Column, of: language.Literal) -> Clause:
+def _shape(column: TypedColumn, of: language.Literal) -> Clause:
     """A suffix, a substring or a wildcard as a pattern of the database."""
     operator, constant = of.atom
     if operator not in _SHAPES:

@@ -11,19 +11,28 @@ box's side; parts that differ in one attribute are merged. Then at each step the
 box into the fewest pieces is taken away first.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from contrada.errors import LimitError
+from contrada.model.algebra.hulls import components, hull
 from contrada.model.algebra.product import ENVELOPE_SETS, Product, product_covers, universe
 from contrada.model.algebra.valueset import EVERYTHING, ValueSet, union
-from contrada.model.domains.line import Cuts
+from contrada.model.domains.line import TEXT_START, Cuts
 from contrada.model.languages import decision
 from contrada.model.languages.language import Language
 
 BOX_WORK_MAX: Final = 3_000_000
 """Steps to subtract boxes in one question. About a second's worth. Beyond it: the safe answer,
 counted; `witness` gives none."""
+
+FORMS_WORK_MAX: Final = 1_000_000
+"""Pairs of operators asked in a question that is answered without automata. Beyond it: LimitError;
+a rule is refused."""
+
+FORMS_UNASKED_WORK: Final = 10
+"""Steps that two sets count for of which nothing is asked, since they are too large."""
 
 TEXT_WORK: Final = 100
 """Steps that a comparison with an expression on text counts for; a cut counts for one."""
@@ -32,12 +41,79 @@ Box: TypeAlias = Mapping[str, ValueSet]
 Form: TypeAlias = tuple[tuple[str, Cuts, Language | None], ...]
 
 
+class Asking:
+    """What the subtraction of boxes asks of their sides, and the work that it may still take."""
+
+    limit = ("BOX_WORK_MAX", BOX_WORK_MAX)
+
+    def __init__(self) -> None:
+        self._left = self.limit[1]
+        self._hulls: dict[tuple[int, bool], tuple[ValueSet, Cuts]] = {}
+        """By the id of a set that is kept, so that the id stays its own."""
+
+    def inside(self, mine: ValueSet, side: ValueSet) -> bool:
+        """Whether the first set lies in the other. Raises LimitError, as all that is asked."""
+        self._compare(mine, side)
+        return side.issuperset(mine)
+
+    def apart(self, mine: ValueSet, side: ValueSet) -> bool:
+        """Whether the two have no value in common."""
+        self._compare(mine, side)
+        return not side.meets(mine)
+
+    def is_empty(self, side: ValueSet) -> bool:
+        """Whether a set has no value."""
+        return side.is_empty
+
+    def hull(self, side: ValueSet, *, backwards: bool) -> Cuts:
+        """The hull of a set, made once."""
+        key = (id(side), backwards)
+        if key not in self._hulls:
+            self._hulls[key] = side, hull(side, backwards=backwards)
+        cuts = self._hulls[key][1]
+        self.take(1 + len(cuts))
+        return cuts
+
+    def take(self, steps: int) -> None:
+        """Counts the steps of something. Raises LimitError where they were too many."""
+        self._left -= steps
+        if self._left < 0:
+            raise LimitError(*self.limit)
+
+    def _compare(self, mine: ValueSet, side: ValueSet) -> None:
+        on_text = side.text is not None or mine.text is not None
+        self.take(1 + len(side.line) + len(mine.line) + (TEXT_WORK if on_text else 0))
+
+
+class AskingForms(Asking):
+    """Asks only what shows without automata. What does not show counts as a no."""
+
+    limit = ("FORMS_WORK_MAX", FORMS_WORK_MAX)
+
+    def inside(self, mine: ValueSet, side: ValueSet) -> bool:
+        """Whether it shows that the first set lies in the other."""
+        return self.apart(mine, ~side)
+
+    def apart(self, mine: ValueSet, side: ValueSet) -> bool:
+        """Whether it shows that the two have no value in common."""
+        texts = mine.parts()[1], side.parts()[1]
+        pairs = decision.pairs_of(*texts)
+        self.take(len(mine.line) + len(side.line))
+        self.take(pairs if pairs <= decision.PAIRS_ASKED_MAX else FORMS_UNASKED_WORK)
+        return mine.shows_apart(side)
+
+    def is_empty(self, side: ValueSet) -> bool:
+        """Whether it shows that the set has no value."""
+        return side.shows_empty()
+
+
 def covered(whole: Product, parts: Sequence[Product]) -> bool:
     """Whether every notification of the product is in one of the parts, which are filters."""
     if any(product_covers(part, whole) for part in parts):
         return True
     try:
-        return next(remaining(spread(whole.sets, whole.default, parts), parts), None) is None
+        box = spread(whole.sets, whole.default, parts)
+        return next(remaining(box, [part.sets for part in parts]), None) is None
     except LimitError:
         decision.safe_answers.add("covers: BOX_WORK_MAX")
         return False
@@ -51,38 +127,75 @@ def spread(box: Box, default: ValueSet, parts: Sequence[Product]) -> Box:
     return {**{name: ENVELOPE_SETS.get(name, default) for name in names}, **box}
 
 
-def remaining(box: Box, parts: Sequence[Product]) -> Iterator[Box]:
-    """The disjoint boxes that are left when all parts, which are filters, are taken away.
+def remaining(box: Box, parts: Sequence[Box], asking: Asking | None = None) -> Iterator[Box]:
+    """The disjoint boxes that are left when all parts are taken away.
 
-    Lazy. Raises LimitError after `BOX_WORK_MAX` steps.
+    Lazy. Raises LimitError after `BOX_WORK_MAX` steps, or those of what asks.
     """
-    work = _Work()
-    near = merged(_near(box, [part.sets for part in parts], work))
-    waiting: list[tuple[Box, Sequence[Box]]] = [(box, near)]
+    asking = asking or Asking()
+    waiting: list[tuple[Box, Sequence[Box]]] = [(box, merged(_near(box, parts, asking)))]
     while waiting:
         box, boxes = waiting.pop()
-        if any(side.is_empty for side in box.values()):
+        if any(asking.is_empty(side) for side in box.values()):
             continue
-        near = _near(box, boxes, work)
+        near = _near(box, boxes, asking)
         if not near:
             yield box
-            continue
-        first = min(near, key=len)
-        if first:
-            rest = [part for part in near if part is not first]
-            waiting += [(piece, rest) for piece in outside(box, first)]
+        elif all(near):
+            pieces = _grouped(box, near, asking) or [*_without_one(box, near, asking)]
+            waiting += reversed(pieces)
 
 
-def outside(box: Box, other: Box) -> Iterator[Box]:
+def _without_one(
+    box: Box, parts: Sequence[Box], asking: Asking
+) -> Iterator[tuple[Box, Sequence[Box]]]:
+    """The boxes that are left when one part is taken away, each with the other parts."""
+    first = min(parts, key=len)
+    common = Counter(name for part in parts for name in part)
+    cut = {name: first[name] for name in sorted(first, key=lambda name: -common[name])}
+    rest = [part for part in parts if part is not first]
+    return ((piece, rest) for piece in outside(box, cut, asking))
+
+
+def _grouped(box: Box, parts: Sequence[Box], asking: Asking) -> list[tuple[Box, Sequence[Box]]]:
+    """Pieces of a box that few of the parts touch each; none where that is not to be had.
+
+    It is cut along the attribute at which the hulls of the parts' sides are the most groups apart.
+    Parts of which no hull is known there stay with all pieces.
+    """
+    groups: list[list[Box]] = []
+    at = ""
+    for name, count in Counter(name for part in parts for name in part).items():
+        for backwards in (False, True) if count > max(len(groups), 1) else ():
+            hulls = [
+                hull(part[name], backwards=backwards) if name in part else () for part in parts
+            ]
+            known = [number for number, cuts in enumerate(hulls) if cuts and cuts[-1] != TEXT_START]
+            found = components([hulls[number] for number in known])
+            if len(found) > max(len(groups), 1):
+                groups, at = [[parts[known[place]] for place in group] for group in found], name
+    grouped = {id(part) for group in groups for part in group}
+    others = [part for part in parts if id(part) not in grouped]
+    mine = box[at] if at in box else universe(at)
+    sides = [union(part[at] for part in group) for group in groups]
+    pieces: list[tuple[Box, Sequence[Box]]] = [
+        ({**box, at: mine & side}, [*group, *others])
+        for group, side in zip(groups, sides, strict=True)
+    ]
+    return [({**box, at: mine - union(sides)}, others), *pieces] if pieces else []
+
+
+def outside(box: Box, other: Box, asking: Asking | None = None) -> Iterator[Box]:
     """The disjoint boxes of those points of a box that are not in another."""
+    is_empty = (asking or Asking()).is_empty
     inner = dict(box)
     for name, side in other.items():
         mine = inner[name] if name in inner else universe(name)
         beyond = mine - side
-        if not beyond.is_empty:
+        if not is_empty(beyond):
             yield {**inner, name: beyond}
         within = mine & side
-        if within.is_empty:
+        if is_empty(within):
             return
         inner[name] = within
 
@@ -96,7 +209,8 @@ def merged(boxes: Iterable[Box]) -> list[Box]:
     members = list({form(box): box for box in boxes}.values())
     while True:
         count = len(members)
-        for name in sorted({name for box in members for name in box}):
+        common = Counter(name for box in members for name in box)
+        for name in sorted(name for name, boxes in common.items() if boxes > 1):
             members = _merged_along(name, members)
         if len(members) == count:
             return members
@@ -107,34 +221,18 @@ def form(box: Box) -> Form:
     return tuple(sorted((name, side.line, side.text) for name, side in box.items()))
 
 
-class _Work:
-    """The steps that a question may still take."""
-
-    def __init__(self) -> None:
-        self._left = BOX_WORK_MAX
-
-    def compare(self, side: ValueSet, mine: ValueSet) -> None:
-        """Counts one comparison. Raises LimitError where there were too many."""
-        self._left -= 1 + len(side.line) + len(mine.line)
-        if side.text is not None or mine.text is not None:
-            self._left -= TEXT_WORK
-        if self._left < 0:
-            raise LimitError("BOX_WORK_MAX", BOX_WORK_MAX)
-
-
-def _near(box: Box, parts: Iterable[Box], work: _Work) -> list[Box]:
+def _near(box: Box, parts: Iterable[Box], asking: Asking) -> list[Box]:
     """The parts that touch the box, each with only the sides that do not hold the box's."""
-    return [near for part in parts if (near := _cutting(box, part, work)) is not None]
+    return [near for part in parts if (near := _cutting(box, part, asking)) is not None]
 
 
-def _cutting(box: Box, part: Box, work: _Work) -> Box | None:
+def _cutting(box: Box, part: Box, asking: Asking) -> Box | None:
     """The sides of a part that cut a box; None where they are apart."""
     cutting = {}
     for name, side in part.items():
         mine = box[name] if name in box else universe(name)
-        work.compare(side, mine)
-        if not side.issuperset(mine):
-            if not side.meets(mine):
+        if not asking.inside(mine, side):
+            if asking.apart(mine, side):
                 return None
             cutting[name] = side
     return cutting

@@ -236,7 +236,7 @@ def constrained(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:
 
 def _is_idle(name: str, value_set: ValueSet) -> bool:
     """Whether the set is everything although its form does not show it."""
-    return value_set.text is not None and value_set.canonical().line == universe(name).line
+    return value_set.text is not None and value_set.key() == universe(name).key()
 
 
 def system_name(name: str) -> str:

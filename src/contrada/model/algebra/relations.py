@@ -30,9 +30,8 @@ from contrada.model.algebra.product import (
     product_covers,
     product_meets,
 )
-from contrada.model.algebra.valueset import ABSENT as ABSENT_SET
 from contrada.model.algebra.valueset import ValueSet
-from contrada.model.domains.values import ABSENT, TIME, Key, Value, value_of
+from contrada.model.domains.values import ABSENT, TIME, Value, value_of
 from contrada.model.languages import decision
 
 Things: TypeAlias = Product | FilterSet
@@ -162,7 +161,9 @@ def _areas(p: Product, q: Product, but_not: Things | None) -> Iterator[_Area]:
         yield common, default
     elif isinstance(but_not, FilterSet | Filter):
         parts = _members(but_not)
-        for box in boxes.remaining(boxes.spread(common, default, parts), parts):
+        for box in boxes.remaining(
+            boxes.spread(common, default, parts), [part.sets for part in parts]
+        ):
             yield box, default
     else:
         yield from _outside_product(common, default, but_not)
@@ -190,7 +191,7 @@ def _notification_in(box: Box, default: ValueSet) -> Notification | None:
     attributes: dict[str, Value] = {}
     envelope: dict[str, object] = {}
     for name, side in box.items():
-        key = _key_in(side)
+        key = side.some_key()
         if key is None:
             return None
         if name in _ENVELOPE_FIELDS:
@@ -202,8 +203,3 @@ def _notification_in(box: Box, default: ValueSet) -> Notification | None:
         return Notification.restored(attributes, b"", "", Envelope(**envelope))  # type: ignore[arg-type]
     except InvalidNotificationError:
         return None  # No envelope can hold it: it is no UTF-8, or too long.
-
-
-def _key_in(side: ValueSet) -> Key | None:
-    """A value of the set, absent only where there is no other."""
-    return (side - ABSENT_SET).some_key() or side.some_key()

@@ -18,13 +18,12 @@ from typing import Final
 
 from contrada.model.algebra import boxes
 from contrada.model.algebra.filter import Filter, FilterSet
+from contrada.model.algebra.hulls import folded, hull
 from contrada.model.algebra.product import product_covers
 from contrada.model.algebra.valueset import ValueSet
 from contrada.model.domains import line
 from contrada.model.domains.line import Cut
 from contrada.model.domains.values import TEXT, Key
-from contrada.model.languages import language
-from contrada.model.languages.language import atoms_of
 
 POINTS_FILED_MAX: Final = 16
 """Values of an attribute by which a filter is filed. Beyond it: it is filed by the hull of its
@@ -54,6 +53,9 @@ def _uncovered(members: list[Filter]) -> list[Filter]:
     return [member for number, member in enumerate(members) if number not in dropped]
 
 
+_END: Final[Cut] = (TEXT + 1,)
+
+
 class _Files:
     """Filters by an attribute and its values, or hull: what they cover has all its points there."""
 
@@ -77,20 +79,22 @@ class _Files:
             self._anywhere.append(number)
             return
         name = min(member.sets, key=common.__getitem__)
-        self._hulls.setdefault(name, []).append((*_hull(member.sets[name]), number))
+        around = hull(member.sets[name])
+        end = _END if len(around) & 1 else around[-1]
+        self._hulls.setdefault(name, []).append((around[0], end, number))
 
     def possible_coverers(self, member: Filter) -> Iterator[int]:
         """Every filter that can cover this one, and some that cannot."""
         yield from self._anywhere
         for name, value_set in member.sets.items():
-            sample = _sample(value_set)
+            sample = value_set.some_key(readable=False)
             if sample is None:
                 yield from (number for _, _, number in self._hulls.get(name, ()))
                 continue
             yield from self._by_value.get((name, sample), ())
             ranges = self._ranges.get(name)
             if ranges is not None:
-                yield from ranges.around(sample)
+                yield from ranges.around(folded(sample))
 
 
 class _Ranges:
@@ -110,32 +114,9 @@ class _Ranges:
         return self._numbers[holding].tolist()  # type: ignore[no-any-return]
 
 
-_END: Final[Cut] = (TEXT + 1,)
-
-
-def _hull(of: ValueSet) -> tuple[Cut, Cut]:
-    """From the first value of the set to behind its last."""
-    start = of.line[0] if of.line else line.TEXT_START
-    if of.text is not None or len(of.line) & 1:
-        return start, _END
-    return start, of.line[-1]
-
-
 def _single_values(of: ValueSet) -> list[Key] | None:
     """The values of a set that has only a few single ones, else None."""
     if of.text is not None or len(of.line) & 1 or len(of.line) > 2 * POINTS_FILED_MAX:
         return None
     keys = [line.single((start, end)) for start, end in line.pieces(of.line) if end is not None]
     return None if None in keys else keys  # type: ignore[return-value]
-
-
-def _sample(of: ValueSet) -> Key | None:
-    """A value of the set, cheaply: an atom's own constant often is one."""
-    if of.line:
-        return line.first_key(of.line[0])
-    if of.text is None or of.unknown():
-        return None
-    for atom in atoms_of(of.text):
-        if language.contains(of.text, atom.constant):
-            return (TEXT, atom.constant)
-    return of.some_key()

@@ -10,6 +10,7 @@ A set with an operator that nobody registered here (it came from elsewhere) meet
 and covers nothing; asking it for membership raises UnknownOperatorError.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final
@@ -17,9 +18,9 @@ from typing import Final
 from contrada.errors import LimitError
 from contrada.model.algebra import notation
 from contrada.model.domains import line
-from contrada.model.domains.line import ALL_TEXT, NOT_TEXT, Cuts
+from contrada.model.domains.line import NOT_TEXT, TEXT_START, Cuts
 from contrada.model.domains.values import TEXT, Key, Value, key_of
-from contrada.model.languages import automaton, decision, language
+from contrada.model.languages import automaton, decision, keys, language
 from contrada.model.languages.automaton import Automaton
 from contrada.model.languages.decision import EMPTY as NO_SUCH_TEXT
 from contrada.model.languages.decision import Found
@@ -38,8 +39,9 @@ class ValueSet:
     Source: PODC 2000 §2 and §3 (constraints); that constraints are sets is this project's.
     """
 
-    __slots__ = ("line", "text")
+    __slots__ = ("_hash", "line", "text")
 
+    _hash: int
     line: Cuts
     text: Language | None
 
@@ -100,10 +102,13 @@ class ValueSet:
         """The cuts outside text, and the text part."""
         if self.text is not None:
             return self.line, self.text
-        if not self.line or (self.line[-1] <= line.TEXT_START and len(self.line) & 1 == 0):
-            return self.line, language.NO_TEXT
-        text = Pieces(line.intersection(self.line, ALL_TEXT))
-        return line.intersection(self.line, NOT_TEXT), text
+        cuts = self.line
+        at = bisect_left(cuts, TEXT_START)
+        if not at & 1:
+            return cuts[:at], Pieces(cuts[at:])
+        if cuts[at : at + 1] == (TEXT_START,):
+            return cuts[: at + 1], Pieces(cuts[at + 1 :])
+        return (*cuts[:at], TEXT_START), Pieces((TEXT_START, *cuts[at:]))
 
     def issuperset(self, other: "ValueSet") -> bool:
         """Whether every value of the other set is in this one."""
@@ -142,6 +147,26 @@ class ValueSet:
             return True
         return _nonempty(language.every((text_a, text_b)), "meets")
 
+    def shows_apart(self, other: "ValueSet") -> bool:
+        """Whether it shows that no value is in both sets. No automaton is built.
+
+        A no may be wrong: it is then not told. Cost: see `decision.exclude`.
+        """
+        if self.text is None and other.text is None:
+            return not line.overlaps(self.line, other.line)
+        (cuts_a, text_a), (cuts_b, text_b) = self.parts(), other.parts()
+        return not line.overlaps(cuts_a, cuts_b) and decision.exclude(text_a, text_b)
+
+    def shows_empty(self) -> bool:
+        """Whether it shows that no value is in the set; as `shows_apart`."""
+        if self.line or self.text is None:
+            return not self.line
+        return decision.is_contradiction(self.text)
+
+    def shows_inside(self, other: "ValueSet") -> bool:
+        """Whether it shows that every value is in the other set; as `shows_apart`."""
+        return self.shows_apart(~other)
+
     @property
     def is_empty(self) -> bool:
         """Whether no value is in the set."""
@@ -165,15 +190,22 @@ class ValueSet:
         return self.issuperset(other) and other.issuperset(self)
 
     def __hash__(self) -> int:
-        if self.text is None and len(self.line) <= automaton.CUTS_MAX:
-            return hash(self.line)
-        if self.unknown():
-            return hash((self.line, self.text))
+        try:
+            return self._hash
+        except AttributeError:
+            found = hash(self.key())
+            object.__setattr__(self, "_hash", found)
+            return found
+
+    def key(self) -> object:
+        """What equal sets have in common, other sets mostly not; see `keys`. Cheap but for memory.
+
+        Beyond the limits, and with operators that are not registered, it is of the form.
+        """
+        if self.text is not None and self.unknown():
+            return self.line, self.text
         cuts, text = self.parts()
-        held = _canonical(text)
-        if isinstance(held, tuple):
-            return hash(line.union(cuts, held))
-        return hash((cuts, held and held.accepting, held and tuple(map(bytes, held.rows))))
+        return cuts, keys.key(text)
 
     def canonical(self) -> "ValueSet":
         """The same set, as plain cuts wherever it is a finite union of intervals.
@@ -187,16 +219,21 @@ class ValueSet:
         held = _canonical(self.text)
         return ValueSet(self.line, Pieces(held)) if isinstance(held, tuple) else self
 
-    def some_key(self) -> Key | None:
-        """The key of a value in the set, an easy one to read; None where none can be named."""
-        if self.line:
-            return line.friendly_key(self.line)
-        if self.text is None or self.unknown():
-            return None
-        found = decision.find(self.text)
-        if not isinstance(found, Found):
-            return None
-        return (TEXT, decision.readable(self.text, found.text))
+    def some_key(self, *, readable: bool = True) -> Key | None:
+        """The key of a value in the set, absent only where there is no other.
+
+        None where none can be named. `readable` takes some memberships more for a value that is
+        easy on a reader's eyes.
+        """
+        if self.line and (self.text is None or self.line != line.ABSENT_POINT):
+            plain = not readable and len(self.line[0]) == 2
+            return self.line[0] if plain else line.friendly_key(self.line)  # type: ignore[return-value]
+        if self.text is not None and not self.unknown():
+            found = decision.find(self.text)
+            if isinstance(found, Found):
+                text = found.text
+                return (TEXT, decision.readable(self.text, text) if readable else text)
+        return line.friendly_key(self.line) if self.line else None
 
     def unknown(self) -> tuple[str, ...]:
         """The names of operators in the set that nobody registered here."""

@@ -13,7 +13,7 @@ Source: CU-CS-946-03 §4 and figures 1 and 2 (name, index, apply, covers).
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -85,6 +85,13 @@ class Operator:
     def examples(self, constant: bytes) -> tuple[bytes, ...]:
         """Texts worth trying before automata are built; the operator need not accept them."""
         return (constant,)
+
+    def first(self, constant: bytes) -> bytes | None:
+        """The first of its texts, shortest and then lowest, where their length has no bound.
+
+        None where that is not told, or not so.
+        """
+        return None
 
     def covers(self, constant: bytes, other: Atom) -> bool | None:
         """Whether every text of the other atom is one of this; None where it cannot tell."""
@@ -228,98 +235,100 @@ def sequence_automaton(
     return determinise(edges, frozenset((0,)), frozenset((state,)))
 
 
-class Suffix(Operator):
-    """Text that ends with the constant."""
-
-    name = "suffix"
-
-    def apply(self, value: bytes, constant: bytes) -> bool:
-        """See the class."""
-        return value.endswith(constant)
-
-    def automaton(self, constant: bytes) -> Automaton:
-        """One state per byte of the constant, and one."""
-        return searching(constant, anything_after=False)
+_FITS: Final[dict[tuple[bool, bool], Callable[[bytes, bytes], bool]]] = {
+    (True, True): bytes.__eq__,
+    (True, False): bytes.startswith,
+    (False, True): bytes.endswith,
+    (False, False): bytes.__contains__,
+}
+"""Whether a text begins, and ends, where the constant that is in it does: how that is asked."""
 
 
-class Contains(Operator):
-    """Text that contains the constant."""
+class PlainOperator(Operator):
+    """Text that has the constant in it: at the beginning, the end, both, or anywhere.
 
-    name = "contains"
+    `nocase` compares folded text; the constant must then be UTF-8, and is held folded. Of one
+    another such operators tell by their constants alone, so that few automata are built.
+    """
 
-    def apply(self, value: bytes, constant: bytes) -> bool:
-        """See the class."""
-        return constant in value
-
-    def automaton(self, constant: bytes) -> Automaton:
-        """One state per byte of the constant, and one."""
-        return searching(constant, anything_after=True)
-
-
-class _NoCase(Operator):
-    """Operators that compare folded text. The constant must be UTF-8 and is held folded."""
-
-    anything_before = False
-    anything_after = False
+    def __init__(
+        self, name: str, *, begins: bool = False, ends: bool = False, nocase: bool = False
+    ) -> None:
+        self.name = name
+        self.begins, self.ends, self.nocase = begins, ends, nocase
+        self._fits = _FITS[begins, ends]
 
     def check(self, constant: bytes) -> None:
-        try:
-            constant.decode()
-        except UnicodeDecodeError:
-            raise InvalidFilterError(
-                self.name, (constant,), "without case only UTF-8 text can be compared"
-            ) from None
+        """Without case only UTF-8 is compared."""
+        if self.nocase and not _is_utf8(constant):
+            reason = "without case only UTF-8 text can be compared"
+            raise InvalidFilterError(self.name, (constant,), reason)
+
+    def apply(self, value: bytes, constant: bytes) -> bool:
+        """See the class."""
+        if self.nocase:
+            return self._fits(casefold.fold(value), casefold.fold(constant))
+        return self._fits(value, constant)
 
     def automaton(self, constant: bytes) -> Automaton:
+        """With case, one state per byte of the constant, and one."""
+        if not self.nocase:
+            return searching(constant, anything_after=not self.ends)
         return sequence_automaton(
             [casefold.spellings(character) for character in constant.decode()],
-            anything_before=self.anything_before,
-            anything_after=self.anything_after,
+            anything_before=not self.begins,
+            anything_after=not self.ends,
         )
 
+    def first(self, constant: bytes) -> bytes:
+        """The constant, in its first spelling; of `=` too, which has no others but for case."""
+        if not self.nocase or not _is_utf8(constant):
+            return constant
+        spelled = map(casefold.spellings, constant.decode())
+        return b"".join(min(each, key=lambda text: (len(text), text)) for each in spelled)
 
-class EqualNoCase(_NoCase):
-    """Text that equals the constant but for case."""
+    def covers(self, constant: bytes, other: Atom) -> bool | None:
+        """Told where the other operator is plain too and asks for at least as much."""
+        inner = registry.find(other.operator)
+        if not isinstance(inner, PlainOperator) or inner.nocase > self.nocase:
+            return None
+        if inner.begins < self.begins or inner.ends < self.ends:
+            return None
+        return self.apply(other.constant, constant) or None
 
-    name = "= nocase"
-
-    def apply(self, value: bytes, constant: bytes) -> bool:
-        """See the class."""
-        return casefold.fold(value) == casefold.fold(constant)
-
-
-class PrefixNoCase(_NoCase):
-    """Text that begins with the constant but for case."""
-
-    name = "prefix nocase"
-    anything_after = True
-
-    def apply(self, value: bytes, constant: bytes) -> bool:
-        """See the class."""
-        return casefold.fold(value).startswith(casefold.fold(constant))
-
-
-class SuffixNoCase(_NoCase):
-    """Text that ends with the constant but for case."""
-
-    name = "suffix nocase"
-    anything_before = True
-
-    def apply(self, value: bytes, constant: bytes) -> bool:
-        """See the class."""
-        return casefold.fold(value).endswith(casefold.fold(constant))
-
-
-class ContainsNoCase(_NoCase):
-    """Text that contains the constant but for case."""
-
-    name = "contains nocase"
-    anything_before = True
-    anything_after = True
-
-    def apply(self, value: bytes, constant: bytes) -> bool:
-        """See the class."""
-        return casefold.fold(constant) in casefold.fold(value)
+    def intersects(self, constant: bytes, other: Atom) -> bool | None:
+        """Told where both operators are plain and ask for other beginnings, or other ends."""
+        two = registry.find(other.operator)
+        if not isinstance(two, PlainOperator):
+            return None
+        a, b = constant, other.constant
+        if self.nocase or two.nocase:
+            # What begins or ends within a character does not fold as that character does.
+            if not (self.nocase or _is_utf8(a)) or not (two.nocase or _is_utf8(b)):
+                return None
+            a, b = casefold.fold(a), casefold.fold(b)
+        if self.begins and self.ends:
+            return None if two._fits(a, b) else False
+        if two.begins and two.ends:
+            return None if self._fits(b, a) else False
+        if self.begins and two.begins and not (a.startswith(b) or b.startswith(a)):
+            return False
+        return False if self.ends and two.ends and not (a.endswith(b) or b.endswith(a)) else None
 
 
-registry.add(Suffix(), Contains(), EqualNoCase(), PrefixNoCase(), SuffixNoCase(), ContainsNoCase())
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+registry.add(
+    PlainOperator("suffix", ends=True),
+    PlainOperator("contains"),
+    PlainOperator("= nocase", begins=True, ends=True, nocase=True),
+    PlainOperator("prefix nocase", begins=True, nocase=True),
+    PlainOperator("suffix nocase", ends=True, nocase=True),
+    PlainOperator("contains nocase", nocase=True),
+)

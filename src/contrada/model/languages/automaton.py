@@ -239,6 +239,41 @@ def intervals_of(automaton: Automaton) -> Cuts | None:
     return tuple(cuts)
 
 
+def texts_of(automaton: Automaton, most: int) -> list[bytes] | None:
+    """The texts of a language in their order, the shortest first; None where they are more."""
+    states = _deepest_first(automaton)
+    if states is None or UNIVERSAL in automaton.fates:
+        return None
+    counts = dict.fromkeys(range(len(automaton.rows)), 0)
+    for state in states:
+        longer = sum(counts[target] for target in automaton.rows[state])
+        counts[state] = automaton.accepting[state] + longer
+    if counts[0] > most:
+        return None
+    waiting = [(b"", 0)] if counts[0] else []
+    for text, state in waiting:
+        waiting += [
+            (text + bytes((byte,)), target)
+            for byte, target in enumerate(automaton.rows[state])
+            if counts[target]
+        ]
+    return [text for text, state in waiting if automaton.accepting[state]]
+
+
+def first_of(automaton: Automaton) -> bytes:
+    """The shortest text of a language that is not empty, of these the lowest."""
+    first = {0: b""}
+    for state in (waiting := [0]):
+        if automaton.accepting[state]:
+            return first[state]
+        for byte in sorted(automaton.turns[state]):
+            target = automaton.rows[state][byte]
+            if target not in first:
+                first[target] = first[state] + bytes((byte,))
+                waiting.append(target)
+    raise ValueError("the language is empty")
+
+
 def _number(
     subset: frozenset[int], numbers: dict[frozenset[int], int], waiting: list[frozenset[int]]
 ) -> int:

@@ -44,9 +44,9 @@ answer."""
 CONSTANTS_TRIED_MAX: Final = 8
 """Constants tried as an answer before automata are built. Beyond it: automata are built."""
 
-LITERALS_ASKED_MAX: Final = 4
-"""Parts of a question up to which operators are asked about one another first. Beyond it: automata
-are built."""
+PAIRS_ASKED_MAX: Final = 1_000
+"""Pairs of parts of a question that are asked whether they exclude each other. Beyond it: that is
+not told; automata are built where the answer must be exact."""
 
 DECISIONS_CACHED_MAX: Final = 65_536
 """Answers about languages kept, by question. Beyond it: the least recently used is decided
@@ -153,18 +153,83 @@ def _tried(language: Language) -> Answer | None:
             return EMPTY
         cut = language.cuts[0]
         return Found(cut[1] if len(cut) == 2 else b"")  # type: ignore[arg-type]
-    if isinstance(language, Every) and len(language.parts) <= LITERALS_ASKED_MAX:
-        parts = [part for part in language.parts if isinstance(part, Literal)]
-        if _contradicts({part.atom: part.positive for part in parts}):
-            return EMPTY
+    if is_contradiction(language):
+        return EMPTY
     for text in islice(_examples(language), CONSTANTS_TRIED_MAX):
         if contains(language, text):
             return Found(text)
-    guess = b"".join(_guess(language))
-    return Found(guess) if contains(language, guess) else None
+    text = b"".join(guess(language))
+    return Found(text) if contains(language, text) else None
 
 
-def _guess(language: Language) -> tuple[bytes, bytes, bytes]:
+def exclude(one: Language, two: Language) -> bool:
+    """Whether it shows that no text is in both languages: told by their operators, in pairs.
+
+    No automaton is built. A no may be wrong. Cost: the pairs, at most `PAIRS_ASKED_MAX`.
+    """
+    return pairs_of(one, two) <= PAIRS_ASKED_MAX and _exclude(one, two, _Asking())
+
+
+def pairs_of(one: Language, two: Language) -> int:
+    """About how many pairs of parts two languages have."""
+    return _parts(one) * _parts(two)
+
+
+def _parts(language: Language) -> int:
+    return len(language.parts) if isinstance(language, Every | Some) else 1
+
+
+def is_contradiction(language: Language) -> bool:
+    """Whether it shows that the language has no text; as `exclude`."""
+    return _is_contradiction(language, _Asking())
+
+
+class _Asking:
+    """Counts the pairs of one question."""
+
+    def __init__(self) -> None:
+        self._left = PAIRS_ASKED_MAX
+
+    def goes_on(self) -> bool:
+        self._left -= 1
+        return self._left >= 0
+
+
+def _is_contradiction(language: Language, asking: _Asking) -> bool:
+    """Whether each alternative has two parts that exclude each other."""
+    if isinstance(language, Some):
+        return all(_is_contradiction(part, asking) for part in language.parts)
+    if isinstance(language, Every):
+        return any(_exclude(a, b, asking) for a, b in combinations(language.parts, 2))
+    return language == NO_TEXT
+
+
+def _exclude(one: Language, two: Language, asking: _Asking) -> bool:
+    for a, b in ((one, two), (two, one)):
+        if isinstance(a, Some):
+            return all(_exclude(part, b, asking) for part in a.parts)
+    for a, b in ((one, two), (two, one)):
+        if isinstance(a, Every):
+            return any(_exclude(part, b, asking) for part in a.parts)
+    if not asking.goes_on():
+        return False
+    if isinstance(one, Pieces):
+        one, two = two, one
+    if isinstance(one, Pieces):
+        return not line.overlaps(one.cuts, two.cuts)  # type: ignore[union-attr]
+    if isinstance(two, Pieces):
+        texts = _points(two)
+        return texts is not None and not any(
+            not asking.goes_on() or contains(one, text) for text in texts
+        )
+    assert isinstance(one, Literal), "nothing else is left"
+    assert isinstance(two, Literal), "nothing else is left"
+    if one.atom == two.atom:
+        return one.positive != two.positive
+    return _contradicts({one.atom: one.positive, two.atom: two.positive})
+
+
+def guess(language: Language) -> tuple[bytes, bytes, bytes]:
     """What a text of the language may begin with, have in it and end with; often it is one.
 
     Of alternatives the first is taken, and what must not be is left to luck.
@@ -179,8 +244,8 @@ def _guess(language: Language) -> tuple[bytes, bytes, bytes]:
         place = _GUESSED[operator]
         return b"" if place else constant, constant * (place == 1), constant * (place == 2)
     if isinstance(language, Some):
-        return _guess(language.parts[0])
-    begins, inner, ends = zip(*map(_guess, language.parts), strict=True)
+        return guess(language.parts[0])
+    begins, inner, ends = zip(*map(guess, language.parts), strict=True)
     return b"".join(begins), b"".join(inner), b"".join(ends)
 
 

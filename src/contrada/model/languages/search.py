@@ -21,6 +21,7 @@ from contrada.model.languages.machine import Machine
 from contrada.model.languages.regular import (
     AT_END,
     AT_START,
+    Anything,
     Chars,
     Choice,
     Look,
@@ -99,6 +100,10 @@ class Matches(Operator):
             return Atom("contains nocase", fold(text.encode()))
         return Atom("contains", text.encode())
 
+    def first(self, constant: bytes) -> bytes | None:
+        """The first text that is found itself, where nothing is asked of what is around it."""
+        return first_of(tree_of(constant))
+
     def automaton(self, constant: bytes) -> Automaton:
         """All texts in which the expression finds something."""
         return machine_of(constant).automaton()
@@ -137,6 +142,26 @@ def _small_machine(constant: bytes, read: ReadTree) -> Machine | None:
 @lru_cache(maxsize=LARGE_MACHINES_CACHED_MAX)
 def _large_machine(constant: bytes, read: ReadTree) -> Machine:
     return Machine(read(constant))
+
+
+def first_of(tree: Tree) -> bytes | None:
+    """The shortest text of a tree, of these the lowest; None where it has none, or looks around."""
+    if isinstance(tree, Chars):
+        return chr(tree.ranges[0][0]).encode() if tree.ranges else None
+    if isinstance(tree, Anything):
+        return b""
+    if isinstance(tree, Repeat):
+        part = first_of(tree.part)
+        return None if part is None else part * tree.least
+    if isinstance(tree, Look):
+        return None
+    parts = [first_of(part) for part in tree.parts]
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts) or (not parts and isinstance(tree, Choice)):
+        return None
+    if isinstance(tree, Sequence):
+        return b"".join(known)
+    return min(known, key=lambda text: (len(text), text))
 
 
 def plain_forms(tree: Tree) -> list[Plain] | None:

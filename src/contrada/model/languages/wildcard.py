@@ -16,7 +16,7 @@ from contrada.model.languages.atoms import Atom, Operator, registry
 from contrada.model.languages.automaton import Automaton
 from contrada.model.languages.machine import MACHINE_STATES_MAX, Machine
 from contrada.model.languages.regular import AT_END, AT_START, Anything, Chars, Look, Sequence, Tree
-from contrada.model.languages.search import Plain, machine_of
+from contrada.model.languages.search import Plain, first_of, machine_of
 
 SHAPES_CACHED_MAX: Final = 8_192
 """Wildcards kept as they are looked for. Beyond it: the least recently used is read again."""
@@ -70,6 +70,11 @@ class Wildcard(Operator):
         """That the longest text between stars and question marks is there."""
         longest = max(_texts_between("*?", tokens_of(constant)), key=len)
         return Atom("contains nocase" if self.nocase else "contains", longest) if longest else None
+
+    def first(self, constant: bytes) -> bytes | None:
+        """Nothing for each star, and the first character for each question mark."""
+        parts = _tree(constant, nocase=self.nocase).parts[1:-1]
+        return first_of(Sequence(parts)) if Anything() in parts else None
 
     def automaton(self, constant: bytes) -> Automaton:
         """All texts of the shape."""
@@ -170,7 +175,7 @@ def _holds(constant: bytes, value: bytes) -> bool:
 _ONE: Final = Chars(characters.inverse(()))
 
 
-def _tree(constant: bytes, *, nocase: bool = False) -> Tree:
+def _tree(constant: bytes, *, nocase: bool = False) -> Sequence:
     """The shape as a regular expression of the whole text."""
     parts: list[Tree] = [Look(AT_START)]
     for token in tokens_of(constant):

@@ -50,18 +50,11 @@ def example_of(product: Product) -> Example | None:
     """A key in each set that the product names, present ones first; None where none is found."""
     example: dict[str, Key] = {}
     for name, side in product.sides.items():
-        key = _key_in(side)
+        key = side.some_key(readable=False)
         if key is None:
             return None
         example[name] = key
     return example
-
-
-def _key_in(side: ValueSet) -> Key | None:
-    """The lowest value where that is plain to see, else an easy one, absent as a last resort."""
-    if side.line and len(side.line[0]) == 2:
-        return side.line[0]
-    return side.some_key()
 
 
 class Front(Protocol[P_contra]):

@@ -1,4 +1,4 @@
-"""What constants tell of sets of text, against decisions by automata."""
+"""What shows of value sets without automata, and their hulls, against decisions by automata."""
 
 from typing import Final
 
@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import contrada as ct
-from contrada.dialects.hulls import Hulls, hull_of
-from contrada.dialects.inclusion import is_comparable, lies_in
 from contrada.model.algebra import sets
+from contrada.model.algebra.hulls import components, hull
 from contrada.model.algebra.valueset import ValueSet
+from contrada.model.domains import line
 
 TEXTS = st.one_of(
     st.text("aAbéÉ\u212a", max_size=3),
@@ -44,10 +44,6 @@ SETS = st.recursive(
 )
 
 
-def told(inner: ValueSet, outer: ValueSet) -> bool:
-    return lies_in(inner.parts()[1], outer.parts()[1], lambda steps: None)
-
-
 def text_of(values: ValueSet) -> ValueSet:
     return values & sets.ALL_TEXT
 
@@ -55,7 +51,7 @@ def text_of(values: ValueSet) -> ValueSet:
 @given(SETS, SETS)
 def test_what_is_told_is_so(inner: ValueSet, outer: ValueSet) -> None:
     """If it failed, parts of translated rules would be left out that matter."""
-    if told(inner, outer):
+    if text_of(inner).shows_inside(text_of(outer)):
         assert text_of(inner).issubset(text_of(outer))
 
 
@@ -82,8 +78,8 @@ TOLD = [
 @pytest.mark.parametrize(("inner", "outer"), TOLD, ids=str)
 def test_what_constants_say_is_told(inner: ValueSet, outer: ValueSet) -> None:
     """If it failed, rules with a few exceptions would become thousands of filters."""
-    assert told(inner, outer)
-    assert not told(outer, inner) or inner == outer
+    assert text_of(inner).shows_inside(text_of(outer))
+    assert not text_of(outer).shows_inside(text_of(inner)) or inner == outer
 
 
 HALF: Final = sets.suffix(b"\x89")
@@ -105,52 +101,60 @@ NOT_TOLD = [
 def test_what_is_not_so_is_not_told(inner: ValueSet, outer: ValueSet) -> None:
     """If it failed, parts of translated rules would be left out that matter."""
     assert not text_of(inner).issubset(text_of(outer))
-    assert not told(inner, outer)
+    assert not text_of(inner).shows_inside(text_of(outer))
+
+
+def apart(one: ValueSet, two: ValueSet) -> bool:
+    """Whether a hull keeps two sets apart."""
+    return any(
+        not line.overlaps(hull(one, backwards=way), hull(two, backwards=way))
+        for way in (False, True)
+    )
 
 
 def test_half_a_character_is_near_to_what_folds_to_it() -> None:
     """If it failed, exceptions of rules would be lost."""
-    given_sets = [HALF, sets.eq("É", nocase=True), sets.suffix("É", nocase=True)]
-    hulls = Hulls([hull_of(each) for each in given_sets], lambda steps: None)
-    assert hulls.near(1) == 0b111
+    assert not apart(HALF, sets.eq("É", nocase=True))
+    assert not apart(HALF, sets.suffix("É", nocase=True))
 
 
-def test_sets_of_other_operators_only_are_not_compared() -> None:
-    """If it failed, thousands of patterns would be compared in vain."""
-    assert not is_comparable(sets.wildcard("a*b*c").parts()[1])
-    assert is_comparable((sets.wildcard("a*b*c") | sets.suffix("x")).parts()[1])
-    assert is_comparable(sets.eq(1).parts()[1])
-
-
-@given(st.lists(SETS, min_size=2, max_size=5))
-def test_sets_that_are_not_near_are_apart(given_sets: list[ValueSet]) -> None:
+@given(SETS, SETS)
+def test_sets_that_hulls_keep_apart_are_apart(one: ValueSet, two: ValueSet) -> None:
     """If it failed, exceptions of rules would be lost."""
-    hulls = Hulls([hull_of(each) for each in given_sets], lambda steps: None)
-    for number, one in enumerate(given_sets):
-        for other, two in enumerate(given_sets):
-            if other != number and not hulls.near(number) >> other & 1:
-                assert not one.meets(two)
+    if apart(one, two):
+        assert not one.meets(two)
 
 
-def test_what_ends_otherwise_is_not_near() -> None:
+@given(st.lists(SETS, min_size=2, max_size=6), st.booleans())
+def test_components_have_nothing_in_common(given_sets: list[ValueSet], backwards: bool) -> None:
+    """If it failed, a union of filters would be said to cover what it does not."""
+    found = components([hull(each, backwards=backwards) for each in given_sets])
+    assert sorted(number for group in found for number in group) == [*range(len(given_sets))]
+    for group in found:
+        for one in group:
+            for other in {*range(len(given_sets))} - {*group}:
+                assert not given_sets[one].meets(given_sets[other])
+
+
+def test_what_ends_otherwise_is_kept_apart() -> None:
     """If it failed, each exception of a rule would be compared with all others."""
-    ends = [
+    by_end = [
         *(sets.suffix(f"\\{n}.exe", nocase=True) for n in range(50)),
-        *(sets.eq(f"c:\\{n}.EXE", nocase=True) for n in range(50)),
-        *(sets.prefix(f"c:\\{n}.", nocase=True) for n in range(50)),
+        *(sets.in_(f"c:\\{n}.EXE", f"d:\\{n}.exe", nocase=True) for n in range(50)),
         *(sets.eq(n) for n in range(50)),
     ]
-    hulls = Hulls([hull_of(each) for each in ends], lambda steps: None)
-    assert hulls.known == (1 << 200) - 1
-    assert hulls.near(7) == 1 << 7 | 1 << 57 | ((1 << 50) - 1) << 100
-    assert hulls.near(57) == 1 << 7 | 1 << 57 | 1 << 107
-    assert hulls.near(107) == (1 << 50) - 1 | 1 << 57 | 1 << 107
-    assert hulls.near(157) == 1 << 157
+    found = components([hull(each, backwards=True) for each in by_end])
+    assert sorted(found) == [*([n, 50 + n] for n in range(50)), *([100 + n] for n in range(50))]
+    by_start = [
+        *(sets.prefix(f"c:\\{n}.", nocase=True) for n in range(50)),
+        *(sets.eq(f"c:\\{n}.EXE", nocase=True) for n in range(50)),
+    ]
+    found = components([hull(each) for each in by_start])
+    assert sorted(found) == [[n, 50 + n] for n in range(50)]
 
 
-def test_sets_of_which_nothing_is_known_are_near_to_all() -> None:
+def test_sets_of_which_nothing_is_known_are_near_to_all_text() -> None:
     """If it failed, exceptions of rules would be lost."""
-    given_sets = [ct.contains("x"), ct.eq("a"), ct.eq("b")]
-    hulls = Hulls([hull_of(each) for each in given_sets], lambda steps: None)
-    assert hulls.near(0) == 0b111
-    assert hulls.near(1) == 0b011
+    assert hull(ct.contains("x")) == hull(~ct.eq("x") & sets.ALL_TEXT) == line.ALL_TEXT
+    assert hull(ct.suffix("x")) == line.ALL_TEXT != hull(ct.suffix("x"), backwards=True)
+    assert hull(ct.prefix("x"), backwards=True) == line.ALL_TEXT != hull(ct.prefix("x"))
