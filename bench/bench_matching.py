@@ -21,6 +21,7 @@ from statistics import mean
 from time import thread_time
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
 from bench import matching_peers as peers
@@ -190,6 +191,69 @@ def of_million_in_batches() -> Measurement:
     return Measurement(
         [seconds_each(lambda _: index.match_batch(table), [{}]) / 1_000 for _ in range(5)]
     )
+
+
+# --- spans of msgpack -----------------------------------------------------------------------------
+
+
+@figure(
+    name="matching/spans",
+    unit="us",
+    workload="10,000 filters of two equalities on four attributes, lists of 100 spans",
+)
+def of_spans() -> Measurement:
+    workload = workloads.equalities(10_000)
+    index = index_of(workload)
+    batches = [workload.notifications[i : i + 100] for i in range(0, 4_000, 100)]
+    encode = msgspec.msgpack.Encoder().encode
+    spans: Any = [list(map(encode, batch)) for batch in batches]
+    columns: Any = [pa.Table.from_pylist(list(batch)) for batch in batches]
+    for batch, table in zip(spans, columns, strict=True):
+        assert len(index.match_spans(batch)[1]) == len(index.match_batch(table)[1])
+    own, other = [], []
+    for _ in range(SAMPLES):
+        own.append(seconds_each(index.match_spans, spans) / 100)
+        other.append(seconds_each(index.match_batch, columns) / 100)
+    return Measurement(own, "columns", other)
+
+
+# --- the plain engine -----------------------------------------------------------------------------
+
+
+def of_plain(size: int) -> Measurement:
+    """Seconds per match of the plain engine, beside the compiled one."""
+    workload = workloads.equalities(10_000)
+    plain: Index[int] = Index(compiled=False)
+    compiled: Index[int] = Index(compiled=True)
+    for number, each in enumerate(itertools.islice(workload.filters(), size)):
+        plain.add(number, each)
+        compiled.add(number, each)
+    some = workload.notifications[:500]
+    for given in some:
+        assert sorted(plain.match(given)) == sorted(compiled.match(given))
+    own = [seconds_each(plain.match, some) for _ in range(SAMPLES)]
+    return Measurement(own, "compiled", [seconds_each(compiled.match, some) for _ in own])
+
+
+_OF_PLAIN: Final = "filters of two equalities on four attributes, without Numba"
+
+
+@figure(name="matching/plain-100", unit="us", workload=f"100 {_OF_PLAIN}")
+def of_plain_100() -> Measurement:
+    return of_plain(100)
+
+
+@figure(name="matching/plain-1000", unit="us", workload=f"1,000 {_OF_PLAIN}")
+def of_plain_1000() -> Measurement:
+    return of_plain(1_000)
+
+
+@figure(name="matching/plain-10000", unit="us", workload=f"10,000 {_OF_PLAIN}")
+def of_plain_10000() -> Measurement:
+    return of_plain(10_000)
+
+
+# --- growth ---------------------------------------------------------------------------------------
 
 
 @figure(

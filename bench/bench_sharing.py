@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from bench.bench_matching import DATA
 from bench.harness import Measurement, figure
 from contrada.matching import Index
+from contrada.matching.arrayed import ArrayEngine
 from contrada.matching.tables import OK
 from contrada.model import Filter
 from tests.matching import rules_sigma
@@ -32,7 +33,9 @@ class Call(NamedTuple):
 
 def call(index: Index[int], event: Any) -> Call:
     """The call that `Index.match` makes."""
-    return Call(index._generation.arrays.match, index._message(event))
+    engine = index._engine
+    assert isinstance(engine, ArrayEngine)
+    return Call(engine._generation.arrays.match, engine._packed(event))
 
 
 def seconds(calls: Iterable[Call]) -> float:

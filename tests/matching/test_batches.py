@@ -15,7 +15,8 @@ import contrada as ct
 from contrada.errors import ContradaError, EncodingError
 from contrada.model.algebra.notification import Envelope
 from tests import strategies
-from tests.matching.test_index import COMPILED, naive
+from tests.matching.engines import ENGINES, new_index
+from tests.matching.test_index import naive
 
 encode = msgspec.msgpack.Encoder().encode
 
@@ -27,7 +28,7 @@ def rows(batch: tuple[Any, Any]) -> list[list[Any]]:
     return [sorted(listed[begin:end]) for begin, end in pairwise(offsets)]
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", ENGINES)
 @given(
     subscriptions=st.lists(strategies.filters() | strategies.filter_sets(), max_size=8),
     notifications=st.lists(strategies.notifications(), max_size=5),
@@ -38,7 +39,7 @@ def test_spans_are_matched_as_every_filter_says(
 ) -> None:
     """Bytes would be matched otherwise than the notification that they are."""
     by_key = {str(i) if is_text else i: each for i, each in enumerate(subscriptions)}
-    index: ct.Index[Any] = ct.Index(compiled=compiled)
+    index: ct.Index[Any] = new_index(compiled)
     for key, subscription in by_key.items():
         index.add(key, subscription)
     spans = [each.span for each in notifications]
@@ -59,10 +60,10 @@ def test_spans_are_matched_as_every_filter_says(
         assert rows(index.match_batch(pieces)) == list(map(sorted, unstamped * 2))
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", ENGINES)
 def test_spans_are_matched_as_columns(compiled: Any) -> None:
     """The same rows as bytes and as columns would go to other subscribers."""
-    index: ct.Index[Any] = ct.Index(compiled=compiled)
+    index: ct.Index[Any] = new_index(compiled)
     for i in range(300):
         index.add(i, ct.Filter(f"symbol = 'S{i % 7}' and price > {i}"))
     given = [{"symbol": f"S{i % 11}", "price": 3.0 * i} for i in range(200)]
@@ -72,10 +73,10 @@ def test_spans_are_matched_as_columns(compiled: Any) -> None:
     assert sum(map(len, by_column)) > 1_000
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", ENGINES)
 def test_a_doubtful_span_goes_alone(compiled: Any) -> None:
     """A number between doubles, or a time in an odd form, would cost the whole batch its answer."""
-    index: ct.Index[Any] = ct.Index(compiled=compiled)
+    index: ct.Index[Any] = new_index(compiled)
     index.add(1, ct.Filter({"n": 2**53 + 1}))
     index.add(2, ct.Filter({"n": ct.gt(5)}))
     index.add(3, ct.Filter({"t": datetime(2026, 1, 1, tzinfo=UTC)}))
@@ -88,10 +89,10 @@ def test_a_doubtful_span_goes_alone(compiled: Any) -> None:
     assert index.statistics().notifications >= len(spans)
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", ENGINES)
 def test_the_envelope_is_asked_for_only_where_a_filter_does(compiled: Any) -> None:
     """Every span would cost an envelope, or a filter on one would not be met."""
-    index: ct.Index[Any] = ct.Index(compiled=compiled)
+    index: ct.Index[Any] = new_index(compiled)
     index.add(1, ct.Filter("x = 1"))
     span = encode({f"a{i}": i for i in range(15)} | {"x": 1})
 
@@ -109,11 +110,11 @@ def test_the_envelope_is_asked_for_only_where_a_filter_does(compiled: Any) -> No
     assert rows(index.match_spans(pa.array([span, None]))) == [[1], []]
 
 
-@pytest.mark.parametrize("compiled", COMPILED[1:])
+@pytest.mark.parametrize("compiled", [E for E in ENGINES if E.values[0] is not False])
 @given(data=st.binary(max_size=40), cut=st.integers(0, 60))
 def test_bytes_that_are_no_span_are_refused_or_pass(compiled: Any, data: Any, cut: Any) -> None:
     """Memory behind cut or odd bytes would be read, or another error would come out."""
-    index: ct.Index[Any] = ct.Index(compiled=compiled)
+    index: ct.Index[Any] = new_index(compiled)
     index.add(1, ct.Filter("b = 'xyz' and a exists"))
     whole = encode({"b": "xyz", "a": [1, "text", None], "c": "x" * 20})
     for span in (data, whole[:cut], whole[:3] + data):
@@ -131,13 +132,13 @@ def test_bytes_that_are_no_span_are_refused_or_pass(compiled: Any, data: Any, cu
 def test_a_column_that_is_not_binary_is_no_column_of_spans() -> None:
     """Texts would be read as msgpack."""
     with pytest.raises(TypeError):
-        ct.Index[Any](compiled=False).match_spans(pa.array(["a"]))
+        new_index(False).match_spans(pa.array(["a"]))
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", ENGINES)
 def test_keys_that_are_tuples_come_out_of_batches(compiled: Any) -> None:
     """A batch would take a key that is a tuple for a row of keys."""
-    index: ct.Index[Any] = ct.Index(compiled=compiled)
+    index: ct.Index[Any] = new_index(compiled)
     index.add(("a", 1), ct.Filter("x = 1"))
     index.add(("b", 2), ct.Filter("x = 1"))
     assert rows(index.match_batch([{"x": 1}, {}])) == [[("a", 1), ("b", 2)], []]

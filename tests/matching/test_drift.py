@@ -5,6 +5,7 @@ from random import Random
 import contrada as ct
 from contrada.matching import drift
 from contrada.matching.tables import LOOKED
+from tests.matching.engines import arrays_of, new_index
 
 
 def filters(random: Random, key: int) -> ct.Filter:
@@ -18,7 +19,7 @@ def looked_at(index: ct.Index[int], notifications: list[dict[str, str]]) -> floa
     total = 0
     for notification in notifications:
         index.match(notification)
-        counters = index._generation.arrays.of["counters"]
+        counters = arrays_of(index)._generation.arrays.of["counters"]
         total += int(counters[LOOKED])
         index.maintain(16)
     return total / len(notifications)
@@ -27,7 +28,7 @@ def looked_at(index: ct.Index[int], notifications: list[dict[str, str]]) -> floa
 def test_places_follow_what_is_published() -> None:
     """Filters would stay where they were hung before anything was known of notifications."""
     random = Random(5)
-    index: ct.Index[int] = ct.Index(compiled=False)
+    index: ct.Index[int] = new_index(False)
     for key in range(2_000):
         index.add(key, filters(random, key))
     size = drift.NOTIFICATIONS_BETWEEN
@@ -47,11 +48,11 @@ def test_places_follow_what_is_published() -> None:
 def test_what_hangs_well_is_left_alone() -> None:
     """An index would be renewed again and again for nothing."""
     random = Random(6)
-    index: ct.Index[int] = ct.Index(compiled=False)
+    index: ct.Index[int] = new_index(False)
     for key in range(2_000):
         index.add(key, ct.Filter({"id": key}))
-    first = index._generation
+    first = arrays_of(index)._generation
     for _ in range(3 * drift.NOTIFICATIONS_BETWEEN):
         index.match({"id": random.randrange(4_000)})
         assert not index.maintain(8)
-    assert index._generation is first
+    assert arrays_of(index)._generation is first

@@ -10,7 +10,7 @@ import pytest
 import contrada as ct
 from contrada.errors import InvalidNotificationError, LimitError
 from contrada.matching import index as index_module
-from contrada.matching import jit, reading
+from contrada.matching import reading
 from contrada.matching.compiling import TEXT_BYTES_MAX, number_key
 from contrada.matching.generation import CROWDED_FROM
 from contrada.matching.hashing import point_hash, text_hash
@@ -18,15 +18,13 @@ from contrada.matching.seeking import GRAMS_AT_ONCE, LENGTHS_MAX
 from contrada.matching.tables import LOOKED, PENDING, SEEN
 from contrada.model.algebra import sets
 from contrada.model.domains.values import NUMBER
-
-needs_numba = pytest.mark.skipif(jit.compiled() is None, reason="numba is not installed")
-COMPILED = [pytest.param(False, id="plain"), pytest.param(True, id="compiled", marks=needs_numba)]
+from tests.matching.engines import COMPILED, arrays_of, loaded_index, needs_numba, new_index
 
 
 def looked_at(index: ct.Index[Any], notification: dict[str, Any]) -> int:
     """How many entries a match looks at."""
     index.match(notification)
-    return int(index._generation.arrays.of["counters"][LOOKED])
+    return int(arrays_of(index)._generation.arrays.of["counters"][LOOKED])
 
 
 def of_one_hash() -> tuple[int, int]:
@@ -45,7 +43,7 @@ def of_one_hash() -> tuple[int, int]:
 def test_two_values_of_one_hash_give_a_key_once(compiled: Any) -> None:
     """A filter that hangs at two values would be met twice, by another attribute's value, too."""
     x, y = of_one_hash()
-    index: ct.Index[int] = ct.Index(compiled=compiled)
+    index: ct.Index[int] = new_index(compiled)
     index.add(0, ct.Filter("a = -1"))
     index.add(2, ct.Filter("b = -1"))
     index.add(1, ct.Filter(f"a in ({x}, -7)"))
@@ -61,7 +59,7 @@ def test_two_values_of_one_hash_give_a_key_once(compiled: Any) -> None:
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_a_refused_filter_leaves_its_key_as_it_was(compiled: Any) -> None:
     """A key would lose the filter that it had."""
-    index: ct.Index[int] = ct.Index(compiled=compiled)
+    index: ct.Index[int] = new_index(compiled)
     index.add(1, ct.Filter("a = 1"))
     with pytest.raises(LimitError):
         index.add(1, ct.Filter({"a": "x" * (TEXT_BYTES_MAX + 1)}))
@@ -73,7 +71,7 @@ def test_a_refused_filter_leaves_its_key_as_it_was(compiled: Any) -> None:
 
 def test_what_a_refused_filter_stored_counts_as_unused() -> None:
     """Refused filters would fill the memory."""
-    index: ct.Index[int] = ct.Index(compiled=False)
+    index: ct.Index[int] = new_index(False)
     large, too_large = "y" * 2**20, "x" * (TEXT_BYTES_MAX + 1)
     for number in range(4):
         with pytest.raises(LimitError):
@@ -85,7 +83,7 @@ def test_what_a_refused_filter_stored_counts_as_unused() -> None:
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_names_of_gone_filters_are_dropped_in_the_long_run(compiled: Any) -> None:
     """Attributes that nobody asks for any more would pile up."""
-    index: ct.Index[int] = ct.Index(compiled=compiled)
+    index: ct.Index[int] = new_index(compiled)
     for number in range(24_000):
         index.add(1, ct.Filter({f"{number:0100}": 1}))
         index.maintain()
@@ -95,7 +93,7 @@ def test_names_of_gone_filters_are_dropped_in_the_long_run(compiled: Any) -> Non
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_ranges_that_come_in_order_are_spread_over_the_bins(compiled: Any) -> None:
     """Bins would be cut where the first ranges lie, and all later ones hang in the last."""
-    index: ct.Index[int] = ct.Index(compiled=compiled)
+    index: ct.Index[int] = new_index(compiled)
     for number in range(2 * CROWDED_FROM):
         index.add(number, ct.Filter({"x": sets.between(10 * number, 10 * number + 100)}))
         index.maintain()
@@ -112,21 +110,21 @@ def test_ranges_that_come_in_order_are_spread_over_the_bins(compiled: Any) -> No
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_what_was_seen_is_saved(compiled: Any, tmp_path: Path) -> None:
     """A loaded index would take its attributes for more frequent than notifications are."""
-    index: ct.Index[int] = ct.Index(compiled=compiled)
+    index: ct.Index[int] = new_index(compiled)
     index.add(1, ct.Filter("a = 1"))
     for _ in range(300):
         index.match({"a": 1})
     index.save(tmp_path / "index")
-    loaded = ct.Index.load(tmp_path / "index", compiled=compiled)
-    assert loaded._generation.notifications == 300
-    assert loaded._generation.arrays.of["attrs"][0, SEEN] == 300
+    loaded = loaded_index(tmp_path / "index", compiled)
+    assert arrays_of(loaded)._generation.notifications == 300
+    assert arrays_of(loaded)._generation.arrays.of["attrs"][0, SEEN] == 300
     assert loaded.statistics().notifications == 300
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_filters_of_several_places_go_without_a_search(compiled: Any) -> None:
     """An entry that moved would not be found where its filter says."""
-    index: ct.Index[int] = ct.Index(compiled=compiled)
+    index: ct.Index[int] = new_index(compiled)
     random = Random(5)
     kept: dict[int, ct.Filter] = {}
     for number in range(600):
@@ -148,7 +146,7 @@ def test_rows_in_doubt_are_matched_alone_and_counted_once() -> None:
     """One large integer would send a whole table row by row, and count all of its rows twice."""
     pa = pytest.importorskip("pyarrow")
     for key in (5, "five"):
-        index: ct.Index[Any] = ct.Index(compiled=True)
+        index: ct.Index[Any] = new_index(True)
         index.add(key, ct.Filter("a > 9007199254740993"))
         index.add(8, ct.Filter("b = 1 and t matches /x+y$/"))
         index.add(9, ct.Filter("b = 1"))
@@ -170,7 +168,7 @@ def test_covered_and_meeting_ask_only_for_filters_of_that_text(
     compiled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each filter that names a text attribute would be decided by the algebra."""
-    index: ct.Index[int] = ct.Index(compiled=compiled)
+    index: ct.Index[int] = new_index(compiled)
     for number in range(500):
         index.add(number, ct.Filter({"a": f"text{number % 250}", "b": number}))
     index.add(500, ct.Filter("a prefix 'text7'"))
@@ -194,7 +192,7 @@ def test_covered_and_meeting_ask_only_for_filters_of_that_text(
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_what_a_renewal_replaces_is_freed_piece_by_piece(compiled: Any) -> None:
     """An update would wait until all of a large index is freed."""
-    index: ct.Index[int] = ct.Index(compiled=compiled)
+    index: ct.Index[int] = new_index(compiled)
     for number in range(1_000):
         index.add(number, ct.Filter({"a": f"text{number}"}))
     index.begin_renewal()
@@ -210,7 +208,7 @@ def test_what_a_renewal_replaces_is_freed_piece_by_piece(compiled: Any) -> None:
 
 def test_ordered_ranges_are_renewed_once_and_then_lie_well() -> None:
     """Renewal would begin again as soon as it has ended, for ever, or leave crowded bins."""
-    index: ct.Index[int] = ct.Index(compiled=False)
+    index: ct.Index[int] = new_index(False)
     for number in range(5_000):
         index.add(number, ct.Filter({"x": sets.between(10 * number, 10 * number + 100)}))
     index.renew()
@@ -220,10 +218,10 @@ def test_ordered_ranges_are_renewed_once_and_then_lie_well() -> None:
 
 def test_every_end_of_a_range_is_as_likely_to_be_kept() -> None:
     """The sample that bins are cut by would tell of the first ranges, or the last, only."""
-    index: ct.Index[int] = ct.Index(compiled=False)
+    index: ct.Index[int] = new_index(False)
     for number in range(8_000):
         index.add(number, ct.Filter({"x": sets.between(number, number + 1)}))
-    kept = sorted(key for _, key in index._generation._bounds[0])
+    kept = sorted(key for _, key in arrays_of(index)._generation._bounds[0])
     low, high = (number_key(each)[0] for each in (2_000, 6_000))
     assert 0.4 < sum(low <= key < high for key in kept) / len(kept) < 0.6
 
@@ -231,7 +229,7 @@ def test_every_end_of_a_range_is_as_likely_to_be_kept() -> None:
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_a_text_leads_to_no_value_of_its_hash(compiled: Any) -> None:
     """A filter that hangs at two values would be met again by another attribute's prefix."""
-    index: ct.Index[int] = ct.Index(compiled=compiled)
+    index: ct.Index[int] = new_index(compiled)
     index.add(0, ct.Filter("a = -1"))
     index.add(1, ct.Filter("b prefix '!!!'"))
     index.add(2, ct.Filter("a in (6648, -7)"))
@@ -253,7 +251,7 @@ def test_columns_of_one_name_are_refused() -> None:
 @needs_numba
 def test_names_that_are_written_alike_are_one_attribute() -> None:
     """The same in a mapping: names that are no texts are passed over, and do no harm."""
-    index: ct.Index[int] = ct.Index(compiled=True)
+    index: ct.Index[int] = new_index(True)
     index.add(1, ct.Filter("a = 5"))
     make: Any = Enum
     names = [make("Name", {"A": "a"})("a") for _ in range(40)]
@@ -270,7 +268,7 @@ def test_names_that_are_written_alike_are_one_attribute() -> None:
 )
 def test_covered_filters_are_found_at_the_edges(filter_: str, asked: str) -> None:
     """A filter would seem wider than what covers it, or an empty one be overlooked."""
-    index: ct.Index[int] = ct.Index(compiled=False)
+    index: ct.Index[int] = new_index(False)
     index.add(0, ct.Filter(filter_))
     assert ct.covers(ct.Filter(asked), ct.Filter(filter_))
     assert index.covered(ct.Filter(asked)) == [0]
@@ -279,7 +277,7 @@ def test_covered_filters_are_found_at_the_edges(filter_: str, asked: str) -> Non
 def test_a_column_that_nobody_asks_for_is_not_looked_at() -> None:
     """A row that is matched by itself would be refused for a value that no filter names."""
     pa = pytest.importorskip("pyarrow")
-    index: ct.Index[int] = ct.Index(compiled=True)
+    index: ct.Index[int] = new_index(True)
     index.add(1, ct.Filter("a > 5"))
     late = pa.array([0, 2**62], pa.timestamp("us", "UTC"))
     for numbers in ([6, 7], [2**53 + 1, 7]):
@@ -289,7 +287,7 @@ def test_a_column_that_nobody_asks_for_is_not_looked_at() -> None:
 
 def test_a_key_leaves_a_filter_of_many_without_a_search() -> None:
     """The first key of a filter would be searched for among all of its keys."""
-    index: ct.Index[int] = ct.Index(compiled=False)
+    index: ct.Index[int] = new_index(False)
     for key in range(50):
         index.add(key, ct.FilterSet([ct.Filter("a = 1"), ct.Filter({"b": key})]))
     for key in (0, 49, 25):
@@ -301,7 +299,7 @@ def test_a_key_leaves_a_filter_of_many_without_a_search() -> None:
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_more_places_than_are_looked_up_at_once(compiled: Any) -> None:
     """Of a long text, or of many values, places beyond the room for them would be forgotten."""
-    index: ct.Index[str] = ct.Index(compiled=compiled)
+    index: ct.Index[str] = new_index(compiled)
     filters: dict[str, ct.Filter] = {}
     for size in (3, 4):
         for number in range(2**size):
@@ -323,7 +321,7 @@ def test_more_places_than_are_looked_up_at_once(compiled: Any) -> None:
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_a_substring_is_found_wherever_it_stands(compiled: Any) -> None:
     """Where one run of bytes that is asked for ends and the next begins, it would be missed."""
-    index: ct.Index[str] = ct.Index(compiled=compiled)
+    index: ct.Index[str] = new_index(compiled)
     for part in ("a", "ab", "abc", "abcd", "abcde"):
         index.add(part, ct.Filter({"text": sets.contains(part)}))
     for before in range(GRAMS_AT_ONCE - 8, GRAMS_AT_ONCE + 8):

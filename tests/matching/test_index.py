@@ -25,9 +25,14 @@ from contrada.matching.placing import places_of
 from contrada.matching.tables import EPOCH, LENGTH
 from contrada.model.languages import casefold
 from tests import strategies
-
-needs_numba = pytest.mark.skipif(jit.compiled() is None, reason="numba is not installed")
-COMPILED = [pytest.param(False, id="plain"), pytest.param(True, id="compiled", marks=needs_numba)]
+from tests.matching.engines import (
+    COMPILED,
+    ENGINES,
+    arrays_of,
+    loaded_index,
+    needs_numba,
+    new_index,
+)
 
 
 def naive(subscriptions: Any, notification: Any) -> list[Any]:
@@ -35,7 +40,7 @@ def naive(subscriptions: Any, notification: Any) -> list[Any]:
     return sorted(key for key, each in subscriptions.items() if each.matches(notification))
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", ENGINES)
 @given(
     subscriptions=st.lists(strategies.filters() | strategies.filter_sets(), max_size=12),
     notifications=st.lists(strategies.notifications(), min_size=1, max_size=4),
@@ -44,7 +49,7 @@ def test_matches_as_every_filter_says(
     compiled: Any, subscriptions: Any, notifications: Any
 ) -> None:
     """Some operator, domain or several values would be matched otherwise than by the filter."""
-    index: ct.Index[Any] = ct.Index(compiled=compiled)
+    index: ct.Index[Any] = new_index(compiled)
     by_key = dict(enumerate(subscriptions))
     for key, subscription in by_key.items():
         index.add(key, subscription)
@@ -56,11 +61,11 @@ def test_matches_as_every_filter_says(
 class Upkeep(RuleBasedStateMachine):
     """Adding, replacing, removing and renewing, in any order."""
 
-    compiled = False
+    compiled: bool | None = False
 
     def __init__(self) -> None:
         super().__init__()
-        self.index: ct.Index[int] = ct.Index(compiled=self.compiled)
+        self.index: ct.Index[int] = new_index(self.compiled)
         self.by_key: dict[int, Any] = {}
 
     @rule(key=st.integers(0, 9), of=strategies.filters() | strategies.filter_sets())
@@ -98,18 +103,24 @@ class CompiledUpkeep(Upkeep):
     compiled = True
 
 
+class PlainUpkeep(Upkeep):
+    """The same on the plain engine."""
+
+    compiled = None
+
+
 TestUpkeep = Upkeep.TestCase
 TestUpkeep.__doc__ = "An update would lose a filter, or leave one behind."
-TestCompiledUpkeep = pytest.mark.skipif(jit.compiled() is None, reason="numba is missing")(
-    CompiledUpkeep.TestCase
-)
+TestPlainUpkeep = PlainUpkeep.TestCase
+TestPlainUpkeep.__doc__ = "An update would lose a filter of the plain engine."
+TestCompiledUpkeep = needs_numba(CompiledUpkeep.TestCase)
 TestCompiledUpkeep.__doc__ = "An update would lose a filter on compiled kernels."
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", ENGINES)
 def test_a_thousand_filters_on_one_attribute_make_a_tree(compiled: Any) -> None:
     """Ranges would be lost when an attribute gets a tree, or new pivots."""
-    index: ct.Index[Any] = ct.Index(compiled=compiled)
+    index: ct.Index[Any] = new_index(compiled)
     by_key = {i: ct.Filter({"x": ct.between(i % 97, i % 97 + i % 13)}) for i in range(1200)}
     by_key |= {-i: ct.Filter({"x": ct.gt(i)}) for i in range(1, 200)}
     by_key |= {10_000 + i: ct.Filter({"x": ct.lt(f"t{i}") & ct.ge("t1")}) for i in range(200)}
@@ -121,10 +132,10 @@ def test_a_thousand_filters_on_one_attribute_make_a_tree(compiled: Any) -> None:
         assert sorted(index.match(notification)) == naive(by_key, notification)
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", ENGINES)
 def test_a_mapping_is_matched_as_a_notification(compiled: Any) -> None:
     """A plain dict would need other types, or be matched differently."""
-    index: ct.Index[Any] = ct.Index(compiled=compiled)
+    index: ct.Index[Any] = new_index(compiled)
     index.add("k", ct.Filter("a = 1 and b contains 'x' and t > @2026-01-01T00:00:00Z"))
     time = datetime(2026, 2, 1, tzinfo=UTC)
     assert index.match({"a": [0, 1.0], "b": ["ax", "q"], "t": time}) == ["k"]
@@ -137,10 +148,10 @@ def test_a_mapping_is_matched_as_a_notification(compiled: Any) -> None:
         index.match({"a": 2**64 - 1})
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", ENGINES)
 def test_a_mapping_has_no_marks_and_no_envelope(compiled: Any) -> None:
     """Whoever hands in a dict could pass for another publisher, or for an obvent."""
-    index: ct.Index[Any] = ct.Index(compiled=compiled)
+    index: ct.Index[Any] = new_index(compiled)
     index.add("mark", ct.Filter("@is.Quote = true"))
     index.add("publisher", ct.Filter("@publisher = 'x'"))
     index.add("large", ct.Filter({"a": ct.gt(2**60)}))
@@ -148,10 +159,10 @@ def test_a_mapping_has_no_marks_and_no_envelope(compiled: Any) -> None:
     assert index.match({"a": 2**60 + 1, "@is.Quote": True, "@timestamp": "t"}) == ["large"]
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", ENGINES)
 def test_long_texts_and_many_values_make_the_scratch_grow(compiled: Any) -> None:
     """A notification larger than any before would be matched in part."""
-    index: ct.Index[Any] = ct.Index(compiled=compiled)
+    index: ct.Index[Any] = new_index(compiled)
     index.add("end", ct.Filter({"x": ct.suffix("Z", nocase=True)}))
     index.add("few", ct.Filter({"y": 999}))
     for number in range(300):
@@ -163,17 +174,17 @@ def test_long_texts_and_many_values_make_the_scratch_grow(compiled: Any) -> None
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_stamps_start_anew_when_their_numbers_run_out(compiled: Any) -> None:
     """After two thousand million notifications old stamps would look new."""
-    index: ct.Index[Any] = ct.Index(compiled=compiled)
+    index: ct.Index[Any] = new_index(compiled)
     index.add("k", ct.Filter({"a": 1}))
     assert index.match({"a": 1}) == ["k"]
-    index._generation.arrays.of["counters"][EPOCH] = EPOCHS_MAX
+    arrays_of(index)._generation.arrays.of["counters"][EPOCH] = EPOCHS_MAX
     assert index.match({"b": 1}) == []
     assert index.match({"a": 1}) == ["k"]
 
 
 def test_a_key_comes_once_and_equal_filters_are_stored_once() -> None:
     """A key would come for each of its filters, or equal filters would be matched twice."""
-    index: ct.Index[Any] = ct.Index(compiled=False)
+    index: ct.Index[Any] = new_index(False)
     index.add("one", ct.FilterSet("a = 1 or b = 2"))
     index.add("two", ct.Filter("a = 1"))
     assert sorted(index.match({"a": 1, "b": 2})) == ["one", "two"]
@@ -189,7 +200,7 @@ def test_an_operator_nobody_registered_meets_everything() -> None:
     from contrada.model.languages.language import Literal
 
     unknown = ct.ValueSet((), Literal(Atom("frob", b"x"), True))
-    index: ct.Index[Any] = ct.Index(compiled=False)
+    index: ct.Index[Any] = new_index(False)
     index.add("k", ct.Filter({"a": unknown, "b": 1}))
     assert index.match({"a": "text", "b": 1}) == ["k"]
     assert index.match({"a": "text", "b": 2}) == []
@@ -197,7 +208,7 @@ def test_an_operator_nobody_registered_meets_everything() -> None:
 
 def test_renewal_frees_what_is_unused() -> None:
     """Words of removed filters would stay for ever."""
-    index: ct.Index[Any] = ct.Index(compiled=False)
+    index: ct.Index[Any] = new_index(False)
     for key in range(3000):
         index.add(key, ct.Filter({"a": key, "b": ct.gt(key)}))
     for key in range(2990):
@@ -259,7 +270,7 @@ def test_kernels_that_are_loaded_are_used_from_the_first_filter_on() -> None:
 def test_a_filter_that_is_refused_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """A constant beyond the limit would leave half of a filter set, or an empty key."""
     monkeypatch.setattr("contrada.matching.compiling.TEXT_BYTES_MAX", 10)
-    index: ct.Index[Any] = ct.Index(compiled=False)
+    index: ct.Index[Any] = new_index(False)
     with pytest.raises(LimitError):
         index.add("k", ct.FilterSet("b = 1 or c = 'longer than ten'"))
     assert "k" not in index
@@ -267,16 +278,20 @@ def test_a_filter_that_is_refused_leaves_nothing_behind(monkeypatch: pytest.Monk
     index.validate()
 
 
+@pytest.mark.parametrize("compiled", ENGINES[:2])
 @given(
     members=st.lists(strategies.filters() | strategies.filter_sets(), max_size=8),
     asked=strategies.filters(),
     advertised=strategies.advertisements(),
 )
 def test_relations_are_those_of_the_algebra(
-    members: list[ct.Filter | ct.FilterSet], asked: ct.Filter, advertised: ct.Advertisement
+    compiled: Any,
+    members: list[ct.Filter | ct.FilterSet],
+    asked: ct.Filter,
+    advertised: ct.Advertisement,
 ) -> None:
     """The index would find other coverers, covered or meeting filters than the algebra."""
-    index: ct.Index[int] = ct.Index(compiled=False)
+    index: ct.Index[int] = new_index(compiled)
     for key, member in enumerate(members):
         index.add(key, member)
     keyed = list(enumerate(members))
@@ -288,7 +303,7 @@ def test_relations_are_those_of_the_algebra(
 
 def test_a_batch_is_matched_row_by_row() -> None:
     """Keys of one row of a batch would be taken for those of another."""
-    index: ct.Index[str] = ct.Index(compiled=False)
+    index: ct.Index[str] = new_index(False)
     index.add("low", ct.Filter("x < 5"))
     index.add("any", ct.Filter("x any"))
     offsets, keys = index.match_batch([{"x": 9}, {}, {"x": 1}])
@@ -297,7 +312,7 @@ def test_a_batch_is_matched_row_by_row() -> None:
     assert sorted(keys[1:]) == ["any", "low"]
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", ENGINES)
 def test_a_table_is_matched_as_its_rows(compiled: Any) -> None:
     """Columns would be matched otherwise than the same values in notifications."""
     pa = pytest.importorskip("pyarrow")
@@ -314,7 +329,7 @@ def test_a_table_is_matched_as_its_rows(compiled: Any) -> None:
     texts = ["n >= 1", "n < 0 and t suffix nocase 'SSB'", "d = 0", "d = nan", "d > 3", "t = ''"]
     texts += ["t contains nocase 'ß'", "l = x'ff'", "l absent", "b = true", "w any", "n absent"]
     texts += ["t prefix 'a' and n != 2", "b = false or w > @2026-01-01T00:00:00Z"]
-    index: ct.Index[int] = ct.Index(compiled=compiled)
+    index: ct.Index[int] = new_index(compiled)
     for key, text in enumerate(texts):
         index.add(key, ct.FilterSet(text))
     for table in (pa.table(columns), pa.table(columns).slice(1, 2)):
@@ -331,7 +346,7 @@ def test_a_table_is_matched_as_its_rows(compiled: Any) -> None:
 def test_filters_of_many_wide_ranges_are_pooled(compiled: Any) -> None:
     """A filter's bit would be lost, or one that is gone would be found, in a pool."""
     random = Random(7)
-    index: ct.Index[int] = ct.Index(compiled=compiled)
+    index: ct.Index[int] = new_index(compiled)
     by_key: dict[int, ct.Filter] = {}
 
     def change(key: int) -> None:
@@ -362,7 +377,7 @@ def test_filters_of_many_wide_ranges_are_pooled(compiled: Any) -> None:
 
 def test_renewal_moves_filters_to_places_that_are_seldom_visited() -> None:
     """What notifications were seen would not change where filters hang."""
-    index: ct.Index[int] = ct.Index(compiled=False)
+    index: ct.Index[int] = new_index(False)
     for key in range(200):
         index.add(key, ct.Filter({"common": key % 100, "rare": key % 50}))
     before = hanging_on(index, "common", 0, 1)
@@ -375,7 +390,7 @@ def test_renewal_moves_filters_to_places_that_are_seldom_visited() -> None:
 
 def hanging_on(index: Any, name: str, *values: int) -> int:
     """How many filters hang on an attribute's values, or on some of them."""
-    generation = index._generation
+    generation = arrays_of(index)._generation
     attr = generation.compiler.attrs[name]
     places = [places_of(attr, ct.eq(value)) for value in values or range(100)]
     buckets = [
@@ -385,7 +400,7 @@ def hanging_on(index: Any, name: str, *values: int) -> int:
     return int(sum(lengths[bucket] for bucket in buckets if bucket >= 0))
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", ENGINES)
 @given(
     subscriptions=st.lists(strategies.filters() | strategies.filter_sets(), max_size=10),
     more=strategies.filters(),
@@ -398,7 +413,7 @@ def test_a_saved_index_is_the_same(
     notification: ct.Notification,
 ) -> None:
     """A filter, a key or an operator would be lost in the file, or updates be impossible."""
-    index: ct.Index[Any] = ct.Index(compiled=compiled)
+    index: ct.Index[Any] = new_index(compiled)
     keys: list[Any] = [None, 1, "x", b"y", 2.5, ("a", 1), ("b", ("c",)), "t", 8, 9]
     by_key = dict(zip(keys, subscriptions, strict=False))
     for key, subscription in by_key.items():
@@ -407,8 +422,8 @@ def test_a_saved_index_is_the_same(
     by_key.pop("x", None)
     with TemporaryDirectory() as folder:
         index.save(Path(folder) / "index")
-        loaded = ct.Index.load(Path(folder) / "index", compiled=compiled)
-        other = ct.Index.load(Path(folder) / "index", compiled=compiled)
+        loaded = loaded_index(Path(folder) / "index", compiled)
+        other = loaded_index(Path(folder) / "index", compiled)
         loaded.validate()
         other.add("more", more)
         other.remove(1)
@@ -423,7 +438,7 @@ def test_a_saved_index_is_the_same(
 
 def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     """A file that is no index would crash, or be taken for an empty one."""
-    index: ct.Index[Any] = ct.Index(compiled=False)
+    index: ct.Index[Any] = new_index(False)
     index.add("k", ct.Filter("a = 1 and b contains 'x'"))
     path = tmp_path / "index"
     index.save(path)
@@ -444,7 +459,7 @@ def test_a_key_that_comes_and_goes_leaves_nothing_in_the_long_run(
 ) -> None:
     """An index whose subscribers come and go would grow for ever."""
     monkeypatch.setattr("contrada.matching.generation.UNUSED_BYTES_MIN", 4_000)
-    index: ct.Index[str] = ct.Index(compiled=False)
+    index: ct.Index[str] = new_index(False)
     index.add("stays", ct.Filter("a = 1"))
     sizes = []
     for number in range(4000):
@@ -462,7 +477,7 @@ def test_a_key_that_comes_and_goes_leaves_nothing_in_the_long_run(
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_names_that_no_filter_asks_for_are_dropped_by_renewal(compiled: Any) -> None:
     """Subscriptions with ever new names would fill the memory."""
-    index: ct.Index[str] = ct.Index(compiled=compiled)
+    index: ct.Index[str] = new_index(compiled)
     index.add("stays", ct.Filter("a = 1 and last contains 'x'"))
     for round_ in range(3):
         for number in range(200):
@@ -484,7 +499,7 @@ def test_names_that_no_filter_asks_for_are_dropped_by_renewal(compiled: Any) -> 
 
 def test_integer_keys_are_keys_like_others() -> None:
     """A key would be lost when the first key comes that is no integer, or taken for another."""
-    index: ct.Index[Any] = ct.Index(compiled=False)
+    index: ct.Index[Any] = new_index(False)
     for key in range(100):
         index.add(key * 7919, ct.Filter({"a": key % 3}))
     for key in range(0, 100, 2):
@@ -509,7 +524,7 @@ def test_integer_keys_are_keys_like_others() -> None:
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_many_keys_of_one_filter_come_and_go(compiled: Any) -> None:
     """A key would be lost, or stay, among those that share a filter."""
-    index: ct.Index[int] = ct.Index(compiled=compiled)
+    index: ct.Index[int] = new_index(compiled)
     random = Random(3)
     there: set[int] = set()
     for step in range(600):
@@ -540,7 +555,7 @@ def test_every_type_of_number_is_read_from_its_column(kind: str) -> None:
     values += [] if kind[0] == "u" else [-1, -128]
     values += [2**31 - 1] if kind in ("int32", "int64", "uint32", "uint64", "double") else []
     values += [2**53 + 1, 2**62] if kind in ("int64", "uint64") else []
-    index: ct.Index[int] = ct.Index(compiled=True)
+    index: ct.Index[int] = new_index(True)
     for key, constant in enumerate(each for each in values if each is not None):
         index.add(key, ct.Filter({"x": ct.ge(constant)}))
         index.add(100 + key, ct.Filter({"x": constant}))
@@ -554,7 +569,7 @@ def test_every_type_of_number_is_read_from_its_column(kind: str) -> None:
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_expressions_hang_where_what_they_imply_is_found(compiled: Any) -> None:
     """Every notification would be checked against all expressions and wildcards, or lose some."""
-    index: ct.Index[int] = ct.Index(compiled=compiled)
+    index: ct.Index[int] = new_index(compiled)
     by_key: dict[int, ct.Filter] = {}
     for key in range(300):
         word = f"tool{key:03}"
@@ -570,7 +585,7 @@ def test_expressions_hang_where_what_they_imply_is_found(compiled: Any) -> None:
         assert index.statistics().candidates < 20
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", ENGINES)
 @pytest.mark.parametrize(
     ("text", "attributes"),
     [
@@ -585,7 +600,7 @@ def test_a_filter_that_is_met_at_several_places_comes_once(
     compiled: Any, text: str, attributes: dict[str, Any]
 ) -> None:
     """A key would come twice, because two values, or two parts of one, lead to its filter."""
-    index: ct.Index[Any] = ct.Index(compiled=compiled)
+    index: ct.Index[Any] = new_index(compiled)
     for key in range(80):
         index.add(key, ct.Filter({"a": ct.between(key, key + 40)}))
     index.add("k", ct.Filter(text))
@@ -598,7 +613,7 @@ def test_a_filter_that_is_met_at_several_places_comes_once(
 def test_rows_that_the_model_must_confirm_are_matched_by_rows() -> None:
     """A column's large integer would put out what is no key."""
     pa = pytest.importorskip("pyarrow")
-    index: ct.Index[Any] = ct.Index(compiled=True)
+    index: ct.Index[Any] = new_index(True)
     index.add(8, ct.Filter("a > 5"))
     index.add(9, ct.Filter("b = 1"))
     table = pa.table({"a": [2**53 + 1, 6], "b": [1, 1]})
@@ -608,42 +623,42 @@ def test_rows_that_the_model_must_confirm_are_matched_by_rows() -> None:
         assert sorted(keys[:2]) == sorted(keys[2:]) == [8, 9]
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", ENGINES)
 def test_a_set_does_not_decide_about_a_number_between_doubles(compiled: Any) -> None:
     """An integer past 2^53 would match because a double beside it does."""
-    index: ct.Index[Any] = ct.Index(compiled=compiled)
+    index: ct.Index[Any] = new_index(compiled)
     index.add("k", ct.Filter("a (>= 9223372036854777856.0 | < -1e300)"))
     assert index.match({"a": 2**63 - 1}) == []
     assert index.match({"a": 1e300}) == ["k"]
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", ENGINES)
 def test_an_empty_list_of_values_is_absent(compiled: Any) -> None:
     """What an attribute was in the notification before would still count."""
-    index: ct.Index[Any] = ct.Index(compiled=compiled)
+    index: ct.Index[Any] = new_index(compiled)
     index.add("k", ct.Filter("b = 1 and a != 5"))
     assert index.match({"b": 1, "a": 7}) == ["k"]
     assert index.match({"b": 1, "a": []}) == []
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", ENGINES)
 @pytest.mark.parametrize("name", [3, 10**12, -(10**9), 1.5, b"a", None, True])
 def test_a_name_that_is_no_text_is_passed_over(compiled: Any, name: Any) -> None:
     """Records with numbered columns would end the process, or match as others."""
-    index: ct.Index[Any] = ct.Index(compiled=compiled)
+    index: ct.Index[Any] = new_index(compiled)
     index.add("k", ct.Filter("a = 5"))
     assert index.match({name: 5}) == []
     assert index.match({name: 1, "a": 5}) == ["k"]
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", ENGINES)
 @pytest.mark.parametrize(
     "value",
     [datetime(2020, 1, 1), Decimal("2.5"), date(2020, 1, 1), UUID(int=2)],  # noqa: DTZ001
 )
 def test_a_value_of_another_type_is_refused(compiled: Any, value: Any) -> None:
     """A date would be taken for text."""
-    index: ct.Index[Any] = ct.Index(compiled=compiled)
+    index: ct.Index[Any] = new_index(compiled)
     index.add("k", ct.FilterSet("a prefix '2' or a prefix '0'"))
     for given_ in (value, [value], ["x", value]):
         with pytest.raises(InvalidNotificationError):
@@ -653,7 +668,7 @@ def test_a_value_of_another_type_is_refused(compiled: Any, value: Any) -> None:
 
 def test_a_key_that_cannot_be_one_leaves_the_index_as_it_was(tmp_path: Path) -> None:
     """A refused key would leave a slot that is nobody's; a loaded index would know keys twice."""
-    index: ct.Index[Any] = ct.Index(compiled=False)
+    index: ct.Index[Any] = new_index(False)
     wrong: Any = [1]
     index.add(1, ct.Filter("a = 1"))
     with pytest.raises(TypeError):
@@ -663,7 +678,7 @@ def test_a_key_that_cannot_be_one_leaves_the_index_as_it_was(tmp_path: Path) -> 
     index.add("s", ct.Filter("a = 1"))
     index.remove(1)
     index.save(tmp_path / "index")
-    loaded = ct.Index.load(tmp_path / "index", compiled=False)
+    loaded = loaded_index(tmp_path / "index", False)
     loaded.validate()
     assert 0 not in loaded
     loaded.add(0, ct.Filter("a = 1"))
@@ -674,7 +689,7 @@ def test_a_key_that_cannot_be_one_leaves_the_index_as_it_was(tmp_path: Path) -> 
 
 def test_a_notification_is_counted_once() -> None:
     """Figures would count how often an array grew."""
-    index: ct.Index[int] = ct.Index(compiled=False)
+    index: ct.Index[int] = new_index(False)
     for key in range(300):
         index.add(key, ct.Filter({"a": ct.ge(0), "b": ct.none_of(key)}))
     assert len(index.match({"a": 1})) == 300
@@ -683,7 +698,7 @@ def test_a_notification_is_counted_once() -> None:
 
 def test_system_names_are_known_after_a_renewal() -> None:
     """A filter on the envelope would lose notifications after another's name was dropped."""
-    index: ct.Index[int] = ct.Index(compiled=False)
+    index: ct.Index[int] = new_index(False)
     index.add(0, ct.Filter("a = 1"))
     index.add(1, ct.Filter("@publisher = 'x'"))
     index.remove(1)
@@ -694,7 +709,7 @@ def test_system_names_are_known_after_a_renewal() -> None:
 
 def test_a_set_that_is_everything_asks_for_nothing() -> None:
     """A covered filter would be missed because a set does not look like everything."""
-    index: ct.Index[str] = ct.Index(compiled=False)
+    index: ct.Index[str] = new_index(False)
     index.add("any", ct.Filter({}))
     index.add("one", ct.Filter("b = 1"))
     whole = ct.Filter({"a": ~(ct.eq("aB") & ~ct.wildcard("a*b", nocase=True))})
@@ -706,7 +721,7 @@ def test_a_set_that_is_everything_asks_for_nothing() -> None:
 def test_a_column_with_a_time_that_none_can_have_is_refused() -> None:
     """One row would end a batch with an error that says nothing of Contrada, or of the column."""
     pa = pytest.importorskip("pyarrow")
-    index: ct.Index[int] = ct.Index(compiled=True)
+    index: ct.Index[int] = new_index(True)
     index.add(1, ct.Filter("t any"))
     far = pa.array([0, 2**62], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
     with pytest.raises(InvalidNotificationError) as raised:
@@ -714,10 +729,10 @@ def test_a_column_with_a_time_that_none_can_have_is_refused() -> None:
     assert raised.value.name == "t"
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", ENGINES)
 def test_numbers_between_doubles_are_different_filters(compiled: Any) -> None:
     """Identifiers of 64 bits that share a double would be one filter."""
-    index: ct.Index[int] = ct.Index(compiled=compiled)
+    index: ct.Index[int] = new_index(compiled)
     base = 2**60
     by_key = {key: ct.Filter({"a": base + key}) for key in range(5)}
     by_key |= {10 + key: ct.Filter({"a": ct.lt(2**53 + key - 2)}) for key in range(5)}
@@ -738,7 +753,7 @@ def test_numbers_between_doubles_are_different_filters(compiled: Any) -> None:
 )
 def test_constants_of_filters_that_are_gone_are_cleared(constant: Any) -> None:
     """Long texts, and sets, of one subscription that changes would fill the memory."""
-    index: ct.Index[str] = ct.Index(compiled=False)
+    index: ct.Index[str] = new_index(False)
     sizes = []
     for number in range(300):
         index.add("k", ct.Filter({"a": constant(number)}))
@@ -749,10 +764,10 @@ def test_constants_of_filters_that_are_gone_are_cleared(constant: Any) -> None:
     assert max(sizes) < 8_000_000
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", ENGINES)
 def test_an_exact_filter_is_not_taken_for_a_wider_one(compiled: Any) -> None:
     """A filter would be held equal to one whose integers let more pass, in a reused place."""
-    index: ct.Index[int] = ct.Index(compiled=compiled)
+    index: ct.Index[int] = new_index(compiled)
     index.add(1, ct.Filter({"a": ct.ge(2**53 - 1)}))
     index.remove(1)
     index.add(2, ct.Filter({"a": ct.ge(2**53)}))

@@ -18,6 +18,7 @@ import pytest
 import contrada as ct
 from contrada.matching import jit
 from tests.matching import rules_prometheus, rules_sigma
+from tests.matching.engines import new_index
 
 SharedData = Callable[..., Path]
 
@@ -68,7 +69,7 @@ class Windows(NamedTuple):
 
 
 def index_of(rules: Iterable[rules_sigma.Rule], *, compiled: bool | None) -> ct.Index[str]:
-    index: ct.Index[str] = ct.Index(compiled=compiled)
+    index: ct.Index[str] = new_index(compiled)
     for rule in rules:
         index.add(rule.id, rule.matches)
     return index
@@ -189,7 +190,7 @@ def test_prometheus_rules_match_as_their_queries_say(shared_data: SharedData) ->
     }
     table = [rules_prometheus.holds(rule, series, values, labels) for rule in rules]
     filters = [rules_prometheus.filter_of(rule, series) for rule in rules]
-    index: ct.Index[int] = ct.Index(compiled=True)
+    index: ct.Index[int] = new_index(True)
     for number, each in enumerate(filters):
         index.add(number, each)
     counts: Counter[int] = Counter()

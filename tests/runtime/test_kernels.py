@@ -10,7 +10,7 @@ from contrada.matching import jit
 SCRIPT = """
 import asyncio, contrada as ct
 from contrada.matching import index, jit
-index.WORK_UNCACHED_MAX = 100
+index.WORK_UNCACHED_MAX = 10
 
 async def main():
     async with ct.connect() as service, service.subscribe("a > 1") as events:

@@ -8,20 +8,17 @@ are encoded; kernels read it as it is.
 pyarrow is not imported here: a table is known by its methods.
 """
 
-from collections.abc import Callable, Container, Iterator, Sequence
-from itertools import repeat
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import chain, repeat
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 
 from contrada.errors import InvalidNotificationError
 from contrada.matching import tables
 from contrada.matching.arrays import Arrays, grow_for
+from contrada.matching.spans import EMPTY_SPAN
 from contrada.matching.tables import COLUMN_COLUMNS, NEED_FOUND, OK, UNREADABLE
-from contrada.model import Envelope, Notification, Value
-from contrada.model.algebra.notification import check_span, of_parts
-from contrada.model.domains.values import datetime_of
 
 _KINDS: Final = {
     "bool": tables.KIND_BOOL,
@@ -46,9 +43,6 @@ _TIME: Final = "timestamp[us, tz="
 
 _NO_COLUMNS: Final[Any] = np.zeros((0, COLUMN_COLUMNS), dtype=np.int64)
 _NO_STARTS: Final[Any] = np.zeros(1, dtype=np.int64)
-
-_NOTHING: Final = b"\x80"
-"""A map of no attributes."""
 
 _PADDING: Final = bytes(16)
 """What follows the last span, so that a header that is cut off can be read."""
@@ -99,13 +93,11 @@ def spans_at(column: Any) -> Spans:
 
     NULL is a notification without attributes.
     """
-    wide = {"binary": np.int32, "large_binary": np.int64}.get(str(column.type))
-    if wide is None:
-        raise TypeError(f"spans are a column of binary values, not of {column.type}")
+    wide = _offset_type(column)
     if hasattr(column, "num_chunks"):
         column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if column.null_count:
-        column = column.fill_null(_NOTHING)
+        column = column.fill_null(EMPTY_SPAN)
     _, starts, data = column.buffers()
     if len(column) == 0 or data is None or data.address == 0:
         return spans_of([b""] * len(column))
@@ -113,44 +105,22 @@ def spans_at(column: Any) -> Spans:
     return Spans(data.address, np.frombuffer(starts, wide)[begin:end].astype(np.int64), data)
 
 
+def _offset_type(column: Any) -> Any:
+    kind = {"binary": np.int32, "large_binary": np.int64}.get(str(column.type))
+    if kind is None:
+        raise TypeError(f"spans are a column of binary values, not of {column.type}")
+    return kind
+
+
 def spans_in(column: Any) -> list[bytes]:
-    """The spans of an Arrow column."""
-    return [_NOTHING if span is None else span for span in column.to_pylist()]
+    """The spans of an Arrow column. TypeError as `spans_at`."""
+    _offset_type(column)
+    return [EMPTY_SPAN if span is None else span for span in column.to_pylist()]
 
 
 def span_in(column: Any, row: int) -> bytes:
     """One span of an Arrow column."""
     return spans_in(column.slice(row, 1))[0]
-
-
-def with_envelope(span: bytes, envelope: Envelope, names: tuple[str, ...]) -> bytes:
-    """The span with these attributes of the envelope behind its own."""
-    lead = span[0] if span else 0
-    if 0x80 <= lead <= 0x8F:
-        count, begin = lead & 0xF, 1
-    elif lead in (0xDE, 0xDF):
-        begin = 3 if lead == 0xDE else 5
-        count = int.from_bytes(span[1:begin], "big")
-    else:
-        return span  # no map: whoever reads it will say so
-    more = _encode({name: _ENVELOPE[name](envelope) for name in names})
-    head = b"\xdf" + (count + len(names)).to_bytes(4, "big")
-    return head + span[begin:] + more[1:]
-
-
-_encode: Final = msgspec.msgpack.Encoder().encode
-
-_ENVELOPE: Final[dict[str, Callable[[Envelope], Value]]] = {
-    "@id": lambda envelope: envelope.id,
-    "@publisher": lambda envelope: envelope.publisher,
-    "@time": lambda envelope: datetime_of(envelope.at_us),
-}
-
-
-def notification_of(span: bytes, envelope: Envelope) -> Notification:
-    """The notification that a span is. Raises EncodingError, InvalidNotificationError."""
-    check_span(span)
-    return of_parts(span, b"", "", envelope)
 
 
 def columns_of(table: Any, attrs: dict[str, int]) -> Columns | None:
@@ -194,7 +164,7 @@ def rows_of(table: Any) -> Iterator[dict[str, Any]]:
         yield {n: value for n, value in zip(names, row, strict=True) if value is not None}
 
 
-def asked_for(table: Any, names: Container[str]) -> Any:
+def asked_columns(table: Any, names: Container[str]) -> Any:
     """The columns of these names only: what else is there is never looked at."""
     return table.select([name for name in table.column_names if name in names])
 
@@ -204,7 +174,7 @@ def row_of(table: Any, names: Container[str]) -> Callable[[int], dict[str, Any]]
 
     Some are read at once: those asked for are near each other.
     """
-    table = asked_for(table, names)
+    table = asked_columns(table, names)
     begin = 0
     rows: list[dict[str, Any]] = []
 
@@ -239,3 +209,12 @@ def match_rows(
         elif status != OK:
             grow_for(arrays, status)
     return offsets, found[: offsets[-1]]
+
+
+def joined(rows: Iterable[list[Any]], *, are_int: bool) -> tuple[Any, Any]:
+    """(offsets, keys) of rows that were matched one by one."""
+    found = list(rows)
+    offsets = np.zeros(len(found) + 1, dtype=np.int64)
+    np.cumsum(np.fromiter(map(len, found), dtype=np.int64, count=len(found)), out=offsets[1:])
+    kind: Any = np.int64 if are_int else object
+    return offsets, np.fromiter(chain.from_iterable(found), dtype=kind, count=offsets[-1])
