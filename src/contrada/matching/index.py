@@ -402,6 +402,7 @@ class Index(Generic[K]):
 
     def _matched_table(self, table: Any) -> tuple[Any, Any]:
         if self._plain:
+            self._work += _WORK_PER_NOTIFICATION * table.num_rows
             self._compile_in_time()
         check_columns(table)
         columns = None if self._envelope else columns_of(table, self._generation.compiler.attrs)
