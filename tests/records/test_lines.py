@@ -29,6 +29,29 @@ def test_compressed_and_damaged(tmp_path: Path) -> None:
     assert last.line == len(records) + 2
 
 
+@pytest.mark.parametrize("block_bytes", [1, 3, 1000])
+def test_blocks_and_parts_hold_the_same_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int
+) -> None:
+    """Else a line cut by a block's end, or the number of a line, would be another in a part."""
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"\xef\xbb\xbfa\r\n\r\rb\n\n" + b"c\xff\r\n" * 5 + b"\rlong" * 4 + b"\nlast\r")
+    packed = tmp_path / "a.csv.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    expected = list(enumerate(open_lines(path), start=1))
+    monkeypatch.setattr(lines, "BLOCK_BYTES", block_bytes)
+
+    def numbered(file: Path, part: lines.Part) -> list[tuple[int, str]]:
+        blocks = lines.open_blocks(file, part)
+        return [(b.first + at, b.line(at)) for b in blocks for at in range(len(b))]
+
+    assert numbered(path, lines.WHOLE) == numbered(packed, lines.WHOLE) == expected
+    for size in range(1, 40):
+        monkeypatch.setattr(lines, "PART_BYTES", size)
+        parts = lines.parts_of(path)
+        assert [each for part in parts for each in numbered(path, part)] == expected
+
+
 def test_missing_file(tmp_path: Path) -> None:
     """Else a file that went away would end everything with a traceback."""
     with pytest.raises(InputError, match="cannot be read"):

@@ -6,7 +6,7 @@ import pytest
 
 import contrada as ct
 from contrada.errors import LimitError, ServiceClosedError, ServiceError, UnsatisfiableFilterError
-from contrada.routing import router
+from contrada.routing.tables import ledger
 from contrada.runtime import BlockingService, EmbeddedService
 from contrada.service import OfferChange
 from tests.asynchronous import on_loop
@@ -99,7 +99,7 @@ async def test_what_is_refused_says_why(monkeypatch: pytest.MonkeyPatch) -> None
             service.advertise(ct.Filter("a > 1 and a < 1"))
         with pytest.raises(ServiceError, match="cannot advertise"):
             service.advertise(ct.FilterSet("a = 1 or b = 1"))  # type: ignore[arg-type]
-        monkeypatch.setattr(router, "LEDGER_ENTRIES_MAX", 0)
+        monkeypatch.setattr(ledger, "LEDGER_ENTRIES_MAX", 0)
         async with service.advertisements() as offers:
             with pytest.raises(LimitError, match="LEDGER_ENTRIES_MAX"):
                 await service.advertise(ALARMS).open()

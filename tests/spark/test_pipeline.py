@@ -204,21 +204,18 @@ def test_lines_are_numbered_where_files_are_cut(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a bad row of a large file could not be found in it."""
-    monkeypatch.setattr(spark_reading, "WHOLE_FILE_BYTES", 1000)
-    spark.conf.set("spark.sql.files.maxPartitionBytes", "1500")
-    try:
-        rows = [f"{n},x{n}\n" if n % 100 else "bad\n" for n in range(1, 2001)]
-        (tmp_path / "a.csv").write_text("n,x\n" + "".join(rows))
-        (tmp_path / "b.csv").write_text("n,x\n" + "".join(rows[:700]))
-        (tmp_path / "subs").write_text("all: n exists")
-        (tmp_path / "p.toml").write_text(
-            'subscriptions = "subs"\noutput = "out"\n'
-            '[[source]]\nname = "r"\nformat = "csv"\npaths = ["*.csv"]\n'
-        )
-        cut = read_pipeline(tmp_path / "p.toml")
-        summary = run_pipeline(spark, cut)
-    finally:
-        spark.conf.unset("spark.sql.files.maxPartitionBytes")
+    monkeypatch.setattr("contrada.records.lines.PART_BYTES", 1500)
+    monkeypatch.setattr(spark_reading, "PART_BYTES", 1500)
+    rows = [f"{n},x{n}\n" if n % 100 else "bad\n" for n in range(1, 2001)]
+    (tmp_path / "a.csv").write_text("n,x\n" + "".join(rows))
+    (tmp_path / "b.csv").write_text("n,x\n" + "".join(rows[:700]))
+    (tmp_path / "subs").write_text("all: n exists")
+    (tmp_path / "p.toml").write_text(
+        'subscriptions = "subs"\noutput = "out"\n'
+        '[[source]]\nname = "r"\nformat = "csv"\npaths = ["*.csv"]\n'
+    )
+    cut = read_pipeline(tmp_path / "p.toml")
+    summary = run_pipeline(spark, cut)
     assert (summary.sources[0].read, summary.sources[0].bad) == (2673, 27)
     assert written(cut) == expected(cut)[:2]
 

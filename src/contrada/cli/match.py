@@ -2,10 +2,10 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import IO, Final
+from typing import IO
 
 import click
 import msgspec
@@ -17,11 +17,13 @@ from contrada.cli.extension import extension_option
 from contrada.cli.lazy import EXIT_BAD_INPUT
 from contrada.cli.literals import literal, named_text
 from contrada.errors import InputError
-from contrada.matching import Index
 from contrada.model import Value
 from contrada.records import (
     FORMATS,
     BadRecord,
+    Matched,
+    Matcher,
+    Outcomes,
     Reading,
     Record,
     Subscriptions,
@@ -29,12 +31,8 @@ from contrada.records import (
     format_of,
     plain_attributes,
     plain_time,
-    read_file,
     read_subscriptions,
 )
-
-PROGRESS_RECORDS: Final = 1_000
-"""The progress display is told after so many records."""
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -90,14 +88,15 @@ def match(
     for path in files:
         check_name_of(path)
     formats = [format_name or format_of(path) for path in files]
-    records = (
-        record
-        for path, each in zip(files, formats, strict=True)
-        for record in read_file(path, each, reading)
+    matcher = Matcher(wanted.values(), reading)
+    outcomes = (
+        each
+        for path, format_ in zip(files, formats, strict=True)
+        for each in matcher.file(path, format_, str(path))
     )
-    report = _Report(output, quiet=count)
+    report = _Report(list(wanted), output, quiet=count)
     with _progress() as progress:
-        report.run(_told(records, progress), wanted)
+        report.run(outcomes, progress)
     if count:
         Console(file=output, markup=False, emoji=False).print(report.table(wanted))
     if report.bad:
@@ -119,29 +118,33 @@ def load_subscriptions(path: Path) -> Subscriptions:
 class _Report:
     """Writes the matches as they come and counts them."""
 
-    def __init__(self, output: IO[str], *, quiet: bool) -> None:
+    def __init__(self, names: Sequence[str], output: IO[str], *, quiet: bool) -> None:
         self.read = 0
         self.bad = 0
         self.matches: Counter[str] = Counter()
+        self._names = names
         self._output = output
         self._quiet = quiet
 
-    def run(self, records: Iterable[Record | BadRecord], wanted: Subscriptions) -> None:
-        """Match all records."""
-        index: Index[int] = Index()
-        names = list(wanted)
-        for position, wish in enumerate(wanted.values()):
-            index.add(position, wish)
-        for record in records:
-            if isinstance(record, BadRecord):
-                self.bad += 1
-                click.echo(str(record.error()), err=True)
-                continue
-            self.read += 1
-            for position in sorted(index.match(record.notification)):
-                self.matches[names[position]] += 1
-                if not self._quiet:
-                    self._output.write(_line(names[position], record))
+    def run(self, outcomes: Iterable[Outcomes], progress: Progress | None) -> None:
+        """Work off all outcomes, while the display is told of them."""
+        task = progress.add_task("match", total=None, file="") if progress else None
+        for each in outcomes:
+            self.read += each.read
+            for told in each.told:
+                self._tell(told)
+            if progress and task is not None:
+                progress.update(task, completed=self.read + self.bad, file=each.source)
+
+    def _tell(self, told: Matched | BadRecord) -> None:
+        if isinstance(told, BadRecord):
+            self.bad += 1
+            click.echo(str(told.error()), err=True)
+            return
+        for position in told.positions:
+            self.matches[self._names[position]] += 1
+            if not self._quiet:
+                self._output.write(_line(self._names[position], told.record))
 
     def table(self, wanted: Subscriptions) -> Table:
         """How often each subscription matched."""
@@ -182,17 +185,3 @@ def _progress() -> "Progress | nullcontext[None]":
         console=Console(stderr=True),
         transient=True,
     )
-
-
-def _told(
-    records: Iterator[Record | BadRecord], progress: Progress | None
-) -> Iterator[Record | BadRecord]:
-    """The records, while the display is told of them."""
-    if progress is None:
-        yield from records
-        return
-    task = progress.add_task("match", total=None, file="")
-    for number, record in enumerate(records, start=1):
-        if number % PROGRESS_RECORDS == 0:
-            progress.update(task, completed=number, file=record.source)
-        yield record

@@ -37,6 +37,9 @@ WORK_UNCACHED_MAX: Final = 20_000_000
 """The same work, where the kernels must be compiled first, once per machine. Beyond it: they are
 compiled."""
 
+_WORK_OF_ROW: Final = 30
+"""Steps that a row of a table counts for beforehand."""
+
 AT_ONCE_MAX: Final = 256
 """Keys that a service's index gives from the plain engine to the arrays at once. Beyond it: piece
 by piece."""
@@ -235,6 +238,8 @@ class Index(Generic[K]):
         that none can have, and for two columns of one name.
         """
         if self._plain is not None:
+            # What a table costs is known before: else all of the first were matched plainly.
+            self._plain.work += _WORK_OF_ROW * getattr(notifications, "num_rows", 0)
             self._compile_in_time()
         if hasattr(notifications, "column_names"):
             return self._engine.match_table(notifications)

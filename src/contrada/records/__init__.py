@@ -7,7 +7,8 @@ splits and distributes. Nothing here opens a network connection or reads a clock
 
 from contrada.records.documents import DOCUMENT_BYTES_MAX, read_document, records_of_tree
 from contrada.records.files import FORMATS, check_name_of, format_of, read_file
-from contrada.records.lines import LINE_CHARS_MAX, open_lines
+from contrada.records.lines import LINE_CHARS_MAX, WHOLE, Part, open_lines, parts_of
+from contrada.records.matcher import Matched, Matcher, Outcomes
 from contrada.records.objects import notification_of_object, read_objects
 from contrada.records.plain import plain_attributes, plain_time
 from contrada.records.reading import Reading
@@ -20,14 +21,20 @@ __all__ = [
     "DOCUMENT_BYTES_MAX",
     "FORMATS",
     "LINE_CHARS_MAX",
+    "Matched",
+    "Matcher",
+    "Outcomes",
+    "Part",
     "Reading",
     "Record",
     "Rows",
     "Subscriptions",
+    "WHOLE",
     "check_name_of",
     "format_of",
     "notification_of_object",
     "open_lines",
+    "parts_of",
     "plain_attributes",
     "plain_time",
     "read_document",

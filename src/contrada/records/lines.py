@@ -1,4 +1,4 @@
-"""The lines of a file, as Spark's text reader cuts them.
+"""The lines of a file, as Spark's text reader cuts them: one by one, or many at once.
 
 A line ends at LF, CR LF or CR; a byte order mark at the start of the file is no part of it.
 Bytes that are not UTF-8 stay in the line as lone surrogates, so that one bad line is reported
@@ -6,10 +6,15 @@ and the rest of the file is read.
 """
 
 import gzip
+import sys
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
+
+import numpy as np
 
 from contrada.errors import InputError
 
@@ -17,7 +22,61 @@ LINE_CHARS_MAX: Final = 16 * 2**20
 """Characters of a line, and what is held of it. Beyond it: it is a bad record, and the next line
 is read."""
 
+BLOCK_BYTES: Final = 2**20
+"""Bytes of a file that are read at once. Beyond it: the next block takes the rest."""
+
 BYTE_ORDER_MARK: Final = "\ufeff"
+
+
+PART_BYTES: Final = 16 * 2**20
+"""Bytes of a part of a file, without the end of its last line. Beyond it: the next part takes
+the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Whole lines of a file: where their bytes begin and end, and the lines before them."""
+
+    begin: int = 0
+    end: int | None = None
+    lines_before: int = 0
+
+
+WHOLE: Final = Part()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Lines that stand one after another: `data`, in which each ends with LF.
+
+    `first` is the number of the first, `ends` says where in `data` the LF of each is.
+    """
+
+    first: int
+    data: bytes
+    ends: Any
+
+    @classmethod
+    def of(cls, first: int, data: bytes) -> "Block":
+        """The block of some whole lines."""
+        return cls(first, data, np.flatnonzero(np.frombuffer(data, np.uint8) == _LF))
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def behind_first(self) -> "Block":
+        """The block without its first line."""
+        cut = int(self.ends[0]) + 1
+        return Block(self.first + 1, self.data[cut:], self.ends[1:] - cut)
+
+    def begin(self, position: int) -> int:
+        """Where the line at a position begins in `data`."""
+        return int(self.ends[position - 1]) + 1 if position else 0
+
+    def line(self, position: int) -> str:
+        """The line at a position, as `open_lines` gives it."""
+        data = self.data[self.begin(position) : self.ends[position]]
+        return data.decode("utf-8", "surrogateescape")
 
 
 def open_lines(path: Path) -> Iterator[str]:
@@ -25,15 +84,118 @@ def open_lines(path: Path) -> Iterator[str]:
 
     Raises InputError where the file cannot be read or its compressed data is damaged.
     """
-    number = 0
+    read = [0]
+    with _readable(path, read), _open_text(path) as stream:
+        for number, line in enumerate(_bounded_lines(stream), start=1):
+            read[0] = number
+            yield line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
+
+
+def open_blocks(path: Path, part: Part = WHOLE) -> Iterator[Block]:
+    """The same lines, or those of a part of the file, many at once.
+
+    Of a line that is too long a block holds the beginning, which shows that it is too long.
+    What comes through a pipe is given on as it comes. Raises InputError after all lines that
+    could be read.
+    """
+    read = [part.lines_before]
+    with _readable(path, read):
+        for data in _whole_lines(path, part):
+            block = Block.of(read[0] + 1, data)
+            read[0] += len(block)
+            yield block
+
+
+def parts_of(path: Path) -> tuple[Part, ...]:
+    """A file cut into parts, so that several can read it. Cost: the file is read once.
+
+    Compressed files, small ones and those with a line that is too long are not cut.
+    """
+    parts: list[Part] = []
+    begin = lines = 0
+    with _readable(path, [0]):
+        if path.suffix == ".gz" or path.stat().st_size <= PART_BYTES:
+            return (WHOLE,)
+        with path.open("rb") as stream:
+            while data := stream.read(PART_BYTES):
+                rest = stream.readline(_LINE_BYTES_HELD)
+                if len(rest) == _LINE_BYTES_HELD:
+                    return (WHOLE,)
+                data += rest
+                parts.append(Part(begin, begin + len(data), lines))
+                begin += len(data)
+                lines += data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")
+    return tuple(parts)
+
+
+@contextmanager
+def _readable(path: Path, read: list[int]) -> Iterator[None]:
+    """Turns what reading raises into InputError; `read` holds how many lines were read."""
     try:
-        with _open_text(path) as stream:
-            for number, line in enumerate(_bounded_lines(stream), start=1):
-                yield line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
+        yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(str(path), f"damaged compressed data: {error}", number + 1) from None
+        raise InputError(str(path), f"damaged compressed data: {error}", read[0] + 1) from None
     except OSError as error:
         raise InputError(str(path), f"cannot be read: {error.strerror or error}") from None
+
+
+def _whole_lines(path: Path, part: Part) -> Iterator[bytes]:
+    """Whole lines, each ending with LF."""
+    rest = b""
+    is_first = not part.begin
+    for piece in _pieces(path, part):
+        data = rest + piece
+        if is_first and piece and len(data) < len(_MARK):
+            rest = data
+            continue
+        if is_first:
+            data, is_first = data.removeprefix(_MARK), False
+        # A CR at the end may be half of the end of its line, unless nothing follows.
+        held = b"\r" if piece and data.endswith(b"\r") else b""
+        data = data.removesuffix(held)
+        if b"\r" in data:
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if not piece and data and not data.endswith(b"\n"):
+            data += b"\n"
+        end = data.rfind(b"\n") + 1
+        rest = data[end : end + _LINE_BYTES_HELD] + held
+        if end:
+            yield data[:end]
+
+
+def _pieces(path: Path, part: Part) -> Iterator[bytes]:
+    """The bytes of a file in pieces, and at last an empty one."""
+    if path.suffix != ".gz":
+        with path.open("rb") as stream:
+            if part.begin:
+                stream.seek(part.begin)
+            left = sys.maxsize if part.end is None else part.end - part.begin
+            while piece := stream.read1(min(left, BLOCK_BYTES)):
+                left -= len(piece)
+                yield piece
+    else:
+        with gzip.open(path) as packed:
+            held: list[bytes] = []
+            try:
+                while piece := packed.read1(BLOCK_BYTES):
+                    held.append(piece)
+                    if sum(map(len, held)) >= BLOCK_BYTES:
+                        yield b"".join(held)
+                        held = []
+            except (EOFError, zlib.error, gzip.BadGzipFile):
+                yield b"".join(held)  # What stands before the damage can be read.
+                raise
+            if held:
+                yield b"".join(held)
+    yield b""
+
+
+def is_utf_8(data: bytes) -> bool:
+    """Whether all bytes are UTF-8."""
+    try:
+        return data.isascii() or data.decode() is not None
+    except UnicodeDecodeError:
+        return False
 
 
 def printable(text: str) -> str:
@@ -41,6 +203,11 @@ def printable(text: str) -> str:
     if text.isascii():
         return text
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+_LF: Final = 10
+_MARK: Final = BYTE_ORDER_MARK.encode()
+_LINE_BYTES_HELD: Final = 4 * (LINE_CHARS_MAX + 1)
 
 
 def _open_text(path: Path) -> IO[str]:

@@ -2,35 +2,30 @@
 
 An outcome is a record that matched, a record that could not be read, or (one per task, last)
 the count of what was read. Everything here runs in the workers; what a record means is decided
-by `contrada.records`, what it matches by `contrada.matching`.
+by `contrada.records`, what it matches too.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, TypeAlias
-from urllib.parse import unquote, urlsplit
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 import pyarrow as pa
 
 from contrada.extensions import load, loaded
-from contrada.matching import Index
-from contrada.model import Notification
 from contrada.model.encoding import from_msgpack, to_msgpack
 from contrada.records import (
+    WHOLE,
     BadRecord,
+    Matched,
+    Matcher,
+    Outcomes,
+    Part,
     Reading,
-    Record,
-    Rows,
-    notification_of_object,
     plain_attributes,
-    read_file,
-    record_of,
     records_of_tree,
 )
-from contrada.records.rows import is_blank
 from contrada.spark.trees import tree_of
 
 OUTCOMES_MAX: Final = 2_000
@@ -58,117 +53,87 @@ OUTCOME_DDL: Final = (
 )
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
-Outcomes: TypeAlias = Iterator[Record | BadRecord]
-Place: TypeAlias = tuple[str, int]
-"""A file and the byte at which a part of it begins."""
+
+
+class FilePart(NamedTuple):
+    """A part of a file, and the header of a CSV file where the part does not begin with it."""
+
+    path: str
+    part: Part = WHOLE
+    header: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
     """What the tasks of one source are told; travels to the workers.
 
-    `shown` names each file (by its path) as the user knows it, `headers` holds the first line of
-    CSV files, `first_lines` the number of the first line of each part, where files are cut.
-    `extensions` are the names of those that the driver has loaded: the workers load them too.
+    `shown` names each file (by its path) as the user knows it, `parts` are those of files that
+    each task reads itself. `extensions` are the names of those that the driver has loaded: the
+    workers load them too.
     """
 
     format: str
     reading: Reading
     filters: tuple[bytes, ...]
     shown: Mapping[str, str]
-    headers: Mapping[str, str] = field(default_factory=dict)
-    first_lines: Mapping[Place, int] = field(default_factory=dict)
+    parts: tuple[tuple[FilePart, ...], ...] = ()
     extensions: tuple[str, ...] = field(default_factory=loaded)
-
-    def of_lines(self, batches: Batches) -> Batches:
-        """For rows (file, block, line) of text files."""
-        return self._outcomes(self._lines(batches))
 
     def of_trees(self, batches: Batches) -> Batches:
         """For rows (file, root, tree) of documents."""
-        return self._outcomes(self._trees(batches))
+        return batches_of(self._trees(batches, self._matcher()))
 
-    def of_files(self, batches: Batches) -> Batches:
-        """For rows (file) of files that the task reads itself."""
-        return self._outcomes(self._files(batches))
+    def of_parts(self, batches: Batches) -> Batches:
+        """For rows (place): which of the parts are read."""
+        return batches_of(self._parts(batches, self._matcher()))
 
-    def _outcomes(self, records: Outcomes) -> Batches:
+    def _matcher(self) -> Matcher:
         for name in self.extensions:
             load(name)
-        return outcomes(records, self.filters)
+        return matcher_of(self.filters, self.reading)
 
-    def _lines(self, batches: Batches) -> Outcomes:
-        counts: dict[Place, int] = {}
-        makers: dict[str, Callable[[str], Notification]] = {}
-        for uri, block, data in _rows(batches):
-            path = local_path(uri)
-            if path not in makers:
-                makers[path] = self._maker(path)
-            place = (path, block)
-            number = counts.get(place) or self.first_lines.get(place, 1)
-            counts[place] = number + 1
-            if number == 1 and self.format == "csv":
-                continue
-            line = data.decode("utf-8", "surrogateescape")
-            if not is_blank(line):
-                yield record_of(makers[path], self.shown[path], number, line)
-
-    def _maker(self, path: str) -> Callable[[str], Notification]:
-        if self.format == "csv":
-            return Rows(self.headers[path], self.reading).notification
-        reading = self.reading
-        return lambda line: notification_of_object(line, reading)
-
-    def _trees(self, batches: Batches) -> Outcomes:
+    def _trees(self, batches: Batches, matcher: Matcher) -> Iterator[Outcomes]:
         for path, root, text in _rows(batches):
             tree = tree_of(root, text)
             if tree is None:
-                yield from self._file(path)
+                yield from matcher.file(Path(path), self.format, self.shown[path])
             else:
-                yield from records_of_tree(tree, self.shown[path], self.reading)
+                yield from matcher.records(records_of_tree(tree, self.shown[path], self.reading))
 
-    def _files(self, batches: Batches) -> Outcomes:
-        for (path,) in _rows(batches):
-            yield from self._file(path)
-
-    def _file(self, path: str) -> Outcomes:
-        return read_file(Path(path), self.format, self.reading, self.shown[path])
+    def _parts(self, batches: Batches, matcher: Matcher) -> Iterator[Outcomes]:
+        for (place,) in _rows(batches):
+            for path, part, header in self.parts[place]:
+                yield from matcher.file(Path(path), self.format, self.shown[path], part, header)
 
 
-def local_path(uri: str) -> str:
-    """The path of a local file whose address Spark gives."""
-    return unquote(urlsplit(uri).path)
-
-
-def outcomes(records: Iterable[Record | BadRecord], filters: tuple[bytes, ...]) -> Batches:
+def batches_of(outcomes: Iterable[Outcomes]) -> Batches:
     """The outcomes of a task: what matched, what is bad, and at last the counts."""
-    index = index_of(filters)
     held: list[dict[str, Any]] = []
     read = bad = 0
-    for record in records:
-        if isinstance(record, BadRecord):
-            bad += 1
-            held.append(_bad(record))
-        else:
-            read += 1
-            matched = sorted(index.match(record.notification))
-            if matched:
-                held.append(_matched(record, matched))
-        if len(held) == OUTCOMES_MAX:
-            yield pa.RecordBatch.from_pylist(held, schema=OUTCOME)
-            held = []
+    for each in outcomes:
+        read += each.read
+        for told in each.told:
+            if isinstance(told, BadRecord):
+                bad += 1
+                held.append(_bad(told))
+            else:
+                held.append(_matched(told))
+            if len(held) == OUTCOMES_MAX:
+                yield pa.RecordBatch.from_pylist(held, schema=OUTCOME)
+                held = []
     held.append({"read": read, "bad": bad})
     yield pa.RecordBatch.from_pylist(held, schema=OUTCOME)
 
 
-@lru_cache(maxsize=1)
-def index_of(filters: tuple[bytes, ...]) -> Index[int]:
-    """The index of a pipeline's filters, built once in each worker; keys are positions."""
-    index: Index[int] = Index()
-    for position, encoded in enumerate(filters):
-        wish: Any = from_msgpack(encoded)
-        index.add(position, wish)
-    return index
+_matchers: Final[list[tuple[tuple[bytes, ...], Reading, Matcher]]] = []
+
+
+def matcher_of(filters: tuple[bytes, ...], reading: Reading) -> Matcher:
+    """What matches the records of a source; built once in each worker, the last one is kept."""
+    if not _matchers or _matchers[0][:2] != (filters, reading):
+        wanted: Any = map(from_msgpack, filters)
+        _matchers[:] = [(filters, reading, Matcher(wanted, reading, bulk_after_bytes=0))]
+    return _matchers[0][2]
 
 
 def _rows(batches: Batches) -> Iterator[tuple[Any, ...]]:
@@ -176,15 +141,15 @@ def _rows(batches: Batches) -> Iterator[tuple[Any, ...]]:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-def _matched(record: Record, subscriptions: list[int]) -> dict[str, Any]:
-    notification = record.notification
+def _matched(matched: Matched) -> dict[str, Any]:
+    notification = matched.record.notification
     return {
-        "file": record.source,
-        "record": record.number,
+        "file": matched.record.source,
+        "record": matched.record.number,
         "time_us": notification.envelope.time_us,
         "attributes": msgspec.json.encode(plain_attributes(notification)).decode(),
         "notification": to_msgpack(notification),
-        "subscriptions": subscriptions,
+        "subscriptions": matched.positions,
     }
 
 

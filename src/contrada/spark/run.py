@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from itertools import islice
 from time import monotonic
 from typing import Final, TypeAlias
@@ -85,15 +86,16 @@ def run_pipeline(
         asyncio.run(_publish(address, ()))
     filters = tuple(to_msgpack(wish) for wish in pipeline.subscriptions.values())
     kept: list[tuple[Source, DataFrame, SourceSummary]] = []
+    matches = dict.fromkeys(pipeline.subscriptions, 0)
     try:
         for source in pipeline.sources:
             _go_on(stop)
             frame = outcomes_of(session, source, filters).persist(StorageLevel.MEMORY_AND_DISK)
             with _watched(session, f"match {source.name}", told):
-                kept.append((source, frame, _counted(source, frame)))
+                kept.append((source, frame, _counted(source, frame, matches)))
         _go_on(stop)
         with _watched(session, "write", told):
-            matches = _write(pipeline, [(source, frame) for source, frame, _ in kept])
+            _write(pipeline, [(source, frame) for source, frame, _ in kept])
         publish_began = monotonic()
         summaries = tuple(_published(frame, each, address, told, stop) for _, frame, each in kept)
     finally:
@@ -109,29 +111,38 @@ def _go_on(stop: threading.Event) -> None:
         raise KeyboardInterrupt
 
 
-def _counted(source: Source, frame: DataFrame) -> SourceSummary:
-    """Compute a source's outcomes and count them."""
+def _counted(source: Source, frame: DataFrame, matches: dict[str, int]) -> SourceSummary:
+    """Compute a source's outcomes and count them, adding the matches of each subscription."""
     began = monotonic()
-    row = frame.agg(F.sum("read"), F.sum("bad"), F.count("notification")).collect()[0]
-    return SourceSummary(source.name, row[0] or 0, row[1] or 0, row[2], 0, monotonic() - began)
-
-
-def _write(pipeline: Pipeline, frames: list[tuple[Source, DataFrame]]) -> dict[str, int]:
-    """Write matches and quarantine; give the matches of each subscription."""
-    named = [frame.withColumn("source", F.lit(source.name)) for source, frame in frames]
-    every = named[0]
-    for frame in named[1:]:
-        every = every.unionAll(frame)
-    names = list(pipeline.subscriptions)
-    pairs = (
-        every.where("notification is not null")
-        .withColumn("position", F.explode("subscriptions"))
-        .withColumn(
-            "subscription", F.element_at(F.array(*map(F.lit, names)), F.col("position") + 1)
+    rows = (
+        # NULL is the position of what did not match, so that all is counted in one job.
+        frame.select("read", "bad", "subscriptions", F.explode_outer("subscriptions").alias("at"))
+        .groupBy("at")
+        .agg(
+            F.sum("read"), F.sum("bad"), F.count("at"), F.count_if(F.expr("at = subscriptions[0]"))
         )
+        .collect()
     )
-    pairs.select(
-        "subscription",
+    names = list(matches)
+    read = bad = matched = 0
+    for position, read_there, bad_there, count, first in rows:
+        read += read_there or 0
+        bad += bad_there or 0
+        matched += first
+        if position is not None:
+            matches[names[position]] += count
+    return SourceSummary(source.name, read, bad, matched, 0, monotonic() - began)
+
+
+def _write(pipeline: Pipeline, frames: list[tuple[Source, DataFrame]]) -> None:
+    """Write matches and quarantine."""
+    named = [frame.withColumn("source", F.lit(source.name)) for source, frame in frames]
+    every = reduce(DataFrame.unionAll, named)
+    names = F.array(*map(F.lit, pipeline.subscriptions))
+    every.where("notification is not null").withColumn(
+        "position", F.explode("subscriptions")
+    ).select(
+        F.element_at(names, F.col("position") + 1).alias("subscription"),
         "source",
         "file",
         "record",
@@ -142,8 +153,6 @@ def _write(pipeline: Pipeline, frames: list[tuple[Source, DataFrame]]) -> dict[s
     every.where("reason is not null").select(
         "source", "file", F.col("record").alias("line"), "column", "reason", "text"
     ).write.mode("overwrite").parquet(str(pipeline.quarantine.absolute()))
-    counted = {row["position"]: row["count"] for row in pairs.groupBy("position").count().collect()}
-    return {name: counted.get(position, 0) for position, name in enumerate(names)}
 
 
 def _published(

@@ -1,0 +1,171 @@
+"""Columns of values, matched many rows at once.
+
+A column is what one attribute is in each row of a batch. Arrow holds one type of value in a
+column; rows that have another there (a text among numbers, null, several values) are *odd* and
+matched by themselves, with the same values.
+
+pyarrow is imported here and in `contrada.records.cutting` alone, and only where there is much to
+read: importing it takes as long as reading some thousand rows one by one.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from contrada.errors import ContradaError
+from contrada.matching import Index
+from contrada.records.cells import Converter
+from contrada.records.lines import Block
+from contrada.records.reading import Reading
+
+_EXACT_DOUBLE: Final = 2**53
+"""Integers up to this are doubles too, so that they may stand in a column of doubles."""
+
+
+TEXTS_KEPT_MAX: Final = 2**16
+"""Distinct texts of a column whose values are kept. Beyond it: the least recently used is converted
+again."""
+
+
+class Missing:
+    """In place of a value: there is none, or none that the plain reader takes."""
+
+
+MISSING: Final = Missing()
+REFUSED: Final = Missing()
+
+_TYPES: Final[dict[type, Any]] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    datetime: pa.timestamp("us", tz="UTC"),
+}
+
+
+class Column:
+    """What an attribute is in each row: `values[codes[row]]`, or `values[row]` without codes.
+
+    `array` is the same for Arrow, None where no row has a value that Arrow can hold; `odd` says
+    which rows have a value that the array has not, None where there is none.
+    """
+
+    def __init__(self, values: Sequence[Any], codes: Any = None) -> None:
+        self._values = values
+        self._codes = codes
+        self.array: Any = None
+        self.odd: Any = None
+        kind: type
+        held: set[type]
+        found = set(map(type, values))
+        kinds = found - {Missing}
+        if kinds == {int, float} and _are_doubles(values):
+            held, kind = kinds, float
+        else:
+            kind = next(iter(kinds)) if len(kinds) == 1 else self._most_common()
+            held = {kind} & _TYPES.keys()
+        if held:
+            fits = kinds <= held and Missing not in found
+            array = pa.array(
+                values if fits else [v if type(v) in held else None for v in values], _TYPES[kind]
+            )
+            self.array = array if codes is None else array.take(pa.array(codes))
+        if not kinds <= held:
+            odd = np.array([type(v) not in (*held, Missing) for v in values], dtype=bool)
+            self.odd = odd if codes is None else odd[codes]
+
+    def _most_common(self) -> type:
+        """The type of most rows' values, of those that Arrow can hold; Missing where none is."""
+        uses = np.ones(len(self._values)) if self._codes is None else np.bincount(self._codes)
+        counts: dict[type, float] = {}
+        for value, count in zip(self._values, uses.tolist(), strict=False):
+            if type(value) in _TYPES:
+                counts[type(value)] = counts.get(type(value), 0) + count
+        return max(counts, key=lambda kind: counts[kind], default=Missing)
+
+    def value(self, row: int) -> Any:
+        """The value of a row; MISSING or REFUSED where it has none."""
+        return self._values[row if self._codes is None else self._codes[row]]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What could be read of a block of lines at once.
+
+    `is_doubtful` and `is_read` say of each line whether the plain reader must read it, and whether
+    its attributes are here; of a blank line both are false. The columns have a row for each of
+    `lines`, in order (and some for lines that are not to be taken from here).
+    """
+
+    is_doubtful: Any
+    is_read: Any
+    lines: Any
+    columns: Mapping[str, Column]
+
+    @classmethod
+    def none_of(cls, block: Block) -> "Batch":
+        """Of a block that is left to the plain reader."""
+        doubtful = np.ones(len(block), dtype=bool)
+        return cls(doubtful, ~doubtful, np.arange(0), {})
+
+    def matches(self, index: Index[int]) -> dict[int, list[int]]:
+        """The keys in order of each line that was read and that a filter matches."""
+        found = match_columns(index, self.columns, len(self.lines))
+        of_lines = self.lines.tolist()
+        return {of_lines[row]: keys for row, keys in found.items() if self.is_read[of_lines[row]]}
+
+
+def names_checked(reading: Reading) -> set[str]:
+    """The attributes whose values can make a record bad."""
+    typed = {name for name, kind in reading.types.items() if kind != "text"}
+    return typed if reading.time is None or reading.time in reading.add else {*typed, reading.time}
+
+
+def converter(
+    convert: Converter, is_absent: Callable[[str], bool], *, is_stamp: bool
+) -> Callable[[str], Any]:
+    """What a text stands for: a value, MISSING, or REFUSED; as a stamp all but times are."""
+
+    @lru_cache(TEXTS_KEPT_MAX)
+    def value(text: str) -> Any:
+        if is_absent(text):
+            return REFUSED if is_stamp else MISSING
+        try:
+            found = convert(text)
+        except ContradaError:
+            return REFUSED
+        return REFUSED if is_stamp and not isinstance(found, datetime) else found
+
+    return value
+
+
+def match_columns(
+    index: Index[int], columns: Mapping[str, Column], rows: int
+) -> dict[int, list[int]]:
+    """The keys in order of the rows that a filter matches, by the row's number."""
+    arrays = {name: column.array for name, column in columns.items() if column.array is not None}
+    odd = [column.odd for column in columns.values() if column.odd is not None]
+    if not arrays and not odd:
+        keys = sorted(index.match({}))
+        return dict.fromkeys(range(rows), keys) if keys else {}
+    # A column of its own tells how many rows there are where all others are odd.
+    table = pa.table(arrays or {"@": pa.nulls(rows)})
+    offsets, keys = index.match_batch(table)
+    found = {
+        row: sorted(keys[offsets[row] : offsets[row + 1]].tolist())
+        for row in np.flatnonzero(np.diff(offsets)).tolist()
+    }
+    for row in np.flatnonzero(np.logical_or.reduce(odd)).tolist() if odd else ():
+        held = {name: column.value(row) for name, column in columns.items()}
+        held = {name: value for name, value in held.items() if type(value) is not Missing}
+        found[row] = sorted(index.match(held))
+    return found
+
+
+def _are_doubles(values: Sequence[Any]) -> bool:
+    return all(-_EXACT_DOUBLE <= each <= _EXACT_DOUBLE for each in values if type(each) is int)

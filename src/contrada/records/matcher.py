@@ -1,0 +1,228 @@
+"""Which subscriptions the records of a source match: what `contrada match` and the pipeline do.
+
+What the records of a source have in common (constants that are added, type marks, an empty
+envelope) is decided once: each filter is left with what can differ between two records. Lines are
+then read many at once where there is much to read and pyarrow is there (`contrada.records.cutting`,
+`contrada.records.decoding`); only what is doubtful and what matches is read by the functions of one
+line. The answers are the same, and in the order of the file.
+"""
+
+import importlib.util
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from contrada.errors import ContradaError, ParseError
+from contrada.matching import Index
+from contrada.model import Filter, FilterSet, Notification
+from contrada.model.algebra.valueset import EVERYTHING
+from contrada.records.files import read_file
+from contrada.records.lines import WHOLE, Block, Part, open_blocks
+from contrada.records.objects import notification_of_object
+from contrada.records.reading import Reading
+from contrada.records.record import BadRecord, Record, bad_record, record_of
+from contrada.records.rows import header_rows, is_blank
+
+BULK_AFTER_BYTES: Final = 2**19
+"""Bytes that are read line by line before pyarrow is imported, which takes as long. Beyond it:
+lines are read many at once."""
+
+_TIME: Final = "@time"
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """A record and the positions, in order, of the subscriptions that it matches."""
+
+    record: Record
+    positions: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """What became of some records: how many could be read, and which are to be told of."""
+
+    source: str
+    read: int
+    told: Sequence[Matched | BadRecord]
+
+
+class Matcher:
+    """Matches the records of files that are read in one way. `wanted` are told by position."""
+
+    def __init__(
+        self,
+        wanted: Iterable[Filter | FilterSet],
+        reading: Reading,
+        bulk_after_bytes: int = BULK_AFTER_BYTES,
+    ) -> None:
+        self._reading = reading
+        self._index: Index[int] = Index()
+        self._asked: set[str] = set()
+        self._bulk_after = bulk_after_bytes
+        for position, wish in enumerate(wanted):
+            left = differing(wish, reading)
+            if left.filters:
+                self._index.add(position, left)
+                self._asked.update(*(member.sets for member in left.filters))
+        in_common = any(name[0] == "@" or name in reading.add for name in self._asked)
+        self._can_bulk = not in_common and _has_arrow()
+
+    def file(
+        self,
+        path: Path,
+        format_name: str,
+        source: str,
+        part: Part = WHOLE,
+        header: str | None = None,
+    ) -> Iterator[Outcomes]:
+        """What becomes of the records of a file, which outcomes call `source`.
+
+        Of a part of a CSV file that does not begin with the header this must be given.
+        """
+        if format_name == "xml":
+            yield from self.records(read_file(path, format_name, self._reading, source))
+            return
+        lines: Lines | None = None
+        try:
+            if format_name != "csv":
+                lines = self._objects(source)
+            elif header is not None:
+                lines = self._rows(header, source)
+            for block in open_blocks(path, part):
+                if lines is None:
+                    lines = self._rows(block.line(0), source)
+                    block = block.behind_first()
+                yield lines.outcomes(block)
+            if lines is None:
+                raise ParseError(1, 1, "an empty file", "a line that names the columns")
+        except ContradaError as error:
+            bad = bad_record(source, error, 1 if lines is None else None)
+            yield Outcomes(source, 0, [bad])
+
+    def records(self, records: Iterable[Record | BadRecord]) -> Iterator[Outcomes]:
+        """What becomes of records that others have read."""
+        for record in records:
+            if isinstance(record, BadRecord):
+                yield Outcomes(record.source, 0, [record])
+            else:
+                positions = self.match(record.notification)
+                told = [Matched(record, positions)] if positions else []
+                yield Outcomes(record.source, 1, told)
+
+    def match(self, notification: Notification) -> list[int]:
+        """The positions, in order, of the subscriptions that match."""
+        return sorted(self._index.match(notification))
+
+    def _rows(self, header: str, source: str) -> "Lines":
+        rows = header_rows(header, self._reading)
+
+        def bulk() -> Any:
+            from contrada.records.cutting import Cutter
+
+            return Cutter(rows.columns, self._asked, self._reading)
+
+        return Lines(self, source, rows.notification, bulk)
+
+    def _objects(self, source: str) -> "Lines":
+        def bulk() -> Any:
+            from contrada.records.decoding import Decoder
+
+            return Decoder(self._asked, self._reading)
+
+        return Lines(self, source, lambda line: notification_of_object(line, self._reading), bulk)
+
+    def is_bulk(self, size: int) -> bool:
+        """Whether a block of this size is read at once."""
+        self._bulk_after -= size
+        return self._can_bulk and self._bulk_after < 0
+
+    def bulk_matches(self, batch: Any) -> dict[int, list[int]]:
+        """The positions for each line of a batch that was read and matches."""
+        return batch.matches(self._index)  # type: ignore[no-any-return]
+
+
+class Lines:
+    """The lines of one file. `make` is the meaning of one, `bulk` makes what reads many."""
+
+    def __init__(
+        self,
+        matcher: Matcher,
+        source: str,
+        make: Callable[[str], Notification],
+        bulk: Callable[[], Any],
+    ) -> None:
+        self._matcher = matcher
+        self._source = source
+        self._make = make
+        self._make_bulk = bulk
+        self._bulk: Any = None
+
+    def outcomes(self, block: Block) -> Outcomes:
+        """What becomes of a block of lines."""
+        doubtful: Iterable[int] = range(len(block))
+        matched: dict[int, list[int]] = {}
+        read = 0
+        if len(block) and self._matcher.is_bulk(len(block.data)):
+            self._bulk = self._bulk or self._make_bulk()
+            batch = self._bulk.read(block)
+            matched = self._matcher.bulk_matches(batch)
+            doubtful = batch.is_doubtful.nonzero()[0].tolist()
+            read = int(batch.is_read.sum())
+        told: list[Matched | BadRecord] = []
+        for position in sorted({*doubtful, *matched}) if matched else doubtful:
+            line = block.line(position)
+            if is_blank(line):
+                continue
+            record = record_of(self._make, self._source, block.first + position, line)
+            if isinstance(record, BadRecord):
+                told.append(record)
+                continue
+            positions = matched.get(position)
+            if positions is None:
+                read += 1
+                positions = self._matcher.match(record.notification)
+            if positions:
+                told.append(Matched(record, positions))
+        return Outcomes(self._source, read, told)
+
+
+def differing(wish: Filter | FilterSet, reading: Reading) -> FilterSet:
+    """What filters still ask of a record, where some is the same for all records of a source.
+
+    A filter with an operator that nobody registered stays as it is.
+    """
+    stamp = reading.time if reading.time not in reading.add else None
+    common = replace(reading, time=None if stamp else reading.time).notification({})
+    members = wish.filters if isinstance(wish, FilterSet) else (wish,)
+    left = (
+        member if member.unknown() else _differing(member, reading, common, stamp)
+        for member in members
+    )
+    return FilterSet(member for member in left if member is not None)
+
+
+def _differing(
+    member: Filter, reading: Reading, common: Notification, stamp: str | None
+) -> Filter | None:
+    """A filter without what holds for all records of a source; None where it holds for none."""
+    sets = dict(member.sets)
+    for name, value_set in member.sets.items():
+        if name == _TIME and stamp is not None:
+            # The attribute has one value, the envelope's time.
+            sets[stamp] = sets.get(stamp, EVERYTHING) & sets.pop(_TIME)
+        elif name[0] == "@" or name in reading.add:
+            if not any(value_set.holds(key) for key in common.keys_of(name)):
+                return None
+            del sets[name]
+    return Filter.of_sets(sets)
+
+
+@cache
+def _has_arrow() -> bool:
+    try:
+        return importlib.util.find_spec("pyarrow") is not None
+    except ValueError:  # Somebody has put something else in its place.
+        return False

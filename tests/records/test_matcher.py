@@ -1,0 +1,236 @@
+"""Lines read many at once and lines read one by one: the same outcomes, whatever they hold."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contrada.model import Filter, FilterSet, parse
+from contrada.records import BadRecord, Matcher, Outcomes, Reading, lines, matcher, read_file
+
+pytest.importorskip("pyarrow")
+
+WANTED: tuple[Filter | FilterSet, ...] = tuple(
+    parse(text)  # type: ignore[misc]
+    for text in (
+        "a = 1 or b = 1",
+        "a != 1",
+        "a > 9007199254740992",
+        "a < 0.5",
+        "a = 'x' or b prefix 'x'",
+        "b absent",
+        "b = true",
+        "a = null or b = null",
+        "a none of (0)",
+        "t > @2013-01-01T00:00:00Z",
+        "@time >= @2013-01-01T00:00:00Z and @publisher = ''",
+        "@is.Row = true and kind = 'row' and `o.p` exists",
+        "@is.Row absent and `o.p` = 1",
+        "n > 5",
+        "t < @2013-03-01T00:00:00Z and @time >= @2013-01-01T00:00:00Z",
+        "c contains ',' or c contains '\"'",
+    )
+)
+"""What one may ask of the names below, and of what all records have in common."""
+
+READINGS = (
+    Reading(),
+    Reading(absent=frozenset({"NA", "x"}), add={"kind": "row"}, marks=("Row",)),
+    Reading(types={"t": "time", "n": "number", "b": "text"}, absent=frozenset({"NA"})),
+    Reading(types={"t": "time"}, time="t"),
+    Reading(types={"a": "bool"}, add={"a": 1, "kind": 2}),
+    Reading(time="a"),
+)
+
+NAMES = ("a", "b", "c", "n", "t", "o.p", "", "@id", "ü", "\x1f")
+HOSTILE_CELLS = [
+    *("", "0", "1", "-1", "-0", "-0.0", "1.0", "1.5", "1e3", "1E+2", "1e999", "007", "+1"),
+    *("9007199254740992", "9007199254740993", "9007199254740993.0", "1.", ".5", "-", "1_0"),
+    *("9223372036854775807", "9223372036854775808", "-9223372036854775809", "9" * 40),
+    *("true", "false", "True", "null", "NA", "NaN", "Infinity", "nan", "inf", "0x1", " 1"),
+    *("x", "x ", "xy", "2013-01-01", "2013-02-30", "2013-06-01T00:00:00Z", "\x00", "\x0b"),
+    *(
+        '"x"',
+        '""',
+        '"x,y"',
+        '"x""y"',
+        '"x"y',
+        'x"y',
+        '"',
+        ' "x"',
+        '"x',
+        '"\n"',
+        "é",
+        "\u2003",
+    ),
+    *("\ufeff", "\u0661", "x\r", "\r\nx", "\x85", "\u2028", "\udcff", "\udce2\udc82"),
+]
+CELLS = st.one_of(
+    st.sampled_from(HOSTILE_CELLS),
+    st.integers(-(2**65), 2**65).map(str),
+    st.floats().map(repr),
+    st.text(st.sampled_from('ab",\r\n \t\x00é0'), max_size=6),
+)
+ENDS = st.sampled_from(["\n", "\n", "\n", "\r\n", "\r", "\n\n", "\n \n", ""])
+
+
+@st.composite
+def csv_texts(draw: st.DrawFn) -> str:
+    """Files of rows: most have a cell for each column, few are well-formed throughout."""
+    columns = draw(st.lists(st.sampled_from(NAMES[:6]), min_size=1, max_size=4, unique=True))
+    rows = st.lists(CELLS, min_size=len(columns), max_size=len(columns)) | st.lists(
+        CELLS, max_size=5
+    )
+    mark = draw(st.sampled_from(["", "\ufeff"]))
+    head = draw(st.sampled_from([",".join(columns)] * 9 + ['"a",b', "a,a", "", "a"]))
+    body = draw(st.lists(st.tuples(rows, ENDS), max_size=12))
+    return f"{mark}{head}\n" + "".join(",".join(row) + end for row, end in body)
+
+
+HOSTILE_LITERALS = [
+    *("0", "1", "-0", "-0.0", "1e3", "1E400", "01", "1.", "+1", "NaN", "-Infinity", "null"),
+    *(
+        "true",
+        "True",
+        '""',
+        '"x"',
+        '"NA"',
+        '"NaN"',
+        '"5.5"',
+        '"2013-06-01T00:00:00Z"',
+        "[]",
+    ),
+    *("[1,null]", '["x","NA"]', "[[1]]", '[{"a":1}]', "{}", '{"p":1}', '{"p":{"q":[1]}}'),
+    *('{"p":1,"p":2}', '"\\ud800"', '"\\u00e9"', '"\\""', '"\\\\"', '"\\\\\\""', '"\t"'),
+    *('"\x7f"', '"\\x"', "9007199254740993", "9223372036854775808", "9" * 50, "9" * 5000),
+    *("0.1e-400", "123456789012345678901234.5", '"\udcff"', "\u20031", "\x0b1", "1 2"),
+]
+LITERALS = st.one_of(
+    st.sampled_from(HOSTILE_LITERALS),
+    st.integers(-(2**65), 2**65).map(str),
+    st.floats().map(repr),
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from([*NAMES, "p", "q"]), inner, max_size=3)
+        ),
+        max_leaves=6,
+    ).map(json.dumps),
+)
+
+
+@st.composite
+def json_texts(draw: st.DrawFn) -> str:
+    """Files of JSON lines, some of which are none."""
+    names = st.sampled_from(
+        ['"a"', '"b"', '"n"', '"t"', '"o"', '"o.p"', '"\\u0061"', '""', '"@id"']
+    )
+    members = st.lists(st.tuples(names, LITERALS), max_size=5)
+    objects = members.map(lambda held: "{" + ",".join(f"{k}:{v}" for k, v in held) + "}")
+    line = (
+        objects
+        | objects
+        | objects
+        | LITERALS
+        | st.text(st.sampled_from('{}[]":,1a \\'), max_size=9)
+    )
+    body = draw(st.lists(st.tuples(line, ENDS), max_size=12))
+    return "".join(line + end for line, end in body)
+
+
+def outcomes(path: Path, kind: str, reading: Reading, *, bulk: bool) -> tuple[int, list[Any]]:
+    """How many records were read, and all that is told of them, in order."""
+    subject = Matcher(WANTED, reading, 0 if bulk else 2**62)
+    found: list[Outcomes] = list(subject.file(path, kind, "f"))
+    return sum(each.read for each in found), [told for each in found for told in each.told]
+
+
+def expected(path: Path, kind: str, reading: Reading) -> tuple[int, list[Any]]:
+    """The same by the plain readers and by the filters themselves."""
+    read = 0
+    told: list[Any] = []
+    for record in read_file(path, kind, reading, "f"):
+        if isinstance(record, BadRecord):
+            told.append(record)
+            continue
+        read += 1
+        positions = [n for n, each in enumerate(WANTED) if each.matches(record.notification)]
+        if positions:
+            told.append(matcher.Matched(record, positions))
+    return read, told
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("lines") / "file"
+
+
+def check(path: Path, text: str, kind: str, reading: Reading) -> None:
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    as_said = expected(path, kind, reading)
+    assert outcomes(path, kind, reading, bulk=False) == as_said
+    assert outcomes(path, kind, reading, bulk=True) == as_said
+
+
+PAIRS = [f"{one},2013-01-01\n2,{one}\nx,{one}\n" for one in HOSTILE_CELLS]
+
+
+@pytest.mark.parametrize("reading", READINGS)
+@pytest.mark.parametrize("block_bytes", [lines.BLOCK_BYTES, 50])
+def test_hostile_cells_beside_others(
+    file: Path, monkeypatch: pytest.MonkeyPatch, reading: Reading, block_bytes: int
+) -> None:
+    """Else a cell would be read in another way where it stands among many."""
+    monkeypatch.setattr(lines, "BLOCK_BYTES", block_bytes)
+    for head in ("a,b", "a,t", "n,a", "c,o.p"):
+        check(file, f"{head}\n" + "".join(PAIRS), "csv", reading)
+    for name in ("a", "t"):
+        check(file, f"{name}\n" + "\n".join(HOSTILE_CELLS), "csv", reading)
+
+
+def test_hostile_cells_alone(file: Path) -> None:
+    """Else what stands in the first row, or what makes all of a block doubtful, would be missed."""
+    for pair in PAIRS:
+        check(file, f"n,a\n{pair}", "csv", READINGS[2])
+
+
+def hostile_objects() -> Iterator[str]:
+    for name in ("a", "b", "n", "t", "o", "o.p"):
+        for one in HOSTILE_LITERALS:
+            yield f'{{"{name}":{one},"t":"2013-06-01"}}\n'
+            yield f'{{"a":"x","{name}":{one},"c":"\\"","\\u0061":1}}\n'
+            yield f'{{"\udcff":1,"\xe9{name}":{one}}}\n'
+            yield f'{{"o":{{"p":2}},"{name}":{one}}}\n'
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_hostile_literals_beside_others(file: Path, reading: Reading) -> None:
+    """Else a member of an object would be read in another way where it stands among many."""
+    check(file, "".join(hostile_objects()), "json", reading)
+    clean = [each for each in hostile_objects() if "\udcff" not in each]
+    check(file, "".join(clean), "json", reading)
+
+
+def test_hostile_literals_alone(file: Path) -> None:
+    """Else what makes all of a block doubtful would be missed."""
+    for one in HOSTILE_LITERALS:
+        check(file, f'{{"n":{one}}}\n', "json", READINGS[2])
+
+
+@given(text=csv_texts(), reading=st.sampled_from(READINGS))
+def test_rows_at_once_are_the_rows_one_by_one(file: Path, text: str, reading: Reading) -> None:
+    """Else a value, a fault or its place would depend on how much there is to read."""
+    check(file, text, "csv", reading)
+
+
+@given(text=json_texts(), reading=st.sampled_from(READINGS))
+def test_objects_at_once_are_the_objects_one_by_one(
+    file: Path, text: str, reading: Reading
+) -> None:
+    """Else the same line would be a record in a large file and a bad record in a small one."""
+    check(file, text, "json", reading)
