@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 K = TypeVar("K", bound=Hashable)
 
-WORK_PLAIN_MAX: Final = 1_000_000
+WORK_PLAIN_MAX: Final = 500_000
 """Work of the plain engine, where compiled kernels are cached. About as long as loading them takes:
 a notification counts for four, each filter that is checked for one. Beyond it: they are loaded."""
 

@@ -333,7 +333,8 @@ class TcpSubscription(QueuedSubscription[Any]):
         entries = []
         for data in frame.notifications:
             try:
-                entries.append((notification_from_msgpack(data), ENTRY_BYTES + len(data)))
+                found = notification_from_msgpack(data, to_be_read=True)
+                entries.append((found, ENTRY_BYTES + len(data)))
             except ContradaError:
                 self.count_dropped(UNREADABLE, 1)
                 self._taken(ENTRY_BYTES + len(data))

@@ -321,11 +321,11 @@ class Router:
                 ways = None if self._floods else interest.ways
                 for neighbour in self._onward(origin, message.source, ways):
                     onward.setdefault(neighbour, []).extend(batch)
-            for each in batch:
-                if interest.parts:
+            if interest.parts:
+                for each in batch:
                     actions += self._assembler.push(each, origin, interest.parts)
-                else:
-                    actions += self._assembler.learn(each.envelope.at_us)
+            else:
+                actions += self._assembler.learn_all([each.envelope.time_us for each in batch])
         for neighbour in sorted(onward):
             copies = tuple(onward[neighbour])
             effects.append(self._passed_on(neighbour, replace(message, notifications=copies)))

@@ -12,8 +12,6 @@ from contrada.model import Advertisement, Filter, FilterSet, Notification, Patte
 from contrada.routing.messages import Offer
 from contrada.service.interface import Interest, Item, Offered, Publishable, Selects, Subject
 
-_MAPPINGS: Final = (dict, Mapping)  # Of an abstract class alone it is slow to ask.
-
 JOINED_FILTERS_MAX: Final = 10_000
 """Filters that narrowing a filter set by another may give: their numbers multiplied. Beyond it:
 LimitError."""
@@ -24,7 +22,7 @@ def notification_of(item: Item, body: bytes = b"", content_type: str = "") -> No
 
     `body` and `content_type` belong to a mapping; what is a notification already has its own.
     """
-    if isinstance(item, _MAPPINGS) and not isinstance(item, Notification):
+    if type(item) is dict or (isinstance(item, Mapping) and not isinstance(item, Notification)):
         return Notification(item, body=body, content_type=content_type)
     if body or content_type:
         raise ServiceError(

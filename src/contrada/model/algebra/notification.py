@@ -100,6 +100,25 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_un
     delivery: str = "best-effort"
 
     def __post_init__(self) -> None:
+        # What access points stamp is told apart in one go: each publication makes an envelope.
+        time_us, id_, publisher = self.time_us, self.id, self.publisher
+        if (
+            self.delivery is _BEST_EFFORT
+            and self.ttl_us is None
+            and type(time_us) is int
+            and TIME_MIN_US <= time_us <= TIME_MAX_US
+            and type(self.sequence) is int
+            and 0 <= self.sequence <= INT_MAX
+            and type(id_) is type(publisher) is str
+            and len(id_) <= ENVELOPE_TEXT_BYTES_MAX >= len(publisher)
+            and id_.isascii()
+            and publisher.isascii()
+            and self.priority is PRIORITY_DEFAULT
+        ):
+            return
+        self._check()
+
+    def _check(self) -> None:
         check_text("@id", self.id)
         check_text("@publisher", self.publisher)
         if self.delivery is not _BEST_EFFORT:
@@ -165,9 +184,13 @@ class Notification(Product, Mapping[str, Values]):
         content_type: str = "",
         envelope: Envelope = UNSTAMPED,
     ) -> None:
-        _fill(self, span_of(attributes), body, content_type, envelope)
         if body or content_type:
             _check_body(body, content_type)
+        _set_span(self, span_of(attributes))
+        _set_body(self, body)
+        _set_content_type(self, content_type)
+        _set_envelope(self, envelope)
+        _set_packed(self, b"")
 
     @classmethod
     def marked(
@@ -299,6 +322,7 @@ class Notification(Product, Mapping[str, Values]):
 
 
 # A Notification refuses to be changed; only this module fills its slots, straight and quickly.
+_new: Final = object.__new__
 _slots: Final = vars(Notification)
 _set_span: Final = _slots["span"].__set__
 _set_packed: Final = _slots["packed"].__set__
@@ -309,28 +333,22 @@ _set_values: Final = _slots["_values"].__set__
 _set_keys: Final = _slots["_keys"].__set__
 
 
-def _fill(
-    of: Notification,
-    span: bytes,
-    body: bytes,
-    content_type: str,
-    envelope: Envelope,
-    packed: bytes = b"",
-) -> None:
-    _set_span(of, span)
-    _set_body(of, body)
-    _set_content_type(of, content_type)
-    _set_envelope(of, envelope)
-    _set_packed(of, packed)
-
-
 def of_parts(
     span: bytes, body: bytes, content_type: str, envelope: Envelope, packed: bytes = b""
 ) -> Notification:
     """The notification with these parts, all checked already."""
-    notification = Notification.__new__(Notification)
-    _fill(notification, span, body, content_type, envelope, packed)
+    notification = _new(Notification)
+    _set_span(notification, span)
+    _set_body(notification, body)
+    _set_content_type(notification, content_type)
+    _set_envelope(notification, envelope)
+    _set_packed(notification, packed)
     return notification
+
+
+def keep_values(of: Notification, values: dict[str, Values]) -> None:
+    """Notes the values of a notification, as `check_span` gave them, where somebody will ask."""
+    _set_values(of, values)
 
 
 def keep_packed(of: Notification, packed: bytes) -> None:
@@ -411,7 +429,7 @@ def check_span(span: bytes) -> dict[str, Values]:
         and _IN_SPANS.issuperset(map(type, values.values()))
         and span.find(_LARGE) < 0
     ):
-        _checked(values, system=True)
+        return _checked(values, system=True)
     return values
 
 

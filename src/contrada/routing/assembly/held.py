@@ -16,7 +16,7 @@ Source: PODC 2000 §4 (upstream evaluation of patterns).
 
 import heapq
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
@@ -196,6 +196,16 @@ class HeldPatterns:
                 split.scheduled_us = None
                 actions += self._advance(split)
         return actions
+
+    def learn_all(self, times_us: Sequence[int | None]) -> list[Action]:
+        """As `learn`, of several notifications that are needed here for nothing else.
+
+        The latest says as much as all, unless one is not believed. None is 0, as in filters.
+        """
+        latest_us = max([time_us or 0 for time_us in times_us])
+        if self._is_credible(latest_us):
+            return self.learn(latest_us)
+        return [action for time_us in times_us for action in self.learn(time_us or 0)]
 
     def _is_credible(self, time_us: int) -> bool:
         return time_us <= self.clock_us + CLOCK_AHEAD_MAX_US
