@@ -105,9 +105,9 @@ import os, signal
 from pyspark import SparkContext
 from contrada.spark import run
 count = run._counted
-def killed(source, frame):
+def killed(source, frame, matches):
     %s
-    return count(source, frame)
+    return count(source, frame, matches)
 run._counted = killed
 from contrada.cli import main
 main()
@@ -144,13 +144,13 @@ main()
 import os, signal
 from contrada.spark import run
 count = run._counted
-def interrupted(source, frame):
+def interrupted(source, frame, matches):
     def endless(batches, parent=os.getpid()):
         import os, signal, threading
         os.kill(parent, signal.SIGINT)
         threading.Event().wait()
         yield from batches
-    return count(source, frame.mapInArrow(endless, frame.schema))
+    return count(source, frame.mapInArrow(endless, frame.schema), matches)
 run._counted = interrupted
 from contrada.cli import main
 main()
