@@ -6,6 +6,7 @@ Docstrings of the source are held by ruff (rules D), directions of imports by im
 import ast
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,9 @@ TOO_LONG = {
     "src/contrada/routing/router.py",
     "src/contrada/routing/router.py Router",
 }
+
+# Names of two classes. An entry goes when one of them has a name of its own; none is added.
+TWICE_NAMED = {"Constraint"}
 
 # Written in pieces, so that this file does not hold what it looks for.
 FORBIDDEN = {
@@ -105,6 +109,17 @@ def test_the_source_is_in_short_pieces() -> None:
     """A part of the source would grow past what a reader holds; or be excused for nothing."""
     too_long = {place for place, kind, n in source_lengths() if n > SOURCE_LINES_MAX[kind]}
     assert too_long == TOO_LONG
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """A reader would take one concept for another; or a name would be excused for nothing."""
+    names = Counter(
+        node.name
+        for path in (REPOSITORY / "src").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8"), path))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert {name for name, count in names.items() if count > 1} == TWICE_NAMED
 
 
 def test_no_module_is_called_utils() -> None:

@@ -161,7 +161,7 @@ def expected(path: Path, kind: str, reading: Reading) -> tuple[int, list[Any]]:
         read += 1
         positions = [n for n, each in enumerate(WANTED) if each.matches(record.notification)]
         if positions:
-            told.append(matcher.Matched(record, positions))
+            told.append(matcher.MatchedRecord(record, positions))
     return read, told
 
 

@@ -17,7 +17,7 @@ from contrada.model.encoding import from_msgpack
 from contrada.records import BadRecord, plain_attributes, read_file
 from contrada.spark import reading as spark_reading
 from contrada.spark.description import Pipeline, read_pipeline
-from contrada.spark.run import Summary, run_pipeline
+from contrada.spark.run import PipelineSummary, run_pipeline
 
 SUBSCRIPTIONS = """
 everything:   kind exists
@@ -110,7 +110,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
 
 
 @pytest.fixture(scope="module")
-def summary(spark: SparkSession, pipeline: Pipeline) -> Summary:
+def summary(spark: SparkSession, pipeline: Pipeline) -> PipelineSummary:
     """What the first run of the pipeline says."""
     return run_pipeline(spark, pipeline)
 
@@ -152,7 +152,7 @@ def written(pipeline: Pipeline) -> tuple[Counter[Any], Counter[Any]]:
     return matches, Counter(tuple(row[name] for name in names) for row in quarantine)
 
 
-def test_same_answers_with_and_without_spark(pipeline: Pipeline, summary: Summary) -> None:
+def test_same_answers_with_and_without_spark(pipeline: Pipeline, summary: PipelineSummary) -> None:
     """Else a subscription would mean one thing on a laptop and another on a cluster."""
     matches, bad, read = expected(pipeline)
     found_matches, found_bad = written(pipeline)
@@ -168,7 +168,7 @@ def test_same_answers_with_and_without_spark(pipeline: Pipeline, summary: Summar
     assert all(by_name.values()), by_name
 
 
-def test_nothing_else_is_lost(pipeline: Pipeline, summary: Summary) -> None:
+def test_nothing_else_is_lost(pipeline: Pipeline, summary: PipelineSummary) -> None:
     """Else one bad row, line or entry would cost good ones without a word."""
     assert sum(source.bad for source in summary.sources) == 19
     quarantine = pq.read_table(pipeline.quarantine).to_pylist()
@@ -192,7 +192,7 @@ def test_nothing_else_is_lost(pipeline: Pipeline, summary: Summary) -> None:
 
 
 def test_a_run_replaces_the_run_before(
-    spark: SparkSession, pipeline: Pipeline, summary: Summary
+    spark: SparkSession, pipeline: Pipeline, summary: PipelineSummary
 ) -> None:
     """Else a run that is repeated would double its matches."""
     once = written(pipeline)

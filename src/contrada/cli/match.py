@@ -21,7 +21,7 @@ from contrada.model import Value
 from contrada.records import (
     FORMATS,
     BadRecord,
-    Matched,
+    MatchedRecord,
     Matcher,
     Outcomes,
     Reading,
@@ -94,7 +94,7 @@ def match(
         for path, format_ in zip(files, formats, strict=True)
         for each in matcher.file(path, format_, str(path))
     )
-    report = _Report(list(wanted), output, quiet=count)
+    report = _MatchReport(list(wanted), output, quiet=count)
     with _progress() as progress:
         report.run(outcomes, progress)
     if count:
@@ -115,7 +115,7 @@ def load_subscriptions(path: Path) -> Subscriptions:
     return read_subscriptions(text, str(path))
 
 
-class _Report:
+class _MatchReport:
     """Writes the matches as they come and counts them."""
 
     def __init__(self, names: Sequence[str], output: IO[str], *, quiet: bool) -> None:
@@ -136,7 +136,7 @@ class _Report:
             if progress and task is not None:
                 progress.update(task, completed=self.read + self.bad, file=each.source)
 
-    def _tell(self, told: Matched | BadRecord) -> None:
+    def _tell(self, told: MatchedRecord | BadRecord) -> None:
         if isinstance(told, BadRecord):
             self.bad += 1
             click.echo(str(told.error()), err=True)

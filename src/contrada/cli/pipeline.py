@@ -20,7 +20,7 @@ from contrada.net import parse_address
 from contrada.spark.session import check_requirements, interruptible, spark_session
 
 if TYPE_CHECKING:
-    from contrada.spark.run import Summary, Told
+    from contrada.spark.run import PipelineSummary, Told
 
 
 @click.group()
@@ -60,7 +60,7 @@ def run(
     if address := publish or described.publish:
         parse_address(address)  # Else one would wait for Spark to hear that it is wrong.
 
-    def work(stop: threading.Event) -> "Summary":
+    def work(stop: threading.Event) -> "PipelineSummary":
         with spark_session(cores) as session:
             return run_pipeline(session, described, publish=publish, told=told, stop=stop)
 
@@ -88,7 +88,7 @@ def _progress() -> Iterator["Told"]:
         yield told
 
 
-def _tables(summary: "Summary") -> Iterator[Table]:
+def _tables(summary: "PipelineSummary") -> Iterator[Table]:
     sources = Table("source")
     for heading in ("read", "bad", "matched", "published", "records/s"):
         sources.add_column(heading, justify="right")

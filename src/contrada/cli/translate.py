@@ -118,7 +118,7 @@ def translate(
         options["placeholders"] = _placeholders(placeholders)
     source = PREPARED if prepared else DIALECTS[dialect]
     read = cast(ReadRules, getattr(importlib.import_module(source.module), source.read))
-    report = _Report(as_json=as_json)
+    report = _TranslationReport(as_json=as_json)
     _report_all(report, _files(files, source.suffixes), read, options)
     Console(stderr=True, markup=False, emoji=False).print(report.table(dialect))
     if report.refused:
@@ -126,7 +126,7 @@ def translate(
 
 
 def _report_all(
-    report: "_Report", files: Iterator[Path], read: ReadRules, options: dict[str, Any]
+    report: "_TranslationReport", files: Iterator[Path], read: ReadRules, options: dict[str, Any]
 ) -> None:
     """Reads and reports every rule of the files, with a word on how far that is."""
     with _progress() as progress:
@@ -190,7 +190,7 @@ def _content(path: Path) -> bytes:
     return path.read_bytes()
 
 
-class _Report:
+class _TranslationReport:
     """Writes the rules as they come and counts them."""
 
     def __init__(self, *, as_json: bool) -> None:

@@ -53,7 +53,7 @@ def documents(dialect: str, text: str) -> Iterator[Document]:
     """
     if len(text) > DOCUMENTS_CHARACTERS_MAX:
         raise LimitError("DOCUMENTS_CHARACTERS_MAX", DOCUMENTS_CHARACTERS_MAX, len(text))
-    builder = _Builder(dialect)
+    builder = _DocumentBuilder(dialect)
     try:
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
             if builder.take(event):
@@ -80,7 +80,7 @@ class _Open:
         """In a map, the key whose value comes next."""
 
 
-class _Builder:
+class _DocumentBuilder:
     """Documents from the events of a parser."""
 
     def __init__(self, dialect: str) -> None:

@@ -49,7 +49,7 @@ def decode(serialised: bytes) -> Term:
 
 
 @v_args(inline=True)
-class _Builder(Transformer[Token, Term]):
+class _TermBuilder(Transformer[Token, Term]):
     """Makes terms, bottom up, while lark parses."""
 
     def unifyterm(self, name: Token, *arguments: Term | None) -> Term:
@@ -73,4 +73,4 @@ _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 def _parser() -> Lark:
     grammar = pkgutil.get_data(__name__, "unify.lark")
     assert grammar is not None
-    return Lark(grammar.decode(), start="unifyexpr", parser="lalr", transformer=_Builder())
+    return Lark(grammar.decode(), start="unifyexpr", parser="lalr", transformer=_TermBuilder())

@@ -76,7 +76,7 @@ class _Entry(Generic[K]):
         self.key = key
         self.filter = of
         self.sets = of.sides
-        self.file: _File | None = None
+        self.file: _EntryFile | None = None
         self.where: Where = ()
 
 
@@ -103,7 +103,7 @@ class _Ordered:
         del self.cuts[at], self.entries[at]
 
 
-class _File:
+class _EntryFile:
     """The entries that are filed under one attribute."""
 
     __slots__ = ("asked", "beginning", "by_place", "ending", "met", "present", "shapes")
@@ -210,7 +210,7 @@ class PlainEngine(Generic[K]):
         self._candidates = 0
         self._several = 0
         self._entries: dict[K, _Entry[K] | tuple[_Entry[K], ...]] = {}
-        self._files: dict[str, _File] = {}
+        self._files: dict[str, _EntryFile] = {}
         self._always: dict[_Entry[K], None] = {}
 
     # --- keys ---------------------------------------------------------------------------------
@@ -240,10 +240,10 @@ class PlainEngine(Generic[K]):
             entry.file.put(entry)
         return entry
 
-    def _file_asked(self, name: str) -> _File:
+    def _file_asked(self, name: str) -> _EntryFile:
         file = self._files.get(name)
         if file is None:
-            file = self._files[name] = _File()
+            file = self._files[name] = _EntryFile()
             self._find_envelope()
         file.asked += 1
         return file

@@ -8,7 +8,7 @@ splits and distributes. Nothing here opens a network connection or reads a clock
 from contrada.records.documents import DOCUMENT_BYTES_MAX, read_document, records_of_tree
 from contrada.records.files import FORMATS, check_name_of, format_of, read_file
 from contrada.records.lines import LINE_CHARS_MAX, WHOLE, Part, open_lines, parts_of
-from contrada.records.matcher import Matched, Matcher, Outcomes
+from contrada.records.matcher import MatchedRecord, Matcher, Outcomes
 from contrada.records.objects import notification_of_object, read_objects
 from contrada.records.plain import plain_attributes, plain_time
 from contrada.records.reading import Reading
@@ -21,7 +21,7 @@ __all__ = [
     "DOCUMENT_BYTES_MAX",
     "FORMATS",
     "LINE_CHARS_MAX",
-    "Matched",
+    "MatchedRecord",
     "Matcher",
     "Outcomes",
     "Part",

@@ -94,7 +94,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ColumnBatch:
     """What could be read of a block of lines at once.
 
     `is_doubtful` and `is_read` say of each line whether the plain reader must read it, and whether
@@ -108,7 +108,7 @@ class Batch:
     columns: Mapping[str, Column]
 
     @classmethod
-    def none_of(cls, block: Block) -> "Batch":
+    def none_of(cls, block: Block) -> "ColumnBatch":
         """Of a block that is left to the plain reader."""
         doubtful = np.ones(len(block), dtype=bool)
         return cls(doubtful, ~doubtful, np.arange(0), {})

@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyarrow import csv
 
 from contrada.model.algebra.notification import ATTRIBUTES_MAX
-from contrada.records.columns import REFUSED, Batch, Column, converter, names_checked
+from contrada.records.columns import REFUSED, Column, ColumnBatch, converter, names_checked
 from contrada.records.lines import Block, is_utf_8
 from contrada.records.reading import Reading
 
@@ -45,16 +45,16 @@ class Cutter:
             for name in wanted
         }
 
-    def read(self, block: Block) -> Batch:
+    def read(self, block: Block) -> ColumnBatch:
         """The rows of a block."""
         doubtful = doubtful_lines(block, single=self._count == 1)
         if self._is_hopeless:
-            return Batch.none_of(block)
+            return ColumnBatch.none_of(block)
         table, ragged = self._table(_emptied(block, doubtful))
         doubtful[ragged] = True
         lines = np.delete(np.arange(len(block)), ragged)
         if len(lines) != table.num_rows:
-            return Batch.none_of(block)  # Arrow did not keep to what it says.
+            return ColumnBatch.none_of(block)  # Arrow did not keep to what it says.
         is_blank = np.diff(block.ends, prepend=-1) == 1
         columns = {}
         for name, place in self._places.items():
@@ -64,7 +64,7 @@ class Cutter:
             refused = np.array([value is REFUSED for value in values], dtype=bool)
             doubtful[lines] |= refused[codes]
             columns[name] = Column(values, codes)
-        return Batch(doubtful, ~doubtful & ~is_blank, lines, columns)
+        return ColumnBatch(doubtful, ~doubtful & ~is_blank, lines, columns)
 
     def _table(self, data: bytes) -> tuple[Any, list[int]]:
         """A row for each line, but for those whose cells are too few or many: their positions."""

@@ -22,7 +22,7 @@ from contrada.errors import InvalidNameError
 from contrada.model.algebra.notification import ATTRIBUTES_MAX, VALUES_MAX
 from contrada.model.domains.values import INT_MAX, INT_MIN, check_user_name
 from contrada.records.cells import CONVERTERS
-from contrada.records.columns import MISSING, REFUSED, Batch, Column, converter, names_checked
+from contrada.records.columns import MISSING, REFUSED, Column, ColumnBatch, converter, names_checked
 from contrada.records.lines import LINE_CHARS_MAX, Block
 from contrada.records.reading import Reading
 
@@ -58,7 +58,7 @@ class Decoder:
         }
         self._allowed: dict[tuple[str, ...], bool] = {}
 
-    def read(self, block: Block) -> Batch:
+    def read(self, block: Block) -> ColumnBatch:
         """The records of a block. Those with the same names stand together."""
         tables: dict[tuple[str, ...], _Table] = {}
         for position, line in enumerate(block.data.split(b"\n")[:-1]):
@@ -85,7 +85,7 @@ class Decoder:
             if REFUSED in values:
                 is_doubtful[lines[[value is REFUSED for value in values]]] = True
             columns[name] = Column(values)
-        return Batch(is_doubtful, ~is_doubtful, lines, columns)
+        return ColumnBatch(is_doubtful, ~is_doubtful, lines, columns)
 
     def _attributes(self, line: bytes) -> dict[str, Any] | None:
         """The attributes of a line by their dotted names, None where it is doubtful."""

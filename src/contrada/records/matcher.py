@@ -33,7 +33,7 @@ _TIME: Final = "@time"
 
 
 @dataclass(frozen=True, slots=True)
-class Matched:
+class MatchedRecord:
     """A record and the positions, in order, of the subscriptions that it matches."""
 
     record: Record
@@ -46,7 +46,7 @@ class Outcomes:
 
     source: str
     read: int
-    told: Sequence[Matched | BadRecord]
+    told: Sequence[MatchedRecord | BadRecord]
 
 
 class Matcher:
@@ -109,7 +109,7 @@ class Matcher:
                 yield Outcomes(record.source, 0, [record])
             else:
                 positions = self.match(record.notification)
-                told = [Matched(record, positions)] if positions else []
+                told = [MatchedRecord(record, positions)] if positions else []
                 yield Outcomes(record.source, 1, told)
 
     def match(self, notification: Notification) -> list[int]:
@@ -171,7 +171,7 @@ class Lines:
             matched = self._matcher.bulk_matches(batch)
             doubtful = batch.is_doubtful.nonzero()[0].tolist()
             read = int(batch.is_read.sum())
-        told: list[Matched | BadRecord] = []
+        told: list[MatchedRecord | BadRecord] = []
         for position in sorted({*doubtful, *matched}) if matched else doubtful:
             line = block.line(position)
             if is_blank(line):
@@ -185,7 +185,7 @@ class Lines:
                 read += 1
                 positions = self._matcher.match(record.notification)
             if positions:
-                told.append(Matched(record, positions))
+                told.append(MatchedRecord(record, positions))
         return Outcomes(self._source, read, told)
 
 

@@ -16,6 +16,7 @@ from contrada.model.algebra.product import product_covers
 from contrada.model.syntax import parse_filter
 from contrada.simulation.line import SILENCE_US, Faults
 from contrada.simulation.steps import (
+    Announce,
     Connect,
     Crash,
     Cut,
@@ -24,12 +25,11 @@ from contrada.simulation.steps import (
     Mend,
     Move,
     Notify,
-    Offering,
     Restart,
+    Retract,
     Script,
     Shape,
     Step,
-    Unoffering,
     Unwish,
     Wish,
 )
@@ -156,13 +156,13 @@ class _Maker:
         is_open = self._chance.random() < 0.1
         text = "a any" if is_open else random_offer(self._chance)
         self._offers[key] = None if is_open else Advertisement(text)
-        self._steps.append(Offering(self._now_us, *key, text, is_open))
+        self._steps.append(Announce(self._now_us, *key, text, is_open))
 
     def _unoffer(self) -> None:
         if self._offers:
             key = self._chance.choice(list(self._offers))
             del self._offers[key]
-            self._steps.append(Unoffering(self._now_us, *key))
+            self._steps.append(Retract(self._now_us, *key))
 
     def _publish(self) -> None:
         """Something, mostly what its client has advertised."""

@@ -90,7 +90,7 @@ class Unwish(msgspec.Struct, frozen=True, tag_field="step", tag="unsubscribe"):
     identity: str
 
 
-class Offering(msgspec.Struct, frozen=True, tag_field="step", tag="advertise"):
+class Announce(msgspec.Struct, frozen=True, tag_field="step", tag="advertise"):
     """A client advertises; an open offer is a filter, which allows further attributes."""
 
     at_us: int
@@ -100,7 +100,7 @@ class Offering(msgspec.Struct, frozen=True, tag_field="step", tag="advertise"):
     is_open: bool = False
 
 
-class Unoffering(msgspec.Struct, frozen=True, tag_field="step", tag="unadvertise"):
+class Retract(msgspec.Struct, frozen=True, tag_field="step", tag="unadvertise"):
     """A client withdraws an advertisement."""
 
     at_us: int
@@ -127,8 +127,8 @@ Step: TypeAlias = (
     | Leave
     | Wish
     | Unwish
-    | Offering
-    | Unoffering
+    | Announce
+    | Retract
     | Notify
 )
 

@@ -21,6 +21,7 @@ from contrada.routing.router import Router, RouterStatistics, Strategy
 from contrada.simulation.network import Network, name_of
 from contrada.simulation.oracle import Judgement, Violation, judge
 from contrada.simulation.steps import (
+    Announce,
     Connect,
     Crash,
     Cut,
@@ -28,11 +29,10 @@ from contrada.simulation.steps import (
     Mend,
     Move,
     Notify,
-    Offering,
     Restart,
+    Retract,
     Script,
     Step,
-    Unoffering,
     Unwish,
     Wish,
 )
@@ -141,9 +141,9 @@ def do(network: Network, step: Step) -> None:  # noqa: C901 - one line for each 
             network.subscribe(client, identity, _filters(filters))
         case Unwish(_, client, identity):
             network.unsubscribe(client, identity)
-        case Offering(_, client, identity, offer, is_open):
+        case Announce(_, client, identity, offer, is_open):
             network.advertise(client, identity, _offer(offer, is_open))
-        case Unoffering(_, client, identity):
+        case Retract(_, client, identity):
             network.unadvertise(client, identity)
         case Notify(_, client, id_, values):
             network.publish(client, Notification(values, envelope=Envelope(id=id_)))

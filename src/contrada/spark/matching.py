@@ -18,7 +18,7 @@ from contrada.model.encoding import from_msgpack, to_msgpack
 from contrada.records import (
     WHOLE,
     BadRecord,
-    Matched,
+    MatchedRecord,
     Matcher,
     Outcomes,
     Part,
@@ -141,7 +141,7 @@ def _rows(batches: Batches) -> Iterator[tuple[Any, ...]]:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-def _matched(matched: Matched) -> dict[str, Any]:
+def _matched(matched: MatchedRecord) -> dict[str, Any]:
     notification = matched.record.notification
     return {
         "file": matched.record.source,

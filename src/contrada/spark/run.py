@@ -55,7 +55,7 @@ class SourceSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class PipelineSummary:
     """What a run did. `matches` counts the matches of each subscription."""
 
     sources: tuple[SourceSummary, ...]
@@ -72,7 +72,7 @@ def run_pipeline(
     publish: str | None = None,
     told: Told = lambda what, done, total: None,
     stop: threading.Event | None = None,
-) -> Summary:
+) -> PipelineSummary:
     """Run a pipeline. `publish` replaces the address of its description.
 
     When `stop` is set nothing more is begun and KeyboardInterrupt is raised.
@@ -103,7 +103,7 @@ def run_pipeline(
             frame.unpersist()
     ended = monotonic()
     published = sum(each.published for each in summaries)
-    return Summary(summaries, matches, published, ended - publish_began, ended - began)
+    return PipelineSummary(summaries, matches, published, ended - publish_began, ended - began)
 
 
 def _go_on(stop: threading.Event) -> None:

@@ -65,7 +65,7 @@ def parse(text: str) -> Expression:
 
 
 @v_args(inline=True)
-class _Builder(Transformer[Token, Any]):
+class _ExpressionBuilder(Transformer[Token, Any]):
     """Makes expressions, bottom up, while lark parses."""
 
     def logic(self, first: Expression, *rest: Any) -> Expression:
@@ -140,7 +140,7 @@ class _Builder(Transformer[Token, Any]):
 @cache
 def _parser() -> Lark:
     grammar = resources.files(__package__).joinpath("grammar.lark").read_text("utf-8")
-    return Lark(grammar, parser="lalr", start="expression", transformer=_Builder())
+    return Lark(grammar, parser="lalr", start="expression", transformer=_ExpressionBuilder())
 
 
 def _check_characters(text: str) -> None:

@@ -58,7 +58,7 @@ def notifications(
     content = event if isinstance(event, dict) else decoded(event)
     if not isinstance(content, dict):
         raise EncodingError("event", f"expected an object, found {type(content).__name__}")
-    read = _Reader(names).part_of_object(content)
+    read = _EventReader(names).part_of_object(content)
     _check_size(read)
     body = _body(event)
     found = (Notification(values, body=body, content_type=JSON_TYPE) for values in read.choices())
@@ -146,7 +146,7 @@ def _joined(parts: tuple[_Values, ...]) -> _Values:
     return found
 
 
-class _Reader:
+class _EventReader:
     """Reads the parts of an event, without the attributes nobody asks for."""
 
     def __init__(self, names: Container[str] | None) -> None:

@@ -15,8 +15,8 @@ from contrada.model.languages import characters, regular, search
 from contrada.model.languages.regular import (
     AT_END,
     AT_START,
+    Alternation,
     Chars,
-    Choice,
     Look,
     Repeat,
     Sequence,
@@ -64,27 +64,27 @@ def _whole(tree: Tree) -> Tree:
 
 def _from_start(tree: Tree) -> Tree:
     """The same, where the text starts; any text in front needs no such place."""
-    if isinstance(tree, Choice):
-        return Choice(tuple(map(_from_start, tree.parts)))
+    if isinstance(tree, Alternation):
+        return Alternation(tuple(map(_from_start, tree.parts)))
     parts = tree.parts if isinstance(tree, Sequence) else (tree,)
     if parts[:1] == (_ANYTHING,):
         return Sequence(parts[1:])
     if parts[:1] == (Look(AT_START),):
         return _from_start(Sequence(parts[1:]))
-    if parts and isinstance(parts[0], Choice):
+    if parts and isinstance(parts[0], Alternation):
         return Sequence((_from_start(parts[0]), *parts[1:]))
     return Sequence((Look(AT_START), *parts))
 
 
 def _to_end(tree: Tree) -> Tree:
     """The same, where the text ends; any text behind needs no such place."""
-    if isinstance(tree, Choice):
-        return Choice(tuple(map(_to_end, tree.parts)))
+    if isinstance(tree, Alternation):
+        return Alternation(tuple(map(_to_end, tree.parts)))
     parts = tree.parts if isinstance(tree, Sequence) else (tree,)
     if parts[-1:] == (_ANYTHING,):
         return Sequence(parts[:-1])
     if parts[-1:] == (Look(AT_END),):
         return _to_end(Sequence(parts[:-1]))
-    if parts and isinstance(parts[-1], Choice):
+    if parts and isinstance(parts[-1], Alternation):
         return Sequence((*parts[:-1], _to_end(parts[-1])))
     return Sequence((*parts, Look(AT_END)))

@@ -101,7 +101,7 @@ def filters(query: str, *, rows: bool = False) -> FilterSet:
 
 
 @v_args(inline=True)
-class _Reader(Transformer[Token, Any]):
+class _QueryReader(Transformer[Token, Any]):
     """Makes conditions, bottom up, while lark parses."""
 
     rows = False
@@ -168,8 +168,8 @@ class _Reader(Transformer[Token, Any]):
         return Member(_attribute(name), label_values(how, text))
 
 
-class _RowReader(_Reader):
-    """As `_Reader`, for rows."""
+class _RowReader(_QueryReader):
+    """As `_QueryReader`, for rows."""
 
     rows = True
 
@@ -177,7 +177,7 @@ class _RowReader(_Reader):
 @cache
 def _reader(rows: bool) -> Lark:
     grammar = resources.files("contrada.dialects.prometheus").joinpath("query.lark")
-    reader = _RowReader() if rows else _Reader()
+    reader = _RowReader() if rows else _QueryReader()
     text = grammar.read_text("utf-8")
     return Lark(text, start="query", parser="lalr", transformer=reader)
 

@@ -40,11 +40,11 @@ def parsed(
     and LimitError.
     """
     _check_size(texts)
-    reader = _Reader(names, selection)
+    reader = _ConditionReader(names, selection)
     return Or(tuple(_parsed(text, reader) for text in texts))
 
 
-def _parsed(text: str, reader: "_Reader") -> Condition:
+def _parsed(text: str, reader: "_ConditionReader") -> Condition:
     try:
         return reader.transform(_grammar().parse(text))
     except UnexpectedInput as error:
@@ -73,7 +73,7 @@ def _grammar() -> Lark:
 
 
 @v_args(inline=True)
-class _Reader(Transformer_NonRecursive[Token, Condition]):
+class _ConditionReader(Transformer_NonRecursive[Token, Condition]):
     """Conditions from the parse tree. What is said several times becomes the same object."""
 
     def __init__(self, names: Mapping[str, object], selection: Callable[[str], Condition]) -> None:

@@ -47,7 +47,7 @@ def read_prepared(text: str) -> Iterator[Rule | RefusedRule]:
 def prepared_rule(given: Mapping[str, Any]) -> Rule:
     """One rule from parsed JSON. Raises RefusedRuleError, and LimitError."""
     try:
-        reader = _Reader(given.get("logsource") or {})
+        reader = _ConjunctionReader(given.get("logsource") or {})
         members = checked(map(reader.conjunction, given["any_of"]))
         return Rule(shortened(str(given["id"])), FilterSet(map(Filter, members)))
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -56,7 +56,7 @@ def prepared_rule(given: Mapping[str, Any]) -> Rule:
         raise refused(refusals.CONSTRAINT, error.reason) from None
 
 
-class _Reader:
+class _ConjunctionReader:
     """The constraints of one rule. The same ones come in many of its conjunctions."""
 
     def __init__(self, source: Mapping[Any, Any]) -> None:

@@ -62,7 +62,7 @@ def rule(document: Document, placeholders: Placeholders = NO_PLACEHOLDERS) -> Ru
     if not isinstance(detection, dict) or not isinstance(source, dict):
         raise refused(refusals.NO_RULE, name_of(document))
     log_source = LogSource.of(source)
-    reader = _Reader(detection, log_source, placeholders)
+    reader = _SelectionReader(detection, log_source, placeholders)
     asked = And((log_source.constraints(), reader.condition()))
     return Rule(name_of(document), filter_set(asked), notes=log_source.notes())
 
@@ -76,7 +76,7 @@ def name_of(document: Document) -> str:
     return next(names, "")
 
 
-class _Reader:
+class _SelectionReader:
     """The conditions of one rule. Each selection is read once, and only when it is asked for."""
 
     def __init__(self, detection: _Map, source: LogSource, placeholders: Placeholders) -> None:

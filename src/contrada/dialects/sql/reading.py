@@ -89,11 +89,11 @@ def filters(text: str, line: int = 1) -> FilterSet:
 @cache
 def _reader() -> Lark:
     grammar = resources.files("contrada.dialects.sql").joinpath("where.lark").read_text("utf-8")
-    return Lark(grammar, parser="lalr", transformer=_Reader(), maybe_placeholders=True)
+    return Lark(grammar, parser="lalr", transformer=_TruthReader(), maybe_placeholders=True)
 
 
 @v_args(inline=True)
-class _Reader(Transformer[Token, Any]):
+class _TruthReader(Transformer[Token, Any]):
     """Makes truths, bottom up, while lark parses."""
 
     def start(self, read: Any) -> Truth:

@@ -31,9 +31,9 @@ from contrada.model.languages.regular import (
     AT_START,
     AT_WORD_EDGE,
     INSIDE_WORD,
+    Alternation,
     Anything,
     Chars,
-    Choice,
     Look,
     Sequence,
     Tree,
@@ -95,7 +95,7 @@ class _Program:
             for part in reversed(tree.parts):
                 after = self.before(part, after)
             return after
-        if isinstance(tree, Choice):
+        if isinstance(tree, Alternation):
             return self.state(free=tuple([self.before(part, after) for part in tree.parts]))
         if isinstance(tree, Look):
             return self.state(free=(after,), look=tree.where)

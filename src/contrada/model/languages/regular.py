@@ -63,7 +63,7 @@ class Sequence(NamedTuple):
     parts: tuple["Tree", ...]
 
 
-class Choice(NamedTuple):
+class Alternation(NamedTuple):
     """One of the parts."""
 
     parts: tuple["Tree", ...]
@@ -81,7 +81,7 @@ class Anything(NamedTuple):
     """Any bytes, whether characters or not. No syntax has it; wildcards do."""
 
 
-Tree: TypeAlias = Chars | Look | Sequence | Choice | Repeat | Anything
+Tree: TypeAlias = Chars | Look | Sequence | Alternation | Repeat | Anything
 
 AT_START, AT_END, AT_LINE_START, AT_LINE_END, AT_WORD_EDGE, INSIDE_WORD = (1, 2, 4, 8, 16, 32)
 
@@ -100,7 +100,7 @@ def read(pattern: str) -> Tree:
     if len(pattern) > PATTERN_CHARACTERS_MAX:
         reason = f"longer than PATTERN_CHARACTERS_MAX = {PATTERN_CHARACTERS_MAX} characters"
         raise InvalidFilterError("matches", (pattern,), reason)
-    return _Reader(pattern).whole()
+    return _RegexReader(pattern).whole()
 
 
 def normal(pattern: str, flags: str = "") -> str:
@@ -151,7 +151,7 @@ def _literal_text(each: str) -> str:
     return each if each.isalnum() or each in "_/" or each > "\x7f" else f"\\{each}"
 
 
-class _Reader:
+class _RegexReader:
     """Reads one expression from left to right."""
 
     def __init__(self, pattern: str) -> None:
@@ -193,7 +193,7 @@ class _Reader:
         while self.takes("|"):
             parts.append(self.sequence())
         self.flags = flags
-        return parts[0] if len(parts) == 1 else Choice(tuple(parts))
+        return parts[0] if len(parts) == 1 else Alternation(tuple(parts))
 
     def sequence(self) -> Tree:
         parts: list[Tree] = []
@@ -436,6 +436,6 @@ def _repeated(tree: Tree) -> int:
     """The largest product of counts that stand in one another."""
     if isinstance(tree, Repeat):
         return max(tree.most or tree.least, 1) * _repeated(tree.part)
-    if isinstance(tree, Sequence | Choice):
+    if isinstance(tree, Sequence | Alternation):
         return max(map(_repeated, tree.parts), default=1)
     return 1

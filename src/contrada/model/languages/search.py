@@ -21,9 +21,9 @@ from contrada.model.languages.machine import Machine
 from contrada.model.languages.regular import (
     AT_END,
     AT_START,
+    Alternation,
     Anything,
     Chars,
-    Choice,
     Look,
     Repeat,
     Sequence,
@@ -157,7 +157,7 @@ def first_of(tree: Tree) -> bytes | None:
         return None
     parts = [first_of(part) for part in tree.parts]
     known = [part for part in parts if part is not None]
-    if len(known) < len(parts) or (not parts and isinstance(tree, Choice)):
+    if len(known) < len(parts) or (not parts and isinstance(tree, Alternation)):
         return None
     if isinstance(tree, Sequence):
         return b"".join(known)
@@ -197,7 +197,7 @@ _OPERATORS: Final = {
 
 def _expanded(tree: Tree) -> list[tuple[Tree, ...]]:
     """Alternatives as sequences of characters, places and unbounded repetitions."""
-    if isinstance(tree, Choice):
+    if isinstance(tree, Alternation):
         found = list(chain.from_iterable(map(_expanded, tree.parts)))
     elif isinstance(tree, Sequence):
         found = _products([_expanded(part) for part in tree.parts])
@@ -246,7 +246,7 @@ def _may_be_empty(tree: Tree) -> bool:
         return tree.least == 0 or _may_be_empty(tree.part)
     if isinstance(tree, Sequence):
         return all(map(_may_be_empty, tree.parts))
-    return isinstance(tree, Choice) and any(map(_may_be_empty, tree.parts))
+    return isinstance(tree, Alternation) and any(map(_may_be_empty, tree.parts))
 
 
 def _texts(characters: list[Ranges]) -> Iterator[tuple[str, bool]]:

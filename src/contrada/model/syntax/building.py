@@ -55,7 +55,7 @@ def _lark() -> Lark:
     grammar = pkgutil.get_data(__name__, "text.lark")
     assert grammar is not None
     starts = ["statement", "union", "conjunction"]
-    return Lark(grammar.decode(), start=starts, parser="lalr", transformer=_Builder())
+    return Lark(grammar.decode(), start=starts, parser="lalr", transformer=_FilterBuilder())
 
 
 def _filter(constraints: Constraints) -> Filter:
@@ -63,7 +63,7 @@ def _filter(constraints: Constraints) -> Filter:
 
 
 @v_args(inline=True)
-class _Builder(Transformer[Token, Any]):
+class _FilterBuilder(Transformer[Token, Any]):
     """Makes values of the model, bottom up, while lark parses."""
 
     def filter_set(self, *members: Constraints) -> FilterSet:

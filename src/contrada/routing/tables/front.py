@@ -84,7 +84,7 @@ class FilterFront:
 
     def __init__(self, index: MakeIndex = Index) -> None:
         self._index = index()
-        self._files: dict[str, _File] = {}
+        self._files: dict[str, _ExampleFile] = {}
         self._examples: dict[int, Example | None] = {}
 
     def add(self, number: int, product: Filter, example: Example | None) -> None:
@@ -95,7 +95,7 @@ class FilterFront:
             for name, key in example.items():
                 file = self._files.get(name)
                 if file is None:
-                    file = self._files[name] = _File()
+                    file = self._files[name] = _ExampleFile()
                 file.add(key, number)
 
     def remove(self, number: int) -> None:
@@ -116,7 +116,7 @@ class FilterFront:
 
         Cost: the examples under its rarest attribute.
         """
-        places: list[tuple[int, _File, list[_Span]]] = []
+        places: list[tuple[int, _ExampleFile, list[_Span]]] = []
         for name, side in product.sides.items():
             file = self._files.get(name)
             if file is None:
@@ -224,7 +224,7 @@ def _notification(product: Product, example: Example) -> Notification | dict[str
     return {name: value_of(key) for name, key in example.items() if key[0] != ABSENT}
 
 
-class _File:
+class _ExampleFile:
     """Examples of one attribute, by key, and the keys in order.
 
     Numbers are held as keys of dictionaries: of these, unlike sets, the collector passes over those
