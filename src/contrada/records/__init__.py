@@ -5,22 +5,20 @@ pipeline on Spark both call it, so that they cannot give different answers; Spar
 splits and distributes. Nothing here opens a network connection or reads a clock.
 """
 
-from contrada.records.documents import DOCUMENT_BYTES_MAX, read_document, records_of_tree
+from contrada.records.documents import read_document, records_of_tree
 from contrada.records.files import FORMATS, check_name_of, format_of, read_file
-from contrada.records.lines import LINE_CHARS_MAX, WHOLE, Part, open_lines, parts_of
+from contrada.records.lines import WHOLE, Part, open_lines, parts_of
 from contrada.records.matcher import MatchedRecord, Matcher, Outcomes
 from contrada.records.objects import notification_of_object, read_objects
 from contrada.records.plain import plain_attributes, plain_time
 from contrada.records.reading import Reading
-from contrada.records.record import BadRecord, Record, record_of
+from contrada.records.record import BadRecord, Record
 from contrada.records.rows import Rows, read_rows
 from contrada.records.subscriptions import Subscriptions, read_subscriptions
 
 __all__ = [
     "BadRecord",
-    "DOCUMENT_BYTES_MAX",
     "FORMATS",
-    "LINE_CHARS_MAX",
     "MatchedRecord",
     "Matcher",
     "Outcomes",
@@ -42,6 +40,5 @@ __all__ = [
     "read_objects",
     "read_rows",
     "read_subscriptions",
-    "record_of",
     "records_of_tree",
 ]

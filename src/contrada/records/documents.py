@@ -9,19 +9,18 @@ Source: Erenkrantz 2001 §5 (parsing), §8.2 (one event per story).
 """
 
 import gzip
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 from contrada.errors import (
     ContradaError,
-    InputError,
     InvalidNotificationError,
     LimitError,
     ParseError,
 )
 from contrada.model import Notification, Value
+from contrada.records.lines import readable
 from contrada.records.reading import Reading
 from contrada.records.record import BAD_TEXT_CHARS_MAX, BadRecord, Record, bad_record
 from contrada.xml.damage import without_damage
@@ -38,13 +37,8 @@ def open_document(path: Path) -> bytes:
     Raises InputError where it cannot be read and LimitError beyond DOCUMENT_BYTES_MAX.
     """
     opener = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opener(path, "rb") as stream:
-            data: bytes = stream.read(DOCUMENT_BYTES_MAX + 1)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(str(path), f"damaged compressed data: {error}") from None
-    except OSError as error:
-        raise InputError(str(path), f"cannot be read: {error.strerror or error}") from None
+    with readable(path), opener(path, "rb") as stream:
+        data: bytes = stream.read(DOCUMENT_BYTES_MAX + 1)
     if len(data) > DOCUMENT_BYTES_MAX:
         raise LimitError("DOCUMENT_BYTES_MAX", DOCUMENT_BYTES_MAX)
     return data

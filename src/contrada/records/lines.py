@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -24,9 +24,6 @@ is read."""
 
 BLOCK_BYTES: Final = 2**20
 """Bytes of a file that are read at once. Beyond it: the next block takes the rest."""
-
-BYTE_ORDER_MARK: Final = "\ufeff"
-
 
 PART_BYTES: Final = 16 * 2**20
 """Bytes of a part of a file, without the end of its last line. Beyond it: the next part takes
@@ -80,26 +77,20 @@ class Block:
 
 
 def open_lines(path: Path) -> Iterator[str]:
-    """The lines of a file without their ends; `.gz` is unpacked on the way.
-
-    Raises InputError where the file cannot be read or its compressed data is damaged.
-    """
-    read = [0]
-    with _readable(path, read), _open_text(path) as stream:
-        for number, line in enumerate(_bounded_lines(stream), start=1):
-            read[0] = number
-            yield line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
+    """The lines of a file without their ends; see `open_blocks`."""
+    for block in open_blocks(path):
+        yield from map(block.line, range(len(block)))
 
 
 def open_blocks(path: Path, part: Part = WHOLE) -> Iterator[Block]:
-    """The same lines, or those of a part of the file, many at once.
+    """The lines of a file, or of a part of it, many at once; `.gz` is unpacked on the way.
 
     Of a line that is too long a block holds the beginning, which shows that it is too long.
     What comes through a pipe is given on as it comes. Raises InputError after all lines that
-    could be read.
+    could be read, where the file cannot be read or its compressed data is damaged.
     """
     read = [part.lines_before]
-    with _readable(path, read):
+    with readable(path, read):
         for data in _whole_lines(path, part):
             block = Block.of(read[0] + 1, data)
             read[0] += len(block)
@@ -113,7 +104,7 @@ def parts_of(path: Path) -> tuple[Part, ...]:
     """
     parts: list[Part] = []
     begin = lines = 0
-    with _readable(path, [0]):
+    with readable(path, [0]):
         if path.suffix == ".gz" or path.stat().st_size <= PART_BYTES:
             return (WHOLE,)
         with path.open("rb") as stream:
@@ -129,12 +120,13 @@ def parts_of(path: Path) -> tuple[Part, ...]:
 
 
 @contextmanager
-def _readable(path: Path, read: list[int]) -> Iterator[None]:
+def readable(path: Path, read: list[int] | None = None) -> Iterator[None]:
     """Turns what reading raises into InputError; `read` holds how many lines were read."""
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(str(path), f"damaged compressed data: {error}", read[0] + 1) from None
+        line = None if read is None else read[0] + 1
+        raise InputError(str(path), f"damaged compressed data: {error}", line) from None
     except OSError as error:
         raise InputError(str(path), f"cannot be read: {error.strerror or error}") from None
 
@@ -206,20 +198,5 @@ def printable(text: str) -> str:
 
 
 _LF: Final = 10
-_MARK: Final = BYTE_ORDER_MARK.encode()
+_MARK: Final = "\ufeff".encode()
 _LINE_BYTES_HELD: Final = 4 * (LINE_CHARS_MAX + 1)
-
-
-def _open_text(path: Path) -> IO[str]:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8", errors="surrogateescape")
-    return path.open(encoding="utf-8", errors="surrogateescape")
-
-
-def _bounded_lines(stream: IO[str]) -> Iterator[str]:
-    """Lines; of one that is too long the first part, which shows that it is too long."""
-    while line := stream.readline(LINE_CHARS_MAX + 1):
-        rest = line
-        while not rest.endswith("\n") and len(rest) > LINE_CHARS_MAX:
-            rest = stream.readline(LINE_CHARS_MAX + 1)
-        yield line.removesuffix("\n")
