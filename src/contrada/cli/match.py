@@ -1,21 +1,20 @@
 """`contrada match`: which records of some files match which subscriptions. Needs no Spark."""
 
-import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import IO
 
 import click
 import msgspec
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress
 from rich.table import Table
 
 from contrada.cli.extension import extension_option
 from contrada.cli.lazy import EXIT_BAD_INPUT
 from contrada.cli.literals import literal, named_text
+from contrada.cli.tables import progress_of
 from contrada.errors import InputError
 from contrada.model import Value
 from contrada.records import (
@@ -95,7 +94,7 @@ def match(
         for each in matcher.file(path, format_, str(path))
     )
     report = _MatchReport(list(wanted), output, quiet=count)
-    with _progress() as progress:
+    with progress_of("records") as progress:
         report.run(outcomes, progress)
     if count:
         Console(file=output, markup=False, emoji=False).print(report.table(wanted))
@@ -172,16 +171,3 @@ def _pairs(texts: Iterable[str]) -> dict[str, str]:
 
 def _constants(texts: Iterable[str]) -> dict[str, Value]:
     return {name: literal(value) for name, value in _pairs(texts).items()}
-
-
-def _progress() -> "Progress | nullcontext[None]":
-    """A display on standard error where a person looks at it."""
-    if not sys.stderr.isatty():
-        return nullcontext()
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.completed:,.0f} records  {task.fields[file]}", markup=False),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )

@@ -1,9 +1,18 @@
 """How commands show tables and how far they are."""
 
+import sys
+from contextlib import nullcontext
 from typing import Final
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 PIPED_COLUMNS: Final = 160
 """How wide a table is where it goes into a file."""
@@ -25,4 +34,17 @@ def progress_bar() -> Progress:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         console=Console(stderr=True),
+    )
+
+
+def progress_of(what: str) -> "Progress | nullcontext[None]":
+    """How many of something were done, and of which file, where a person looks at it."""
+    if not sys.stderr.isatty():
+        return nullcontext()
+    return Progress(
+        SpinnerColumn(),
+        TextColumn(f"{{task.completed:,.0f}} {what}  {{task.fields[file]}}", markup=False),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
     )

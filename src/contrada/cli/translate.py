@@ -4,7 +4,6 @@ import importlib
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
@@ -12,12 +11,12 @@ from typing import Any, Final, NamedTuple, cast
 import click
 import msgspec
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from contrada.cli.extension import extension_option
 from contrada.cli.lazy import EXIT_BAD_INPUT
 from contrada.cli.match import FILE
+from contrada.cli.tables import progress_of
 from contrada.dialects.rules import ReadRules, RefusedRule, Rule
 from contrada.errors import InputError
 from contrada.model.syntax.parsing import TEXT_CHARACTERS_MAX
@@ -129,7 +128,7 @@ def _report_all(
     report: "_TranslationReport", files: Iterator[Path], read: ReadRules, options: dict[str, Any]
 ) -> None:
     """Reads and reports every rule of the files, with a word on how far that is."""
-    with _progress() as progress:
+    with progress_of("rules") as progress:
         task = progress.add_task("translate", total=None, file="") if progress else None
         for path in files:
             if progress and task is not None:
@@ -303,16 +302,3 @@ def _tell(message: str) -> None:
 
 def _in_one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _progress() -> "Progress | nullcontext[None]":
-    """A display on standard error where a person looks at it."""
-    if not sys.stderr.isatty():
-        return nullcontext()
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.completed:,.0f} rules  {task.fields[file]}", markup=False),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
