@@ -17,102 +17,88 @@ BROKERS_MAX: Final = 1_000
 """Servers of a simulated network. Beyond it: the network is refused."""
 
 
-class Connect(msgspec.Struct, frozen=True, tag_field="step", tag="connect"):
-    """A link between two servers; where `is_parent` the first is the parent of the second."""
+class _Act(msgspec.Struct, frozen=True, tag_field="step"):
+    """What happens, and when."""
 
     at_us: int
+
+
+class _LinkAct(_Act, frozen=True):
     a: int
     b: int
+
+
+class _BrokerAct(_Act, frozen=True):
+    broker: int
+
+
+class _ClientAct(_Act, frozen=True):
+    client: str
+
+
+class _NamedAct(_ClientAct, frozen=True):
+    identity: str
+
+
+class Connect(_LinkAct, frozen=True, tag="connect"):
+    """A link between two servers; where `is_parent` the first is the parent of the second."""
+
     is_parent: bool
     delay_us: int
 
 
-class Cut(msgspec.Struct, frozen=True, tag_field="step", tag="cut"):
+class Cut(_LinkAct, frozen=True, tag="cut"):
     """The transport of a link carries nothing from now on."""
 
-    at_us: int
-    a: int
-    b: int
 
-
-class Mend(msgspec.Struct, frozen=True, tag_field="step", tag="mend"):
+class Mend(_LinkAct, frozen=True, tag="mend"):
     """The transport of a link carries packets again."""
 
-    at_us: int
-    a: int
-    b: int
 
-
-class Crash(msgspec.Struct, frozen=True, tag_field="step", tag="crash"):
+class Crash(_BrokerAct, frozen=True, tag="crash"):
     """A server is gone; `keeps_store`: what its clients asked for is there when it is back."""
 
-    at_us: int
-    broker: int
     keeps_store: bool
 
 
-class Restart(msgspec.Struct, frozen=True, tag_field="step", tag="restart"):
+class Restart(_BrokerAct, frozen=True, tag="restart"):
     """A server is back."""
 
-    at_us: int
-    broker: int
 
-
-class Move(msgspec.Struct, frozen=True, tag_field="step", tag="move"):
+class Move(_ClientAct, frozen=True, tag="move"):
     """A client connects to a server, at first or after another, and asks for all it wants again."""
 
-    at_us: int
-    client: str
     broker: int
 
 
-class Leave(msgspec.Struct, frozen=True, tag_field="step", tag="leave"):
+class Leave(_ClientAct, frozen=True, tag="leave"):
     """A client goes away, and with it its subscriptions and advertisements."""
 
-    at_us: int
-    client: str
 
-
-class Wish(msgspec.Struct, frozen=True, tag_field="step", tag="subscribe"):
+class Wish(_NamedAct, frozen=True, tag="subscribe"):
     """A client subscribes; the filter is in the text syntax."""
 
-    at_us: int
-    client: str
-    identity: str
     filters: str
 
 
-class Unwish(msgspec.Struct, frozen=True, tag_field="step", tag="unsubscribe"):
+class Unwish(_NamedAct, frozen=True, tag="unsubscribe"):
     """A client withdraws a subscription."""
 
-    at_us: int
-    client: str
-    identity: str
 
-
-class Announce(msgspec.Struct, frozen=True, tag_field="step", tag="advertise"):
+class Announce(_NamedAct, frozen=True, tag="advertise"):
     """A client advertises; an open offer is a filter, which allows further attributes."""
 
-    at_us: int
-    client: str
-    identity: str
     offer: str
     is_open: bool = False
 
 
-class Retract(msgspec.Struct, frozen=True, tag_field="step", tag="unadvertise"):
+class Retract(_NamedAct, frozen=True, tag="unadvertise"):
     """A client withdraws an advertisement."""
 
-    at_us: int
-    client: str
-    identity: str
 
-
-class Notify(msgspec.Struct, frozen=True, tag_field="step", tag="publish"):
+class Notify(_ClientAct, frozen=True, tag="publish"):
     """A client publishes."""
 
-    at_us: int
-    client: str
     id: str
     values: dict[str, int | float | str | bool | None]
 

@@ -115,27 +115,27 @@ class Equal:
 
 
 @dataclass(frozen=True, slots=True)
-class Ordered:
+class _Joined:
+    """Two values with an operator between them."""
+
+    operator: str
+    left: "Expression"
+    right: "Expression"
+
+    def __str__(self) -> str:
+        return f"{_inside(self.left)} {self.operator} {_inside(self.right)}"
+
+
+class Ordered(_Joined):
     """Whether two Integers are in an order: `<`, `<=`, `>` or `>=`."""
 
-    operator: str
-    left: "Expression"
-    right: "Expression"
-
-    def __str__(self) -> str:
-        return f"{_inside(self.left)} {self.operator} {_inside(self.right)}"
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Arithmetic:
+class Arithmetic(_Joined):
     """Two Integers joined by `+ - * / %`."""
 
-    operator: str
-    left: "Expression"
-    right: "Expression"
-
-    def __str__(self) -> str:
-        return f"{_inside(self.left)} {self.operator} {_inside(self.right)}"
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
