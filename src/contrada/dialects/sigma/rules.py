@@ -40,17 +40,12 @@ def read_rules(
     `placeholders` are the values of what `expand` replaces. Cost: about a millisecond for a
     rule of usual size.
     """
-    found = documents(DIALECT, text)
-    while True:
-        try:
-            document = next(found)
-        except StopIteration:
-            return
-        except ContradaError as error:
-            yield RefusedRule("", error)
-            return
-        if document is not None:
-            yield read_or_refused(name_of(document), partial(rule, document, placeholders))
+    try:
+        for document in documents(DIALECT, text):
+            if document is not None:
+                yield read_or_refused(name_of(document), partial(rule, document, placeholders))
+    except ContradaError as error:
+        yield RefusedRule("", error)
 
 
 def rule(document: Document, placeholders: Placeholders = NO_PLACEHOLDERS) -> Rule:

@@ -21,30 +21,26 @@ NOWHERE: Final[Bound] = ("", "")
 
 def lower(start: Cut) -> Bound | None:
     """`>= v` or `> u`, the shorter; None where a domain begins."""
-    if len(start) == 1:
-        return None
-    tag, at = start
-    if not isinstance(at, bytes):
-        return _shorter((">=", at), (">", _before(tag, at)))
-    below = _text_before(at)
-    if below is not None:
-        return ">", below
-    text = _text_from(at)
-    return NOWHERE if text is None else (">=", text)
+    return _bound(start, ">=", ">")
 
 
 def upper(end: Cut | None) -> Bound | None:
     """`< v` or `<= u`, the shorter; None where a domain ends."""
-    if end is None or len(end) == 1:
+    return _bound(end, "<", "<=")
+
+
+def _bound(cut: Cut | None, from_here: str, from_before: str) -> Bound | None:
+    """The comparison with what is at a cut, or with what is just before it."""
+    if cut is None or len(cut) == 1:
         return None
-    tag, at = end
+    tag, at = cut
     if not isinstance(at, bytes):
-        return _shorter(("<", at), ("<=", _before(tag, at)))
+        return _shorter((from_here, at), (from_before, _before(tag, at)))
     below = _text_before(at)
     if below is not None:
-        return "<=", below
+        return from_before, below
     text = _text_from(at)
-    return NOWHERE if text is None else ("<", text)
+    return NOWHERE if text is None else (from_here, text)
 
 
 def _before(tag: int, at: int | float) -> int | float | None:

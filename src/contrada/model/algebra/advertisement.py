@@ -11,9 +11,9 @@ Source: PODC 2000 §2 and §3 (advertisements); CU-CS-948-03 §4 to §7 (queries
 from collections.abc import Iterable, Mapping
 
 from contrada.model.algebra import notation
-from contrada.model.algebra.filter import Filter, checked_sets, constrained, system_name
-from contrada.model.algebra.product import ENVELOPE_SETS, HeldProduct, universe
-from contrada.model.algebra.valueset import ABSENT, EVERYTHING, ValueSet, union
+from contrada.model.algebra.filter import Filter, checked_sets
+from contrada.model.algebra.product import ENVELOPE_SETS, HeldProduct, system_name, universe
+from contrada.model.algebra.valueset import ABSENT, ValueSet, union
 from contrada.model.domains.values import Value
 
 
@@ -76,15 +76,6 @@ class Query(HeldProduct):
 
     def __init__(self, constraints: str | Mapping[str, ValueSet | Value | Iterable[Value]]) -> None:
         self._hold(Filter(constraints).sides)
-
-    @staticmethod
-    def _normal(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:
-        return constrained(sets)
-
-    @property
-    def default(self) -> ValueSet:
-        """An attribute that is not named may be anything."""
-        return EVERYTHING
 
     def __eq__(self, other: object) -> bool:
         """Whether both ask for the same. Beyond the limits: no, and counted."""

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contrada.errors import InvalidFilterError, InvalidNameError, InvalidValueError
 from contrada.model.algebra import boxes, notation
 from contrada.model.algebra.notification import Notification
-from contrada.model.algebra.product import HeldProduct, check_system_name, product_covers, universe
+from contrada.model.algebra.product import HeldProduct, product_covers, universe
 from contrada.model.algebra.sets import in_
-from contrada.model.algebra.valueset import EVERYTHING, ValueSet, of_keys
+from contrada.model.algebra.valueset import ValueSet, of_keys
 from contrada.model.domains.values import Key, Value, check_name, key_of
 
 
@@ -67,15 +67,6 @@ class Filter(HeldProduct, Selection):
     def filters(self) -> "tuple[Filter, ...]":
         """The filter itself, as a union of one."""
         return (self,)
-
-    @staticmethod
-    def _normal(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:
-        return constrained(sets)
-
-    @property
-    def default(self) -> ValueSet:
-        """Every other attribute may be anything, or absent."""
-        return EVERYTHING
 
     def matches(self, notification: Notification) -> bool:
         """Whether the filter, as a subscription, matches the notification (φ for every set).
@@ -220,31 +211,9 @@ def _as_set(name: str, given: ValueSet | Value | Iterable[Value]) -> ValueSet:
         raise InvalidFilterError("=", (given,), error.reason, name) from None
 
 
-def constrained(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:
-    """Sorted by name; envelope attributes within their universe; what may be anything left out."""
-    normal: dict[str, ValueSet] = {}
-    for name in sorted(sets):
-        value_set = sets[name]
-        whole = EVERYTHING
-        if name[0] == "@":
-            whole = universe(system_name(name))
-            value_set = value_set & whole
-        if value_set.line != whole.line or value_set.text is not None:
-            normal[name] = value_set
-    return normal
-
-
 def _is_idle(name: str, value_set: ValueSet) -> bool:
     """Whether the set is everything although its form does not show it."""
     return value_set.text is not None and value_set.key() == universe(name).key()
-
-
-def system_name(name: str) -> str:
-    """The name itself. Raises InvalidFilterError where it begins with `@` and nothing has it."""
-    try:
-        return check_system_name(name)
-    except InvalidNameError as error:
-        raise InvalidFilterError("constraint", (), error.reason, name) from None
 
 
 def _holds_one(value_set: ValueSet, keys: tuple[Key, ...]) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, Self
 
-from contrada.errors import InvalidNameError
+from contrada.errors import InvalidFilterError, InvalidNameError
 from contrada.model.algebra import notation
 from contrada.model.algebra.valueset import EVERYTHING, ValueSet
 from contrada.model.domains import line
@@ -42,6 +42,14 @@ def check_system_name(name: str) -> str:
     if name[0] == "@" and name not in ENVELOPE_SETS and not name.startswith("@is."):
         raise InvalidNameError(name, "names that begin with '@' are reserved")
     return name
+
+
+def system_name(name: str) -> str:
+    """The name itself. Raises InvalidFilterError where it begins with `@` and nothing has it."""
+    try:
+        return check_system_name(name)
+    except InvalidNameError as error:
+        raise InvalidFilterError("constraint", (), error.reason, name) from None
 
 
 class Product(ABC):
@@ -88,9 +96,26 @@ class HeldProduct(Product):
     _sets: dict[str, ValueSet]
 
     @staticmethod
-    @abstractmethod
     def _normal(sets: Mapping[str, ValueSet]) -> dict[str, ValueSet]:
-        """The sets as they are held: by name in order, without those that say nothing."""
+        """The sets as they are held: by name in order, without those that say nothing.
+
+        Envelope attributes are held within their universe.
+        """
+        normal: dict[str, ValueSet] = {}
+        for name in sorted(sets):
+            value_set = sets[name]
+            whole = EVERYTHING
+            if name[0] == "@":
+                whole = universe(system_name(name))
+                value_set = value_set & whole
+            if value_set.line != whole.line or value_set.text is not None:
+                normal[name] = value_set
+        return normal
+
+    @property
+    def default(self) -> ValueSet:
+        """Every other attribute may be anything, or absent."""
+        return EVERYTHING
 
     @classmethod
     def of_sets(cls, sets: Mapping[str, ValueSet]) -> Self:
