@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from contrada.model import Envelope, FilterSet, Notification
 from contrada.model.algebra.product import product_covers
@@ -46,15 +46,17 @@ MAINTAIN_EVERY: Final = 16
 _ROLES: Final = {True: (Role.CHILD, Role.PARENT), False: (Role.PEER, Role.PEER)}
 
 
+_Key: TypeAlias = tuple[bool, str]
+"""Whether it is a subscription or an advertisement, and its identity."""
+
+
 @dataclass(slots=True)
 class _Customer:
-    """A client: where it is connected, and what it wants, whether or not that is in force."""
+    """A client: where it is connected, what it asks for, and what of that is in force."""
 
     broker: int | None = None
-    wishes: dict[str, FilterSet] = field(default_factory=dict)
-    offers: dict[str, Offer] = field(default_factory=dict)
-    held: dict[str, Held] = field(default_factory=dict)
-    held_offers: dict[str, Held] = field(default_factory=dict)
+    asked: dict[_Key, FilterSet | Offer] = field(default_factory=dict)
+    held: dict[_Key, Held] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,23 +171,21 @@ class Network:
         customer = self._customers.get(client)
         if customer is None or customer.broker is None:
             return
-        if self.routers[customer.broker] is not None and (customer.held or customer.held_offers):
+        if self.routers[customer.broker] is not None and customer.held:
             with self._cause() as cause:
                 self._handle(customer.broker, ClientGone(Client(client)), cause)
         self._end_all(customer)
         customer.broker = None
 
     def _ask_again(self, client: str, customer: _Customer) -> None:
-        for identity, offer in customer.offers.items():
-            self._advertise(client, customer, identity, offer)
-        for identity, filters in customer.wishes.items():
-            self._subscribe(client, customer, identity, filters)
+        """Advertises, then subscribes."""
+        for key in sorted(customer.asked, key=lambda key: key[0]):
+            self._say_it(client, customer, key)
 
     def _end_all(self, customer: _Customer) -> None:
-        for held in (*customer.held.values(), *customer.held_offers.values()):
+        for held in customer.held.values():
             held.ended = self._order
         customer.held.clear()
-        customer.held_offers.clear()
 
     def _connected(self, client: str) -> tuple[_Customer, int] | None:
         """A client that is connected to a server that runs, and the server."""
@@ -196,47 +196,42 @@ class Network:
 
     def subscribe(self, client: str, identity: str, filters: FilterSet) -> None:
         """A client subscribes under an identity that it has not used."""
-        if (found := self._connected(client)) and identity not in found[0].wishes:
-            found[0].wishes[identity] = filters
-            self._subscribe(client, found[0], identity, filters)
-
-    def _subscribe(
-        self, client: str, customer: _Customer, identity: str, filters: FilterSet
-    ) -> None:
-        assert customer.broker is not None
-        held = Held(client, customer.broker, identity, filters, self._order + 1)
-        customer.held[identity] = held
-        self.history.wishes.append(held)
-        self._say(customer.broker, client, Subscribe(identity, filters))
-
-    def unsubscribe(self, client: str, identity: str) -> None:
-        """A client withdraws a subscription; that is acknowledged when this returns."""
-        if (found := self._connected(client)) and identity in found[0].wishes:
-            customer, broker = found
-            del customer.wishes[identity]
-            if (held := customer.held.pop(identity, None)) is not None:
-                self._say(broker, client, Unsubscribe(identity))
-                held.ended = self._order
+        self._ask(client, (True, identity), filters)
 
     def advertise(self, client: str, identity: str, offer: Offer) -> None:
         """A client advertises under an identity that it has not used."""
-        if (found := self._connected(client)) and identity not in found[0].offers:
-            found[0].offers[identity] = offer
-            self._advertise(client, found[0], identity, offer)
+        self._ask(client, (False, identity), offer)
 
-    def _advertise(self, client: str, customer: _Customer, identity: str, offer: Offer) -> None:
-        assert customer.broker is not None
-        held = Held(client, customer.broker, identity, offer, self._order + 1)
-        customer.held_offers[identity] = held
-        self._say(customer.broker, client, Advertise(identity, offer))
+    def unsubscribe(self, client: str, identity: str) -> None:
+        """A client withdraws a subscription; that is acknowledged when this returns."""
+        self._withdraw(client, (True, identity), Unsubscribe(identity))
 
     def unadvertise(self, client: str, identity: str) -> None:
         """A client withdraws an advertisement."""
-        if (found := self._connected(client)) and identity in found[0].offers:
+        self._withdraw(client, (False, identity), Unadvertise(identity))
+
+    def _ask(self, client: str, key: _Key, product: FilterSet | Offer) -> None:
+        if (found := self._connected(client)) and key not in found[0].asked:
+            found[0].asked[key] = product
+            self._say_it(client, found[0], key)
+
+    def _say_it(self, client: str, customer: _Customer, key: _Key) -> None:
+        assert customer.broker is not None
+        product = customer.asked[key]
+        held = Held(client, customer.broker, key[1], product, self._order + 1)
+        customer.held[key] = held
+        if isinstance(product, FilterSet):
+            self.history.wishes.append(held)
+            self._say(customer.broker, client, Subscribe(key[1], product))
+        else:
+            self._say(customer.broker, client, Advertise(key[1], product))
+
+    def _withdraw(self, client: str, key: _Key, message: Message) -> None:
+        if (found := self._connected(client)) and key in found[0].asked:
             customer, broker = found
-            del customer.offers[identity]
-            if (held := customer.held_offers.pop(identity, None)) is not None:
-                self._say(broker, client, Unadvertise(identity))
+            del customer.asked[key]
+            if (held := customer.held.pop(key, None)) is not None:
+                self._say(broker, client, message)
                 held.ended = self._order
 
     def publish(self, client: str, notification: Notification) -> bool:
@@ -246,7 +241,7 @@ class Network:
             return False
         offers = tuple(
             held
-            for held in found[0].held_offers.values()
+            for held in found[0].held.values()
             if not isinstance(held.product, FilterSet)
             and product_covers(held.product, notification)
         )
@@ -276,11 +271,14 @@ class Network:
 
     def held_wishes(self) -> list[Held]:
         """The subscriptions that are in force."""
-        return [held for each in self._customers.values() for held in each.held.values()]
+        return [held for held in self._held() if isinstance(held.product, FilterSet)]
 
     def held_offers(self) -> list[Held]:
         """The advertisements that are in force."""
-        return [held for each in self._customers.values() for held in each.held_offers.values()]
+        return [held for held in self._held() if not isinstance(held.product, FilterSet)]
+
+    def _held(self) -> list[Held]:
+        return [held for each in self._customers.values() for held in each.held.values()]
 
     # --- events -------------------------------------------------------------------------------
 
