@@ -1,7 +1,8 @@
 """`Index`: which keys' filters match a notification.
 
 The index maps keys to slots, and slots to the filters of a generation (see `generation`), which
-are matched by kernels on flat arrays. `maintain` renews the generation in bounded pieces: when
+are matched by kernels on flat arrays. A match that had to look at many filters hangs some of them
+elsewhere (see `drift`). `maintain` renews the generation in bounded pieces: when
 much of it is unused, a second generation is filled beside the first, all places chosen anew by
 what was seen, and takes over when it holds everything. `renew` does so at once. Matching goes on
 meanwhile and is always exact.
@@ -36,7 +37,7 @@ from contrada.matching.batches import (
     spans_of,
     with_envelope,
 )
-from contrada.matching.drift import Drift
+from contrada.matching.drift import LOOKED_MIN, Drift
 from contrada.matching.generation import Generation
 from contrada.matching.relating import touching
 from contrada.matching.slots import Slots
@@ -79,6 +80,12 @@ WORK_UNCACHED_MAX: Final = 8_000_000
 compiled."""
 
 _WORK_PER_NOTIFICATION: Final = 30
+
+UNITS_PER_UPDATE: Final = 4
+"""Keys of a renewal that is under way for which an update pays."""
+
+UNITS_PER_MATCH: Final = 1
+"""The same of a match, or of a batch."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 
@@ -130,6 +137,7 @@ class Index(Generic[K]):
         self._last: Generation | None = None
         self._cursor = 0
         self._drift = Drift()
+        self._in_batch = False
         self._slots: Slots[K] = Slots()
         self._named: Any = None
         self._envelope: tuple[str, ...] = ()
@@ -164,12 +172,19 @@ class Index(Generic[K]):
             self._next.add(slot, members, beside)
         if self._generation.compiler.system_names != self._system_names:
             self._find_system_names()
+        self._tidy_up()
 
     def remove(self, key: K) -> None:
         """Takes a key and its filters away; a key that is not there is no error."""
         slot = self._slots.find(key)
         if slot >= 0:
             self._remove(slot)
+            self._tidy_up()
+
+    def _tidy_up(self) -> None:
+        """What an update pays for a renewal, where that is under way or time."""
+        if (self._next or self._last) is not None or self._generation.is_worn:
+            self.maintain(UNITS_PER_UPDATE)
 
     def _remove(self, slot: int) -> None:
         self._generation.remove(slot)
@@ -275,6 +290,8 @@ class Index(Generic[K]):
 
     def _found(self, message: bytes, given: Given | bytes, envelope: Envelope) -> list[K]:
         """The keys for an encoded notification, and what it was given as."""
+        if (self._next or self._last) is not None and not self._in_batch:
+            self.maintain(UNITS_PER_MATCH)
         arrays = self._generation.arrays
         status = arrays.match(message)
         while status < 0:
@@ -284,6 +301,8 @@ class Index(Generic[K]):
             grow_for(arrays, status)
             status = arrays.match(message)
         counters = arrays.views["counters"]
+        if counters[LOOKED] >= LOOKED_MIN:
+            self._drift.mend(self._generation)
         count = counters[OUT]
         if count == 0:
             return []
@@ -417,12 +436,16 @@ class Index(Generic[K]):
         if not self._generation.arrays.is_compiled:
             return self._joined(map(alone, range(rows.rows)))
         slots = self._slots
-        if slots.are_int:
-            return match_rows(self._generation.arrays, rows, alone)  # type: ignore[arg-type]
-        offsets, found = match_rows(
-            self._generation.arrays, rows, lambda row: [slots.find(key) for key in alone(row)]
-        )
-        return offsets, slots.keys[found]
+        of_row: Any = alone if slots.are_int else lambda row: [*map(slots.find, alone(row))]
+        self._in_batch = True  # the arrays must stay
+        try:
+            offsets, found = match_rows(self._generation.arrays, rows, of_row)
+        finally:
+            self._in_batch = False
+        self._drift.mend(self._generation)
+        if (self._next or self._last) is not None:
+            self.maintain(UNITS_PER_MATCH)
+        return offsets, found if slots.are_int else slots.keys[found]
 
     def _joined(self, rows: Iterable[list[K]]) -> tuple[Any, Any]:
         offsets: list[int] = [0]
@@ -490,9 +513,7 @@ class Index(Generic[K]):
             return True
         self._last = None
         if self._next is None:
-            if not self._generation.is_worn and not self._drift.is_worth_renewing(
-                self._generation, units
-            ):
+            if not self._generation.is_worn:
                 return False
             self.begin_renewal()
         assert self._next is not None
@@ -505,14 +526,15 @@ class Index(Generic[K]):
         if end == self._slots.used:
             self._last, self._generation, self._next = self._generation, self._next, None
             self._generation.forget_statistics()
-            self._drift.begin(self._generation)
             self._find_system_names()
         return True
 
     def renew(self) -> None:
-        """Chooses all places anew, by what was seen meanwhile, and frees what is unused."""
-        if self._next is None:
-            self.begin_renewal()
+        """Chooses all places anew, by what was seen meanwhile, and frees what is unused.
+
+        An index does so by itself, in pieces, when it is time.
+        """
+        self.begin_renewal()
         while self.maintain(4096):
             pass
 
