@@ -3,7 +3,7 @@
 Where a filter hangs is chosen when it is added, by what is known then; and what comes changes. So a
 match that had to look at many filters pays for hanging some of them anew, from the bucket that took
 it the longest. As long as that helps, the next such match does the same; where it did not, twice as
-many of them pass before it is tried again. What was seen is halved now and then, so that old
+many matches pass before it is tried again. What was seen is halved now and then, so that old
 notifications count less and less.
 
 Invariant: matching is exact all the time, and a match pays for `REHUNG_AT_ONCE` filters at most.
@@ -12,16 +12,19 @@ Invariant: matching is exact all the time, and a match pays for `REHUNG_AT_ONCE`
 from typing import Final
 
 from contrada.matching.generation import Generation
-from contrada.matching.tables import LOOKED
+from contrada.matching.tables import LOOKED, MATCHED
 
 LOOKED_MIN: Final = 64
 """Filters looked at by a match, below which nothing is to be gained."""
+
+MATCHES_BETWEEN: Final = 16
+"""Matches after one that looked at few until another is asked."""
 
 REHUNG_AT_ONCE: Final = 4
 """Filters thought of by one match: some tens of microseconds each."""
 
 PATIENCE_MAX: Final = 4_096
-"""Matches that look at many filters from one attempt to the next, where attempts do not help."""
+"""Matches from one attempt to the next, where attempts do not help."""
 
 FADING_AFTER: Final = 8_192
 """Notifications after which what was seen is halved; more where that takes long."""
@@ -31,24 +34,25 @@ FADED_EACH: Final = 8
 
 
 class Drift:
-    """When to try it next."""
+    """When to try it next: after the match with the number `due`."""
 
     def __init__(self) -> None:
-        self._wait = 0
+        self.due = 0
         self._patience = 1
         self._cursor = 0
 
     def mend(self, generation: Generation) -> None:
-        """To be called after a match; hangs some filters anew if that looked at too many."""
-        self._wait -= 1
-        if self._wait > 0 or generation.arrays.views["counters"][LOOKED] < LOOKED_MIN:
+        """To be called after a match that is due; hangs some filters anew if it looked at many."""
+        counters = generation.arrays.views["counters"]
+        if counters[LOOKED] < LOOKED_MIN:
+            self.due = counters[MATCHED] + MATCHES_BETWEEN
             return
         buckets = generation.arrays.used["buckets"]
         if generation.notifications > max(2 * FADING_AFTER, buckets // FADED_EACH):
             generation.arrays.fade()
         moved = self._rehung(generation)
         self._patience = 1 if moved else min(2 * self._patience, PATIENCE_MAX)
-        self._wait = self._patience
+        self.due = counters[MATCHED] + self._patience
 
     def _rehung(self, generation: Generation) -> int:
         """How many filters of the bucket that took the longest hang elsewhere now."""

@@ -475,33 +475,42 @@ class Generation:
         """Counts the ranges that a filter asks for, wherever it will hang."""
         at = 0
         for value_set in of.sets.values():
-            attr, op = words[at] & ATTR_MASK, words[at] >> OP_SHIFT & 0xFF
+            head = words[at]
+            attr, op = head & ATTR_MASK, head >> OP_SHIFT & 0xFF
             if op == OP_RANGE:
-                domain = words[at] >> DOMAIN_SHIFT
-                self._ranged_one_more(attr, (domain, words[at + 1]), (domain, words[at + 2]))
+                if self._is_telling(attr):
+                    domain = head >> DOMAIN_SHIFT
+                    self._note_range(attr, (domain, words[at + 1]), (domain, words[at + 2]))
             elif op in (OP_TEXT_RANGE, OP_SET) and value_set.text is None:
                 cuts = value_set.line
-                if cuts and cuts != EVERYTHING.line and places_of(attr, value_set) is None:
-                    self._ranged_one_more(attr, tree_key(cuts[0]), tree_key(cuts[-1]))
+                is_range = cuts and cuts != EVERYTHING.line and places_of(attr, value_set) is None
+                if is_range and self._is_telling(attr):
+                    self._note_range(attr, tree_key(cuts[0]), tree_key(cuts[-1]))
             at += 3 if op in (OP_RANGE, OP_TEXT_RANGE) else 2
 
-    def _ranged_one_more(self, attr: int, low: tuple[int, int], high: tuple[int, int]) -> None:
-        """Keeps a sample of the ends of ranges; cuts the attribute's bins when it is time."""
+    def _is_telling(self, attr: int) -> bool:
+        """Counts a range of an attribute; whether this one is to be looked at.
+
+        All of the first are, and then fewer and fewer, so that each is as likely to be remembered;
+        and those at whose number bins are judged.
+        """
         count = self._ranged[attr] = self._ranged.get(attr, 0) + 1
-        bounds = self._bounds.setdefault(attr, [])
+        return count < BOUNDS_KEPT or count % (2 * count // BOUNDS_KEPT) == 0 or _is_power(count)
+
+    def _note_range(self, attr: int, low: tuple[int, int], high: tuple[int, int]) -> None:
+        """Keeps a sample of the ends of ranges; cuts the attribute's bins when it is time."""
+        count, bounds = self._ranged[attr], self._bounds.setdefault(attr, [])
+        before = self._bounds_before.get(attr, [])
         if len(bounds) < BOUNDS_KEPT:
             bounds += (low, high)
-        elif count % (step := max(1, count // BOUNDS_KEPT)) == 0:
-            # A range is kept with likelihood BOUNDS_KEPT / 2 / count, in place of any other. Of
-            # very many ranges only each `step`-th is thought of, which is then likelier to be kept.
-            at = 2 * (_scattered(count) % (count // step))
-            if at < BOUNDS_KEPT:
-                bounds[at : at + 2] = (low, high)
-        if count == 1 and len(self._bounds_before.get(attr, [])) > PIVOTS:
-            self._new_pivots(attr, self._bounds_before[attr])
-        elif count in PIVOTS_AT and count > len(self._bounds_before.get(attr, [])) // 2:
+        else:
+            at = 2 * (_scattered(count) % (BOUNDS_KEPT // 2))
+            bounds[at : at + 2] = (low, high)
+        if count == 1 and len(before) > PIVOTS:
+            self._new_pivots(attr, before)
+        elif count in PIVOTS_AT and 2 * count > len(before):
             self._new_pivots(attr, bounds)
-        elif count >= CROWDED_FROM and count & (count - 1) == 0 and self._statistics is None:
+        elif count >= CROWDED_FROM and _is_power(count) and self._statistics is None:
             self.is_crowded = self.is_crowded or self._crowds(attr)
 
     def _crowds(self, attr: int) -> bool:
@@ -695,6 +704,11 @@ class Generation:
 def _is_conjunction(value_set: ValueSet) -> bool:
     """Whether a set could turn out empty only by deciding about its text."""
     return not value_set.line and isinstance(value_set.text, Every | Some)
+
+
+def _is_power(count: int) -> bool:
+    """Whether a number is a power of two."""
+    return count & (count - 1) == 0
 
 
 def _scattered(number: int) -> int:

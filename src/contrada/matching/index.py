@@ -37,7 +37,7 @@ from contrada.matching.batches import (
     spans_of,
     with_envelope,
 )
-from contrada.matching.drift import LOOKED_MIN, Drift
+from contrada.matching.drift import Drift
 from contrada.matching.generation import Generation
 from contrada.matching.relating import touching
 from contrada.matching.slots import Slots
@@ -301,7 +301,7 @@ class Index(Generic[K]):
             grow_for(arrays, status)
             status = arrays.match(message)
         counters = arrays.views["counters"]
-        if counters[LOOKED] >= LOOKED_MIN:
+        if counters[MATCHED] >= self._drift.due:
             self._drift.mend(self._generation)
         count = counters[OUT]
         if count == 0:
