@@ -18,6 +18,7 @@ from contrada.matching.tables import (
     EPOCH,
     GRAM_BITS_BYTES,
     HASH,
+    HIGHEST_RANK,
     HITS,
     LENGTH,
     MATCHED,
@@ -25,7 +26,6 @@ from contrada.matching.tables import (
     OK,
     PENDING,
     PIVOTS,
-    RANK_MAX,
     ROOMS,
     SEEN,
     SEEN_ALL,
@@ -190,7 +190,7 @@ class Arrays:
     def new_sketch(self) -> int:
         """A sketch that has counted nothing."""
         row = self.take("sketches")
-        self.views["sketches"][row, CHANCE] = SKETCH_REGISTERS << RANK_MAX
+        self.views["sketches"][row, CHANCE] = SKETCH_REGISTERS << HIGHEST_RANK
         return row
 
     def sketch_of(self, attr: int, column: int, length: int) -> int:

@@ -24,7 +24,8 @@ REHUNG_AT_ONCE: Final = 4
 """Filters thought of by one match: some tens of microseconds each."""
 
 PATIENCE_MAX: Final = 4_096
-"""Matches from one attempt to the next, where attempts do not help."""
+"""Matches from one attempt to hang filters elsewhere to the next, while none helps. Beyond it:
+attempts become no rarer."""
 
 FADING_AFTER: Final = 8_192
 """Notifications after which what was seen is halved; more where that takes long."""

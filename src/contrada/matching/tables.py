@@ -203,12 +203,12 @@ WORD_BITS: Final = 63
 
 # --- Store.sketches: a row per kind of constants, to count the distinct ones --------------------
 COUNTED: Final = 0  # in parts of COUNT_PARTS
-CHANCE: Final = 1  # that the next new constant raises a register, in parts of 2^RANK_MAX registers
+CHANCE: Final = 1  # of the next new constant to raise a register
 REGISTERS: Final = 2  # eight in a word
 SKETCH_REGISTERS: Final = 64
 """Registers of a sketch: it errs by about a tenth."""
 SKETCH_COLUMNS: Final = REGISTERS + SKETCH_REGISTERS // 8
-RANK_MAX: Final = 26
+HIGHEST_RANK: Final = 26
 COUNT_PARTS: Final = 16
 
 # --- Store.pools: a row per pool of filters with many ranges ------------------------------------

@@ -15,13 +15,13 @@ from contrada.matching.tables import (
     COUNTED,
     CUTS,
     DOMAIN_SHIFT,
+    HIGHEST_RANK,
     HITS,
     OP_POINT,
     OP_RANGE,
     OP_SHIFT,
     OP_TEXT,
     OP_TEXT_RANGE,
-    RANK_MAX,
     REGISTERS,
     SEEN,
     SKETCH,
@@ -65,7 +65,7 @@ def count(row: Any, h: Any, store: Any) -> Any:
     """
     sketches = store.sketches
     rest, rank = h // SKETCH_REGISTERS, 1
-    while rank < RANK_MAX and rest & 1 == 0:
+    while rank < HIGHEST_RANK and rest & 1 == 0:
         rest >>= 1
         rank += 1
     register = h % SKETCH_REGISTERS
@@ -73,8 +73,9 @@ def count(row: Any, h: Any, store: Any) -> Any:
     before = (sketches[row, word] >> shift) & 0xFF
     if rank > before:
         chance = max(sketches[row, CHANCE], 1)
-        sketches[row, COUNTED] += (COUNT_PARTS * SKETCH_REGISTERS << RANK_MAX) // chance
-        sketches[row, CHANCE] = chance - (1 << (RANK_MAX - before)) + (1 << (RANK_MAX - rank))
+        sketches[row, COUNTED] += (COUNT_PARTS * SKETCH_REGISTERS << HIGHEST_RANK) // chance
+        less = (1 << (HIGHEST_RANK - before)) - (1 << (HIGHEST_RANK - rank))
+        sketches[row, CHANCE] = chance - less
         sketches[row, word] += (rank - before) << shift
 
 
