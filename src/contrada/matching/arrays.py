@@ -10,11 +10,15 @@ from contrada.matching import jit, kernels, reading, seeking, updating, values
 from contrada.matching.tables import (
     ATTR_MASK,
     BEGIN,
+    CHANCE,
+    COUNT_PARTS,
+    COUNTED,
     COUNTERS,
     DOMAIN_SHIFT,
     EPOCH,
     GRAM_BITS_BYTES,
     HASH,
+    HIGHEST_RANK,
     HITS,
     LENGTH,
     MATCHED,
@@ -26,6 +30,8 @@ from contrada.matching.tables import (
     SEEN,
     SEEN_ALL,
     SHAPES,
+    SKETCH,
+    SKETCH_REGISTERS,
     STAMP,
     Scratch,
     Store,
@@ -65,6 +71,7 @@ class Arrays:
         self.views: dict[str, Any] = {}
         self.used: dict[str, int] = dict.fromkeys(SHAPES, 0)
         self.used["rooms"] = ROOMS
+        self.part_sketches: dict[tuple[int, int, int], int] = {}
         self._table = np.zeros(2 * len(SHAPES), dtype=np.int64)
         self._rows: dict[str, int] = dict.fromkeys(SHAPES, 0)
         self._native: ModuleType | None = None
@@ -174,11 +181,38 @@ class Arrays:
             return self._native.cheapest_value(number, seen, self._table, statistics._table)  # type: ignore[no-any-return]
         return values.cheapest_value(number, seen, self.store(), statistics.store())  # type: ignore[no-any-return]
 
-    def share(self, h: int, attr: int, column: int, length: int) -> float:
+    def share(self, h: int, attr: int, unseen: float) -> float:
         """`values.share`."""
         if self._native is not None:
-            return self._native.share(h, attr, column, length, self._table)  # type: ignore[no-any-return]
-        return values.share(h, attr, column, length, self.store())  # type: ignore[no-any-return]
+            return self._native.share(h, attr, unseen, self._table)  # type: ignore[no-any-return]
+        return values.share(h, attr, unseen, self.store())  # type: ignore[no-any-return]
+
+    def new_sketch(self) -> int:
+        """A sketch that has counted nothing."""
+        row = self.take("sketches")
+        self.views["sketches"][row, CHANCE] = SKETCH_REGISTERS << HIGHEST_RANK
+        return row
+
+    def sketch_of(self, attr: int, column: int, length: int) -> int:
+        """The sketch of an attribute's values; or of parts of texts, of a column and a length."""
+        if not column:
+            return self.views["attrs"][attr, SKETCH]  # type: ignore[no-any-return]
+        part = attr, column, length
+        row = self.part_sketches.get(part)
+        if row is None:
+            row = self.part_sketches[part] = self.new_sketch()
+        return row
+
+    def count(self, row: int, h: int) -> None:
+        """`values.count`."""
+        if self._native is not None:
+            self._native.count(row, h, self._table)
+        else:
+            values.count(row, h, self.store())
+
+    def counted(self, row: int) -> float:
+        """How many distinct constants a sketch counted, about."""
+        return self.views["sketches"][row, COUNTED] / COUNT_PARTS  # type: ignore[no-any-return]
 
     def constraint_at(self, number: int, word: int) -> tuple[int, int, int]:
         """(attribute, domain, first operand) of the constraint that begins at a filter's word."""
@@ -210,8 +244,7 @@ class Arrays:
         self,
         h: int,
         attr: int,
-        column: int,
-        length: int,
+        unseen: float,
         domain: int,
         operand: int,
         statistics: "Arrays",
@@ -221,7 +254,7 @@ class Arrays:
         self.reserve("buckets", used + 1)
         self.reserve("bucket_list", used + 1)
         self._room("slots", used + 1)
-        place = h, attr, column, length, domain, operand
+        place = h, attr, unseen, domain, operand
         if self._native is not None:
             found = self._native.place_bucket(*place, self._table, statistics._table, used)
         else:

@@ -24,12 +24,18 @@ from contrada.matching.placing import (
     Place,
     best_choice,
     nodes_between,
+    places_of,
     tree_key,
+    unseen,
 )
 from contrada.matching.pools import Pools
 from contrada.matching.tables import (
     AT,
+    ATTR_MASK,
     BEGIN,
+    BUCKETS,
+    CUTS,
+    DOMAIN_SHIFT,
     EPOCH,
     FILTER,
     GONE,
@@ -45,6 +51,9 @@ from contrada.matching.tables import (
     NEXT,
     NOCASE,
     OP_RANGE,
+    OP_SET,
+    OP_SHIFT,
+    OP_TEXT_RANGE,
     PIVOTS,
     PLACE,
     PRESENCE,
@@ -57,14 +66,16 @@ from contrada.matching.tables import (
     WORDS_MASK,
     grown,
 )
+from contrada.matching.values import NOTIFICATIONS_MIN
 from contrada.model import Filter, ValueSet
+from contrada.model.algebra.valueset import EVERYTHING
 from contrada.model.languages.language import Every, Some
 
 PIVOTS_AT: Final = (64, 512)
 """A tree of ranges gets pivots, and better ones, when an attribute has so many filters in it; they
 are hung anew then, at once. A renewed generation begins with pivots from what it goes on from."""
 
-BOUNDS_KEPT: Final = 2048
+BOUNDS_KEPT: Final = 1024
 """Ends of ranges remembered per attribute, to choose pivots from."""
 
 CROWDED_FROM: Final = 1_024
@@ -73,8 +84,14 @@ CROWDED_FROM: Final = 1_024
 CROWDED_SHARE: Final = 1 / 8
 """Of the ends of ranges, the share in one bin beyond which the tree is worth renewing."""
 
-CROWDED_STEP: Final = 8
+CROWDED_STEP: Final = 4
 """One in so many of the ends of ranges that are remembered is looked at for that."""
+
+WORTH: Final = 1.5
+"""A filter is hung anew only where so many times fewer notifications come by,"""
+
+WORTH_MOVING: Final = 1 / 128
+"""and only if this share of all notifications is spared a look at it: else that never pays."""
 
 NO_KEY: Final = -1
 UNUSED_BYTES_MIN: Final = 2**19
@@ -99,8 +116,7 @@ class Generation:
         self._links: Any = np.zeros(8, dtype=np.int32)  # and the row in links that leads back
         self._several: dict[int, tuple[tuple[int, int], ...]] = {}
         self._ranged: dict[int, int] = {}
-        self._inherited: set[int] = set()
-        self._is_crowded = False
+        self.is_crowded = False
         self._bounds: dict[int, list[tuple[int, int]]] = {}
         self._bounds_before: dict[int, list[tuple[int, int]]] = {}
         self.exact: dict[int, Filter] = {}
@@ -134,6 +150,7 @@ class Generation:
             if number not in taken:
                 taken[number] = self._link(number, slot)
             if is_new:
+                self._note_ranges(member, program.words)
                 self._hang(number, member, program.words)
         if len(taken) == 1:
             ((number, self._links[slot]),) = taken.items()
@@ -314,7 +331,7 @@ class Generation:
 
     # --- places -----------------------------------------------------------------------------
 
-    def _hang(self, number: int, of: Filter, words: list[int], *, count: bool = True) -> None:
+    def _hang(self, number: int, of: Filter, words: list[int]) -> None:
         """Hangs a filter at its best place."""
         statistics = self._statistics or self.arrays
         if self.arrays.hang_at_value(number, statistics):
@@ -334,8 +351,6 @@ class Generation:
         filters = self.arrays.views["filters"]
         filters[number, PLACE] = self._chains.of_places(places)
         filters[number, AT] = places[0][1] if places else 0
-        if count and choice is not None and not choice.places:
-            self._ranged_one_more(choice.attr, of)
 
     def _pooled(self, number: int, words: list[int], choice: Choice) -> bool:
         """Puts a filter into a pool, where that is better than its best place."""
@@ -344,7 +359,7 @@ class Generation:
         constraints = constraints_of(words)
         if not self.pools.suits(constraints, choice.cost):
             return False
-        place = self.pools.add(number, constraints, self._bounds_of)
+        place = self.pools.add(number, constraints, self._known_bounds)
         if place is None:
             return False
         pool, bit = place
@@ -352,23 +367,14 @@ class Generation:
         filters[number, PLACE], filters[number, AT] = bit, -1 - pool
         return True
 
-    def _bounds_of(self, attr: int) -> list[tuple[int, int]]:
-        """Ends of ranges that filters have on an attribute."""
-        known = self._bounds_before.get(attr) or self._bounds.get(attr, [])
-        if len(known) >= PIVOTS:
-            return known
-        found: list[tuple[int, int]] = list(known)
-        for number in self.live()[-4 * PIVOTS :]:
-            for each in constraints_of(self.words(number)):
-                if each.attr == attr and each.op == OP_RANGE:
-                    found += ((each.domain, key) for key in each.operands)
-        return found
+    def _known_bounds(self, attr: int) -> list[tuple[int, int]]:
+        """Ends of ranges that filters have on an attribute, here or in what this goes on from."""
+        return max(self._bounds_before.get(attr, []), self._bounds.get(attr, []), key=len)
 
     def _buckets(self, choice: Choice) -> dict[int, bool]:
         """The buckets of a choice, and whether each is that of a value of the choice."""
         if choice.bins is not None:
-            tree = self.arrays.views["attrs"][choice.attr, TREE]
-            base = self.arrays.views["trees"][tree, 1]
+            base = self._tree_buckets(choice.attr)
             return {base + node: False for node in nodes_between(*choice.bins)}
         if not choice.places and choice.cost > 0:
             return {self._presence_bucket(choice.attr): False}
@@ -383,9 +389,8 @@ class Generation:
         value = place.value
         operand = self.compiler.text(value) if isinstance(value, bytes) else value
         statistics = self._statistics or self.arrays
-        found = self.arrays.place_bucket(
-            place.hash, attr, place.column, place.length, place.domain, operand, statistics
-        )
+        share = unseen(attr, place, statistics)
+        found = self.arrays.place_bucket(place.hash, attr, share, place.domain, operand, statistics)
         if place.column:
             self.arrays.views["attrs"][attr, place.column] |= 1 << place.length
             if place.column >= GRAMS:
@@ -419,53 +424,100 @@ class Generation:
         """How many were matched, those before the last `fade` counted by half, and so on."""
         return int(self.arrays.views["counters"][SEEN_ALL])
 
-    def visits(self, number: int) -> tuple[float, float]:
-        """The share of notifications that come by a filter's places, and by its best ones.
+    def most_looked_through(self) -> int:
+        """Of the buckets that the last notification came by, the one with the most filters.
 
-        Nothing for a filter that is gone, or in a pool.
+        -1 where too few notifications come by it for its filters to be worth moving.
         """
+        counters, buckets = self.arrays.views["counters"], self.arrays.views["buckets"]
+        listed = (self.arrays.of["bucket_list"][: counters[BUCKETS]] >> 1).tolist()
+        longest: int = max(listed, key=lambda bucket: buckets[bucket, LENGTH])
+        seen = self.notifications
+        if seen < NOTIFICATIONS_MIN or buckets[longest, HITS] < WORTH_MOVING * seen:
+            return -1
+        return longest
+
+    def rehang(self, bucket: int, place: int) -> bool:
+        """Hangs one of a bucket's filters where much fewer notifications come by, if it can.
+
+        Which, a number says that may be any. Whether it hangs elsewhere now.
+        """
+        hanging = self._hanging_in(bucket)
+        number = hanging[place % len(hanging)]
         filters, buckets = self.arrays.views["filters"], self.arrays.views["buckets"]
-        place, seen = filters[number, PLACE], self.notifications
-        if place == NO_KEY or filters[number, AT] < 0 or not seen:
-            return 0.0, 0.0
-        now = sum(buckets[bucket, HITS] for bucket in self._chains.values(place)) / seen
+        seen, head = self.notifications, filters[number, PLACE]
+        before = list(self._chains.values(head))
+        now = sum(buckets[each, HITS] for each in before) / seen
         of, words = self.filter(number), self.words(number)
         choice = best_choice(number, of, words, self.arrays, self.arrays)
-        return now, 1.0 if choice is None else choice.cost
+        if choice is None or now - choice.cost < WORTH_MOVING or now < WORTH * choice.cost:
+            return False
+        self._unhang(number)
+        self._hang(number, of, words)
+        filters = self.arrays.views["filters"]
+        return filters[number, AT] < 0 or before != list(
+            self._chains.values(filters[number, PLACE])
+        )
 
     @property
     def is_worn(self) -> bool:
         """Whether half of what it holds is what gone filters left behind, or a tree is crowded."""
         unused = 8 * self.words_unused + self.compiler.bytes_unused
+        if self.is_crowded or unused < UNUSED_BYTES_MIN:
+            return self.is_crowded
         used = self.arrays.used
         held = 8 * (used["program"] + used["sets"]) + used["texts"] - self.compiler.name_bytes
-        return self._is_crowded or (unused >= UNUSED_BYTES_MIN and 2 * unused >= held)
+        return 2 * unused >= held
 
     # --- trees of ranges ----------------------------------------------------------------------
 
-    def _ranged_one_more(self, attr: int, of: Filter) -> None:
-        """Keeps a sample of the ends of ranges; gives the attribute new pivots when it is time."""
-        bounds = self._bounds.setdefault(attr, [])
+    def _note_ranges(self, of: Filter, words: list[int]) -> None:
+        """Counts the ranges that a filter asks for, wherever it will hang."""
+        at = 0
+        for value_set in of.sets.values():
+            head = words[at]
+            attr, op = head & ATTR_MASK, head >> OP_SHIFT & 0xFF
+            if op == OP_RANGE:
+                if self._is_telling(attr):
+                    domain = head >> DOMAIN_SHIFT
+                    self._note_range(attr, (domain, words[at + 1]), (domain, words[at + 2]))
+            elif op in (OP_TEXT_RANGE, OP_SET) and value_set.text is None:
+                cuts = value_set.line
+                is_range = cuts and cuts != EVERYTHING.line and places_of(attr, value_set) is None
+                if is_range and self._is_telling(attr):
+                    self._note_range(attr, tree_key(cuts[0]), tree_key(cuts[-1]))
+            at += 3 if op in (OP_RANGE, OP_TEXT_RANGE) else 2
+
+    def _is_telling(self, attr: int) -> bool:
+        """Counts a range of an attribute; whether this one is to be looked at.
+
+        All of the first are, and then fewer and fewer, so that each is as likely to be remembered;
+        and those at whose number bins are judged.
+        """
         count = self._ranged[attr] = self._ranged.get(attr, 0) + 1
-        if count == 1 and len(self._bounds_before.get(attr, [])) > PIVOTS:
-            self._new_pivots(attr, self._bounds_before[attr])
-            self._inherited.add(attr)
-        cuts = of.sets[self.compiler.names[attr]].line
-        for end, cut in enumerate((*cuts[:1], *cuts[-1:])):
-            # The n-th end is kept with likelihood BOUNDS_KEPT / n, in place of any other.
-            at = _scattered(2 * count + end) % (2 * count)
-            if len(bounds) < BOUNDS_KEPT:
-                bounds.append(tree_key(cut))
-            elif at < BOUNDS_KEPT:
-                bounds[at] = tree_key(cut)
-        if count in PIVOTS_AT and attr not in self._inherited:
+        return count < BOUNDS_KEPT or count % (2 * count // BOUNDS_KEPT) == 0 or _is_power(count)
+
+    def _note_range(self, attr: int, low: tuple[int, int], high: tuple[int, int]) -> None:
+        """Keeps a sample of the ends of ranges; cuts the attribute's bins when it is time."""
+        count, bounds = self._ranged[attr], self._bounds.setdefault(attr, [])
+        before = self._bounds_before.get(attr, [])
+        if len(bounds) < BOUNDS_KEPT:
+            bounds += (low, high)
+        else:
+            at = 2 * (_scattered(count) % (BOUNDS_KEPT // 2))
+            bounds[at : at + 2] = (low, high)
+        if count == 1 and len(before) > PIVOTS:
+            self._new_pivots(attr, before)
+        elif count in PIVOTS_AT and 2 * count > len(before):
             self._new_pivots(attr, bounds)
-        elif count >= CROWDED_FROM and count & (count - 1) == 0 and self._statistics is None:
-            self._is_crowded = self._is_crowded or self._crowds(attr)
+        elif count >= CROWDED_FROM and _is_power(count) and self._statistics is None:
+            self.is_crowded = self.is_crowded or self._crowds(attr)
 
     def _crowds(self, attr: int) -> bool:
-        """Whether too many of the ends of an attribute's ranges lie in one bin."""
+        """Whether filters hang in a tree, and too many of the ends of its ranges in one bin."""
         tree = self.arrays.views["attrs"][attr, TREE]
+        if tree < 0:
+            return False
         ends = sorted(set(self._bounds[attr]))[::CROWDED_STEP]
         bins = Counter(self.arrays.bin_at(tree, end) for end in ends)
         return len(ends) > PIVOTS and max(bins.values()) > CROWDED_SHARE * len(ends)
@@ -475,15 +527,20 @@ class Generation:
         hanging = self._ranged_filters(attr)
         for number in hanging:
             self._unhang(number)
-        tree = self.arrays.views["attrs"][attr, TREE]
-        if tree < 0:
-            tree = self.arrays.take("trees")
-            base = self.arrays.nameless_buckets(2 * (PIVOTS + 1))
-            self.arrays.views["trees"][tree, 1] = base
-            self.arrays.views["attrs"][attr, TREE] = tree
-        self.arrays.set_pivots(tree, bounds)
+        cuts = self.arrays.views["attrs"][attr, CUTS]
+        if cuts < 0:
+            cuts = self.arrays.views["attrs"][attr, CUTS] = self.arrays.take("trees")
+        self.arrays.set_pivots(cuts, bounds)
         for number in hanging:
-            self._hang(number, self.filter(number), self.words(number), count=False)
+            self._hang(number, self.filter(number), self.words(number))
+
+    def _tree_buckets(self, attr: int) -> int:
+        """The first bucket of an attribute's tree, which has none before a filter hangs there."""
+        tree = self.arrays.views["attrs"][attr, CUTS]
+        if self.arrays.views["attrs"][attr, TREE] < 0:
+            self.arrays.views["trees"][tree, 1] = self.arrays.nameless_buckets(2 * (PIVOTS + 1))
+            self.arrays.views["attrs"][attr, TREE] = tree
+        return self.arrays.views["trees"][tree, 1]  # type: ignore[no-any-return]
 
     def _ranged_filters(self, attr: int) -> list[int]:
         """The filters that hang in the attribute's tree or by its presence."""
@@ -522,6 +579,8 @@ class Generation:
             "epoch": self.arrays.views["counters"][EPOCH],
             "equal_used": self._equal_used,
             "ranged": list(self._ranged.items()),
+            "bounds": list(self._bounds.items()),
+            "part_sketches": list(self.arrays.part_sketches.items()),
             "words_unused": self.words_unused,
             "doubtful": sorted(self.doubtful),
             "exact": [(number, packed(each)) for number, each in self.exact.items()],
@@ -556,6 +615,8 @@ class Generation:
         }
         self._equal_used = state["equal_used"]
         self._ranged = dict(state["ranged"])
+        self._bounds = {attr: [(d, key) for d, key in ends] for attr, ends in state["bounds"]}
+        self.arrays.part_sketches = {tuple(part): row for part, row in state["part_sketches"]}
         self.words_unused = state["words_unused"]
         self.doubtful = set(state["doubtful"])
         self.exact = {number: unpacked(each) for number, each in state["exact"]}
@@ -643,6 +704,11 @@ class Generation:
 def _is_conjunction(value_set: ValueSet) -> bool:
     """Whether a set could turn out empty only by deciding about its text."""
     return not value_set.line and isinstance(value_set.text, Every | Some)
+
+
+def _is_power(count: int) -> bool:
+    """Whether a number is a power of two."""
+    return count & (count - 1) == 0
 
 
 def _scattered(number: int) -> int:
