@@ -3,10 +3,10 @@
 from random import Random
 
 import pytest
+from contrada.matching.hanging import Hanging
 
 import contrada as ct
 from contrada.matching import drift
-from contrada.matching.generation import Generation
 from contrada.matching.tables import LOOKED
 from tests.matching.engines import arrays_of, new_index
 
@@ -36,7 +36,7 @@ def test_places_follow_what_is_published(monkeypatch: pytest.MonkeyPatch) -> Non
         index.add(key, filters(random, key))
     size = 2 * drift.FADING_AFTER
     by_kind = [{"kind": "k1", "owner": f"o{random.randrange(10)}"} for _ in range(2 * size)]
-    before = looked_at(index, by_kind[:1_000])
+    before = looked_at(index, by_kind[:200])
     looked_at(index, by_kind)
     after = looked_at(index, by_kind[:1_000])
     assert after < before / 2
@@ -55,13 +55,13 @@ def test_what_hangs_well_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for key in range(2_000):
         index.add(key, ct.Filter({"kind": f"k{key % 10}", "id": ct.none_of(key)}))
     asked: list[int] = []
-    rehang = Generation.rehang
+    rehang = Hanging.rehang
 
-    def counted(generation: Generation, bucket: int, place: int) -> bool:
+    def counted(hanging: Hanging, bucket: int, place: int) -> bool:
         asked.append(place)
-        return rehang(generation, bucket, place)
+        return rehang(hanging, bucket, place)
 
-    monkeypatch.setattr(Generation, "rehang", counted)
+    monkeypatch.setattr(Hanging, "rehang", counted)
     first = arrays_of(index)._generation
     for _ in range(drift.PATIENCE_MAX):
         index.match({"kind": f"k{random.randrange(10)}", "id": -1})

@@ -142,3 +142,17 @@ def test_answers_stay_exact_while_filters_are_hung_anew(compiled: bool) -> None:
         "nothing was moved"
     )
     index.validate()
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_the_only_filter_of_a_bucket_is_hung_anew(compiled: bool) -> None:
+    """A bucket that its last filter has left would be asked for one more."""
+    names = [f"a{n}" for n in range(80)]
+    index = index_of((ct.Filter({name: 1, "kind": "k"}) for name in names), compiled=compiled)
+    asked = dict.fromkeys(names, 1) | {"kind": "other"}
+    before = counted(index, LOOKED, [asked])
+    assert before == len(names)
+    assert counted(index, LOOKED, [asked] * 400) < before
+    assert counted(index, LOOKED, [asked]) < 70
+    assert index.match(asked | {"kind": "k"}) != []
+    index.validate()

@@ -1,5 +1,6 @@
 """The index's arrays: how they grow, and how kernels are called on them."""
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, Final
@@ -72,6 +73,7 @@ class Arrays:
         self.used: dict[str, int] = dict.fromkeys(SHAPES, 0)
         self.used["rooms"] = ROOMS
         self.part_sketches: dict[tuple[int, int, int], int] = {}
+        self._pivots: dict[int, list[tuple[int, int]]] = {}  # of trees, as `trees` has them
         self._table = np.zeros(2 * len(SHAPES), dtype=np.int64)
         self._rows: dict[str, int] = dict.fromkeys(SHAPES, 0)
         self._native: ModuleType | None = None
@@ -326,6 +328,7 @@ class Arrays:
         ordered = sorted(set(bounds))
         step = max(1, -(-len(ordered) // PIVOTS))
         pivots = ordered[::step][:PIVOTS]
+        self._pivots[tree] = pivots
         row = self.of["trees"][tree]
         row[0] = len(pivots)
         for i, (domain, key) in enumerate(pivots):
@@ -333,15 +336,12 @@ class Arrays:
 
     def bin_at(self, tree: int, key: tuple[int, int]) -> int:
         """The bin of a place among the pivots, as `seeking.bin_of`."""
-        trees = self.views["trees"]
-        low, high = 0, trees[tree, 0]
-        while low < high:
-            middle = (low + high) >> 1
-            if (trees[tree, 2 + 2 * middle], trees[tree, 3 + 2 * middle]) <= key:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        pivots = self._pivots.get(tree)
+        if pivots is None:
+            row: list[int] = self.of["trees"][tree].tolist()
+            end = 2 + 2 * row[0]
+            pivots = self._pivots[tree] = [*zip(row[2:end:2], row[3:end:2], strict=True)]
+        return bisect_right(pivots, key)
 
     def touching(self, box: Any, closed: bool, inside: bool) -> Iterator[int]:
         """`updating.touching`, for all filters."""

@@ -13,12 +13,13 @@ from typing import Final
 
 from contrada.matching.generation import Generation
 from contrada.matching.tables import LOOKED, MATCHED
+from contrada.matching.values import NOTIFICATIONS_MIN
 
 LOOKED_MIN: Final = 64
 """Filters looked at by a match, below which nothing is to be gained."""
 
 MATCHES_BETWEEN: Final = 16
-"""Matches after one that looked at few until another is asked."""
+"""Matches after one that looked at few, or came early, until another is asked."""
 
 REHUNG_AT_ONCE: Final = 4
 """Filters thought of by one match: some tens of microseconds each."""
@@ -45,7 +46,7 @@ class Drift:
     def mend(self, generation: Generation) -> None:
         """To be called after a match that is due; hangs some filters anew if it looked at many."""
         counters = generation.arrays.views["counters"]
-        if counters[LOOKED] < LOOKED_MIN:
+        if counters[LOOKED] < LOOKED_MIN or generation.notifications < NOTIFICATIONS_MIN:
             self.due = counters[MATCHED] + MATCHES_BETWEEN
             return
         buckets = generation.arrays.used["buckets"]
@@ -57,11 +58,11 @@ class Drift:
 
     def _rehung(self, generation: Generation) -> int:
         """How many filters of the bucket that took the longest hang elsewhere now."""
-        bucket = generation.most_looked_through()
+        bucket = generation.hanging.most_looked_through()
         if bucket < 0:
             return 0
         moved = 0
         for _ in range(REHUNG_AT_ONCE):
-            moved += generation.rehang(bucket, self._cursor)
+            moved += generation.hanging.rehang(bucket, self._cursor)
             self._cursor += 1
         return moved
