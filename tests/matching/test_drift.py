@@ -3,10 +3,10 @@
 from random import Random
 
 import pytest
-from contrada.matching.hanging import Hanging
 
 import contrada as ct
 from contrada.matching import drift
+from contrada.matching.hanging import Hanging
 from contrada.matching.tables import LOOKED
 from tests.matching.engines import arrays_of, new_index
 
@@ -36,7 +36,7 @@ def test_places_follow_what_is_published(monkeypatch: pytest.MonkeyPatch) -> Non
         index.add(key, filters(random, key))
     size = 2 * drift.FADING_AFTER
     by_kind = [{"kind": "k1", "owner": f"o{random.randrange(10)}"} for _ in range(2 * size)]
-    before = looked_at(index, by_kind[:200])
+    before = looked_at(index, by_kind[: drift.SEEN_MIN])
     looked_at(index, by_kind)
     after = looked_at(index, by_kind[:1_000])
     assert after < before / 2

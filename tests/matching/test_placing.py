@@ -152,7 +152,7 @@ def test_the_only_filter_of_a_bucket_is_hung_anew(compiled: bool) -> None:
     asked = dict.fromkeys(names, 1) | {"kind": "other"}
     before = counted(index, LOOKED, [asked])
     assert before == len(names)
-    assert counted(index, LOOKED, [asked] * 400) < before
+    assert counted(index, LOOKED, [asked] * 800) < before
     assert counted(index, LOOKED, [asked]) < 70
     assert index.match(asked | {"kind": "k"}) != []
     index.validate()

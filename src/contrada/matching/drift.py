@@ -13,7 +13,6 @@ from typing import Final
 
 from contrada.matching.generation import Generation
 from contrada.matching.tables import LOOKED, MATCHED
-from contrada.matching.values import NOTIFICATIONS_MIN
 
 LOOKED_MIN: Final = 64
 """Filters looked at by a match, below which nothing is to be gained."""
@@ -21,7 +20,11 @@ LOOKED_MIN: Final = 64
 MATCHES_BETWEEN: Final = 16
 """Matches after one that looked at few, or came early, until another is asked."""
 
-REHUNG_AT_ONCE: Final = 4
+SEEN_MIN: Final = 512
+"""Notifications that must be seen before: else what they tell is chance, and those that come first
+would pay for most of it."""
+
+REHUNG_AT_ONCE: Final = 2
 """Filters thought of by one match: some tens of microseconds each."""
 
 PATIENCE_MAX: Final = 4_096
@@ -46,7 +49,7 @@ class Drift:
     def mend(self, generation: Generation) -> None:
         """To be called after a match that is due; hangs some filters anew if it looked at many."""
         counters = generation.arrays.views["counters"]
-        if counters[LOOKED] < LOOKED_MIN or generation.notifications < NOTIFICATIONS_MIN:
+        if counters[LOOKED] < LOOKED_MIN or generation.notifications < SEEN_MIN:
             self.due = counters[MATCHED] + MATCHES_BETWEEN
             return
         buckets = generation.arrays.used["buckets"]
