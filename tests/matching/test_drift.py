@@ -30,6 +30,7 @@ def looked_at(index: ct.Index[int], notifications: list[dict[str, str]]) -> floa
 def test_places_follow_what_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
     """Filters would stay where they were hung before anything was known of notifications."""
     monkeypatch.setattr(drift, "FADING_AFTER", 500)
+    monkeypatch.setattr(drift, "LOOKED_BETWEEN", 0)
     random = Random(5)
     index: ct.Index[int] = new_index(False)
     for key in range(2_000):
@@ -50,6 +51,7 @@ def test_places_follow_what_is_published(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_what_hangs_well_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Filters would be hung anew again and again for nothing."""
+    monkeypatch.setattr(drift, "LOOKED_BETWEEN", 0)
     random = Random(6)
     index: ct.Index[int] = new_index(False)
     for key in range(2_000):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import contrada as ct
+from contrada.matching import drift
 from contrada.matching.drift import REHUNG_AT_ONCE
 from contrada.matching.generation import UNUSED_BYTES_MIN
 from contrada.matching.tables import CANDIDATES, LOOKED
@@ -110,8 +111,11 @@ def test_updates_tidy_up_by_themselves(compiled: bool) -> None:
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_answers_stay_exact_while_filters_are_hung_anew(compiled: bool) -> None:
+def test_answers_stay_exact_while_filters_are_hung_anew(
+    compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A filter on its way to another place would be missed, or be found twice."""
+    monkeypatch.setattr(drift, "LOOKED_BETWEEN", 0)
     random = Random(11)
 
     def made() -> ct.Filter:
@@ -145,8 +149,11 @@ def test_answers_stay_exact_while_filters_are_hung_anew(compiled: bool) -> None:
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_the_only_filter_of_a_bucket_is_hung_anew(compiled: bool) -> None:
+def test_the_only_filter_of_a_bucket_is_hung_anew(
+    compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A bucket that its last filter has left would be asked for one more."""
+    monkeypatch.setattr(drift, "LOOKED_BETWEEN", 0)
     names = [f"a{n}" for n in range(80)]
     index = index_of((ct.Filter({name: 1, "kind": "k"}) for name in names), compiled=compiled)
     asked = dict.fromkeys(names, 1) | {"kind": "other"}

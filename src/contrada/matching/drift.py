@@ -2,9 +2,9 @@
 
 Where a filter hangs is chosen when it is added, by what is known then; and what comes changes. So a
 match that had to look at many filters pays for hanging some of them anew, from the bucket that took
-it the longest. As long as that helps, the next such match does the same; where it did not, twice as
-many matches pass before it is tried again. What was seen is halved now and then, so that old
-notifications count less and less.
+it the longest. It is tried again when so much was looked at that it takes a small part of the time
+of matching; where it did not help, twice as many matches pass each time. What was seen is halved
+now and then, so that old notifications count less and less.
 
 Invariant: matching is exact all the time, and a match pays for `REHUNG_AT_ONCE` filters at most.
 """
@@ -23,6 +23,10 @@ MATCHES_BETWEEN: Final = 16
 SEEN_MIN: Final = 512
 """Notifications that must be seen before: else what they tell is chance, and those that come first
 would pay for most of it."""
+
+LOOKED_BETWEEN: Final = 2**16
+"""Filters looked at, about, from one attempt to the next: attempts take a small part of the time of
+matching. The fewer a match looks at, the rarer they are."""
 
 REHUNG_AT_ONCE: Final = 2
 """Filters thought of by one match: some tens of microseconds each."""
@@ -57,7 +61,7 @@ class Drift:
             generation.arrays.fade()
         moved = self._rehung(generation)
         self._patience = 1 if moved else min(2 * self._patience, PATIENCE_MAX)
-        self.due = counters[MATCHED] + self._patience
+        self.due = counters[MATCHED] + max(self._patience, LOOKED_BETWEEN // counters[LOOKED])
 
     def _rehung(self, generation: Generation) -> int:
         """How many filters of the bucket that took the longest hang elsewhere now."""
