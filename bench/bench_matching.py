@@ -285,6 +285,60 @@ def equalities() -> Measurement:
 
 
 @figure(
+    name="matching/uneven-equalities-10,000",
+    unit="us",
+    workload="10,000 filters of two equalities, of 4 values and of 2,500; 1 match",
+    at_most=2.5,
+)
+def uneven_equalities() -> Measurement:
+    return beside_sqlite(workloads.uneven_equalities(10_000), matches=1.0)
+
+
+@figure(
+    name="matching/uneven-equalities-100,000",
+    unit="us",
+    workload="100,000 filters of two equalities, of 4 values and of 25,000; 1 match",
+    at_most=2.5,
+)
+def more_uneven_equalities() -> Measurement:
+    return beside_sqlite(workloads.uneven_equalities(100_000), matches=1.0)
+
+
+@figure(
+    name="matching/million-kinds",
+    unit="us",
+    workload="1,000,000 filters of an equality of 20 values, a range of half the values and a "
+    "prefix of 3 or 4 letters; 4 attributes, ~0.74 matches",
+    at_most=9.0,
+)
+def million_kinds() -> Measurement:
+    workload = workloads.three_kinds(MILLION)
+    return against(index_of(workload), workload, matches=0.74)
+
+
+@figure(
+    name="matching/renewed-ranges",
+    unit="times",
+    workload="10,000 filters of ten ranges of half the values on ten attributes: after a renewal "
+    "against before",
+    at_most=1.2,
+)
+def renewed_ranges() -> Measurement:
+    workload = workloads.ranges(10_000, 10)
+    index, renewed = index_of(workload), index_of(workload)
+    for each in workload.notifications[:WARM_UP]:
+        renewed.match(each)
+    renewed.renew()
+    measured = workload.notifications[WARM_UP:]
+    return Measurement(
+        [
+            seconds_each(renewed.match, measured) / seconds_each(index.match, measured)
+            for _ in range(SAMPLES)
+        ]
+    )
+
+
+@figure(
     name="matching/prefixes",
     unit="us",
     workload="100,000 filters `=` and prefix of 2 to 4 letters; 4 attributes, 1 match",

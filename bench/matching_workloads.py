@@ -136,6 +136,22 @@ def equalities(size: int) -> Workload:
     return _workload(size, conjunction, notification)
 
 
+FEW: Final = 4
+
+
+def uneven_equalities(size: int) -> Workload:
+    """An equality on an attribute of four values, and one on an attribute of many; 1 match."""
+    many = max(1, size // FEW)
+
+    def given(chance: random.Random) -> Attributes:
+        return {"kind": f"k{chance.randrange(FEW)}", "owner": f"o{chance.randrange(many)}"}
+
+    def conjunction(chance: random.Random) -> Conjunction:
+        return [(name, "=", value) for name, value in given(chance).items()]
+
+    return _workload(size, conjunction, given)
+
+
 def letters(chance: random.Random, count: int) -> str:
     """Some letters."""
     return "".join(chance.choices(string.ascii_lowercase, k=count))
@@ -168,6 +184,30 @@ def prefixes(size: int) -> Workload:
 def substrings(size: int) -> Workload:
     """An equality and a substring of 3 to 5 letters of 40; 1 match."""
     return with_text(size, "contains", max(2, size // 1_330), range(3, 6), 40)
+
+
+KINDS: Final = 20
+
+
+def three_kinds(size: int) -> Workload:
+    """An equality of 20 values, a range of half the values and a prefix of three or four letters.
+
+    Four attributes; of a million filters about one matches.
+    """
+
+    def conjunction(chance: random.Random) -> Conjunction:
+        low = chance.random() / 2
+        return [
+            ("kind", "=", f"k{chance.randrange(KINDS)}"),
+            ("price", "between", (low, low + 0.5)),
+            ("path", "prefix", letters(chance, chance.choice((3, 4)))),
+        ]
+
+    def notification(chance: random.Random) -> Attributes:
+        given = {"kind": f"k{chance.randrange(KINDS)}", "price": chance.random()}
+        return given | {name: letters(chance, 12) for name in ("path", "title")}
+
+    return _workload(size, conjunction, notification)
 
 
 # --- one equality and a comparison ----------------------------------------------------------------
@@ -237,7 +277,12 @@ def mixed(size: int) -> Workload:
 
 def wide_ranges(size: int) -> Workload:
     """Ten ranges of half the values, on ten of 20 attributes, all of which come; 1 of 1,024."""
-    names = [f"name{number}" for number in range(20)]
+    return ranges(size, 20)
+
+
+def ranges(size: int, attributes: int) -> Workload:
+    """Ten ranges of half the values, on ten of so many attributes, all of which come."""
+    names = [f"name{number}" for number in range(attributes)]
 
     def conjunction(chance: random.Random) -> Conjunction:
         starts = ((name, chance.random() / 2) for name in chance.sample(names, 10))

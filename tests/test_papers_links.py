@@ -24,7 +24,7 @@ CITED = (
     *("PODC 2000", "CU-CS-946-03", "CU-CS-948-03", "Erenkrantz 2001", "EPFL 2503"),
     *("Kleene, ", "Knuth, ", "Thompson, ", "the syntax page of RE2", "RFC ", "ISO/IEC 9075-2"),
     *("AWS EventBridge User Guide", "AWS Event Ruler", "CloudEvents", "Sigma specification 2.1.0"),
-    "Prometheus 3's documentation",
+    *("Prometheus 3's documentation", "E. Cohen, "),
 )
 """How sources are cited: the papers as this page heads them, and works beside them."""
 

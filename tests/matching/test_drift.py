@@ -1,9 +1,12 @@
-"""When an index finds that its filters hang badly."""
+"""When an index finds that its filters hang badly, and what it does then: all by matching."""
 
 from random import Random
 
+import pytest
+
 import contrada as ct
 from contrada.matching import drift
+from contrada.matching.hanging import Hanging
 from contrada.matching.tables import LOOKED
 from tests.matching.engines import arrays_of, new_index
 
@@ -15,25 +18,26 @@ def filters(random: Random, key: int) -> ct.Filter:
 
 
 def looked_at(index: ct.Index[int], notifications: list[dict[str, str]]) -> float:
-    """Filters looked at per notification, maintaining the index meanwhile."""
+    """Filters looked at per notification."""
     total = 0
     for notification in notifications:
         index.match(notification)
         counters = arrays_of(index)._generation.arrays.of["counters"]
         total += int(counters[LOOKED])
-        index.maintain(16)
     return total / len(notifications)
 
 
-def test_places_follow_what_is_published() -> None:
+def test_places_follow_what_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
     """Filters would stay where they were hung before anything was known of notifications."""
+    monkeypatch.setattr(drift, "FADING_AFTER", 500)
+    monkeypatch.setattr(drift, "LOOKED_BETWEEN", 0)
     random = Random(5)
     index: ct.Index[int] = new_index(False)
     for key in range(2_000):
         index.add(key, filters(random, key))
-    size = drift.NOTIFICATIONS_BETWEEN
+    size = 2 * drift.FADING_AFTER
     by_kind = [{"kind": "k1", "owner": f"o{random.randrange(10)}"} for _ in range(2 * size)]
-    before = looked_at(index, by_kind[:1_000])
+    before = looked_at(index, by_kind[: drift.SEEN_MIN])
     looked_at(index, by_kind)
     after = looked_at(index, by_kind[:1_000])
     assert after < before / 2
@@ -45,14 +49,24 @@ def test_places_follow_what_is_published() -> None:
     index.validate()
 
 
-def test_what_hangs_well_is_left_alone() -> None:
-    """An index would be renewed again and again for nothing."""
+def test_what_hangs_well_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Filters would be hung anew again and again for nothing."""
+    monkeypatch.setattr(drift, "LOOKED_BETWEEN", 0)
     random = Random(6)
     index: ct.Index[int] = new_index(False)
     for key in range(2_000):
-        index.add(key, ct.Filter({"id": key}))
+        index.add(key, ct.Filter({"kind": f"k{key % 10}", "id": ct.none_of(key)}))
+    asked: list[int] = []
+    rehang = Hanging.rehang
+
+    def counted(hanging: Hanging, bucket: int, place: int) -> bool:
+        asked.append(place)
+        return rehang(hanging, bucket, place)
+
+    monkeypatch.setattr(Hanging, "rehang", counted)
     first = arrays_of(index)._generation
-    for _ in range(3 * drift.NOTIFICATIONS_BETWEEN):
-        index.match({"id": random.randrange(4_000)})
+    for _ in range(drift.PATIENCE_MAX):
+        index.match({"kind": f"k{random.randrange(10)}", "id": -1})
         assert not index.maintain(8)
     assert arrays_of(index)._generation is first
+    assert len(asked) <= drift.REHUNG_AT_ONCE * (drift.PATIENCE_MAX.bit_length() + 1)

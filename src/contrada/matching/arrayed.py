@@ -1,9 +1,10 @@
 """The array engine: filters in flat arrays, matched by kernels on them.
 
 It maps keys to slots, and slots to the filters of a generation (see `generation`). `maintain`
-renews the generation in bounded pieces: when much of it is unused, or filters hang badly, a second
-generation is filled beside the first, all places chosen anew by what was seen, and takes over when
-it holds everything. Matching goes on meanwhile and is always exact.
+renews the generation in bounded pieces: when much of it is unused, a second generation is filled
+beside the first, all places chosen anew by what was seen, and takes over when it holds everything.
+A match that had to look at many filters hangs some of them elsewhere (see `drift`). Matching goes
+on meanwhile and is always exact.
 
 The kernels are compiled ones. Only tests run them uncompiled, where every access is checked.
 """
@@ -50,6 +51,12 @@ from contrada.model import Envelope, Filter, FilterSet, Notification, Product
 from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.algebra.product import ENVELOPE_SETS
 
+UNITS_PER_UPDATE: Final = 4
+"""Keys of a renewal that is under way for which an update pays."""
+
+UNITS_PER_MATCH: Final = 1
+"""The same of a match, or of a batch."""
+
 K = TypeVar("K", bound=Hashable)
 
 
@@ -63,6 +70,7 @@ class ArrayEngine(Generic[K]):
         self._last: Generation | None = None
         self._cursor = 0
         self._drift = Drift()
+        self._in_batch = False
         self._slots: Slots[K] = Slots()
         self._named: Any = None
         self.envelope: tuple[str, ...] = ()
@@ -100,12 +108,19 @@ class ArrayEngine(Generic[K]):
             self._next.add(slot, members, beside)
         if self._generation.compiler.system_names != self._system_names:
             self._find_system_names()
+        self._tidy_up()
 
     def remove(self, key: K) -> None:
         """Takes a key and its filters away; a key that is not there is no error."""
         slot = self._slots.find(key)
         if slot >= 0:
             self._remove(slot)
+            self._tidy_up()
+
+    def _tidy_up(self) -> None:
+        """What an update pays for a renewal, where that is under way or time."""
+        if (self._next or self._last) is not None or self._generation.is_worn:
+            self.maintain(UNITS_PER_UPDATE)
 
     def _remove(self, slot: int) -> None:
         self._generation.remove(slot)
@@ -165,6 +180,8 @@ class ArrayEngine(Generic[K]):
 
     def _found(self, message: bytes, given: Given | bytes, envelope: Envelope) -> list[K]:
         """The keys for an encoded notification, and what it was given as."""
+        if (self._next or self._last) is not None and not self._in_batch:
+            self.maintain(UNITS_PER_MATCH)
         arrays = self._generation.arrays
         status = arrays.match(message)
         while status < 0:
@@ -174,6 +191,8 @@ class ArrayEngine(Generic[K]):
             grow_for(arrays, status)
             status = arrays.match(message)
         counters = arrays.views["counters"]
+        if counters[MATCHED] >= self._drift.due:
+            self._drift.mend(self._generation)
         count = counters[OUT]
         if count == 0:
             return []
@@ -292,12 +311,16 @@ class ArrayEngine(Generic[K]):
         slots, arrays = self._slots, self._generation.arrays
         if not arrays.is_compiled:
             return joined(map(alone, range(rows.rows)), are_int=slots.are_int)
-        if slots.are_int:
-            return match_rows(arrays, rows, alone)  # type: ignore[arg-type]
-        offsets, found = match_rows(
-            arrays, rows, lambda row: [slots.find(key) for key in alone(row)]
-        )
-        return offsets, slots.keys[found]
+        of_row: Any = alone if slots.are_int else lambda row: [*map(slots.find, alone(row))]
+        self._in_batch = True  # the arrays must stay
+        try:
+            offsets, found = match_rows(arrays, rows, of_row)
+        finally:
+            self._in_batch = False
+        self._drift.mend(self._generation)
+        if (self._next or self._last) is not None:
+            self.maintain(UNITS_PER_MATCH)
+        return offsets, found if slots.are_int else slots.keys[found]
 
     # --- upkeep -------------------------------------------------------------------------------
 
@@ -307,9 +330,7 @@ class ArrayEngine(Generic[K]):
             return True
         self._last = None
         if self._next is None:
-            if not self._generation.is_worn and not self._drift.is_worth_renewing(
-                self._generation, units
-            ):
+            if not self._generation.is_worn:
                 return False
             self.begin_renewal()
         assert self._next is not None
@@ -322,7 +343,6 @@ class ArrayEngine(Generic[K]):
         if end == self._slots.used:
             self._last, self._generation, self._next = self._generation, self._next, None
             self._generation.forget_statistics()
-            self._drift.begin(self._generation)
             self._find_system_names()
         return True
 

@@ -1,5 +1,6 @@
 """The index's arrays: how they grow, and how kernels are called on them."""
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, Final
@@ -10,11 +11,15 @@ from contrada.matching import jit, kernels, reading, seeking, updating, values
 from contrada.matching.tables import (
     ATTR_MASK,
     BEGIN,
+    CHANCE,
+    COUNT_PARTS,
+    COUNTED,
     COUNTERS,
     DOMAIN_SHIFT,
     EPOCH,
     GRAM_BITS_BYTES,
     HASH,
+    HIGHEST_RANK,
     HITS,
     LENGTH,
     MATCHED,
@@ -26,6 +31,8 @@ from contrada.matching.tables import (
     SEEN,
     SEEN_ALL,
     SHAPES,
+    SKETCH,
+    SKETCH_REGISTERS,
     STAMP,
     Scratch,
     Store,
@@ -65,6 +72,8 @@ class Arrays:
         self.views: dict[str, Any] = {}
         self.used: dict[str, int] = dict.fromkeys(SHAPES, 0)
         self.used["rooms"] = ROOMS
+        self.part_sketches: dict[tuple[int, int, int], int] = {}
+        self._pivots: dict[int, list[tuple[int, int]]] = {}  # of trees, as `trees` has them
         self._table = np.zeros(2 * len(SHAPES), dtype=np.int64)
         self._rows: dict[str, int] = dict.fromkeys(SHAPES, 0)
         self._native: ModuleType | None = None
@@ -174,11 +183,38 @@ class Arrays:
             return self._native.cheapest_value(number, seen, self._table, statistics._table)  # type: ignore[no-any-return]
         return values.cheapest_value(number, seen, self.store(), statistics.store())  # type: ignore[no-any-return]
 
-    def share(self, h: int, attr: int, column: int, length: int) -> float:
+    def share(self, h: int, attr: int, unseen: float) -> float:
         """`values.share`."""
         if self._native is not None:
-            return self._native.share(h, attr, column, length, self._table)  # type: ignore[no-any-return]
-        return values.share(h, attr, column, length, self.store())  # type: ignore[no-any-return]
+            return self._native.share(h, attr, unseen, self._table)  # type: ignore[no-any-return]
+        return values.share(h, attr, unseen, self.store())  # type: ignore[no-any-return]
+
+    def new_sketch(self) -> int:
+        """A sketch that has counted nothing."""
+        row = self.take("sketches")
+        self.views["sketches"][row, CHANCE] = SKETCH_REGISTERS << HIGHEST_RANK
+        return row
+
+    def sketch_of(self, attr: int, column: int, length: int) -> int:
+        """The sketch of an attribute's values; or of parts of texts, of a column and a length."""
+        if not column:
+            return self.views["attrs"][attr, SKETCH]  # type: ignore[no-any-return]
+        part = attr, column, length
+        row = self.part_sketches.get(part)
+        if row is None:
+            row = self.part_sketches[part] = self.new_sketch()
+        return row
+
+    def count(self, row: int, h: int) -> None:
+        """`values.count`."""
+        if self._native is not None:
+            self._native.count(row, h, self._table)
+        else:
+            values.count(row, h, self.store())
+
+    def counted(self, row: int) -> float:
+        """How many distinct constants a sketch counted, about."""
+        return self.views["sketches"][row, COUNTED] / COUNT_PARTS  # type: ignore[no-any-return]
 
     def constraint_at(self, number: int, word: int) -> tuple[int, int, int]:
         """(attribute, domain, first operand) of the constraint that begins at a filter's word."""
@@ -210,8 +246,7 @@ class Arrays:
         self,
         h: int,
         attr: int,
-        column: int,
-        length: int,
+        unseen: float,
         domain: int,
         operand: int,
         statistics: "Arrays",
@@ -221,7 +256,7 @@ class Arrays:
         self.reserve("buckets", used + 1)
         self.reserve("bucket_list", used + 1)
         self._room("slots", used + 1)
-        place = h, attr, column, length, domain, operand
+        place = h, attr, unseen, domain, operand
         if self._native is not None:
             found = self._native.place_bucket(*place, self._table, statistics._table, used)
         else:
@@ -293,6 +328,7 @@ class Arrays:
         ordered = sorted(set(bounds))
         step = max(1, -(-len(ordered) // PIVOTS))
         pivots = ordered[::step][:PIVOTS]
+        self._pivots[tree] = pivots
         row = self.of["trees"][tree]
         row[0] = len(pivots)
         for i, (domain, key) in enumerate(pivots):
@@ -300,15 +336,12 @@ class Arrays:
 
     def bin_at(self, tree: int, key: tuple[int, int]) -> int:
         """The bin of a place among the pivots, as `seeking.bin_of`."""
-        trees = self.views["trees"]
-        low, high = 0, trees[tree, 0]
-        while low < high:
-            middle = (low + high) >> 1
-            if (trees[tree, 2 + 2 * middle], trees[tree, 3 + 2 * middle]) <= key:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        pivots = self._pivots.get(tree)
+        if pivots is None:
+            row: list[int] = self.of["trees"][tree].tolist()
+            end = 2 + 2 * row[0]
+            pivots = self._pivots[tree] = [*zip(row[2:end:2], row[3:end:2], strict=True)]
+        return bisect_right(pivots, key)
 
     def touching(self, box: Any, closed: bool, inside: bool) -> Iterator[int]:
         """`updating.touching`, for all filters."""

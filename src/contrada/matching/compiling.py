@@ -18,6 +18,7 @@ from contrada.matching.arrays import Arrays
 from contrada.matching.hashing import text_hash
 from contrada.matching.reading import finished
 from contrada.matching.tables import (
+    CUTS,
     DOMAIN_SHIFT,
     NAME,
     OP_POINT,
@@ -30,6 +31,7 @@ from contrada.matching.tables import (
     SEEN,
     SET_ABSENT,
     SET_ATTR,
+    SKETCH,
     TEXT_SHIFT,
     TREE,
     X_ATOM,
@@ -252,6 +254,8 @@ class Compiler:
             attrs[row, NAME] = self.text(name.encode())
             self._arrays.views["attrs"][row, TREE] = -1
             self._arrays.views["attrs"][row, PRESENCE] = -1
+            self._arrays.views["attrs"][row, CUTS] = -1
+            self._arrays.views["attrs"][row, SKETCH] = self._arrays.new_sketch()
             self.attrs[name] = row
             self.names[row] = name
             self.system_names += name[0] == "@"

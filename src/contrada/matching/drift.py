@@ -1,75 +1,75 @@
-"""Whether filters hang where few notifications come by now, or did when they were added.
+"""Filters that hang where many notifications come by are hung elsewhere, a few at a time.
 
-Before notifications were seen, places are chosen by what the filters ask for; and what comes
-changes.
-So from time to time a sample of the filters is asked how often their places are visited, and how
-often the best places would be. Where that is much less, the generation is worth renewing. What was
-seen is halved then, so that old notifications count less and less.
+Where a filter hangs is chosen when it is added, by what is known then; and what comes changes. So a
+match that had to look at many filters pays for hanging some of them anew, from the bucket that took
+it the longest. It is tried again when so much was looked at that it takes a small part of the time
+of matching; where it did not help, twice as many matches pass each time. What was seen is halved
+now and then, so that old notifications count less and less.
+
+Invariant: matching is exact all the time, and a match pays for `REHUNG_AT_ONCE` filters at most.
 """
 
 from typing import Final
 
 from contrada.matching.generation import Generation
+from contrada.matching.tables import LOOKED, MATCHED
 
-NOTIFICATIONS_BETWEEN: Final = 8_192
-"""Notifications from one sample to the next."""
+LOOKED_MIN: Final = 64
+"""Filters looked at by a match, below which nothing is to be gained."""
 
-SAMPLED: Final = 256
-"""Filters asked in a sample."""
+MATCHES_BETWEEN: Final = 16
+"""Matches after one that looked at few, or came early, until another is asked."""
 
-FILTERS_MIN: Final = 1_024
-"""Fewer filters are not worth it."""
+SEEN_MIN: Final = 512
+"""Notifications that must be seen before: else what they tell is chance, and those that come first
+would pay for most of it."""
 
-WORTH: Final = 1.5
-"""A renewal must promise that so many times fewer filters are looked at."""
+LOOKED_BETWEEN: Final = 2**16
+"""Filters looked at, about, from one attempt to the next: attempts take a small part of the time of
+matching. The fewer a match looks at, the rarer they are."""
 
-GAINED: Final = 0.75
-"""A renewal that leaves more than this share of the visits gained nothing; the next sample comes
-after twice as many notifications then."""
+REHUNG_AT_ONCE: Final = 2
+"""Filters thought of by one match: some tens of microseconds each."""
 
-PATIENCE_MAX: Final = 1_024
-"""How many times rarer samples become while renewal gains nothing. Beyond it: they become no
-rarer."""
+PATIENCE_MAX: Final = 4_096
+"""Matches from one attempt to hang filters elsewhere to the next, while none helps. Beyond it:
+attempts become no rarer."""
 
+FADING_AFTER: Final = 8_192
+"""Notifications after which what was seen is halved; more where that takes long."""
 
-VISITS_MIN: Final = 32.0
-"""Filters looked at per notification, below which nothing is to be gained."""
+FADED_EACH: Final = 8
+"""Buckets that are faded per notification between, at most."""
 
 
 class Drift:
-    """A sample that is taken piece by piece."""
+    """When to try it next: after the match with the number `due`."""
 
     def __init__(self) -> None:
-        self._next_at = NOTIFICATIONS_BETWEEN
-        self._asked = 0
-        self._now = self._best = 0.0
-        self._hoped = 0.0  # the visits before the last renewal, where its gain is not known yet
+        self.due = 0
         self._patience = 1
+        self._cursor = 0
 
-    def begin(self, generation: Generation) -> None:
-        """Waits for the next sample, of this generation."""
-        self._asked, self._now, self._best = 0, 0.0, 0.0
-        self._next_at = generation.notifications + NOTIFICATIONS_BETWEEN * self._patience
+    def mend(self, generation: Generation) -> None:
+        """To be called after a match that is due; hangs some filters anew if it looked at many."""
+        counters = generation.arrays.views["counters"]
+        if counters[LOOKED] < LOOKED_MIN or generation.notifications < SEEN_MIN:
+            self.due = counters[MATCHED] + MATCHES_BETWEEN
+            return
+        buckets = generation.arrays.used["buckets"]
+        if generation.notifications > max(2 * FADING_AFTER, buckets // FADED_EACH):
+            generation.arrays.fade()
+        moved = self._rehung(generation)
+        self._patience = 1 if moved else min(2 * self._patience, PATIENCE_MAX)
+        self.due = counters[MATCHED] + max(self._patience, LOOKED_BETWEEN // counters[LOOKED])
 
-    def is_worth_renewing(self, generation: Generation, units: int) -> bool:
-        """Goes on with the sample by so many filters; whether it is whole and promises enough."""
-        filters = generation.arrays.used["filters"]
-        if generation.notifications < self._next_at or filters < FILTERS_MIN:
-            return False
-        step = filters / SAMPLED
-        for _ in range(min(units, SAMPLED - self._asked)):
-            now, best = generation.visits(int(self._asked * step))
-            self._now += now
-            self._best += best
-            self._asked += 1
-        if self._asked < SAMPLED:
-            return False
-        now, best = self._now * step, self._best * step
-        if self._hoped:
-            gained = now <= GAINED * self._hoped
-            self._patience = 1 if gained else min(2 * self._patience, PATIENCE_MAX)
-        is_worth = now >= VISITS_MIN and now >= WORTH * best
-        self._hoped = now if is_worth else 0.0
-        generation.arrays.fade()
-        self.begin(generation)
-        return is_worth
+    def _rehung(self, generation: Generation) -> int:
+        """How many filters of the bucket that took the longest hang elsewhere now."""
+        bucket = generation.hanging.most_looked_through()
+        if bucket < 0:
+            return 0
+        moved = 0
+        for _ in range(REHUNG_AT_ONCE):
+            moved += generation.hanging.rehang(bucket, self._cursor)
+            self._cursor += 1
+        return moved

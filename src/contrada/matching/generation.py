@@ -4,54 +4,34 @@ A generation knows slots of keys, not keys. Equal filters are stored once, with 
 their keys. Removing leaves unused words, texts, sets and places behind; the words are counted, and
 in time a new generation is filled, piece by piece (see `index`).
 
-Invariants, held by `validate`: a filter that is not gone hangs in the buckets that its PLACE
-names, each of them once, or has a bit in a pool; a gone filter hangs nowhere; the equal-filter
-table leads to every filter that is not gone. That every notification that a filter matches comes
-by its place is held by the tests against plain evaluation.
+Invariants, held by `validate`: just the filters that are not gone hang (see `hanging`); the
+equal-filter table leads to every filter that is not gone. That every notification that a filter
+matches comes by its place is held by the tests against plain evaluation.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import numpy as np
 
 from contrada.matching.arrays import EPOCHS_MAX, Arrays
+from contrada.matching.bounds import Bounds
 from contrada.matching.chains import Chains
 from contrada.matching.compiling import Compiler, Program, constraints_of, popped
-from contrada.matching.placing import (
-    Choice,
-    Place,
-    best_choice,
-    nodes_between,
-    tree_key,
-)
-from contrada.matching.pools import Pools
+from contrada.matching.hanging import Hanging, words_of
 from contrada.matching.tables import (
-    AT,
     BEGIN,
     EPOCH,
-    FILTER,
     GONE,
-    GRAMS,
-    GUARD,
-    HERE,
-    HITS,
     INT_KEYS,
     KEY,
-    KEY_HERE,
     LENGTH,
     MATCHED,
     NEXT,
     NOCASE,
-    OP_RANGE,
-    PIVOTS,
     PLACE,
-    PRESENCE,
     SEEN_ALL,
     SEVERAL,
-    START,
-    TREE,
     VERIFY,
     WIDER,
     WORDS_MASK,
@@ -59,22 +39,6 @@ from contrada.matching.tables import (
 )
 from contrada.model import Filter, ValueSet
 from contrada.model.languages.language import Every, Some
-
-PIVOTS_AT: Final = (64, 512)
-"""A tree of ranges gets pivots, and better ones, when an attribute has so many filters in it; they
-are hung anew then, at once. A renewed generation begins with pivots from what it goes on from."""
-
-BOUNDS_KEPT: Final = 2048
-"""Ends of ranges remembered per attribute, to choose pivots from."""
-
-CROWDED_FROM: Final = 1_024
-"""Filters in a tree from which on its bins are judged, each time that they are twice as many."""
-
-CROWDED_SHARE: Final = 1 / 8
-"""Of the ends of ranges, the share in one bin beyond which the tree is worth renewing."""
-
-CROWDED_STEP: Final = 8
-"""One in so many of the ends of ranges that are remembered is looked at for that."""
 
 NO_KEY: Final = -1
 UNUSED_BYTES_MIN: Final = 2**19
@@ -89,7 +53,6 @@ class Generation:
         before: Compiler | None = None if statistics is None else statistics.compiler
         self.compiler: Compiler = Compiler(self.arrays, before)
         self.arrays.nameless_buckets(1)
-        self.pools = Pools(self.arrays)
         self._words = np.zeros(64, dtype=np.int64)
         self._free: list[int] = []
         self._equal_used = 0
@@ -98,29 +61,25 @@ class Generation:
         self._only: Any = np.zeros(8, dtype=np.int32)  # per slot its only filter's number, and 1
         self._links: Any = np.zeros(8, dtype=np.int32)  # and the row in links that leads back
         self._several: dict[int, tuple[tuple[int, int], ...]] = {}
-        self._ranged: dict[int, int] = {}
-        self._inherited: set[int] = set()
-        self._is_crowded = False
-        self._bounds: dict[int, list[tuple[int, int]]] = {}
-        self._bounds_before: dict[int, list[tuple[int, int]]] = {}
+        self._bounds: Bounds = Bounds(None if statistics is None else statistics._bounds)
         self.exact: dict[int, Filter] = {}
+        self.hanging = Hanging(self.arrays, self.compiler, self._chains, self._bounds, self.exact)
         self.opaque: dict[int, list[int]] = {}
         self.doubtful: set[int] = set()
         self.words_unused = 0
-        self._statistics: Arrays | None = None
         if statistics is not None:
-            self._statistics = statistics.arrays
-            self._bounds_before = statistics._bounds
+            self.hanging.statistics = statistics.arrays
             if statistics.notifications >= EPOCHS_MAX // 2:  # this one begins to count stamps anew
                 statistics.arrays.fade()
-            self.arrays.views["counters"][SEEN_ALL] = self._statistics.views["counters"][SEEN_ALL]
+            self.arrays.views["counters"][SEEN_ALL] = statistics.notifications
 
     def forget_statistics(self) -> None:
         """To be called when the generation that this one inherited from goes."""
-        assert self._statistics is not None
-        self.arrays.views["counters"][MATCHED] = self._statistics.views["counters"][MATCHED]
-        self._statistics = None
-        self._bounds_before = {}
+        statistics = self.hanging.statistics
+        assert statistics is not None
+        self.arrays.views["counters"][MATCHED] = statistics.views["counters"][MATCHED]
+        self.hanging.statistics = None
+        self._bounds.forget_before()
         self.compiler.forget_before()
 
     # --- filters ----------------------------------------------------------------------------
@@ -134,7 +93,8 @@ class Generation:
             if number not in taken:
                 taken[number] = self._link(number, slot)
             if is_new:
-                self._hang(number, member, program.words)
+                self.hanging.note_ranges(member, program.words)
+                self.hanging.hang(number, member, program.words)
         if len(taken) == 1:
             ((number, self._links[slot]),) = taken.items()
             self._only[slot] = number + 1
@@ -210,7 +170,7 @@ class Generation:
         if before >= 0:  # that slot was alone and had no row
             self._set_row(before, number, self.arrays.views["links"][row, NEXT])
         if row >= 0:
-            self._show_key(number)
+            self.hanging.show_key(number)
         return row
 
     def _set_row(self, slot: int, number: int, row: int) -> None:
@@ -221,26 +181,18 @@ class Generation:
             links = self._several[slot]
             self._several[slot] = tuple((n, row if n == number else other) for n, other in links)
 
-    def _show_key(self, number: int) -> None:
-        """To be called when a filter that hangs gets other keys: its entry may show them."""
-        key, place, at = (self.arrays.views["filters"][number, each] for each in (KEY, PLACE, AT))
-        if place >= 0 and at >= 0:
-            entry = self.arrays.views["buckets"][place, START] + at
-            if self.arrays.views["entries"][entry, GUARD] & KEY_HERE:
-                self.arrays.views["entries"][entry, HERE] = key
-
     def _release(self, number: int, slot: int, row: int) -> None:
         """Takes a key's slot from a filter; without any the filter is gone."""
         filters = self.arrays.views["filters"]
         filters[number, KEY] = self._chains.take(slot, row, filters[number, KEY])
         if filters[number, KEY] != NO_KEY:
-            self._show_key(number)
+            self.hanging.show_key(number)
             return
-        self._unhang(number)
+        self.hanging.unhang(number)
         begin = self.arrays.views["filters"][number, BEGIN]
         program = self.arrays.views["program"]
         self.words_unused += 1 + (program[begin] & WORDS_MASK)
-        self.compiler.disuse(constraints_of(self.words(number)))
+        self.compiler.disuse(constraints_of(words_of(self.arrays, number)))
         program[begin] |= GONE
         self.exact.pop(number, None)
         self.opaque.pop(number, None)
@@ -249,8 +201,7 @@ class Generation:
 
     def filter(self, number: int) -> Filter:
         """The filter of a number."""
-        exact = self.exact.get(number)
-        return exact if exact is not None else self.compiler.filter_of(self.words(number))
+        return self.hanging.filter(number)
 
     def empty(self) -> set[int]:
         """The filters that can match nothing: no set of theirs, or none that can be decided."""
@@ -264,14 +215,6 @@ class Generation:
         slots = {slot for number in numbers for slot in self.slots(number)}
         found = {slot for slot in slots if numbers.issuperset(self.numbers(slot))}
         return found.union(slot for slot, links in self._several.items() if not links)
-
-    def words(self, number: int) -> list[int]:
-        """The words of a filter's program."""
-        begin = self.arrays.views["filters"][number, BEGIN]
-        program = self.arrays.of["program"]
-        end = begin + 1 + (int(program[begin]) & WORDS_MASK)
-        words: list[int] = program[begin + 1 : end].tolist()
-        return words
 
     def slots(self, number: int) -> Iterator[int]:
         """The slots of a filter's keys."""
@@ -314,197 +257,24 @@ class Generation:
 
     # --- places -----------------------------------------------------------------------------
 
-    def _hang(self, number: int, of: Filter, words: list[int], *, count: bool = True) -> None:
-        """Hangs a filter at its best place."""
-        statistics = self._statistics or self.arrays
-        if self.arrays.hang_at_value(number, statistics):
-            return
-        choice = best_choice(number, of, words, self.arrays, statistics)
-        if choice is not None and self._pooled(number, words, choice):
-            return
-        buckets = {0: False} if choice is None else self._buckets(choice)
-        hung = -1 if choice is None else choice.attr
-        alone = len(buckets) == 1
-        places = [
-            (bucket, self.arrays.hang(bucket, number, hung, by_value=by_value, alone=alone))
-            for bucket, by_value in buckets.items()
-        ]
-        if choice is not None and len(places) > 1 and not all(p.is_value for p in choice.places):
-            self.arrays.views["counters"][SEVERAL] = 1
-        filters = self.arrays.views["filters"]
-        filters[number, PLACE] = self._chains.of_places(places)
-        filters[number, AT] = places[0][1] if places else 0
-        if count and choice is not None and not choice.places:
-            self._ranged_one_more(choice.attr, of)
-
-    def _pooled(self, number: int, words: list[int], choice: Choice) -> bool:
-        """Puts a filter into a pool, where that is better than its best place."""
-        if choice.places or choice.bins is None:
-            return False
-        constraints = constraints_of(words)
-        if not self.pools.suits(constraints, choice.cost):
-            return False
-        place = self.pools.add(number, constraints, self._bounds_of)
-        if place is None:
-            return False
-        pool, bit = place
-        filters = self.arrays.views["filters"]
-        filters[number, PLACE], filters[number, AT] = bit, -1 - pool
-        return True
-
-    def _bounds_of(self, attr: int) -> list[tuple[int, int]]:
-        """Ends of ranges that filters have on an attribute."""
-        known = self._bounds_before.get(attr) or self._bounds.get(attr, [])
-        if len(known) >= PIVOTS:
-            return known
-        found: list[tuple[int, int]] = list(known)
-        for number in self.live()[-4 * PIVOTS :]:
-            for each in constraints_of(self.words(number)):
-                if each.attr == attr and each.op == OP_RANGE:
-                    found += ((each.domain, key) for key in each.operands)
-        return found
-
-    def _buckets(self, choice: Choice) -> dict[int, bool]:
-        """The buckets of a choice, and whether each is that of a value of the choice."""
-        if choice.bins is not None:
-            tree = self.arrays.views["attrs"][choice.attr, TREE]
-            base = self.arrays.views["trees"][tree, 1]
-            return {base + node: False for node in nodes_between(*choice.bins)}
-        if not choice.places and choice.cost > 0:
-            return {self._presence_bucket(choice.attr): False}
-        buckets: dict[int, bool] = {}
-        for place in choice.places:
-            bucket, by_value = self._hashed_bucket(choice.attr, place)
-            buckets[bucket] = by_value and buckets.get(bucket, True)
-        return buckets
-
-    def _hashed_bucket(self, attr: int, place: Place) -> tuple[int, bool]:
-        """The bucket of a place, and whether it is that of the place's value."""
-        value = place.value
-        operand = self.compiler.text(value) if isinstance(value, bytes) else value
-        statistics = self._statistics or self.arrays
-        found = self.arrays.place_bucket(
-            place.hash, attr, place.column, place.length, place.domain, operand, statistics
-        )
-        if place.column:
-            self.arrays.views["attrs"][attr, place.column] |= 1 << place.length
-            if place.column >= GRAMS:
-                self.arrays.enter_gram(attr, operand)
-        if found & 2:
-            self.arrays.views["counters"][SEVERAL] = 1
-        return found >> 2, found & 1 == 1 and place.decides
-
-    def _presence_bucket(self, attr: int) -> int:
-        bucket = self.arrays.views["attrs"][attr, PRESENCE]
-        if bucket < 0:
-            bucket = self.arrays.nameless_buckets(1)
-            self.arrays.views["attrs"][attr, PRESENCE] = bucket
-        return bucket  # type: ignore[no-any-return]
-
-    def _unhang(self, number: int) -> None:
-        filters = self.arrays.views["filters"]
-        place, at = filters[number, PLACE], filters[number, AT]
-        if at < 0:
-            self.pools.remove(-1 - at, place)
-        else:
-            for bucket, entry in self._chains.places(place, at):
-                self.arrays.unhang(bucket, number, entry)
-            self._chains.drop(place)
-        filters[number, PLACE], filters[number, AT] = NO_KEY, 0
-
-    # --- drift ----------------------------------------------------------------------------------
+    # --- what was seen --------------------------------------------------------------------------
 
     @property
     def notifications(self) -> int:
         """How many were matched, those before the last `fade` counted by half, and so on."""
         return int(self.arrays.views["counters"][SEEN_ALL])
 
-    def visits(self, number: int) -> tuple[float, float]:
-        """The share of notifications that come by a filter's places, and by its best ones.
-
-        Nothing for a filter that is gone, or in a pool.
-        """
-        filters, buckets = self.arrays.views["filters"], self.arrays.views["buckets"]
-        place, seen = filters[number, PLACE], self.notifications
-        if place == NO_KEY or filters[number, AT] < 0 or not seen:
-            return 0.0, 0.0
-        now = sum(buckets[bucket, HITS] for bucket in self._chains.values(place)) / seen
-        of, words = self.filter(number), self.words(number)
-        choice = best_choice(number, of, words, self.arrays, self.arrays)
-        return now, 1.0 if choice is None else choice.cost
-
     @property
     def is_worn(self) -> bool:
         """Whether half of what it holds is what gone filters left behind, or a tree is crowded."""
         unused = 8 * self.words_unused + self.compiler.bytes_unused
+        if self.hanging.is_crowded or unused < UNUSED_BYTES_MIN:
+            return self.hanging.is_crowded
         used = self.arrays.used
         held = 8 * (used["program"] + used["sets"]) + used["texts"] - self.compiler.name_bytes
-        return self._is_crowded or (unused >= UNUSED_BYTES_MIN and 2 * unused >= held)
+        return 2 * unused >= held
 
     # --- trees of ranges ----------------------------------------------------------------------
-
-    def _ranged_one_more(self, attr: int, of: Filter) -> None:
-        """Keeps a sample of the ends of ranges; gives the attribute new pivots when it is time."""
-        bounds = self._bounds.setdefault(attr, [])
-        count = self._ranged[attr] = self._ranged.get(attr, 0) + 1
-        if count == 1 and len(self._bounds_before.get(attr, [])) > PIVOTS:
-            self._new_pivots(attr, self._bounds_before[attr])
-            self._inherited.add(attr)
-        cuts = of.sets[self.compiler.names[attr]].line
-        for end, cut in enumerate((*cuts[:1], *cuts[-1:])):
-            # The n-th end is kept with likelihood BOUNDS_KEPT / n, in place of any other.
-            at = _scattered(2 * count + end) % (2 * count)
-            if len(bounds) < BOUNDS_KEPT:
-                bounds.append(tree_key(cut))
-            elif at < BOUNDS_KEPT:
-                bounds[at] = tree_key(cut)
-        if count in PIVOTS_AT and attr not in self._inherited:
-            self._new_pivots(attr, bounds)
-        elif count >= CROWDED_FROM and count & (count - 1) == 0 and self._statistics is None:
-            self._is_crowded = self._is_crowded or self._crowds(attr)
-
-    def _crowds(self, attr: int) -> bool:
-        """Whether too many of the ends of an attribute's ranges lie in one bin."""
-        tree = self.arrays.views["attrs"][attr, TREE]
-        ends = sorted(set(self._bounds[attr]))[::CROWDED_STEP]
-        bins = Counter(self.arrays.bin_at(tree, end) for end in ends)
-        return len(ends) > PIVOTS and max(bins.values()) > CROWDED_SHARE * len(ends)
-
-    def _new_pivots(self, attr: int, bounds: list[tuple[int, int]]) -> None:
-        """Cuts the attribute's values where the ends of its ranges are, and hangs these anew."""
-        hanging = self._ranged_filters(attr)
-        for number in hanging:
-            self._unhang(number)
-        tree = self.arrays.views["attrs"][attr, TREE]
-        if tree < 0:
-            tree = self.arrays.take("trees")
-            base = self.arrays.nameless_buckets(2 * (PIVOTS + 1))
-            self.arrays.views["trees"][tree, 1] = base
-            self.arrays.views["attrs"][attr, TREE] = tree
-        self.arrays.set_pivots(tree, bounds)
-        for number in hanging:
-            self._hang(number, self.filter(number), self.words(number), count=False)
-
-    def _ranged_filters(self, attr: int) -> list[int]:
-        """The filters that hang in the attribute's tree or by its presence."""
-        buckets = []
-        presence, tree = (self.arrays.views["attrs"][attr, c] for c in (PRESENCE, TREE))
-        if presence >= 0:
-            buckets.append(presence)
-        if tree >= 0:
-            base = self.arrays.views["trees"][tree, 1]
-            buckets += range(base, base + 2 * (PIVOTS + 1))
-        found: dict[int, None] = {}
-        for bucket in buckets:
-            for number in self._hanging_in(bucket):
-                found[number] = None
-        return list(found)
-
-    def _hanging_in(self, bucket: int) -> list[int]:
-        row = self.arrays.of["buckets"][bucket]
-        start, length = int(row[START]), int(row[LENGTH])
-        numbers: list[int] = self.arrays.of["entries"][start : start + length, FILTER].tolist()
-        return numbers
 
     # --- saving -------------------------------------------------------------------------------
 
@@ -521,13 +291,15 @@ class Generation:
             "matched": self.arrays.views["counters"][MATCHED],
             "epoch": self.arrays.views["counters"][EPOCH],
             "equal_used": self._equal_used,
-            "ranged": list(self._ranged.items()),
+            "ranged": list(self._bounds.counts.items()),
+            "bounds": list(self._bounds.kept.items()),
+            "part_sketches": list(self.arrays.part_sketches.items()),
             "words_unused": self.words_unused,
             "doubtful": sorted(self.doubtful),
             "exact": [(number, packed(each)) for number, each in self.exact.items()],
             "opaque": list(self.opaque.items()),
             "compiler": self.compiler.state(packed),
-            "pools": self.pools.state(),
+            "pools": self.hanging.pools.state(),
         }
 
     def restore(
@@ -555,13 +327,15 @@ class Generation:
             slot: tuple((number, row) for number, row in each) for slot, each in state["several"]
         }
         self._equal_used = state["equal_used"]
-        self._ranged = dict(state["ranged"])
+        self._bounds.counts = dict(state["ranged"])
+        self._bounds.kept = {attr: [(d, key) for d, key in ends] for attr, ends in state["bounds"]}
+        self.arrays.part_sketches = {tuple(part): row for part, row in state["part_sketches"]}
         self.words_unused = state["words_unused"]
         self.doubtful = set(state["doubtful"])
-        self.exact = {number: unpacked(each) for number, each in state["exact"]}
+        self.exact |= {number: unpacked(each) for number, each in state["exact"]}
         self.opaque = {number: list(sets) for number, sets in state["opaque"]}
         self.compiler.restore(state["compiler"], unpacked)
-        self.pools.restore(state["pools"])
+        self.hanging.pools.restore(state["pools"])
 
     # --- the end ------------------------------------------------------------------------------
 
@@ -591,25 +365,10 @@ class Generation:
             assert self.knows(slot), f"slot {slot} has no filters"
             for number in self.numbers(slot):
                 assert slot in set(self.slots(number)), f"slot {slot} lost filter {number}"
-        hanging: dict[int, list[int]] = {}
-        for bucket in range(self.arrays.used["buckets"]):
-            for number in self._hanging_in(bucket):
-                hanging.setdefault(number, []).append(bucket)
         live = self.live()
-        pooled = {number: (pool, bit) for number, pool, bit in self.pools.filters()}
+        self.hanging.validate(live)
         for number in live:
-            place, at = self.arrays.of["filters"][number, PLACE:].tolist()
-            if at < 0:
-                assert pooled.pop(number) == (-1 - at, place), f"filter {number} lost its bit"
-                continue
-            for bucket, entry in self._chains.places(place, at):
-                in_bucket = self._hanging_in(bucket)
-                assert in_bucket[entry] == number, f"filter {number} is not at its entry"
-            if place >= 0:
-                self._validate_key_here(number, self.arrays.of["buckets"][place, START] + at)
-            buckets = sorted(self._chains.values(self.arrays.views["filters"][number, PLACE]))
-            assert sorted(hanging.pop(number, [])) == buckets, f"filter {number} hangs elsewhere"
-            words = self.words(number)
+            words = words_of(self.arrays, number)
             self._words[: len(words)] = words
             if (
                 not self.arrays.views["program"][self.arrays.views["filters"][number, BEGIN]]
@@ -620,13 +379,6 @@ class Generation:
             assert slots, f"filter {number} has no key"
             for slot in slots:
                 assert number in self.numbers(slot), f"filter {number} has a key that has it not"
-        assert not hanging, f"gone filters hang: {sorted(hanging)}"
-        assert not pooled, f"gone filters are pooled: {sorted(pooled)}"
-
-    def _validate_key_here(self, number: int, entry: int) -> None:
-        row, key = self.arrays.of["entries"][entry], self.arrays.of["filters"][number, KEY]
-        if row[GUARD] & KEY_HERE:
-            assert row[HERE] == key, f"the entry of filter {number} has another key"
 
     def sizes(self) -> dict[str, Any]:
         """Figures for `statistics`."""
@@ -634,7 +386,7 @@ class Generation:
             "filters": self.arrays.used["filters"] - len(self._free),
             "attributes": len(self.compiler.attrs),
             "buckets": self.arrays.used["buckets"],
-            "pooled": len(self.pools.filters()),
+            "pooled": len(self.hanging.pools.filters()),
             "everywhere": self.arrays.views["buckets"][0, LENGTH],
             "bytes": self.arrays.bytes_used() + 8 * self._slots,
         }
@@ -643,14 +395,3 @@ class Generation:
 def _is_conjunction(value_set: ValueSet) -> bool:
     """Whether a set could turn out empty only by deciding about its text."""
     return not value_set.line and isinstance(value_set.text, Every | Some)
-
-
-def _scattered(number: int) -> int:
-    """A number of 64 bits that looks like chance, but is the same each time (splitmix64)."""
-    number = number * 0x9E3779B97F4A7C15 & _MASK
-    number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 & _MASK
-    number = (number ^ number >> 27) * 0x94D049BB133111EB & _MASK
-    return number ^ number >> 31
-
-
-_MASK: Final = 2**64 - 1

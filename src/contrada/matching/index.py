@@ -294,14 +294,17 @@ class Index(Generic[K]):
         return self._arrays.maintain(units)
 
     def renew(self) -> None:
-        """Chooses all places anew, by what was seen meanwhile, and frees what is unused."""
+        """Chooses all places anew, by what was seen meanwhile, and frees what is unused.
+
+        An index does so by itself, in pieces, when it is time.
+        """
         self.begin_renewal()
         while self.maintain(4096):
             pass
 
     def begin_renewal(self) -> None:
         """Begins to choose all places anew, where filters are in arrays; `maintain` goes on."""
-        if self._plain is None and self._arrays is not None and not self._arrays.is_renewing:
+        if self._plain is None and self._arrays is not None:
             self._arrays.begin_renewal()
 
     def save(self, path: str | Path) -> None:

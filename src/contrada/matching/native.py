@@ -48,6 +48,7 @@ from contrada.matching.tables import (
     SEEN_ALL,
     SET_COLUMNS,
     SHAPES,
+    SKETCH_COLUMNS,
     STATE_COLUMNS,
     TREE_COLUMNS,
     UNREADABLE,
@@ -117,6 +118,7 @@ def store_at(table: Any) -> Any:
         _flat(table, 15, numba.int64),
         _flat(table, 16, numba.int32),
         _flat(table, 17, numba.uint8),
+        _rows(table, 18, SKETCH_COLUMNS, numba.int64),
     )
 
 
@@ -124,18 +126,18 @@ def store_at(table: Any) -> Any:
 def scratch_at(table: Any) -> Any:
     """The scratch whose arrays' addresses are in the table, behind the store's."""
     return Scratch(
-        _flat(table, 18, numba.int64),
-        _rows(table, 19, STATE_COLUMNS, numba.int32),
-        _rows(table, 20, VALUE_COLUMNS, numba.int64),
-        _flat(table, 21, numba.int32),
-        _flat(table, 22, numba.uint8),
-        _flat(table, 23, numba.int64),
-        _flat(table, 24, numba.int32),
+        _flat(table, 19, numba.int64),
+        _rows(table, 20, STATE_COLUMNS, numba.int32),
+        _rows(table, 21, VALUE_COLUMNS, numba.int64),
+        _flat(table, 22, numba.int32),
+        _flat(table, 23, numba.uint8),
+        _flat(table, 24, numba.int64),
         _flat(table, 25, numba.int32),
-        _flat(table, 26, numba.int64),
+        _flat(table, 26, numba.int32),
         _flat(table, 27, numba.int64),
         _flat(table, 28, numba.int64),
         _flat(table, 29, numba.int64),
+        _flat(table, 30, numba.int64),
     )
 
 
@@ -150,8 +152,9 @@ def exercise() -> None:
     words = np.zeros(1, dtype=np.int64)
     enter(words, 0, 0, 0, False, table)
     cheapest_value(0, 0, table, table)
-    share(0, 0, 0, 0, table)
-    hang(place_bucket(1, 0, 0, 0, 0, 0, table, table, 1) >> 2, 0, 0, 0, table, 0)
+    count(0, 0, table)
+    share(0, 0, 0.0, table)
+    hang(place_bucket(1, 0, 0.0, 0, 0, table, table, 1) >> 2, 0, 0, 0, table, 0)
     hang_at_value(0, 0, table, table, 0, 0)
     unhang(1, 0, 0, table)
     keys, slots = np.zeros(8, dtype=np.int64), np.zeros(16, dtype=np.int32)
@@ -200,17 +203,22 @@ def cheapest_value(number: Any, seen: Any, table: Any, statistics: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def share(h: Any, attr: Any, column: Any, length: Any, table: Any) -> Any:
+def count(row: Any, h: Any, table: Any) -> None:
+    """See `values.count`."""
+    V.count(row, h, store_at(table))
+
+
+@njit(cache=True, nogil=True)
+def share(h: Any, attr: Any, unseen: Any, table: Any) -> Any:
     """See `values.share`."""
-    return V.share(h, attr, column, length, store_at(table))
+    return V.share(h, attr, unseen, store_at(table))
 
 
 @njit(cache=True, nogil=True)
 def place_bucket(
     h: Any,
     attr: Any,
-    column: Any,
-    length: Any,
+    unseen: Any,
     domain: Any,
     operand: Any,
     table: Any,
@@ -219,7 +227,7 @@ def place_bucket(
 ) -> Any:
     """See `updating.place_bucket`."""
     return U.place_bucket(
-        h, attr, column, length, domain, operand, store_at(table), store_at(statistics), used
+        h, attr, unseen, domain, operand, store_at(table), store_at(statistics), used
     )
 
 

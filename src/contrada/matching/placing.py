@@ -5,7 +5,8 @@ most to the least selective in general: one value (or each of a few), a text's b
 or some bytes of it; nodes of a tree of ranges; the presence of an attribute; everywhere.
 
 How often notifications come by is estimated: from those seen, once there are enough, and else
-from how many different constants filters have there.
+from how many different constants all filters have for the attribute, wherever they hang. If only
+those counted that hang at the attribute, the one that got the first filters would get them all.
 """
 
 from typing import Final, NamedTuple
@@ -15,6 +16,7 @@ from contrada.matching.arrays import Arrays
 from contrada.matching.compiling import ATOM_KINDS, constraints_of, number_key
 from contrada.matching.hashing import point_hash, text_hash
 from contrada.matching.tables import (
+    CUTS,
     GRAMS,
     OP_POINT,
     OP_RANGE,
@@ -24,7 +26,6 @@ from contrada.matching.tables import (
     PREFIXES,
     SEEN_ALL,
     SUFFIXES,
-    TREE,
 )
 from contrada.model import Filter, ValueSet
 from contrada.model.domains import line
@@ -103,6 +104,8 @@ def _best_other(
         if places is None:
             others.append((presence, attr, value_set))
             continue
+        for place in places:
+            arrays.count(arrays.sketch_of(attr, place.column, place.length), place.hash)
         cost = presence * min(sum(likelihood(attr, place, statistics) for place in places), 1.0)
         if best is None or cost < best.cost:
             best = Choice(cost, attr, places)
@@ -115,17 +118,27 @@ def _best_other(
 
 
 def _ranged(presence: float, attr: int, value_set: ValueSet, arrays: Arrays) -> Choice:
-    """The choice of the attribute's tree, where it has one, else of its presence."""
+    """The choice of the attribute's tree, where it can have one, else of its presence."""
     bins = _bins(attr, value_set, arrays)
     if bins is None:
         return Choice(presence, attr, ())
-    share = (bins[1] - bins[0] + 1) / (arrays.views["trees"][_tree(attr, arrays), 0] + 1)
+    share = (bins[1] - bins[0] + 1) / (arrays.views["trees"][_cuts(attr, arrays), 0] + 1)
     return Choice(presence * share, attr, (), bins)
 
 
 def likelihood(attr: int, place: Place, arrays: Arrays) -> float:
     """The share of the notifications with the attribute that come by a place."""
-    return arrays.share(place.hash, attr, place.column, place.length)
+    return arrays.share(place.hash, attr, unseen(attr, place, arrays))
+
+
+def unseen(attr: int, place: Place, arrays: Arrays) -> float:
+    """The same of a place that nobody has looked at.
+
+    A long part of a text is rare even where few filters ask for one.
+    """
+    counted = arrays.counted(arrays.sketch_of(attr, place.column, place.length))
+    by_count = 1.0 / (counted + values.POINTS_EXPECTED)
+    return min(by_count, 1.0 / (2 + 8 * place.length)) if place.column else by_count
 
 
 # --- hashed places ------------------------------------------------------------------------------
@@ -263,13 +276,13 @@ def _literal_places(attr: int, of: Literal) -> tuple[Place, ...] | None:
 # --- ranges -------------------------------------------------------------------------------------
 
 
-def _tree(attr: int, arrays: Arrays) -> int:
-    return arrays.views["attrs"][attr, TREE]  # type: ignore[no-any-return]
+def _cuts(attr: int, arrays: Arrays) -> int:
+    return arrays.views["attrs"][attr, CUTS]  # type: ignore[no-any-return]
 
 
 def _bins(attr: int, value_set: ValueSet, arrays: Arrays) -> tuple[int, int] | None:
-    """The first and the last bin of a set's hull in the attribute's tree, where it has one."""
-    tree = _tree(attr, arrays)
+    """The first and the last bin of a set's hull, where the attribute has bins."""
+    tree = _cuts(attr, arrays)
     if tree < 0 or value_set.text is not None or not value_set.line:
         return None
     low = tree_key(value_set.line[0])

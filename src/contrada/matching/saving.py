@@ -24,7 +24,7 @@ from contrada.matching.slots import Slots
 from contrada.matching.tables import SHAPES, Store
 from contrada.model.encoding import from_msgpack, to_msgpack
 
-MAGIC: Final = b"CTRIDX\x00\x04"
+MAGIC: Final = b"CTRIDX\x00\x05"
 ALIGNMENT: Final = 64
 HEADER_BYTES_MAX: Final = 2**32
 """Bytes of the header of a saved index. Beyond it: EncodingError."""

@@ -16,11 +16,12 @@ PREFIXES: Final = 1  # bit n: filters hang on prefixes of n bytes; then the same
 SUFFIXES: Final = 3
 GRAMS: Final = 5  # bit n: filters hang on n bytes of a substring
 NOCASE: Final = 7  # 1 where some filter compares without case
-TREE: Final = 8  # row in trees, or -1
+TREE: Final = 8  # row in trees where filters hang in its buckets, or -1
 PRESENCE: Final = 9  # the bucket of filters that need the attribute, or -1
 SEEN: Final = 10  # notifications seen with the attribute
-POINTS: Final = 11  # distinct values that filters hang on
-ATTR_COLUMNS: Final = 12
+SKETCH: Final = 11  # row in sketches: of the single values that filters ask for
+CUTS: Final = 12  # row in trees, or -1: where the ends of ranges lie, be it hung by or not
+ATTR_COLUMNS: Final = 13
 
 # --- Store.buckets: a row per place where filters hang ------------------------------------------
 HASH: Final = 0
@@ -200,6 +201,16 @@ TREE_COLUMNS: Final = 2 + 2 * PIVOTS  # number of pivots, first bucket, (domain,
 WORD_BITS: Final = 63
 """Bits of a word in a pool: one less than an integer has, so that none is negative."""
 
+# --- Store.sketches: a row per kind of constants, to count the distinct ones --------------------
+COUNTED: Final = 0  # in parts of COUNT_PARTS
+CHANCE: Final = 1  # of the next new constant to raise a register
+REGISTERS: Final = 2  # eight in a word
+SKETCH_REGISTERS: Final = 64
+"""Registers of a sketch: it errs by about a tenth."""
+SKETCH_COLUMNS: Final = REGISTERS + SKETCH_REGISTERS // 8
+HIGHEST_RANK: Final = 26
+COUNT_PARTS: Final = 16
+
 # --- Store.pools: a row per pool of filters with many ranges ------------------------------------
 POOL_COUNT: Final = 0  # its attributes
 POOL_WORDS: Final = 1  # words of a row of bits
@@ -232,6 +243,7 @@ class Store(NamedTuple):
     keys: Any  # int64: per filter its only key, where all keys are integers
     rooms: Any  # int32: rooms of entries that buckets have left, see ROOMS
     gram_bits: Any  # uint8: a bit per hash of some bytes of a substring that a filter hangs on
+    sketches: Any  # int64, SKETCH_COLUMNS
 
 
 class Scratch(NamedTuple):
@@ -273,6 +285,7 @@ SHAPES: Final[dict[str, tuple[Any, int]]] = {
     "keys": (np.int64, 0),
     "rooms": (np.int32, 0),
     "gram_bits": (np.uint8, 0),
+    "sketches": (np.int64, SKETCH_COLUMNS),
     "counters": (np.int64, 0),
     "state": (np.int32, STATE_COLUMNS),
     "values": (np.int64, VALUE_COLUMNS),

@@ -36,7 +36,6 @@ from contrada.matching.tables import (
     OP_TEXT,
     OP_TEXT_RANGE,
     PLACE,
-    POINTS,
     SEEN,
     START,
     TEXT_SHIFT,
@@ -50,6 +49,7 @@ put_guards = part("guards").put_guards
 values = part("values")
 cheapest_value = values.cheapest_value
 share = values.share
+unseen_value = values.unseen_value
 find_bucket = part("seeking").find_bucket
 finished = reading.finished
 mixed = reading.mixed
@@ -128,8 +128,7 @@ def is_of(bucket: Any, attr: Any, domain: Any, operand: Any, store: Any) -> Any:
 def place_bucket(
     h: Any,
     attr: Any,
-    column: Any,
-    length: Any,
+    unseen: Any,
     domain: Any,
     operand: Any,
     store: Any,
@@ -139,16 +138,15 @@ def place_bucket(
     """The bucket of a place of an attribute, row `used` where there is none yet: its number times
     four; plus 1 where it is that of the place's value; plus 2 where it ceased to be another's.
 
-    A place of a value has a domain, and the key or the reference to the text; a part of texts has a
-    column and a length. A new bucket begins as if it had been there all the time: what is new must
-    not look unvisited.
+    A place of a value has a domain, and the key or the reference to the text. A new bucket begins
+    as if it had been there all the time, `unseen` a share of it: what is new must not look
+    unvisited.
     """
-    attrs, buckets = store.attrs, store.buckets
-    expected = share(h, attr, column, length, statistics)
+    buckets = store.buckets
+    expected = share(h, attr, unseen, statistics)
     bucket = bucket_for(h, store, used)
     if bucket == used:
-        buckets[bucket, HITS] = int(attrs[attr, SEEN] * expected)
-        attrs[attr, POINTS] += column == 0
+        buckets[bucket, HITS] = int(store.attrs[attr, SEEN] * expected)
         if domain != 0:
             buckets[bucket, OF_ATTR] = attr
             buckets[bucket, OF_DOMAIN] = domain
@@ -242,7 +240,8 @@ def hang_at_value(
     if entries_used + 2 * length + 1 > len(store.entries):
         return -1, -1
     if bucket < 0:
-        place_bucket(h, attr, 0, 0, domain, operand, store, statistics, buckets_used)
+        unseen = unseen_value(attr, statistics)
+        place_bucket(h, attr, unseen, domain, operand, store, statistics, buckets_used)
         bucket = buckets_used
         buckets_used += 1
     store.filters[number, PLACE] = bucket

@@ -10,17 +10,23 @@ from contrada.matching.jit import kernel, part
 from contrada.matching.tables import (
     ATTR_MASK,
     BEGIN,
+    CHANCE,
+    COUNT_PARTS,
+    COUNTED,
+    CUTS,
     DOMAIN_SHIFT,
+    HIGHEST_RANK,
     HITS,
     OP_POINT,
     OP_RANGE,
     OP_SHIFT,
     OP_TEXT,
     OP_TEXT_RANGE,
-    POINTS,
+    REGISTERS,
     SEEN,
+    SKETCH,
+    SKETCH_REGISTERS,
     TEXT_SHIFT,
-    TREE,
     WORDS_MASK,
 )
 
@@ -36,7 +42,7 @@ find_bucket = seeking.find_bucket
 NOTIFICATIONS_MIN = 256
 """Notifications that must be seen before they count."""
 POINTS_EXPECTED = 10
-"""Values that an attribute is thought to have besides those that filters hang on."""
+"""Values that an attribute is thought to have besides those that filters ask for."""
 
 
 @kernel
@@ -48,32 +54,56 @@ def presence_of(attr: Any, seen: Any, store: Any) -> Any:
 
 
 @kernel
-def unseen_share(column: Any, length: Any, points: Any) -> Any:
-    """The share of the notifications with an attribute that come by a place nobody has looked at.
+def count(row: Any, h: Any, store: Any) -> Any:
+    """Counts a constant by the hash of its place, each once, in the memory of a sketch.
 
-    Of a part of a text, of which `column` is not 0, it goes by the length; of a value by how many
-    there are.
+    A register keeps the most zeros that a hash which fell to it ended with. The likelier the next
+    new hash raises a register, the fewer there were: so each that does counts for one over that
+    chance. One that was counted before can raise nothing.
+
+    Source: E. Cohen, All-distances sketches, revisited (2015): historic inverse probability.
     """
-    if column != 0:
-        return 1.0 / (2 + 8 * length)
-    return 1.0 / (points + POINTS_EXPECTED)
+    sketches = store.sketches
+    rest, rank = h // SKETCH_REGISTERS, 1
+    while rank < HIGHEST_RANK and rest & 1 == 0:
+        rest >>= 1
+        rank += 1
+    register = h % SKETCH_REGISTERS
+    word, shift = REGISTERS + register // 8, 8 * (register % 8)
+    before = (sketches[row, word] >> shift) & 0xFF
+    if rank > before:
+        chance = max(sketches[row, CHANCE], 1)
+        sketches[row, COUNTED] += (COUNT_PARTS * SKETCH_REGISTERS << HIGHEST_RANK) // chance
+        less = (1 << (HIGHEST_RANK - before)) - (1 << (HIGHEST_RANK - rank))
+        sketches[row, CHANCE] = chance - less
+        sketches[row, word] += (rank - before) << shift
 
 
 @kernel
-def share(h: Any, attr: Any, column: Any, length: Any, store: Any) -> Any:
-    """The share of the notifications with an attribute that come by the place of a hash."""
+def unseen_value(attr: Any, store: Any) -> Any:
+    """The share of the notifications with an attribute that have a value nobody has looked at."""
+    counted = store.sketches[store.attrs[attr, SKETCH], COUNTED]
+    return 1.0 / (counted / COUNT_PARTS + POINTS_EXPECTED)
+
+
+@kernel
+def share(h: Any, attr: Any, unseen: Any, store: Any) -> Any:
+    """The share of the notifications with an attribute that come by the place of a hash.
+
+    Where they were not looked at, it is `unseen`.
+    """
     seen = store.attrs[attr, SEEN]
     if seen >= NOTIFICATIONS_MIN:
         bucket = find_bucket(store, h)
         if bucket >= 0:
             return (store.buckets[bucket, HITS] + 1) / (seen + 1)
-    return unseen_share(column, length, store.attrs[attr, POINTS])
+    return unseen
 
 
 @kernel
 def range_share(attr: Any, domain: Any, low: Any, high: Any, store: Any) -> Any:
-    """The share of the bins of an attribute's tree that a range lies in; all without a tree."""
-    tree = store.attrs[attr, TREE]
+    """The share of an attribute's bins that a range lies in; all where it has none."""
+    tree = store.attrs[attr, CUTS]
     if tree < 0:
         return 1.0
     bins = bin_of(tree, domain, high, store) - bin_of(tree, domain, low, store) + 1
@@ -84,9 +114,10 @@ def range_share(attr: Any, domain: Any, low: Any, high: Any, store: Any) -> Any:
 def cheapest_value(number: Any, seen: Any, store: Any, statistics: Any) -> Any:
     """(word, hash, cost, settled) of the value that the fewest notifications come by.
 
-    The word is where its constraint begins behind the header, -1 where no constraint asks for a
-    single value. The cost is the share of all notifications that come by. It is settled where no
-    other constraint costs less: all are ranges, and their bins are visited more.
+    All its values are counted. The word is where its constraint begins behind the header, -1 where
+    no constraint asks for a single value. The cost is the share of all notifications that come by.
+    It is settled where no other constraint costs less: all are ranges, and their bins are visited
+    more.
     """
     program = store.program
     begin = store.filters[number, BEGIN] + 1
@@ -107,7 +138,9 @@ def cheapest_value(number: Any, seen: Any, store: Any, statistics: Any) -> Any:
                 h = place_hash(
                     attr, KIND_TEXT, text_hash(store.texts, operand >> TEXT_SHIFT, length)
                 )
-            cost = presence_of(attr, seen, store) * min(share(h, attr, 0, 0, statistics), 1.0)
+            count(store.attrs[attr, SKETCH], h, store)
+            its_share = share(h, attr, unseen_value(attr, statistics), statistics)
+            cost = presence_of(attr, seen, store) * min(its_share, 1.0)
             if found < 0 or cost < lowest:
                 found, its_hash, lowest = word - begin, h, cost
         elif op == OP_RANGE:
