@@ -77,7 +77,7 @@ _LAST: Final = {1: 0, BOOL: 1, 3: 0, TIME: TIME_MAX_US}
 _FIRST: Final = {1: 0, BOOL: 0, 3: 0, TIME: TIME_MIN_US}
 
 
-class Constraint(NamedTuple):
+class CompiledConstraint(NamedTuple):
     """One constraint of a program."""
 
     attr: int
@@ -99,16 +99,18 @@ class Program(NamedTuple):
     has_references: bool
 
 
-def constraints_of(words: list[int]) -> list[Constraint]:
+def constraints_of(words: list[int]) -> list[CompiledConstraint]:
     """The constraints of a program as it stands in the arrays."""
-    found: list[Constraint] = []
+    found: list[CompiledConstraint] = []
     at = 0
     while at < len(words):
         head = words[at]
         op = head >> OP_SHIFT & 0xFF
         end = at + (3 if op in (OP_RANGE, OP_TEXT_RANGE) else 2)
         operands = tuple(words[at + 1 : end])
-        found.append(Constraint(head & tables.ATTR_MASK, op, head >> DOMAIN_SHIFT, operands))
+        found.append(
+            CompiledConstraint(head & tables.ATTR_MASK, op, head >> DOMAIN_SHIFT, operands)
+        )
         at = end
     return found
 
@@ -288,7 +290,7 @@ class Compiler:
             self._arrays.reserve(scratch, end)
         self.names += [""] * count
 
-    def use(self, constraints: list[Constraint]) -> None:
+    def use(self, constraints: list[CompiledConstraint]) -> None:
         """Counts one more filter that has these texts and sets."""
         for each in self._kept(constraints):
             users = self._users.get(each, 0)
@@ -296,7 +298,7 @@ class Compiler:
             if not users and each in self._unused:
                 self.bytes_unused -= self._unused.pop(each)
 
-    def disuse(self, constraints: list[Constraint]) -> None:
+    def disuse(self, constraints: list[CompiledConstraint]) -> None:
         """Counts one filter less; what none has any more is unused."""
         for each in self._kept(constraints):
             self._users[each] -= 1
@@ -307,7 +309,7 @@ class Compiler:
                 self.bytes_unused += size
 
     @staticmethod
-    def _kept(constraints: list[Constraint]) -> Iterator[tuple[bool, int]]:
+    def _kept(constraints: list[CompiledConstraint]) -> Iterator[tuple[bool, int]]:
         """The texts and sets of constraints: whether it is a set, and which."""
         for each in constraints:
             if each.op in (OP_TEXT, OP_TEXT_RANGE):

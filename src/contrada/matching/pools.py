@@ -22,7 +22,7 @@ never negative.
 from typing import Any, Final
 
 from contrada.matching.arrays import Arrays
-from contrada.matching.compiling import Constraint
+from contrada.matching.compiling import CompiledConstraint
 from contrada.matching.tables import (
     OP_RANGE,
     PIVOTS,
@@ -60,7 +60,7 @@ class Pools:
         self._attrs: list[list[int]] = []
         self._free: list[list[int]] = []
 
-    def suits(self, constraints: list[Constraint], cost: float) -> bool:
+    def suits(self, constraints: list[CompiledConstraint], cost: float) -> bool:
         """Whether a filter is better pooled than at a place that costs so much."""
         if cost < COST_MIN:
             return False
@@ -68,7 +68,7 @@ class Pools:
         return ranges >= RANGES_MIN
 
     def add(
-        self, number: int, constraints: list[Constraint], bounds: Any
+        self, number: int, constraints: list[CompiledConstraint], bounds: Any
     ) -> tuple[int, int] | None:
         """The pool and the bit of a filter that was pooled; None where no pool has room.
 
@@ -129,7 +129,7 @@ class Pools:
                     found.append((int(bits[row[POOL_FILTERS] + bit]), pool, bit))
         return found
 
-    def _pool_for(self, attrs: dict[int, Constraint]) -> int | None:
+    def _pool_for(self, attrs: dict[int, CompiledConstraint]) -> int | None:
         """The first pool that has, or has room for, these attributes; else a new one."""
         for pool, known in enumerate(self._attrs):
             if len(known) + sum(attr not in known for attr in attrs) <= POOL_ATTRS:
@@ -197,7 +197,7 @@ class Pools:
             row[POOL_ATTR + 3 * i + 2] = begin
         row[POOL_WORDS], row[POOL_ALIVE], row[POOL_FILTERS] = words, alive, filters
 
-    def _bins(self, tree: int, of: Constraint) -> tuple[int, int]:
+    def _bins(self, tree: int, of: CompiledConstraint) -> tuple[int, int]:
         """The first and the last bin that a range touches."""
         low, high = of.operands
         return (
