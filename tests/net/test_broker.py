@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from unittest import mock
 
+import msgspec
 import pytest
 
 from contrada.errors import ConnectionFailedError, LimitError, ServiceError
@@ -171,6 +172,23 @@ async def test_a_bad_request_is_refused_and_the_connection_stays(frame: Frame, c
             Reply,
             Delivery,
         }
+        await client.leave()
+
+
+@on_loop
+async def test_a_client_may_not_speak_for_a_server() -> None:
+    """A client could send what looks as if it came over links, or from another server."""
+    data = to_msgpack(Notification({"a": 1}))
+    async with Broker(port=0) as broker:
+        client = await RawClient.to(broker, Hello("client"))
+        assert isinstance(await client.hears(), Hello)
+        for number, (hops, source, version) in enumerate([(300, "", 1), (0, "x", 1), (0, "", 9)]):
+            fields = ["publish", [data], hops, source, version]
+            client.say(Request(number, msgspec.Raw(msgspec.msgpack.encode(fields))))
+            reply = await client.hears()
+            assert isinstance(reply, Reply)
+            assert (reply.number, reply.code) == (number, "ServiceError")
+        assert broker.statistics().matched == 0
         await client.leave()
 
 

@@ -1,0 +1,88 @@
+"""Several notifications that are published together give what they give one by one."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contrada.model import Envelope, Filter, Notification
+from contrada.routing.messages import (
+    Client,
+    Deliver,
+    Effect,
+    LinkUp,
+    Neighbour,
+    Publish,
+    Reason,
+    Received,
+    Refused,
+    Role,
+    Send,
+    Subscribe,
+)
+from contrada.routing.router import Router
+
+LINKS = [Neighbour("L"), Neighbour("M")]
+PARTIES: list[Client | Neighbour] = [Client("ann"), Client("bob"), *LINKS]
+PUBLISHER = Client("p")
+
+
+def subscribed(wishes: Iterable[tuple[int, int]], name: str = "") -> Router:
+    """A router with two links, at which parties ask for `a` up to some number."""
+    router = Router(name=name)
+    for neighbour in LINKS:
+        router.handle(LinkUp(neighbour, Role.PEER), 0)
+    for number, (party, most) in enumerate(wishes):
+        request = Subscribe(str(number), Filter(f"a <= {most}"))
+        router.handle(Received(PARTIES[party], request), 0)
+    return router
+
+
+def received(effects: Iterable[Effect]) -> dict[Any, list[str]]:
+    """What each subscription and each link gets, in order."""
+    got: dict[Any, list[str]] = defaultdict(list)
+    for effect in effects:
+        if isinstance(effect, Deliver):
+            for identity in effect.subscriptions:
+                got[effect.client, identity] += [e.envelope.id for e in effect.notifications]
+        elif isinstance(effect, Send) and isinstance(effect.message, Publish):
+            assert effect.message.hops == 1
+            got[effect.to] += [e.envelope.id for e in effect.message.notifications]
+    return got
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=8),
+    st.lists(st.integers(0, 5), max_size=10),
+)
+def test_a_batch_gives_what_its_notifications_give(
+    wishes: list[tuple[int, int]], values: list[int]
+) -> None:
+    """A subscriber would miss some of a batch, or get them in another order."""
+    batch = tuple(
+        Notification({"a": value}, envelope=Envelope(id=f"{number}"))
+        for number, value in enumerate(values)
+    )
+    whole = subscribed(wishes).handle(Received(PUBLISHER, Publish(batch)), 0)
+    router = subscribed(wishes)
+    singly: list[Effect] = []
+    for each in batch:
+        singly += router.handle(Received(PUBLISHER, Publish((each,))), 0)
+    assert received(whole) == received(singly)
+    links = [effect.to for effect in whole if isinstance(effect, Send)]
+    assert links == sorted(set(links)), "one message for each link"
+
+
+def test_one_that_is_refused_costs_the_others_nothing() -> None:
+    """A notification that came twice would take those that travel with it along."""
+    one, two = (Notification({"a": 1}, envelope=Envelope(id=each)) for each in ("1", "2"))
+    router = subscribed([(0, 4)], name="here")
+    effects = router.handle(Received(PUBLISHER, Publish((one, one, two))), 0)
+    refused = [effect for effect in effects if isinstance(effect, Refused)]
+    assert [effect.reason for effect in refused] == [Reason.DUPLICATE]
+    assert refused[0].event == Received(PUBLISHER, Publish((one,)))
+    assert received(effects) == {(PARTIES[0], "0"): ["1", "2"]}
+    counts = router.statistics()
+    assert (counts.received["Publish"], counts.delivered) == (2, 2)
