@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrada.model import Envelope, Filter, Notification
+from contrada.routing.assembly.held import AHEAD, CLOCK_AHEAD_MAX_US
 from contrada.routing.messages import (
     Client,
     Deliver,
@@ -86,3 +87,16 @@ def test_one_that_is_refused_costs_the_others_nothing() -> None:
     assert received(effects) == {(PARTIES[0], "0"): ["1", "2"]}
     counts = router.statistics()
     assert (counts.received["Publish"], counts.delivered) == (2, 2)
+
+
+def test_times_that_are_not_believed_are_counted_one_by_one() -> None:
+    """One wrong clock in a batch would hide the right times beside it, or not be counted."""
+    times_us = [10, 2 * CLOCK_AHEAD_MAX_US, 20, None, 3 * CLOCK_AHEAD_MAX_US]
+    batch = tuple(Notification({}, envelope=Envelope(time_us=each)) for each in times_us)
+    together, singly = subscribed([]), subscribed([])
+    together.handle(Received(PUBLISHER, Publish(batch)), 0)
+    for each in batch:
+        singly.handle(Received(PUBLISHER, Publish((each,))), 0)
+    told = together.pattern_statistics()
+    assert told == singly.pattern_statistics()
+    assert (told.learned_us, told.dropped[AHEAD]) == (20, 2)
