@@ -189,3 +189,22 @@ def test_upkeep_is_bounded_and_goes_on() -> None:
             exchange.publish(client, PUBLISHED, 0)
     units = NOTIFICATIONS_PER_UPKEEP * UPKEEP_UNITS_OF_NOTIFICATION
     assert maintain.call_args_list[1:] == [mock.call(units)] * 2
+
+
+@on_loop
+async def test_a_batch_fills_each_outlet_in_order_as_far_as_it_goes() -> None:
+    """What was matched by others in between would change the order, or a full queue lose more."""
+    exchange = Exchange()
+    client = exchange.client()
+    every: Outlet[Notification] = Outlet(notifications_max=3)
+    odd: Outlet[Notification] = Outlet()
+    subscribe(exchange, client, Filter("n exists"), every)
+    subscribe(exchange, client, Filter("odd = true"), odd)
+    batch = tuple(Notification({"n": n, "odd": n % 2 == 1}) for n in range(5))
+    pending = exchange.publish(client, Publish(batch), 0)
+    assert [each.route.outlet for each in pending] == [every]
+    assert [n["n"] for n in odd.take_batch(9, 10**9)[0]] == [1, 3]
+    assert await exchange.wait(pending, 0) == 2
+    assert [n["n"] for n in every.take_batch(9, 10**9)[0]] == [0, 1, 2]
+    assert exchange.statistics().dropped == {"queue full": 2}
+    assert exchange.statistics().matched == 7
