@@ -13,7 +13,7 @@ from time import perf_counter, process_time
 from typing import Final
 
 from bench.harness import Measurement, figure
-from contrada.matching import jit
+from contrada.matching.kernels import jit
 from contrada.model import Envelope, Filter, FilterSet, Notification
 from contrada.model.algebra.sets import between, eq, ge
 from contrada.routing.messages import (

@@ -1,14 +1,14 @@
 """When an index finds that its filters hang badly, and what it does then: all by matching."""
 
 from random import Random
+from typing import Any
 
 import pytest
 
 import contrada as ct
-from contrada.matching import drift
-from contrada.matching.hanging import Hanging
-from contrada.matching.tables import LOOKED
-from tests.matching.engines import arrays_of, new_index
+from tests.matching.engines import arrays_of, module, new_index
+
+drift = module("hanging")
 
 
 def filters(random: Random, key: int) -> ct.Filter:
@@ -22,8 +22,7 @@ def looked_at(index: ct.Index[int], notifications: list[dict[str, str]]) -> floa
     total = 0
     for notification in notifications:
         index.match(notification)
-        counters = arrays_of(index)._generation.arrays.of["counters"]
-        total += int(counters[LOOKED])
+        total += arrays_of(index)._generation.arrays.counters.looked[0]
     return total / len(notifications)
 
 
@@ -57,13 +56,13 @@ def test_what_hangs_well_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for key in range(2_000):
         index.add(key, ct.Filter({"kind": f"k{key % 10}", "id": ct.none_of(key)}))
     asked: list[int] = []
-    rehang = Hanging.rehang
+    rehang = drift.Hanging.rehang
 
-    def counted(hanging: Hanging, bucket: int, place: int) -> bool:
+    def counted(hanging: Any, bucket: int, place: int) -> bool:
         asked.append(place)
-        return rehang(hanging, bucket, place)
+        return bool(rehang(hanging, bucket, place))
 
-    monkeypatch.setattr(Hanging, "rehang", counted)
+    monkeypatch.setattr(drift.Hanging, "rehang", counted)
     first = arrays_of(index)._generation
     for _ in range(drift.PATIENCE_MAX):
         index.match({"kind": f"k{random.randrange(10)}", "id": -1})

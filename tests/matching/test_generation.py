@@ -10,12 +10,12 @@ import pytest
 import contrada as ct
 from contrada.errors import InvalidNotificationError, LimitError
 from contrada.matching import index as index_module
-from contrada.matching import reading
-from contrada.matching.bounds import CROWDED_FROM
 from contrada.matching.compiling import TEXT_BYTES_MAX, number_key
-from contrada.matching.hashing import point_hash, text_hash
-from contrada.matching.seeking import GRAMS_AT_ONCE, LENGTHS_MAX
-from contrada.matching.tables import LOOKED, PENDING, SEEN
+from contrada.matching.kernels import reading
+from contrada.matching.kernels.reading import hash_of_text, point_hash
+from contrada.matching.kernels.schema import PENDING
+from contrada.matching.kernels.seeking import GRAMS_AT_ONCE, LENGTHS_MAX
+from contrada.matching.placing import CROWDED_FROM
 from contrada.model.algebra import sets
 from contrada.model.domains.values import NUMBER
 from tests.matching.engines import COMPILED, arrays_of, loaded_index, needs_numba, new_index
@@ -24,7 +24,7 @@ from tests.matching.engines import COMPILED, arrays_of, loaded_index, needs_numb
 def looked_at(index: ct.Index[Any], notification: dict[str, Any]) -> int:
     """How many entries a match looks at."""
     index.match(notification)
-    return int(arrays_of(index)._generation.arrays.of["counters"][LOOKED])
+    return arrays_of(index)._generation.arrays.counters.looked[0]  # type: ignore[no-any-return]
 
 
 def of_one_hash() -> tuple[int, int]:
@@ -117,7 +117,7 @@ def test_what_was_seen_is_saved(compiled: Any, tmp_path: Path) -> None:
     index.save(tmp_path / "index")
     loaded = loaded_index(tmp_path / "index", compiled)
     assert arrays_of(loaded)._generation.notifications == 300
-    assert arrays_of(loaded)._generation.arrays.of["attrs"][0, SEEN] == 300
+    assert arrays_of(loaded)._generation.arrays.attrs.seen[0] == 300
     assert loaded.statistics().notifications == 300
 
 
@@ -233,7 +233,7 @@ def test_a_text_leads_to_no_value_of_its_hash(compiled: Any) -> None:
     index.add(0, ct.Filter("a = -1"))
     index.add(1, ct.Filter("b prefix '!!!'"))
     index.add(2, ct.Filter("a in (6648, -7)"))
-    prefix = reading.place_hash(1, reading.KIND_PREFIX, text_hash(b"jor"))
+    prefix = reading.place_hash(1, reading.KIND_PREFIX, hash_of_text(b"jor"))
     assert prefix == point_hash(0, NUMBER, number_key(6648)[0]), "the hashes are no longer equal"
     assert index.match({"a": -7, "b": "jorx"}) == [2]
 

@@ -10,10 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 import contrada as ct
 from contrada.errors import LimitError
 from contrada.matching import index as indexes
-from contrada.matching import jit
-from contrada.matching.arrayed import ArrayEngine
+from contrada.matching.kernels import jit
 from tests import strategies
-from tests.matching.engines import needs_numba
+from tests.matching.engines import module, needs_numba
 from tests.matching.test_index import naive
 
 
@@ -38,7 +37,7 @@ class GoingOver(RuleBasedStateMachine):
     @rule()
     def begin(self) -> None:
         if self.index._arrays is None:
-            self.index._begin_arrays(ArrayEngine(native=False))
+            self.index._begin_arrays(module("arrayed").ArrayEngine())
 
     @rule(units=st.integers(1, 5))
     def maintain(self, units: Any) -> None:
@@ -68,14 +67,14 @@ def test_the_arrays_take_over_when_they_hold_everything() -> None:
     """Filling would never end, would be done at once, or the plain engine be kept."""
     index: ct.Index[int] = ct.Index(compiled=False)
     filled(index, 1_000)
-    index._begin_arrays(ArrayEngine(native=False))
+    index._begin_arrays(module("arrayed").ArrayEngine())
     assert index.statistics().renewing
     turns = 0
     while index.maintain(10):
         assert sorted(index.match({"a": 3, "b": 20})) == [3, 10, 17]
         turns += 1
     assert 100 <= turns <= 250
-    assert isinstance(index._engine, ArrayEngine)
+    assert type(index._engine).__name__ == "ArrayEngine"
     assert index._left is None
     assert not index.statistics().renewing
     index.validate()
@@ -83,16 +82,16 @@ def test_the_arrays_take_over_when_they_hold_everything() -> None:
 
 def test_what_the_arrays_refuse_leaves_the_plain_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A filter would be lost, or matching end, because the arrays have no room for it."""
-    monkeypatch.setattr("contrada.matching.compiling.TEXT_BYTES_MAX", 10)
+    monkeypatch.setattr(module("compiling"), "TEXT_BYTES_MAX", 10)
     index: ct.Index[int] = ct.Index(compiled=False)
     filled(index, 20)
-    index._begin_arrays(ArrayEngine(native=False))
+    index._begin_arrays(module("arrayed").ArrayEngine())
     with pytest.raises(LimitError):
         index.add(99, ct.Filter("c = 'longer than ten'"))
     assert 99 not in index
     index._arrays = None
     index.add(99, ct.Filter("c = 'longer than ten'"))
-    index._begin_arrays(ArrayEngine(native=False))
+    index._begin_arrays(module("arrayed").ArrayEngine())
     while index.maintain(3):
         assert index.match({"c": "longer than ten"}) == [99]
     assert sorted(index.match({"a": 3, "b": 20, "c": "longer than ten"})) == [3, 10, 17, 99]
@@ -103,7 +102,7 @@ def test_what_the_arrays_refuse_leaves_the_plain_engine(monkeypatch: pytest.Monk
 def test_kernels_are_loaded_once_when_that_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     """They would be loaded for a few notifications, or again with each one."""
     calls: list[int] = []
-    monkeypatch.setattr(jit, "_loaded", {})
+    monkeypatch.setattr(jit, "_state", {})
     monkeypatch.setattr(jit, "is_cached", lambda: True)
     monkeypatch.setattr(indexes, "WORK_PLAIN_MAX", 200)
     index: ct.Index[int] = ct.Index(load=lambda: calls.append(1))
@@ -121,11 +120,12 @@ def test_kernels_are_loaded_once_when_that_pays(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("count", [50, 1_000])
 def test_a_service_goes_over_in_pieces(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """All filters would be entered between two notifications of a service."""
-    kernels = jit.compiled()
-    monkeypatch.setattr(jit, "_loaded", {})
+    jit.compiled()
+    state = dict(jit._state)
+    monkeypatch.setattr(jit, "_state", {})
     index: ct.Index[int] = ct.Index(load=lambda: None)
     filled(index, count)
-    monkeypatch.setattr(jit, "_loaded", {"kernels": kernels})
+    monkeypatch.setattr(jit, "_state", state)
     index.match({"a": 3, "b": 20})
     assert index.statistics().is_compiled is (count == 50)
     while index.maintain():

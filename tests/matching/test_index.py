@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,10 +20,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 import contrada as ct
 from contrada.errors import EncodingError, InvalidNotificationError, LimitError
-from contrada.matching import jit, kernels, reading
-from contrada.matching.arrays import EPOCHS_MAX
+from contrada.matching.kernels import jit
+from contrada.matching.kernels.schema import EPOCHS_MAX
 from contrada.matching.placing import places_of
-from contrada.matching.tables import EPOCH, LENGTH
 from contrada.model.languages import casefold
 from tests import strategies
 from tests.matching.engines import (
@@ -30,6 +30,7 @@ from tests.matching.engines import (
     ENGINES,
     arrays_of,
     loaded_index,
+    module,
     needs_numba,
     new_index,
 )
@@ -177,7 +178,7 @@ def test_stamps_start_anew_when_their_numbers_run_out(compiled: Any) -> None:
     index: ct.Index[Any] = new_index(compiled)
     index.add("k", ct.Filter({"a": 1}))
     assert index.match({"a": 1}) == ["k"]
-    arrays_of(index)._generation.arrays.of["counters"][EPOCH] = EPOCHS_MAX
+    arrays_of(index)._generation.arrays.counters.epoch[0] = EPOCHS_MAX
     assert index.match({"b": 1}) == []
     assert index.match({"a": 1}) == ["k"]
 
@@ -225,7 +226,8 @@ def test_the_kernels_fold_as_the_model_does(text: Any) -> None:
     """Text without case would be compared by another table than the model's."""
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     room = bytearray(raw + bytes(4 * len(raw) + 8))
-    size = reading.folded_text(memoryview(room), 0, len(raw), len(raw), None)
+    folded = module("kernels.reading").folded_text
+    size = folded(memoryview(room), 0, len(raw), len(raw))
     assert bytes(room[len(raw) : len(raw) + size]) == casefold.fold(raw)
 
 
@@ -245,18 +247,9 @@ def test_everything_works_without_numba() -> None:
     assert done.stdout.split() == ["[1]", "False"]
 
 
-def test_plain_kernels_are_the_text_that_is_compiled() -> None:
-    """Two texts could differ in their answers."""
-    compiled = jit.compiled()
-    if compiled is None:
-        pytest.skip("numba is not installed")
-    assert jit.part("kernels") is kernels
-    assert compiled.K.__file__ == kernels.__file__
-
-
 def test_kernels_that_are_loaded_are_used_from_the_first_filter_on() -> None:
     """Where much is subscribed and little published, all of it would be entered slowly."""
-    if jit.compiled() is None:
+    if not jit.compiled():
         pytest.skip("numba is not installed")
     for compiled in (None, False):
         index: ct.Index[int] = ct.Index(compiled=compiled)
@@ -269,7 +262,7 @@ def test_kernels_that_are_loaded_are_used_from_the_first_filter_on() -> None:
 
 def test_a_filter_that_is_refused_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """A constant beyond the limit would leave half of a filter set, or an empty key."""
-    monkeypatch.setattr("contrada.matching.compiling.TEXT_BYTES_MAX", 10)
+    monkeypatch.setattr(module("compiling"), "TEXT_BYTES_MAX", 10)
     index: ct.Index[Any] = new_index(False)
     with pytest.raises(LimitError):
         index.add("k", ct.FilterSet("b = 1 or c = 'longer than ten'"))
@@ -393,11 +386,9 @@ def hanging_on(index: Any, name: str, *values: int) -> int:
     generation = arrays_of(index)._generation
     attr = generation.compiler.attrs[name]
     places = [places_of(attr, ct.eq(value)) for value in values or range(100)]
-    buckets = [
-        generation.arrays.find_bucket(place.hash) for each in places if each for place in each
-    ]
-    lengths = generation.arrays.of["buckets"][:, LENGTH]
-    return int(sum(lengths[bucket] for bucket in buckets if bucket >= 0))
+    hashes = {place.hash for each in places if each for place in each}
+    buckets = generation.arrays.of["buckets"]
+    return int(buckets["length"][np.isin(buckets["hash"], list(hashes))].sum())
 
 
 @pytest.mark.parametrize("compiled", ENGINES)
@@ -458,7 +449,7 @@ def test_a_key_that_comes_and_goes_leaves_nothing_in_the_long_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An index whose subscribers come and go would grow for ever."""
-    monkeypatch.setattr("contrada.matching.generation.UNUSED_BYTES_MIN", 4_000)
+    monkeypatch.setattr(module("generation"), "UNUSED_BYTES_MIN", 4_000)
     index: ct.Index[str] = new_index(False)
     index.add("stays", ct.Filter("a = 1"))
     sizes = []

@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 
 import contrada as ct
-from contrada.matching import drift
-from contrada.matching.drift import REHUNG_AT_ONCE
 from contrada.matching.generation import UNUSED_BYTES_MIN
-from contrada.matching.tables import CANDIDATES, LOOKED
+from contrada.matching.hanging import REHUNG_AT_ONCE
 from contrada.model.algebra import sets
-from tests.matching.engines import COMPILED, arrays_of, new_index
+from tests.matching.engines import COMPILED, arrays_of, module, new_index
 
 
 def index_of(filters: Iterable[ct.Filter], *, compiled: bool) -> ct.Index[int]:
@@ -22,12 +20,12 @@ def index_of(filters: Iterable[ct.Filter], *, compiled: bool) -> ct.Index[int]:
     return index
 
 
-def counted(index: ct.Index[int], counter: int, notifications: list[dict[str, Any]]) -> float:
+def counted(index: ct.Index[int], counter: str, notifications: list[dict[str, Any]]) -> float:
     """The mean of a counter over matches."""
     total = 0
     for notification in notifications:
         index.match(notification)
-        total += int(arrays_of(index)._generation.arrays.of["counters"][counter])
+        total += int(arrays_of(index)._generation.arrays.of["counters"][counter][0])
     return total / len(notifications)
 
 
@@ -37,7 +35,7 @@ def test_filters_hang_at_the_attribute_of_many_values(compiled: bool) -> None:
     filters = (ct.Filter({"kind": f"k{n % 4}", "owner": f"o{n}"}) for n in range(2_000))
     index = index_of(filters, compiled=compiled)
     asked = [{"kind": f"k{n % 4}", "owner": f"o{n}"} for n in range(100, 130)]
-    assert counted(index, LOOKED, asked) < 40
+    assert counted(index, "looked", asked) < 40
     assert all(index.match(each) == [100 + n] for n, each in enumerate(asked))
     index.validate()
 
@@ -49,7 +47,7 @@ def test_filters_hang_at_the_parts_of_texts_that_are_many(part: Any, compiled: b
     filters = (ct.Filter({"kind": f"k{n % 30}", "path": part(f"{n:03}")}) for n in range(1_000))
     index = index_of(filters, compiled=compiled)
     asked = [{"kind": f"k{n % 30}", "path": f"{n:03}"} for n in range(500, 520)]
-    assert counted(index, LOOKED, asked) < 20
+    assert counted(index, "looked", asked) < 20
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
@@ -59,7 +57,7 @@ def test_a_narrow_range_is_known_wherever_filters_hang(compiled: bool) -> None:
     filters = (ct.Filter({"kind": f"k{n % 4}", "price": sets.between(n, n + 1)}) for n in low)
     index = index_of(filters, compiled=compiled)
     asked = [{"kind": f"k{n % 4}", "price": n} for n in range(1_500, 1_520)]
-    assert counted(index, LOOKED, asked) < 400
+    assert counted(index, "looked", asked) < 400
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
@@ -68,8 +66,6 @@ def test_a_sketch_counts_distinct_constants(count: int, compiled: bool) -> None:
     """Places would be chosen by how often constants are asked for, or by a wrong count."""
     index: ct.Index[int] = new_index(compiled)
     arrays = arrays_of(index)._generation.arrays
-    if compiled:
-        arrays.use_compiled()
     row, random = arrays.new_sketch(), Random(count)
     constants = [random.getrandbits(31) for _ in range(count)]
     for constant in constants:
@@ -92,10 +88,10 @@ def test_a_renewal_does_not_make_it_worse(compiled: bool) -> None:
     ]
     index = index_of(filters, compiled=compiled)
     asked = [{name: random.random() for name in names} for _ in range(300)]
-    before = counted(index, CANDIDATES, asked)
+    before = counted(index, "candidates", asked)
     index.renew()
     index.validate()
-    assert counted(index, CANDIDATES, asked) <= 1.2 * before
+    assert counted(index, "candidates", asked) <= 1.2 * before
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
@@ -115,7 +111,7 @@ def test_answers_stay_exact_while_filters_are_hung_anew(
     compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A filter on its way to another place would be missed, or be found twice."""
-    monkeypatch.setattr(drift, "LOOKED_BETWEEN", 0)
+    monkeypatch.setattr(module("hanging", compiled), "LOOKED_BETWEEN", 0)
     random = Random(11)
 
     def made() -> ct.Filter:
@@ -130,7 +126,7 @@ def test_answers_stay_exact_while_filters_are_hung_anew(
 
     filters = [made() for _ in range(600)]
     index = index_of(filters, compiled=compiled)
-    places = arrays_of(index)._generation.arrays.of["filters"][:600, 2].copy()
+    places = arrays_of(index)._generation.arrays.of["filters"]["place"][:600].copy()
     asked: list[dict[str, Any]] = [
         {"kind": f"k{random.randrange(8)}", "path": "ax", "price": random.randrange(100)}
         for _ in range(40)
@@ -142,7 +138,7 @@ def test_answers_stay_exact_while_filters_are_hung_anew(
     for turn in range(600 // REHUNG_AT_ONCE * 4):
         at = turn % len(asked)
         assert sorted(index.match(asked[at])) == expected[at]
-    assert (arrays_of(index)._generation.arrays.of["filters"][:600, 2] != places).any(), (
+    assert (arrays_of(index)._generation.arrays.of["filters"]["place"][:600] != places).any(), (
         "nothing was moved"
     )
     index.validate()
@@ -153,13 +149,13 @@ def test_the_only_filter_of_a_bucket_is_hung_anew(
     compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bucket that its last filter has left would be asked for one more."""
-    monkeypatch.setattr(drift, "LOOKED_BETWEEN", 0)
+    monkeypatch.setattr(module("hanging", compiled), "LOOKED_BETWEEN", 0)
     names = [f"a{n}" for n in range(80)]
     index = index_of((ct.Filter({name: 1, "kind": "k"}) for name in names), compiled=compiled)
     asked = dict.fromkeys(names, 1) | {"kind": "other"}
-    before = counted(index, LOOKED, [asked])
+    before = counted(index, "looked", [asked])
     assert before == len(names)
-    assert counted(index, LOOKED, [asked] * 800) < before
-    assert counted(index, LOOKED, [asked]) < 70
+    assert counted(index, "looked", [asked] * 800) < before
+    assert counted(index, "looked", [asked]) < 70
     assert index.match(asked | {"kind": "k"}) != []
     index.validate()

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import contrada as ct
-from contrada.matching import jit
+from contrada.matching.kernels import jit
 from tests.matching import rules_prometheus, rules_sigma
 from tests.matching.engines import new_index
 

@@ -5,11 +5,12 @@ import sys
 
 import pytest
 
-from contrada.matching import jit
+from contrada.matching.kernels import jit
 
 SCRIPT = """
 import asyncio, contrada as ct
-from contrada.matching import index, jit
+from contrada.matching import index
+from contrada.matching.kernels import jit
 index.WORK_UNCACHED_MAX = 10
 
 async def main():
@@ -28,7 +29,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.skipif(jit.compiled() is None, reason="numba is not installed")
+@pytest.mark.skipif(not jit.compiled(), reason="numba is not installed")
 def test_a_service_goes_over_to_compiled_kernels_while_it_works() -> None:
     """A service would stand still while kernels load, or never use them."""
     done = subprocess.run(

@@ -16,7 +16,6 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from contrada.matching import saving
-from contrada.matching.arrays import grow_for
 from contrada.matching.batches import (
     Columns,
     Spans,
@@ -32,21 +31,13 @@ from contrada.matching.batches import (
     spans_in,
     spans_of,
 )
-from contrada.matching.drift import Drift
 from contrada.matching.generation import Generation
-from contrada.matching.relating import touching
+from contrada.matching.hanging import Drift
+from contrada.matching.kernels import checking
+from contrada.matching.kernels.jit import is_pure
+from contrada.matching.kernels.schema import UNREADABLE
 from contrada.matching.slots import Slots
 from contrada.matching.spans import Given, asked_for, encode, exactly, with_envelope
-from contrada.matching.tables import (
-    CANDIDATES,
-    DOUBTED,
-    INEXACT,
-    KEYED,
-    MATCHED,
-    OUT,
-    SET_ATTR,
-    UNREADABLE,
-)
 from contrada.model import Envelope, Filter, FilterSet, Notification, Product
 from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.algebra.product import ENVELOPE_SETS
@@ -63,8 +54,7 @@ K = TypeVar("K", bound=Hashable)
 class ArrayEngine(Generic[K]):
     """Keys with their filters, in arrays."""
 
-    def __init__(self, *, native: bool = True) -> None:
-        self._native = native
+    def __init__(self) -> None:
         self._generation = Generation()
         self._next: Generation | None = None
         self._last: Generation | None = None
@@ -75,17 +65,11 @@ class ArrayEngine(Generic[K]):
         self._named: Any = None
         self.envelope: tuple[str, ...] = ()
         self._system_names = 0
-        self._use_kernels()
-
-    def _use_kernels(self) -> None:
-        if self._native:
-            self._slots.use_compiled()
-            self._generation.arrays.use_compiled()
 
     @property
     def is_compiled(self) -> bool:
-        """Whether compiled kernels are called."""
-        return self._generation.arrays.is_compiled
+        """Whether kernels are compiled."""
+        return not is_pure()
 
     # --- keys ---------------------------------------------------------------------------------
 
@@ -156,7 +140,7 @@ class ArrayEngine(Generic[K]):
         generation = self._generation
         if isinstance(product, FilterSet):
             return list(self)
-        possible = set(touching(generation, product, inside=inside))
+        possible = set(generation.touching(product, inside=inside))
         if inside:
             slots = generation.slots_within(possible | generation.empty())
         else:
@@ -176,34 +160,26 @@ class ArrayEngine(Generic[K]):
 
     def match(self, given: Given | bytes, envelope: Envelope = UNSTAMPED) -> list[K]:
         """See `Index.match` and `Index.match_span`."""
-        return self._found(self._message(given, envelope), given, envelope)
-
-    def _found(self, message: bytes, given: Given | bytes, envelope: Envelope) -> list[K]:
-        """The keys for an encoded notification, and what it was given as."""
         if (self._next or self._last) is not None and not self._in_batch:
             self.maintain(UNITS_PER_MATCH)
-        arrays = self._generation.arrays
-        status = arrays.match(message)
-        while status < 0:
-            if status == UNREADABLE:
+        message, arrays = self._message(given, envelope), self._generation.arrays
+        answer = checking.match(message, arrays.memory)
+        while answer < 0:
+            if answer >> 2 == UNREADABLE:
                 assert not isinstance(given, Notification), "a notification is readable"
                 return self.match(self._exactly(given, envelope))
-            grow_for(arrays, status)
-            status = arrays.match(message)
-        counters = arrays.views["counters"]
-        if counters[MATCHED] >= self._drift.due:
-            self._drift.mend(self._generation)
-        count = counters[OUT]
-        if count == 0:
+            arrays.grow_for(answer >> 2)
+            answer = checking.match(message, arrays.memory)
+        if answer & 2:
+            self._drift.mend(self._generation.hanging)
+        if answer < 4:
             return []
-        out = arrays.of["out"][:count]
-        if counters[KEYED]:
-            return out.tolist()  # type: ignore[no-any-return]
-        if counters[DOUBTED]:
-            return self._verified(
-                out.tolist(), exactly(given, envelope, self._generation.compiler.attrs)
-            )
-        return self._keys_at(out)
+        found = arrays.of["out"][: answer >> 2]
+        if answer & 1 == 0:
+            return found.tolist()  # type: ignore[no-any-return]
+        if arrays.counters.doubted[0]:
+            return self._verified(found.tolist(), self._exactly(given, envelope))
+        return self._keys_at(found)
 
     def _exactly(self, given: Given | bytes, envelope: Envelope) -> Notification:
         """What was given, for what only the model can tell."""
@@ -222,7 +198,7 @@ class ArrayEngine(Generic[K]):
     def _packed(self, attributes: Mapping[str, Any]) -> bytes:
         """The attributes of a mapping as msgpack, checked where the encoder takes too much."""
         asked = self._generation.compiler.attrs
-        if _are_plain(attributes.values()):
+        if _PLAIN.issuperset(map(type, attributes.values())) or _are_plain(attributes.values()):
             try:
                 return encode(asked_for(attributes, asked) if self._system_names else attributes)
             except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):
@@ -231,7 +207,7 @@ class ArrayEngine(Generic[K]):
 
     def _verified(self, found: list[int], notification: Notification) -> list[K]:
         """The keys of what was found, and of the filters that hold on the values themselves."""
-        inexact = bool(self._generation.arrays.of["counters"][INEXACT])
+        inexact = bool(self._generation.arrays.counters.inexact[0])
         known: dict[int, bool] = {}
         slots: dict[int, None] = {}
         for each in found:
@@ -260,9 +236,8 @@ class ArrayEngine(Generic[K]):
         for each in opaque:
             if each not in known:
                 value_set = self._generation.compiler.opaque_sets[each]
-                name = self._generation.compiler.names[
-                    int(self._generation.arrays.of["sets_by_row"][each, SET_ATTR])
-                ]
+                attr = self._generation.arrays.sets_by_row.attr[each]
+                name = self._generation.compiler.names[attr]
                 known[each] = bool(value_set.unknown()) or any(
                     value_set.holds(key) for key in notification.keys_of(name)
                 )
@@ -309,7 +284,7 @@ class ArrayEngine(Generic[K]):
     def _matched(self, rows: Columns | Spans, alone: Callable[[int], list[K]]) -> tuple[Any, Any]:
         """A batch matched by one call; `alone` matches a row of which only the model can tell."""
         slots, arrays = self._slots, self._generation.arrays
-        if not arrays.is_compiled:
+        if is_pure():
             return joined(map(alone, range(rows.rows)), are_int=slots.are_int)
         of_row: Any = alone if slots.are_int else lambda row: [*map(slots.find, alone(row))]
         self._in_batch = True  # the arrays must stay
@@ -317,7 +292,7 @@ class ArrayEngine(Generic[K]):
             offsets, found = match_rows(arrays, rows, of_row)
         finally:
             self._in_batch = False
-        self._drift.mend(self._generation)
+        self._drift.mend(self._generation.hanging)
         if (self._next or self._last) is not None:
             self.maintain(UNITS_PER_MATCH)
         return offsets, found if slots.are_int else slots.keys[found]
@@ -349,8 +324,6 @@ class ArrayEngine(Generic[K]):
     def begin_renewal(self) -> None:
         """Starts a second generation, which `maintain` then fills piece by piece."""
         self._next = Generation(self._generation)
-        if self.is_compiled:
-            self._next.arrays.use_compiled()
         self._name_keys()
         self._cursor = 0
 
@@ -364,22 +337,18 @@ class ArrayEngine(Generic[K]):
         saving.save(path, self._generation, self._slots)
 
     @classmethod
-    def load(cls, path: Path, *, native: bool = True) -> "ArrayEngine[Any]":
+    def load(cls, path: Path) -> "ArrayEngine[Any]":
         """See `Index.load`."""
-        engine: ArrayEngine[Any] = cls(native=native)
+        engine: ArrayEngine[Any] = cls()
         engine._generation, engine._slots = saving.load(path)
-        engine._use_kernels()
         engine._name_keys()
         engine._find_system_names()
         return engine
 
     def sizes(self) -> dict[str, int]:
         """Figures for `IndexStatistics`."""
-        counters = self._generation.arrays.of["counters"]
-        seen = {
-            "notifications": int(counters[MATCHED]),
-            "candidates": int(counters[CANDIDATES]),
-        }
+        counters = self._generation.arrays.counters
+        seen = {"notifications": counters.matched[0], "candidates": counters.candidates[0]}
         return self._generation.sizes() | seen
 
     def validate(self) -> None:
@@ -393,9 +362,9 @@ _SEVERAL: Final = frozenset((list, tuple))
 
 
 def _are_plain(values: Iterable[Any]) -> bool:
-    """Whether the encoder knows what all values are; it would take others for text."""
-    if _PLAIN.issuperset(map(type, values)):
-        return True
+    """Whether the encoder knows what values are, and of several each; it would take others for
+    text.
+    """
     return all(
         type(each) in _PLAIN or (type(each) in _SEVERAL and _PLAIN.issuperset(map(type, each)))
         for each in values

@@ -1,107 +1,117 @@
-"""The index's arrays: how they grow, and how kernels are called on them."""
+"""The index's arrays: how they grow, and the kernels that update them."""
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from types import ModuleType
-from typing import Any, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from contrada.matching import jit, kernels, reading, seeking, updating, values
-from contrada.matching.tables import (
+from contrada.matching.kernels import checking, jit, seeking, updating
+from contrada.matching.kernels.memory import views_of
+from contrada.matching.kernels.reading import gram_bit
+from contrada.matching.kernels.schema import (
+    ARRAYS,
     ATTR_MASK,
-    BEGIN,
-    CHANCE,
     COUNT_PARTS,
-    COUNTED,
-    COUNTERS,
     DOMAIN_SHIFT,
-    EPOCH,
     GRAM_BITS_BYTES,
-    HASH,
     HIGHEST_RANK,
-    HITS,
-    LENGTH,
-    MATCHED,
     NEED_OUT,
+    NEED_STAMPS,
+    NEED_TEXT,
+    NEED_VALUES,
     OK,
+    PART_COLUMNS,
     PENDING,
     PIVOTS,
+    POOL_ATTRS,
     ROOMS,
-    SEEN,
-    SEEN_ALL,
-    SHAPES,
-    SKETCH,
     SKETCH_REGISTERS,
-    STAMP,
-    Scratch,
-    Store,
-    grown,
-    new_array,
+    WORDS_MASK,
 )
 
-EPOCHS_MAX: Final = 2**30
-"""Notifications until the stamps of an index, which have 32 bits, are cleared. Beyond it: they
-are, and counts of visits are halved."""
+COPIED_BYTES_MAX: Final = 2**21
+"""Bytes of an array of an index. Beyond it: it gets 64 times the room when it grows, where the
+system promises it, and is hardly copied again."""
 
+_ROOM: Final = 64
 _TOUCHING_AT_ONCE: Final = 4096
 
-_PLACES: Final = {name: place for place, name in enumerate(SHAPES)}
-"""Where an array's address stands in the table."""
+_PLACES: Final = {name: 2 * place for place, name in enumerate(ARRAYS)}
+"""Where an array's address stands in the table; its length comes next."""
+_PER_ROW: Final = {
+    "parts": PART_COLUMNS,
+    "pivots": PIVOTS,
+    "pool_attrs": POOL_ATTRS,
+    "registers": SKETCH_REGISTERS,
+}
+"""Arrays with several rows for each of another's."""
+_WITH: Final = {
+    "attrs": ("parts", "state", "present"),
+    "trees": ("pivots",),
+    "pools": ("pool_attrs",),
+    "sketches": ("registers",),
+    "buckets": ("bucket_list",),
+    "sets_by_row": ("set_seen",),
+}
+"""Arrays that have room for as many rows as another one."""
 _HASH_TABLES: Final = ("names", "slots", "equal")
 _FIRST: Final = {
-    "counters": COUNTERS,
+    **dict.fromkeys(_HASH_TABLES, 16),
+    "counters": 1,
     "stack": 64,
     "rooms": ROOMS,
     "pending": PENDING,
     "out": 2 * PENDING,
 }
-"""The rows of arrays that begin with more than a few."""
+"""The rows of arrays that do not begin with eight."""
 
 
 class Arrays:
     """All arrays by name, with how many rows are used, and the kernels bound to them.
 
+    `arrays.buckets.length[row]` is a number. `of` has the arrays themselves, for whoever wants many
+    rows. `memory` is what entries to kernels are handed.
+
     Invariants: an array has at least as many rows as are used; a hash table's size is a power
     of two and more than twice what it holds; the views and the table of addresses are those of
-    the arrays. A view is a memory view: to read or write one number it is twice as fast.
+    the arrays.
     """
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def __init__(self) -> None:
         self.of: dict[str, Any] = {}
-        self.views: dict[str, Any] = {}
-        self.used: dict[str, int] = dict.fromkeys(SHAPES, 0)
+        self.used: dict[str, int] = dict.fromkeys(ARRAYS, 0)
         self.used["rooms"] = ROOMS
         self.part_sketches: dict[tuple[int, int, int], int] = {}
-        self._pivots: dict[int, list[tuple[int, int]]] = {}  # of trees, as `trees` has them
-        self._table = np.zeros(2 * len(SHAPES), dtype=np.int64)
-        self._rows: dict[str, int] = dict.fromkeys(SHAPES, 0)
-        self._native: ModuleType | None = None
-        self._store: Store | None = None
-        self._scratch: Scratch | None = None
-        for name in SHAPES:
-            rows = 16 if name in _HASH_TABLES else _FIRST.get(name, 8)
-            self.put(name, new_array(name, rows))
+        self._pivots: dict[int, list[tuple[int, int]]] = {}  # of trees, as `pivots` has them
+        self._table = np.zeros(2 * len(ARRAYS), dtype=np.int64)
+        self._rows: dict[str, int] = dict.fromkeys(ARRAYS, 0)
+        self.memory: Any = self if jit.is_pure() else self._table.ctypes.data
+        for name, kind in ARRAYS.items():
+            rows = _FIRST.get(name, 8) * _PER_ROW.get(name, 1)
+            self.put(name, np.zeros(rows, dtype=kind))
 
     def put(self, name: str, array: Any, rows: int | None = None) -> None:
         """Takes an array in place of the one of this name, with so many rows asked for, or all."""
         i = _PLACES[name]
         self._rows[name] = len(array) if rows is None else rows
         self.of[name] = array
-        self.views[name] = array.data
-        self._table[2 * i] = array.ctypes.data
-        self._table[2 * i + 1] = len(array)
-        self._store = None
+        setattr(self, name, views_of(array))
+        self._table[i : i + 2] = array.ctypes.data, len(array)
 
-    def reserve(self, name: str, rows: int) -> Any:
-        """The array, with room for so many rows."""
-        array = self.of[name]
+    def reserve(self, name: str, rows: int) -> None:
+        """Makes room for so many rows."""
         if rows > self._rows[name]:
             self._rows[name] = rows
-            if rows > len(array):
-                array = grown(array, rows)
-                self.put(name, array, rows)
-        return array
+            if rows > len(self.of[name]):
+                self.put(name, grown(self.of[name], rows), rows)
+            for other in _WITH.get(name, ()):
+                self.reserve(other, rows * _PER_ROW.get(other, 1))
 
     def take(self, name: str, rows: int = 1) -> int:
         """The first of so many fresh rows."""
@@ -110,95 +120,81 @@ class Arrays:
         self.used[name] = first + rows
         return first
 
-    def use_compiled(self) -> None:
-        """Calls compiled kernels from now on, where they are to be had."""
-        self._native = jit.compiled()
-
-    @property
-    def is_compiled(self) -> bool:
-        """Whether compiled kernels are called."""
-        return self._native is not None
-
-    def store(self) -> Store:
-        """Memory views of the store, for kernels that are not compiled."""
-        return self._views()[0]
-
-    def _views(self) -> tuple[Store, Scratch]:
-        """Memory views of the arrays, for kernels that are not compiled."""
-        if self._store is None:
-            self._store = Store(*(self.views[name] for name in Store._fields))
-            self._scratch = Scratch(*(self.views[name] for name in Scratch._fields))
-        assert self._scratch is not None
-        return self._store, self._scratch
-
-    def match(self, msg: bytes) -> int:
-        """`kernels.match`; clears the stamps when their numbers run out."""
-        if self.views["counters"][EPOCH] >= EPOCHS_MAX:
-            self.clear_stamps()
-        if self._native is not None:
-            return self._native.match(msg, self._table)  # type: ignore[no-any-return]
-        return kernels.match(msg, *self._views())  # type: ignore[no-any-return]
+    # --- matching -----------------------------------------------------------------------------
 
     def match_rows(self, rows: Any, row: int, offsets: Any, found: Any) -> tuple[int, int]:
-        """`native.match_rows` of columns or spans (see `batches`); only of compiled kernels."""
-        assert self._native is not None
-        if self.of["counters"][EPOCH] + len(offsets) >= EPOCHS_MAX:
-            self.clear_stamps()
+        """`checking.match_rows` of columns or spans (see `batches`); only of compiled kernels."""
         of = rows.described, rows.address, rows.starts
-        status, row = self._native.match_rows(*of, row, offsets, found, self._table)
+        status, row = checking.match_rows(*of, row, offsets, found, self.memory)
         return int(status), int(row)
+
+    def grow_for(self, status: int) -> None:
+        """Doubles what a kernel said it needs more of; or clears the stamps."""
+        if status == NEED_STAMPS:
+            self.clear_stamps()
+            return
+        name = {NEED_TEXT: "text", NEED_VALUES: "values", NEED_OUT: "out"}[status]
+        assert status != OK
+        if status == NEED_OUT:
+            self.seen_again()
+        self.reserve(name, 2 * len(self.of[name]))
 
     def clear_stamps(self) -> None:
         """Starts the numbers of notifications anew."""
-        self.of["counters"][EPOCH] = 0
-        for name in ("state", "key_seen", "set_seen"):
+        for name, field in (
+            ("counters", "epoch"), ("state", "epoch"), ("buckets", "stamp")
+        ):  # fmt: skip
+            self.of[name][field][: self._rows[name]] = 0
+        for name in ("key_seen", "set_seen"):
             self.of[name][: self._rows[name]] = 0
-        self.of["buckets"][: self.used["buckets"], STAMP] = 0
         self.fade()
 
     def fade(self) -> None:
         """Halves what was seen, so that what is seen from now on counts more."""
-        self.of["counters"][SEEN_ALL] //= 2
-        self.of["attrs"][: self.used["attrs"], SEEN] //= 2
-        self.of["buckets"][: self.used["buckets"], HITS] //= 2
+        for name, field in (("counters", "seen"), ("attrs", "seen"), ("buckets", "hits")):
+            self.of[name][field][: self._rows[name]] //= 2
 
     def seen_again(self) -> None:
         """To be called before a notification is matched once more."""
-        self.of["counters"][[SEEN_ALL, MATCHED]] -= 1
+        self.counters.seen[0] -= 1
+        self.counters.matched[0] -= 1
 
-    def enter(
-        self, words: Any, count: int, number: int = -1, begin: int = 0, *, is_wider: bool = False
-    ) -> int:
-        """`updating.enter`."""
-        if self._native is not None:
-            table = self._table
-            return self._native.enter(words, count, number, begin, is_wider, table)  # type: ignore[no-any-return]
-        store, _ = self._views()
-        return updating.enter(words.data, count, number, begin, is_wider, store)  # type: ignore[no-any-return]
+    # --- filters ------------------------------------------------------------------------------
 
-    def cheapest_value(self, number: int, statistics: "Arrays") -> tuple[int, int, float, bool]:
-        """`values.cheapest_value`; the statistics may be other arrays with the same attributes."""
-        seen = self.views["counters"][SEEN_ALL]
-        if self._native is not None:
-            return self._native.cheapest_value(number, seen, self._table, statistics._table)  # type: ignore[no-any-return]
-        return values.cheapest_value(number, seen, self.store(), statistics.store())  # type: ignore[no-any-return]
+    def words_of(self, number: int) -> list[int]:
+        """The words of a filter's program."""
+        begin = self.filters.begin[number]
+        end = begin + 1 + (self.program[begin] & WORDS_MASK)
+        words: list[int] = self.of["program"][begin + 1 : end].tolist()
+        return words
 
-    def share(self, h: int, attr: int, unseen: float) -> float:
-        """`values.share`."""
-        if self._native is not None:
-            return self._native.share(h, attr, unseen, self._table)  # type: ignore[no-any-return]
-        return values.share(h, attr, unseen, self.store())  # type: ignore[no-any-return]
+    def constraint_at(self, number: int, word: int) -> tuple[int, int, int]:
+        """(attribute, domain, first operand) of the constraint that begins at a filter's word."""
+        at = self.filters.begin[number] + 1 + word
+        head = self.program[at]
+        return head & ATTR_MASK, head >> DOMAIN_SHIFT, self.program[at + 1]
+
+    def touching(self, box: Any, closed: bool, inside: bool) -> Iterator[int]:
+        """`updating.touching`, for all filters."""
+        found = np.zeros(_TOUCHING_AT_ONCE + 1, dtype=np.int64)
+        first, used = 0, self.used["filters"]
+        while first < used:
+            count = updating.touching(box, closed, inside, first, found, used, self.memory)
+            first = int(found[-1])
+            yield from found[:count].tolist()
+
+    # --- constants ----------------------------------------------------------------------------
 
     def new_sketch(self) -> int:
         """A sketch that has counted nothing."""
         row = self.take("sketches")
-        self.views["sketches"][row, CHANCE] = SKETCH_REGISTERS << HIGHEST_RANK
+        self.sketches.chance[row] = SKETCH_REGISTERS << HIGHEST_RANK
         return row
 
     def sketch_of(self, attr: int, column: int, length: int) -> int:
         """The sketch of an attribute's values; or of parts of texts, of a column and a length."""
-        if not column:
-            return self.views["attrs"][attr, SKETCH]  # type: ignore[no-any-return]
+        if not length:
+            return self.attrs.sketch[attr]  # type: ignore[no-any-return]
         part = attr, column, length
         row = self.part_sketches.get(part)
         if row is None:
@@ -206,203 +202,261 @@ class Arrays:
         return row
 
     def count(self, row: int, h: int) -> None:
-        """`values.count`."""
-        if self._native is not None:
-            self._native.count(row, h, self._table)
-        else:
-            values.count(row, h, self.store())
+        """`seeking.count`."""
+        seeking.count_at(row, h, self.memory)
 
     def counted(self, row: int) -> float:
         """How many distinct constants a sketch counted, about."""
-        return self.views["sketches"][row, COUNTED] / COUNT_PARTS  # type: ignore[no-any-return]
+        return self.sketches.counted[row] / COUNT_PARTS  # type: ignore[no-any-return]
 
-    def constraint_at(self, number: int, word: int) -> tuple[int, int, int]:
-        """(attribute, domain, first operand) of the constraint that begins at a filter's word."""
-        program = self.views["program"]
-        at = self.views["filters"][number, BEGIN] + 1 + word
-        head = program[at]
-        return head & ATTR_MASK, head >> DOMAIN_SHIFT, program[at + 1]
-
-    def fit_scratch(self) -> None:
-        """To be called when the store was replaced: makes room in the scratch for it."""
-        rows = {"state": "attrs", "present": "attrs", "set_seen": "sets_by_row"}
-        rows["bucket_list"] = "buckets"
-        for scratch, store in rows.items():
-            self.reserve(scratch, self.used[store] + 1)
-        self.reserve("stack", self.used["sets"] + 1)
-
-    def rebuild_equal(self, count: int) -> None:
-        """Fills the table of equal filters anew, with room for so many."""
-        self.put("equal", np.zeros(self._size_for(count), dtype=np.int32))
-        self._rehash("equal", self.used["filters"])
-
-    def find_bucket(self, h: int) -> int:
-        """`seeking.find_bucket`."""
-        if self._native is not None:
-            return self._native.find_bucket(h, self._table)  # type: ignore[no-any-return]
-        return seeking.find_bucket(self.store(), h)  # type: ignore[no-any-return]
+    # --- buckets ------------------------------------------------------------------------------
 
     def place_bucket(
-        self,
-        h: int,
-        attr: int,
-        unseen: float,
-        domain: int,
-        operand: int,
-        statistics: "Arrays",
+        self, h: int, attr: int, unseen: float, domain: int, operand: int, statistics: "Arrays"
     ) -> int:
         """`updating.place_bucket`."""
         used = self.used["buckets"]
         self.reserve("buckets", used + 1)
-        self.reserve("bucket_list", used + 1)
         self._room("slots", used + 1)
-        place = h, attr, unseen, domain, operand
-        if self._native is not None:
-            found = self._native.place_bucket(*place, self._table, statistics._table, used)
-        else:
-            found = updating.place_bucket(*place, self.store(), statistics.store(), used)
-        if found >> 2 == used:
-            self.used["buckets"] += 1
-        return found  # type: ignore[no-any-return]
-
-    def enter_gram(self, attr: int, gram: int) -> None:
-        """Sets the bit of some bytes of a substring."""
-        if self.used["gram_bits"] == 0:
-            self.take("gram_bits", GRAM_BITS_BYTES)
-        bits = self.views["gram_bits"]
-        bit = reading.gram_bit(attr, gram, 8 * len(bits))
-        bits[bit >> 3] |= 1 << (bit & 7)
+        place = h, attr, unseen, domain, operand, used
+        found: int = updating.place_bucket(*place, self.memory, statistics.memory)
+        self.used["buckets"] += found >> 2 == used
+        return found
 
     def nameless_buckets(self, count: int) -> int:
         """The first of so many fresh buckets that no hash leads to."""
         first = self.take("buckets", count)
-        self.reserve("bucket_list", first + count)
-        self.of["buckets"][first : first + count, HASH] = -1
+        self.of["buckets"]["hash"][first : first + count] = -1
         return first
 
     def hang(self, bucket: int, number: int, hung: int, *, by_value: bool, alone: bool) -> int:
         """`updating.hang`; which entry of the bucket it is."""
         used = self.used["entries"]
-        length: int = self.views["buckets"][bucket, LENGTH]
+        length: int = self.buckets.length[bucket]
         self.reserve("entries", used + 2 * length + 1)
-        flags = by_value * updating.BY_VALUE + alone * updating.ALONE
-        if self._native is not None:
-            used = self._native.hang(bucket, number, hung, flags, self._table, used)
-        else:
-            used = updating.hang(bucket, number, hung, flags, self.store(), used)
-        self.used["entries"] = used
+        self.used["entries"] = updating.hang(
+            bucket, number, hung, by_value, alone, used, self.memory
+        )
         return length
 
     def hang_at_value(self, number: int, statistics: "Arrays") -> bool:
         """`updating.hang_at_value`; whether the filter hangs now."""
-        seen, used = self.views["counters"][SEEN_ALL], self.used
-        before = used["entries"], used["buckets"]
-        self.reserve("bucket_list", before[1] + 1)
-        if self._native is not None:
-            tables = self._table, statistics._table
-            entries, buckets = self._native.hang_at_value(number, seen, *tables, *before)
-        else:
-            stores = self.store(), statistics.store()
-            entries, buckets = updating.hang_at_value(number, seen, *stores, *before)
-        if entries < 0:
-            return False
-        used["entries"], used["buckets"] = entries, buckets
-        return True
+        used = self.used
+        self.reserve("bucket_list", used["buckets"] + 1)
+        entries, buckets = updating.hang_at_value(
+            number, used["entries"], used["buckets"], self.memory, statistics.memory
+        )
+        if entries >= 0:
+            used["entries"], used["buckets"] = entries, buckets
+        return entries >= 0  # type: ignore[no-any-return]
 
     def unhang(self, bucket: int, number: int, at: int) -> None:
         """`updating.unhang`; the entry must be there."""
-        if self._native is not None:
-            found = self._native.unhang(bucket, number, at, self._table)
-        else:
-            found = updating.unhang(bucket, number, at, self.store())
+        found = updating.unhang(bucket, number, at, self.memory)
         assert found, f"filter {number} does not hang in bucket {bucket}"
 
-    def new_tree(self, bounds: list[tuple[int, int]]) -> int:
-        """A tree whose pivots are spread over the (domain, key) of ends of ranges."""
-        tree = self.take("trees")
-        self.set_pivots(tree, bounds)
-        return tree
+    def enter_gram(self, attr: int, gram: int) -> None:
+        """Sets the bit of some bytes of a substring."""
+        if self.used["gram_bits"] == 0:
+            self.take("gram_bits", GRAM_BITS_BYTES)
+        bit = gram_bit(attr, gram, 8 * len(self.gram_bits))
+        self.gram_bits[bit >> 3] |= 1 << (bit & 7)
+
+    # --- trees of ranges ----------------------------------------------------------------------
 
     def set_pivots(self, tree: int, bounds: list[tuple[int, int]]) -> None:
-        """Chooses the pivots of a tree."""
+        """Chooses the pivots of a tree, spread over the (domain, key) of ends of ranges."""
         ordered = sorted(set(bounds))
         step = max(1, -(-len(ordered) // PIVOTS))
-        pivots = ordered[::step][:PIVOTS]
-        self._pivots[tree] = pivots
-        row = self.of["trees"][tree]
-        row[0] = len(pivots)
-        for i, (domain, key) in enumerate(pivots):
-            row[2 + 2 * i], row[3 + 2 * i] = domain, key
+        pivots = self._pivots[tree] = ordered[::step][:PIVOTS]
+        self.trees.count[tree] = len(pivots)
+        first = PIVOTS * tree
+        self.of["pivots"][first : first + len(pivots)] = pivots
 
     def bin_at(self, tree: int, key: tuple[int, int]) -> int:
         """The bin of a place among the pivots, as `seeking.bin_of`."""
         pivots = self._pivots.get(tree)
         if pivots is None:
-            row: list[int] = self.of["trees"][tree].tolist()
-            end = 2 + 2 * row[0]
-            pivots = self._pivots[tree] = [*zip(row[2:end:2], row[3:end:2], strict=True)]
+            first = PIVOTS * tree
+            pivots = self.of["pivots"][first : first + self.trees.count[tree]].tolist()
+            self._pivots[tree] = pivots
         return bisect_right(pivots, key)
 
-    def touching(self, box: Any, closed: bool, inside: bool) -> Iterator[int]:
-        """`updating.touching`, for all filters."""
-        found = np.zeros(_TOUCHING_AT_ONCE + 1, dtype=np.int64)
-        first, used, rows = 0, self.used["filters"], len(box) // 4
-        while first < used:
-            asked = (rows, int(closed), int(inside), first)
-            if self._native is not None:
-                count = self._native.touching(box, *asked, found, used, self._table)
-            else:
-                store = self.store()
-                count = updating.touching(box.data, *asked, found.data, used, store)
-            first = int(found[-1])
-            yield from found[:count].tolist()
+    # --- hash tables --------------------------------------------------------------------------
 
     def name_added(self, row: int, names: int) -> None:
         """Enters an attribute's name into the hash table, which then has so many."""
+        first = row
         if 2 * names > len(self.of["names"]):
-            self.put("names", np.zeros(self._size_for(names), dtype=np.int32))
-            self._rehash("names", self.used["attrs"])
-        elif self._native is not None:
-            self._native.enter_name(row, self._table)
-        else:
-            updating.enter_name(row, self.store())
+            self._empty("names", names)
+            first, row = 0, self.used["attrs"] - 1
+        updating.enter_names(first, row + 1, self.memory)
+
+    def rebuild_equal(self, count: int) -> None:
+        """Fills the table of equal filters anew, with room for so many."""
+        self._empty("equal", count)
+        updating.rehash_filters(self.used["filters"], self.memory)
 
     def _room(self, name: str, count: int) -> None:
-        """Makes a hash table large enough."""
+        """Makes the hash table of buckets large enough."""
         if 2 * count > len(self.of[name]):
-            self.put(name, np.zeros(self._size_for(count), dtype=np.int32))
-            self._rehash(name, self.used["buckets"])
+            self._empty(name, count)
+            updating.rehash_buckets(self.used["buckets"], self.memory)
 
-    @staticmethod
-    def _size_for(count: int) -> int:
-        return 1 << max(4, (2 * count).bit_length())
+    def _empty(self, name: str, count: int) -> None:
+        """Puts an empty hash table with room for so many."""
+        size = 1 << max(4, (2 * count).bit_length())
+        self.put(name, np.zeros(size, dtype=np.int32))
 
-    def _rehash(self, name: str, used: int) -> None:
-        kernel = {"slots": "rehash_buckets", "equal": "rehash_filters", "names": "rehash_names"}
-        if self._native is not None:
-            getattr(self._native, kernel[name])(self._table, used)
-        else:
-            getattr(updating, kernel[name])(self.store(), used)
+    # --- all of them --------------------------------------------------------------------------
+
+    def saved(self, name: str) -> Any:
+        """What is to be saved of an array: a hash table whole, of others the rows in use."""
+        array, used = self.of[name], self.used
+        if name in _HASH_TABLES:
+            return array
+        owner = next((owner for owner, others in _WITH.items() if name in others), name)
+        return array[: max(1, used[owner]) * _PER_ROW.get(name, 1)]
+
+    def restore(self, arrays: dict[str, Any], used: dict[str, int]) -> None:
+        """Takes arrays that were saved, and makes room in the scratch for them."""
+        for name, array in arrays.items():
+            self.put(name, array)
+        self.used |= used
+        for name, others in _WITH.items():
+            for other in others:
+                self.reserve(other, (self.used[name] + 1) * _PER_ROW.get(other, 1))
+        self.reserve("stack", self.used["sets"] + 1)
 
     def dissolve(self) -> bool:
         """Frees one array; whether more are there. Nothing else may be asked any more."""
-        self._store = self._scratch = None
-        for name in (*self.of, *self.views):
-            self.views.pop(name, None)
-            return self.of.pop(name, None) is not None
+        for name in self.of:
+            delattr(self, name)
+            del self.of[name]
+            return True
         return False
 
     def bytes_used(self) -> int:
         """Bytes of all arrays together, as far as they were asked for."""
-        return sum(
-            self._rows[name] * array[:1].nbytes for name, array in self.of.items() if len(array)
-        )
+        return sum(self._rows[name] * array.itemsize for name, array in self.of.items())
 
 
-def grow_for(arrays: Arrays, status: int) -> None:
-    """Doubles what a kernel said it needs more of."""
-    name = {-1: "text", -2: "values", -3: "out"}[status]
-    assert status != OK
-    if status == NEED_OUT:
-        arrays.seen_again()
-    arrays.reserve(name, 2 * len(arrays.of[name]))
+EMPTY: Final = -1
+NO_ROW: Final = -1
+
+
+class Chains:
+    """Chains of small numbers in `links`: the keys of a filter, the places where it hangs.
+
+    A *head* says all: -1 is no number; a number from 0 on is itself, alone; below -1 it is
+    -2 - row, the row of the first of several. Rows are linked both ways, so that one is taken out
+    without a search, and used again.
+    """
+
+    def __init__(self, arrays: Arrays) -> None:
+        self._arrays = arrays
+        self.free_rows: list[int] = []
+
+    def values(self, head: int) -> Iterator[int]:
+        """The numbers of a chain."""
+        if head >= 0:
+            yield head
+            return
+        row = -2 - head
+        links = self._arrays.links
+        while row >= 0:
+            yield links.value[row]
+            row = links.next[row]
+
+    def of_places(self, places: list[tuple[int, int]]) -> int:
+        """The head of a chain of buckets; a row also says which entry of its bucket it is.
+
+        It stands in place of the row before, which such a chain does not need: it goes as a whole.
+        """
+        if len(places) == 1:
+            return places[0][0]
+        head = EMPTY
+        for bucket, at in places:
+            row = self._row()
+            links = self._arrays.links
+            links.value[row], links.before[row], links.next[row] = bucket, at, -2 - head
+            head = -2 - row
+        return head
+
+    def places(self, head: int, at: int) -> Iterator[tuple[int, int]]:
+        """The buckets of a chain of places, each with its entry; of a single one that is `at`."""
+        if head >= 0:
+            yield head, at
+            return
+        row = -2 - head
+        links = self._arrays.links
+        while row >= 0:
+            yield links.value[row], links.before[row]
+            row = links.next[row]
+
+    def put(self, value: int, head: int) -> tuple[int, int]:
+        """The head of a chain with one more number, and its row; NO_ROW where it is alone.
+
+        One that was alone gets a row, too: the one after.
+        """
+        if head == EMPTY:
+            return value, NO_ROW
+        if head >= 0:
+            head = self._before(head, EMPTY)
+        head = self._before(value, head)
+        return head, -2 - head
+
+    def take(self, value: int, row: int, head: int) -> int:
+        """The head of a chain without a number, which stands in this row."""
+        if head >= 0:
+            assert head == value, f"{value} is not in its chain"
+            return EMPTY
+        links = self._arrays.links
+        assert links.value[row] == value, f"{value} is not in its row"
+        after, before = links.next[row], links.before[row]
+        self.free_rows.append(row)
+        if after >= 0:
+            links.before[after] = before
+        if before < 0:
+            return EMPTY if after < 0 else -2 - after
+        links.next[before] = after
+        return head
+
+    def drop(self, head: int) -> None:
+        """Frees a whole chain."""
+        row = -2 - head
+        while row >= 0:
+            self.free_rows.append(row)
+            row = self._arrays.links.next[row]
+
+    def _before(self, value: int, head: int) -> int:
+        """The head of a chain with one more row before its first."""
+        row = self._row()
+        links = self._arrays.links
+        links.value[row], links.before[row] = value, NO_ROW
+        links.next[row] = -2 - head if head < EMPTY else NO_ROW
+        if head < EMPTY:
+            links.before[-2 - head] = row
+        return -2 - row
+
+    def _row(self) -> int:
+        return self.free_rows.pop() if self.free_rows else self._arrays.take("links")
+
+
+def grown(array: Any, rows: int) -> Any:
+    """The array with at least so many rows, more where it must be copied.
+
+    Copying a large array would hold up whoever waits for an update. So a large one gets room for
+    many times its rows: memory that is never touched is only promised by the system, not taken.
+    Where the system does not promise that much, there is half as much again.
+    """
+    have, bigger = len(array), None
+    if rows <= have:
+        return array
+    if array.nbytes > COPIED_BYTES_MAX and array.dtype != object:
+        with suppress(MemoryError):
+            bigger = np.zeros(max(rows, _ROOM * have), dtype=array.dtype)
+    if bigger is None:
+        bigger = np.zeros(max(rows, have + have // 2 + 16), dtype=array.dtype)
+    bigger[:have] = array
+    return bigger

@@ -15,33 +15,16 @@ from typing import Any, Final
 import numpy as np
 
 from contrada.errors import InvalidNotificationError
-from contrada.matching import tables
-from contrada.matching.arrays import Arrays, grow_for
+from contrada.matching.arrays import Arrays
+from contrada.matching.kernels.schema import COLUMN, KINDS, NEED_FOUND, OK, UNREADABLE
 from contrada.matching.spans import EMPTY_SPAN
-from contrada.matching.tables import COLUMN_COLUMNS, NEED_FOUND, OK, UNREADABLE
 
-_KINDS: Final = {
-    "bool": tables.KIND_BOOL,
-    "int8": tables.KIND_INT8,
-    "int16": tables.KIND_INT16,
-    "int32": tables.KIND_INT32,
-    "int64": tables.KIND_INT64,
-    "uint8": tables.KIND_UINT8,
-    "uint16": tables.KIND_UINT16,
-    "uint32": tables.KIND_UINT32,
-    "float": tables.KIND_FLOAT,
-    "double": tables.KIND_DOUBLE,
-    "string": tables.KIND_TEXT,
-    "binary": tables.KIND_TEXT,
-    "large_string": tables.KIND_LARGE_TEXT,
-    "large_binary": tables.KIND_LARGE_TEXT,
-}
 ROWS_AT_ONCE: Final = 256
 """Rows that are read at once where one must be matched by itself."""
 
 _TIME: Final = "timestamp[us, tz="
 
-_NO_COLUMNS: Final[Any] = np.zeros((0, COLUMN_COLUMNS), dtype=np.int64)
+_NO_COLUMNS: Final[Any] = np.zeros(0, dtype=COLUMN)
 _NO_STARTS: Final[Any] = np.zeros(1, dtype=np.int64)
 
 _PADDING: Final = bytes(16)
@@ -57,7 +40,7 @@ class Columns:
     def __init__(self, rows: int, arrays: list[tuple[int, int, Any]]) -> None:
         self.rows = rows
         self.address, self.starts = 0, _NO_STARTS
-        self.described = np.zeros((len(arrays), COLUMN_COLUMNS), dtype=np.int64)
+        self.described = np.zeros(len(arrays), dtype=COLUMN)
         self._kept = [array for _, _, array in arrays]
         for i, (attr, kind, array) in enumerate(arrays):
             valid, *data = (0 if each is None else each.address for each in array.buffers())
@@ -134,8 +117,7 @@ def columns_of(table: Any, attrs: dict[str, int]) -> Columns | None:
             if hasattr(array, "dictionary_decode"):
                 array = array.dictionary_decode()
             type_name = str(array.type)
-            is_time = type_name.startswith(_TIME)
-            kind = tables.KIND_TIME if is_time else _KINDS.get(type_name)
+            kind = KINDS.get("time" if type_name.startswith(_TIME) else type_name)
             if kind is None:
                 return None
             found.append((attrs[name], kind, array))
@@ -207,7 +189,7 @@ def match_rows(
             row += 1
             offsets[row] = end
         elif status != OK:
-            grow_for(arrays, status)
+            arrays.grow_for(status)
     return offsets, found[: offsets[-1]]
 
 

@@ -13,27 +13,32 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from contrada.errors import LimitError
-from contrada.matching import tables
 from contrada.matching.arrays import Arrays
-from contrada.matching.hashing import text_hash
-from contrada.matching.reading import finished
-from contrada.matching.tables import (
-    CUTS,
+from contrada.matching.kernels.reading import finished, hash_of_text
+from contrada.matching.kernels.schema import (
+    ATOM_CONTAINS,
+    ATOM_CONTAINS_NOCASE,
+    ATOM_EQUAL_NOCASE,
+    ATOM_PREFIX_NOCASE,
+    ATOM_SUFFIX,
+    ATOM_SUFFIX_NOCASE,
+    ATTR_MASK,
+    ATTRS_MAX,
     DOMAIN_SHIFT,
-    NAME,
+    GUARD_DOMAIN_SHIFT,
+    GUARD_KIND_SHIFT,
+    GUARD_OTHER,
+    GUARD_OTHER_TEXT,
+    GUARD_SET,
     OP_POINT,
     OP_RANGE,
     OP_SET,
     OP_SHIFT,
     OP_TEXT,
     OP_TEXT_RANGE,
-    PRESENCE,
-    SEEN,
+    PART_COLUMNS,
     SET_ABSENT,
-    SET_ATTR,
-    SKETCH,
     TEXT_SHIFT,
-    TREE,
     X_ATOM,
     X_EVERY,
     X_MAYBE,
@@ -65,12 +70,12 @@ TEXT_BYTES_MAX: Final = 2**24 - 1
 """Bytes of a text constant in an index. Beyond it: LimitError."""
 
 ATOM_KINDS: Final = {
-    "suffix": tables.ATOM_SUFFIX,
-    "contains": tables.ATOM_CONTAINS,
-    "= nocase": tables.ATOM_EQUAL_NOCASE,
-    "prefix nocase": tables.ATOM_PREFIX_NOCASE,
-    "suffix nocase": tables.ATOM_SUFFIX_NOCASE,
-    "contains nocase": tables.ATOM_CONTAINS_NOCASE,
+    "suffix": ATOM_SUFFIX,
+    "contains": ATOM_CONTAINS,
+    "= nocase": ATOM_EQUAL_NOCASE,
+    "prefix nocase": ATOM_PREFIX_NOCASE,
+    "suffix nocase": ATOM_SUFFIX_NOCASE,
+    "contains nocase": ATOM_CONTAINS_NOCASE,
 }
 
 _LAST: Final = {1: 0, BOOL: 1, 3: 0, TIME: TIME_MAX_US}
@@ -108,9 +113,7 @@ def constraints_of(words: list[int]) -> list[CompiledConstraint]:
         op = head >> OP_SHIFT & 0xFF
         end = at + (3 if op in (OP_RANGE, OP_TEXT_RANGE) else 2)
         operands = tuple(words[at + 1 : end])
-        found.append(
-            CompiledConstraint(head & tables.ATTR_MASK, op, head >> DOMAIN_SHIFT, operands)
-        )
+        found.append(CompiledConstraint(head & ATTR_MASK, op, head >> DOMAIN_SHIFT, operands))
         at = end
     return found
 
@@ -205,7 +208,7 @@ class Compiler:
         self.forget_before()
         self._texts = {self.text_at(ref): ref for ref in state["texts"]}
         self.set_values = [unpacked(each) for each in state["sets"]]
-        attrs = self._arrays.of["sets_by_row"][: len(self.set_values), SET_ATTR].tolist()
+        attrs = self._arrays.of["sets_by_row"]["attr"][: len(self.set_values)].tolist()
         self._sets = {
             (attr, each.line, each.text): number
             for number, (attr, each) in enumerate(zip(attrs, self.set_values, strict=True))
@@ -250,21 +253,23 @@ class Compiler:
         row = self.attrs.get(name)
         if row is None:
             row = self._row_for(name)
-            attrs = self._arrays.views["attrs"]
-            for column in range(tables.ATTR_COLUMNS):
-                attrs[row, column] = 0
-            attrs[row, NAME] = self.text(name.encode())
-            self._arrays.views["attrs"][row, TREE] = -1
-            self._arrays.views["attrs"][row, PRESENCE] = -1
-            self._arrays.views["attrs"][row, CUTS] = -1
-            self._arrays.views["attrs"][row, SKETCH] = self._arrays.new_sketch()
+            arrays = self._arrays
+            for fresh in (
+                arrays.of["attrs"][row : row + 1],
+                arrays.of["parts"][PART_COLUMNS * row : PART_COLUMNS * (row + 1)],
+            ):
+                fresh[:] = 0
+            ref, sketch = self.text(name.encode()), arrays.new_sketch()
+            attrs = arrays.attrs
+            attrs.name[row], attrs.sketch[row] = ref, sketch
+            attrs.tree[row] = attrs.presence[row] = attrs.cuts[row] = -1
             self.attrs[name] = row
             self.names[row] = name
             self.system_names += name[0] == "@"
             self.name_bytes += len(name.encode())
             if self._before is not None and name in self._before.attrs:
-                seen = self._before._arrays.views["attrs"][row, SEEN]
-                self._arrays.views["attrs"][row, SEEN] = seen
+                seen = self._before._arrays.attrs.seen[row]
+                self._arrays.attrs.seen[row] = seen
             self._arrays.name_added(row, len(self.attrs))
         return row
 
@@ -283,11 +288,9 @@ class Compiler:
 
     def _take_rows(self, count: int) -> None:
         """Fresh rows, without names."""
-        if len(self.names) + count > tables.ATTRS_MAX:
-            raise LimitError("ATTRS_MAX", tables.ATTRS_MAX)
-        end = self._arrays.take("attrs", count) + count
-        for scratch in ("state", "present"):
-            self._arrays.reserve(scratch, end)
+        if len(self.names) + count > ATTRS_MAX:
+            raise LimitError("ATTRS_MAX", ATTRS_MAX)
+        self._arrays.take("attrs", count)
         self.names += [""] * count
 
     def use(self, constraints: list[CompiledConstraint]) -> None:
@@ -362,7 +365,6 @@ class Compiler:
         words, inexact, opaque = self._set_words(value_set)
         texts = (self._arrays.used["texts"] - texts) // 8
         number = self._arrays.take("sets_by_row")
-        self._arrays.reserve("set_seen", number + 1)
         at = self._arrays.take("sets", len(words))
         self._arrays.of["sets"][at : at + len(words)] = words
         self._arrays.of["sets_by_row"][number] = (at, attr, *_set_guard(attr, number, value_set))
@@ -549,13 +551,13 @@ def _set_guard(attr: int, number: int, value_set: ValueSet) -> tuple[int, int, i
     """What a set is as a guard: of `!=` what is excluded, else the set by its number."""
     excluded = other_than(value_set)
     if excluded is None:
-        return tables.GUARD_SET << tables.GUARD_KIND_SHIFT, number, 0
+        return GUARD_SET << GUARD_KIND_SHIFT, number, 0
     domain, value = excluded
     if isinstance(value, bytes):
-        kind, low = tables.GUARD_OTHER_TEXT, int(finished(text_hash(value)))
+        kind, low = GUARD_OTHER_TEXT, int(finished(hash_of_text(value)))
     else:
-        kind, low = tables.GUARD_OTHER, value >> 32
-    asked = attr | domain << tables.GUARD_DOMAIN_SHIFT | kind << tables.GUARD_KIND_SHIFT
+        kind, low = GUARD_OTHER, value >> 32
+    asked = attr | domain << GUARD_DOMAIN_SHIFT | kind << GUARD_KIND_SHIFT
     return asked, low, low
 
 

@@ -14,30 +14,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from contrada.matching.arrays import EPOCHS_MAX, Arrays
-from contrada.matching.bounds import Bounds
-from contrada.matching.chains import Chains
-from contrada.matching.compiling import Compiler, Program, constraints_of, popped
-from contrada.matching.hanging import Hanging, words_of
-from contrada.matching.tables import (
-    BEGIN,
-    EPOCH,
-    GONE,
-    INT_KEYS,
-    KEY,
-    LENGTH,
-    MATCHED,
-    NEXT,
-    NOCASE,
-    PLACE,
-    SEEN_ALL,
-    SEVERAL,
-    VERIFY,
-    WIDER,
-    WORDS_MASK,
-    grown,
-)
-from contrada.model import Filter, ValueSet
+from contrada.matching.arrays import Arrays, Chains, grown
+from contrada.matching.compiling import Compiler, Program, constraints_of, high_key, low_key, popped
+from contrada.matching.hanging import Hanging
+from contrada.matching.kernels.schema import EPOCHS_MAX, GONE, VERIFY, WIDER, WORDS_MASK
+from contrada.matching.kernels.updating import enter
+from contrada.matching.placing import Bounds
+from contrada.model import Filter, Product, ValueSet
+from contrada.model.algebra.valueset import EVERYTHING
+from contrada.model.domains import line
+from contrada.model.domains.values import TEXT
 from contrada.model.languages.language import Every, Some
 
 NO_KEY: Final = -1
@@ -53,7 +39,6 @@ class Generation:
         before: Compiler | None = None if statistics is None else statistics.compiler
         self.compiler: Compiler = Compiler(self.arrays, before)
         self.arrays.nameless_buckets(1)
-        self._words = np.zeros(64, dtype=np.int64)
         self._free: list[int] = []
         self._equal_used = 0
         self._chains = Chains(self.arrays)
@@ -71,13 +56,13 @@ class Generation:
             self.hanging.statistics = statistics.arrays
             if statistics.notifications >= EPOCHS_MAX // 2:  # this one begins to count stamps anew
                 statistics.arrays.fade()
-            self.arrays.views["counters"][SEEN_ALL] = statistics.notifications
+            self.arrays.counters.seen[0] = statistics.notifications
 
     def forget_statistics(self) -> None:
         """To be called when the generation that this one inherited from goes."""
         statistics = self.hanging.statistics
         assert statistics is not None
-        self.arrays.views["counters"][MATCHED] = statistics.views["counters"][MATCHED]
+        self.arrays.counters.matched[0] = statistics.counters.matched[0]
         self.hanging.statistics = None
         self._bounds.forget_before()
         self.compiler.forget_before()
@@ -99,7 +84,7 @@ class Generation:
             ((number, self._links[slot]),) = taken.items()
             self._only[slot] = number + 1
         else:
-            self.arrays.views["counters"][SEVERAL] = 1
+            self.arrays.counters.several[0] = 1
             self._several[slot] = tuple(taken.items())
 
     def remove(self, slot: int) -> None:
@@ -122,7 +107,7 @@ class Generation:
     def name_keys(self, keys: Any, used: int) -> None:
         """Lets kernels put out keys by their slots, of which so many are used."""
         are_int = keys.dtype != object
-        self.arrays.views["counters"][INT_KEYS] = int(are_int)
+        self.arrays.counters.int_keys[0] = int(are_int)
         if are_int and self.arrays.of["keys"] is not keys:
             self.arrays.put("keys", keys, used)
 
@@ -138,11 +123,11 @@ class Generation:
         return self._several.get(slot, ())
 
     def _reserve_slots(self, slots: int) -> None:
-        if slots <= self._slots:
-            return
-        self.arrays.reserve("key_seen", slots)
-        self._only, self._links = grown(self._only, slots), grown(self._links, slots)
-        self._slots = slots
+        if slots > len(self._only):
+            self._only, self._links = grown(self._only, slots), grown(self._links, slots)
+        if slots > self._slots:
+            self.arrays.reserve("key_seen", slots)
+            self._slots = slots
 
     def _filter_number(self, of: Filter, program: Program) -> tuple[int, bool]:
         """The number of a filter, and whether it is new: then it is to be hung."""
@@ -152,7 +137,7 @@ class Generation:
         verify = bool(program.opaque) or program.is_inexact
         if verify:
             marks = VERIFY | WIDER if program.is_inexact else VERIFY
-            self.arrays.of["program"][self.arrays.of["filters"][number, BEGIN]] |= marks
+            self.arrays.program[self.arrays.filters.begin[number]] |= marks
             self.exact[number] = of
             if not program.is_inexact:
                 self.opaque[number] = program.opaque
@@ -164,11 +149,11 @@ class Generation:
 
     def _link(self, number: int, slot: int) -> int:
         """Gives a filter one more key's slot; the row in `links` that leads back."""
-        filters = self.arrays.views["filters"]
-        before = filters[number, KEY]
-        filters[number, KEY], row = self._chains.put(slot, before)
+        filters = self.arrays.filters
+        before = filters.key[number]
+        filters.key[number], row = self._chains.put(slot, before)
         if before >= 0:  # that slot was alone and had no row
-            self._set_row(before, number, self.arrays.views["links"][row, NEXT])
+            self._set_row(before, number, self.arrays.links.next[row])
         if row >= 0:
             self.hanging.show_key(number)
         return row
@@ -183,16 +168,16 @@ class Generation:
 
     def _release(self, number: int, slot: int, row: int) -> None:
         """Takes a key's slot from a filter; without any the filter is gone."""
-        filters = self.arrays.views["filters"]
-        filters[number, KEY] = self._chains.take(slot, row, filters[number, KEY])
-        if filters[number, KEY] != NO_KEY:
+        filters = self.arrays.filters
+        filters.key[number] = self._chains.take(slot, row, filters.key[number])
+        if filters.key[number] != NO_KEY:
             self.hanging.show_key(number)
             return
         self.hanging.unhang(number)
-        begin = self.arrays.views["filters"][number, BEGIN]
-        program = self.arrays.views["program"]
+        begin = self.arrays.filters.begin[number]
+        program = self.arrays.program
         self.words_unused += 1 + (program[begin] & WORDS_MASK)
-        self.compiler.disuse(constraints_of(words_of(self.arrays, number)))
+        self.compiler.disuse(constraints_of(self.arrays.words_of(number)))
         program[begin] |= GONE
         self.exact.pop(number, None)
         self.opaque.pop(number, None)
@@ -203,10 +188,29 @@ class Generation:
         """The filter of a number."""
         return self.hanging.filter(number)
 
+    def touching(self, product: Product, *, inside: bool) -> list[int]:
+        """The filters that may meet a product, or may lie inside it, by the hulls of its sets.
+
+        Cost: a look at every filter.
+        """
+        attrs = self.compiler.attrs
+        rows: list[int] = []
+        closed = not product.default.meets(_PRESENT)
+        for name, value_set in product.sets.items():
+            if inside and value_set.canonical().line == EVERYTHING.line:
+                continue  # it may be anything, although its form does not show it
+            attr = attrs.get(name)
+            if attr is not None:
+                rows += (attr, *_hull(value_set, self.compiler))
+            elif inside:
+                return []
+        box: Any = np.array(rows or [0], dtype=np.int64)[: len(rows)]
+        return list(self.arrays.touching(box, closed, inside))
+
     def empty(self) -> set[int]:
         """The filters that can match nothing: no set of theirs, or none that can be decided."""
         used = self.arrays.used["filters"]
-        nowhere = np.flatnonzero(self.arrays.of["filters"][:used, PLACE] == NO_KEY)
+        nowhere = np.flatnonzero(self.arrays.of["filters"]["place"][:used] == NO_KEY)
         empty = {number for number in self.doubtful if self.filter(number).is_empty}
         return empty.union(set(nowhere.tolist()).difference(self._free)) if len(nowhere) else empty
 
@@ -218,17 +222,12 @@ class Generation:
 
     def slots(self, number: int) -> Iterator[int]:
         """The slots of a filter's keys."""
-        yield from self._chains.values(self.arrays.views["filters"][number, KEY])
+        yield from self._chains.values(self.arrays.filters.key[number])
 
     def _entered(self, words: list[int], *, is_wider: bool) -> tuple[int, bool]:
         """The filter with these words, and whether it is new; one that is wider always is."""
         arrays = self.arrays
         count = len(words)
-        if count > len(self._words):
-            self._words = np.zeros(2 * count, dtype=np.int64)
-        view = self._words.data
-        for i, word in enumerate(words):
-            view[i] = word
         if 2 * (self._equal_used + 1) > len(arrays.of["equal"]):
             live = arrays.used["filters"] - len(self._free)
             arrays.rebuild_equal(live + 1)
@@ -237,7 +236,10 @@ class Generation:
         fresh = self._free[-1] if self._free else used
         arrays.reserve("filters", used + 1)
         arrays.reserve("program", begin + count + 1)
-        number = arrays.enter(self._words, count, fresh, begin, is_wider=is_wider)
+        program = arrays.program
+        for i, word in enumerate(words, begin + 1):
+            program[i] = word
+        number: int = enter(begin, count, fresh, is_wider, arrays.memory)
         if number != fresh:
             return number, False
         if self._free:
@@ -251,18 +253,16 @@ class Generation:
     def _note_sets(self, number: int, of: Filter) -> None:
         """Writes down what a filter's sets ask of its attributes, and whether it may be empty."""
         for attr in self.compiler.marks_nocase(of):
-            self.arrays.views["attrs"][attr, NOCASE] = 1
+            self.arrays.attrs.nocase[attr] = 1
         if any(map(_is_conjunction, of.sets.values())):
             self.doubtful.add(number)
-
-    # --- places -----------------------------------------------------------------------------
 
     # --- what was seen --------------------------------------------------------------------------
 
     @property
     def notifications(self) -> int:
         """How many were matched, those before the last `fade` counted by half, and so on."""
-        return int(self.arrays.views["counters"][SEEN_ALL])
+        return int(self.arrays.counters.seen[0])
 
     @property
     def is_worn(self) -> bool:
@@ -274,8 +274,6 @@ class Generation:
         held = 8 * (used["program"] + used["sets"]) + used["texts"] - self.compiler.name_bytes
         return 2 * unused >= held
 
-    # --- trees of ranges ----------------------------------------------------------------------
-
     # --- saving -------------------------------------------------------------------------------
 
     def state(self, packed: Callable[[Any], bytes]) -> dict[str, Any]:
@@ -286,10 +284,10 @@ class Generation:
             "only": self._only[: self._slots].tobytes(),
             "links": self._links[: self._slots].tobytes(),
             "several": list(self._several.items()),
-            "has_several": self.arrays.views["counters"][SEVERAL],
-            "seen": self.arrays.views["counters"][SEEN_ALL],
-            "matched": self.arrays.views["counters"][MATCHED],
-            "epoch": self.arrays.views["counters"][EPOCH],
+            "has_several": self.arrays.counters.several[0],
+            "seen": self.arrays.counters.seen[0],
+            "matched": self.arrays.counters.matched[0],
+            "epoch": self.arrays.counters.epoch[0],
             "equal_used": self._equal_used,
             "ranged": list(self._bounds.counts.items()),
             "bounds": list(self._bounds.kept.items()),
@@ -310,16 +308,13 @@ class Generation:
         unpacked: Callable[[bytes], Any],
     ) -> None:
         """Becomes the generation that was saved."""
-        for name, array in arrays.items():
-            self.arrays.put(name, array)
-        self.arrays.used |= used
-        self.arrays.fit_scratch()
+        self.arrays.restore(arrays, used)
         self._free = list(state["free"])
         self._chains.free_rows = list(state["free_links"])
-        self.arrays.views["counters"][SEVERAL] = state["has_several"]
-        self.arrays.views["counters"][SEEN_ALL] = state["seen"]
-        self.arrays.views["counters"][MATCHED] = state["matched"]
-        self.arrays.views["counters"][EPOCH] = state["epoch"]
+        self.arrays.counters.several[0] = state["has_several"]
+        self.arrays.counters.seen[0] = state["seen"]
+        self.arrays.counters.matched[0] = state["matched"]
+        self.arrays.counters.epoch[0] = state["epoch"]
         self._only = np.frombuffer(state["only"], dtype=np.int32).copy()
         self._links = np.frombuffer(state["links"], dtype=np.int32).copy()
         self._reserve_slots(len(self._only))
@@ -368,13 +363,11 @@ class Generation:
         live = self.live()
         self.hanging.validate(live)
         for number in live:
-            words = words_of(self.arrays, number)
-            self._words[: len(words)] = words
-            if (
-                not self.arrays.views["program"][self.arrays.views["filters"][number, BEGIN]]
-                & WIDER
-            ):
-                assert self.arrays.enter(self._words, len(words)) == number, "lost filter"
+            words = self.arrays.words_of(number)
+            begin = self.arrays.filters.begin[number]
+            if not self.arrays.program[begin] & WIDER:
+                found = enter(begin, len(words), -1, False, self.arrays.memory)
+                assert found == number, "lost filter"
             slots = list(self.slots(number))
             assert slots, f"filter {number} has no key"
             for slot in slots:
@@ -387,7 +380,7 @@ class Generation:
             "attributes": len(self.compiler.attrs),
             "buckets": self.arrays.used["buckets"],
             "pooled": len(self.hanging.pools.filters()),
-            "everywhere": self.arrays.views["buckets"][0, LENGTH],
+            "everywhere": self.arrays.buckets.length[0],
             "bytes": self.arrays.bytes_used() + 8 * self._slots,
         }
 
@@ -395,3 +388,24 @@ class Generation:
 def _is_conjunction(value_set: ValueSet) -> bool:
     """Whether a set could turn out empty only by deciding about its text."""
     return not value_set.line and isinstance(value_set.text, Every | Some)
+
+
+_ANY_DOMAIN: Final = 0
+_PRESENT: Final = ValueSet(((1,),))
+
+
+def _hull(value_set: ValueSet, compiler: Compiler) -> tuple[int, int, int]:
+    """(domain, lowest key, highest key) of a set of one domain, else any domain.
+
+    Of texts only a single one has a hull: the reference to it.
+    """
+    cuts = value_set.line
+    if value_set.text is None and len(cuts) >= 2 and not len(cuts) & 1:
+        tag, end = cuts[0][0], cuts[-1]
+        if 0 < tag < TEXT and (end[0] == tag or end == (tag + 1,)):
+            return tag, low_key(cuts[0])[0], high_key(tag, end)[0]
+        first = line.first_key(cuts[0])
+        if tag == TEXT and end == line.cut_after(first) and isinstance(first[1], bytes):
+            ref = compiler.known_text(first[1])
+            return tag, ref, ref
+    return _ANY_DOMAIN, 0, 0

@@ -5,34 +5,19 @@ Which places there are, and which is the best, is told in `placing`.
 
 from typing import Final
 
-from contrada.matching.arrays import Arrays
-from contrada.matching.bounds import Bounds, End
-from contrada.matching.chains import EMPTY, Chains
+from contrada.matching.arrays import EMPTY, Arrays, Chains
 from contrada.matching.compiling import Compiler, constraints_of
-from contrada.matching.placing import Choice, Place, best_choice, nodes_between, unseen
-from contrada.matching.pools import Pools
-from contrada.matching.tables import (
-    AT,
-    BEGIN,
-    BUCKETS,
-    CUTS,
-    FILTER,
-    GRAMS,
-    GUARD,
-    HERE,
-    HITS,
-    KEY,
-    KEY_HERE,
-    LENGTH,
-    PIVOTS,
-    PLACE,
-    PRESENCE,
-    SEEN_ALL,
-    SEVERAL,
-    START,
-    TREE,
-    WORDS_MASK,
+from contrada.matching.kernels.schema import GRAMS, KEY_HERE, PART_COLUMNS, PIVOTS
+from contrada.matching.placing import (
+    Bounds,
+    Choice,
+    End,
+    Place,
+    best_choice,
+    nodes_between,
+    unseen,
 )
+from contrada.matching.pools import Pools
 from contrada.model import Filter
 
 WORTH: Final = 1.5
@@ -40,6 +25,34 @@ WORTH: Final = 1.5
 
 WORTH_MOVING: Final = 1 / 128
 """and only if this share of all notifications is spared a look at it: else that never pays."""
+
+
+LOOKED_MIN: Final = 64
+"""Filters looked at by a match, below which nothing is to be gained."""
+
+MATCHES_BETWEEN: Final = 16
+"""Matches after one that looked at few, or came early, until another is asked."""
+
+SEEN_MIN: Final = 512
+"""Notifications that must be seen before: else what they tell is chance, and those that come first
+would pay for most of it."""
+
+LOOKED_BETWEEN: Final = 2**16
+"""Filters looked at, about, from one attempt to the next: attempts take a small part of the time of
+matching. The fewer a match looks at, the rarer they are."""
+
+REHUNG_AT_ONCE: Final = 2
+"""Filters thought of by one match: some tens of microseconds each."""
+
+PATIENCE_MAX: Final = 4_096
+"""Matches from one attempt to hang filters elsewhere to the next, while none helps. Beyond it:
+attempts become no rarer."""
+
+FADING_AFTER: Final = 8_192
+"""Notifications after which what was seen is halved; more where that takes long."""
+
+FADED_EACH: Final = 8
+"""Buckets that are faded per notification between, at most."""
 
 
 class Hanging:
@@ -57,7 +70,7 @@ class Hanging:
         bounds: Bounds,
         exact: dict[int, Filter],
     ) -> None:
-        self._arrays = arrays
+        self.arrays = arrays
         self._compiler = compiler
         self._chains = chains
         self._exact = exact
@@ -73,28 +86,28 @@ class Hanging:
         exact = self._exact.get(number)
         if exact is not None:
             return exact
-        return self._compiler.filter_of(words_of(self._arrays, number))
+        return self._compiler.filter_of(self.arrays.words_of(number))
 
     def hang(self, number: int, of: Filter, words: list[int]) -> None:
         """Hangs a filter at its best place."""
-        statistics = self.statistics or self._arrays
-        if self._arrays.hang_at_value(number, statistics):
+        statistics = self.statistics or self.arrays
+        if self.arrays.hang_at_value(number, statistics):
             return
-        choice = best_choice(number, of, words, self._arrays, statistics)
+        choice = best_choice(number, of, words, self.arrays, statistics)
         if choice is not None and self._pooled(number, words, choice):
             return
         buckets = {0: False} if choice is None else self._buckets(choice)
         hung = -1 if choice is None else choice.attr
         alone = len(buckets) == 1
         places = [
-            (bucket, self._arrays.hang(bucket, number, hung, by_value=by_value, alone=alone))
+            (bucket, self.arrays.hang(bucket, number, hung, by_value=by_value, alone=alone))
             for bucket, by_value in buckets.items()
         ]
         if choice is not None and len(places) > 1 and not all(p.is_value for p in choice.places):
-            self._arrays.views["counters"][SEVERAL] = 1
-        filters = self._arrays.views["filters"]
-        filters[number, PLACE] = self._chains.of_places(places)
-        filters[number, AT] = places[0][1] if places else 0
+            self.arrays.counters.several[0] = 1
+        filters = self.arrays.filters
+        filters.place[number] = self._chains.of_places(places)
+        filters.at[number] = places[0][1] if places else 0
 
     def _pooled(self, number: int, words: list[int], choice: Choice) -> bool:
         """Puts a filter into a pool, where that is better than its best place."""
@@ -107,8 +120,8 @@ class Hanging:
         if place is None:
             return False
         pool, bit = place
-        filters = self._arrays.views["filters"]
-        filters[number, PLACE], filters[number, AT] = bit, -1 - pool
+        filters = self.arrays.filters
+        filters.place[number], filters.at[number] = bit, -1 - pool
         return True
 
     def _buckets(self, choice: Choice) -> dict[int, bool]:
@@ -128,52 +141,51 @@ class Hanging:
         """The bucket of a place, and whether it is that of the place's value."""
         value = place.value
         operand = self._compiler.text(value) if isinstance(value, bytes) else value
-        statistics = self.statistics or self._arrays
+        statistics = self.statistics or self.arrays
         share = unseen(attr, place, statistics)
-        found = self._arrays.place_bucket(
-            place.hash, attr, share, place.domain, operand, statistics
-        )
-        if place.column:
-            self._arrays.views["attrs"][attr, place.column] |= 1 << place.length
+        found = self.arrays.place_bucket(place.hash, attr, share, place.domain, operand, statistics)
+        if place.length:
+            self.arrays.parts[PART_COLUMNS * attr + place.column] |= 1 << place.length
             if place.column >= GRAMS:
-                self._arrays.enter_gram(attr, operand)
+                self.arrays.enter_gram(attr, operand)
         if found & 2:
-            self._arrays.views["counters"][SEVERAL] = 1
+            self.arrays.counters.several[0] = 1
         return found >> 2, found & 1 == 1 and place.decides
 
     def _presence_bucket(self, attr: int) -> int:
-        bucket = self._arrays.views["attrs"][attr, PRESENCE]
+        bucket = self.arrays.attrs.presence[attr]
         if bucket < 0:
-            bucket = self._arrays.nameless_buckets(1)
-            self._arrays.views["attrs"][attr, PRESENCE] = bucket
+            bucket = self.arrays.nameless_buckets(1)
+            self.arrays.attrs.presence[attr] = bucket
         return bucket  # type: ignore[no-any-return]
 
     def unhang(self, number: int) -> None:
         """Takes a filter from its places."""
-        filters = self._arrays.views["filters"]
-        place, at = filters[number, PLACE], filters[number, AT]
+        filters = self.arrays.filters
+        place, at = filters.place[number], filters.at[number]
         if at < 0:
             self.pools.remove(-1 - at, place)
         else:
             for bucket, entry in self._chains.places(place, at):
-                self._arrays.unhang(bucket, number, entry)
+                self.arrays.unhang(bucket, number, entry)
             self._chains.drop(place)
-        filters[number, PLACE], filters[number, AT] = EMPTY, 0
+        filters.place[number], filters.at[number] = EMPTY, 0
 
     def hanging_in(self, bucket: int) -> list[int]:
         """The filters in a bucket."""
-        row = self._arrays.of["buckets"][bucket]
-        start, length = int(row[START]), int(row[LENGTH])
-        numbers: list[int] = self._arrays.of["entries"][start : start + length, FILTER].tolist()
+        buckets = self.arrays.buckets
+        start, length = buckets.start[bucket], buckets.length[bucket]
+        numbers: list[int] = self.arrays.of["entries"]["filter"][start : start + length].tolist()
         return numbers
 
     def show_key(self, number: int) -> None:
         """To be called when a filter that hangs gets other keys: its entry may show them."""
-        key, place, at = (self._arrays.views["filters"][number, each] for each in (KEY, PLACE, AT))
+        filters = self.arrays.filters
+        place, at = filters.place[number], filters.at[number]
         if place >= 0 and at >= 0:
-            entry = self._arrays.views["buckets"][place, START] + at
-            if self._arrays.views["entries"][entry, GUARD] & KEY_HERE:
-                self._arrays.views["entries"][entry, HERE] = key
+            entry = self.arrays.buckets.start[place] + at
+            if self.arrays.entries.guard[entry] & KEY_HERE:
+                self.arrays.entries.here[entry] = filters.key[number]
 
     # --- other places ---------------------------------------------------------------------------
 
@@ -182,10 +194,10 @@ class Hanging:
 
         -1 where too few notifications come by it for its filters to be worth moving.
         """
-        counters, buckets = self._arrays.views["counters"], self._arrays.views["buckets"]
-        listed = (self._arrays.of["bucket_list"][: counters[BUCKETS]] >> 1).tolist()
-        longest: int = max(listed, key=lambda bucket: buckets[bucket, LENGTH])
-        is_worth = buckets[longest, HITS] >= WORTH_MOVING * counters[SEEN_ALL]
+        counters, buckets = self.arrays.counters, self.arrays.buckets
+        listed = (self.arrays.of["bucket_list"][: counters.buckets[0]] >> 1).tolist()
+        longest: int = max(listed, key=lambda bucket: buckets.length[bucket])
+        is_worth = buckets.hits[longest] >= WORTH_MOVING * counters.seen[0]
         return longest if is_worth else -1
 
     def rehang(self, bucket: int, place: int) -> bool:
@@ -197,20 +209,18 @@ class Hanging:
         if not hanging:
             return False
         number = hanging[place % len(hanging)]
-        filters, buckets = self._arrays.views["filters"], self._arrays.views["buckets"]
-        seen, head = self._arrays.views["counters"][SEEN_ALL], filters[number, PLACE]
+        filters, buckets = self.arrays.filters, self.arrays.buckets
+        seen, head = self.arrays.counters.seen[0], filters.place[number]
         before = list(self._chains.values(head))
-        now = sum(buckets[each, HITS] for each in before) / seen
-        of, words = self.filter(number), words_of(self._arrays, number)
-        choice = best_choice(number, of, words, self._arrays, self._arrays)
+        now = sum(buckets.hits[each] for each in before) / seen
+        of, words = self.filter(number), self.arrays.words_of(number)
+        choice = best_choice(number, of, words, self.arrays, self.arrays)
         if choice is None or now - choice.cost < WORTH_MOVING or now < WORTH * choice.cost:
             return False
         self.unhang(number)
         self.hang(number, of, words)
-        filters = self._arrays.views["filters"]
-        return filters[number, AT] < 0 or before != list(
-            self._chains.values(filters[number, PLACE])
-        )
+        filters = self.arrays.filters
+        return filters.at[number] < 0 or before != list(self._chains.values(filters.place[number]))
 
     # --- trees of ranges --------------------------------------------------------------------------
 
@@ -220,7 +230,7 @@ class Hanging:
             due = self.bounds.due(attr)
             if due is not None:
                 self._new_pivots(attr, due)
-            elif self.statistics is None and self.bounds.crowd(attr, self._arrays):
+            elif self.statistics is None and self.bounds.crowd(attr, self.arrays):
                 self.is_crowded = True
 
     def _new_pivots(self, attr: int, bounds: list[End]) -> None:
@@ -228,29 +238,29 @@ class Hanging:
         hanging = self._ranged_filters(attr)
         for number in hanging:
             self.unhang(number)
-        cuts = self._arrays.views["attrs"][attr, CUTS]
+        cuts = self.arrays.attrs.cuts[attr]
         if cuts < 0:
-            cuts = self._arrays.views["attrs"][attr, CUTS] = self._arrays.take("trees")
-        self._arrays.set_pivots(cuts, bounds)
+            cuts = self.arrays.attrs.cuts[attr] = self.arrays.take("trees")
+        self.arrays.set_pivots(cuts, bounds)
         for number in hanging:
-            self.hang(number, self.filter(number), words_of(self._arrays, number))
+            self.hang(number, self.filter(number), self.arrays.words_of(number))
 
     def _tree_buckets(self, attr: int) -> int:
         """The first bucket of an attribute's tree, which has none before a filter hangs there."""
-        tree = self._arrays.views["attrs"][attr, CUTS]
-        if self._arrays.views["attrs"][attr, TREE] < 0:
-            self._arrays.views["trees"][tree, 1] = self._arrays.nameless_buckets(2 * (PIVOTS + 1))
-            self._arrays.views["attrs"][attr, TREE] = tree
-        return self._arrays.views["trees"][tree, 1]  # type: ignore[no-any-return]
+        tree = self.arrays.attrs.cuts[attr]
+        if self.arrays.attrs.tree[attr] < 0:
+            self.arrays.trees.first_bucket[tree] = self.arrays.nameless_buckets(2 * (PIVOTS + 1))
+            self.arrays.attrs.tree[attr] = tree
+        return self.arrays.trees.first_bucket[tree]  # type: ignore[no-any-return]
 
     def _ranged_filters(self, attr: int) -> list[int]:
         """The filters that hang in the attribute's tree or by its presence."""
         buckets = []
-        presence, tree = (self._arrays.views["attrs"][attr, c] for c in (PRESENCE, TREE))
+        presence, tree = self.arrays.attrs.presence[attr], self.arrays.attrs.tree[attr]
         if presence >= 0:
             buckets.append(presence)
         if tree >= 0:
-            base = self._arrays.views["trees"][tree, 1]
+            base = self.arrays.trees.first_bucket[tree]
             buckets += range(base, base + 2 * (PIVOTS + 1))
         found: dict[int, None] = {}
         for bucket in buckets:
@@ -263,12 +273,12 @@ class Hanging:
     def validate(self, live: list[int]) -> None:
         """Checks that just these filters hang; AssertionError says which does not."""
         hanging: dict[int, list[int]] = {}
-        for bucket in range(self._arrays.used["buckets"]):
+        for bucket in range(self.arrays.used["buckets"]):
             for number in self.hanging_in(bucket):
                 hanging.setdefault(number, []).append(bucket)
         pooled = {number: (pool, bit) for number, pool, bit in self.pools.filters()}
         for number in live:
-            place, at = self._arrays.of["filters"][number, PLACE:].tolist()
+            place, at = self.arrays.filters.place[number], self.arrays.filters.at[number]
             if at < 0:
                 assert pooled.pop(number) == (-1 - at, place), f"filter {number} lost its bit"
                 continue
@@ -276,22 +286,57 @@ class Hanging:
                 in_bucket = self.hanging_in(bucket)
                 assert in_bucket[entry] == number, f"filter {number} is not at its entry"
             if place >= 0:
-                self._validate_key_here(number, self._arrays.of["buckets"][place, START] + at)
+                self._validate_key_here(number, self.arrays.buckets.start[place] + at)
             buckets = sorted(self._chains.values(place))
             assert sorted(hanging.pop(number, [])) == buckets, f"filter {number} hangs elsewhere"
         assert not hanging, f"gone filters hang: {sorted(hanging)}"
         assert not pooled, f"gone filters are pooled: {sorted(pooled)}"
 
     def _validate_key_here(self, number: int, entry: int) -> None:
-        row, key = self._arrays.of["entries"][entry], self._arrays.of["filters"][number, KEY]
-        if row[GUARD] & KEY_HERE:
-            assert row[HERE] == key, f"the entry of filter {number} has another key"
+        its, key = self.arrays.of["entries"][entry], self.arrays.filters.key[number]
+        if its["guard"] & KEY_HERE:
+            assert its["here"] == key, f"the entry of filter {number} has another key"
 
 
-def words_of(arrays: Arrays, number: int) -> list[int]:
-    """The words of a filter's program."""
-    begin = arrays.views["filters"][number, BEGIN]
-    program = arrays.of["program"]
-    end = begin + 1 + (int(program[begin]) & WORDS_MASK)
-    words: list[int] = program[begin + 1 : end].tolist()
-    return words
+class Drift:
+    """Hangs filters elsewhere that hang where many notifications come by, a few at a time.
+
+    Where a filter hangs is chosen when it is added, by what is known then; and what comes changes.
+    So a match that had to look at many filters pays for hanging some of them anew, from the bucket
+    that took it the longest. It is tried again when so much was looked at that it takes a small
+    part of the time of matching, after the match that is `due`; where it did not help,
+    twice as many matches pass each time. What was seen is halved now and then, so that old
+    notifications count less and less.
+
+    Invariant: matching is exact all the time, and a match pays for `REHUNG_AT_ONCE` filters at
+    most.
+    """
+
+    def __init__(self) -> None:
+        self._patience = 1
+        self._cursor = 0
+
+    def mend(self, hanging: Hanging) -> None:
+        """To be called after a match that is due; hangs some filters anew if it looked at many."""
+        arrays = hanging.arrays
+        counters = arrays.counters
+        if counters.looked[0] < LOOKED_MIN or counters.seen[0] < SEEN_MIN:
+            counters.due[0] = counters.matched[0] + MATCHES_BETWEEN
+            return
+        if counters.seen[0] > max(2 * FADING_AFTER, arrays.used["buckets"] // FADED_EACH):
+            arrays.fade()
+        moved = self._rehung(hanging)
+        self._patience = 1 if moved else min(2 * self._patience, PATIENCE_MAX)
+        wait = max(self._patience, LOOKED_BETWEEN // counters.looked[0])
+        counters.due[0] = counters.matched[0] + wait
+
+    def _rehung(self, hanging: Hanging) -> int:
+        """How many filters of the bucket that took the longest hang elsewhere now."""
+        bucket = hanging.most_looked_through()
+        if bucket < 0:
+            return 0
+        moved = 0
+        for _ in range(REHUNG_AT_ONCE):
+            moved += hanging.rehang(bucket, self._cursor)
+            self._cursor += 1
+        return moved

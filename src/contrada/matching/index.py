@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from contrada.errors import LimitError
-from contrada.matching import jit
+from contrada.matching.kernels import jit
 from contrada.matching.plain import PlainEngine
 from contrada.matching.spans import Given
 from contrada.model import Envelope, Filter, FilterSet, Notification, Product, Selection
@@ -150,7 +150,7 @@ class Index(Generic[K]):
         """Begins to fill arrays where kernels are loaded; ends it at once where that is short."""
         if self._arrays is not None or not jit.is_loaded():
             return
-        self._may_compile = jit.loaded() is not None
+        self._may_compile = jit.loaded()
         if self._may_compile:
             from contrada.matching.arrayed import ArrayEngine
 
@@ -317,7 +317,7 @@ class Index(Generic[K]):
         if self._plain is not None or arrays is None:
             from contrada.matching.arrayed import ArrayEngine
 
-            arrays = ArrayEngine(native=jit.loaded() is not None)
+            arrays = ArrayEngine()
             for key in self._engine:
                 arrays.add(key, self._engine.members(key))
         arrays.save(Path(path))
@@ -332,10 +332,9 @@ class Index(Generic[K]):
         """
         from contrada.matching.arrayed import ArrayEngine
 
-        native = compiled is not False and jit.compiled() is not None
-        arrays = ArrayEngine.load(Path(path), native=native)
+        arrays: ArrayEngine[Any] = ArrayEngine.load(Path(path))
         index: Index[Any] = cls(compiled=compiled)
-        if native:
+        if compiled is not False and jit.compiled():
             return index._over(arrays)
         for key in arrays:
             index._engine.add(key, arrays.members(key))

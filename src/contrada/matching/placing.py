@@ -9,25 +9,48 @@ from how many different constants all filters have for the attribute, wherever t
 those counted that hang at the attribute, the one that got the first filters would get them all.
 """
 
+from collections import Counter
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from contrada.matching import reading, seeking, values
 from contrada.matching.arrays import Arrays
 from contrada.matching.compiling import ATOM_KINDS, constraints_of, number_key
-from contrada.matching.hashing import point_hash, text_hash
-from contrada.matching.tables import (
-    CUTS,
+from contrada.matching.kernels.reading import (
+    KIND_GRAM,
+    KIND_PREFIX,
+    KIND_SUFFIX,
+    KIND_TEXT,
+    KIND_TEXT_NOCASE,
+    SEED,
+    hash_of_text,
+    mixed,
+    place_hash,
+    point_hash,
+)
+from contrada.matching.kernels.schema import (
+    ATTR_MASK,
+    DOMAIN_SHIFT,
     GRAMS,
     OP_POINT,
     OP_RANGE,
     OP_SET,
+    OP_SHIFT,
     OP_TEXT,
+    OP_TEXT_RANGE,
     PIVOTS,
     PREFIXES,
-    SEEN_ALL,
     SUFFIXES,
 )
+from contrada.matching.kernels.seeking import (
+    GRAM_BYTES_MAX,
+    LENGTHS_MAX,
+    POINTS_EXPECTED,
+    presence_at,
+    share_at,
+)
+from contrada.matching.kernels.updating import cheapest_value
 from contrada.model import Filter, ValueSet
+from contrada.model.algebra.valueset import EVERYTHING
 from contrada.model.domains import line
 from contrada.model.domains.values import NAN, NUMBER, TEXT, Key
 from contrada.model.languages.atoms import implied_by
@@ -38,11 +61,35 @@ PLACES_MAX: Final = 64
 presence, or everywhere."""
 
 
+PIVOTS_AT: Final = (64, 512)
+"""An attribute gets bins, and better ones, when filters have asked for so many ranges of it; those
+in its tree are hung anew then, at once. A renewed generation begins with the bins of what it goes
+on from."""
+
+KEPT: Final = 1024
+"""Ends of ranges remembered per attribute."""
+
+CROWDED_FROM: Final = 1_024
+"""Ranges of an attribute from which on its bins are judged, each time that they are twice as
+many."""
+
+CROWDED_SHARE: Final = 1 / 8
+"""Of the ends of ranges, the share in one bin beyond which the tree is worth renewing."""
+
+CROWDED_STEP: Final = 4
+"""One in so many of the ends of ranges that are remembered is looked at for that."""
+
+_MASK: Final = 2**64 - 1
+
+End = tuple[int, int]
+"""A domain and a key, as `tree_key` tells."""
+
+
 class Place(NamedTuple):
     """One hashed place: its hash, and what else a kernel must know of it.
 
     A place of a single value has that value, a text also by its reference, and whether it is all
-    that is asked for; a place of a part of texts the column of `Store.attrs` and the length by
+    that is asked for; a place of a part of texts the column of `parts` and the length by
     which it is looked up; one of a substring its bytes, too.
     """
 
@@ -77,7 +124,7 @@ def best_choice(
     arrays of an index with the same attributes. Trees are asked only where no hashed place is more
     selective than a single bin could be.
     """
-    word, h, cost, is_settled = arrays.cheapest_value(number, statistics)
+    word, h, cost, is_settled = cheapest_value(number, arrays.memory, statistics.memory)
     best: Choice | None = None
     if word >= 0:
         attr, domain, operand = arrays.constraint_at(number, word)
@@ -94,12 +141,11 @@ def _best_other(
 ) -> Choice | None:
     """The cheapest of this choice and those of constraints that ask for no single value."""
     others: list[tuple[float, int, ValueSet]] = []
-    store, seen = arrays.store(), arrays.views["counters"][SEEN_ALL]
     for constraint, value_set in zip(constraints_of(words), of.sets.values(), strict=True):
         attr, op, _, _ = constraint
         if op in (OP_POINT, OP_TEXT) or (op == OP_SET and value_set.line[:1] == line.EVERYTHING):
             continue
-        presence = values.presence_of(attr, seen, store)
+        presence = presence_at(attr, arrays.memory)
         places = None if op == OP_RANGE else places_of(attr, value_set)
         if places is None:
             others.append((presence, attr, value_set))
@@ -122,13 +168,13 @@ def _ranged(presence: float, attr: int, value_set: ValueSet, arrays: Arrays) -> 
     bins = _bins(attr, value_set, arrays)
     if bins is None:
         return Choice(presence, attr, ())
-    share = (bins[1] - bins[0] + 1) / (arrays.views["trees"][_cuts(attr, arrays), 0] + 1)
+    share = (bins[1] - bins[0] + 1) / (arrays.trees.count[_cuts(attr, arrays)] + 1)
     return Choice(presence * share, attr, (), bins)
 
 
 def likelihood(attr: int, place: Place, arrays: Arrays) -> float:
     """The share of the notifications with the attribute that come by a place."""
-    return arrays.share(place.hash, attr, unseen(attr, place, arrays))
+    return share_at(place.hash, attr, unseen(attr, place, arrays), arrays.memory)  # type: ignore[no-any-return]
 
 
 def unseen(attr: int, place: Place, arrays: Arrays) -> float:
@@ -137,8 +183,8 @@ def unseen(attr: int, place: Place, arrays: Arrays) -> float:
     A long part of a text is rare even where few filters ask for one.
     """
     counted = arrays.counted(arrays.sketch_of(attr, place.column, place.length))
-    by_count = 1.0 / (counted + values.POINTS_EXPECTED)
-    return min(by_count, 1.0 / (2 + 8 * place.length)) if place.column else by_count
+    by_count = 1.0 / (counted + POINTS_EXPECTED)
+    return min(by_count, 1.0 / (2 + 8 * place.length)) if place.length else by_count
 
 
 # --- hashed places ------------------------------------------------------------------------------
@@ -191,8 +237,8 @@ def _point_place(attr: int, key: Key) -> Place:
     domain, comparable = key
     if domain == TEXT:
         assert isinstance(comparable, bytes)
-        h = text_hash(comparable)
-        return Place(reading.place_hash(attr, reading.KIND_TEXT, h), 0, 0, TEXT, comparable)
+        h = hash_of_text(comparable)
+        return Place(place_hash(attr, KIND_TEXT, h), 0, 0, TEXT, comparable)
     assert not isinstance(comparable, bytes)
     number = number_key(comparable)[0] if domain == NUMBER else int(comparable)
     if domain == NAN:
@@ -201,25 +247,25 @@ def _point_place(attr: int, key: Key) -> Place:
 
 
 def _prefix_place(attr: int, prefix: bytes, case: int) -> Place:
-    length = min(len(prefix), seeking.LENGTHS_MAX)
-    h = text_hash(prefix[:length])
-    return Place(reading.place_hash(attr, reading.KIND_PREFIX + case, h), PREFIXES + case, length)
+    length = min(len(prefix), LENGTHS_MAX)
+    h = hash_of_text(prefix[:length])
+    return Place(place_hash(attr, KIND_PREFIX + case, h), PREFIXES + case, length)
 
 
 def _suffix_place(attr: int, suffix: bytes, case: int) -> Place:
-    end = suffix[::-1][: seeking.LENGTHS_MAX]
-    h = text_hash(end)
-    return Place(reading.place_hash(attr, reading.KIND_SUFFIX + case, h), SUFFIXES + case, len(end))
+    end = suffix[::-1][:LENGTHS_MAX]
+    h = hash_of_text(end)
+    return Place(place_hash(attr, KIND_SUFFIX + case, h), SUFFIXES + case, len(end))
 
 
 def _gram_place(attr: int, text: bytes, case: int) -> Place:
     """Some bytes of a substring; which, is spread by the text itself, rare letters first."""
-    size = min(len(text), seeking.GRAM_BYTES_MAX)
+    size = min(len(text), GRAM_BYTES_MAX)
     grams = {text[i : i + size] for i in range(len(text) - size + 1)}
     gram = min(grams, key=_commonness)
     number = int.from_bytes(gram, "big")
-    h = reading.mixed(reading.mixed(reading.SEED, number), size)
-    hashed = reading.place_hash(attr, reading.KIND_GRAM + case, h)
+    h = mixed(mixed(SEED, number), size)
+    hashed = place_hash(attr, KIND_GRAM + case, h)
     return Place(hashed, GRAMS + case, size, value=number)
 
 
@@ -247,7 +293,7 @@ def _language_places(attr: int, of: Language) -> tuple[Place, ...] | None:
 
 
 def _crowding(places: tuple[Place, ...]) -> float:
-    return sum(1.0 / (2 + 8 * place.length) if place.column else 0.01 for place in places)
+    return sum(1.0 / (2 + 8 * place.length) if place.length else 0.01 for place in places)
 
 
 def _literal_places(attr: int, of: Literal) -> tuple[Place, ...] | None:
@@ -262,8 +308,8 @@ def _literal_places(attr: int, of: Literal) -> tuple[Place, ...] | None:
     case = int(operator.endswith(" nocase"))
     base = operator.removesuffix(" nocase")
     if base == "=":
-        h = text_hash(constant)
-        return (Place(reading.place_hash(attr, reading.KIND_TEXT_NOCASE, h)),)
+        h = hash_of_text(constant)
+        return (Place(place_hash(attr, KIND_TEXT_NOCASE, h)),)
     if base == "prefix":
         return (_prefix_place(attr, constant, case),)
     if base == "suffix":
@@ -277,7 +323,7 @@ def _literal_places(attr: int, of: Literal) -> tuple[Place, ...] | None:
 
 
 def _cuts(attr: int, arrays: Arrays) -> int:
-    return arrays.views["attrs"][attr, CUTS]  # type: ignore[no-any-return]
+    return arrays.attrs.cuts[attr]  # type: ignore[no-any-return]
 
 
 def _bins(attr: int, value_set: ValueSet, arrays: Arrays) -> tuple[int, int] | None:
@@ -287,7 +333,7 @@ def _bins(attr: int, value_set: ValueSet, arrays: Arrays) -> tuple[int, int] | N
         return None
     low = tree_key(value_set.line[0])
     if len(value_set.line) & 1:
-        return arrays.bin_at(tree, low), arrays.views["trees"][tree, 0]
+        return arrays.bin_at(tree, low), arrays.trees.count[tree]
     return arrays.bin_at(tree, low), arrays.bin_at(tree, tree_key(value_set.line[-1]))
 
 
@@ -317,3 +363,102 @@ def nodes_between(first: int, last: int) -> list[int]:
         low >>= 1
         high >>= 1
     return nodes
+
+
+# --- where the ends of ranges lie ----------------------------------------------------------------
+
+
+class Bounds:
+    """How many ranges filters asked for on each attribute, and a sample of their ends.
+
+    By these the bins of values are cut. All ranges count, wherever their filters hang: if only
+    those that hang by their range did, none would begin to.
+    """
+
+    def __init__(self, before: "Bounds | None" = None) -> None:
+        self.counts: dict[int, int] = {}
+        self.kept: dict[int, list[End]] = {}
+        self._before: dict[int, list[End]] = {} if before is None else before.kept
+
+    def forget_before(self) -> None:
+        """To be called when the generation that this one goes on from goes."""
+        self._before = {}
+
+    def known(self, attr: int) -> list[End]:
+        """The ends that are known of an attribute, here or in what this goes on from."""
+        return max(self._before.get(attr, []), self.kept.get(attr, []), key=len)
+
+    def note(self, of: Filter, words: list[int]) -> Iterator[int]:
+        """Counts the ranges of a filter, whose program these words are; their attributes.
+
+        Attributes of ranges that tell nothing new are left out.
+        """
+        at = 0
+        for value_set in of.sets.values():
+            head = words[at]
+            attr, op = head & ATTR_MASK, head >> OP_SHIFT & 0xFF
+            if op == OP_RANGE:
+                if self._is_telling(attr):
+                    domain = head >> DOMAIN_SHIFT
+                    self._keep(attr, (domain, words[at + 1]), (domain, words[at + 2]))
+                    yield attr
+            elif op in (OP_TEXT_RANGE, OP_SET) and value_set.text is None:
+                cuts = value_set.line
+                if op == OP_TEXT_RANGE:  # as `places_of`, but without a hash
+                    is_range = prefix_of(cuts[0], cuts[1] if len(cuts) == 2 else None) is None
+                else:
+                    is_there = cuts not in ((), EVERYTHING.line)
+                    is_range = is_there and places_of(attr, value_set) is None
+                if is_range and self._is_telling(attr):
+                    self._keep(attr, tree_key(cuts[0]), tree_key(cuts[-1]))
+                    yield attr
+            at += 3 if op in (OP_RANGE, OP_TEXT_RANGE) else 2
+
+    def _is_telling(self, attr: int) -> bool:
+        """Counts a range of an attribute; whether this one is to be looked at.
+
+        All of the first are, and then fewer and fewer, so that each is as likely to be remembered;
+        and those at whose number bins are judged.
+        """
+        count = self.counts[attr] = self.counts.get(attr, 0) + 1
+        return count < KEPT or count % (2 * count // KEPT) == 0 or _is_power(count)
+
+    def _keep(self, attr: int, low: End, high: End) -> None:
+        kept = self.kept.setdefault(attr, [])
+        if len(kept) < KEPT:
+            kept += (low, high)
+        else:
+            at = 2 * (_scattered(self.counts[attr]) % (KEPT // 2))
+            kept[at : at + 2] = (low, high)
+
+    def due(self, attr: int) -> list[End] | None:
+        """The ends by which bins are to be cut now, after a range was noted; None: not now."""
+        count, before = self.counts[attr], self._before.get(attr, [])
+        if count == 1 and len(before) > PIVOTS:
+            return before
+        return self.kept[attr] if count in PIVOTS_AT and 2 * count > len(before) else None
+
+    def crowd(self, attr: int, arrays: Arrays) -> bool:
+        """Whether filters hang in a tree, and too many of the ends of its ranges in one bin.
+
+        That is asked when ranges are twice as many as when it was asked before; else False.
+        """
+        count, tree = self.counts[attr], arrays.attrs.tree[attr]
+        if tree < 0 or count < CROWDED_FROM or not _is_power(count):
+            return False
+        ends = sorted(set(self.kept[attr]))[::CROWDED_STEP]
+        bins = Counter(arrays.bin_at(tree, end) for end in ends)
+        return len(ends) > PIVOTS and max(bins.values()) > CROWDED_SHARE * len(ends)
+
+
+def _is_power(count: int) -> bool:
+    """Whether a number is a power of two."""
+    return count & (count - 1) == 0
+
+
+def _scattered(number: int) -> int:
+    """A number of 64 bits that looks like chance, but is the same each time (splitmix64)."""
+    number = number * 0x9E3779B97F4A7C15 & _MASK
+    number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 & _MASK
+    number = (number ^ number >> 27) * 0x94D049BB133111EB & _MASK
+    return number ^ number >> 31

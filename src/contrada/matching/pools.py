@@ -23,19 +23,7 @@ from typing import Any, Final
 
 from contrada.matching.arrays import Arrays
 from contrada.matching.compiling import CompiledConstraint
-from contrada.matching.tables import (
-    OP_RANGE,
-    PIVOTS,
-    POOL_ALIVE,
-    POOL_ATTR,
-    POOL_ATTRS,
-    POOL_COUNT,
-    POOL_FILTERS,
-    POOL_USED,
-    POOL_WORDS,
-    POOLS,
-    WORD_BITS,
-)
+from contrada.matching.kernels.schema import OP_RANGE, PIVOTS, POOL_ATTRS, WORD_BITS
 
 POOLS_MAX: Final = 16
 """Pools of an index. Beyond it: the filter hangs elsewhere."""
@@ -82,27 +70,25 @@ class Pools:
             if attr not in self._attrs[pool]:
                 self._add_attr(pool, attr, bounds(attr))
         bit = self._bit(pool)
-        row = self._arrays.of["pools"][pool]
-        word, mask = divmod(bit, WORD_BITS)
+        word, mask = bit // WORD_BITS, 1 << bit % WORD_BITS
         for i, attr in enumerate(self._attrs[pool]):
             rows = self._rows(pool, i)
             if attr in ranges:
-                tree = int(row[POOL_ATTR + 3 * i + 1])
+                tree = self._arrays.pool_attrs.tree[POOL_ATTRS * pool + i]
                 first, last = self._bins(tree, ranges[attr])
-                rows[:, word] &= ~(1 << mask)
-                rows[first : last + 1, word] |= 1 << mask
+                rows[:, word] &= ~mask
+                rows[first : last + 1, word] |= mask
             else:
-                rows[:, word] |= 1 << mask
-        bits = self._arrays.of["bits"]
-        bits[int(row[POOL_FILTERS]) + bit] = number
-        bits[int(row[POOL_ALIVE]) + word] |= 1 << mask
+                rows[:, word] |= mask
+        bits, pools = self._arrays.bits, self._arrays.pools
+        bits[pools.filters[pool] + bit] = number
+        bits[pools.alive[pool] + word] |= mask
         return pool, bit
 
     def remove(self, pool: int, bit: int) -> None:
         """Takes a filter out of its pool."""
         word, mask = divmod(bit, WORD_BITS)
-        alive = int(self._arrays.of["pools"][pool, POOL_ALIVE])
-        self._arrays.of["bits"][alive + word] &= ~(1 << mask)
+        self._arrays.bits[self._arrays.pools.alive[pool] + word] &= ~(1 << mask)
         self._free[pool].append(bit)
 
     def state(self) -> list[Any]:
@@ -112,21 +98,19 @@ class Pools:
     def restore(self, state: list[Any]) -> None:
         """Becomes the pools that were saved; the arrays are those of then."""
         self._attrs, self._free = ([list(each) for each in part] for part in state)
-        pools = self._arrays.of["pools"][: len(self._attrs)]
-        self._arrays.of["counters"][POOLS] = len(self._attrs)
-        words = int(pools[:, POOL_WORDS].max(initial=1))
-        self._arrays.reserve("conjunction", words)
-        self._arrays.reserve("pending", 2 * words * WORD_BITS)
+        self._arrays.counters.pools[0] = len(self._attrs)
+        words = self._arrays.of["pools"]["words"][: len(self._attrs)]
+        self._reserve(int(words.max(initial=1)))
 
     def filters(self) -> list[tuple[int, int, int]]:
         """(filter, pool, bit) of every filter that is pooled."""
-        bits = self._arrays.of["bits"]
+        bits, pools = self._arrays.bits, self._arrays.pools
         found = []
-        for pool, row in enumerate(self._arrays.of["pools"][: len(self._attrs)].tolist()):
-            for bit in range(row[POOL_USED]):
+        for pool in range(len(self._attrs)):
+            for bit in range(pools.used[pool]):
                 word, mask = divmod(bit, WORD_BITS)
-                if int(bits[row[POOL_ALIVE] + word]) >> mask & 1:
-                    found.append((int(bits[row[POOL_FILTERS] + bit]), pool, bit))
+                if bits[pools.alive[pool] + word] >> mask & 1:
+                    found.append((bits[pools.filters[pool] + bit], pool, bit))
         return found
 
     def _pool_for(self, attrs: dict[int, CompiledConstraint]) -> int | None:
@@ -139,63 +123,63 @@ class Pools:
         pool = self._arrays.take("pools")
         self._attrs.append([])
         self._free.append([])
-        self._arrays.of["counters"][POOLS] = pool + 1
+        self._arrays.counters.pools[0] = pool + 1
         self._lay_out(pool, WORDS_FIRST)
         return pool
 
     def _add_attr(self, pool: int, attr: int, bounds: list[tuple[int, int]]) -> None:
         """Gives a pool one more attribute, which no filter in it names yet."""
-        tree = self._arrays.new_tree(bounds)
-        row = self._arrays.of["pools"][pool]
-        i = len(self._attrs[pool])
+        arrays, i = self._arrays, len(self._attrs[pool])
+        tree = arrays.take("trees")
+        arrays.set_pivots(tree, bounds)
         self._attrs[pool].append(attr)
-        row[POOL_COUNT] = i + 1
-        words = int(row[POOL_WORDS])
-        begin = self._arrays.take("bits", ROWS * words)
-        row = self._arrays.of["pools"][pool]
-        row[POOL_ATTR + 3 * i : POOL_ATTR + 3 * i + 3] = (attr, tree, begin)
-        self._arrays.of["bits"][begin : begin + ROWS * words] = (1 << WORD_BITS) - 1
+        size = ROWS * arrays.pools.words[pool]
+        begin = arrays.take("bits", size)
+        arrays.pools.attrs[pool] = i + 1
+        arrays.of["pool_attrs"][POOL_ATTRS * pool + i] = (attr, tree, begin)
+        arrays.of["bits"][begin : begin + size] = (1 << WORD_BITS) - 1
 
     def _bit(self, pool: int) -> int:
         """A bit that no filter of the pool has."""
         if self._free[pool]:
             return self._free[pool].pop()
-        row = self._arrays.of["pools"][pool]
-        bit = int(row[POOL_USED])
-        if bit == int(row[POOL_WORDS]) * WORD_BITS:
-            self._lay_out(pool, 2 * int(row[POOL_WORDS]))
-        self._arrays.of["pools"][pool, POOL_USED] = bit + 1
+        pools = self._arrays.pools
+        bit: int = pools.used[pool]
+        if bit == pools.words[pool] * WORD_BITS:
+            self._lay_out(pool, 2 * pools.words[pool])
+        pools.used[pool] = bit + 1
         return bit
 
     def _rows(self, pool: int, i: int) -> Any:
         """The rows of bits of a pool's attribute, as a table."""
-        row = self._arrays.of["pools"][pool]
-        begin, words = int(row[POOL_ATTR + 3 * i + 2]), int(row[POOL_WORDS])
+        begin = self._arrays.pool_attrs.begin[POOL_ATTRS * pool + i]
+        words = self._arrays.pools.words[pool]
         return self._arrays.of["bits"][begin : begin + ROWS * words].reshape(ROWS, words)
 
     def _lay_out(self, pool: int, words: int) -> None:
         """Moves a pool to rows of more words. What it leaves behind is not used again."""
         arrays = self._arrays
-        old = arrays.of["pools"][pool].copy()
-        before, used = int(old[POOL_WORDS]), int(old[POOL_USED])
+        was = arrays.of["pools"][pool].copy()
+        before, used = int(was["words"]), int(was["used"])
+        old_rows = [self._rows(pool, i).copy() for i in range(len(self._attrs[pool]))]
         alive = arrays.take("bits", words)
         filters = arrays.take("bits", words * WORD_BITS)
-        begins = [arrays.take("bits", ROWS * words) for _ in self._attrs[pool]]
-        arrays.reserve("conjunction", words)
-        arrays.reserve("pending", 2 * words * WORD_BITS)
-        bits, row = arrays.of["bits"], arrays.of["pools"][pool]
+        begins = [arrays.take("bits", ROWS * words) for _ in old_rows]
+        self._reserve(words)
+        bits, pools = arrays.of["bits"], arrays.pools
         bits[alive : alive + words] = 0
-        if before:
-            old_alive, old_filters = int(old[POOL_ALIVE]), int(old[POOL_FILTERS])
-            bits[alive : alive + before] = bits[old_alive : old_alive + before]
-            bits[filters : filters + used] = bits[old_filters : old_filters + used]
-        for i, begin in enumerate(begins):
-            was = int(old[POOL_ATTR + 3 * i + 2])
-            fresh = bits[begin : begin + ROWS * words].reshape(ROWS, words)
-            fresh[:, :before] = bits[was : was + ROWS * before].reshape(ROWS, before)
-            fresh[:, before:] = 0
-            row[POOL_ATTR + 3 * i + 2] = begin
-        row[POOL_WORDS], row[POOL_ALIVE], row[POOL_FILTERS] = words, alive, filters
+        bits[alive : alive + before] = bits[was["alive"] : was["alive"] + before]
+        bits[filters : filters + used] = bits[was["filters"] : was["filters"] + used]
+        pools.words[pool], pools.alive[pool], pools.filters[pool] = words, alive, filters
+        for i, (begin, rows) in enumerate(zip(begins, old_rows, strict=True)):
+            arrays.pool_attrs.begin[POOL_ATTRS * pool + i] = begin
+            fresh = self._rows(pool, i)
+            fresh[:, :before], fresh[:, before:] = rows, 0
+
+    def _reserve(self, words: int) -> None:
+        """Makes room in the scratch for the bits of so many words."""
+        self._arrays.reserve("conjunction", words)
+        self._arrays.reserve("pending", 2 * words * WORD_BITS)
 
     def _bins(self, tree: int, of: CompiledConstraint) -> tuple[int, int]:
         """The first and the last bin that a range touches."""

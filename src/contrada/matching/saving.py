@@ -20,18 +20,14 @@ import numpy as np
 
 from contrada.errors import ContradaError, EncodingError
 from contrada.matching.generation import Generation
+from contrada.matching.kernels.schema import ARRAYS, STORE
 from contrada.matching.slots import Slots
-from contrada.matching.tables import SHAPES, Store
 from contrada.model.encoding import from_msgpack, to_msgpack
 
-MAGIC: Final = b"CTRIDX\x00\x05"
+MAGIC: Final = b"CTRIDX\x00\x06"
 ALIGNMENT: Final = 64
 HEADER_BYTES_MAX: Final = 2**32
 """Bytes of the header of a saved index. Beyond it: EncodingError."""
-
-_HASH_TABLES: Final = ("names", "slots", "equal")
-_SAVED: Final = tuple(name for name in Store._fields if name != "keys")
-"""The keys are no part of a generation; they stand in the header."""
 
 
 def save(path: Path, generation: Generation, slots: Slots[Any]) -> None:
@@ -40,7 +36,7 @@ def save(path: Path, generation: Generation, slots: Slots[Any]) -> None:
     Raises EncodingError for keys that are not None, bool, int, float, str, bytes, or tuples of
     these.
     """
-    arrays = {name: _used(generation, name) for name in _SAVED}
+    arrays = {name: generation.arrays.saved(name) for name in STORE}
     keys = slots.by_slot()
     try:
         packed_keys = msgspec.msgpack.encode(keys)
@@ -51,7 +47,7 @@ def save(path: Path, generation: Generation, slots: Slots[Any]) -> None:
         raise EncodingError("the keys of an index", reason) from error
     header = {
         "arrays": {name: (len(array), int(array.nbytes)) for name, array in arrays.items()},
-        "used": {name: generation.arrays.used[name] for name in _SAVED},
+        "used": {name: generation.arrays.used[name] for name in STORE},
         "state": generation.state(to_msgpack),
         "keys": packed_keys,
         "free": slots.free,
@@ -88,19 +84,12 @@ def load(path: Path) -> tuple[Generation, Slots[Any]]:
     return generation, slots
 
 
-def _used(generation: Generation, name: str) -> Any:
-    array = generation.arrays.of[name]
-    return array if name in _HASH_TABLES else array[: max(1, generation.arrays.used[name])]
-
-
 def _mapped(path: Path, at: int, sizes: dict[str, tuple[int, int]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for name in _SAVED:
+    for name in STORE:
         rows, nbytes = sizes[name]
-        kind, columns = SHAPES[name]
         at += -at % ALIGNMENT
-        shape = (rows, columns) if columns else (rows,)
-        mapped = np.memmap(path, dtype=kind, mode="c", offset=at, shape=shape)
+        mapped = np.memmap(path, dtype=ARRAYS[name], mode="c", offset=at, shape=(rows,))
         if mapped.nbytes != nbytes:
             raise ValueError(name)
         found[name] = np.asarray(mapped)

@@ -8,13 +8,12 @@ Invariant, held by `validate`: a key's slot leads to the key, and the free slots
 """
 
 from collections.abc import Hashable, Iterable, Iterator
-from types import ModuleType
 from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 
-from contrada.matching import jit, updating
-from contrada.matching.tables import grown
+from contrada.matching.arrays import grown
+from contrada.matching.kernels.updating import drop_key, find_key, rehash_keys
 
 K = TypeVar("K", bound=Hashable)
 
@@ -32,19 +31,13 @@ class Slots(Generic[K]):
         self._free: list[int] = []
         self._slots: dict[K, int] = {}
         self._hashed: Any = np.zeros(16, dtype=np.int32)
-        self._native: ModuleType | None = None
-        self._moved()
-
-    def use_compiled(self) -> None:
-        """Calls compiled kernels from now on, where they are to be had."""
-        self._native = jit.compiled()
 
     def find(self, key: object) -> int:
         """The slot of a key, or a number below 0, for `take`."""
         if not self.are_int:
             return self._slots.get(key, -1)  # type: ignore[arg-type]
         number = _as_int(key)
-        return -1 if number is None else self._find(number)
+        return -1 if number is None else find_key(number, self.keys, self._hashed)
 
     def take(self, key: K, found: int) -> int:
         """A slot for a key that has none: `found` is what `find` said last, nothing changed since.
@@ -65,9 +58,9 @@ class Slots(Generic[K]):
         return slot
 
     def _put(self, key: K, slot: int, found: int | None = None) -> None:
-        """Gives a key a slot; `found` is what `_find` says."""
+        """Gives a key a slot; `found` is what `find_key` says."""
         if self.are_int:
-            place = self._find(key) if found is None else found  # type: ignore[arg-type]
+            place = find_key(key, self.keys, self._hashed) if found is None else found
             self._hashed.data[-1 - place] = slot + 1
         else:
             self._slots[key] = slot
@@ -76,7 +69,7 @@ class Slots(Generic[K]):
     def give_back(self, slot: int) -> None:
         """Frees the slot of a key."""
         if self.are_int:
-            self._drop(int(self.keys[slot]))
+            drop_key(int(self.keys[slot]), self.keys, self._hashed)
         else:
             del self._slots[self.keys[slot]]
             self.keys[slot] = None
@@ -96,14 +89,12 @@ class Slots(Generic[K]):
             self.keys = grown(self.keys, slots)
             if not self.are_int:
                 self.keys[slots - 1 :] = None
-            self._moved()
         if self.are_int and 3 * slots > 2 * len(self._hashed):
             old, size = self._hashed, len(self._hashed)
             while 3 * slots > 2 * size:
                 size *= 2
             self._hashed = np.zeros(size, dtype=np.int32)
-            self._moved()
-            self._rehash(old)
+            rehash_keys(old, self.keys, self._hashed)
 
     def by_slot(self) -> list[Any]:
         """The key of each slot; None at free ones."""
@@ -144,30 +135,6 @@ class Slots(Generic[K]):
             self._slots[key] = slot  # type: ignore[index]
         self.keys, self.are_int = keys, False
         self._hashed = np.zeros(1, dtype=np.int32)
-
-    # --- the hash table ---------------------------------------------------------------------
-
-    def _moved(self) -> None:
-        hashed = self._hashed
-        described = (self.keys.ctypes.data, len(self.keys), hashed.ctypes.data, len(hashed))
-        self._table = np.array(described, dtype=np.int64)
-
-    def _find(self, key: int) -> int:
-        if self._native is not None:
-            return self._native.find_key(key, self._table)  # type: ignore[no-any-return]
-        return updating.find_key(key, self.keys.data, self._hashed.data)  # type: ignore[no-any-return]
-
-    def _drop(self, key: int) -> None:
-        if self._native is not None:
-            self._native.drop_key(key, self._table)
-        else:
-            updating.drop_key(key, self.keys.data, self._hashed.data)
-
-    def _rehash(self, old: Any) -> None:
-        if self._native is not None:
-            self._native.rehash_keys(old, self._table)
-        else:
-            updating.rehash_keys(old.data, self.keys.data, self._hashed.data)
 
 
 def _as_int(key: object) -> int | None:

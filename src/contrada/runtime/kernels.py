@@ -7,7 +7,7 @@ Python meanwhile. The thread is no daemon: a process that ends waits for it.
 import logging
 import threading
 
-from contrada.matching import jit
+from contrada.matching.kernels import jit
 
 _log = logging.getLogger("contrada.runtime")
 _started = threading.Event()

@@ -1,44 +1,27 @@
-"""Notifications into flat arrays: the first half of the kernels.
+"""Kernels that bring a notification into the scratch.
 
-A notification comes as msgpack bytes, a map of names to values. `load` finds the attributes
-that filters ask for, and brings their values into the scratch as integers and text; the rest is
-skipped. Hashes are made here, too. See `kernels` for how these functions are written and run.
+A notification comes as msgpack, a map of names to values (`load`), or as a row of columns
+(`load_row`). The values of attributes that filters ask for come into the scratch as integers and
+text; the rest is skipped. Hashes are made here, too.
 """
 
 from typing import Any
 
 import numpy as np
 
-from contrada.matching.jit import double_bits, kernel
-from contrada.matching.tables import (
-    COUNT,
-    EPOCH,
-    FIRST,
-    HIGHEST,
-    INEXACT,
-    LOWEST,
-    NAME,
+from contrada.matching.kernels.memory import bytes_at, double_bits, entry, kernel, number_at
+from contrada.matching.kernels.schema import (
+    EPOCHS_MAX,
+    KINDS,
+    LENGTH_MASK,
+    NEED_STAMPS,
     NEED_TEXT,
     NEED_VALUES,
-    NOCASE,
     OK,
-    ONLY_DOMAIN,
-    PRESENT,
-    TEXT_HIGHEST,
-    TEXT_LOWEST,
     TEXT_SHIFT,
-    TEXT_USED,
     UNREADABLE,
-    V_ATTR,
-    V_DOMAIN,
-    V_FOLDED,
-    V_FOLDED_LENGTH,
-    V_HIGH,
-    V_LENGTH,
-    V_LOW,
-    V_START,
-    VALUES,
 )
+from contrada.model.domains.values import TIME_MAX_US, TIME_MIN_US
 from contrada.model.languages import casefold
 
 FOLD_FROM = np.array(sorted(casefold.TABLE), dtype=np.int64)
@@ -52,10 +35,13 @@ KIND_POINT, KIND_TEXT, KIND_PREFIX, KIND_SUFFIX, KIND_GRAM = 1, 2, 3, 5, 7
 KIND_TEXT_NOCASE = 9
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 EXACT_MAX = 2**53
+BOOLEAN, INT8, INT16, INT32, INT64 = (KINDS[f] for f in ("bool", "int8", "int16", "int32", "int64"))
+UINT16, UINT32, FLOAT, DOUBLE = (KINDS[f] for f in ("uint16", "uint32", "float", "double"))
+TIMESTAMP, STRING = KINDS["time"], KINDS["string"]
 
 
-@kernel
-def mixed(h: Any, x: Any) -> Any:
+@entry
+def mixed(h: int, x: int) -> Any:
     """A hash and 32 more bits."""
     return ((h ^ (x & MASK)) * PRIME) & MASK
 
@@ -68,20 +54,20 @@ def finished(h: Any) -> Any:
     return (h ^ (h >> 13)) & INT32_MAX
 
 
-@kernel
-def place_hash(attr: Any, kind: Any, h: Any) -> Any:
+@entry
+def place_hash(attr: int, kind: int, h: int) -> Any:
     """The hash of a place: an attribute, a kind of place, the hash of a value."""
     return finished(mixed(mixed(mixed(SEED, attr), kind), h))
 
 
-@kernel
-def point_hash(attr: Any, domain: Any, key: Any) -> Any:
+@entry
+def point_hash(attr: int, domain: int, key: int) -> Any:
     """The hash of the place of a value outside text."""
     return place_hash(attr, KIND_POINT, mixed(mixed(mixed(SEED, domain), key), key >> 32))
 
 
-@kernel
-def gram_bit(attr: Any, gram: Any, bits: Any) -> Any:
+@entry
+def gram_bit(attr: int, gram: int, bits: int) -> Any:
     """The bit of some bytes of a substring, of so many bits; quicker than the hash of a place."""
     h = ((gram ^ (attr * 0x85EBCA6B)) * 0x9E3779B1) & MASK
     return (h ^ (h >> 15)) & (bits - 1)
@@ -96,6 +82,12 @@ def text_hash(buffer: Any, start: Any, length: Any) -> Any:
     return h
 
 
+@entry
+def hash_of_text(text: bytes) -> Any:
+    """The hash of a whole text."""
+    return text_hash(text, 0, len(text))
+
+
 @kernel
 def ordered(bits: Any) -> Any:
     """A double's bits as an integer in the order of doubles; both zeros are 0."""
@@ -105,20 +97,20 @@ def ordered(bits: Any) -> Any:
 
 
 @kernel
-def find_attr(store: Any, buffer: Any, start: Any, length: Any, h: Any) -> Any:
+def find_attr(m: Any, buffer: Any, start: Any, length: Any, h: Any) -> Any:
     """The row of an attribute by its name, or -1."""
-    mask = len(store.names) - 1
+    mask = len(m.names) - 1
     slot = finished(h) & mask
     while True:
-        row = store.names[slot] - 1
+        row = m.names[slot] - 1
         if row < 0:
             return -1
-        ref = store.attrs[row, NAME]
-        if ref & 0xFFFFFF == length:
+        ref = m.attrs[row].name
+        if ref & LENGTH_MASK == length:
             at = ref >> TEXT_SHIFT
             same = True
             for i in range(length):
-                if store.texts[at + i] != buffer[start + i]:
+                if m.texts[at + i] != buffer[start + i]:
                     same = False
                     break
             if same:
@@ -214,23 +206,25 @@ def skipped(msg: Any, pos: Any) -> Any:
 
 
 @kernel
-def begin(scratch: Any) -> Any:
+def begin(m: Any) -> Any:
     """Makes the scratch ready for another notification."""
-    counters = scratch.counters
-    counters[EPOCH] += 1
-    counters[VALUES] = 0
-    counters[PRESENT] = 0
-    counters[TEXT_USED] = 0
-    counters[INEXACT] = 0
+    counters = m.counters[0]
+    counters.epoch += 1
+    counters.values = 0
+    counters.present = 0
+    counters.text = 0
+    counters.inexact = 0
 
 
 @kernel
-def load(msg: Any, store: Any, scratch: Any) -> Any:
-    """Brings a notification's values into the scratch. Answers OK, NEED_… or UNREADABLE.
+def load(msg: Any, m: Any) -> Any:
+    """Brings a notification's values into the m. Answers OK, NEED_… or UNREADABLE.
 
     Bytes that are cut off, or no msgpack, are never read beyond their end by more than a header.
     """
-    begin(scratch)
+    if m.counters[0].epoch >= EPOCHS_MAX:
+        return NEED_STAMPS
+    begin(m)
     end = len(msg)
     if end == 0:
         return UNREADABLE
@@ -244,33 +238,33 @@ def load(msg: Any, store: Any, scratch: Any) -> Any:
         kind, length, pos = header(msg, pos)
         if kind != 4 or (lead >= 0xC4 and lead <= 0xC6) or length > end - pos:
             return UNREADABLE  # the name is no text
-        attr = find_attr(store, msg, pos, length, text_hash(msg, pos, length))
+        attr = find_attr(m, msg, pos, length, text_hash(msg, pos, length))
         pos += length
         if attr < 0:
             pos = skipped(msg, pos)
         else:
-            pos = load_values(msg, pos, attr, store, scratch)
+            pos = load_values(msg, pos, attr, m)
         if pos < 0:
             return pos
     return OK if pos <= end else UNREADABLE
 
 
 @kernel
-def load_values(msg: Any, pos: Any, attr: Any, store: Any, scratch: Any) -> Any:
+def load_values(msg: Any, pos: Any, attr: Any, m: Any) -> Any:
     """Loads one attribute's value or values; the place after them, or what is needed."""
     kind, number, after = header(msg, pos)
     count = 1
     if kind == 5:
         count = number
         pos = after
-    if scratch.state[attr, 0] == scratch.counters[EPOCH]:
+    if m.state[attr].epoch == m.counters[0].epoch:
         return UNREADABLE  # two names that are written alike
-    begin_attr(attr, scratch)
+    begin_attr(attr, m)
     for _ in range(count):
         if pos >= len(msg):
             return UNREADABLE
         kind, number, after = header(msg, pos)
-        status = load_value(msg, kind, number, after, attr, store, scratch)
+        status = load_value(msg, kind, number, after, attr, m)
         if status != OK:
             return status
         pos = after + number if kind == 4 else after
@@ -278,99 +272,97 @@ def load_values(msg: Any, pos: Any, attr: Any, store: Any, scratch: Any) -> Any:
 
 
 @kernel
-def begin_attr(attr: Any, scratch: Any) -> Any:
+def begin_attr(attr: Any, m: Any) -> Any:
     """Makes an attribute's state the current one, without values."""
-    state, counters = scratch.state, scratch.counters
-    state[attr, 0] = counters[EPOCH]
-    state[attr, FIRST] = counters[VALUES]
-    state[attr, COUNT] = 0
-    state[attr, LOWEST] = INT32_MAX
-    state[attr, HIGHEST] = INT32_MIN
-    state[attr, TEXT_LOWEST] = INT32_MAX
-    state[attr, TEXT_HIGHEST] = INT32_MIN
-    state[attr, ONLY_DOMAIN] = 0
+    state, counters = m.state, m.counters[0]
+    state[attr].epoch = counters.epoch
+    state[attr].first = counters.values
+    state[attr].count = 0
+    state[attr].lowest = INT32_MAX
+    state[attr].highest = INT32_MIN
+    state[attr].text_lowest = INT32_MAX
+    state[attr].text_highest = INT32_MIN
+    state[attr].only_domain = 0
 
 
 @kernel
-def load_value(
-    msg: Any, kind: Any, number: Any, start: Any, attr: Any, store: Any, scratch: Any
-) -> Any:
+def load_value(msg: Any, kind: Any, number: Any, start: Any, attr: Any, m: Any) -> Any:
     """Adds one value to an attribute."""
     if kind == 4:
         if number > len(msg) - start:
             return UNREADABLE
-        return add_text(msg, start, number, attr, store, scratch)
+        return add_text(msg, start, number, attr, m)
     if kind == 2:
-        low = ordered(double_bits(number))
-        if -EXACT_MAX <= number <= EXACT_MAX:
-            return add_key(NUMBER, low, low, attr, scratch)
-        return add_large(number, low, attr, scratch)
+        return add_integer(number, attr, m)
     if kind == 3:
         if number & 0x7FFFFFFFFFFFFFFF > 0x7FF0000000000000:
-            return add_key(NAN, 0, 0, attr, scratch)
+            return add_key(NAN, 0, 0, attr, m)
         low = ordered(number)
-        return add_key(NUMBER, low, low, attr, scratch)
+        return add_key(NUMBER, low, low, attr, m)
     if kind == 0:
-        return add_key(NULL, 0, 0, attr, scratch)
+        return add_key(NULL, 0, 0, attr, m)
     if kind == 1:
-        return add_key(BOOL, number, number, attr, scratch)
+        return add_key(BOOL, number, number, attr, m)
     if kind == 7:
-        return add_key(TIME, number, number, attr, scratch)
+        return add_key(TIME, number, number, attr, m)
     return UNREADABLE
 
 
 @kernel
-def add_large(number: Any, nearest: Any, attr: Any, scratch: Any) -> Any:
-    """An integer that a double may miss: between two neighbouring doubles, to be verified."""
-    scratch.counters[INEXACT] = 1
-    return add_key(NUMBER, nearest - 1, nearest + 1, attr, scratch)
+def add_integer(number: Any, attr: Any, m: Any) -> Any:
+    """Adds an integer. One that a double may miss lies between two of them, to be verified."""
+    nearest = ordered(double_bits(number))
+    if -EXACT_MAX <= number <= EXACT_MAX:
+        return add_key(NUMBER, nearest, nearest, attr, m)
+    m.counters[0].inexact = 1
+    return add_key(NUMBER, nearest - 1, nearest + 1, attr, m)
 
 
 @kernel
-def add_key(domain: Any, low: Any, high: Any, attr: Any, scratch: Any) -> Any:
+def add_key(domain: Any, low: Any, high: Any, attr: Any, m: Any) -> Any:
     """Adds a value outside text."""
-    counters, values, state = scratch.counters, scratch.values, scratch.state
-    row = counters[VALUES]
+    counters, values, state = m.counters[0], m.values, m.state
+    row = counters.values
     if row >= len(values):
         return NEED_VALUES
-    counters[VALUES] = row + 1
-    values[row, V_ATTR] = attr
-    values[row, V_DOMAIN] = domain
-    values[row, V_LOW] = low
-    values[row, V_HIGH] = high
-    counted(attr, scratch)
-    if low >> 32 < state[attr, LOWEST]:
-        state[attr, LOWEST] = low >> 32
-    if high >> 32 > state[attr, HIGHEST]:
-        state[attr, HIGHEST] = high >> 32
+    counters.values = row + 1
+    values[row].attr = attr
+    values[row].domain = domain
+    values[row].low = low
+    values[row].high = high
+    counted(attr, m)
+    if low >> 32 < state[attr].lowest:
+        state[attr].lowest = low >> 32
+    if high >> 32 > state[attr].highest:
+        state[attr].highest = high >> 32
     return OK
 
 
 @kernel
-def counted(attr: Any, scratch: Any) -> Any:
+def counted(attr: Any, m: Any) -> Any:
     """One more value of an attribute; the first makes it present."""
-    state, counters = scratch.state, scratch.counters
-    if state[attr, COUNT] == 0:
-        scratch.present[counters[PRESENT]] = attr
-        counters[PRESENT] += 1
-        state[attr, ONLY_DOMAIN] = scratch.values[counters[VALUES] - 1, V_DOMAIN]
+    state, counters = m.state, m.counters[0]
+    if state[attr].count == 0:
+        m.present[counters.present] = attr
+        counters.present += 1
+        state[attr].only_domain = m.values[counters.values - 1].domain
     else:
-        state[attr, ONLY_DOMAIN] = 0
-    state[attr, COUNT] += 1
+        state[attr].only_domain = 0
+    state[attr].count += 1
 
 
 @kernel
-def add_text(msg: Any, start: Any, length: Any, attr: Any, store: Any, scratch: Any) -> Any:
+def add_text(msg: Any, start: Any, length: Any, attr: Any, m: Any) -> Any:
     """Adds a text, with its folded form where the attribute is compared without case.
 
     For a text, V_LOW and V_HIGH hold its hash.
     """
-    counters, values, state, text = scratch.counters, scratch.values, scratch.state, scratch.text
-    row = counters[VALUES]
+    counters, values, state, text = m.counters[0], m.values, m.state, m.text
+    row = counters.values
     if row >= len(values):
         return NEED_VALUES
-    used = counters[TEXT_USED]
-    fold = store.attrs[attr, NOCASE] != 0
+    used = counters.text
+    fold = m.attrs[attr].nocase != 0
     if used + (4 * length + 8 if fold else length) > len(text):
         return NEED_TEXT
     h = SEED
@@ -378,23 +370,23 @@ def add_text(msg: Any, start: Any, length: Any, attr: Any, store: Any, scratch: 
         b = msg[start + i]
         text[used + i] = b
         h = ((h ^ b) * PRIME) & MASK
-    values[row, V_ATTR] = attr
-    values[row, V_DOMAIN] = TEXT
-    values[row, V_LOW] = h
-    values[row, V_HIGH] = h
-    values[row, V_START] = used
-    values[row, V_LENGTH] = length
-    counters[TEXT_USED] = used + length
+    values[row].attr = attr
+    values[row].domain = TEXT
+    values[row].low = h
+    values[row].high = h
+    values[row].start = used
+    values[row].length = length
+    counters.text = used + length
     if fold:
-        folded = folded_text(text, used, length, used + length, store)
-        values[row, V_FOLDED] = used + length
-        values[row, V_FOLDED_LENGTH] = folded
-        counters[TEXT_USED] += folded
-    counters[VALUES] = row + 1
-    is_first = state[attr, TEXT_HIGHEST] == INT32_MIN
-    state[attr, TEXT_LOWEST] = finished(h) if is_first else INT32_MIN
-    state[attr, TEXT_HIGHEST] = finished(h) if is_first else INT32_MAX
-    counted(attr, scratch)
+        folded = folded_text(text, used, length, used + length)
+        values[row].folded = used + length
+        values[row].folded_length = folded
+        counters.text += folded
+    counters.values = row + 1
+    is_first = state[attr].text_highest == INT32_MIN
+    state[attr].text_lowest = finished(h) if is_first else INT32_MIN
+    state[attr].text_highest = finished(h) if is_first else INT32_MAX
+    counted(attr, m)
     return OK
 
 
@@ -439,7 +431,7 @@ def folded_code(code: Any) -> Any:
 
 
 @kernel
-def folded_text(text: Any, start: Any, length: Any, to: Any, store: Any) -> Any:
+def folded_text(text: Any, start: Any, length: Any, to: Any) -> Any:
     """Writes a text folded, as `model.casefold.fold` does; the number of bytes."""
     high = 0
     for i in range(length):
@@ -477,3 +469,87 @@ def put_character(text: Any, out: Any, code: Any) -> Any:
         code >>= 6
     text[out] = ((0xF00 >> size) & 0xFF) | code
     return out + size
+
+
+# --- columns ------------------------------------------------------------------------------------
+
+
+@kernel
+def bit_at(address: Any, row: Any) -> Any:
+    """A bit of memory, by its number."""
+    return (number_at(address, row >> 3, np.uint8) >> (row & 7)) & 1
+
+
+@kernel
+def integer_at(kind: Any, address: Any, row: Any) -> Any:
+    """A value of a column that is an integer in memory."""
+    if kind == INT64 or kind == TIMESTAMP:
+        return number_at(address, row, np.int64)
+    if kind == INT32:
+        return np.int64(number_at(address, row, np.int32))
+    if kind == INT16:
+        return np.int64(number_at(address, row, np.int16))
+    if kind == INT8:
+        return np.int64(number_at(address, row, np.int8))
+    if kind == UINT32:
+        return np.int64(number_at(address, row, np.uint32))
+    if kind == UINT16:
+        return np.int64(number_at(address, row, np.uint16))
+    return np.int64(number_at(address, row, np.uint8))
+
+
+@kernel
+def load_cell(column: Any, row: Any, m: Any) -> Any:
+    """Adds a value of a column, as `load_value` does."""
+    kind, attr, data = column.kind, column.attr, column.data
+    if kind >= STRING:
+        if kind == STRING:
+            start = np.int64(number_at(data, row, np.int32))
+            end = np.int64(number_at(data, row + 1, np.int32))
+        else:
+            start, end = number_at(data, row, np.int64), number_at(data, row + 1, np.int64)
+        return add_text(bytes_at(column.text, end), start, end - start, attr, m)
+    if kind == BOOLEAN:
+        bit = np.int64(bit_at(data, row))
+        return add_key(BOOL, bit, bit, attr, m)
+    if kind == FLOAT or kind == DOUBLE:
+        if kind == FLOAT:
+            number = np.float64(number_at(data, row, np.float32))
+        else:
+            number = number_at(data, row, np.float64)
+        if number != number:
+            return add_key(NAN, 0, 0, attr, m)
+        key = ordered(double_bits(number))
+        return add_key(NUMBER, key, key, attr, m)
+    integer = integer_at(kind, data, row)
+    if kind == TIMESTAMP:
+        if integer < TIME_MIN_US or integer > TIME_MAX_US:
+            return UNREADABLE
+        return add_key(TIME, integer, integer, attr, m)
+    return add_integer(integer, attr, m)
+
+
+@kernel
+def list_cells(columns: Any, row: Any, cells: Any) -> Any:
+    """Lists the columns in which a row is not NULL; how many. Without branches, as most are."""
+    count = 0
+    for i in range(len(columns)):
+        cells[count] = i
+        valid = columns[i].valid
+        count += 1 if valid == 0 else bit_at(valid, columns[i].offset + row)
+    return count
+
+
+@kernel
+def load_row(columns: Any, row: Any, cells: Any, m: Any) -> Any:
+    """Brings a row of columns into the scratch, as `load` does with a notification."""
+    if m.counters[0].epoch >= EPOCHS_MAX:
+        return NEED_STAMPS
+    begin(m)
+    for n in range(list_cells(columns, row, cells)):
+        column = columns[cells[n]]
+        begin_attr(column.attr, m)
+        status = load_cell(column, column.offset + row, m)
+        if status != OK:
+            return status
+    return OK

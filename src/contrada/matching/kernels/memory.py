@@ -1,0 +1,104 @@
+"""Kernels: functions over the index's arrays that Numba compiles.
+
+A kernel is an ordinary function on integers and on the arrays of `schema`, element by element. It
+gets all of them as one *memory*, `m`, of which `m.buckets[row].length` is a number. What Python
+calls is an `entry`: its last argument tells where the memory is, and `memory_at` makes it of that.
+To hand thirty arrays to compiled code would cost more than matching.
+
+Where Numba is missing or not wanted (`jit.is_pure`), the same functions are plain Python on views
+of the same arrays, where every access is checked. That is for tests, and for an index that was
+saved.
+
+Integers stay within 64 bits by construction: hashes have 31 or 32 bits and are multiplied by at
+most 26.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from contrada.matching.kernels import jit
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class _Row:
+    """A row as kernels see it where nothing is compiled."""
+
+    __slots__ = ("_fields", "_row")
+
+    def __init__(self, fields: "Fields", row: int) -> None:
+        object.__setattr__(self, "_fields", fields)
+        object.__setattr__(self, "_row", row)
+
+    def __getattr__(self, name: str) -> int:
+        return getattr(self._fields, name)[self._row]  # type: ignore[no-any-return]
+
+    def __setattr__(self, name: str, value: int) -> None:
+        getattr(self._fields, name)[self._row] = int(value)
+
+
+class Fields:
+    """An array of rows: `fields.length[row]` is twice as fast for Python as `array[row]`."""
+
+    def __init__(self, array: Any) -> None:
+        self._rows = len(array)
+        for name in array.dtype.names:
+            setattr(self, name, array[name].data)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def __getitem__(self, row: int) -> _Row:
+        if not 0 <= row < self._rows:
+            raise IndexError(row)
+        return _Row(self, row)
+
+    def __setitem__(self, row: int, other: _Row) -> None:
+        for name in vars(self).keys() - {"_rows"}:
+            setattr(self[row], name, getattr(other, name))
+
+
+def views_of(array: Any) -> Any:
+    """An array for Python: numbers by memory views."""
+    return Fields(array) if array.dtype.names else array.data
+
+
+if jit.is_pure():
+
+    def kernel(function: _F) -> _F:
+        """Marks a function that only kernels call."""
+        return function
+
+    entry: Any = kernel
+
+    def memory_at(at: Any) -> Any:
+        """The memory that an entry is told of: here it is told of the arrays themselves."""
+        return at
+
+    def double_bits(number: Any) -> Any:
+        """The bits of the double nearest to a number, as a signed integer."""
+        return struct.unpack("<q", struct.pack("<d", number))[0]
+
+    def number_at(*of: Any) -> Any:
+        """A number of a type in memory; only compiled code reads columns."""
+        raise NotImplementedError
+
+    bytes_at = number_at
+
+    def prefetch(array: Any, row: Any) -> Any:
+        """Tells the processor that a row of an array is wanted soon. Only compiled code does so."""
+
+else:
+    from contrada.matching.kernels.native import (  # noqa: F401  handed on
+        bytes_at,
+        double_bits,
+        entry,
+        kernel,
+        memory_at,
+        number_at,
+        prefetch,
+    )

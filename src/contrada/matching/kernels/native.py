@@ -1,0 +1,225 @@
+"""What compiled kernels need of Numba: the memory as a type, entries, and four operations.
+
+To a kernel the memory is one pointer, to the table of addresses and lengths that `Arrays` keeps,
+and so is each array of it. Where an array lies is read from the table when a row is. Nobody changes
+the table while compiled code runs, and the compiler is told so: it reads that once.
+"""
+
+# Numba reads these functions' code; types would tell it nothing.
+import operator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.datamodel import models
+from numba.core.typing.templates import AbstractTemplate, AttributeTemplate, infer_global, signature
+from numba.extending import (
+    infer_getattr,
+    intrinsic,
+    lower_builtin,
+    lower_getattr_generic,
+    register_model,
+)
+
+from contrada.matching.kernels import jit
+from contrada.matching.kernels.schema import ARRAYS, COLUMN, Columns, Ints, Rows
+
+_of_numba: Any = numba, cgutils, intrinsic, lower_getattr_generic, lower_builtin, signature
+_numba, _code, _intrinsic, _lower_getattr, _lower, _signature = _of_numba
+_infer: Any = infer_global
+_WORD = ir.IntType(64)
+
+
+class MemoryType(types.Type):
+    """The type of a memory."""
+
+    def __init__(self) -> None:
+        super().__init__("Memory")
+
+
+class RowsType(types.Type):
+    """The type of an array of the memory. Its rows are counted from 0 up: none is negative."""
+
+    def __init__(self, name: str) -> None:
+        self.dtype = _numba.from_dtype(ARRAYS[name])
+        self.place = _PLACES[name]
+        super().__init__(f"Rows({name})")
+
+
+_PLACES = {name: 2 * place for place, name in enumerate(ARRAYS)}
+_memory = MemoryType()
+_rows = {name: RowsType(name) for name in ARRAYS}
+for kind in (MemoryType, RowsType):
+    register_model(kind)(models.OpaqueModel)
+
+
+def _read(builder: Any, table: Any, place: int) -> Any:
+    """The code that reads a number of the table, which never changes meanwhile."""
+    numbers = builder.bitcast(table, _WORD.as_pointer())
+    number = builder.load(builder.gep(numbers, [_WORD(place)]))
+    number.set_metadata("invariant.load", builder.module.add_metadata([]))
+    return number
+
+
+def _row_at(context: Any, builder: Any, of: Any, table: Any, row: Any, row_type: Any) -> Any:
+    """The code that finds where a row begins."""
+    pointer = context.get_data_type(of.dtype).as_pointer()
+    begin = builder.inttoptr(_read(builder, table, of.place), _code.voidptr_t)
+    number = context.cast(builder, row, row_type, types.int64)
+    size = _WORD(ARRAYS[of.name[5:-1]].itemsize)
+    return builder.bitcast(builder.gep(begin, [builder.mul(number, size)]), pointer)
+
+
+@infer_getattr
+class _RowsOfMemory(AttributeTemplate):
+    key = MemoryType
+
+    def generic_resolve(self, _of: Any, name: str) -> Any:  # type: ignore[override]
+        return _rows.get(name)
+
+
+@_lower_getattr(MemoryType)
+def _rows_of_memory(_context: Any, _builder: Any, _of: Any, memory: Any, _name: str) -> Any:
+    return memory
+
+
+@_infer(operator.getitem)
+class _GetRow(AbstractTemplate):
+    def generic(self, args: Any, _kws: Any) -> Any:
+        if isinstance(args[0], RowsType) and isinstance(args[1], types.Integer):
+            return _signature(args[0].dtype, *args)
+        return None
+
+
+@_lower(operator.getitem, RowsType, types.Integer)
+def _get_row(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    of, row_type = sig.args
+    table, row = args
+    place = _row_at(context, builder, of, table, row, row_type)
+    return context.unpack_value(builder, of.dtype, place)
+
+
+@_infer(operator.setitem)
+class _SetRow(AbstractTemplate):
+    def generic(self, args: Any, _kws: Any) -> Any:
+        if isinstance(args[0], RowsType) and isinstance(args[1], types.Integer):
+            return _signature(types.none, args[0], args[1], args[0].dtype)
+        return None
+
+
+@_lower(operator.setitem, RowsType, types.Integer, types.Any)
+def _set_row(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    of, row_type, _ = sig.args
+    table, row, value = args
+    place = _row_at(context, builder, of, table, row, row_type)
+    context.pack_value(builder, of.dtype, value, place)
+    return context.get_dummy_value()
+
+
+@_infer(len)
+class _LengthOfRows(AbstractTemplate):
+    def generic(self, args: Any, _kws: Any) -> Any:
+        return _signature(types.intp, *args) if isinstance(args[0], RowsType) else None
+
+
+@_lower(len, RowsType)
+def _length_of_rows(_context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    return _read(builder, args[0], sig.args[0].place + 1)
+
+
+@_intrinsic
+def memory_at(_typing: Any, address: Any) -> Any:
+    """The memory whose table of addresses is there."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], _code.voidptr_t)
+
+    return _memory(address), generate
+
+
+@contextmanager
+def _cached() -> Iterator[None]:
+    """Numba keeps what it compiles in the folder for just this text of the kernels."""
+    config: Any = numba.config
+    before, config.CACHE_DIR = config.CACHE_DIR, str(jit.cache_folder())
+    try:
+        yield
+    finally:
+        config.CACHE_DIR = before
+
+
+def kernel(function: Any) -> Any:
+    """Marks a function that only kernels call."""
+    with _cached():
+        return numba.njit(cache=True, nogil=True)(function)
+
+
+_KINDS: dict[Any, Any] = {
+    int: types.int64,
+    bool: types.boolean,
+    float: types.float64,
+    bytes: types.Bytes(types.uint8, 1, "C", readonly=True),
+    Ints: types.int64[::1],
+    Rows: types.int32[::1],
+    Columns: types.Array(_numba.from_dtype(COLUMN), 1, "C"),
+}
+"""The types of what entries take, by how it is annotated."""
+
+
+def entry(function: Callable[..., Any]) -> Any:
+    """Marks what Python calls. It is compiled, or loaded, now, for the types it is annotated with;
+    the global lock is not held while it runs.
+    """
+    kinds = [each for name, each in function.__annotations__.items() if name != "return"]
+    with _cached():
+        return numba.njit([tuple(_KINDS[each] for each in kinds)], cache=True, nogil=True)(function)
+
+
+@numba.njit(inline="always")
+def double_bits(number: Any) -> Any:
+    """The bits of the double nearest to a number, as a signed integer."""
+    return np.float64(number).view(np.int64)
+
+
+@_intrinsic
+def _pointer_at(_typing: Any, address: Any) -> Any:
+    """An address as a pointer."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], _code.voidptr_t)
+
+    return types.voidptr(address), generate
+
+
+@numba.njit(inline="always")
+def number_at(address: Any, row: Any, kind: Any) -> Any:
+    """A number of a type in memory."""
+    return _numba.carray(_pointer_at(address), (row + 1,), kind)[row]
+
+
+@numba.njit(inline="always")
+def bytes_at(address: Any, length: Any) -> Any:
+    """So many bytes in memory."""
+    return _numba.carray(_pointer_at(address), (length,), numba.uint8)
+
+
+@_intrinsic
+def prefetch(_typing: Any, rows: Any, row: Any) -> Any:
+    """Tells the processor that a row of an array is wanted soon."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        table, number = arguments
+        place = _row_at(context, builder, rows, table, number, row)
+        flag = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [_code.voidptr_t, flag, flag, flag])
+        function = _code.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        read, keep, data = flag(0), flag(3), flag(1)
+        builder.call(function, [builder.bitcast(place, _code.voidptr_t), read, keep, data])
+        return context.get_dummy_value()
+
+    return types.none(rows, row), generate

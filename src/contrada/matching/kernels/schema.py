@@ -1,0 +1,323 @@
+"""The index's memory: a few arrays that grow, and what each of their rows holds.
+
+Nothing in the index is an object per filter. All is in arrays: those of the store say what the
+filters are, and are saved and mapped as they are; those of the scratch hold one notification and
+what was found for it. `docs/matching.md` draws them and states the invariants.
+
+This is told once: kernels read `m.buckets[row].length`, Python `arrays.buckets.length[row]`. `jit`
+makes the first of the table of addresses that `arrays` keeps.
+"""
+
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+_I1, _I4, _I8 = np.uint8, np.int32, np.int64
+
+
+def _row(kind: Any, *fields: str) -> Any:
+    """The type of a row whose fields are integers of one size."""
+    return np.dtype([(field, kind) for field in fields])
+
+
+STORE: Final[dict[str, Any]] = {
+    # hash table of attributes: row + 1
+    "names": _I4,
+    "attrs": _row(
+        _I8,
+        "name",  # reference to the name's text
+        "nocase",  # 1 where some filter compares without case
+        "tree",  # row in trees where filters hang in its buckets, or -1
+        "presence",  # the bucket of filters that need the attribute, or -1
+        "seen",  # notifications seen with the attribute
+        "sketch",  # row in sketches: of the single values that filters ask for
+        "cuts",  # row in trees, or -1: where the ends of ranges lie, be it hung by or not
+    ),
+    # per attribute six words, see PREFIXES: bit n says that filters hang on parts of n bytes
+    "parts": _I8,
+    # all names and text constants; how they are referred to: see TEXT_SHIFT
+    "texts": _I1,
+    # hash table of buckets: row + 1
+    "slots": _I4,
+    # a row per place where filters hang
+    "buckets": _row(
+        _I4,
+        "hash",
+        "start",  # its entries: the first, how many, and how many it has room for
+        "length",
+        "capacity",
+        "hits",  # notifications that came by
+        "of_attr",  # the value that leads here, where all hang by a single one: its attribute,
+        "of_domain",  # its domain, or 0 where other places lead here, too,
+        "of_low",  # and the halves of its key, or of the reference to its text
+        "of_high",
+        "stamp",  # the number of the last notification that came by
+    ),
+    # a row per filter in a bucket, with two more constraints to look at first: see GUARD_ATTR
+    "entries": _row(
+        _I4,
+        "filter",
+        "guard",  # an attribute | domain | what is asked of it | what is decided by the guards
+        "low",  # lowest upper half of a key; or the hash of a text; or a set
+        "high",  # highest upper half of a key
+        "second",  # the three of the second guard
+        "second_low",
+        "second_high",
+        "here",  # where the filter's program starts; or its key, see KEY_HERE
+    ),
+    # rooms of entries that buckets have left: per power of two where the first begins, or 0
+    "rooms": _I4,
+    # per filter a header, then its constraints: see OP_SHIFT
+    "program": _I8,
+    # a row per distinct filter
+    "filters": _row(
+        _I4,
+        "begin",  # where its program starts
+        "key",  # its only key's slot; -1 none; below -1: -2 - row in links
+        "place",  # its bucket; -1 none; below -1: -2 - row in links; or its bit in a pool
+        "at",  # which entry of its only bucket; 0 or more; -1 - pool where it is pooled
+    ),
+    # a row per key of a filter that has several, or per place of one that hangs in several
+    "links": _row(
+        _I4,
+        "value",
+        "next",
+        "before",  # or, of a place, which entry of its bucket it is
+    ),
+    # hash table of filters: row + 1
+    "equal": _I4,
+    # value sets that are no single interval: flags, count of (domain, low, high), the intervals,
+    # length of the expression on text, the expression: see X_ATOM
+    "sets": _I8,
+    "sets_by_row": _row(
+        _I8,
+        "start",  # where it begins in sets
+        "attr",
+        "guard",  # what it is as a guard of an entry
+        "low",
+        "high",
+    ),
+    # trees of ranges
+    "trees": _row(_I8, "count", "first_bucket"),
+    # PIVOTS for each tree, where its bins begin
+    "pivots": _row(_I8, "domain", "key"),
+    # pools of filters with many ranges: see `pools`
+    "pools": _row(
+        _I8,
+        "attrs",  # how many
+        "words",  # of a row of bits
+        "used",  # bits ever used
+        "alive",  # where the bits of the filters that are there begin in bits
+        "filters",  # where their numbers begin
+    ),
+    # POOL_ATTRS for each pool: the attribute, its tree, where its rows of bits begin
+    "pool_attrs": _row(_I8, "attr", "tree", "begin"),
+    # rows of bits, and the numbers of pooled filters
+    "bits": _I8,
+    # a bit per hash of some bytes of a substring that a filter hangs on
+    "gram_bits": _I1,
+    # a row per kind of constants, to count the distinct ones: see `seeking.count`
+    "sketches": _row(
+        _I8,
+        "counted",  # in parts of COUNT_PARTS
+        "chance",  # of the next new constant to raise a register
+    ),
+    # SKETCH_REGISTERS for each sketch
+    "registers": _I1,
+}
+"""What the filters are: the type of a row of each array."""
+
+SCRATCH: Final[dict[str, Any]] = {
+    # per filter its only key, where all keys are integers
+    "keys": _I8,
+    # one row
+    "counters": _row(
+        _I8,
+        "epoch",  # the number of the notification: what is stamped with another is old
+        "values",
+        "out",
+        "text",  # bytes used
+        "present",
+        "inexact",  # 1 where a number of the notification is no double
+        "candidates",
+        "seen",  # notifications, old ones counted for less
+        "buckets",
+        "several",  # 1 where some key has several filters, or one value may lead to it twice
+        "pools",
+        "looked",  # entries looked at for the last notification
+        "doubted",  # filters put out to be verified
+        "int_keys",  # 1 where all keys are in keys
+        "matched",  # notifications, all of them
+        "due",  # how many they are when somebody is to look at what hangs badly
+        "chained",  # filters with several keys, the chains of which stand at the end of out
+        "asked",  # places to be looked up
+    ),
+    # a row per attribute, valid where its epoch is the current one
+    "state": _row(
+        _I4,
+        "epoch",
+        "first",
+        "count",
+        "lowest",  # the upper halves of the lowest and highest keys outside text
+        "highest",
+        "text_lowest",  # of the hashes of its texts: the only one, all, or none
+        "text_highest",
+        "only_domain",  # of the only value; 0 where there are several
+    ),
+    # a row per value of the notification; of a text low and high are its hash
+    "values": _row(
+        _I8, "attr", "domain", "low", "high", "start", "length", "folded", "folded_length"
+    ),
+    "present": _I4,
+    "text": _I1,
+    # slots of keys, or, where all are known, keys; and -1 - filter for those to verify; from its
+    # end on, the rows in links of filters with several keys
+    "out": _I8,
+    # those to look through, twice; plus 1 where led to by its value
+    "bucket_list": _I4,
+    # epochs
+    "key_seen": _I4,
+    # epoch * 4 + value
+    "set_seen": _I8,
+    "stack": _I8,
+    # a row of bits
+    "conjunction": _I8,
+    # places to look up, their hash above the row of the value that leads there, and 1; then entries
+    # to check, each twice, plus 1 where their bucket's value led there; or filters of a pool to
+    # check, and where their programs begin
+    "pending": _I8,
+}
+"""What one notification is, and what was found for it. Belongs to one process."""
+
+ARRAYS: Final = {name: np.dtype(kind) for name, kind in (STORE | SCRATCH).items()}
+
+Ints: TypeAlias = NDArray[np.int64]
+"""An array of integers that an entry takes."""
+
+Rows: TypeAlias = NDArray[np.int32]
+"""An array of rows, of 32 bits."""
+
+Columns: TypeAlias = NDArray[np.void]
+"""Columns of a batch; each is a COLUMN."""
+
+COLUMN: Final = _row(
+    _I8,
+    "attr",
+    "kind",  # the type of its values
+    "valid",  # address of the bits that say which rows are not NULL; 0 where all are
+    "data",  # address of the values, or of where texts begin and end
+    "text",  # address of the texts
+    "offset",  # the first row's number in these
+)
+"""A column of a batch, as Arrow has it in memory."""
+
+KINDS: Final = {
+    "bool": 0,
+    "int8": 1,
+    "int16": 2,
+    "int32": 3,
+    "int64": 4,
+    "uint8": 5,
+    "uint16": 6,
+    "uint32": 7,
+    "float": 8,
+    "double": 9,
+    "time": 10,
+    "string": 11,
+    "binary": 11,
+    "large_string": 12,
+    "large_binary": 12,
+}
+"""Kinds of columns by the names that Arrow has for their types; `time` is microseconds."""
+
+# --- parts of texts -----------------------------------------------------------------------------
+PREFIXES: Final = 0  # the column in parts; the next is the same without case
+SUFFIXES: Final = 2
+GRAMS: Final = 4  # bytes of a substring
+PART_COLUMNS: Final = 6
+
+TEXT_SHIFT: Final = 24
+"""A text is referred to as its place in `texts` shifted by this, plus its length in bytes."""
+LENGTH_MASK: Final = (1 << TEXT_SHIFT) - 1
+
+GRAM_BITS_BYTES: Final = 2**16
+"""Bytes of `gram_bits` once a filter hangs on some bytes of a substring."""
+
+# --- guards of entries --------------------------------------------------------------------------
+GUARD_ATTR: Final = (1 << 22) - 1
+GUARD_DOMAIN_SHIFT: Final = 22  # three bits
+GUARD_KIND_SHIFT: Final = 25  # three bits
+GUARD_RANGE: Final = 0
+GUARD_HASH: Final = 1
+GUARD_SET: Final = 2
+GUARD_NONE: Final = 3
+GUARD_OTHER: Final = 4  # any value of the domain but those with this upper half of a key
+GUARD_OTHER_TEXT: Final = 5  # any text but those with this hash
+DECIDED_HERE: Final = 1 << 28  # the bucket's value and the guards are the whole filter
+DECIDED_ALONE: Final = 1 << 29  # the guards are the whole filter
+KEY_HERE: Final = 1 << 30  # matches need nothing else of the filter: its key stands in the entry
+
+ATTRS_MAX: Final = 2**22 - 1
+"""Attributes that the filters of an index name. Beyond it: LimitError."""
+
+ROOMS: Final = 32
+
+# --- programs of filters ------------------------------------------------------------------------
+# header: number of words after it | VERIFY | GONE; a constraint: attribute | op | domain, operands
+OP_SHIFT: Final = 32
+DOMAIN_SHIFT: Final = 40
+VERIFY: Final = 1 << 40  # the match must be confirmed on the values themselves
+GONE: Final = 1 << 41
+WIDER: Final = 1 << 42  # the integers let more pass than the filter: equal words, other filters
+WORDS_MASK: Final = (1 << 32) - 1
+ATTR_MASK: Final = (1 << 32) - 1
+OP_POINT: Final = 1  # key
+OP_RANGE: Final = 2  # lowest key, highest key
+OP_TEXT: Final = 3  # text
+OP_TEXT_RANGE: Final = 4  # text from, text before which; -1 without end
+OP_SET: Final = 5  # row in sets_by_row
+
+# --- expressions of sets on text, in postfix form -----------------------------------------------
+SET_ABSENT: Final = 1  # a flag
+X_ATOM: Final = 1  # kind, text
+X_PIECES: Final = 2  # count, (from, before)…
+X_NOT: Final = 3
+X_EVERY: Final = 4  # count
+X_SOME: Final = 5  # count
+X_MAYBE: Final = 6  # an operator that only the model can apply
+ATOM_SUFFIX: Final = 0
+ATOM_CONTAINS: Final = 1
+ATOM_EQUAL_NOCASE: Final = 2
+ATOM_PREFIX_NOCASE: Final = 3
+ATOM_SUFFIX_NOCASE: Final = 4
+ATOM_CONTAINS_NOCASE: Final = 5
+
+# --- other sizes --------------------------------------------------------------------------------
+PENDING: Final = 1024
+"""Places to look up, or entries that may match, that are written down at a time."""
+
+PIVOTS: Final = 63
+"""Pivots of a tree of ranges: they cut an attribute's values into 64 bins."""
+
+WORD_BITS: Final = 63
+"""Bits of a word in a pool: one less than an integer has, so that none is negative."""
+POOL_ATTRS: Final = 32
+
+SKETCH_REGISTERS: Final = 64
+"""Registers of a sketch: it errs by about a tenth."""
+HIGHEST_RANK: Final = 26
+COUNT_PARTS: Final = 16
+
+# --- what a kernel answers ----------------------------------------------------------------------
+OK: Final = 0
+NEED_TEXT: Final = -1
+NEED_VALUES: Final = -2
+NEED_OUT: Final = -3
+UNREADABLE: Final = -4
+NEED_FOUND: Final = -5
+NEED_STAMPS: Final = -6
+
+EPOCHS_MAX: Final = 2**30
+"""Notifications until the stamps of an index, which have 32 bits, are cleared. Beyond it: they
+are, and counts of visits are halved."""
