@@ -11,11 +11,11 @@ import contrada as ct
 from contrada.errors import InvalidNotificationError, LimitError
 from contrada.matching import index as index_module
 from contrada.matching.compiling import TEXT_BYTES_MAX, number_key
+from contrada.matching.hanging import CROWDED_FROM
 from contrada.matching.kernels import reading
 from contrada.matching.kernels.reading import hash_of_text, point_hash
 from contrada.matching.kernels.schema import PENDING
 from contrada.matching.kernels.seeking import GRAMS_AT_ONCE, LENGTHS_MAX
-from contrada.matching.placing import CROWDED_FROM
 from contrada.model.algebra import sets
 from contrada.model.domains.values import NUMBER
 from tests.matching.engines import COMPILED, arrays_of, loaded_index, needs_numba, new_index
@@ -221,7 +221,7 @@ def test_every_end_of_a_range_is_as_likely_to_be_kept() -> None:
     index: ct.Index[int] = new_index(False)
     for number in range(8_000):
         index.add(number, ct.Filter({"x": sets.between(number, number + 1)}))
-    kept = sorted(key for _, key in arrays_of(index)._generation._bounds.kept[0])
+    kept = sorted(key for _, key in arrays_of(index)._generation.arrays.ends_of(0))
     low, high = (number_key(each)[0] for each in (2_000, 6_000))
     assert 0.4 < sum(low <= key < high for key in kept) / len(kept) < 0.6
 

@@ -26,6 +26,7 @@ from contrada.matching.kernels.schema import (
     PENDING,
     PIVOTS,
     POOL_ATTRS,
+    RANGES_KEPT,
     ROOMS,
     SKETCH_REGISTERS,
     WORDS_MASK,
@@ -264,9 +265,9 @@ class Arrays:
 
     # --- trees of ranges ----------------------------------------------------------------------
 
-    def set_pivots(self, tree: int, bounds: list[tuple[int, int]]) -> None:
+    def set_pivots(self, tree: int, ends: list[tuple[int, int]]) -> None:
         """Chooses the pivots of a tree, spread over the (domain, key) of ends of ranges."""
-        ordered = sorted(set(bounds))
+        ordered = sorted(set(ends))
         step = max(1, -(-len(ordered) // PIVOTS))
         pivots = self._pivots[tree] = ordered[::step][:PIVOTS]
         self.trees.count[tree] = len(pivots)
@@ -281,6 +282,24 @@ class Arrays:
             pivots = self.of["pivots"][first : first + self.trees.count[tree]].tolist()
             self._pivots[tree] = pivots
         return bisect_right(pivots, key)
+
+    def give_room(self, attr: int) -> None:
+        """Makes room for the ends of one more range of an attribute, where they are remembered."""
+        count, room = self.attrs.ranges[attr], self.attrs.room[attr]
+        if count < room or room == RANGES_KEPT:
+            return
+        ends, room = self.ends_of(attr), max(4, 2 * room)
+        begin = self.take("ends", 2 * room)
+        self.of["ends"][begin : begin + len(ends)] = ends
+        self.attrs.ends[attr], self.attrs.room[attr] = begin, room
+
+    def ends_of(self, attr: int) -> list[tuple[int, int]]:
+        """The (domain, key) of the ends of an attribute's ranges, as far as remembered."""
+        if attr >= self.used["attrs"]:
+            return []
+        begin, count = self.attrs.ends[attr], min(self.attrs.ranges[attr], RANGES_KEPT)
+        ends: list[tuple[int, int]] = self.of["ends"][begin : begin + 2 * count].tolist()
+        return ends
 
     # --- hash tables --------------------------------------------------------------------------
 

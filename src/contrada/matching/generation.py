@@ -19,7 +19,6 @@ from contrada.matching.compiling import Compiler, Program, constraints_of, high_
 from contrada.matching.hanging import Hanging
 from contrada.matching.kernels.schema import EPOCHS_MAX, GONE, VERIFY, WIDER, WORDS_MASK
 from contrada.matching.kernels.updating import enter
-from contrada.matching.placing import Bounds
 from contrada.model import Filter, Product, ValueSet
 from contrada.model.algebra.valueset import EVERYTHING
 from contrada.model.domains import line
@@ -46,9 +45,8 @@ class Generation:
         self._only: Any = np.zeros(8, dtype=np.int32)  # per slot its only filter's number, and 1
         self._links: Any = np.zeros(8, dtype=np.int32)  # and the row in links that leads back
         self._several: dict[int, tuple[tuple[int, int], ...]] = {}
-        self._bounds: Bounds = Bounds(None if statistics is None else statistics._bounds)
         self.exact: dict[int, Filter] = {}
-        self.hanging = Hanging(self.arrays, self.compiler, self._chains, self._bounds, self.exact)
+        self.hanging = Hanging(self.arrays, self.compiler, self._chains, self.exact)
         self.opaque: dict[int, list[int]] = {}
         self.doubtful: set[int] = set()
         self.words_unused = 0
@@ -64,7 +62,6 @@ class Generation:
         assert statistics is not None
         self.arrays.counters.matched[0] = statistics.counters.matched[0]
         self.hanging.statistics = None
-        self._bounds.forget_before()
         self.compiler.forget_before()
 
     # --- filters ----------------------------------------------------------------------------
@@ -78,7 +75,7 @@ class Generation:
             if number not in taken:
                 taken[number] = self._link(number, slot)
             if is_new:
-                self.hanging.note_ranges(member, program.words)
+                self.hanging.note_ranges(number, member, program.words)
                 self.hanging.hang(number, member, program.words)
         if len(taken) == 1:
             ((number, self._links[slot]),) = taken.items()
@@ -289,8 +286,6 @@ class Generation:
             "matched": self.arrays.counters.matched[0],
             "epoch": self.arrays.counters.epoch[0],
             "equal_used": self._equal_used,
-            "ranged": list(self._bounds.counts.items()),
-            "bounds": list(self._bounds.kept.items()),
             "part_sketches": list(self.arrays.part_sketches.items()),
             "words_unused": self.words_unused,
             "doubtful": sorted(self.doubtful),
@@ -322,8 +317,6 @@ class Generation:
             slot: tuple((number, row) for number, row in each) for slot, each in state["several"]
         }
         self._equal_used = state["equal_used"]
-        self._bounds.counts = dict(state["ranged"])
-        self._bounds.kept = {attr: [(d, key) for d, key in ends] for attr, ends in state["bounds"]}
         self.arrays.part_sketches = {tuple(part): row for part, row in state["part_sketches"]}
         self.words_unused = state["words_unused"]
         self.doubtful = set(state["doubtful"])

@@ -3,22 +3,49 @@
 Which places there are, and which is the best, is told in `placing`.
 """
 
+from collections import Counter
 from typing import Final
 
 from contrada.matching.arrays import EMPTY, Arrays, Chains
 from contrada.matching.compiling import Compiler, constraints_of
-from contrada.matching.kernels.schema import GRAMS, KEY_HERE, PART_COLUMNS, PIVOTS
+from contrada.matching.kernels.schema import (
+    GRAMS,
+    KEY_HERE,
+    OP_RANGE,
+    OP_SET,
+    OP_TEXT_RANGE,
+    PART_COLUMNS,
+    PIVOTS,
+)
+from contrada.matching.kernels.seeking import keep_range_at, note_ranges
 from contrada.matching.placing import (
-    Bounds,
     Choice,
-    End,
     Place,
     best_choice,
     nodes_between,
+    range_ends,
     unseen,
 )
 from contrada.matching.pools import Pools
 from contrada.model import Filter
+
+PIVOTS_AT: Final = (64, 512)  # powers of two: bins are looked at when ranges are twice as many
+"""An attribute gets bins, and better ones, when filters have asked for so many ranges of it; those
+in its tree are hung anew then, at once. A renewed generation begins with the bins of what it goes
+on from."""
+
+CROWDED_FROM: Final = 1_024
+"""Ranges of an attribute from which on its bins are judged, each time that they are twice as
+many."""
+
+CROWDED_SHARE: Final = 1 / 8
+"""Of the ends of ranges, the share in one bin beyond which the tree is worth renewing."""
+
+CROWDED_STEP: Final = 4
+"""One in so many of the ends of ranges that are remembered is looked at for that."""
+
+End = tuple[int, int]
+"""A domain and a key, as `placing.tree_key` tells."""
 
 WORTH: Final = 1.5
 """A filter is hung anew only where so many times fewer notifications come by,"""
@@ -67,14 +94,12 @@ class Hanging:
         arrays: Arrays,
         compiler: Compiler,
         chains: Chains,
-        bounds: Bounds,
         exact: dict[int, Filter],
     ) -> None:
         self.arrays = arrays
         self._compiler = compiler
         self._chains = chains
         self._exact = exact
-        self.bounds = bounds
         self.pools = Pools(arrays)
         self.statistics: Arrays | None = None
         """What was seen, where that is another generation's."""
@@ -116,7 +141,7 @@ class Hanging:
         constraints = constraints_of(words)
         if not self.pools.suits(constraints, choice.cost):
             return False
-        place = self.pools.add(number, constraints, self.bounds.known)
+        place = self.pools.add(number, constraints, self._known_ends)
         if place is None:
             return False
         pool, bit = place
@@ -224,16 +249,57 @@ class Hanging:
 
     # --- trees of ranges --------------------------------------------------------------------------
 
-    def note_ranges(self, of: Filter, words: list[int]) -> None:
-        """Counts the ranges that a filter asks for, wherever it will hang; cuts bins in time."""
-        for attr in self.bounds.note(of, words):
-            due = self.bounds.due(attr)
-            if due is not None:
-                self._new_pivots(attr, due)
-            elif self.statistics is None and self.bounds.crowd(attr, self.arrays):
-                self.is_crowded = True
+    def note_ranges(self, number: int, of: Filter, words: list[int]) -> None:
+        """Counts the ranges that a filter asks for, wherever it will hang; cuts bins in time.
 
-    def _new_pivots(self, attr: int, bounds: list[End]) -> None:
+        All count: if only those did that hang by their range, none would begin to.
+        """
+        arrays = self.arrays
+        answer = note_ranges(number, arrays.memory)
+        while answer >= 0:
+            arrays.give_room(answer)
+            answer = note_ranges(number, arrays.memory)
+        if answer == -1:
+            return
+        doubled: dict[int, None] = {}
+        for constraint, value_set in zip(constraints_of(words), of.sets.values(), strict=True):
+            attr, op, _, _ = constraint
+            if op in (OP_TEXT_RANGE, OP_SET):
+                ends = range_ends(op, attr, value_set)
+                if ends is not None:
+                    arrays.give_room(attr)
+                    doubled |= {attr: None} if keep_range_at(attr, *ends, arrays.memory) else {}
+            elif op == OP_RANGE and (count := arrays.attrs.ranges[attr]) & (count - 1) == 0:
+                doubled[attr] = None
+        for attr in doubled:
+            self._look_at_bins(attr)
+
+    def _look_at_bins(self, attr: int) -> None:
+        """Cuts bins, or better ones, where it is time; and judges them."""
+        count, ends = self.arrays.attrs.ranges[attr], self.arrays.ends_of(attr)
+        before = self.statistics.ends_of(attr) if self.statistics else []
+        if count == 1 and len(before) > PIVOTS:
+            self._new_pivots(attr, before)
+        elif count in PIVOTS_AT and 2 * count > len(before):
+            self._new_pivots(attr, ends)
+        elif not self.statistics and count >= CROWDED_FROM and self._crowds(attr, ends):
+            self.is_crowded = True
+
+    def _crowds(self, attr: int, ends: list[End]) -> bool:
+        """Whether filters hang in a tree, and too many of the ends of its ranges in one bin."""
+        tree = self.arrays.attrs.tree[attr]
+        some = sorted(set(ends))[::CROWDED_STEP]
+        if tree < 0 or len(some) <= PIVOTS:
+            return False
+        bins = Counter(self.arrays.bin_at(tree, end) for end in some)
+        return max(bins.values()) > CROWDED_SHARE * len(some)
+
+    def _known_ends(self, attr: int) -> list[End]:
+        """The ends that are known of an attribute, here or in what this goes on from."""
+        before = self.statistics.ends_of(attr) if self.statistics else []
+        return max(before, self.arrays.ends_of(attr), key=len)
+
+    def _new_pivots(self, attr: int, ends: list[End]) -> None:
         """Cuts the attribute's values where the ends of its ranges are, and hangs these anew."""
         hanging = self._ranged_filters(attr)
         for number in hanging:
@@ -241,7 +307,7 @@ class Hanging:
         cuts = self.arrays.attrs.cuts[attr]
         if cuts < 0:
             cuts = self.arrays.attrs.cuts[attr] = self.arrays.take("trees")
-        self.arrays.set_pivots(cuts, bounds)
+        self.arrays.set_pivots(cuts, ends)
         for number in hanging:
             self.hang(number, self.filter(number), self.arrays.words_of(number))
 

@@ -33,6 +33,9 @@ STORE: Final[dict[str, Any]] = {
         "seen",  # notifications seen with the attribute
         "sketch",  # row in sketches: of the single values that filters ask for
         "cuts",  # row in trees, or -1: where the ends of ranges lie, be it hung by or not
+        "ranges",  # how many filters ask for
+        "ends",  # where the ends of some of these begin in ends,
+        "room",  # and of how many they may be
     ),
     # per attribute six words, see PREFIXES: bit n says that filters hang on parts of n bytes
     "parts": _I8,
@@ -87,6 +90,8 @@ STORE: Final[dict[str, Any]] = {
     ),
     # hash table of filters: row + 1
     "equal": _I4,
+    # two rows for each range that is remembered: its first end, and its last
+    "ends": _row(_I8, "domain", "key"),
     # value sets that are no single interval: flags, count of (domain, low, high), the intervals,
     # length of the expression on text, the expression: see X_ATOM
     "sets": _I8,
@@ -299,6 +304,9 @@ PENDING: Final = 1024
 
 PIVOTS: Final = 63
 """Pivots of a tree of ranges: they cut an attribute's values into 64 bins."""
+
+RANGES_KEPT: Final = 512
+"""Ranges remembered per attribute. Beyond it: each is as likely to be as any other."""
 
 WORD_BITS: Final = 63
 """Bits of a word in a pool: one less than an integer has, so that none is negative."""

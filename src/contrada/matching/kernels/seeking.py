@@ -20,6 +20,7 @@ from contrada.matching.kernels.reading import (
     PRIME,
     SEED,
     TEXT,
+    finished,
     gram_bit,
     mixed,
     place_hash,
@@ -27,15 +28,23 @@ from contrada.matching.kernels.reading import (
     text_hash,
 )
 from contrada.matching.kernels.schema import (
+    ATTR_MASK,
     COUNT_PARTS,
+    DOMAIN_SHIFT,
     GRAMS,
     HIGHEST_RANK,
+    OP_RANGE,
+    OP_SET,
+    OP_SHIFT,
+    OP_TEXT_RANGE,
     PART_COLUMNS,
     PENDING,
     PIVOTS,
     PREFIXES,
+    RANGES_KEPT,
     SKETCH_REGISTERS,
     SUFFIXES,
+    WORDS_MASK,
 )
 
 NOTIFICATIONS_MIN = 256
@@ -342,6 +351,62 @@ def share(h: Any, attr: Any, unseen: Any, m: Any) -> Any:
 def share_at(h: int, attr: int, unseen: float, memory: int) -> Any:
     """The share of a place, as `share`."""
     return share(h, attr, unseen, memory_at(memory))
+
+
+@kernel
+def keep_range(attr: Any, domain: Any, low: Any, end_domain: Any, high: Any, m: Any) -> Any:
+    """Counts a range, and remembers its ends; whether ranges are twice as many as before.
+
+    All of the first are remembered, and then fewer and fewer, so that each is as likely to be.
+    """
+    its = m.attrs[attr]
+    its.ranges += 1
+    count, at = its.ranges + 0, its.ranges - 1
+    if at >= RANGES_KEPT:
+        is_next = count % (count // RANGES_KEPT) == 0
+        at = finished(mixed(SEED, count)) % RANGES_KEPT if is_next else -1
+    if at >= 0:
+        first, last = m.ends[its.ends + 2 * at], m.ends[its.ends + 2 * at + 1]
+        first.domain, first.key = domain, low
+        last.domain, last.key = end_domain, high
+    return count & (count - 1) == 0
+
+
+@entry
+def keep_range_at(attr: int, domain: int, low: int, end_domain: int, high: int, memory: int) -> Any:
+    """Counts a range, as `keep_range`; there must be room for it."""
+    return keep_range(attr, domain, low, end_domain, high, memory_at(memory))
+
+
+@entry
+def note_ranges(number: int, memory: int) -> Any:
+    """Counts the ranges of numbers and times that a filter asks for.
+
+    Answers -1, less 1 where some attribute has twice as many ranges as before, less 2 where the
+    filter asks for sets or for intervals of texts, too. An attribute that needs room for the ends
+    of more ranges is answered before any is counted.
+    """
+    m = memory_at(memory)
+    program, begin = m.program, m.filters[number].begin + 1
+    end = begin + (program[begin - 1] & WORDS_MASK)
+    doubled = others = 0
+    for is_counting in (False, True):
+        word = begin
+        while word < end:
+            head = program[word]
+            attr, op = head & ATTR_MASK, (head >> OP_SHIFT) & 0xFF
+            if op == OP_RANGE:
+                its, domain = m.attrs[attr], head >> DOMAIN_SHIFT
+                if its.room < RANGES_KEPT and its.ranges >= its.room:
+                    return attr
+                if is_counting:
+                    doubled |= keep_range(
+                        attr, domain, program[word + 1], domain, program[word + 2], m
+                    )
+            elif op == OP_TEXT_RANGE or op == OP_SET:
+                others = 2
+            word += 3 if op == OP_RANGE or op == OP_TEXT_RANGE else 2
+    return -1 - doubled - others
 
 
 @kernel
