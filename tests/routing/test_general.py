@@ -7,6 +7,7 @@ import pytest
 
 from contrada.model import Advertisement, Envelope, Filter, Notification
 from contrada.model.algebra.sets import between
+from contrada.routing.forwarding import EVERYTHING
 from contrada.routing.links.paths import Edge, beyond, weights_of
 from contrada.routing.messages import (
     Advertise,
@@ -25,7 +26,7 @@ from contrada.routing.messages import (
     Subscribe,
     Unsubscribe,
 )
-from contrada.routing.router import EVERYTHING, Router, Strategy
+from contrada.routing.router import Router, Strategy
 from tests.routing.network import LOOPED, MESHES, TRANSIENT, Edges, Network
 from tests.routing.test_router import World, deliveries, same_as_fresh, withdraw_all
 

@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from contrada.errors import LimitError
-from contrada.model import Filter, FilterSet
+from contrada.model import Filter, FilterSet, Product
 from contrada.model.algebra.product import product_covers
 from contrada.model.algebra.sets import gt
 from contrada.routing.messages import Client, Neighbour, Way
@@ -73,8 +73,8 @@ class World:
         }
         for change in self.poset.update(nodes):
             table = self.tables[change.way]
-            assert (change.node.number in table) != change.begins, "told twice"
-            (table.add if change.begins else table.remove)(change.node.number)
+            assert (int(change.identity) in table) != change.begins, "told twice"
+            (table.add if change.begins else table.remove)(int(change.identity))
             assert all(self.told(change.way, product) for product in needed[change.way])
         self.poset.validate()
 
@@ -159,7 +159,7 @@ def test_a_withdrawn_wide_filter_brings_the_narrower_back() -> None:
 class Full(FilterFront):
     """A front that takes no filter on `b`."""
 
-    def add(self, number: int, product: Filter, example: Example | None) -> None:
+    def add(self, number: int, product: Product, example: Example | None) -> None:
         if "b" in product.sides:
             raise LimitError("ATTRS_MAX", 0)
         super().add(number, product, example)

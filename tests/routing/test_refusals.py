@@ -4,7 +4,6 @@ import pytest
 
 from contrada.errors import LimitError, UnsatisfiableFilterError
 from contrada.model import Filter, FilterSet, Notification, Pattern, Product, Query
-from contrada.routing import router as module
 from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.links import topology
 from contrada.routing.messages import (
@@ -26,7 +25,7 @@ from contrada.routing.messages import (
 )
 from contrada.routing.refusals import RefusedError, check_label
 from contrada.routing.router import Router
-from contrada.routing.tables import ledger
+from contrada.routing.tables import asked, ledger
 from tests.routing.refused import refused
 
 SOME, NONE = Filter("a > 0"), Filter("a < 0 and a > 0")
@@ -74,7 +73,7 @@ def test_a_limit_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A client could not tell which of its limits it has met, or would be told another."""
-    monkeypatch.setattr(module, "SUBSCRIPTION_FILTERS_MAX", 1)
+    monkeypatch.setattr(asked, "SUBSCRIPTION_FILTERS_MAX", 1)
     monkeypatch.setattr(ledger, "LEDGER_ENTRIES_MAX", 1)
     refusal = answer(message)
     assert refusal.reason is reason
@@ -84,7 +83,7 @@ def test_a_limit_is_named(
 
 def test_the_filters_of_a_server_are_a_limit_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client would be told that it has too many subscriptions, where filters are too many."""
-    monkeypatch.setattr(module, "FILTERS_MAX", 1)
+    monkeypatch.setattr(asked, "FILTERS_MAX", 1)
     refusal = answer(Subscribe("1", Filter("b = 1")))
     assert isinstance(refusal.error, LimitError)
     assert (refusal.error.limit, refusal.error.size) == ("FILTERS_MAX", 2)

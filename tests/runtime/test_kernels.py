@@ -23,7 +23,7 @@ async def main():
             await asyncio.sleep(0)
         await service.publish({"a": 9})
         seen.append((await anext(events))["a"])
-        print(before, seen, service.exchange._router._index.statistics().is_compiled)
+        print(before, seen, service.exchange._router._wishes.index.statistics().is_compiled)
 
 asyncio.run(main())
 """

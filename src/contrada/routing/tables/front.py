@@ -12,26 +12,22 @@ for is among the answers, and not much else; who asks looks at these.
       in order     price: [10, 12, 95]                                 price: 3 at most
       by key       sym:   "A" -> {1, 3}  "B" -> {2}  "C" -> {4}        sym:   2, so look at {1, 3}
 
-A product without an example (an opaque operator, or beyond the limits of the algebra) is taken to
-be covered by none and to be covered by nothing found here. That costs traffic, never a
-notification.
+A product without an example (an opaque operator, or beyond the limits of the algebra) is covered by
+nothing that is found here, and a filter without one is not found to be covered. That costs traffic,
+never a notification.
 
 Source: PODC 2000 §4 (immediate predecessors and successors in the poset).
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Mapping, Set
-from typing import Final, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Mapping, Set
+from typing import Final, TypeAlias
 
 from contrada.matching import Index
-from contrada.model import Advertisement, Filter, Notification, Product, Value, ValueSet
-from contrada.model.algebra.product import ENVELOPE_SETS
+from contrada.model import Filter, Notification, Product, Value, ValueSet
 from contrada.model.algebra.relations import witness
 from contrada.model.domains.line import TEXT_START
 from contrada.model.domains.values import ABSENT, Key, value_of
-from contrada.routing.messages import Offer
-
-P_contra = TypeVar("P_contra", bound=Product, contravariant=True)
 
 Example: TypeAlias = Mapping[str, Key]
 
@@ -57,61 +53,77 @@ def example_of(product: Product) -> Example | None:
     return example
 
 
-class Front(Protocol[P_contra]):
-    """Products by number, asked for those that may cover a product or be covered by it."""
-
-    def add(self, number: int, product: P_contra, example: Example | None) -> None:
-        """Enters a product with its example. Raises LimitError, changing nothing."""
-
-    def remove(self, number: int) -> None:
-        """Takes out a product that is there."""
-
-    def covering(self, product: P_contra, example: Example | None) -> list[int]:
-        """The numbers of the products that may cover a product, in order."""
-
-    def covered(self, product: P_contra) -> list[int]:
-        """The numbers of the products that a product may cover, in order."""
-
-    def maintain(self, units: int) -> bool:
-        """Does a bounded piece of upkeep; whether more is waiting."""
-
-    def validate(self) -> None:
-        """Checks the invariants; AssertionError says which is broken."""
+def indexed(product: Product) -> Filter:
+    """What an index holds of a product: it knows nothing of what is not named."""
+    return product if isinstance(product, Filter) else Filter.of_sets(product.sides)
 
 
-class FilterFront:
-    """A front of filters: what f covers names all of f's attributes."""
+class Front:
+    """Products by number, asked for those that may cover a product or be covered by it.
+
+    As it stands, for advertisements: what one covers it also meets.
+    """
 
     def __init__(self, index: MakeIndex = Index) -> None:
         self._index = index()
+
+    def add(self, number: int, product: Product, example: Example | None) -> None:
+        """Enters a product with its example. Raises LimitError, changing nothing.
+
+        Cost: some microseconds per constraint.
+        """
+        self._index.add(number, indexed(product))
+
+    def remove(self, number: int) -> None:
+        """Takes out a product that is there."""
+        self._index.remove(number)
+
+    def covering(self, product: Product, example: Example | None) -> list[int]:
+        """The numbers of the products that match the example, in order. Cost: one match."""
+        asked = None if example is None else _notification(product, example)
+        return [] if asked is None else sorted(self._index.match(asked))
+
+    def covered(self, product: Product) -> list[int]:
+        """The numbers of the products that a product may cover, in order. Cost: all of them."""
+        return sorted(self._index.meeting(product))
+
+    def maintain(self, units: int) -> bool:
+        """Does a bounded piece of upkeep; whether more is waiting."""
+        return self._index.maintain(units)
+
+    def validate(self) -> None:
+        """Checks the invariants; AssertionError says which is broken. Cost: all products."""
+        self._index.validate()
+
+
+class FilterFront(Front):
+    """A front of filters: what f covers names all of f's attributes, so few are looked at."""
+
+    def __init__(self, index: MakeIndex = Index) -> None:
+        super().__init__(index)
         self._files: dict[str, _ExampleFile] = {}
         self._examples: dict[int, Example | None] = {}
 
-    def add(self, number: int, product: Filter, example: Example | None) -> None:
-        """Enters a filter. Cost: some microseconds per constraint."""
-        self._index.add(number, product)
+    def add(self, number: int, product: Product, example: Example | None) -> None:
+        """Enters a filter. Raises LimitError, changing nothing."""
+        super().add(number, product, example)
         self._examples[number] = example
-        if example is not None:
-            for name, key in example.items():
-                file = self._files.get(name)
-                if file is None:
-                    file = self._files[name] = _ExampleFile()
-                file.add(key, number)
+        for name, key in (example or {}).items():
+            file = self._files.get(name)
+            if file is None:
+                file = self._files[name] = _ExampleFile()
+            file.add(key, number)
 
     def remove(self, number: int) -> None:
         """Takes out a filter that is there."""
-        self._index.remove(number)
+        super().remove(number)
         for name, key in (self._examples.pop(number) or {}).items():
             file = self._files[name]
             file.remove(key, number)
             if not file:
                 del self._files[name]
 
-    def covering(self, product: Filter, example: Example | None) -> list[int]:
-        """The filters that match the example. Cost: one match."""
-        return _matching(self._index, product, example)
-
-    def covered(self, product: Filter) -> list[int]:
+    def covered(self, product: Product) -> list[int]:
         """The filters that name all that a filter names, of which it may match the examples.
 
         Cost: the examples under its rarest attribute.
@@ -135,86 +147,14 @@ class FilterFront:
             numbers = numbers & file.near(spans)
         return sorted(numbers)
 
-    def maintain(self, units: int) -> bool:
-        """Does a bounded piece of upkeep; whether more is waiting."""
-        return self._index.maintain(units)
-
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken. Cost: all filters."""
-        self._index.validate()
+        super().validate()
         assert len(self._index) == len(self._examples), "a filter is not in the index"
         filed = sum(len(example) for example in self._examples.values() if example is not None)
         assert filed == sum(len(file) for file in self._files.values()), "an example is misfiled"
         for file in self._files.values():
             file.validate()
-
-
-class OfferFront:
-    """A front of advertisements: an advertisement names all attributes of what it covers.
-
-    So each is filed under one of its attributes, and a product is looked up under all of its own.
-    """
-
-    def __init__(self, index: MakeIndex = Index) -> None:
-        self._index = index()
-        self._names: dict[int, str] = {}
-        self._named: dict[str, dict[int, None]] = {}
-
-    def add(self, number: int, product: Offer, example: Example | None) -> None:
-        """Enters an advertisement. Cost: some microseconds per constraint."""
-        self._index.add(number, Filter.of_sets(product.sides))
-        if example is not None:
-            name = self._names[number] = _name_of(product)
-            self._named.setdefault(name, {})[number] = None
-
-    def remove(self, number: int) -> None:
-        """Takes out an advertisement that is there."""
-        self._index.remove(number)
-        name = self._names.pop(number, None)
-        if name is not None:
-            del self._named[name][number]
-            if not self._named[name]:
-                del self._named[name]
-
-    def covering(self, product: Offer, example: Example | None) -> list[int]:
-        """The advertisements that match the example. Cost: one match."""
-        return _matching(self._index, product, example)
-
-    def covered(self, product: Offer) -> list[int]:
-        """The advertisements filed under one's attributes. Cost: their number."""
-        names: Iterable[str] = self._named
-        if isinstance(product, Advertisement):
-            names = (_NAMELESS, *product.sides)
-        return sorted(number for name in names for number in self._named.get(name, ()))
-
-    def maintain(self, units: int) -> bool:
-        """Does a bounded piece of upkeep; whether more is waiting."""
-        return self._index.maintain(units)
-
-    def validate(self) -> None:
-        """Checks the invariants; AssertionError says which is broken. Cost: all of them."""
-        self._index.validate()
-        filed = {number: name for name, named in self._named.items() for number in named}
-        assert filed == self._names, "an advertisement is misfiled"
-        assert all(self._named.values()), "an empty file is held"
-
-
-_NAMELESS: Final = ""
-
-
-def _name_of(offer: Offer) -> str:
-    """The attribute under which an advertisement is filed.
-
-    It must be one that whatever covers it has to name: not the envelope's. What offers any further
-    attributes is covered only by its like, which is looked up under all names.
-    """
-    return next((name for name in offer.sides if name not in ENVELOPE_SETS), _NAMELESS)
-
-
-def _matching(index: Index[int], product: Product, example: Example | None) -> list[int]:
-    """The products of an index that match an example of a product, in order."""
-    asked = None if example is None else _notification(product, example)
-    return [] if asked is None else sorted(index.match(asked))
 
 
 def _notification(product: Product, example: Example) -> Notification | dict[str, Value] | None:

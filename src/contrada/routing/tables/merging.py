@@ -51,14 +51,7 @@ _Key: TypeAlias = tuple[str, Form]
 """An attribute, and the other sets."""
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
-    """A filter begins to be sent on a way under an identity, or ends."""
-
-    way: Way
-    identity: str
-    product: Filter
-    begins: bool
+_Change: TypeAlias = ForwardingChange[Filter]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +72,7 @@ class _Group:
     """
 
     number: int
-    members: dict[int, Filter] = field(default_factory=dict)
+    members: dict[str, Filter] = field(default_factory=dict)
     name: str = ""
     filed: dict[_Key, int] = field(default_factory=dict)
     identity: str = ""
@@ -115,7 +108,7 @@ class Merging:
         self._ways: dict[Way, _Groups] = {}
         self._told = 0
 
-    def update(self, changes: Iterable[ForwardingChange[Filter]]) -> list[Merged]:
+    def update(self, changes: Iterable[_Change]) -> list[_Change]:
         """Takes in which roots begin and end; what to send, what begins first.
 
         Cost: per root the keys of its attributes, and per group that changes the union of its sets.
@@ -126,11 +119,11 @@ class Merging:
             if groups is None:
                 groups = touched[change.way] = self._ways.setdefault(change.way, _Groups())
             if change.begins:
-                groups.add(change.node.number, change.node.product)
+                groups.add(change.identity, change.product)
             else:
-                groups.remove(change.node.number)
-        begin: list[Merged] = []
-        end: list[Merged] = []
+                groups.remove(change.identity)
+        begin: list[_Change] = []
+        end: list[_Change] = []
         for way, groups in sorted(touched.items(), key=lambda each: each[0]):
             for group in groups.settled():
                 self._tell(way, group, begin, end)
@@ -138,22 +131,22 @@ class Merging:
                 del self._ways[way]
         return begin + end
 
-    def _tell(self, way: Way, group: _Group, begin: list[Merged], end: list[Merged]) -> None:
+    def _tell(self, way: Way, group: _Group, begin: list[_Change], end: list[_Change]) -> None:
         """What the neighbour is to know of a group, where that is something else than before."""
         product = group.joined()
         if _form(product) == _form(group.product):
             return
         if group.product is not None:
-            end.append(Merged(way, group.identity, group.product, begins=False))
+            end.append(ForwardingChange(way, group.identity, group.product, begins=False))
         if product is not None:
             self._told += 1
             group.identity = str(self._told)
-            begin.append(Merged(way, group.identity, product, begins=True))
+            begin.append(ForwardingChange(way, group.identity, product, begins=True))
         group.product = product
 
-    def roots(self) -> set[tuple[Way, int]]:
-        """The roots that are in a group, each by its way and number."""
-        return {(way, number) for way, groups in self._ways.items() for number in groups.roots()}
+    def roots(self) -> set[tuple[Way, str]]:
+        """The roots that are in a group, each by its way and identity."""
+        return {(way, root) for way, groups in self._ways.items() for root in groups.group_of}
 
     def statistics(self) -> MergingStatistics:
         """A frozen view of the groups."""
@@ -174,30 +167,30 @@ class _Groups:
     """The groups of one way. What changes is placed at `settled`."""
 
     def __init__(self) -> None:
-        self._group_of: dict[int, _Group] = {}
+        self.group_of: dict[str, _Group] = {}
         self._groups: dict[int, _Group] = {}
         self._numbered = 0
         self._files: dict[_Key, list[tuple[int, int]]] = {}
         self._touched: dict[int, _Group] = {}
 
-    def add(self, number: int, product: Filter) -> None:
+    def add(self, root: str, product: Filter) -> None:
         """A root begins: a group by itself at first."""
-        group = _Group(self._numbered, {number: product})
+        group = _Group(self._numbered, {root: product})
         self._numbered += 1
-        self._group_of[number] = group
+        self.group_of[root] = group
         self._groups[group.number] = self._touched[group.number] = group
 
-    def remove(self, number: int) -> None:
+    def remove(self, root: str) -> None:
         """A root ends."""
-        group = self._group_of.pop(number)
-        del group.members[number]
+        group = self.group_of.pop(root)
+        del group.members[root]
         self._unfile(group)
         self._touched[group.number] = group
 
     def settled(self) -> list[_Group]:
         """Joins what can be joined; the groups that may be others now, in order."""
         for _, group in sorted(self._touched.items()):
-            self._place(group)
+            self._place(group)  # Which may touch others.
         touched = [group for _, group in sorted(self._touched.items())]
         self._touched = {}
         return touched
@@ -217,8 +210,8 @@ class _Groups:
             self._unfile(other)
             other.members |= group.members
             other.name = name
-            for number in group.members:
-                self._group_of[number] = other
+            for root in group.members:
+                self.group_of[root] = other
             group.members = {}
             del self._groups[group.number]
             self._touched[other.number] = other
@@ -248,10 +241,6 @@ class _Groups:
                 del self._files[key]
         group.filed = {}
 
-    def roots(self) -> Iterable[int]:
-        """The numbers of the roots."""
-        return self._group_of.keys()
-
     def __iter__(self) -> Iterator[_Group]:
         return iter(self._groups.values())
 
@@ -261,8 +250,8 @@ class _Groups:
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken."""
         assert not self._touched, "a change is not settled"
-        members = {number: group for group in self for number in group.members}
-        assert members == self._group_of, "a root is in another group, or two"
+        members = {root: group for group in self for root in group.members}
+        assert members == self.group_of, "a root is in another group, or two"
         assert sum(len(group.members) for group in self) == len(members), "a root is in two groups"
         filed = {(key, size, each.number) for each in self for key, size in each.filed.items()}
         held = {(key, *place) for key, file in self._files.items() for place in file}

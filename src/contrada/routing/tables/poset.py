@@ -68,6 +68,11 @@ class Node(Generic[P]):
     below: "dict[Way, dict[Node[P], None]]" = field(default_factory=lambda: _NOTHING)
 
     @property
+    def identity(self) -> str:
+        """Under which it is forwarded."""
+        return str(self.number)
+
+    @property
     def wanted(self) -> Set[Way]:
         """The ways on which it is wanted."""
         return self.forwarded | self.above.keys()
@@ -78,21 +83,12 @@ class Node(Generic[P]):
 
 @dataclass(frozen=True, slots=True)
 class ForwardingChange(Generic[P]):
-    """A product begins to be forwarded on a way, or ends."""
+    """A product begins to be forwarded on a way under an identity, or ends."""
 
     way: Way
-    node: Node[P]
+    identity: str
+    product: P
     begins: bool
-
-    @property
-    def identity(self) -> str:
-        """Under which it is sent, where nothing is merged."""
-        return str(self.node.number)
-
-    @property
-    def product(self) -> P:
-        """What is forwarded."""
-        return self.node.product
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +110,7 @@ class Poset(Generic[P]):
     is forwarded. `asked` counts the identities under which all nodes are asked for.
     """
 
-    def __init__(self, front: Front[P] | None) -> None:
+    def __init__(self, front: Front | None) -> None:
         self._front = front
         self._nodes: dict[P, Node[P]] = {}
         self._by_number: dict[int, Node[P]] = {}
@@ -362,9 +358,9 @@ def _joined(a: Node[P], b: Node[P], way: Way) -> list[Node[P]]:
 def _changes(before: Mapping[Node[P], frozenset[Way]]) -> list[ForwardingChange[P]]:
     """What is forwarded now and was not before, then what no longer is."""
     nodes = sorted(before)
-    begins = [(way, node) for node in nodes for way in sorted(node.forwarded - before[node])]
-    ends = [(way, node) for node in nodes for way in sorted(before[node] - node.forwarded)]
+    begins = [(way, node, True) for node in nodes for way in sorted(node.forwarded - before[node])]
+    ends = [(way, node, False) for node in nodes for way in sorted(before[node] - node.forwarded)]
     return [
-        *(ForwardingChange(way, node, begins=True) for way, node in begins),
-        *(ForwardingChange(way, node, begins=False) for way, node in ends),
+        ForwardingChange(way, node.identity, node.product, is_begun)
+        for way, node, is_begun in begins + ends
     ]

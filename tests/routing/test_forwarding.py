@@ -4,12 +4,9 @@ from typing import Any, Final
 
 import pytest
 
-from contrada.errors import InvalidValueError, LimitError
-from contrada.matching import Index
-from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern, Selection
-from contrada.routing import router as module
+from contrada.errors import InvalidValueError
+from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern
 from contrada.routing.delegation import SubscribePattern
-from contrada.routing.links import topology
 from contrada.routing.messages import (
     Advertise,
     Client,
@@ -32,7 +29,6 @@ from contrada.routing.messages import (
     Unsubscribe,
 )
 from contrada.routing.router import Router, Strategy
-from contrada.routing.tables import ledger
 from contrada.routing.tables.next_hops import ITSELF
 
 ANN, BOB = Client("ann"), Client("bob")
@@ -213,58 +209,6 @@ def test_what_makes_no_sense_is_refused(event: Event, reason: Reason) -> None:
         before.offers,
         before.received,
     )
-
-
-def test_a_full_table_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table would grow without bound, or what does not fit would be half there."""
-    router = router_with((L, Role.PEER))
-    monkeypatch.setattr(ledger, "LEDGER_ENTRIES_MAX", 1)
-    monkeypatch.setattr(topology, "NEIGHBOURS_MAX", 1)
-    monkeypatch.setattr(module, "SUBSCRIPTION_FILTERS_MAX", 1)
-    assert isinstance(told(router, ANN, Subscribe("1", IN_USE))[0], Refused)
-    assert isinstance(told(router, ANN, Subscribe("1", WIDE))[0], Send)
-    assert isinstance(told(router, ANN, Subscribe("2", NARROW))[0], Refused)
-    assert isinstance(router.handle(LinkUp(M, Role.PEER), 0)[0], Refused)
-    assert router.statistics().refused == {Reason.FULL: 3}
-    router.validate()
-
-
-def test_filters_of_all_subscriptions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Subscriptions of many filters would fill the memory before there are too many of them."""
-    router = router_with((L, Role.PEER))
-    monkeypatch.setattr(module, "FILTERS_MAX", 3)
-    told(router, ANN, Subscribe("1", IN_USE))
-    (refused,) = told(router, BOB, Subscribe("1", IN_USE))
-    assert isinstance(refused, Refused)
-    assert "FILTERS_MAX" in str(refused.error)
-    assert not any(isinstance(each, Refused) for each in told(router, BOB, Subscribe("1", WIDE)))
-    assert router.handle(LinkUp(P, Role.PARENT), 0) == [
-        Refused(LinkUp(P, Role.PARENT), Reason.FULL)
-    ]
-    told(router, ANN, Unsubscribe("1"))
-    assert not any(isinstance(each, Refused) for each in told(router, BOB, Subscribe("2", IN_USE)))
-
-
-class Narrow(Index[int]):
-    """An index that takes no filter on `z`."""
-
-    def add(self, key: int, subscription: Selection) -> None:
-        if isinstance(subscription, Filter) and "z" in subscription.sides:
-            raise LimitError("ATTRS_MAX", 0)
-        super().add(key, subscription)
-
-
-def test_a_full_index_leaves_nothing_half_done() -> None:
-    """A subscription that was refused would be served in part, or never go."""
-    router = Router(index=Narrow)
-    router.handle(LinkUp(L, Role.PEER), 0)
-    told(router, BOB, Subscribe("1", WIDE))
-    members = FilterSet([WIDE, NARROW, Filter("z = 1")])
-    (refused,) = told(router, ANN, Subscribe("1", members))
-    assert isinstance(refused, Refused)
-    assert refused.reason == Reason.FULL
-    assert router.statistics().filters.nodes == 1
-    assert isinstance(told(router, BOB, Unsubscribe("1"))[0], Send)
 
 
 def test_a_client_that_goes_leaves_nothing() -> None:

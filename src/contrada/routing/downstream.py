@@ -1,0 +1,169 @@
+"""`Downstream`: where notifications and questions go: to clients, onward, and to patterns.
+
+    Publish ==> admitted ==> index ==> Deliver, and one copy per link with interest
+    Ask     ==> admitted ==> index of advertisements ==> DeliverQuestion, and on
+
+Who wants what the same filters match is kept from one notification to the next, until the owner
+says that anything may have changed.
+
+Source: PODC 2000 §4 (downstream replication); CU-CS-948-03 §5 (queries by what is advertised).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from contrada.model import Notification
+from contrada.model.algebra.product import product_covers
+from contrada.routing.admission import Admission
+from contrada.routing.assembly.assembler import Assembler
+from contrada.routing.assembly.segments import Action
+from contrada.routing.forwarding import Forwarding
+from contrada.routing.links.topology import Topology
+from contrada.routing.messages import (
+    Ask,
+    Client,
+    Deliver,
+    DeliverQuestion,
+    Effect,
+    Neighbour,
+    Origin,
+    Publish,
+    Reason,
+    Received,
+    Refused,
+    Send,
+    Way,
+)
+from contrada.routing.refusals import RefusedError
+from contrada.routing.tables.next_hops import NOBODY, NextHopCache, NextHops
+from contrada.routing.tables.questions import asked_by
+
+Travelling = TypeVar("Travelling", Publish, Ask)
+"""What travels through the network and is handed to clients."""
+
+
+class Downstream:
+    """What travels through one server. `taken` counts the notifications that were admitted."""
+
+    def __init__(
+        self, topology: Topology, admission: Admission, forwarding: Forwarding, assembler: Assembler
+    ) -> None:
+        self.interests = NextHopCache(forwarding.wishes.poset.node)
+        self.taken = 0
+        self._name = topology.name
+        self._topology = topology
+        self._admission = admission
+        self._forwarding = forwarding
+        self._index = forwarding.wishes.index
+        self._assembler = assembler
+
+    # --- notifications ------------------------------------------------------------------------
+
+    def publish(self, origin: Origin, message: Publish) -> tuple[list[Effect], list[Action]]:
+        """Delivers notifications, and sends one copy over each link where they are wanted.
+
+        And what is to be done for patterns. What a client gets in a row for the same subscriptions
+        is one effect, and what goes over a link is one message, so that a batch costs little more
+        than its matching.
+        """
+        self._admission.check_travelling(origin, message)
+        effects: list[Effect] = []
+        admitted = self._admitted(origin, message, effects)
+        self.taken += len(admitted)
+        floods = self._forwarding.floods
+        onward: dict[Neighbour, list[Notification]] = {}
+        actions: list[Action] = []
+        for interest, batch in self._wanted(admitted):
+            effects += [
+                Deliver(client, identities, batch) for client, identities in interest.clients
+            ]
+            if interest.ways or floods:
+                ways = None if floods else interest.ways
+                for neighbour in self._onward(origin, message.source, ways):
+                    onward.setdefault(neighbour, []).extend(batch)
+            if interest.parts:
+                for each in batch:
+                    actions += self._assembler.push(each, origin, interest.parts)
+            else:
+                actions += self._assembler.learn_all([each.envelope.time_us for each in batch])
+        for neighbour in sorted(onward):
+            copies = tuple(onward[neighbour])
+            effects.append(self._passed_on(neighbour, replace(message, notifications=copies)))
+        return effects, actions
+
+    def _admitted(
+        self, origin: Origin, message: Publish, effects: list[Effect]
+    ) -> Sequence[Notification]:
+        """The notifications that may be published; the others are refused one by one."""
+        publisher = origin if self._forwarding.is_told and isinstance(origin, Client) else None
+        if publisher is None and not self._name:
+            return message.notifications
+        admitted = []
+        for each in message.notifications:
+            try:
+                if publisher is not None:
+                    self._check_advertised(publisher, each)
+                self._admission.take_once(Publish, each.envelope.publisher, each.envelope.id)
+            except RefusedError as refusal:
+                event = Received(origin, replace(message, notifications=(each,)))
+                effects.append(Refused(event, refusal.reason, refusal.error))
+            else:
+                admitted.append(each)
+        return admitted
+
+    def _check_advertised(self, client: Client, notification: Notification) -> None:
+        entries = self._forwarding.offers.ledger.of(client).values()
+        if not any(product_covers(node.product, notification) for (node,) in entries):
+            raise RefusedError(Reason.NOT_ADVERTISED)
+
+    def _wanted(
+        self, notifications: Sequence[Notification]
+    ) -> Iterator[tuple[NextHops, tuple[Notification, ...]]]:
+        """Who wants the notifications, in order; those in a row that the same want come together.
+
+        Answers are kept, so that the same is mostly the very same object.
+        """
+        interest, begin = NOBODY, 0
+        for end, numbers in enumerate(self._index.match_each(notifications)):
+            found = self.interests.of(numbers) if numbers else NOBODY
+            if found is not interest:
+                if end > begin:
+                    yield interest, tuple(notifications[begin:end])
+                interest, begin = found, end
+        if len(notifications) > begin:
+            yield interest, tuple(notifications[begin:])
+
+    # --- questions ----------------------------------------------------------------------------
+
+    def ask(self, origin: Origin, message: Ask) -> list[Effect]:
+        """Hands a question to those whose advertisements it meets, and sends it on to the others.
+
+        Where advertisements are not forwarded, it goes to every server.
+        """
+        self._admission.check_question(origin, message)
+        self._admission.take_once(Ask, message.asker, message.identity)
+        clients, ways = asked_by(self._forwarding.offers, message.query)
+        asked = [DeliverQuestion(client, names, message) for client, names in clients]
+        onward = self._onward(origin, message.source, ways if self._forwarding.is_told else None)
+        return [*asked, *(self._passed_on(each, message) for each in onward)]
+
+    # --- onward -------------------------------------------------------------------------------
+
+    def _onward(
+        self, origin: Origin, source: str, wanting: Iterable[Way] | None
+    ) -> list[Neighbour]:
+        """The neighbours to which goes what is wanted on these ways; None for all ways."""
+        ways = self._topology.onward(source or self._name)
+        if wanting is not None:
+            ways = ways.intersection(wanting)
+        neighbours = {way.neighbour for way in ways}
+        if isinstance(origin, Neighbour):
+            neighbours.discard(origin)
+        return sorted(neighbours)
+
+    def _passed_on(self, neighbour: Neighbour, message: Travelling) -> Send:
+        """What travels, over one more link; in a mesh it says where it entered that."""
+        source = message.source or self._name if self._topology.is_in_mesh(neighbour) else ""
+        return Send(neighbour, replace(message, hops=message.hops + 1, source=source))

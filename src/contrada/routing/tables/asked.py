@@ -1,0 +1,129 @@
+"""`AskedTable`: what clients and neighbours want, or what they offer, and what is forwarded of it.
+
+    party, identity ==> ledger: who asked for which nodes, so that exactly that can be withdrawn
+                        poset:  the nodes, each product once, and on which ways each is forwarded
+                        index:  the nodes by number, for notifications and for other products
+
+One table holds the subscriptions of a server, another its advertisements.
+
+Invariant: all three hold the same; a node nobody asks for any more goes at `update`.
+
+Source: PODC 2000 §4 (a poset of subscriptions, one of advertisements).
+"""
+
+from collections.abc import Iterable, Mapping, Set
+from typing import Generic, TypeAlias, TypeVar
+
+from contrada.errors import LimitError
+from contrada.matching import Index
+from contrada.model import Product
+from contrada.routing.messages import (
+    FILTERS_MAX,
+    SUBSCRIPTION_FILTERS_MAX,
+    Neighbour,
+    Party,
+    Reason,
+    Way,
+)
+from contrada.routing.refusals import RefusedError
+from contrada.routing.tables.front import Front, indexed
+from contrada.routing.tables.ledger import Ledger
+from contrada.routing.tables.poset import ForwardingChange, Node, Poset
+
+P = TypeVar("P", bound=Product)
+
+Nodes: TypeAlias = tuple[Node[P], ...]
+"""What is asked for under one identity: a node per distinct product."""
+
+
+class AskedTable(Generic[P]):
+    """What is asked for; `front` is where what is forwarded is looked up, None without covering."""
+
+    def __init__(self, index: Index[int], front: Front | None) -> None:
+        self.index = index
+        self.ledger: Ledger[Nodes[P]] = Ledger()
+        self.poset: Poset[P] = Poset(front)
+        self._front = front
+
+    def check_room(self, size: int = 1) -> None:
+        """Refuses so many more products where a table is full."""
+        _check_limit("SUBSCRIPTION_FILTERS_MAX", SUBSCRIPTION_FILTERS_MAX, size)
+        self.ledger.check_room()
+        _check_limit("FILTERS_MAX", FILTERS_MAX, self.poset.asked + size)
+
+    def enter(self, party: Party, identity: str, products: Iterable[P]) -> Nodes[P]:
+        """Enters distinct products; their nodes, to be routed, or none where they are known.
+
+        Raises RefusedError where the identity stands for others, or a table is full; then nothing
+        has changed. Cost: some microseconds per constraint.
+        """
+        wanted = list(products)
+        known = self.ledger.get(party, identity)
+        if known is not None:
+            if {node.product for node in known} == set(wanted):
+                return ()
+            raise RefusedError(Reason.IDENTITY_IN_USE)
+        self.check_room(len(wanted))
+        nodes: list[Node[P]] = []
+        try:
+            for product in wanted:
+                nodes.append(self.poset.join(product, party, identity))
+                if len(self.index) < len(self.poset):  # It is a new one.
+                    self.index.add(nodes[-1].number, indexed(product))
+        except LimitError as error:
+            for node in nodes:
+                self.poset.leave(node, party, identity)
+            self.update({node: node.wanted for node in nodes})
+            raise RefusedError(Reason.FULL, error) from None
+        self.ledger.add(party, identity, tuple(nodes))
+        return tuple(nodes)
+
+    def withdraw(self, party: Party, identity: str) -> Nodes[P] | None:
+        """Takes a party off what it asked for under an identity; what is to be routed anew."""
+        nodes = self.ledger.remove(party, identity)
+        for node in nodes or ():
+            self.poset.leave(node, party, identity)
+        return nodes
+
+    def withdraw_all(self, party: Party) -> list[Node[P]]:
+        """Takes a party off all that it asked for; what is to be routed anew."""
+        left = self.ledger.remove_all(party)
+        for identity, nodes in left.items():
+            for node in nodes:
+                self.poset.leave(node, party, identity)
+        return [node for nodes in left.values() for node in nodes]
+
+    def update(self, wanted: Mapping[Node[P], Set[Way]]) -> list[ForwardingChange[P]]:
+        """As `Poset.update`: what is to be forwarded, and no longer."""
+        changes = self.poset.update(wanted)
+        for node in wanted:
+            if not node.subscribers:
+                self.index.remove(node.number)
+        return changes
+
+    def of(self, origin: Party | Neighbour) -> list[P]:
+        """What a client or neighbour asked for, or what it did on one way alone; each once."""
+        ledger = self.ledger
+        parties = ledger.ways(origin) if isinstance(origin, Neighbour) else (origin,)
+        entries = (nodes for party in parties for nodes in ledger.of(party).values())
+        return list(dict.fromkeys(node.product for nodes in entries for node in nodes))
+
+    def maintain(self, units: int) -> bool:
+        """Does a bounded piece of upkeep of the indexes; whether more is waiting."""
+        is_waiting = self._front is not None and self._front.maintain(units)
+        return self.index.maintain(units) or is_waiting
+
+    def validate(self) -> None:
+        """Checks the invariants; AssertionError says which is broken. Cost: all that is held."""
+        self.ledger.validate()
+        self.poset.validate()
+        self.index.validate()
+        assert len(self.index) == len(self.poset), "the index holds other products"
+        assert all(node.number in self.index for node in self.poset), "a product is not found"
+        asked = sum(len(nodes) for _, _, nodes in self.ledger)
+        assert self.poset.asked == asked, "the poset holds what nobody asked for"
+
+
+def _check_limit(name: str, maximum: int, size: int) -> None:
+    if size > maximum:
+        raise RefusedError(Reason.FULL, LimitError(name, maximum, size))

@@ -1,0 +1,117 @@
+"""A table of what is asked for: all of it is taken or none, and withdrawn as it was asked."""
+
+import pytest
+
+from contrada.errors import LimitError
+from contrada.matching import Index
+from contrada.model import Advertisement, Filter, FilterSet, Selection
+from contrada.routing.links import topology
+from contrada.routing.messages import (
+    Client,
+    LinkUp,
+    Neighbour,
+    Reason,
+    Refused,
+    Role,
+    Send,
+    Subscribe,
+    Unsubscribe,
+    Way,
+)
+from contrada.routing.refusals import RefusedError
+from contrada.routing.router import Router
+from contrada.routing.tables import asked, ledger
+from contrada.routing.tables.asked import AskedTable
+from contrada.routing.tables.front import FilterFront, Front
+from tests.routing.test_forwarding import ANN, BOB, IN_USE, NARROW, WIDE, L, M, P, router_with, told
+
+
+def test_a_full_table_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table would grow without bound, or what does not fit would be half there."""
+    router = router_with((L, Role.PEER))
+    monkeypatch.setattr(ledger, "LEDGER_ENTRIES_MAX", 1)
+    monkeypatch.setattr(topology, "NEIGHBOURS_MAX", 1)
+    monkeypatch.setattr(asked, "SUBSCRIPTION_FILTERS_MAX", 1)
+    assert isinstance(told(router, ANN, Subscribe("1", IN_USE))[0], Refused)
+    assert isinstance(told(router, ANN, Subscribe("1", WIDE))[0], Send)
+    assert isinstance(told(router, ANN, Subscribe("2", NARROW))[0], Refused)
+    assert isinstance(router.handle(LinkUp(M, Role.PEER), 0)[0], Refused)
+    assert router.statistics().refused == {Reason.FULL: 3}
+    router.validate()
+
+
+def test_filters_of_all_subscriptions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Subscriptions of many filters would fill the memory before there are too many of them."""
+    router = router_with((L, Role.PEER))
+    monkeypatch.setattr(asked, "FILTERS_MAX", 3)
+    told(router, ANN, Subscribe("1", IN_USE))
+    (refused,) = told(router, BOB, Subscribe("1", IN_USE))
+    assert isinstance(refused, Refused)
+    assert "FILTERS_MAX" in str(refused.error)
+    assert not any(isinstance(each, Refused) for each in told(router, BOB, Subscribe("1", WIDE)))
+    assert router.handle(LinkUp(P, Role.PARENT), 0) == [
+        Refused(LinkUp(P, Role.PARENT), Reason.FULL)
+    ]
+    told(router, ANN, Unsubscribe("1"))
+    assert not any(isinstance(each, Refused) for each in told(router, BOB, Subscribe("2", IN_USE)))
+
+
+class Narrow(Index[int]):
+    """An index that takes no filter on `z`."""
+
+    def add(self, key: int, subscription: Selection) -> None:
+        if isinstance(subscription, Filter) and "z" in subscription.sides:
+            raise LimitError("ATTRS_MAX", 0)
+        super().add(key, subscription)
+
+
+def test_a_full_index_leaves_nothing_half_done() -> None:
+    """A subscription that was refused would be served in part, or never go."""
+    router = Router(index=Narrow)
+    router.handle(LinkUp(L, Role.PEER), 0)
+    told(router, BOB, Subscribe("1", WIDE))
+    members = FilterSet([WIDE, NARROW, Filter("z = 1")])
+    (refused,) = told(router, ANN, Subscribe("1", members))
+    assert isinstance(refused, Refused)
+    assert refused.reason == Reason.FULL
+    assert router.statistics().filters.nodes == 1
+    assert isinstance(told(router, BOB, Unsubscribe("1"))[0], Send)
+
+
+def test_what_is_asked_twice_stands_until_both_have_withdrawn() -> None:
+    """A withdrawal would take away what another still wants, or under another identity."""
+    table: AskedTable[Filter] = AskedTable(Index(), FilterFront())
+    (node,) = table.enter(ANN, "1", [WIDE])
+    assert table.enter(ANN, "1", [WIDE]) == (), "it is known"
+    assert table.enter(BOB, "1", [WIDE]) == table.enter(ANN, "2", [WIDE]) == (node,)
+    table.validate()
+    assert table.withdraw(ANN, "3") is None
+    assert table.withdraw(ANN, "1") == (node,)
+    assert table.withdraw_all(BOB) == [node]
+    assert (table.of(ANN), table.of(BOB)) == ([WIDE], [])
+    assert table.withdraw(ANN, "2") == (node,)
+    assert table.update({node: frozenset()}) == []
+    table.validate()
+    assert not len(table.index)
+
+
+def test_one_identity_stands_for_one_thing() -> None:
+    """What is withdrawn would be something else than what was asked for first."""
+    table: AskedTable[Filter] = AskedTable(Index(), None)
+    table.enter(ANN, "1", [WIDE, NARROW])
+    assert table.enter(ANN, "1", [NARROW, WIDE]) == ()
+    with pytest.raises(RefusedError, match=str(Reason.IDENTITY_IN_USE)):
+        table.enter(ANN, "1", [WIDE])
+    table.validate()
+
+
+def test_a_neighbour_is_asked_for_on_all_its_ways() -> None:
+    """Of what a neighbour offers for several homes only one part would be seen."""
+    table: AskedTable[Advertisement] = AskedTable(Index(), Front())
+    one, other = Advertisement("a any"), Advertisement("b any")
+    table.enter(Way(Neighbour("n"), "x"), "1", [one])
+    table.enter(Way(Neighbour("n"), "y"), "1", [other])
+    table.enter(Client("n"), "1", [one])
+    assert table.of(Neighbour("n")) == [one, other]
+    assert table.of(Way(Neighbour("n"), "y")) == [other]
+    table.validate()
