@@ -1,4 +1,4 @@
-"""The pattern matcher with thousands of patterns at once.
+"""The engine of patterns with thousands of patterns at once.
 
 Notifications have ten attributes. Each pattern is three filters on a feed of its own, one
 equality and one range each, with `by` and `within`; a thousand hosts, ten thousand feeds of which
@@ -14,7 +14,7 @@ from typing import Final
 from bench.harness import Measurement, figure
 from contrada.matching import Index
 from contrada.model import Envelope, Filter, Notification, Pattern, Value
-from contrada.patterns.matcher import PatternMatcher
+from tests.patterns.matcher import PatternMatcher
 
 PATTERNS: Final = 10_000
 FEEDS: Final = 10_000

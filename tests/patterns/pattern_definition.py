@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from contrada.model import Notification, Pattern
 from contrada.model.domains.values import ABSENT_KEY, TIME_MIN_US, Key, value_of
-from contrada.patterns.matcher import Match
+from contrada.patterns import Match
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ TIMES = st.integers(0, 12)
 @given(st.lists(st.tuples(TIMES, st.sampled_from("pq"), st.integers(0, 2))), st.integers(0, 5))
 def test_what_is_in_time_comes_out_in_order(orders: list[Order], slack_us: int) -> None:
     """A notification would be lost, come twice, too early, or out of order."""
-    buffer: ReorderBuffer[int] = ReorderBuffer(slack_us)
+    buffer: ReorderBuffer[int] = ReorderBuffer()
     taken: list[Order] = []
     released: list[Order] = []
     largest = TIME_MIN_US
@@ -24,15 +24,15 @@ def test_what_is_in_time_comes_out_in_order(orders: list[Order], slack_us: int) 
         if not buffer.is_late(order[0]):
             taken.append(order)
             assert buffer.hold(order, number)
-        buffer.see(order[0])
         largest = max(largest, order[0])
+        buffer.raise_watermark(largest - slack_us)
         now = [order for order, _ in buffer.release()]
         assert all(time_us < largest - slack_us for time_us, _, _ in now)
         released += now
         times = [time_us for time_us, _, _ in taken]
         assert buffer.head_us == min(times[len(released) :], default=None) or len(buffer)
         buffer.validate()
-    buffer.close()
+    buffer.raise_watermark(largest + 1)
     released += [order for order, _ in buffer.release()]
     assert released == sorted(taken)
     assert len(buffer) == 0
@@ -40,7 +40,7 @@ def test_what_is_in_time_comes_out_in_order(orders: list[Order], slack_us: int) 
 
 def test_of_equal_orders_the_lower_rank_is_first_then_the_elder() -> None:
     """A notification would fill two places of a run, or a later arrival be taken for the first."""
-    buffer: ReorderBuffer[str] = ReorderBuffer(None)
+    buffer: ReorderBuffer[str] = ReorderBuffer()
     for rank, item in ((0, "b"), (0, "c"), (-2, "a")):
         buffer.hold((1, "p", 1), item, rank)
     assert sorted(buffer) == ["a", "b", "c"]
@@ -50,21 +50,20 @@ def test_of_equal_orders_the_lower_rank_is_first_then_the_elder() -> None:
 
 def test_the_watermark_never_falls() -> None:
     """What was promised not to be taken in any more would be, out of order."""
-    buffer: ReorderBuffer[str] = ReorderBuffer(None)
+    buffer: ReorderBuffer[str] = ReorderBuffer()
     buffer.raise_watermark(10)
     buffer.raise_watermark(5)
-    buffer.see(3)
     assert buffer.watermark_us == 10
     assert (buffer.is_late(9), buffer.is_late(10)) == (True, False)
 
 
 def test_one_too_many_forces_the_watermark_or_drops_the_newest() -> None:
     """Memory would have no bound, or what waits would be lost where it could go on."""
-    forced: ReorderBuffer[str] = ReorderBuffer(None, 2)
+    forced: ReorderBuffer[str] = ReorderBuffer(2)
     assert all(forced.hold((time_us, "", 0), f"{time_us}") for time_us in (5, 3, 4))
     assert (forced.forced, forced.watermark_us) == (1, 4)
     assert [item for _, item in forced.release()] == ["3"]
-    kept: ReorderBuffer[str] = ReorderBuffer(None, 2)
+    kept: ReorderBuffer[str] = ReorderBuffer(2)
     held = [kept.hold((time_us, "", 0), f"{time_us}", forces=False) for time_us in (5, 3, 4)]
     assert held == [True, True, False]
     assert (kept.forced, kept.watermark_us, sorted(kept)) == (1, TIME_MIN_US, ["3", "4"])
@@ -74,7 +73,7 @@ def test_one_too_many_forces_the_watermark_or_drops_the_newest() -> None:
 @given(st.lists(TIMES), st.integers(2, 4))
 def test_what_is_taken_out_leaves_the_rest_in_order(times: list[int], modulus: int) -> None:
     """What is handed over would be held twice, or what stays come out of order."""
-    buffer: ReorderBuffer[int] = ReorderBuffer(None)
+    buffer: ReorderBuffer[int] = ReorderBuffer()
     for time_us in times:
         buffer.hold((time_us, "", 0), time_us)
     taken = buffer.take_out(lambda time_us: time_us % modulus == 0)

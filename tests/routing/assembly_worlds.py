@@ -20,7 +20,7 @@ from functools import partial
 from typing import Final
 
 from contrada.model import Advertisement, Envelope, Filter, Notification, Pattern, Value
-from contrada.patterns import Match, PatternMatcher
+from contrada.patterns import Match
 from contrada.patterns.reordering import order_of
 from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits
 from contrada.routing.assembly.phases import DelegationPhase
@@ -51,6 +51,7 @@ from contrada.routing.messages import (
 )
 from contrada.routing.router import Router, Strategy
 from contrada.routing.tables.next_hops import ITSELF
+from tests.patterns.matcher import PatternMatcher
 from tests.routing.network import MESHES, ROLES, Edges, mesh, tree
 
 SHAPES: Final = ("acyclic", "acyclic", "hierarchical", "hybrid", "general", "mixed")

@@ -1,12 +1,11 @@
 """Finding the sequences of notifications that patterns ask for.
 
-- `matcher`: many patterns by hand, which is an index and the engine
 - `engine`: many patterns fed from one buffer
 - `assembly`: one pattern whose parts come from several sides
-- `runs`: the runs of one pattern, which both fill
+- `runs`: the runs of one pattern, which both fill, and matches
 - `reordering`: putting what comes into the order of time
 """
 
-from contrada.patterns.matcher import Match, PatternMatcher
+from contrada.patterns.runs import Match
 
-__all__ = ["Match", "PatternMatcher"]
+__all__ = ["Match"]

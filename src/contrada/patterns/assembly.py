@@ -64,7 +64,7 @@ class Assembly:
         self.gathers = False
         self._budget = budget
         self.runs = Runs(pattern, budget, refuses=refuses)
-        self.waiting: ReorderBuffer[_HeldChain] = ReorderBuffer(None, budget.limits.pending_max)
+        self.waiting: ReorderBuffer[_HeldChain] = ReorderBuffer(budget.limits.pending_max)
 
     def __len__(self) -> int:
         """How many chains wait."""

@@ -3,15 +3,45 @@
     notification, with the     ──► reorder buffer ──► runs of the patterns ──► matches
     numbers of its filters         (watermark)        (per pattern and group)
 
+A pure state machine: time is what the envelopes of notifications say, and what `advance` says.
 Whoever uses it matches notifications against the filters of all patterns, equal ones once, and
-pushes what matches one. `PatternMatcher` does that by an index of its own, a router by the index in
-which all is that it was asked for.
+holds what matches one; a router does so by the index in which all is that it was asked for.
 
 A notification costs, when the watermark has passed it, the runs that it moves or opens. A pattern
 costs nothing where no filter of it matches, or none that a run of the notification's group waits
 for.
 
-Meanings: see `contrada.patterns.matcher`.
+Meanings (each for itself in every group, the notifications with given values of `by`):
+- Notifications are ordered by (timestamp, publisher, sequence number), strictly.
+- A run begins with the first notification that matches the first filter; each further filter
+  takes the first notification after the one before. One run at a time; after a match the next
+  run begins with the next notification.
+- A run whose last notification would come more than `within` after its first is dropped, and
+  matching resumes at the notification after its first.
+- With `every`, each notification that matches the first filter begins a run of its own.
+
+Decisions, where that leaves room:
+- *Late* is what lies below the watermark, which its owner keeps a slack below the largest timestamp
+  seen. At the watermark it is in time, so what lies there waits.
+- Two notifications of the same place in order are the same one, since publishers number what
+  they publish: a pattern takes the first to come; the other is counted, where any pattern has
+  asked for it.
+- A pattern sees the notifications that are pushed after it was added, and no others, also
+  where they wait together for the watermark.
+- With `every`, the notification that completes a match may also begin a run; without, it may not.
+- A run that nothing completes by the end of the stream is no match and keeps later ones back;
+  these could not be complete either (see `contrada.patterns.runs`).
+- Several attributes in `by` with several values: a notification takes part in each combination.
+  A match that lies in several groups is reported for each, with the group's values.
+- Values of `by` are the same when the model holds them for the same: 1 and 1.0, text and its
+  UTF-8 bytes; NaN is the same as NaN, null as null. An envelope's name may stand in `by`.
+- A full table of starts loses its oldest also without `every`: the run that goes on, so that the
+  match may begin later, or come later, than it should. This is counted.
+- Matches come in the order of their last notifications; those of one notification in the order
+  in which the patterns were added, then by group in the order of values, then oldest start first.
+
+What the caller holds: timestamps are believed. One far in the future makes all others late, so
+whoever stamps must bound them.
 
 Source: PODC 2000 §2, figure 4.
 """
@@ -20,16 +50,16 @@ import heapq
 import itertools
 from collections.abc import Iterable, Iterator
 from operator import itemgetter
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from contrada.errors import InvalidFilterError, UnknownOperatorError
-from contrada.model import Filter, Notification, Pattern, Value
+from contrada.model import Filter, Notification, Pattern
 from contrada.model.domains.values import value_of
 from contrada.patterns.reordering import Order, ReorderBuffer, order_of
-from contrada.patterns.runs import By, Group, Run, RunBudget, Runs, SharedFilter, groups_of
+from contrada.patterns.runs import By, Group, Match, RunBudget, Runs, SharedFilter, groups_of
 
 PATTERNS_MAX: Final = 100_000
-"""Patterns of a matcher, or of a server. Beyond it: LimitError; a neighbour's is handed back."""
+"""Patterns of a server. Beyond it: LimitError; a neighbour's is handed back."""
 
 LATE: Final = "late"
 """Why a notification takes no part: the watermark has passed it."""
@@ -39,14 +69,6 @@ DUPLICATE: Final = "duplicate"
 
 _Waiting: TypeAlias = tuple[Notification, list[SharedFilter], int]
 """A notification, the filters that match it, and the first number of a pattern it came before."""
-
-
-class FoundMatch(NamedTuple):
-    """A match: the number of its pattern, the values of `by`, the notifications."""
-
-    number: int
-    by: tuple[Value, ...]
-    run: Run
 
 
 def check_pattern(pattern: Pattern) -> None:
@@ -105,23 +127,18 @@ class PatternEngine:
     `filters` are shared with whoever else uses some of the same server, and so is the `budget`.
     """
 
-    def __init__(self, filters: SharedFilters, budget: RunBudget, slack_us: int | None) -> None:
+    def __init__(self, filters: SharedFilters, budget: RunBudget) -> None:
         self._filters = filters
         self._budget = budget
         self._patterns: dict[int, Runs] = {}
         self._next_pattern = 0
-        self.waiting: ReorderBuffer[_Waiting] = ReorderBuffer(slack_us, budget.limits.pending_max)
+        self.waiting: ReorderBuffer[_Waiting] = ReorderBuffer(budget.limits.pending_max)
         # When to free runs: (deadline, number of the pattern), at most one for each pattern.
         self._deadlines: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
         """How many patterns there are."""
         return len(self._patterns)
-
-    @property
-    def groups(self) -> int:
-        """In how many groups there are runs. Cost: the number of patterns."""
-        return sum(map(len, self._patterns.values()))
 
     def add(self, pattern: Pattern) -> tuple[int, list[SharedFilter]]:
         """Adds a pattern that was checked; its number, and its filters that are new.
@@ -157,24 +174,13 @@ class PatternEngine:
         entry = notification, filters, self._next_pattern
         self.waiting.hold(order_of(notification), entry)
 
-    def see(self, time_us: int) -> list[FoundMatch]:
-        """Learns of a timestamp; the matches that are known now, in order."""
-        self.waiting.see(time_us)
-        return self._handle()
+    def advance(self, watermark_us: int) -> list[Match[int]]:
+        """Learns that nothing below this time will come; the matches, by number, in order.
 
-    def advance(self, watermark_us: int) -> list[FoundMatch]:
-        """Learns that nothing below this time will come; the matches that are known now."""
+        Steps all runs through what the watermark has passed, and frees what it outlived.
+        """
         self.waiting.raise_watermark(watermark_us)
-        return self._handle()
-
-    def flush(self) -> list[FoundMatch]:
-        """Learns that nothing up to the largest timestamp seen will come."""
-        self.waiting.close()
-        return self._handle()
-
-    def _handle(self) -> list[FoundMatch]:
-        """Steps all runs through what the watermark has passed, and frees what it outlived."""
-        matches: list[FoundMatch] = []
+        matches: list[Match[int]] = []
         last: Order | None = None
         since = 0
         for order, (notification, filters, before) in self.waiting.release():
@@ -188,7 +194,7 @@ class PatternEngine:
                 completed = runs.take(group, places, chain)
                 if completed:
                     by = tuple(map(value_of, group))
-                    matches += [FoundMatch(runs.number, by, run) for run in completed]
+                    matches += [Match(runs.number, by, run) for run in completed]
                 if not runs.scheduled:
                     self._schedule(runs)
             since = before

@@ -3,8 +3,8 @@
     hold ──► [ heap by (time, publisher, sequence) ] ──► released, in order
                           watermark
 
-The watermark is a promise: nothing below it is taken in any more. It is the largest timestamp
-seen less the slack, or what the owner was told.
+The watermark is a promise: nothing below it is taken in any more. It is what the owner says, mostly
+the largest timestamp seen less the slack.
 
 Invariants:
 - the watermark never falls, and what is released lies below it;
@@ -50,19 +50,14 @@ def check_slack(slack_us: int) -> int:
 
 
 class ReorderBuffer(Generic[T]):
-    """Items in the order of their notifications, each until no earlier one can come.
+    """Items in the order of their notifications, each until no earlier one can come."""
 
-    `slack_us` is how much later than a larger timestamp a notification may come; with None only
-    `raise_watermark` moves the watermark. Raises InvalidValueError for a negative slack.
-    """
-
-    def __init__(self, slack_us: int | None, pending_max: int = PENDING_MAX) -> None:
-        self._slack_us = None if slack_us is None else check_slack(slack_us)
+    def __init__(self, pending_max: int = PENDING_MAX) -> None:
         self._pending_max = pending_max
         # The count of arrivals parts what is equal, so that items are never compared.
         self._heap: list[tuple[Order, int, int, T]] = []
         self._arrivals = 0
-        self._seen_us = self.watermark_us = TIME_MIN_US
+        self.watermark_us = TIME_MIN_US
         self.forced = 0
         """How often there was one too many."""
 
@@ -100,21 +95,10 @@ class ReorderBuffer(Generic[T]):
             heapq.heapify(self._heap)
         return forces
 
-    def see(self, time_us: int) -> None:
-        """Learns of a timestamp: the watermark rises to the largest one less the slack."""
-        if time_us > self._seen_us:
-            self._seen_us = time_us
-            if self._slack_us is not None:
-                self.raise_watermark(time_us - self._slack_us)
-
     def raise_watermark(self, watermark_us: int) -> None:
         """Learns that nothing below this will come; a lower watermark than before is no news."""
         if watermark_us > self.watermark_us:
             self.watermark_us = watermark_us
-
-    def close(self) -> None:
-        """Raises the watermark above every timestamp seen."""
-        self.raise_watermark(self._seen_us + 1)
 
     def release(self) -> list[tuple[Order, T]]:
         """Gives what the watermark has passed, in order. Cost: O(log held) for each."""

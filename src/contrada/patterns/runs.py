@@ -64,14 +64,14 @@ Source: PODC 2000 §2, figure 4; §4 (sequences are assembled from small subsequ
 
 from bisect import bisect_left
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import islice, product
 from math import prod
-from typing import Final, TypeAlias
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from contrada.errors import InvalidValueError
-from contrada.model import Filter, Notification, Pattern
+from contrada.model import Envelope, Filter, Notification, Pattern, Value
 from contrada.model.domains.values import ABSENT_KEY, Key
 from contrada.patterns.reordering import PENDING_MAX, Order, order_of
 
@@ -80,6 +80,8 @@ Stages: TypeAlias = dict[int, list[Run]]
 By: TypeAlias = tuple[str, ...]
 Group: TypeAlias = tuple[Key, ...]
 """The keys of the values of `by`, in its order."""
+
+K = TypeVar("K", bound=Hashable)
 
 RUNS_PER_GROUP_MAX: Final = 1_024
 """Runs of one group of a pattern. Beyond it: the oldest is dropped, counted; a delegate opens
@@ -137,6 +139,26 @@ class PatternLimits:
 
 
 DEFAULT_LIMITS: Final = PatternLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class Match(Generic[K]):
+    """One match of a pattern: its notifications, one for each filter, in order.
+
+    `by` are the values of the pattern's `by`, as they stand in the model. The match is stamped
+    as its last notification.
+
+    Source: PODC 2000 §2, figure 4.
+    """
+
+    key: K
+    by: tuple[Value, ...]
+    notifications: Run
+
+    @property
+    def envelope(self) -> Envelope:
+        """The envelope of the last notification: when the match was complete."""
+        return self.notifications[-1].envelope
 
 
 @dataclass(slots=True)

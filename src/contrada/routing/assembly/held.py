@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from contrada.model import Filter, Notification, Pattern
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.patterns import Match
-from contrada.patterns.engine import LATE, FoundMatch, PatternEngine, SharedFilters
+from contrada.patterns.engine import LATE, PatternEngine, SharedFilters
 from contrada.patterns.reordering import ReorderBuffer, check_slack
 from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits, RunBudget
 from contrada.routing.assembly.phases import DelegationPhase
@@ -109,7 +109,7 @@ class HeldPatterns:
         self._slack_us = check_slack(slack_us)
         self._budget = RunBudget(limits)
         self._filters = SharedFilters()
-        self._engine = PatternEngine(self._filters, self._budget, None)
+        self._engine = PatternEngine(self._filters, self._budget)
         self._whole: dict[int, WholePattern] = {}
         self._split: dict[int, SplitPattern] = {}
         self._by_identity: dict[Origin, dict[str, SplitPattern | WholePattern]] = {}
@@ -223,12 +223,13 @@ class HeldPatterns:
         return self.learned_us - self._slack_us
 
     def _advance_engine(self) -> list[Action]:
-        return list(map(self._matched_whole, self._engine.advance(self._own_us)))
-
-    def _matched_whole(self, found: FoundMatch) -> Action:
-        whole = self._whole[found.number]
-        self._matched += 1
-        return Matched(whole.requester, Match(whole.identity, found.by, found.run))
+        actions: list[Action] = []
+        for match in self._engine.advance(self._own_us):
+            whole = self._whole[match.key]
+            found = Match(whole.identity, match.by, match.notifications)
+            actions.append(Matched(whole.requester, found))
+        self._matched += len(actions)
+        return actions
 
     def _schedule(self, split: SplitPattern) -> None:
         """Notes to look at a pattern when what waits need not wait for this server."""
