@@ -14,7 +14,7 @@ from typing import Final
 
 from bench.harness import Measurement, figure
 from contrada.matching.kernels import jit
-from contrada.model import Envelope, Filter, FilterSet, Notification
+from contrada.model import Envelope, Filter, Notification
 from contrada.model.algebra.sets import between, eq, ge
 from contrada.routing.messages import (
     Client,
@@ -158,7 +158,7 @@ def _set_up(order: str) -> Measurement:
     for number, each in enumerate(wanted):
         client = f"c{number}"
         network.move(client, number % BROKERS)
-        network.subscribe(client, "it", FilterSet((each,)))
+        network.ask(client, Subscribe("it", each))
         if order == "random" or number == MAXIMAL - 1:
             network.schedule.run()
     network.schedule.run()

@@ -18,6 +18,7 @@ was handed to `send` is either taken or told to be lost, once.
 """
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Generic, Protocol, TypeVar
@@ -173,29 +174,31 @@ class Line(Generic[M]):
         self._post(0, None)
         self._owner.line_up(self._number, 0)
 
+    def _in_session(self, delay_us: int, action: Callable[[], None]) -> None:
+        """Arranges that something happens, if this session is still the one."""
+        session = self._session
+        self._schedule.after(delay_us, lambda: action() if session == self._session else None)
+
     def _listen(self, end: int) -> None:
         """An end gives up after a time, unless there are signs of life by then."""
-        session, cuts = self._session, self._cuts
+        cuts = self._cuts
 
         def give_up() -> None:
-            is_silent = (self._cut and cuts == self._cuts) or not self._running[1 - end]
-            if session == self._session and is_silent:
+            if (self._cut and cuts == self._cuts) or not self._running[1 - end]:
                 self._go_down(end)
 
-        late_us = self._chance.randrange(SILENCE_US // 4)
-        self._schedule.after(SILENCE_US + late_us, give_up)
+        self._in_session(SILENCE_US + self._chance.randrange(SILENCE_US // 4), give_up)
 
     def _tell(self, end: int) -> None:
         """An end will hear that the other has given up this session."""
-        session = self._session
 
         def hear() -> None:
             # While the line is cut it does not hear, and while it has crashed it need not.
-            if session == self._session and not self._cut and self._running[end]:
+            if not self._cut and self._running[end]:
                 self._go_down(end)
                 self.begin()
 
-        self._schedule.after(self.delay_us, hear)
+        self._in_session(self.delay_us, hear)
 
     def _go_down(self, end: int) -> None:
         was = self._ends[end]
@@ -215,15 +218,13 @@ class Line(Generic[M]):
 
     def _lose_what_cannot_come(self) -> None:
         """An end that is down takes nothing any more; what was on its way to it is lost."""
-        for each in (0, 1):
-            if self._ends[each] is _End.DOWN:
-                self._lose_all(self._flows[1 - each])
-
-    def _lose_all(self, flow: _Flow[M]) -> None:
-        lost = [message for message in flow.untaken.values() if message is not None]
-        flow.untaken.clear()
-        for message in lost:
-            self._owner.lose(self._number, message)
+        for end in (0, 1):
+            if self._ends[end] is _End.DOWN:
+                untaken = self._flows[1 - end].untaken
+                lost = [message for message in untaken.values() if message is not None]
+                untaken.clear()
+                for message in lost:
+                    self._owner.lose(self._number, message)
 
     # --- packets ------------------------------------------------------------------------------
 
@@ -236,9 +237,8 @@ class Line(Generic[M]):
             self._time(end)
 
     def _transmit(self, end: int, number: int) -> None:
-        session = self._session
         for delay_us in self._arrivals():
-            self._schedule.after(delay_us, lambda: self._arrive(session, end, number))
+            self._in_session(delay_us, lambda: self._arrive(end, number))
 
     def _arrivals(self) -> list[int]:
         """How long each copy of a packet takes."""
@@ -250,9 +250,9 @@ class Line(Generic[M]):
         copies = (chance.random() >= faults.loss) + (chance.random() < faults.duplication)
         return [self.delay_us + chance.randrange(faults.late_us + 1) for _ in range(copies)]
 
-    def _arrive(self, session: int, end: int, number: int) -> None:
+    def _arrive(self, end: int, number: int) -> None:
         other = 1 - end
-        if session != self._session or self._ends[other] is _End.DOWN or self._cut:
+        if self._ends[other] is _End.DOWN or self._cut:
             return
         flow = self._flows[end]
         if number >= flow.expected:
@@ -267,27 +267,26 @@ class Line(Generic[M]):
                 self._ends[1] = _End.UP
                 self._owner.line_up(self._number, 1)
         if self._faults is not None:
-            self._acknowledge(session, end, flow.expected)
+            self._acknowledge(flow, flow.expected)
 
-    def _acknowledge(self, session: int, end: int, expected: int) -> None:
+    def _acknowledge(self, flow: _Flow[M], expected: int) -> None:
         def arrive() -> None:
-            if session == self._session and not self._cut:
-                flow = self._flows[end]
+            if not self._cut:
                 flow.acknowledged = max(flow.acknowledged, expected)
 
         for delay_us in self._arrivals():
-            self._schedule.after(delay_us, arrive)
+            self._in_session(delay_us, arrive)
 
     def _time(self, end: int) -> None:
         """Sees to it that what is not acknowledged in time is sent again."""
-        session, flow = self._session, self._flows[end]
+        flow = self._flows[end]
         if flow.is_timed:
             return
         flow.is_timed = True
 
         def repeat() -> None:
             flow.is_timed = False
-            if session != self._session or self._ends[end] is not _End.UP:
+            if self._ends[end] is not _End.UP:
                 return
             if flow.acknowledged < flow.numbered and self._ends[1 - end] is not _End.DOWN:
                 last = min(flow.numbered, flow.acknowledged + PACKETS_REPEATED_MAX)
@@ -296,4 +295,4 @@ class Line(Generic[M]):
                 self._time(end)
 
         late_us = self._faults.late_us if self._faults else 0
-        self._schedule.after(REPEAT_FACTOR * self.delay_us + late_us, repeat)
+        self._in_session(REPEAT_FACTOR * self.delay_us + late_us, repeat)

@@ -100,7 +100,8 @@ class _Maker:
         for client in self._clients:
             self._steps.append(Move(self._now_us, client, self._chance.randrange(self._brokers)))
         for _ in range(3 + self._brokers // 5):
-            self._change()
+            self._wish()
+            self._wish()
             self._offer()
         for _ in range(self._chance.randint(3, 8)):
             if self._chance.random() < 0.7:
@@ -128,10 +129,6 @@ class _Maker:
         while self._down and not is_left:
             self._now_us += self._chance.randrange(SILENCE_US)
             self._repair()
-
-    def _change(self) -> None:
-        self._wish()
-        self._wish()
 
     # --- clients ------------------------------------------------------------------------------
 

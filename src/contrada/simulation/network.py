@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeAlias
 
-from contrada.model import Envelope, FilterSet, Notification
+from contrada.model import Envelope, Notification
 from contrada.model.algebra.product import product_covers
 from contrada.routing.duplicates import Duplicates
 from contrada.routing.messages import (
@@ -24,7 +24,6 @@ from contrada.routing.messages import (
     LinkUp,
     Message,
     Neighbour,
-    Offer,
     Publish,
     Received,
     Refused,
@@ -46,7 +45,7 @@ MAINTAIN_EVERY: Final = 16
 _ROLES: Final = {True: (Role.CHILD, Role.PARENT), False: (Role.PEER, Role.PEER)}
 
 
-_Key: TypeAlias = tuple[bool, str]
+_Key: TypeAlias = tuple[type[Subscribe | Advertise], str]
 """Whether it is a subscription or an advertisement, and its identity."""
 
 
@@ -55,7 +54,7 @@ class _Customer:
     """A client: where it is connected, what it asks for, and what of that is in force."""
 
     broker: int | None = None
-    asked: dict[_Key, FilterSet | Offer] = field(default_factory=dict)
+    asked: dict[_Key, Subscribe | Advertise] = field(default_factory=dict)
     held: dict[_Key, Held] = field(default_factory=dict)
 
 
@@ -179,71 +178,60 @@ class Network:
 
     def _ask_again(self, client: str, customer: _Customer) -> None:
         """Advertises, then subscribes."""
-        for key in sorted(customer.asked, key=lambda key: key[0]):
-            self._say_it(client, customer, key)
+        for message in sorted(customer.asked.values(), key=_is_subscription):
+            self._say(client, customer, message)
 
     def _end_all(self, customer: _Customer) -> None:
         for held in customer.held.values():
             held.ended = self._order
         customer.held.clear()
 
-    def _connected(self, client: str) -> tuple[_Customer, int] | None:
-        """A client that is connected to a server that runs, and the server."""
+    def _connected(self, client: str) -> _Customer | None:
+        """A client that is connected to a server that runs."""
         customer = self._customers.get(client)
         if customer is None or customer.broker is None or self.routers[customer.broker] is None:
             return None
-        return customer, customer.broker
+        return customer
 
-    def subscribe(self, client: str, identity: str, filters: FilterSet) -> None:
-        """A client subscribes under an identity that it has not used."""
-        self._ask(client, (True, identity), filters)
+    def ask(self, client: str, message: Subscribe | Advertise) -> None:
+        """A client subscribes or advertises, under an identity that it has not used for that."""
+        key = type(message), message.identity
+        if (customer := self._connected(client)) and key not in customer.asked:
+            customer.asked[key] = message
+            self._say(client, customer, message)
 
-    def advertise(self, client: str, identity: str, offer: Offer) -> None:
-        """A client advertises under an identity that it has not used."""
-        self._ask(client, (False, identity), offer)
-
-    def unsubscribe(self, client: str, identity: str) -> None:
-        """A client withdraws a subscription; that is acknowledged when this returns."""
-        self._withdraw(client, (True, identity), Unsubscribe(identity))
-
-    def unadvertise(self, client: str, identity: str) -> None:
-        """A client withdraws an advertisement."""
-        self._withdraw(client, (False, identity), Unadvertise(identity))
-
-    def _ask(self, client: str, key: _Key, product: FilterSet | Offer) -> None:
-        if (found := self._connected(client)) and key not in found[0].asked:
-            found[0].asked[key] = product
-            self._say_it(client, found[0], key)
-
-    def _say_it(self, client: str, customer: _Customer, key: _Key) -> None:
+    def _say(self, client: str, customer: _Customer, message: Subscribe | Advertise) -> None:
         assert customer.broker is not None
-        product = customer.asked[key]
-        held = Held(client, customer.broker, key[1], product, self._order + 1)
-        customer.held[key] = held
-        if isinstance(product, FilterSet):
+        held = Held(client, customer.broker, message, self._order + 1)
+        customer.held[type(message), message.identity] = held
+        if _is_subscription(message):
             self.history.wishes.append(held)
-            self._say(customer.broker, client, Subscribe(key[1], product))
-        else:
-            self._say(customer.broker, client, Advertise(key[1], product))
+        self._tell(client, customer.broker, message)
 
-    def _withdraw(self, client: str, key: _Key, message: Message) -> None:
-        if (found := self._connected(client)) and key in found[0].asked:
-            customer, broker = found
-            del customer.asked[key]
-            if (held := customer.held.pop(key, None)) is not None:
-                self._say(broker, client, message)
-                held.ended = self._order
+    def withdraw(self, client: str, kind: type[Subscribe | Advertise], identity: str) -> None:
+        """A client withdraws what it asked for; that is acknowledged when this returns."""
+        if (customer := self._connected(client)) and customer.asked.pop((kind, identity), None):
+            held = customer.held.pop((kind, identity))
+            gone = Unsubscribe(identity) if kind is Subscribe else Unadvertise(identity)
+            self._tell(client, held.broker, gone)
+            held.ended = self._order
+
+    def _tell(self, client: str, broker: int, message: Message) -> None:
+        with self._cause() as cause:
+            self._handle(broker, Received(Client(client), message), cause)
 
     def publish(self, client: str, notification: Notification) -> bool:
         """A client publishes, if it has advertised that where it must; whether it did."""
-        found = self._connected(client)
-        if found is None:
+        customer = self._connected(client)
+        if customer is None:
             return False
+        broker = customer.broker
+        assert broker is not None
         offers = tuple(
             held
-            for held in found[0].held.values()
-            if not isinstance(held.product, FilterSet)
-            and product_covers(held.product, notification)
+            for held in customer.held.values()
+            if isinstance(held.message, Advertise)
+            and product_covers(held.message.offer, notification)
         )
         if not offers and self.kind.strategy is Strategy.ADVERTISEMENTS:
             return False
@@ -253,11 +241,11 @@ class Network:
         stamped = notification.with_envelope(envelope)
         settled = self._settled if self._open else self._order
         with self._cause(is_control=False) as cause:
-            published = Published(
-                stamped, client, found[1], cause.begun, settled, self._open > 0, offers, cause
+            overlaps = self._open > 0
+            self.history.published.append(
+                Published(stamped, client, broker, cause.begun, settled, overlaps, offers, cause)
             )
-            self.history.published.append(published)
-            self._handle(found[1], Received(Client(client), Publish((stamped,))), cause)
+            self._handle(broker, Received(Client(client), Publish((stamped,))), cause)
         return True
 
     def clients(self) -> list[str]:
@@ -269,22 +257,12 @@ class Network:
         customer = self._customers.get(client)
         return None if customer is None else customer.broker
 
-    def held_wishes(self) -> list[Held]:
-        """The subscriptions that are in force."""
-        return [held for held in self._held() if isinstance(held.product, FilterSet)]
-
-    def held_offers(self) -> list[Held]:
-        """The advertisements that are in force."""
-        return [held for held in self._held() if not isinstance(held.product, FilterSet)]
-
-    def _held(self) -> list[Held]:
-        return [held for each in self._customers.values() for held in each.held.values()]
+    def held(self) -> list[Held]:
+        """What is in force: the advertisements, then the subscriptions."""
+        held = [held for each in self._customers.values() for held in each.held.values()]
+        return sorted(held, key=lambda each: _is_subscription(each.message))
 
     # --- events -------------------------------------------------------------------------------
-
-    def _say(self, broker: int, client: str, message: Message) -> None:
-        with self._cause() as cause:
-            self._handle(broker, Received(Client(client), message), cause)
 
     @contextmanager
     def _cause(self, *, is_control: bool = True) -> Iterator[Cause]:
@@ -368,6 +346,10 @@ class Network:
         self.history.lost += 1
         self._order += 1
         self._end_one(message.cause)
+
+
+def _is_subscription(message: Subscribe | Advertise) -> bool:
+    return isinstance(message, Subscribe)
 
 
 def name_of(broker: int) -> str:

@@ -13,20 +13,22 @@ takes it once at most. One that moves may be given again by another server what 
 does not take it. Whether a filter matches is asked of the filter itself, never of an index.
 """
 
-from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from math import inf
+from typing import TypeAlias
 
-from contrada.model import FilterSet
+from contrada.routing.messages import Subscribe
 from contrada.routing.router import Strategy
 from contrada.simulation.network import Network
 from contrada.simulation.records import Change, Delivered, Held, Published
+from contrada.simulation.sites import Graph, distances
 
-Graph: TypeAlias = Mapping[int, Mapping[int, int]]
-"""For each server its neighbours, and the line to each."""
 
-_FAR: Final = 1 << 30
+Hold: TypeAlias = Callable[[int, int, int, int], bool]
+"""Whether the ways between two servers held from one order to another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,49 +43,54 @@ class Violation:
 
 
 @dataclass(slots=True)
-class Judgement:
-    """What an oracle found; `must`, `delivered` and `may` count pairs of notification and wish."""
+class Outcome:
+    """What came of a world: what does not hold, and how much was looked at.
 
-    violations: list[Violation]
+    `must` and `delivered` count pairs of notification and wish, `overlapping` what was published
+    while control messages were on their way.
+    """
+
+    violations: list[Violation] = field(default_factory=list)
     must: int = 0
     delivered: int = 0
     published: int = 0
     overlapping: int = 0
+    handled: int = 0
 
 
-def judge(network: Network) -> Judgement:
+def judge(network: Network) -> Outcome:
     """Holds what was delivered against what must be and may be."""
     history = network.history
-    judgement = Judgement([])
+    found = Outcome(handled=len(history.handled))
     published = {each.notification.envelope.id: each for each in history.published}
     by_identity: dict[tuple[str, int, str], list[Held]] = defaultdict(list)
     for held in history.wishes:
-        by_identity[held.client, held.broker, held.identity].append(held)
+        by_identity[held.client, held.broker, held.message.identity].append(held)
     given: set[tuple[str, int, str, str]] = set()
     taken: set[tuple[str, str]] = set()
     for delivered in history.delivered:
         if delivered.is_taken == ((delivered.client, delivered.id) in taken):
-            judgement.violations.append(Violation("taken wrongly", f"{delivered}"))
+            found.violations.append(Violation("taken wrongly", f"{delivered}"))
         taken.add((delivered.client, delivered.id))
         for identity in delivered.subscriptions:
-            judgement.delivered += 1
+            found.delivered += 1
             key = (delivered.client, delivered.broker, identity)
             if (*key, delivered.id) in given:
-                judgement.violations.append(Violation("twice", f"{delivered}"))
+                found.violations.append(Violation("twice", f"{delivered}"))
             given.add((*key, delivered.id))
             fault = _fault(published[delivered.id], delivered, by_identity[key])
             if fault is not None:
-                judgement.violations.append(Violation(fault, f"{identity} in {delivered}"))
-    ways = _Ways(network)
+                found.violations.append(Violation(fault, f"{identity} in {delivered}"))
+    hold = _unchanged_ways(network)
     for each in history.published:
-        judgement.published += 1
-        judgement.overlapping += each.overlaps
-        for held in _must(network, ways, each):
-            judgement.must += 1
-            key = (held.client, held.broker, held.identity)
+        found.published += 1
+        found.overlapping += each.overlaps
+        for held in _must(network, hold, each):
+            found.must += 1
+            key = (held.client, held.broker, held.message.identity)
             if (*key, each.notification.envelope.id) not in given:
-                judgement.violations.append(Violation("lost", _told(each, held)))
-    return judgement
+                found.violations.append(Violation("lost", _told(each, held)))
+    return found
 
 
 def _fault(published: Published, delivered: Delivered, wishes: Iterable[Held]) -> str | None:
@@ -97,18 +104,20 @@ def _fault(published: Published, delivered: Delivered, wishes: Iterable[Held]) -
 
 
 def _matches(held: Held, published: Published) -> bool:
-    assert isinstance(held.product, FilterSet)
-    return any(each.matches(published.notification) for each in held.product.filters)
+    assert isinstance(held.message, Subscribe)
+    return any(each.matches(published.notification) for each in held.message.filters.filters)
 
 
 def _told(published: Published, held: Held) -> str:
     return (
         f"{published.notification.envelope.id} of {published.client} at {published.broker} "
-        f"for {held.identity} of {held.client} at {held.broker}"
+        f"for {held.message.identity} of {held.client} at {held.broker}"
     )
 
 
-def _must(network: Network, ways: "_Ways", published: Published) -> Iterator[Held]:
+def _must(
+    network: Network, hold: Callable[[int, int, int, int], bool], published: Published
+) -> Iterator[Held]:
     """The subscriptions for which a notification must be delivered."""
     end = published.cause.ended
     if end is None:
@@ -121,7 +130,7 @@ def _must(network: Network, ways: "_Ways", published: Published) -> Iterator[Hel
         if (
             _stays(held, published.settled, end)
             and _matches(held, published)
-            and ways.hold(published.broker, held.broker, published.settled, end)
+            and hold(published.broker, held.broker, published.settled, end)
         ):
             yield held
 
@@ -130,74 +139,44 @@ def _stays(held: Held, begin: int, end: int) -> bool:
     return held.begun <= begin and (held.ended is None or held.ended > end)
 
 
-class _Ways:
-    """Which ways between servers were there, and stayed."""
+def _unchanged_ways(network: Network) -> Hold:
+    """Whether there is a way between two servers, and no line on a shortest one changed.
 
-    def __init__(self, network: Network) -> None:
-        self._network = network
-        self._changes: dict[int, list[Change]] = defaultdict(list)
-        for change in network.history.changes:
-            self._changes[change.line].append(change)
-        self._known: dict[tuple[int, int], tuple[Graph, frozenset[int]]] = {}
-        self._distances: dict[tuple[int, int, int], dict[int, int]] = {}
+    That is asked with the orders of begin and end. All lines count that were up at some time in
+    between, at one end at least, since servers may still believe in them.
+    """
+    changes: dict[int, list[Change]] = defaultdict(list)
+    for change in network.history.changes:
+        changes[change.line].append(change)
 
-    def hold(self, a: int, b: int, begin: int, end: int) -> bool:
-        """Whether no line on a shortest way between two servers changed, and there is a way.
-
-        All lines count that were up at some time in between, at one end at least, since servers may
-        still believe in them.
-        """
-        graph, unsteady = self._state(begin, end)
-        from_a, from_b = self._from(graph, a, begin, end), self._from(graph, b, begin, end)
-        length = from_a.get(b)
-        if length is None:
-            return False
-        for line in unsteady:
-            x, y = self._network.ends[line]
-            for u, v in ((x, y), (y, x)):
-                if from_a.get(u, _FAR) + 1 + from_b.get(v, _FAR) == length:
-                    return False
-        return True
-
-    def _state(self, begin: int, end: int) -> tuple[Graph, frozenset[int]]:
-        known = self._known.get((begin, end))
-        if known is None:
-            known = self._known[begin, end] = self._state_anew(begin, end)
-        return known
-
-    def _state_anew(self, begin: int, end: int) -> tuple[Graph, frozenset[int]]:
-        graph: dict[int, dict[int, int]] = defaultdict(dict)
-        unsteady: set[int] = set()
-        for line, changes in self._changes.items():
+    @cache
+    def state(begin: int, end: int) -> tuple[Graph, list[int]]:
+        """The lines that count, and those that changed or were up at one end only."""
+        graph: dict[int, dict[int, float]] = defaultdict(dict)
+        unsteady = []
+        for line, of_line in changes.items():
             up: set[int] = set()
-            changed = False
-            for change in changes:
+            for change in of_line:
                 if change.order <= begin:
                     (up.add if change.is_up else up.discard)(change.end)
-                elif change.order <= end:
-                    changed = True
-            if changed or len(up) == 1:
-                unsteady.add(line)
-            if changed or up:
-                a, b = self._network.ends[line]
-                graph[a][b] = graph[b][a] = line
-        return graph, frozenset(unsteady)
+            has_changed = any(begin < change.order <= end for change in of_line)
+            if has_changed or len(up) == 1:
+                unsteady.append(line)
+            if has_changed or up:
+                a, b = network.ends[line]
+                graph[a][b] = graph[b][a] = 1
+        return graph, unsteady
 
-    def _from(self, graph: Graph, start: int, begin: int, end: int) -> dict[int, int]:
-        key = (start, begin, end)
-        if key not in self._distances:
-            self._distances[key] = distances(graph, start)
-        return self._distances[key]
+    @cache
+    def links_from(start: int, begin: int, end: int) -> dict[int, float]:
+        return distances(state(begin, end)[0], start)
 
+    def hold(a: int, b: int, begin: int, end: int) -> bool:
+        from_a, from_b = links_from(a, begin, end), links_from(b, begin, end)
+        return b in from_a and not any(
+            from_a.get(u, inf) + 1 + from_b.get(v, inf) == from_a[b]
+            for line in state(begin, end)[1]
+            for u, v in (network.ends[line], network.ends[line][::-1])
+        )
 
-def distances(graph: Mapping[int, Iterable[int]], start: int) -> dict[int, int]:
-    """How many links away all servers are that can be reached."""
-    found = {start: 0}
-    waiting = deque([start])
-    while waiting:
-        here = waiting.popleft()
-        for there in graph.get(here, ()):
-            if there not in found:
-                found[there] = found[here] + 1
-                waiting.append(there)
-    return found
+    return hold

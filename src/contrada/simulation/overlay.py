@@ -17,8 +17,9 @@ from typing import Final
 
 import msgspec
 
-from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification, Value
+from contrada.model import Advertisement, Envelope, Filter, Notification, Value
 from contrada.model.algebra.sets import between, eq, ge
+from contrada.routing.messages import Advertise, Subscribe
 from contrada.routing.router import Strategy
 from contrada.simulation.network import Network
 from contrada.simulation.sites import sites_of
@@ -211,19 +212,19 @@ class _Run:
         self._topics[name] = _topic(self._chance)
         offer = Advertisement({"topic": eq(self._topics[name]), "level": between(0, LEVELS)})
         self._carry(name, "Advertise")
-        self._network.advertise(name, _IDENTITY, offer)
+        self._network.ask(name, Advertise(_IDENTITY, offer))
 
     def _unadvertise(self, name: str) -> None:
         self._carry(name, "Unadvertise")
-        self._network.unadvertise(name, _IDENTITY)
+        self._network.withdraw(name, Advertise, _IDENTITY)
 
     def _subscribe(self, name: str) -> None:
         self._carry(name, "Subscribe")
-        self._network.subscribe(name, _IDENTITY, FilterSet((filter_of(self._chance),)))
+        self._network.ask(name, Subscribe(_IDENTITY, filter_of(self._chance)))
 
     def _unsubscribe(self, name: str) -> None:
         self._carry(name, "Unsubscribe")
-        self._network.unsubscribe(name, _IDENTITY)
+        self._network.withdraw(name, Subscribe, _IDENTITY)
 
     def _publish(self, name: str) -> None:
         number = len(self._network.history.published)

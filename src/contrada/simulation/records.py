@@ -7,8 +7,8 @@ of links; all messages that follow from it are its own, and it ends when none is
 
 from dataclasses import dataclass, field
 
-from contrada.model import FilterSet, Notification
-from contrada.routing.messages import Effect, Event, Offer, Refused
+from contrada.model import Notification
+from contrada.routing.messages import Advertise, Effect, Event, Refused, Subscribe
 
 
 @dataclass(slots=True, eq=False)
@@ -27,8 +27,7 @@ class Held:
 
     client: str
     broker: int
-    identity: str
-    product: FilterSet | Offer
+    message: Subscribe | Advertise
     begun: int
     ended: int | None = None
 

@@ -8,8 +8,9 @@ that of Zeller and Hildebrandt, 2002.
 from collections.abc import Callable
 from typing import Final
 
+from contrada.simulation.oracle import Outcome
 from contrada.simulation.steps import Script, Step
-from contrada.simulation.world import Outcome, run
+from contrada.simulation.world import run
 
 SHRINK_RUNS_MAX: Final = 3_000
 """Runs in search of a shorter script. Beyond it: the shortest so far is given."""

@@ -7,11 +7,11 @@ links, with the rest as their children (hybrid). The cost of a link is its lengt
 
 import importlib.resources
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import hypot
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -29,6 +29,23 @@ Lengths = dict[tuple[int, int], float]
 """For each link, lower site first, its length."""
 
 
+Graph: TypeAlias = Mapping[int, Mapping[int, float]]
+"""For each site, or server, its neighbours, and how far each is."""
+
+
+def distances(graph: Graph, start: int) -> dict[int, float]:
+    """How far all are that can be reached, along the shortest ways."""
+    found: dict[int, float] = {}
+    waiting = [(0.0, start)]
+    while waiting:
+        distance, here = heappop(waiting)
+        if here not in found:
+            found[here] = distance
+            for there, length in graph.get(here, {}).items():
+                heappush(waiting, (distance + length, there))
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Sites:
     """A connected network of sites, and how far each is from each."""
@@ -36,25 +53,16 @@ class Sites:
     count: int
     lengths: Lengths
 
-    def distances(self, start: int) -> list[float]:
+    def distances(self, start: int) -> dict[int, float]:
         """How far all sites are from one, along the shortest ways."""
-        neighbours: dict[int, list[tuple[int, float]]] = {each: [] for each in range(self.count)}
+        neighbours: dict[int, dict[int, float]] = {each: {} for each in range(self.count)}
         for (a, b), length in self.lengths.items():
-            neighbours[a].append((b, length))
-            neighbours[b].append((a, length))
-        found = [float("inf")] * self.count
-        waiting = [(0.0, start)]
-        while waiting:
-            distance, here = heappop(waiting)
-            if distance < found[here]:
-                found[here] = distance
-                for there, length in neighbours[here]:
-                    heappush(waiting, (distance + length, there))
-        return found
+            neighbours[a][b] = neighbours[b][a] = length
+        return distances(neighbours, start)
 
     def middle(self) -> int:
         """The site from which all are nearest, together."""
-        return min(range(self.count), key=lambda site: (sum(self.distances(site)), site))
+        return min(range(self.count), key=lambda site: (sum(self.distances(site).values()), site))
 
     def links(self, shape: Shape) -> Links:
         """The links that servers of a shape use."""

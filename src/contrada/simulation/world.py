@@ -9,17 +9,16 @@ be as it was before anybody had asked for anything.
 
 import traceback
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification
 from contrada.model.algebra.relations import covers
 from contrada.model.syntax import parse_filter, parse_filter_set
-from contrada.routing.messages import Neighbour, Offer, Reason, Role
+from contrada.routing.messages import Advertise, Neighbour, Offer, Reason, Role, Subscribe
 from contrada.routing.router import Router, RouterStatistics, Strategy
 from contrada.simulation.network import Network, name_of
-from contrada.simulation.oracle import Judgement, Violation, judge
+from contrada.simulation.oracle import Outcome, Violation, judge
 from contrada.simulation.steps import (
     Announce,
     Connect,
@@ -49,29 +48,23 @@ EXPECTED_REFUSALS: Final = frozenset({Reason.DUPLICATE})
 """Why a server of a sound network may refuse something: paths change while copies travel."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of a world: what does not hold, and how much was looked at."""
-
-    violations: tuple[Violation, ...]
-    must: int = 0
-    delivered: int = 0
-    published: int = 0
-    overlapping: int = 0
-    handled: int = 0
-
-
 def run(script: Script) -> Outcome:
     """Runs a script and its end. A pure function."""
     network = network_of(script)
     try:
         broken = list(_run(script, network))
-        judgement = judge(network)
+        outcome = judge(network)
     except Exception as error:  # noqa: BLE001 - whatever a router raises is what worlds look for
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{place.name} line {place.lineno}"
-        return Outcome((Violation("raises", f"{type(error).__name__} {error} in {where}"),))
-    return _outcome(network, judgement, broken)
+        return Outcome([Violation("raises", f"{type(error).__name__} {error} in {where}")])
+    outcome.violations += [
+        Violation("refuses", f"{effect.reason}: {effect.event} at {broker}")
+        for broker, effect in network.history.refused
+        if effect.reason not in EXPECTED_REFUSALS
+    ]
+    outcome.violations += broken
+    return outcome
 
 
 def network_of(script: Script) -> Network:
@@ -83,22 +76,6 @@ def network_of(script: Script) -> Network:
         seed=script.seed,
         records=True,
         validates=script.brokers <= VALIDATED_BROKERS_MAX,
-    )
-
-
-def _outcome(network: Network, judgement: Judgement, broken: list[Violation]) -> Outcome:
-    refused = [
-        Violation("refuses", f"{effect.reason}: {effect.event} at {broker}")
-        for broker, effect in network.history.refused
-        if effect.reason not in EXPECTED_REFUSALS
-    ]
-    return Outcome(
-        (*judgement.violations, *refused, *broken),
-        judgement.must,
-        judgement.delivered,
-        judgement.published,
-        judgement.overlapping,
-        len(network.history.handled),
     )
 
 
@@ -138,13 +115,13 @@ def do(network: Network, step: Step) -> None:  # noqa: C901 - one line for each 
         case Leave(_, client):
             network.leave(client)
         case Wish(_, client, identity, filters):
-            network.subscribe(client, identity, _filters(filters))
+            network.ask(client, Subscribe(identity, _filters(filters)))
         case Unwish(_, client, identity):
-            network.unsubscribe(client, identity)
+            network.withdraw(client, Subscribe, identity)
         case Announce(_, client, identity, offer, is_open):
-            network.advertise(client, identity, _offer(offer, is_open))
+            network.ask(client, Advertise(identity, _offer(offer, is_open)))
         case Retract(_, client, identity):
-            network.unadvertise(client, identity)
+            network.withdraw(client, Advertise, identity)
         case Notify(_, client, id_, values):
             network.publish(client, Notification(values, envelope=Envelope(id=id_)))
 
@@ -165,15 +142,10 @@ def _offer(text: str, is_open: bool) -> Offer:
 def _tables(script: Script, network: Network) -> Iterator[Violation]:
     """Whether the tables are those of a network to which only what is left was ever said."""
     fresh = _fresh(script, network)
-    for held in network.held_offers():
-        assert not isinstance(held.product, FilterSet)
-        fresh.move(held.client, held.broker)
-        fresh.advertise(held.client, held.identity, held.product)
-    for held in network.held_wishes():
-        assert isinstance(held.product, FilterSet)
+    for held in network.held():
         if fresh.where(held.client) != held.broker:
             fresh.move(held.client, held.broker)
-        fresh.subscribe(held.client, held.identity, held.product)
+        fresh.ask(held.client, held.message)
     fresh.schedule.run()
     for a, b in network.ends:
         for here, there in ((a, b), (b, a)):
@@ -242,10 +214,8 @@ def _probe(script: Script, network: Network) -> None:
 
 def _withdrawn(script: Script, network: Network) -> Iterator[Violation]:
     """Whether nothing is held when all is withdrawn."""
-    for held in network.held_wishes():
-        network.unsubscribe(held.client, held.identity)
-    for held in network.held_offers():
-        network.unadvertise(held.client, held.identity)
+    for held in reversed(network.held()):
+        network.withdraw(held.client, type(held.message), held.message.identity)
     network.schedule.run()
     fresh = _fresh(script, network)
     for broker in range(script.brokers):

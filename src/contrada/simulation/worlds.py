@@ -7,10 +7,11 @@ from typing import Final, get_args
 
 from contrada.routing.router import Strategy
 from contrada.simulation.making import made
+from contrada.simulation.oracle import Outcome
 from contrada.simulation.shrinking import shrunk
 from contrada.simulation.spreading import in_processes
 from contrada.simulation.steps import Kind, Shape, to_text
-from contrada.simulation.world import Outcome, run
+from contrada.simulation.world import run
 
 WORLDS_DEFAULT: Final = 60
 """Worlds of each kind where nothing else is said."""
@@ -70,8 +71,9 @@ class Summary:
             self.failed.append(ran)
 
 
-def run_world(kind: Kind, seed: int) -> Ran:
-    """Makes a world and runs it."""
+def run_world(case: tuple[Kind, int]) -> Ran:
+    """Makes the world of a kind and a seed, and runs it."""
+    kind, seed = case
     begun = monotonic()
     script = made(seed, kind)
     outcome = run(script)
@@ -80,11 +82,7 @@ def run_world(kind: Kind, seed: int) -> Ran:
 
 def run_worlds(chosen: Sequence[Kind], seeds: Sequence[int], jobs: int) -> Iterator[Ran]:
     """Runs the worlds of some kinds and seeds, as they are done; one job is this process."""
-    return in_processes(_run_world, [(kind, seed) for seed in seeds for kind in chosen], jobs)
-
-
-def _run_world(case: tuple[Kind, int]) -> Ran:
-    return run_world(*case)
+    return in_processes(run_world, [(kind, seed) for seed in seeds for kind in chosen], jobs)
 
 
 def shortest(ran: Ran) -> str:
