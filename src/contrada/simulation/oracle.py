@@ -26,7 +26,6 @@ from contrada.simulation.network import Network
 from contrada.simulation.records import Change, Delivered, Held, Published
 from contrada.simulation.sites import Graph, distances
 
-
 Hold: TypeAlias = Callable[[int, int, int, int], bool]
 """Whether the ways between two servers held from one order to another."""
 
