@@ -9,9 +9,9 @@ from contrada.model.domains.values import TIME_MIN_US
 from contrada.patterns.engine import LATE
 from contrada.routing.assembly.assembler import Assembler
 from contrada.routing.assembly.held import AHEAD, CLOCK_AHEAD_MAX_US
-from contrada.routing.assembly.segments import Action, Matched, Say, Unwant, Want
+from contrada.routing.assembly.segments import Action, Unwant, Want
 from contrada.routing.delegation import AcceptPattern, HandBack, HandOver, ReportMatches
-from contrada.routing.messages import Client, Neighbour, Origin
+from contrada.routing.messages import Client, DeliverMatch, Neighbour, Origin, Send
 
 C, N = Client("c"), Neighbour("n")
 AB = Pattern("kind = 'a' -> kind = 'b'")
@@ -57,7 +57,7 @@ def matched(actions: Sequence[Action]) -> list[str]:
     return [
         " ".join(f"{each['kind']}{each.envelope.at_us}" for each in action.match.notifications)
         for action in actions
-        if isinstance(action, Matched)
+        if isinstance(action, DeliverMatch)
     ]
 
 
@@ -93,7 +93,7 @@ def test_equal_filters_of_all_patterns_are_wanted_once() -> None:
     assert isinstance(want, Want)
     assert want.filter == Filter("kind = 'c'")
     shared = it.subscribe(N, "3", AB)
-    assert [type(each) for each in shared] == [Say], "a neighbour's has the same filters"
+    assert [type(each) for each in shared] == [Send], "a neighbour's has the same filters"
     it.validate()
     assert len(it.unsubscribe(C, "1")) == 0
     assert len(it.unsubscribe(N, "3")) == 1
@@ -130,12 +130,12 @@ def test_a_delegate_gathers_then_reports() -> None:
     """A neighbour's pattern would be assembled before all is there, or be reported to nobody."""
     it = assembler(is_known=True)
     accepted = it.subscribe(N, "it", AB)
-    assert [each.message for each in accepted if isinstance(each, Say)] == [AcceptPattern("it")]
+    assert [each.message for each in accepted if isinstance(each, Send)] == [AcceptPattern("it")]
     assert push(it, "a", 20) == []
     assert push(it, "b", 30, N) == [], "who asks has its own"
     assert it.receive(N, HandOver("it", 10, ())) is not None
     push(it, "b", 40)
-    [report] = [each.message for each in it.learn(60) if isinstance(each, Say)]
+    [report] = [each.message for each in it.learn(60) if isinstance(each, Send)]
     assert isinstance(report, ReportMatches)
     assert (len(report.matches), report.watermark_us, report.waits_us) == (1, 50, None)
 
@@ -146,6 +146,6 @@ def test_a_pattern_is_handed_back_once() -> None:
     it.subscribe(N, "it", AB)
     assert it.hand_back(N, "it") == [], "there is nothing to hand back yet"
     it.receive(N, HandOver("it", 10, ()))
-    assert it.hand_back(N, "it") == [Say(N, HandBack("it"))]
+    assert it.hand_back(N, "it") == [Send(N, HandBack("it"))]
     assert it.hand_back(N, "it") == []
     assert it.hand_back(N, "unknown") == []

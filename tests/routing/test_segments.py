@@ -5,17 +5,16 @@ from collections.abc import Sequence
 from contrada.model import Envelope, Notification, Pattern
 from contrada.patterns.runs import PatternLimits, RunBudget
 from contrada.routing.assembly.phases import DelegationPhase
-from contrada.routing.assembly.segments import Action, DelegatedSegments, Say
+from contrada.routing.assembly.segments import Action, DelegatedSegments
 from contrada.routing.assembly.split import Segment, Span, SplitPattern
 from contrada.routing.delegation import (
     AskWatermark,
     HandOver,
-    PatternMessage,
     RecallPattern,
     SubscribePattern,
     UnsubscribePattern,
 )
-from contrada.routing.messages import Client, Neighbour
+from contrada.routing.messages import Client, Message, Neighbour, Send
 
 N, M = Neighbour("n"), Neighbour("m")
 ABCD = Pattern("kind = 'a' -> kind = 'b' -> kind = 'c' -> kind = 'd'")
@@ -30,9 +29,9 @@ def offered(*spans: Span) -> tuple[DelegatedSegments, SplitPattern, list[Segment
     return segments, pattern, list(pattern.segments.values())
 
 
-def said(actions: Sequence[Action]) -> list[tuple[Neighbour, PatternMessage]]:
+def said(actions: Sequence[Action]) -> list[tuple[Neighbour, Message]]:
     """What is said to whom."""
-    return [(each.to, each.message) for each in actions if isinstance(each, Say)]
+    return [(each.to, each.message) for each in actions if isinstance(each, Send)]
 
 
 def test_an_offer_is_known_where_its_answer_comes() -> None:
@@ -48,7 +47,6 @@ def test_an_offer_is_known_where_its_answer_comes() -> None:
     assert segments.get(N, message.identity) == (pattern, segment)
     assert segments.get(M, message.identity) is None
     assert list(segments) == [segment]
-    assert segments.sent == {"SubscribePattern": 1}
 
 
 def test_what_was_gathered_goes_to_the_delegate() -> None:
@@ -77,7 +75,6 @@ def test_a_delegate_is_asked_only_where_its_answer_is_awaited() -> None:
     segment.watermark_us = 90
     assert segments.ask(segment, 90, 100) == [], "it is as far"
     assert len(segments.ask(segment, 95, 105)) == 1
-    assert segments.sent["AskWatermark"] == 2
 
 
 def test_the_way_back_is_by_withdrawing_or_recalling() -> None:

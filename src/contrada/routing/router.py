@@ -25,12 +25,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from contrada.errors import (
-    InvalidValueError,
-    LimitError,
-    UnknownOperatorError,
-    UnsatisfiableFilterError,
-)
+from contrada.errors import InvalidValueError
 from contrada.matching import Index
 from contrada.model import Advertisement, Filter, FilterSet
 from contrada.model.domains.values import TIME_MIN_US
@@ -39,12 +34,8 @@ from contrada.routing.admission import Admission, Request
 from contrada.routing.assembly.assembler import Assembler
 from contrada.routing.assembly.held import CLOCK_AHEAD_MAX_US, AssemblerStatistics
 from contrada.routing.assembly.outlook import RouterOutlook
-from contrada.routing.assembly.segments import Action, Matched, Say, Unwant, Want
-from contrada.routing.delegation import (
-    PatternMessage,
-    SubscribePattern,
-    UnsubscribePattern,
-)
+from contrada.routing.assembly.segments import Action, Unwant, Want
+from contrada.routing.delegation import PatternMessage, SubscribePattern
 from contrada.routing.downstream import Downstream
 from contrada.routing.forwarding import Forwarding, Strategy
 from contrada.routing.links.topology import Topology
@@ -240,7 +231,8 @@ class Router:
         )
         match message:
             case Subscribe(identity, filters):
-                self._check_free(origin, identity)
+                if isinstance(origin, Client) and self._assembler.knows(origin, identity):
+                    raise RefusedError(Reason.IDENTITY_IN_USE)
                 return self._forwarding.subscribe(party, identity, filters)
             case Unsubscribe(identity):
                 return self._forwarding.unsubscribe(party, identity)
@@ -255,11 +247,6 @@ class Router:
                     effects += self._do(self._assembler.renew(node.product))
                 return effects
 
-    def _check_free(self, origin: Origin, identity: str) -> None:
-        """Refuses an identity under which a client has asked for a pattern."""
-        if isinstance(origin, Client) and self._assembler.knows(origin, identity):
-            raise RefusedError(Reason.IDENTITY_IN_USE)
-
     def _learn(self, origin: Origin, state: LinkState) -> list[Effect]:
         if isinstance(origin, Client):
             raise RefusedError(Reason.WRONG_LINK_STATE)
@@ -272,35 +259,13 @@ class Router:
     # --- patterns -----------------------------------------------------------------------------
 
     def _handle_pattern(self, origin: Origin, message: PatternMessage) -> list[Effect]:
-        if isinstance(origin, Client):
-            return self._do(self._asked_by_client(origin, message))
-        actions = self._assembler.receive(origin, message)
-        if actions is None:
-            raise RefusedError(Reason.WRONG_PATTERN)
-        return self._do(actions)
-
-    def _asked_by_client(self, client: Client, message: PatternMessage) -> list[Action]:
-        """A client asks for a pattern, or withdraws it."""
-        identity = message.identity
-        if isinstance(message, UnsubscribePattern):
-            if not self._assembler.knows(client, identity):
-                raise RefusedError(Reason.UNKNOWN_SUBSCRIPTION)
-            return self._assembler.unsubscribe(client, identity)
-        if not isinstance(message, SubscribePattern):
-            raise RefusedError(Reason.WRONG_PATTERN)
-        if message.pattern.is_empty:
-            raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(message.pattern))
-        known = self._assembler.pattern(client, identity)
-        if known == message.pattern:
-            return []
-        if known is not None or self._wishes.ledger.get(client, identity) is not None:
+        if (
+            isinstance(message, SubscribePattern)
+            and isinstance(origin, Client)
+            and self._wishes.ledger.get(origin, message.identity) is not None
+        ):
             raise RefusedError(Reason.IDENTITY_IN_USE)
-        try:
-            return self._assembler.subscribe(client, identity, message.pattern)
-        except LimitError as error:
-            raise RefusedError(Reason.FULL, error) from None
-        except UnknownOperatorError as error:
-            raise RefusedError(Reason.UNKNOWN_OPERATOR, error) from None
+        return self._do(self._assembler.receive(origin, message))
 
     def _do(self, actions: Iterable[Action]) -> list[Effect]:
         """Does what the assembler asks for. A part that a full table cannot take is counted."""
@@ -315,10 +280,8 @@ class Router:
                 case Unwant(number):
                     if self._wishes.ledger.get(ITSELF, str(number)) is not None:
                         effects += self._forwarding.unsubscribe(ITSELF, str(number))
-                case Say(to, said):
-                    effects.append(Send(to, said))
-                case Matched(client, match):
-                    effects.append(DeliverMatch(client, match))
+                case _:
+                    effects.append(action)
         return effects
 
     # --- what others may see ------------------------------------------------------------------

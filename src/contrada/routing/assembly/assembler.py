@@ -16,12 +16,19 @@ go to neighbours and come back (`phases`). Invariant: each segment away has one 
 Source: PODC 2000 §4 (upstream evaluation of patterns).
 """
 
+from collections.abc import Iterable
 from typing import Final
 
-from contrada.errors import InvalidFilterError, LimitError, UnknownOperatorError
+from contrada.errors import (
+    InvalidFilterError,
+    LimitError,
+    UnknownOperatorError,
+    UnsatisfiableFilterError,
+)
 from contrada.model import Pattern, Product
 from contrada.model.algebra.product import product_meets
 from contrada.model.domains.values import TIME_MIN_US
+from contrada.patterns.assembly import Piece
 from contrada.patterns.engine import LATE, PATTERNS_MAX, check_pattern
 from contrada.routing.assembly.held import HeldPatterns, WholePattern
 from contrada.routing.assembly.phases import AT_ASKER, AT_DELEGATE, DelegationPhase
@@ -34,13 +41,15 @@ from contrada.routing.delegation import (
     Demand,
     HandBack,
     HandOver,
+    PatternMessage,
     RecallPattern,
     ReportMatches,
     ReturnPattern,
     SubscribePattern,
     UnsubscribePattern,
 )
-from contrada.routing.messages import Client, Neighbour, Origin
+from contrada.routing.messages import Client, Neighbour, Origin, Reason, Send
+from contrada.routing.refusals import RefusedError
 
 DELEGATIONS_MAX: Final = 255
 """How often a pattern, or a part of it, is delegated on. Beyond it: it is handed back to be
@@ -82,7 +91,7 @@ class Assembler(HeldPatterns):
         identities[identity] = self._split[number] = split
         actions = self._want(split)
         if isinstance(origin, Neighbour):
-            return [*actions, *self._segments.say(origin, AcceptPattern(identity))]
+            return [*actions, Send(origin, AcceptPattern(identity))]
         return [*actions, *self._renew(split), *self._advance(split)]
 
     def unsubscribe(self, origin: Origin, identity: str) -> list[Action]:
@@ -112,55 +121,75 @@ class Assembler(HeldPatterns):
 
     # --- what neighbours say ------------------------------------------------------------------
 
-    def receive(self, neighbour: Neighbour, message: Demand | Answer) -> list[Action] | None:
-        """A neighbour speaks of a pattern that it or this server asked for.
+    def receive(self, origin: Origin, message: PatternMessage) -> list[Action]:
+        """A client or a neighbour speaks of a pattern that it or this server asked for.
 
-        None where that is unknown, or does not fit what was said before: nothing has changed then.
-        Answers for what was withdrawn meanwhile are counted, and change nothing.
+        Raises RefusedError where that is unknown, cannot be taken, or does not fit what was said
+        before: nothing has changed then. Answers for what was withdrawn meanwhile are counted, and
+        change nothing.
         """
-        match message:
-            case SubscribePattern():
-                return self._asked(neighbour, message)
-            case UnsubscribePattern(identity):
-                is_known = self.knows(neighbour, identity)
-                return self.unsubscribe(neighbour, identity) if is_known else None
-            case HandOver() | AskWatermark() | RecallPattern():
-                split = self._split_of(neighbour, message.identity)
-                if split is None:
-                    return None
-                phase = AT_DELEGATE.get((split.phase, type(message)))
-                return None if phase is None else self._demanded(split, phase, message)
-        known = self._segments.get(neighbour, message.identity)
-        if known is None:
-            self._stale += 1
-            return []
-        phase = AT_ASKER.get((known[1].phase, type(message)))
-        return None if phase is None else self._answered(*known, phase, message)
+        if isinstance(message, UnsubscribePattern) and self.knows(origin, message.identity):
+            return self.unsubscribe(origin, message.identity)
+        if isinstance(origin, Client):
+            if isinstance(message, SubscribePattern):
+                return self._wanted(origin, message)
+            is_gone = isinstance(message, UnsubscribePattern)
+            raise RefusedError(Reason.UNKNOWN_SUBSCRIPTION if is_gone else Reason.WRONG_PATTERN)
+        if isinstance(message, SubscribePattern):
+            return self._delegated(origin, message)
+        if isinstance(message, Answer):
+            known = self._segments.get(origin, message.identity)
+            if known is None:
+                self._stale += 1
+                return []
+            phase = AT_ASKER.get((known[1].phase, type(message)))
+            if phase is not None:
+                return self._answered(*known, phase, message)
+            raise RefusedError(Reason.WRONG_PATTERN)
+        split = self._split_of(origin, message.identity)
+        phase = None if split is None else AT_DELEGATE.get((split.phase, type(message)))
+        if split is None or phase is None:
+            raise RefusedError(Reason.WRONG_PATTERN)
+        return self._demanded(split, phase, message)
 
-    def _asked(self, neighbour: Neighbour, message: SubscribePattern) -> list[Action] | None:
+    def _wanted(self, client: Client, message: SubscribePattern) -> list[Action]:
+        """A client asks for a pattern; what cannot be taken is refused."""
+        if message.pattern.is_empty:
+            raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(message.pattern))
+        known = self.pattern(client, message.identity)
+        if known == message.pattern:
+            return []
+        if known is not None:
+            raise RefusedError(Reason.IDENTITY_IN_USE)
+        try:
+            return self.subscribe(client, message.identity, message.pattern)
+        except LimitError as error:
+            raise RefusedError(Reason.FULL, error) from None
+        except UnknownOperatorError as error:
+            raise RefusedError(Reason.UNKNOWN_OPERATOR, error) from None
+
+    def _delegated(self, neighbour: Neighbour, message: SubscribePattern) -> list[Action]:
         """A neighbour asks for a pattern; what cannot be taken is handed back at once."""
         identity, pattern = message.identity, message.pattern
         if self.knows(neighbour, identity) or pattern.is_empty:
-            return None
+            raise RefusedError(Reason.WRONG_PATTERN)
         if message.hops <= DELEGATIONS_MAX:
             try:
                 return self.subscribe(neighbour, identity, pattern, message.hops)
             except (LimitError, UnknownOperatorError):
                 pass  # It is handed back, and assembled by who asked.
-        return self._segments.say(neighbour, HandBack(identity))
+        return [Send(neighbour, HandBack(identity))]
 
     def _demanded(
         self,
         split: SplitPattern,
         phase: DelegationPhase,
-        message: HandOver | AskWatermark | RecallPattern,
-    ) -> list[Action] | None:
+        message: Demand,
+    ) -> list[Action]:
         """Does what a neighbour demands of a pattern that it has asked for."""
         match message:
             case HandOver(_, watermark_us, pieces):
-                places = range(len(split.pattern.filters))
-                if any(each.place not in places for each in pieces):
-                    return None
+                _check_places(pieces, range(len(split.pattern.filters)))
                 split.begin(watermark_us, pieces)
                 split.enter(phase)
                 actions = self._learn_promise(watermark_us)
@@ -174,10 +203,11 @@ class Assembler(HeldPatterns):
                 for segment in list(split.segments.values()):
                     actions += self._take_back(split, segment)
                 return [*actions, *self._return(split)]
+        raise RefusedError(Reason.WRONG_PATTERN)
 
     def _answered(
         self, split: SplitPattern, segment: Segment, phase: DelegationPhase, message: Answer
-    ) -> list[Action] | None:
+    ) -> list[Action]:
         """Takes the answer of a delegate."""
         places = range(len(segment.span.places()))
         match message:
@@ -188,7 +218,7 @@ class Assembler(HeldPatterns):
                 return [*actions, *self._advance(split)]
             case ReportMatches(_, matches, watermark_us, waits_us):
                 if any(len(match.notifications) != len(places) for match in matches):
-                    return None
+                    raise RefusedError(Reason.WRONG_PATTERN)
                 self._budget.dropped[LATE] += split.hold_matches(segment, matches)
                 segment.watermark_us = max(segment.watermark_us, watermark_us)
                 segment.waits_us = waits_us
@@ -200,8 +230,7 @@ class Assembler(HeldPatterns):
                 self._segments.end(split, segment)  # The delegate does not know of it.
                 return []
             case ReturnPattern(_, watermark_us, pieces):
-                if any(each.place not in places for each in pieces):
-                    return None
+                _check_places(pieces, places)
                 self._segments.end(split, segment)
                 split.hold_pieces(segment.span.first, pieces)
                 return [*self._learn_promise(watermark_us), *self._ended(split)]
@@ -269,7 +298,7 @@ class Assembler(HeldPatterns):
         assert isinstance(neighbour, Neighbour)
         watermark_us, pieces = split.watermark_us, split.all_pieces()
         message = ReturnPattern(split.identity, watermark_us, pieces)
-        return [*self._segments.say(neighbour, message), *self._remove(split)]
+        return [Send(neighbour, message), *self._remove(split)]
 
     def link_down(self, neighbour: Neighbour) -> list[Action]:
         """A link is gone: what its neighbour asked for, and what it held, are forgotten."""
@@ -283,3 +312,8 @@ class Assembler(HeldPatterns):
         for split in self._split.values():
             split.refused_by.discard(neighbour)
         return actions
+
+
+def _check_places(pieces: Iterable[Piece], places: range) -> None:
+    if any(each.place not in places for each in pieces):
+        raise RefusedError(Reason.WRONG_PATTERN)

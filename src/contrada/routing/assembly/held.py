@@ -28,10 +28,10 @@ from contrada.patterns.engine import LATE, PatternEngine, SharedFilters
 from contrada.patterns.reordering import ReorderBuffer, check_slack
 from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits, RunBudget
 from contrada.routing.assembly.phases import DelegationPhase
-from contrada.routing.assembly.segments import Action, DelegatedSegments, Matched, Unwant, Want
+from contrada.routing.assembly.segments import Action, DelegatedSegments, Unwant, Want
 from contrada.routing.assembly.split import SplitPattern
 from contrada.routing.delegation import HandBack, ReportMatches
-from contrada.routing.messages import Client, Neighbour, Origin
+from contrada.routing.messages import Client, DeliverMatch, Neighbour, Origin, Send
 
 CLOCK_AHEAD_MAX_US: Final = 86_400_000_000
 """How far a timestamp may be ahead of a server's clock: a day, to allow for other zones.
@@ -47,8 +47,8 @@ class AssemblerStatistics:
     """What an assembler holds, and what it did.
 
     `delegated` segments of `patterns` are assembled elsewhere, `runs` and `waiting` chains are held
-    here, `filters` are wanted. `reported` matches went to neighbours, `matched` to clients; `sent`
-    counts messages by kind, `stale` answers for what was withdrawn, `dropped` what was lost.
+    here, `filters` are wanted. `reported` matches went to neighbours, `matched` to clients; `stale`
+    counts answers for what was withdrawn, `dropped` what was lost, by reason.
     """
 
     patterns: int
@@ -61,7 +61,6 @@ class AssemblerStatistics:
     matched: int
     forced: int
     stale: int
-    sent: Mapping[str, int]
     dropped: Mapping[str, int]
 
 
@@ -144,7 +143,7 @@ class HeldPatterns:
         if split is None or split.phase is not DelegationPhase.DELEGATED:
             return []
         split.enter(DelegationPhase.HANDED_BACK)
-        return self._segments.say(neighbour, HandBack(identity))
+        return [Send(neighbour, HandBack(identity))]
 
     def _split_of(self, neighbour: Neighbour, identity: str) -> SplitPattern | None:
         known = self._by_identity.get(neighbour, {}).get(identity)
@@ -227,7 +226,7 @@ class HeldPatterns:
         for match in self._engine.advance(self._own_us):
             whole = self._whole[match.key]
             found = Match(whole.identity, match.by, match.notifications)
-            actions.append(Matched(whole.requester, found))
+            actions.append(DeliverMatch(whole.requester, found))
         self._matched += len(actions)
         return actions
 
@@ -248,7 +247,7 @@ class HeldPatterns:
         actions: list[Action] = []
         if isinstance(split.requester, Client):
             self._matched += len(matches)
-            actions += (Matched(split.requester, match) for match in matches)
+            actions += (DeliverMatch(split.requester, match) for match in matches)
         else:
             actions += self._report(split, split.requester, matches)
         self._schedule(split)
@@ -267,7 +266,7 @@ class HeldPatterns:
             split.told_us = waits_us
             self._reported += len(matches)
             report = ReportMatches(split.identity, tuple(matches), split.watermark_us, waits_us)
-            actions += self._segments.say(asker, report)
+            actions.append(Send(asker, report))
         if split.runs.full:
             actions += self.hand_back(asker, split.identity)
         return actions
@@ -284,9 +283,9 @@ class HeldPatterns:
         is_waiting = waits_us is not None and waits_us < own_us
         if not is_waiting and split.asked_us <= split.watermark_us:
             return []
+        ask, learned_us = self._segments.ask, self.learned_us
         segments = split.segments.values()
-        asked = (self._segments.ask(each, own_us, self.learned_us) for each in segments)
-        return list(itertools.chain.from_iterable(asked))
+        return [action for each in segments for action in ask(each, own_us, learned_us)]
 
     # --- filters ------------------------------------------------------------------------------
 
@@ -330,7 +329,6 @@ class HeldPatterns:
             matched=self._matched,
             forced=self._forced + sum(each.forced for each in waiting),
             stale=self._stale,
-            sent=MappingProxyType(dict(self._segments.sent)),
             dropped=MappingProxyType({k: n for k, n in self._budget.dropped.items() if n}),
         )
 
