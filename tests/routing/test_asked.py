@@ -22,7 +22,7 @@ from contrada.routing.refusals import RefusedError
 from contrada.routing.router import Router
 from contrada.routing.tables import asked, ledger
 from contrada.routing.tables.asked import AskedTable
-from contrada.routing.tables.front import FilterFront, Front
+from contrada.routing.tables.front import FilterFront, OfferFront
 from tests.routing.test_forwarding import ANN, BOB, IN_USE, NARROW, WIDE, L, M, P, router_with, told
 
 
@@ -107,7 +107,7 @@ def test_one_identity_stands_for_one_thing() -> None:
 
 def test_a_neighbour_is_asked_for_on_all_its_ways() -> None:
     """Of what a neighbour offers for several homes only one part would be seen."""
-    table: AskedTable[Advertisement] = AskedTable(Index(), Front())
+    table: AskedTable[Advertisement] = AskedTable(Index(), OfferFront())
     one, other = Advertisement("a any"), Advertisement("b any")
     table.enter(Way(Neighbour("n"), "x"), "1", [one])
     table.enter(Way(Neighbour("n"), "y"), "1", [other])

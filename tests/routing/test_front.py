@@ -12,7 +12,7 @@ from contrada.model.algebra.product import product_covers
 from contrada.model.domains.line import EMPTY
 from contrada.model.languages.atoms import Atom
 from contrada.model.languages.language import Literal
-from contrada.routing.tables.front import FilterFront, Front, example_of
+from contrada.routing.tables.front import FilterFront, OfferFront, example_of
 from tests import strategies
 
 POOL = [
@@ -95,7 +95,7 @@ def asked_of(front: Any, products: list[Product]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "products"), [(FilterFront, POOL), (Front, OFFERS)], ids=["filters", "offers"]
+    ("make", "products"), [(FilterFront, POOL), (OfferFront, OFFERS)], ids=["filters", "offers"]
 )
 def test_it_answers_as_asking_each_would(make: Callable[[], Any], products: list[Product]) -> None:
     """What is covered would be sent, or, worse, what is not covered would be kept back."""

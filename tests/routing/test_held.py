@@ -9,19 +9,21 @@ from contrada.model.domains.values import TIME_MIN_US
 from contrada.patterns.engine import LATE
 from contrada.routing.assembly.assembler import Assembler
 from contrada.routing.assembly.held import AHEAD, CLOCK_AHEAD_MAX_US
+from contrada.routing.assembly.outlook import RouterOutlook
 from contrada.routing.assembly.segments import Action, Unwant, Want
 from contrada.routing.delegation import AcceptPattern, HandBack, HandOver, ReportMatches
+from contrada.routing.links.topology import Topology
 from contrada.routing.messages import Client, DeliverMatch, Neighbour, Origin, Send
 
 C, N = Client("c"), Neighbour("n")
 AB = Pattern("kind = 'a' -> kind = 'b'")
 
 
-class Sources:
+class Sources(RouterOutlook):
     """An outlook that is told what comes from where."""
 
     def __init__(self, *, is_known: bool, sources: Collection[Neighbour] = ()) -> None:
-        self.is_known = is_known
+        super().__init__(Topology(), () if is_known else None)
         self._sources = frozenset(sources)
 
     def sources(self, part: Filter, requester: Origin) -> frozenset[Neighbour | None]:

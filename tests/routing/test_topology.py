@@ -125,8 +125,7 @@ def test_a_link_is_used_once_both_ends_have_named_it() -> None:
     assert it.refusal(A) is None
     assert it.is_active(Way(A))
     assert it.ways([C]) == {Way(A)}
-    statistics = it.statistics()
-    assert (statistics.links, statistics.used, statistics.servers) == (1, 1, 2)
+    assert (len(it), it.used, it.servers) == (1, 1, 2)
 
 
 def test_of_a_loop_one_link_is_left_out() -> None:

@@ -110,11 +110,11 @@ class Assembly:
         `has_all_starts` says that no start will come from below the watermark.
         Cost: what is released, and the runs that it moves.
         """
-        waiting, runs = self.waiting, self.runs
+        waiting, runs, by_names = self.waiting, self.runs, self.pattern.by
         waiting.raise_watermark(watermark_us)
         matches: list[tuple[tuple[Value, ...], Run]] = []
         for _, (place, group, chain) in waiting.release():
-            for each in self._groups_of(chain[0]) if group is None else (group,):
+            for each in groups_of(chain[0], by_names, self._budget) if group is None else (group,):
                 by = tuple(map(value_of, each))
                 matches += [(by, run) for run in runs.take(each, (place,), chain)]
         runs.expire(waiting.watermark_us)
@@ -123,9 +123,6 @@ class Assembly:
         elif self.pattern.within_us is not None:
             runs.forget_ends(waiting.watermark_us - self.pattern.within_us)
         return matches
-
-    def _groups_of(self, notification: Notification) -> list[Group]:
-        return groups_of(notification, self.pattern.by, self._budget)
 
     # --- handing over -------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from contrada.model import Notification
-from contrada.model.algebra.product import product_covers
+from contrada.model.algebra.product import product_covers, product_meets
 from contrada.routing.admission import Admission
 from contrada.routing.assembly.assembler import Assembler
 from contrada.routing.assembly.segments import Action
@@ -38,7 +38,6 @@ from contrada.routing.messages import (
 )
 from contrada.routing.refusals import RefusedError
 from contrada.routing.tables.next_hops import NOBODY, NextHopCache, NextHops
-from contrada.routing.tables.questions import asked_by
 
 Travelling = TypeVar("Travelling", Publish, Ask)
 """What travels through the network and is handed to clients."""
@@ -140,12 +139,27 @@ class Downstream:
     def ask(self, origin: Origin, message: Ask) -> list[Effect]:
         """Hands a question to those whose advertisements it meets, and sends it on to the others.
 
-        Where advertisements are not forwarded, it goes to every server.
+        Where advertisements are not forwarded, it goes to every server. Cost: a look at every
+        advertisement on the arrays, and the algebra for those that it may meet.
         """
         self._admission.check_question(origin, message)
         self._admission.take_once(Ask, message.asker, message.identity)
-        clients, ways = asked_by(self._forwarding.offers, message.query)
-        asked = [DeliverQuestion(client, names, message) for client, names in clients]
+        clients: dict[Client, list[str]] = {}
+        ways: set[Way] = set()
+        offers = self._forwarding.offers
+        # All advertisements are looked at, covered ones too: each who advertised is asked.
+        for node in map(offers.poset.node, offers.index.meeting(message.query)):
+            # The index knows nothing of what an advertisement does not name and so does not have.
+            if product_meets(node.product, message.query):
+                for party, names in node.subscribers.items():
+                    if isinstance(party, Way):
+                        ways.add(party)
+                    else:
+                        clients.setdefault(party, []).extend(names)
+        asked = [
+            DeliverQuestion(client, (*sorted(names),), message)
+            for client, names in sorted(clients.items())
+        ]
         onward = self._onward(origin, message.source, ways if self._forwarding.is_told else None)
         return [*asked, *(self._passed_on(each, message) for each in onward)]
 

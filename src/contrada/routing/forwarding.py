@@ -42,7 +42,7 @@ from contrada.routing.messages import (
 )
 from contrada.routing.refusals import RefusedError
 from contrada.routing.tables.asked import AskedTable
-from contrada.routing.tables.front import FilterFront, Front, MakeIndex
+from contrada.routing.tables.front import FilterFront, MakeIndex, OfferFront
 from contrada.routing.tables.merging import Merging
 from contrada.routing.tables.poset import ForwardingChange, Node, Poset
 
@@ -79,7 +79,9 @@ class Forwarding:
         self.wishes: AskedTable[Filter] = AskedTable(
             index(), FilterFront(index) if covering else None
         )
-        self.offers: AskedTable[Offer] = AskedTable(index(), Front(index) if covering else None)
+        self.offers: AskedTable[Offer] = AskedTable(
+            index(), OfferFront(index) if covering else None
+        )
         self.merging = Merging() if merging else None
         self._topology = topology
 

@@ -334,12 +334,12 @@ class Router:
 
     def statistics(self) -> RouterStatistics:
         """A frozen view of what the router holds and did."""
-        links, merging = self._topology.statistics(), self._forwarding.merging
+        links, merging = self._topology, self._forwarding.merging
         received = {kind.__name__: count for kind, count in self._received.items()}
         if self._downstream.taken:
             received[Publish.__name__] = self._downstream.taken
         return RouterStatistics(
-            neighbours=links.links,
+            neighbours=len(links),
             links_used=links.used,
             servers=links.servers,
             subscriptions=self._wishes.ledger.statistics(),

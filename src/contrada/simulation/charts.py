@@ -26,7 +26,8 @@ def draw(costs: Sequence[Cost], folder: Path, form: str) -> list[Path]:
     rcParams["svg.hashsalt"] = "contrada"
     folder.mkdir(parents=True, exist_ok=True)
     lines = _lines(costs)
-    colours = {name: f"C{place % 10}" for place, name in enumerate(_families(costs))}
+    families = dict.fromkeys(cost.plan.kind.name.rpartition(", ")[0] for cost in costs)
+    colours = {name: f"C{place % 10}" for place, name in enumerate(families)}
     files = []
     for name, (title, figure_of) in MEASURES.items():
         figure = Figure(figsize=(10, 6), layout="constrained")
@@ -55,9 +56,3 @@ def _lines(costs: Sequence[Cost]) -> dict[str, list[Cost]]:
     for cost in sorted(costs, key=lambda cost: cost.plan.parties):
         lines.setdefault(cost.plan.kind.name, []).append(cost)
     return lines
-
-
-def _families(costs: Sequence[Cost]) -> list[str]:
-    """The kinds without what they save."""
-    names = (cost.plan.kind.name.rpartition(", ")[0] for cost in costs)
-    return list(dict.fromkeys(names))

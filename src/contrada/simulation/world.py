@@ -178,15 +178,12 @@ def _differ(network: Network, fresh: Network, here: int, there: int) -> str | No
         if not all(any(covers(wide, each) for wide in more) for each in some):
             return "advertisements"
     filters, again = one.filters_of(neighbour), other.filters_of(neighbour)
-    if network.kind.strategy is Strategy.ADVERTISEMENTS and not _is_parent(network, here, there):
+    # A child asks its parent for all it wants, whatever is advertised above.
+    is_told = network.kind.strategy is Strategy.ADVERTISEMENTS
+    if is_told and network.role(there, here) is not Role.PARENT:
         advertised = _running(fresh, there).offers_of(Neighbour(name_of(here)))
         filters, again = _within(filters, advertised), _within(again, advertised)
     return None if covers(filters, again) and covers(again, filters) else "subscriptions"
-
-
-def _is_parent(network: Network, here: int, there: int) -> bool:
-    """Whether a server is the parent of another, which then asks it for all."""
-    return network.role(there, here) is Role.PARENT
 
 
 def _within(filters: FilterSet, offers: Iterable[Offer]) -> FilterSet:

@@ -7,7 +7,7 @@ A pure state machine beside the router, which tells it
   assembler wants (`Want`), and larger timestamps of which it learns otherwise (`learn`);
 - when advertisements or links have changed (`renew`, `link_down`);
 
-and which answers from where a part of a pattern can come (`Outlook`). What is to be done comes back
+and from where a part of a pattern can come it asks the `outlook`. What is to be done comes back
 as actions, in order.
 
 How patterns go on with time stands in `held`; here stands who asks for them, and how parts of them

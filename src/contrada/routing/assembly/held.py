@@ -19,14 +19,15 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
-from contrada.model import Filter, Notification, Pattern
+from contrada.model import Notification, Pattern
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.patterns import Match
 from contrada.patterns.engine import LATE, PatternEngine, SharedFilters
 from contrada.patterns.reordering import ReorderBuffer, check_slack
 from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits, RunBudget
+from contrada.routing.assembly.outlook import RouterOutlook
 from contrada.routing.assembly.phases import DelegationPhase
 from contrada.routing.assembly.segments import Action, DelegatedSegments, Unwant, Want
 from contrada.routing.assembly.split import SplitPattern
@@ -73,23 +74,6 @@ class WholePattern(NamedTuple):
     pattern: Pattern
 
 
-class Outlook(Protocol):
-    """What the router knows of where notifications come from."""
-
-    @property
-    def is_known(self) -> bool:
-        """Whether anything is known of that at all; else nothing is ever delegated."""
-
-    def sources(self, part: Filter, requester: Origin) -> frozenset[Neighbour | None]:
-        """From where a part can come, of a pattern that this requester asked for.
-
-        None stands for clients of this server, or for what is not known.
-        """
-
-    def counts(self, origin: Origin, requester: Origin) -> bool:
-        """Whether notifications from an origin count for patterns of a requester."""
-
-
 class HeldPatterns:
     """The patterns of one server. `slack_us` is how late a notification may come.
 
@@ -100,7 +84,7 @@ class HeldPatterns:
     """
 
     def __init__(
-        self, outlook: Outlook, *, slack_us: int = 0, limits: PatternLimits = DEFAULT_LIMITS
+        self, outlook: RouterOutlook, *, slack_us: int = 0, limits: PatternLimits = DEFAULT_LIMITS
     ) -> None:
         self.learned_us = TIME_MIN_US
         self.clock_us = 0

@@ -34,7 +34,7 @@ class RouterOutlook:
 
     @property
     def is_known(self) -> bool:
-        """Whether advertisements tell where notifications come from."""
+        """Whether advertisements tell where notifications come from; else nothing is delegated."""
         return self._offered is not None
 
     def sources(self, part: Filter, requester: Origin) -> frozenset[Neighbour | None]:

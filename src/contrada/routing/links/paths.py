@@ -21,12 +21,15 @@ Source: PODC 2000 §4 (general peer-to-peer; NST(f), the spanning tree rooted at
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
-from typing import TypeAlias
+from types import MappingProxyType
+from typing import Final, TypeAlias
 
 from contrada.routing.messages import Role
 
 Weights: TypeAlias = Mapping[str, Mapping[str, int]]
 """The weight of the link between two servers."""
+
+_NONE: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +138,11 @@ def weights_of(edges: Iterable[Edge]) -> Weights:
     return weights
 
 
-def distances(weights: Weights, start: str) -> dict[str, int]:
-    """The weight of the shortest path to each server that can be reached."""
-    return _distances(weights, start, {})
+def distances(weights: Weights, start: str, limits: Mapping[str, int] = _NONE) -> dict[str, int]:
+    """The weight of the shortest path to each server that can be reached.
 
-
-def _distances(weights: Weights, start: str, limits: Mapping[str, int]) -> dict[str, int]:
-    """As `distances`, but where a path does not weigh less than a server's limit it ends."""
+    Where a path does not weigh less than a server's limit it ends.
+    """
     found: dict[str, int] = {}
     waiting = [(0, start)]
     while waiting:
@@ -168,7 +169,7 @@ def towards(weights: Weights, here: str) -> dict[str, frozenset[str]]:
             continue  # There is a shorter way than the link, so no path of it begins with the link.
         through = {server: weight + distance for server, distance in own.items()}
         # A path that ends there is no shorter than the one through here, nor is what follows.
-        others = _distances(weights, neighbour, through | {here: 0})
+        others = distances(weights, neighbour, through | {here: 0})
         for server in own.keys() - others.keys():
             found[server].add(neighbour)
     return {server: frozenset(neighbours) for server, neighbours in found.items()}

@@ -42,7 +42,6 @@ Source: PODC 2000 §4 (hierarchical client/server, acyclic and general peer-to-p
 """
 
 from collections.abc import Collection, Iterator, Mapping, Set
-from dataclasses import dataclass
 from typing import Final
 
 from contrada.errors import LimitError
@@ -73,15 +72,6 @@ SOURCES_MAX: Final = 256
 and found anew when needed."""
 
 _NOWHERE: Final[frozenset[Way]] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class TopologyStatistics:
-    """The links of a server, those of them that are used, and the servers it knows of."""
-
-    links: int
-    used: int
-    servers: int
 
 
 class Topology:
@@ -281,10 +271,15 @@ class Topology:
     def __contains__(self, neighbour: object) -> bool:
         return neighbour in self._links
 
-    def statistics(self) -> TopologyStatistics:
-        """A frozen view of the links."""
-        servers = 0 if self._states is None else len(self._states)
-        return TopologyStatistics(len(self), len(self) - len(self._refusals), servers)
+    @property
+    def used(self) -> int:
+        """How many links are used."""
+        return len(self._links) - len(self._refusals)
+
+    @property
+    def servers(self) -> int:
+        """How many servers are known, this one too, where link states are told."""
+        return 0 if self._states is None else len(self._states)
 
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken. Cost: all that is known."""

@@ -13,8 +13,7 @@ for is among the answers, and not much else; who asks looks at these.
       by key       sym:   "A" -> {1, 3}  "B" -> {2}  "C" -> {4}        sym:   2, so look at {1, 3}
 
 A product without an example (an opaque operator, or beyond the limits of the algebra) is covered by
-nothing that is found here, and a filter without one is not found to be covered. That costs traffic,
-never a notification.
+nothing that is found here, nor is it found to be covered. That costs traffic, never a notification.
 
 Source: PODC 2000 §4 (immediate predecessors and successors in the poset).
 """
@@ -24,7 +23,8 @@ from collections.abc import Callable, Mapping, Set
 from typing import Final, TypeAlias
 
 from contrada.matching import Index
-from contrada.model import Filter, Notification, Product, Value, ValueSet
+from contrada.model import Advertisement, Filter, Notification, Product, Value, ValueSet
+from contrada.model.algebra.product import ENVELOPE_SETS
 from contrada.model.algebra.relations import witness
 from contrada.model.domains.line import TEXT_START
 from contrada.model.domains.values import ABSENT, Key, value_of
@@ -40,6 +40,9 @@ _Span: TypeAlias = tuple[int, int]
 
 _COUNTED_MAX: Final = 8
 """Keys up to which their examples are counted; of more the number is estimated."""
+
+
+_NAMELESS: Final = ""
 
 
 def example_of(product: Product) -> Example | None:
@@ -61,7 +64,7 @@ def indexed(product: Product) -> Filter:
 class Front:
     """Products by number, asked for those that may cover a product or be covered by it.
 
-    As it stands, for advertisements: what one covers it also meets.
+    By itself it finds what may cover one; who derives from it says what one may cover.
     """
 
     def __init__(self, index: MakeIndex = Index) -> None:
@@ -84,8 +87,8 @@ class Front:
         return [] if asked is None else sorted(self._index.match(asked))
 
     def covered(self, product: Product) -> list[int]:
-        """The numbers of the products that a product may cover, in order. Cost: all of them."""
-        return sorted(self._index.meeting(product))
+        """The numbers of the products that a product may cover, in order."""
+        raise NotImplementedError
 
     def maintain(self, units: int) -> bool:
         """Does a bounded piece of upkeep; whether more is waiting."""
@@ -155,6 +158,50 @@ class FilterFront(Front):
         assert filed == sum(len(file) for file in self._files.values()), "an example is misfiled"
         for file in self._files.values():
             file.validate()
+
+
+class OfferFront(Front):
+    """A front of advertisements: an advertisement names all attributes of what it covers.
+
+    So each is filed under one of its attributes, and a product is looked up under all of its own.
+    """
+
+    def __init__(self, index: MakeIndex = Index) -> None:
+        super().__init__(index)
+        self._names: dict[int, str] = {}
+        self._named: dict[str, _Numbers] = {}
+
+    def add(self, number: int, product: Product, example: Example | None) -> None:
+        """Enters an advertisement. Raises LimitError, changing nothing."""
+        super().add(number, product, example)
+        if example is not None:
+            # One that whatever covers it has to name: not the envelope's. What offers any further
+            # attributes is covered only by its like, which is looked up under all names.
+            names = (name for name in product.sides if name not in ENVELOPE_SETS)
+            name = self._names[number] = next(names, _NAMELESS)
+            self._named.setdefault(name, {})[number] = None
+
+    def remove(self, number: int) -> None:
+        """Takes out an advertisement that is there."""
+        super().remove(number)
+        name = self._names.pop(number, None)
+        if name is not None:
+            del self._named[name][number]
+            if not self._named[name]:
+                del self._named[name]
+
+    def covered(self, product: Product) -> list[int]:
+        """The advertisements filed under one's attributes. Cost: their number."""
+        is_open = not isinstance(product, Advertisement)
+        names = self._named if is_open else (_NAMELESS, *product.sides)
+        return sorted(number for name in names for number in self._named.get(name, ()))
+
+    def validate(self) -> None:
+        """Checks the invariants; AssertionError says which is broken. Cost: all of them."""
+        super().validate()
+        filed = {number: name for name, named in self._named.items() for number in named}
+        assert filed == self._names, "an advertisement is misfiled"
+        assert all(self._named.values()), "an empty file is held"
 
 
 def _notification(product: Product, example: Example) -> Notification | dict[str, Value] | None:
