@@ -226,6 +226,7 @@ class PatternEngine:
                         touched.append((number, group, place, runs))
         touched.sort()  # No two have number, group and place in common.
         for (number, group), places in itertools.groupby(touched, itemgetter(0, 1)):
+            # A pattern added later does not see it, and one added before `since` has seen its like.
             if since <= number < before:
                 same = list(places)
                 yield same[0][3], group, [-place for _, _, place, _ in same]

@@ -82,6 +82,7 @@ class Downstream:
                 ways = None if floods else interest.ways
                 for neighbour in self._onward(origin, message.source, ways):
                     onward.setdefault(neighbour, []).extend(batch)
+            # Patterns take part one by one, in order: each may let others go on.
             if interest.parts:
                 for each in batch:
                     actions += self._assembler.push(each, origin, interest.parts)

@@ -11,6 +11,8 @@ import random
 from collections.abc import Callable
 from typing import Final
 
+from msgspec.structs import replace
+
 from contrada.model import Advertisement, Notification
 from contrada.model.algebra.product import product_covers
 from contrada.model.syntax import parse_filter
@@ -212,13 +214,10 @@ class _Maker:
 
     def _repair(self) -> None:
         repair = self._down.pop(self._chance.randrange(len(self._down)))
-        match repair:
-            case Mend(_, a, b):
-                self._steps.append(Mend(self._now_us, a, b))
-            case Restart(_, broker):
-                self._steps.append(Restart(self._now_us, broker))
-                for client in self._chance.sample(self._clients, len(self._clients) // 2):
-                    self._steps.append(Move(self._now_us, client, broker))
+        self._steps.append(replace(repair, at_us=self._now_us))
+        if isinstance(repair, Restart):
+            for client in self._chance.sample(self._clients, len(self._clients) // 2):
+                self._steps.append(Move(self._now_us, client, repair.broker))
 
 
 def random_filter(chance: random.Random) -> str:

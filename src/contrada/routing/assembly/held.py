@@ -152,6 +152,7 @@ class HeldPatterns:
             self._engine.hold(notification, filters)
         for shared in filters:
             for (_, place), split in self._places.get(shared.number, {}).items():
+                # Who asks for a pattern adds what comes from its own side by itself.
                 if not self._outlook.counts(origin, split.requester):
                     continue
                 if not split.accepts(place, origin):

@@ -73,6 +73,7 @@ class AskedTable(Generic[P]):
         except LimitError as error:
             for node in nodes:
                 self.poset.leave(node, party, identity)
+            # Nobody else wants them otherwise than before: only what is new and empty goes.
             self.update({node: node.wanted for node in nodes})
             raise RefusedError(Reason.FULL, error) from None
         self.ledger.add(party, identity, tuple(nodes))

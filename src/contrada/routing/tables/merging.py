@@ -114,6 +114,7 @@ class Merging:
         Cost: per root the keys of its attributes, and per group that changes the union of its sets.
         """
         touched: dict[Way, _Groups] = {}
+        # Ends first: in a group that was full the next root finds room.
         for change in sorted(changes, key=lambda each: each.begins):
             groups = touched.get(change.way)
             if groups is None:

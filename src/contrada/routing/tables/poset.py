@@ -193,6 +193,8 @@ class Poset(Generic[P]):
                 self._leave_way(node, way, entering, before)
         for node, ways in wanted.items():
             entering[node] = set(ways - node.wanted)
+        # What names fewer attributes can cover more: entered first, it keeps the rest from being
+        # roots for a moment.
         for node in sorted(entering, key=lambda node: (len(node.product.sides), node.number)):
             if entering[node]:
                 self._enter(node, entering[node], before)
