@@ -1,7 +1,7 @@
 """`contrada simulate`: networks of routers in virtual time."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -17,7 +17,6 @@ from contrada.simulation.world import run
 from contrada.simulation.worlds import (
     WORLDS_DEFAULT,
     Ran,
-    Summary,
     kinds,
     run_worlds,
     shortest,
@@ -56,44 +55,60 @@ def worlds(count: int, seed: int, jobs: int, only: str, as_json: bool) -> None:
     chosen = kinds(only)
     if not chosen:
         raise click.BadParameter(f"no kind has {only!r} in its name", param_hint="--only")
-    summaries = {kind.name: Summary(kind) for kind in chosen}
+    worlds_of: dict[str, list[Ran]] = {kind.name: [] for kind in chosen}
     with progress_bar() as progress:
         task = progress.add_task("worlds", total=len(chosen) * count)
         for ran in run_worlds(chosen, range(seed, seed + count), jobs):
-            summaries[ran.kind.name].add(ran)
+            worlds_of[ran.kind.name].append(ran)
             progress.update(task, advance=1)
+    summaries = [_Summary.of(name, ran) for name, ran in worlds_of.items()]
     if as_json:
-        for summary in summaries.values():
-            click.echo(msgspec.json.encode(_record(summary)).decode())
+        for summary in summaries:
+            click.echo(msgspec.json.encode(summary).decode())
     else:
-        output().print(_table(summaries.values()))
-    failed = [ran for summary in summaries.values() for ran in summary.failed]
+        output().print(_table(summaries))
+    failed = [ran for every in worlds_of.values() for ran in every if ran.outcome.violations]
     if failed:
         _tell(failed)
 
 
-def _record(summary: Summary) -> dict[str, object]:
-    return {
-        "kind": summary.kind.name,
-        "worlds": summary.worlds,
-        "overlapping": summary.overlapping,
-        "brokers_max": summary.brokers,
-        "published": summary.published,
-        "must": summary.must,
-        "delivered": summary.delivered,
-        "seconds": round(summary.seconds, 3),
-        "failed": [ran.seed for ran in summary.failed],
-    }
+class _Summary(msgspec.Struct, frozen=True):
+    """What came of the worlds of a kind; `must` and `delivered` count pairs, not notifications."""
+
+    kind: str
+    worlds: int
+    overlapping: int
+    brokers_max: int
+    published: int
+    must: int
+    delivered: int
+    seconds: float
+    failed: list[int]
+
+    @classmethod
+    def of(cls, kind: str, worlds: Sequence[Ran]) -> "_Summary":
+        outcomes = [ran.outcome for ran in worlds]
+        return cls(
+            kind,
+            worlds=len(worlds),
+            overlapping=sum(each.overlapping > 0 for each in outcomes),
+            brokers_max=max((ran.brokers for ran in worlds), default=0),
+            published=sum(each.published for each in outcomes),
+            must=sum(each.must for each in outcomes),
+            delivered=sum(each.delivered for each in outcomes),
+            seconds=round(sum(ran.seconds for ran in worlds), 3),
+            failed=[ran.seed for ran in worlds if ran.outcome.violations],
+        )
 
 
-def _table(summaries: Iterable[Summary]) -> Table:
+def _table(summaries: Iterable[_Summary]) -> Table:
     table = Table("kind", title="Worlds")
     for name in ("worlds", "overlapping", "brokers", "published", "must", "given", "s", "failed"):
         table.add_column(name, justify="right")
     for each in summaries:
-        figures = (each.worlds, each.overlapping, each.brokers, each.published, each.must)
+        figures = (each.worlds, each.overlapping, each.brokers_max, each.published, each.must)
         table.add_row(
-            each.kind.name,
+            each.kind,
             *(f"{figure:,}" for figure in (*figures, each.delivered, round(each.seconds))),
             str(len(each.failed)),
             style="bold red" if each.failed else None,

@@ -1,7 +1,7 @@
 """Many worlds of every kind, in several processes, and what came of them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import monotonic
 from typing import Final, get_args
 
@@ -42,33 +42,6 @@ class Ran:
     brokers: int
     outcome: Outcome
     seconds: float
-
-
-@dataclass(slots=True)
-class Summary:
-    """What came of the worlds of a kind; `must` and `delivered` count pairs, not notifications."""
-
-    kind: Kind
-    worlds: int = 0
-    overlapping: int = 0
-    brokers: int = 0
-    published: int = 0
-    must: int = 0
-    delivered: int = 0
-    seconds: float = 0.0
-    failed: list[Ran] = field(default_factory=list)
-
-    def add(self, ran: Ran) -> None:
-        """Counts a world."""
-        self.worlds += 1
-        self.overlapping += ran.outcome.overlapping > 0
-        self.brokers = max(self.brokers, ran.brokers)
-        self.published += ran.outcome.published
-        self.must += ran.outcome.must
-        self.delivered += ran.outcome.delivered
-        self.seconds += ran.seconds
-        if ran.outcome.violations:
-            self.failed.append(ran)
 
 
 def run_world(case: tuple[Kind, int]) -> Ran:
