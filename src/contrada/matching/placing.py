@@ -12,7 +12,7 @@ those counted that hang at the attribute, the one that got the first filters wou
 from typing import Final, NamedTuple
 
 from contrada.matching.arrays import Arrays
-from contrada.matching.compiling import ATOM_KINDS, constraints_of, number_key
+from contrada.matching.compiling import constraints_of, number_key
 from contrada.matching.kernels.reading import (
     KIND_GRAM,
     KIND_PREFIX,
@@ -44,12 +44,11 @@ from contrada.matching.kernels.seeking import (
     share_at,
 )
 from contrada.matching.kernels.updating import cheapest_value
+from contrada.matching.traits import Trait, prefix_of, traits_of
 from contrada.model import Filter, ValueSet
 from contrada.model.algebra.valueset import EVERYTHING
 from contrada.model.domains import line
 from contrada.model.domains.values import NAN, NUMBER, TEXT, Key
-from contrada.model.languages.atoms import implied_by
-from contrada.model.languages.language import Every, Language, Literal, Pieces, Some
 
 PLACES_MAX: Final = 64
 """Places that one filter hangs in because of alternatives. Beyond it: it hangs by a range, by
@@ -162,54 +161,38 @@ def unseen(attr: int, place: Place, arrays: Arrays) -> float:
 
 
 def places_of(attr: int, value_set: ValueSet) -> tuple[Place, ...] | None:
-    """Hashed places of which every value of the set comes by one; None where there are none."""
-    if value_set.text is None:
-        return _cut_places(attr, value_set.line)
-    outside = _cut_places(attr, value_set.line)
-    within = _language_places(attr, value_set.text)
-    if outside is None or within is None or len(outside) + len(within) > PLACES_MAX:
+    """Hashed places of which every value of the set comes by one; None where there are none.
+
+    What leads to a part of what is asked for may not decide.
+    """
+    traits = traits_of(value_set, PLACES_MAX)
+    if traits is None:
         return None
-    # What leads here is only a part of what is asked for, so no value may decide.
-    return tuple(place._replace(decides=False) for place in outside + within)
+    decides = value_set.text is None
+    return tuple([_place(attr, each)._replace(decides=decides) for each in traits])
 
 
-def _cut_places(attr: int, cuts: line.Cuts) -> tuple[Place, ...] | None:
-    """Single values, and prefixes."""
-    if len(cuts) > 2 * PLACES_MAX:
-        return None
-    places: list[Place] = []
-    for start, end in line.pieces(cuts):
-        if start[0] == TEXT and (prefix := prefix_of(start, end)) is not None:
-            places.append(_prefix_place(attr, prefix, 0))
-            continue
-        if end is None:
-            return None
-        while start != end:
-            key = line.first_key(start)
-            start = line.cut_after(key)
-            if start > end or len(places) >= PLACES_MAX:
-                return None
-            if start != end and key[0] in (NUMBER, TEXT):
-                return None
-            places.append(_point_place(attr, key))
-    return tuple(places)
-
-
-def prefix_of(start: line.Cut, end: line.Cut | None) -> bytes | None:
-    """The prefix whose texts an interval holds, or None."""
-    if len(start) == 1:
-        return None
-    prefix: bytes = start[1]  # type: ignore[assignment]
-    expected = (start,) if end is None else (start, end)
-    return prefix if line.starting_with(prefix) == expected else None
+def _place(attr: int, trait: Trait) -> Place:
+    kind, case, of = trait.kind, int(trait.nocase), trait.of
+    if kind == "is":
+        return _point_place(attr, of)
+    if kind == "=":
+        return Place(place_hash(attr, KIND_TEXT_NOCASE, hash_of_text(of)))
+    if kind == "contains":
+        return _gram_place(attr, of, case)
+    if kind == "prefix":
+        part, column, at = of[:LENGTHS_MAX], PREFIXES + case, KIND_PREFIX + case
+    else:
+        part, column, at = of[::-1][:LENGTHS_MAX], SUFFIXES + case, KIND_SUFFIX + case
+    return Place(place_hash(attr, at, hash_of_text(part)), column, len(part))
 
 
 def _point_place(attr: int, key: Key) -> Place:
     domain, comparable = key
     if domain == TEXT:
         assert isinstance(comparable, bytes)
-        h = hash_of_text(comparable)
-        return Place(place_hash(attr, KIND_TEXT, h), 0, 0, TEXT, comparable)
+        h = place_hash(attr, KIND_TEXT, hash_of_text(comparable))
+        return Place(h, 0, 0, TEXT, comparable)
     assert not isinstance(comparable, bytes)
     number = number_key(comparable)[0] if domain == NUMBER else int(comparable)
     if domain == NAN:
@@ -217,27 +200,13 @@ def _point_place(attr: int, key: Key) -> Place:
     return Place(point_hash(attr, domain, number), 0, 0, domain, number)
 
 
-def _prefix_place(attr: int, prefix: bytes, case: int) -> Place:
-    length = min(len(prefix), LENGTHS_MAX)
-    h = hash_of_text(prefix[:length])
-    return Place(place_hash(attr, KIND_PREFIX + case, h), PREFIXES + case, length)
-
-
-def _suffix_place(attr: int, suffix: bytes, case: int) -> Place:
-    end = suffix[::-1][:LENGTHS_MAX]
-    h = hash_of_text(end)
-    return Place(place_hash(attr, KIND_SUFFIX + case, h), SUFFIXES + case, len(end))
-
-
 def _gram_place(attr: int, text: bytes, case: int) -> Place:
     """Some bytes of a substring; which, is spread by the text itself, rare letters first."""
     size = min(len(text), GRAM_BYTES_MAX)
     grams = {text[i : i + size] for i in range(len(text) - size + 1)}
-    gram = min(grams, key=_commonness)
-    number = int.from_bytes(gram, "big")
-    h = mixed(mixed(SEED, number), size)
-    hashed = place_hash(attr, KIND_GRAM + case, h)
-    return Place(hashed, GRAMS + case, size, value=number)
+    number = int.from_bytes(min(grams, key=_commonness), "big")
+    h = place_hash(attr, KIND_GRAM + case, mixed(mixed(SEED, number), size))
+    return Place(h, GRAMS + case, size, value=number)
 
 
 _COMMON: Final = b" etaoinshrdlcumwfgypbvk0123456789\\/.:-_"
@@ -246,48 +215,6 @@ _COMMON: Final = b" etaoinshrdlcumwfgypbvk0123456789\\/.:-_"
 def _commonness(gram: bytes) -> tuple[int, bytes]:
     """Frequent letters count more."""
     return sum(max(0, 40 - _COMMON.find(b)) if b in _COMMON else 0 for b in gram.lower()), gram
-
-
-def _language_places(attr: int, of: Language) -> tuple[Place, ...] | None:
-    if isinstance(of, Pieces):
-        return _cut_places(attr, of.cuts)
-    if isinstance(of, Literal):
-        return _literal_places(attr, of)
-    parts = [_language_places(attr, part) for part in of.parts]
-    if isinstance(of, Every):
-        found = [places for places in parts if places is not None]
-        return min(found, key=_crowding) if found else None
-    assert isinstance(of, Some)
-    if any(places is None for places in parts):
-        return None
-    return tuple(dict.fromkeys(place for places in parts if places for place in places))
-
-
-def _crowding(places: tuple[Place, ...]) -> float:
-    return sum(1.0 / (2 + 8 * place.length) if place.length else 0.01 for place in places)
-
-
-def _literal_places(attr: int, of: Literal) -> tuple[Place, ...] | None:
-    operator, constant = of.atom
-    if not of.positive or not constant:
-        return None
-    if operator not in ATOM_KINDS:
-        implied = implied_by(of.atom)
-        if implied is None or implied.operator not in ATOM_KINDS:
-            return None
-        return _literal_places(attr, Literal(implied, True))
-    case = int(operator.endswith(" nocase"))
-    base = operator.removesuffix(" nocase")
-    if base == "=":
-        h = hash_of_text(constant)
-        return (Place(place_hash(attr, KIND_TEXT_NOCASE, h)),)
-    if base == "prefix":
-        return (_prefix_place(attr, constant, case),)
-    if base == "suffix":
-        return (_suffix_place(attr, constant, case),)
-    if base == "contains":
-        return (_gram_place(attr, constant, case),)
-    return None
 
 
 # --- ranges -------------------------------------------------------------------------------------

@@ -1,10 +1,10 @@
 """The plain engine: dictionaries, sorted lists, and `Filter.matches`.
 
-Each filter is filed under one of the attributes that it needs, under the *places* by one of which
-every value of its set comes: the value itself, a part of a text, a cell of a grid of numbers.
-Intervals that are open at one end stand in the order of the other. What has no place is filed under
-the attribute's presence, and what needs no attribute is checked always. The filters that a
-notification comes by are checked one by one, so that places may be wide, but never too narrow.
+Each filter is filed under one of the attributes that it needs, at the *places* by one of which
+every value of its set comes: the value itself, a part of a text, a cell of a grid of numbers, or
+where an open interval begins or ends. What has none of these is filed under the attribute's
+presence, and what needs no attribute is checked always. The filters that a notification comes by
+are checked one by one, so that places may be wide, but never too narrow.
 
 An index begins with this engine: it is filled ten times faster than the arrays, needs neither numpy
 nor Numba, and matches as fast as compiled kernels while filters are few.
@@ -18,14 +18,15 @@ from zlib import crc32
 
 from contrada.errors import InvalidValueError, UnknownOperatorError
 from contrada.matching.spans import Given, decoded, exactly
+from contrada.matching.traits import Trait, traits_of
 from contrada.model import Envelope, Filter, Notification, ValueSet
 from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.algebra.product import ENVELOPE_SETS
 from contrada.model.domains import line
 from contrada.model.domains.values import NUMBER, TEXT, TIME, Key, key_of
-from contrada.model.languages.atoms import implied_by, registry
+from contrada.model.languages.atoms import registry
 from contrada.model.languages.casefold import fold
-from contrada.model.languages.language import Every, Language, Literal, Pieces, Some, contains
+from contrada.model.languages.language import Every, Literal, Some, contains
 
 K = TypeVar("K", bound=Hashable)
 
@@ -42,159 +43,123 @@ SUBSTRING_BYTES: Final = 4
 CELL_BITS: Final = (-40, 60)
 """Cells of numbers have widths from two to the first of these up to two to the second."""
 
-_ORDERED_COST: Final = 8
-"""An open interval is taken to cost as much as a place where so many filters are."""
-
-_PRESENT_COST: Final = 32
-"""And presence as one where so many are."""
-
 _WORK: Final = 4
 """What a notification counts for, where a filter that is checked counts for one."""
 
-_CELL, _WHOLE, _PREFIX, _SUFFIX, _SUBSTRING = "cell", "whole", "prefix", "suffix", "substring"
-_PARTS: Final = {"=": _WHOLE, "prefix": _PREFIX, "suffix": _SUFFIX, "contains": _SUBSTRING}
-
-Shape: TypeAlias = tuple[str, Any, Any]
-"""What of a value leads to a place: a cell of a domain and width; or a part of a text, whether it
-is folded, and its length."""
+_CELL, _FROM, _UNTIL, _PRESENT = "cell", "from", "until", "present"
+_COSTS: Final = {_FROM: 8, _UNTIL: 8, _PRESENT: 32}
+"""As many filters at a single value cost about as much as one place of these kinds."""
 
 Place: TypeAlias = tuple[Any, Any]
-"""A key; or a shape and what of a value has it."""
-
-Where: TypeAlias = tuple[Place, ...] | tuple[bool, line.Cut] | str
-"""Places; or whether an interval begins at a cut or ends there; or the attribute's presence."""
-
-_PRESENT: Final = "present"
+"""A value's key. Or what of a value leads here, its *shape* (a cell of a domain and width; a part
+of a text, whether folded, and its length), and that part. Or a kind from above, and a cut."""
 
 
 class _Entry(Generic[K]):
     """A filter of a key, and where it is filed."""
 
-    __slots__ = ("file", "filter", "key", "sets", "where")
+    __slots__ = ("file", "filter", "key", "places", "sets")
 
     def __init__(self, key: K, of: Filter) -> None:
         self.key = key
         self.filter = of
         self.sets = of.sides
-        self.file: _EntryFile | None = None
-        self.where: Where = ()
+        self.file: _File | None = None
+        self.places: tuple[Place, ...] = ()
 
 
-_Held: TypeAlias = _Entry[Any] | dict[_Entry[Any], None]
-"""The only entry of a place, or all."""
-
-
-class _Ordered:
-    """Entries in the order of a cut."""
-
-    __slots__ = ("cuts", "entries")
-
-    def __init__(self) -> None:
-        self.cuts: list[line.Cut] = []
-        self.entries: list[_Entry[Any]] = []
-
-    def put(self, cut: line.Cut, entry: _Entry[Any]) -> None:
-        at = bisect_right(self.cuts, cut)
-        self.cuts.insert(at, cut)
-        self.entries.insert(at, entry)
-
-    def drop(self, cut: line.Cut, entry: _Entry[Any]) -> None:
-        at = self.entries.index(entry, bisect_left(self.cuts, cut))
-        del self.cuts[at], self.entries[at]
-
-
-class _EntryFile:
+class _File:
     """The entries that are filed under one attribute."""
 
-    __slots__ = ("asked", "beginning", "by_place", "ending", "met", "present", "shapes")
+    __slots__ = ("asked", "at", "met", "ordered", "present", "shapes")
 
     def __init__(self) -> None:
         self.asked = 0  # filters that name the attribute, wherever they are filed
         self.met = 0  # notifications that had it
-        self.by_place: dict[Place, _Held] = {}
-        self.shapes: dict[Shape, int] = {}  # and how many places have each
-        self.beginning = _Ordered()
-        self.ending = _Ordered()
-        self.present: dict[_Entry[Any], None] = {}
+        self.present: dict[_Entry[Any], None] = {}  # those that have no other place
+        self.at: dict[Place, Any] = {}  # the only entry of a place, or a dict of all
+        self.shapes: dict[Any, int] = {}  # and how many places have each
+        self.ordered: dict[Any, tuple[list[line.Cut], list[_Entry[Any]]]] = {}  # by their cuts
 
-    def cost(self, where: Where) -> int:
+    def cost(self, places: tuple[Place, ...]) -> int:
         """How often, about, what is filed there would be checked.
 
         Where filters crowd, notifications do, too; and they come only if they have the attribute.
         """
-        if isinstance(where, str):
-            cost = _PRESENT_COST + len(self.present)
-        elif where and isinstance(where[0], bool):
-            cost = _ORDERED_COST + len((self.beginning if where[0] else self.ending).cuts) // 2
-        else:
-            cost = sum([1 + len(_listed(self.by_place.get(place))) for place in where])
+        cost = 0
+        for place in places:
+            cost += _COSTS.get(place[0], 1)
+            if place == _ANYWHERE:
+                cost += len(self.present)
+            elif place[0] in self.ordered:
+                cost += len(self.ordered[place[0]][0]) // 2
+            else:
+                cost += len(_listed(self.at.get(place)))
         return cost * (1 + self.met)
 
     def put(self, entry: _Entry[Any]) -> None:
         """Files an entry where it says."""
-        where: Any = entry.where
-        if where == _PRESENT:
-            self.present[entry] = None
-        elif where and isinstance(where[0], bool):
-            (self.beginning if where[0] else self.ending).put(where[1], entry)
-        else:
-            for place in where:
-                self._put_at(place, entry)
-
-    def _put_at(self, place: Place, entry: _Entry[Any]) -> None:
-        held = self.by_place.get(place)
-        if held is None:
-            self.by_place[place] = entry
-            if isinstance(place[0], tuple):
-                self.shapes[place[0]] = self.shapes.get(place[0], 0) + 1
-        elif isinstance(held, dict):
-            held[entry] = None
-        else:
-            self.by_place[place] = {held: None, entry: None}
+        for place in entry.places:
+            shape, cut = place
+            held = self.at.get(place)
+            if shape == _PRESENT:
+                self.present[entry] = None
+            elif shape in (_FROM, _UNTIL):
+                cuts, entries = self.ordered.setdefault(shape, ([], []))
+                at = bisect_right(cuts, cut)
+                cuts.insert(at, cut)
+                entries.insert(at, entry)
+            elif held is None:
+                self.at[place] = entry
+                if isinstance(shape, tuple):
+                    self.shapes[shape] = self.shapes.get(shape, 0) + 1
+            elif isinstance(held, dict):
+                held[entry] = None
+            else:
+                self.at[place] = {held: None, entry: None}
 
     def drop(self, entry: _Entry[Any]) -> None:
         """Takes out an entry."""
-        where: Any = entry.where
-        if where == _PRESENT:
-            del self.present[entry]
-        elif where and isinstance(where[0], bool):
-            (self.beginning if where[0] else self.ending).drop(where[1], entry)
-        else:
-            for place in where:
-                self._drop_at(place, entry)
-
-    def _drop_at(self, place: Place, entry: _Entry[Any]) -> None:
-        held = self.by_place[place]
-        if isinstance(held, dict):
-            del held[entry]
-            if held:
-                return
-        del self.by_place[place]
-        if isinstance(place[0], tuple):
-            self.shapes[place[0]] -= 1
-            if not self.shapes[place[0]]:
-                del self.shapes[place[0]]
+        for place in entry.places:
+            shape, cut = place
+            held = self.at.get(place)
+            if shape == _PRESENT:
+                del self.present[entry]
+                continue
+            if shape in (_FROM, _UNTIL):
+                cuts, entries = self.ordered[shape]
+                at = entries.index(entry, bisect_left(cuts, cut))
+                del cuts[at], entries[at]
+                continue
+            if isinstance(held, dict):
+                del held[entry]
+                if held:
+                    continue
+            del self.at[place]
+            if isinstance(shape, tuple):
+                self.shapes[shape] -= 1
+                if not self.shapes[shape]:
+                    del self.shapes[shape]
 
     def find(self, keys: tuple[Key, ...], found: list[_Entry[Any]]) -> None:
         """Adds the entries that the values come by, some perhaps more than once."""
+        at = self.at
         found += self.present
         for key in keys:
-            self._add(key, found)
+            held = at.get(key)
+            if held is not None:
+                found += held if isinstance(held, dict) else (held,)
             for shape in self.shapes:
                 for part in _parts(shape, key):
-                    self._add((shape, part), found)
-            if self.beginning.cuts:
-                found += self.beginning.entries[: bisect_right(self.beginning.cuts, key)]
-            if self.ending.cuts:
-                found += self.ending.entries[bisect_right(self.ending.cuts, key) :]
+                    held = at.get((shape, part))
+                    if held is not None:
+                        found += held if isinstance(held, dict) else (held,)
+            for kind, (cuts, entries) in self.ordered.items():
+                behind = bisect_right(cuts, key)
+                found += entries[:behind] if kind == _FROM else entries[behind:]
 
-    def _add(self, place: Place, found: list[_Entry[Any]]) -> None:
-        held = self.by_place.get(place)
-        if held is not None:
-            if isinstance(held, dict):
-                found += held
-            else:
-                found.append(held)
+
+_ANYWHERE: Final[Place] = (_PRESENT, None)
 
 
 class PlainEngine(Generic[K]):
@@ -210,7 +175,7 @@ class PlainEngine(Generic[K]):
         self._candidates = 0
         self._several = 0
         self._entries: dict[K, _Entry[K] | tuple[_Entry[K], ...]] = {}
-        self._files: dict[str, _EntryFile] = {}
+        self._files: dict[str, _File] = {}
         self._always: dict[_Entry[K], None] = {}
 
     # --- keys ---------------------------------------------------------------------------------
@@ -230,20 +195,20 @@ class PlainEngine(Generic[K]):
             file = self._file_asked(name)
             if value_set.line[:1] == line.EVERYTHING:  # it may be absent
                 continue
-            where = where_of(value_set)
-            cost = file.cost(where)
+            places = places_of(value_set)
+            cost = file.cost(places)
             if cost < best:
-                best, entry.file, entry.where = cost, file, where
+                best, entry.file, entry.places = cost, file, places
         if entry.file is None:
             self._always[entry] = None
         else:
             entry.file.put(entry)
         return entry
 
-    def _file_asked(self, name: str) -> _EntryFile:
+    def _file_asked(self, name: str) -> _File:
         file = self._files.get(name)
         if file is None:
-            file = self._files[name] = _EntryFile()
+            file = self._files[name] = _File()
             self._find_envelope()
         file.asked += 1
         return file
@@ -364,7 +329,7 @@ class PlainEngine(Generic[K]):
         return {
             "filters": sum(len(_listed(each)) for each in self._entries.values()),
             "attributes": len(self._files),
-            "buckets": sum(len(file.by_place) for file in self._files.values()),
+            "buckets": sum(len(file.at) for file in self._files.values()),
             "everywhere": len(self._always),
             "pooled": 0,
             "bytes": 0,
@@ -378,16 +343,16 @@ class PlainEngine(Generic[K]):
         named: dict[str, int] = {}
         filed: dict[_Entry[K], int] = dict.fromkeys(self._always, 1)
         for file in self._files.values():
-            held = [each for of in file.by_place.values() for each in _listed(of)]
-            for entry in (*file.present, *file.beginning.entries, *file.ending.entries, *held):
+            lists = [entries for _, entries in file.ordered.values()]
+            for entry in (
+                each for of in (*file.at.values(), *lists, file.present) for each in _listed(of)
+            ):
                 assert entry.file is file, f"a filter of {entry.key!r} is in another file"
                 filed[entry] = filed.get(entry, 0) + 1
-            for order in (file.beginning, file.ending):
-                assert order.cuts == sorted(order.cuts), "cuts are out of order"
+            for cuts, _ in file.ordered.values():
+                assert cuts == sorted(cuts), "cuts are out of order"
         for entry in entries:
-            places = entry.where if entry.file else "always"
-            is_several = isinstance(places, tuple) and not (places and isinstance(places[0], bool))
-            expected = len(places) if is_several else 1
+            expected = len(entry.places) if entry.file else 1
             assert filed.pop(entry, 0) == expected, f"a filter of {entry.key!r} is misfiled"
             for name in entry.sets:
                 named[name] = named.get(name, 0) + 1
@@ -401,10 +366,9 @@ def is_int(key: object) -> bool:
     return type(key) is int and -(2**63) <= key < 2**63
 
 
-def _listed(of: Any) -> tuple[Any, ...]:
-    if isinstance(of, _Entry):
-        return (of,)
-    return tuple(of or ())
+def _listed(of: Any) -> Any:
+    """What is held as the only one, or as several, or not at all."""
+    return (of,) if isinstance(of, _Entry) else of or ()
 
 
 # --- whether a filter matches -------------------------------------------------------------------
@@ -445,115 +409,55 @@ def _may_contain(of: Any, text: Any) -> bool:
 # --- places -------------------------------------------------------------------------------------
 
 
-def where_of(of: ValueSet) -> Where:
+def places_of(of: ValueSet) -> tuple[Place, ...]:
     """Where a filter can be filed by a set without *absent*."""
-    places = _cut_places(of.line)
-    if places is not None and of.text is not None:
-        within = _text_places(of.text)
-        places = None if within is None else places + within
-    if places is not None and len(places) <= PLAIN_PLACES_MAX:
-        return tuple(dict.fromkeys(places))
-    cuts = of.line
-    if of.text is None and len(cuts) <= 2:
-        if len(cuts[0]) == 2:
-            return True, cuts[0]
-        if len(cuts) == 2 and len(cuts[1]) == 2:
-            return False, cuts[1]
-    return _PRESENT
+    traits = traits_of(of, PLAIN_PLACES_MAX)
+    if traits is not None:
+        return tuple(dict.fromkeys(map(_place, traits)))
+    if of.text is None and len(of.line) <= 2:
+        return _interval_places(of.line[0], of.line[1] if len(of.line) == 2 else ())
+    return (_ANYWHERE,)
 
 
-def _cut_places(cuts: line.Cuts) -> tuple[Place, ...] | None:
-    """Places of single values, prefixes and short intervals; None where there are others."""
-    if len(cuts) > 2 * PLAIN_PLACES_MAX:
-        return None
-    places: list[Place] = []
-    for start, end in line.pieces(cuts):
-        found = _piece_places(start, end)
-        if found is None:
-            return None
-        places += found
-    return tuple(places)
-
-
-def _piece_places(start: Any, end: Any) -> list[Place] | None:
-    key = line.first_key(start)
-    if line.cut_after(key) == end:
-        return [key]
-    if len(start) == 1:
-        return None
-    if start[0] == TEXT:
-        prefix: Any = start[1]
-        if line.starting_with(prefix) == ((start,) if end is None else (start, end)):
-            return _part_place(_PREFIX, prefix, is_folded=False)
-    elif start[0] in (NUMBER, TIME) and end is not None and end[0] == start[0]:
-        return _cells(start[0], start[1], end[1])
-    return None
-
-
-def _cells(domain: int, low: Any, high: Any) -> list[Place] | None:
-    """The two or three cells, as wide as an interval, that it touches; None where it is too wide.
-
-    Cells in which all numbers of a cell have one number: dividing by a power of two keeps order.
-    """
-    width = float(high) - float(low)
-    if not math.isfinite(width):
-        return None
+def _interval_places(start: Any, end: Any) -> tuple[Place, ...]:
+    """The two or three cells, as wide as an interval, that it touches; else where it is open."""
+    bounded = len(start) == len(end) == 2 and start[0] == end[0] and start[0] in (NUMBER, TIME)
+    width = float(end[1]) - float(start[1]) if bounded else math.inf
     finest, widest = CELL_BITS
-    bits = max(finest, math.frexp(width)[1])
-    if bits > widest:
-        return None
-    scale = 2.0**bits
-    first, last = low // scale, high // scale
-    if not last - first <= 2:
-        return None
-    shape = (_CELL, domain, scale)
-    return [(shape, first + i) for i in range(int(last - first) + 1)]
+    if math.isfinite(width) and (bits := max(finest, math.frexp(width)[1])) <= widest:
+        # Cells in which all numbers of a cell have one number: dividing by a power of two keeps
+        # order.
+        scale = 2.0**bits
+        first, last = start[1] // scale, end[1] // scale
+        if last - first <= 2:
+            shape = _CELL, start[0], scale
+            return tuple([(shape, first + i) for i in range(int(last - first) + 1)])
+    if len(start) == 2:
+        return ((_FROM, start),)
+    return ((_UNTIL, end),) if len(end) == 2 else (_ANYWHERE,)
 
 
-def _text_places(of: Language) -> tuple[Place, ...] | None:
-    if isinstance(of, Pieces):
-        return _cut_places(of.cuts)
-    if isinstance(of, Literal):
-        return _literal_places(of)
-    parts = [_text_places(part) for part in of.parts]
-    known = [places for places in parts if places is not None]
-    if isinstance(of, Every):
-        return min(known, key=len, default=None)
-    if len(known) < len(parts):
-        return None
-    return tuple(place for places in known for place in places)
-
-
-def _literal_places(of: Literal) -> tuple[Place, ...] | None:
-    operator, constant = of.atom
-    if not of.positive or not constant:
-        return None
-    part = _PARTS.get(operator.removesuffix(" nocase"))
-    if part is None:
-        implied = implied_by(of.atom)
-        if implied is None or implied.operator.removesuffix(" nocase") not in _PARTS:
-            return None
-        return _literal_places(Literal(implied, True))
-    return tuple(_part_place(part, constant, is_folded=operator.endswith(" nocase")))
-
-
-def _part_place(part: str, text: bytes, *, is_folded: bool) -> list[Place]:
-    if part == _SUBSTRING:
+def _place(of: Trait) -> Place:
+    """Where values with a trait come by."""
+    kind, nocase, text = of
+    if kind == "is":
+        return text  # type: ignore[no-any-return]
+    if kind == "contains":
         size = min(len(text), SUBSTRING_BYTES)
         text = min((text[i : i + size] for i in range(len(text) - size + 1)), key=crc32)
-    elif part != _WHOLE:
-        text = text[:PART_BYTES_MAX] if part == _PREFIX else text[-PART_BYTES_MAX:]
-    return [((part, is_folded, 0 if part == _WHOLE else len(text)), text)]
+    elif kind != "=":
+        text = text[:PART_BYTES_MAX] if kind == "prefix" else text[-PART_BYTES_MAX:]
+    return (kind, nocase, 0 if kind == "=" else len(text)), text
 
 
-def _parts(shape: Shape, key: Key) -> Any:
+def _parts(shape: Any, key: Key) -> Any:
     """What of a value has a shape."""
-    part, of, size = shape
-    if part == _CELL:
+    kind, of, size = shape
+    if kind == _CELL:
         return (key[1] // size,) if key[0] == of else ()
     if key[0] != TEXT:
         return ()
     text: Any = fold(key[1]) if of else key[1]  # type: ignore[arg-type]
-    if part == _SUBSTRING:
+    if kind == "contains":
         return {text[i : i + size] for i in range(len(text) - size + 1)}
-    return (text if part == _WHOLE else text[:size] if part == _PREFIX else text[-size:],)
+    return (text if kind == "=" else text[:size] if kind == "prefix" else text[-size:],)
