@@ -216,6 +216,31 @@ def test_hostile_literals_beside_others(file: Path, reading: Reading) -> None:
     check(file, "".join(clean), "json", reading)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"a":"x\n{","b":1}',
+        '{"a":1\n{"b":1}',
+        '{"a":\n{"b":1}}',
+        '{"a":1},\n{"b":1}',
+        '{"a":1,"a":2}',
+        '{"a":"\\\\","a":"\\""}',
+        '{"a":"{"}',
+        '{"@id":1}',
+        '{"a":1}\n',
+        '{"a":[1]}',
+        '{"a":"\udcff"}',
+        '{"a":"NA","b":null,"n":"5"}',
+    ],
+)
+def test_one_hostile_line_among_plain_objects(file: Path, line: str) -> None:
+    """Else a block that is decoded as one array would take two lines for one, or one for two."""
+    plain = '{"a":"x","b":true}\n{"n":7,"c":"\\""}\n'
+    for reading in READINGS:
+        for text in (f"{plain}{line}\n{plain}", f"{line}\n{plain}", f"{plain}{line}", line):
+            check(file, text, "json", reading)
+
+
 def test_hostile_literals_alone(file: Path) -> None:
     """Else what makes all of a block doubtful would be missed."""
     for one in HOSTILE_LITERALS:

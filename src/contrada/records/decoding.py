@@ -5,14 +5,15 @@ decoders take alike: objects of scalars, of lists of scalars and of such objects
 bits. All other lines are *doubtful* and left to the plain reader; so are lines with a name that is
 found twice or that no attribute can have, and with a text that is not of its declared type.
 
-msgspec does not tell of a name that is found twice. But then there are more quotes in the line
-than around the names and texts of what was decoded.
+A block whose lines are all objects of scalars is decoded as one array, else each line alone.
+msgspec does not tell of a name that is found twice. But then there are more quotes than around the
+names and texts of what was decoded.
 """
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime
-from operator import itemgetter
+from itertools import chain
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -22,7 +23,15 @@ from contrada.errors import InvalidNameError
 from contrada.model.algebra.notification import ATTRIBUTES_MAX, VALUES_MAX
 from contrada.model.domains.values import INT_MAX, INT_MIN, check_user_name
 from contrada.records.cells import CONVERTERS
-from contrada.records.columns import MISSING, REFUSED, Column, ColumnBatch, converter, names_checked
+from contrada.records.columns import (
+    MISSING,
+    REFUSED,
+    Column,
+    ColumnBatch,
+    Missing,
+    converter,
+    names_checked,
+)
 from contrada.records.lines import LINE_CHARS_MAX, Block
 from contrada.records.reading import Reading
 
@@ -30,10 +39,10 @@ LEVELS_MAX: Final = 8
 """Objects within objects of a line that is read together with others. Beyond it: it is read by
 itself."""
 
-SHAPES_KEPT_MAX: Final = 2**12
-"""Sets of names of which is kept whether a record can have them. Beyond it: all are looked at
-again."""
+NAMES_KEPT_MAX: Final = 2**16
+"""Names that are known as those of attributes. Beyond it: all are looked at again."""
 
+_BRACE: Final = ord("{")
 _Scalar = Annotated[int, msgspec.Meta(ge=INT_MIN, le=INT_MAX)] | float | bool | str | None
 
 
@@ -45,7 +54,8 @@ class Decoder:
         for _ in range(LEVELS_MAX - 1):
             content = dict[str, _Scalar | list[_Scalar] | content]
         self._decode = msgspec.json.Decoder(content).decode
-        self._reading = reading
+        self._decode_all = msgspec.json.Decoder(list[dict[str, _Scalar]]).decode
+        self._names_max = ATTRIBUTES_MAX - len(reading.add)
         self._wanted = {*asked, *names_checked(reading)}
         self._stamp = reading.time if reading.time not in reading.add else None
         self._texts = {
@@ -56,36 +66,47 @@ class Decoder:
             )
             for name in (self._wanted if reading.absent else self._wanted & reading.types.keys())
         }
-        self._allowed: dict[tuple[str, ...], bool] = {}
+        self._good: set[str] = set()
 
     def read(self, block: Block) -> ColumnBatch:
-        """The records of a block. Those with the same names stand together."""
-        tables: dict[tuple[str, ...], _Table] = {}
-        for position, line in enumerate(block.data.split(b"\n")[:-1]):
-            found = self._attributes(line)
-            if found is None:
-                continue
-            names = tuple(found)
-            table = tables.get(names)
-            if table is None:
-                if not self._is_allowed(names):
-                    continue
-                table = tables[names] = _Table([name for name in names if name in self._wanted])
-            table.positions.append(position)
-            table.cells.extend(table.cells_of(found))
-        lines = np.array([at for each in tables.values() for at in each.positions], dtype=np.int64)
+        """The records of a block."""
+        lines: Any = np.arange(len(block))
+        found = self._all(block)
+        if found is None:
+            alone = list(map(self._attributes, block.data.split(b"\n")[:-1]))
+            lines = lines[[each is not None for each in alone]]
+            found = [each for each in alone if each is not None]
         is_doubtful = np.ones(len(block), dtype=bool)
         is_doubtful[lines] = False
         columns = {}
         for name in self._wanted:
-            values: list[Any] = []
-            for table in tables.values():
-                values += table.column(name)
-            values = self._converted(name, values)
-            if REFUSED in values:
-                is_doubtful[lines[[value is REFUSED for value in values]]] = True
+            values = [each.get(name, MISSING) for each in found]
+            if name in self._texts or name == self._stamp:
+                values = self._converted(name, values)
+                if REFUSED in values:
+                    is_doubtful[lines[[value is REFUSED for value in values]]] = True
             columns[name] = Column(values)
         return ColumnBatch(is_doubtful, ~is_doubtful, lines, columns)
+
+    def _all(self, block: Block) -> list[dict[str, Any]] | None:
+        """The attributes of each line, None where one of them is more than scalars, or doubtful.
+
+        The only braces that open are at the beginning of each line. So where there is an object for
+        each, none is part of another, or of a text, and each ends before the next line.
+        """
+        data = block.data
+        begins = np.frombuffer(data, np.uint8)[np.append(0, block.ends[:-1] + 1)]
+        is_flat = data.count(b"{") == len(block) and (begins == _BRACE).all()
+        if not is_flat or len(data) > LINE_CHARS_MAX:
+            return None
+        try:
+            found = self._decode_all(b"[" + data[:-1].replace(b"\n", b",") + b"]")
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return None
+        texts = _texts(chain.from_iterable(map(dict.values, found))) + sum(map(len, found))
+        is_whole = len(found) == len(block) and _quotes(data) == 2 * texts
+        names = set().union(*found)
+        return found if is_whole and self._are_allowed(names, max(map(len, found))) else None
 
     def _attributes(self, line: bytes) -> dict[str, Any] | None:
         """The attributes of a line by their dotted names, None where it is doubtful."""
@@ -93,33 +114,32 @@ class Decoder:
             found = content = self._decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return None
-        quotes = line.count(b'"')
-        if b"\\" in line:
-            quotes -= line.replace(b"\\\\", b"").count(b'\\"')
         if line.count(b"{") == 1 and b"[" not in line:
-            texts = len(content) + list(map(type, content.values())).count(str)
+            texts = len(content) + _texts(content.values())
         else:
             found = {}
             texts = _flatten(content, "", found)
-        is_whole = quotes == 2 * texts and len(line) <= LINE_CHARS_MAX
-        return found if is_whole else None
+        is_whole = _quotes(line) == 2 * texts and len(line) <= LINE_CHARS_MAX
+        return found if is_whole and self._are_allowed(found, len(found)) else None
 
-    def _is_allowed(self, names: tuple[str, ...]) -> bool:
-        """Whether a record can have attributes of these names."""
-        if len(self._allowed) == SHAPES_KEPT_MAX:
-            self._allowed.clear()
-        if names not in self._allowed:
+    def _are_allowed(self, names: Iterable[str], most: int) -> bool:
+        """Whether records can have attributes of these names, of which one has so many."""
+        if not self._good.issuperset(names):
+            if len(self._good) > NAMES_KEPT_MAX:
+                self._good.clear()
             try:
-                list(map(check_user_name, names))
-                self._allowed[names] = len(names) + len(self._reading.add) <= ATTRIBUTES_MAX
+                self._good.update(map(check_user_name, names))
             except InvalidNameError:
-                self._allowed[names] = False
-        return self._allowed[names]
+                return False
+        return most <= self._names_max
 
     def _converted(self, name: str, values: list[Any]) -> list[Any]:
         """The values of an attribute as the source's options have them."""
-        text_value = self._texts.get(name)
-        if text_value is not None:
+        text_value, kinds = self._texts.get(name), set(map(type, values))
+        if text_value is not None and kinds <= {str, Missing}:
+            made = {each: MISSING if each is MISSING else text_value(each) for each in set(values)}
+            values = list(map(made.__getitem__, values))
+        elif text_value is not None and not kinds.isdisjoint((str, list)):
             values = [
                 text_value(each) if type(each) is str else REFUSED if type(each) is list else each
                 for each in values
@@ -129,22 +149,15 @@ class Decoder:
         return values
 
 
-class _Table:
-    """What records of the same names hold of what is wanted, one after another in one list."""
+def _quotes(data: bytes) -> int:
+    """The quotes around names and texts."""
+    if b"\\" not in data:
+        return data.count(b'"')
+    return data.count(b'"') - data.replace(b"\\\\", b"").count(b'\\"')
 
-    def __init__(self, names: list[str]) -> None:
-        self.positions: list[int] = []
-        self.cells: list[Any] = []
-        self._names = names
-        # For less than two names an itemgetter would not give a tuple.
-        self.cells_of: Callable[[dict[str, Any]], Iterable[Any]] = (
-            itemgetter(*names) if len(names) > 1 else lambda found: [found[name] for name in names]
-        )
 
-    def column(self, name: str) -> list[Any]:
-        if name not in self._names:
-            return [MISSING] * len(self.positions)
-        return self.cells[self._names.index(name) :: len(self._names)]
+def _texts(values: Iterable[Any]) -> int:
+    return list(map(type, values)).count(str)
 
 
 def _flatten(content: dict[str, Any], prefix: str, found: dict[str, Any]) -> int:
@@ -161,7 +174,7 @@ def _flatten(content: dict[str, Any], prefix: str, found: dict[str, Any]) -> int
         if name in found or (type(member) is list and len(member) > VALUES_MAX):
             return -sys.maxsize
         if type(member) is list:
-            texts += sum(type(each) is str for each in member)
+            texts += _texts(member)
         elif type(member) is str:
             texts += 1
         found[name] = MISSING if member == [] else member
