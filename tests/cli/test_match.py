@@ -66,6 +66,24 @@ def test_counts_and_output(tmp_path: Path) -> None:
     assert len((tmp_path / "out").read_text().splitlines()) == 1
 
 
+def test_output_of_the_run_before_goes_where_nothing_matches(tmp_path: Path) -> None:
+    """Else one would take the matches of the run before for those of this one."""
+    (tmp_path / "a.csv").write_text(ROWS)
+    (tmp_path / "out").write_text("matches of the run before")
+    result = match(tmp_path, "a.csv", "--output", str(tmp_path / "out"), subscriptions="a: x = 1")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert (tmp_path / "out").read_text() == ""
+
+
+def test_output_stays_where_the_input_is_wrong(tmp_path: Path) -> None:
+    """Else a slip of the pen would cost the matches of the run before."""
+    (tmp_path / "a.csv").write_text(ROWS)
+    (tmp_path / "out").write_text("matches of the run before")
+    result = match(tmp_path, "a.csv", "--output", str(tmp_path / "out"), subscriptions="a: x =")
+    assert result.exit_code == 2
+    assert (tmp_path / "out").read_text() == "matches of the run before"
+
+
 def test_what_looks_like_markup_is_shown_as_it_is(tmp_path: Path) -> None:
     """Else a filter with brackets would lose them in the table, or end it with a traceback."""
     (tmp_path / "a.csv").write_text(ROWS)

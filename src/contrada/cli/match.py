@@ -93,6 +93,7 @@ def match(
         for path, format_ in zip(files, formats, strict=True)
         for each in matcher.file(path, format_, str(path))
     )
+    output.write("")  # The file is opened by that, also where nothing will match.
     report = _MatchReport(list(wanted), output, quiet=count)
     with progress_of("records") as progress:
         report.run(outcomes, progress)
