@@ -104,13 +104,12 @@ def _tree(node: "etree._Element", depth: int) -> Element:
             raise ParseError(child.sourceline or 1, 1, f"the entity {child.text}", "plain text")
         children.append(_tree(child, depth + 1))
         pieces.append(child.tail)
-    return Element(
-        element_name(node), tuple(_attributes(node)), own_texts(pieces), children_by_name(children)
-    )
+    attributes = tuple(_attributes(node)) if node.attrib else ()
+    return Element(element_name(node), attributes, own_texts(pieces), children_by_name(children))
 
 
 def _attributes(node: "etree._Element") -> Iterator[tuple[str, str]]:
-    named = {_attribute_name(node, str(name)): str(node.attrib[name]) for name in node.attrib}
+    named = {_attribute_name(node, str(name)): str(value) for name, value in node.items()}
     for name in sorted(named):
         text = named[name].strip(XML_BLANKS)
         if text:
