@@ -83,7 +83,7 @@ class Matcher:
         Of a part of a CSV file that does not begin with the header this must be given.
         """
         if format_name == "xml":
-            yield from self.records(read_file(path, format_name, self._reading, source))
+            yield from map(self._outcome, read_file(path, format_name, self._reading, source))
             return
         lines: Lines | None = None
         try:
@@ -102,15 +102,11 @@ class Matcher:
             bad = bad_record(source, error, 1 if lines is None else None)
             yield Outcomes(source, 0, [bad])
 
-    def records(self, records: Iterable[Record | BadRecord]) -> Iterator[Outcomes]:
-        """What becomes of records that others have read."""
-        for record in records:
-            if isinstance(record, BadRecord):
-                yield Outcomes(record.source, 0, [record])
-            else:
-                positions = self.match(record.notification)
-                told = [MatchedRecord(record, positions)] if positions else []
-                yield Outcomes(record.source, 1, told)
+    def _outcome(self, record: Record | BadRecord) -> Outcomes:
+        if isinstance(record, BadRecord):
+            return Outcomes(record.source, 0, [record])
+        positions = self.match(record.notification)
+        return Outcomes(record.source, 1, [MatchedRecord(record, positions)] if positions else [])
 
     def match(self, notification: Notification) -> list[int]:
         """The positions, in order, of the subscriptions that match."""

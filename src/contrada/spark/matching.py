@@ -24,9 +24,7 @@ from contrada.records import (
     Part,
     Reading,
     plain_attributes,
-    records_of_tree,
 )
-from contrada.spark.trees import tree_of
 
 OUTCOMES_MAX: Final = 2_000
 """Outcomes of one Arrow batch, and so of what a task holds. Beyond it: the next batch takes the
@@ -68,7 +66,7 @@ class Task:
     """What the tasks of one source are told; travels to the workers.
 
     `shown` names each file (by its path) as the user knows it, `parts` are those of files that
-    each task reads itself. `extensions` are the names of those that the driver has loaded: the
+    each task reads. `extensions` are the names of those that the driver has loaded: the
     workers load them too.
     """
 
@@ -76,34 +74,21 @@ class Task:
     reading: Reading
     filters: tuple[bytes, ...]
     shown: Mapping[str, str]
-    parts: tuple[tuple[FilePart, ...], ...] = ()
+    parts: tuple[tuple[FilePart, ...], ...]
     extensions: tuple[str, ...] = field(default_factory=loaded)
-
-    def of_trees(self, batches: Batches) -> Batches:
-        """For rows (file, root, tree) of documents."""
-        return batches_of(self._trees(batches, self._matcher()))
 
     def of_parts(self, batches: Batches) -> Batches:
         """For rows (place): which of the parts are read."""
-        return batches_of(self._parts(batches, self._matcher()))
-
-    def _matcher(self) -> Matcher:
         for name in self.extensions:
             load(name)
-        return matcher_of(self.filters, self.reading)
-
-    def _trees(self, batches: Batches, matcher: Matcher) -> Iterator[Outcomes]:
-        for path, root, text in _rows(batches):
-            tree = tree_of(root, text)
-            if tree is None:
-                yield from matcher.file(Path(path), self.format, self.shown[path])
-            else:
-                yield from matcher.records(records_of_tree(tree, self.shown[path], self.reading))
-
-    def _parts(self, batches: Batches, matcher: Matcher) -> Iterator[Outcomes]:
-        for (place,) in _rows(batches):
-            for path, part, header in self.parts[place]:
-                yield from matcher.file(Path(path), self.format, self.shown[path], part, header)
+        matcher = matcher_of(self.filters, self.reading)
+        return batches_of(
+            outcomes
+            for batch in batches
+            for place in batch.column(0).to_pylist()
+            for path, part, header in self.parts[place]
+            for outcomes in matcher.file(Path(path), self.format, self.shown[path], part, header)
+        )
 
 
 def batches_of(outcomes: Iterable[Outcomes]) -> Batches:
@@ -134,11 +119,6 @@ def matcher_of(filters: tuple[bytes, ...], reading: Reading) -> Matcher:
         wanted: Any = map(from_msgpack, filters)
         _matchers[:] = [(filters, reading, Matcher(wanted, reading, bulk_after_bytes=0))]
     return _matchers[0][2]
-
-
-def _rows(batches: Batches) -> Iterator[tuple[Any, ...]]:
-    for batch in batches:
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def _matched(matched: MatchedRecord) -> dict[str, Any]:

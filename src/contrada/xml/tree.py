@@ -84,13 +84,8 @@ def element_name(node: "etree._Element") -> str:
     return f"{node.prefix}:{local}" if node.prefix else local
 
 
-def own_texts(pieces: list[str | None]) -> tuple[str, ...]:
-    """The pieces of text that are more than blanks, without the blanks around them."""
-    return tuple(text for piece in pieces if piece and (text := piece.strip(XML_BLANKS)))
-
-
 def children_by_name(children: list[Element]) -> tuple[Element, ...]:
-    """Children in the one order that every reader of the document can give."""
+    """Children in the order in which their names are given; those of one name stay in theirs."""
     return tuple(sorted(children, key=lambda child: child.name))
 
 
@@ -105,7 +100,8 @@ def _tree(node: "etree._Element", depth: int) -> Element:
         children.append(_tree(child, depth + 1))
         pieces.append(child.tail)
     attributes = tuple(_attributes(node)) if node.attrib else ()
-    return Element(element_name(node), attributes, own_texts(pieces), children_by_name(children))
+    texts = tuple(text for piece in pieces if piece and (text := piece.strip(XML_BLANKS)))
+    return Element(element_name(node), attributes, texts, children_by_name(children))
 
 
 def _attributes(node: "etree._Element") -> Iterator[tuple[str, str]]:
