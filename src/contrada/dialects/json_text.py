@@ -7,11 +7,12 @@ asks for exactness and the double is written otherwise, a value that says so.
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, NoReturn
 
-from contrada.errors import EncodingError, LimitError
+from contrada.errors import EncodingError, InvalidNameError, LimitError
 
 JSON_CHARACTERS_MAX: Final = 16_000_000
 """Characters, or bytes, of a JSON text of a dialect. Beyond it: the rule or event is refused."""
@@ -33,6 +34,16 @@ class Inexact:
         return self.literal
 
 
+class LiteralError(Exception):
+    """A literal that is refused. Where it stands the decoder does not say."""
+
+    def __init__(self, literal: str, found: str, expected: str) -> None:
+        super().__init__(f"found {found}, expected {expected}")
+        self.literal = literal
+        self.found = found
+        self.expected = expected
+
+
 def decoded(text: str | bytes, *, exact: bool = False) -> Any:
     """The value that a JSON text stands for, made of dict, list, str, int, float, bool, None.
 
@@ -49,6 +60,8 @@ def decoded(text: str | bytes, *, exact: bool = False) -> Any:
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise EncodingError("JSON", f"{place}: {error.msg}") from None
+    except (LiteralError, InvalidNameError) as error:
+        raise EncodingError("JSON", str(error)) from None
     except RecursionError:
         raise LimitError("JSON_DEPTH_MAX", JSON_DEPTH_MAX) from None
 
@@ -100,7 +113,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for name, _ in pairs:
             if name in seen:
-                raise EncodingError("JSON", f"the name {name[:80]!r} twice in one object")
+                raise InvalidNameError(name, "found twice in an object, expected once")
             seen.add(name)
     return content
 
@@ -108,7 +121,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _rounded(literal: str) -> float:
     number = float(literal)
     if math.isinf(number):
-        raise EncodingError("JSON", f"no double holds the number {literal[:40]}")
+        found = f"the number {literal[:40]}"
+        raise LiteralError(literal, found, "a number that a double can hold")
     return number
 
 
@@ -122,28 +136,30 @@ def _exact(literal: str) -> float | Inexact:
 
 
 def _integer(literal: str) -> int:
-    if len(literal) > _INTEGER_CHARACTERS_MAX:
-        raise EncodingError("JSON", f"no double holds the number {literal[:40]}…")
-    return int(literal)
+    return int(literal) if len(literal) <= _INTEGER_CHARACTERS_MAX else int(_rounded(literal))
 
 
 def _exact_integer(literal: str) -> int | Inexact:
     return Inexact(literal) if len(literal) > _INTEGER_CHARACTERS_MAX else int(literal)
 
 
-def _constant(name: str) -> NoReturn:
-    raise EncodingError("JSON", f"{name} is no JSON")
+def strict(
+    parse_int: Callable[[str], Any],
+    parse_float: Callable[[str], Any] = _rounded,
+    no_number: str = "JSON, which has no such number",
+) -> json.JSONDecoder:
+    """A decoder of JSON that raises JSONDecodeError, LiteralError and InvalidNameError."""
+
+    def constant(name: str) -> NoReturn:
+        raise LiteralError(name, name, no_number)
+
+    return json.JSONDecoder(
+        object_pairs_hook=_object,
+        parse_float=parse_float,
+        parse_int=parse_int,
+        parse_constant=constant,
+    )
 
 
-_ROUNDING: Final = json.JSONDecoder(
-    object_pairs_hook=_object,
-    parse_float=_rounded,
-    parse_int=_integer,
-    parse_constant=_constant,
-)
-_EXACT: Final = json.JSONDecoder(
-    object_pairs_hook=_object,
-    parse_float=_exact,
-    parse_int=_exact_integer,
-    parse_constant=_constant,
-)
+_ROUNDING: Final = strict(_integer)
+_EXACT: Final = strict(_exact_integer, _exact)

@@ -9,18 +9,12 @@ is how times and `"NaN"` come in; `contrada.records.cells` says how.
 """
 
 import json
-import math
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
-from contrada.errors import (
-    ContradaError,
-    InvalidNameError,
-    InvalidNotificationError,
-    LimitError,
-    ParseError,
-)
+from contrada.dialects.json_text import LiteralError, strict
+from contrada.errors import ContradaError, InvalidNotificationError, LimitError, ParseError
 from contrada.model import Notification, Value
 from contrada.records.reading import Reading
 from contrada.records.record import BadRecord, Record, bad_record, record_of
@@ -116,20 +110,10 @@ def _decoded(line: str) -> Any:
     except json.JSONDecodeError as error:
         found = repr(line[error.pos]) if error.pos < len(line) else "the end of the line"
         raise ParseError(1, error.pos + 1, found, _expected(error.msg)) from None
-    except _LiteralError as error:
+    except LiteralError as error:
         raise ParseError(1, _column(line, error.literal), error.found, error.expected) from None
     except RecursionError:
         raise LimitError("OBJECT_DEPTH_MAX", OBJECT_DEPTH_MAX) from None
-
-
-class _LiteralError(Exception):
-    """The decoder met a literal that is refused; it does not say where."""
-
-    def __init__(self, literal: str, found: str, expected: str) -> None:
-        super().__init__(literal)
-        self.literal = literal
-        self.found = found
-        self.expected = expected
 
 
 def _column(line: str, literal: str) -> int:
@@ -145,36 +129,11 @@ def _expected(message: str) -> str:
     return f"one JSON object ({message.lower()})"
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object; a repeated name is refused, since either answer would be arbitrary."""
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        seen: set[str] = set()
-        for name, _ in pairs:
-            if name in seen:
-                raise InvalidNameError(name, "found twice in an object, expected once")
-            seen.add(name)
-    return content
-
-
-def _float(literal: str) -> float:
-    number = float(literal)
-    if math.isinf(number):
-        found = f"the number {literal[:40]}"
-        raise _LiteralError(literal, found, "a number that a double can hold")
-    return number
-
-
 def _int(literal: str) -> int:
     # int() refuses very long texts with an error of its own; no 64-bit integer is that long.
     if len(literal) > _INTEGER_CHARS_MAX:
-        raise _LiteralError(literal, f"the integer {literal[:40]}", "an integer of 64 bits")
+        raise LiteralError(literal, f"the integer {literal[:40]}", "an integer of 64 bits")
     return int(literal)
-
-
-def _constant(name: str) -> NoReturn:
-    expected = 'JSON (which has no such number; declare the type of a text "NaN")'
-    raise _LiteralError(name, name, expected)
 
 
 def _kind(content: object) -> str:
@@ -184,6 +143,5 @@ def _kind(content: object) -> str:
 
 _INTEGER_CHARS_MAX: Final = 40
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s"{}\[\]:,]+')
-_DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=_object, parse_float=_float, parse_int=_int, parse_constant=_constant
-)
+_NO_NUMBER: Final = 'JSON (which has no such number; declare the type of a text "NaN")'
+_DECODER: Final = strict(_int, no_number=_NO_NUMBER)
