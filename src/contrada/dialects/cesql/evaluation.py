@@ -16,25 +16,8 @@ from collections.abc import Callable, Iterator
 from itertools import islice, product
 from typing import Final, NamedTuple
 
-from contrada.dialects.cesql import functions
+from contrada.dialects.cesql import functions, tree
 from contrada.dialects.cesql.patterns import is_like
-from contrada.dialects.cesql.tree import (
-    Arithmetic,
-    Attribute,
-    Call,
-    Constant,
-    Equal,
-    Exists,
-    Expression,
-    In,
-    Like,
-    Logic,
-    Negative,
-    Not,
-    Ordered,
-    Scalar,
-    names_in,
-)
 from contrada.dialects.cesql.values import (
     INTEGER_FIRST,
     INTEGER_LAST,
@@ -65,11 +48,11 @@ LimitError."""
 class Evaluation(NamedTuple):
     """The value of an expression, and the error that ended its evaluation."""
 
-    value: Scalar
+    value: tree.Scalar
     error: Fault | None = None
 
 
-def evaluate(expression: Expression, notification: Notification) -> Evaluation:
+def evaluate(expression: tree.Expression, notification: Notification) -> Evaluation:
     """The value of an expression for an event.
 
     Total: what goes wrong is in the answer. Cost: as the expression, and linear in the texts.
@@ -77,7 +60,7 @@ def evaluate(expression: Expression, notification: Notification) -> Evaluation:
     return evaluated(expression, notification.keys_of)
 
 
-def holds(expression: Expression, notification: Notification) -> bool:
+def holds(expression: tree.Expression, notification: Notification) -> bool:
     """Whether an event passes the expression as a filter: it is true, without an error.
 
     Where attributes have several values, which no CloudEvent has: whether it passes with one value
@@ -86,16 +69,16 @@ def holds(expression: Expression, notification: Notification) -> bool:
     return any(holds_for(expression, event) for event in choices(expression, notification))
 
 
-def evaluated(expression: Expression, event: Event) -> Evaluation:
+def evaluated(expression: tree.Expression, event: Event) -> Evaluation:
     """As `evaluate`, for an event given by its keys."""
     try:
         return Evaluation(_value(expression, event))
     except Interruption as interruption:
-        value = interruption.value if isinstance(expression, Call) else None
+        value = interruption.value if isinstance(expression, tree.Call) else None
         return Evaluation(ZERO[returns(expression)] if value is None else value, interruption.fault)
 
 
-def holds_for(expression: Expression, event: Event) -> bool:
+def holds_for(expression: tree.Expression, event: Event) -> bool:
     """As `holds`, for an event given by its keys, one per attribute."""
     try:
         return _value(expression, event) is True
@@ -103,9 +86,9 @@ def holds_for(expression: Expression, event: Event) -> bool:
         return False
 
 
-def choices(expression: Expression, notification: Notification) -> Iterator[Event]:
+def choices(expression: tree.Expression, notification: Notification) -> Iterator[Event]:
     """The event itself, or each choice of one value per attribute that the expression names."""
-    keys = {name: notification.keys_of(name) for name in names_in(expression)}
+    keys = {name: notification.keys_of(name) for name in tree.names_in(expression)}
     if all(len(each) == 1 for each in keys.values()):
         yield keys.__getitem__
         return
@@ -116,73 +99,73 @@ def choices(expression: Expression, notification: Notification) -> Iterator[Even
         raise LimitError("CESQL_CHOICES_MAX", CESQL_CHOICES_MAX)
 
 
-def returns(expression: Expression) -> Type:
+def returns(expression: tree.Expression) -> Type:
     """The type of an expression's value, as far as its form tells; else Boolean."""
     match expression:
-        case Constant(value):
+        case tree.Constant(value):
             return type_of(value)
-        case Negative() | Arithmetic():
+        case tree.Negative() | tree.Arithmetic():
             return Type.INTEGER
-        case Call(name, arguments):
+        case tree.Call(name, arguments):
             function = functions.find(name, len(arguments))
             return Type.BOOLEAN if function is None else function.returns
         case _:
             return Type.BOOLEAN
 
 
-def _value(expression: Expression, event: Event) -> Scalar:
+def _value(expression: tree.Expression, event: Event) -> tree.Scalar:
     """The value. Raises Interruption at the first error."""
     match expression:
-        case Constant(value):
+        case tree.Constant(value):
             return value
-        case Attribute(name):
+        case tree.Attribute(name):
             return value_in(event, name)
-        case Logic(operator, operands):
+        case tree.Logic(operator, operands):
             return _LOGIC[operator](operands, event)
-        case Equal(left, right):
+        case tree.Equal(left, right):
             a, b = _value(left, event), _value(right, event)
             return cast_to(type_of(b), a) == b
-        case Like(operand, pattern):
+        case tree.Like(operand, pattern):
             return is_like(as_string(_value(operand, event)), str(pattern.value))
-        case In(operand, elements):
+        case tree.In(operand, elements):
             return _is_in(_value(operand, event), elements, event)
-        case Exists(name):
+        case tree.Exists(name):
             return event(name) != (ABSENT_KEY,)
-        case Not(operand):
+        case tree.Not(operand):
             return not as_boolean(_value(operand, event))
-        case Ordered(operator, left, right):
+        case tree.Ordered(operator, left, right):
             a, b = _value(left, event), _value(right, event)
             return ORDERS[operator](as_integer(a), as_integer(b))
-        case Call(name, arguments):
+        case tree.Call(name, arguments):
             return _called(name, arguments, event)
-        case Arithmetic(operator, left, right):
+        case tree.Arithmetic(operator, left, right):
             a, b = _value(left, event), _value(right, event)
             return _ARITHMETIC[operator](as_whole(a), as_whole(b))
-        case Negative(operand):
+        case tree.Negative(operand):
             return _within("-", -as_whole(_value(operand, event)))
 
 
-def _and(operands: tuple[Expression, ...], event: Event) -> bool:
+def _and(operands: tuple[tree.Expression, ...], event: Event) -> bool:
     return all(as_boolean(_value(each, event)) for each in operands)
 
 
-def _or(operands: tuple[Expression, ...], event: Event) -> bool:
+def _or(operands: tuple[tree.Expression, ...], event: Event) -> bool:
     return any(as_boolean(_value(each, event)) for each in operands)
 
 
-def _xor(operands: tuple[Expression, ...], event: Event) -> bool:
+def _xor(operands: tuple[tree.Expression, ...], event: Event) -> bool:
     return sum(as_boolean(_value(each, event)) for each in operands) % 2 == 1
 
 
 _LOGIC: Final = {"AND": _and, "OR": _or, "XOR": _xor}
 
 
-def _is_in(value: Scalar, elements: tuple[Expression, ...], event: Event) -> bool:
+def _is_in(value: tree.Scalar, elements: tuple[tree.Expression, ...], event: Event) -> bool:
     kind = type_of(value)
     return any(cast_to(kind, _value(each, event)) == value for each in elements)
 
 
-def _called(name: str, arguments: tuple[Expression, ...], event: Event) -> Scalar:
+def _called(name: str, arguments: tuple[tree.Expression, ...], event: Event) -> tree.Scalar:
     function = functions.find(name, len(arguments))
     if function is None:
         reason = f"there is no {name} of {len(arguments)} arguments"
@@ -198,7 +181,7 @@ def _called(name: str, arguments: tuple[Expression, ...], event: Event) -> Scala
     return function.run(*values)
 
 
-def _argument(value: Scalar, kind: Type | None) -> Scalar:
+def _argument(value: tree.Scalar, kind: Type | None) -> tree.Scalar:
     if kind is None:
         return value
     return as_whole(value) if kind is Type.INTEGER else cast_to(kind, value)

@@ -13,17 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from contrada.dialects.cesql import values
 from contrada.dialects.cesql.tree import Scalar
-from contrada.dialects.cesql.values import (
-    INTEGER_FIRST,
-    INTEGER_LAST,
-    ErrorKind,
-    Interruption,
-    Type,
-    as_boolean,
-    as_integer,
-    as_string,
-)
 
 CESQL_JOINED_MAX: Final = 10_000_000
 """Characters of what CONCAT and CONCAT_WS make. Beyond it: a FunctionEvaluationError."""
@@ -42,17 +33,17 @@ class CesqlFunction:
     A parameter of the type None takes a value as it is.
     """
 
-    parameters: tuple[Type | None, ...]
-    returns: Type
+    parameters: tuple[values.Type | None, ...]
+    returns: values.Type
     run: Callable[..., Scalar]
-    more: Type | None = None
+    more: values.Type | None = None
 
     def takes(self, arguments: int) -> bool:
         """Whether it can be called with so many arguments."""
         fixed = len(self.parameters)
         return arguments == fixed or (self.more is not None and arguments > fixed)
 
-    def parameter(self, number: int) -> Type | None:
+    def parameter(self, number: int) -> values.Type | None:
         """The type to which an argument is cast, by its place from 0."""
         return self.parameters[number] if number < len(self.parameters) else self.more
 
@@ -66,7 +57,7 @@ def _casts(cast: Callable[[Scalar], Scalar]) -> Callable[[Scalar], bool]:
     def can(value: Scalar) -> bool:
         try:
             cast(value)
-        except Interruption:
+        except values.Interruption:
             return False
         return True
 
@@ -77,13 +68,15 @@ def _joined(mark: str, texts: Sequence[str]) -> str:
     size = sum(map(len, texts)) + len(mark) * max(len(texts) - 1, 0)
     if size > CESQL_JOINED_MAX:
         reason = f"a text of {size} characters, more than CESQL_JOINED_MAX = {CESQL_JOINED_MAX}"
-        raise Interruption(ErrorKind.FUNCTION_EVALUATION, reason)
+        raise values.Interruption(values.ErrorKind.FUNCTION_EVALUATION, reason)
     return mark.join(texts)
 
 
 def _absolute(number: int) -> int:
-    if number == INTEGER_FIRST:
-        raise Interruption(ErrorKind.MATH, f"ABS({number}) is beyond 32 bits", INTEGER_LAST)
+    if number == values.INTEGER_FIRST:
+        raise values.Interruption(
+            values.ErrorKind.MATH, f"ABS({number}) is beyond 32 bits", values.INTEGER_LAST
+        )
     return abs(number)
 
 
@@ -100,32 +93,32 @@ def _right(text: str, length: int) -> str:
 def _check_length(name: str, text: str, length: int) -> None:
     if length < 0:
         reason = f"{name} of {length} characters"
-        raise Interruption(ErrorKind.FUNCTION_EVALUATION, reason, text)
+        raise values.Interruption(values.ErrorKind.FUNCTION_EVALUATION, reason, text)
 
 
 def _substring(text: str, position: int, length: int | None = None) -> str:
     if length is not None and length < 0:
         reason = f"SUBSTRING of {length} characters"
-        raise Interruption(ErrorKind.FUNCTION_EVALUATION, reason, "")
+        raise values.Interruption(values.ErrorKind.FUNCTION_EVALUATION, reason, "")
     if not -len(text) <= position <= len(text):
         reason = f"SUBSTRING from {position} of {len(text)} characters"
-        raise Interruption(ErrorKind.FUNCTION_EVALUATION, reason, "")
+        raise values.Interruption(values.ErrorKind.FUNCTION_EVALUATION, reason, "")
     if position == 0:
         return ""
     start = position - 1 if position > 0 else len(text) + position
     return text[start:] if length is None else text[start : start + length]
 
 
-_TEXT: Final = Type.STRING
-_INT: Final = Type.INTEGER
-_BOOL: Final = Type.BOOLEAN
+_TEXT: Final = values.Type.STRING
+_INT: Final = values.Type.INTEGER
+_BOOL: Final = values.Type.BOOLEAN
 
 _FUNCTIONS: Final[dict[str, tuple[CesqlFunction, ...]]] = {
-    "INT": (CesqlFunction((None,), _INT, as_integer),),
-    "BOOL": (CesqlFunction((None,), _BOOL, as_boolean),),
-    "STRING": (CesqlFunction((None,), _TEXT, as_string),),
-    "IS_INT": (CesqlFunction((None,), _BOOL, _casts(as_integer)),),
-    "IS_BOOL": (CesqlFunction((None,), _BOOL, _casts(as_boolean)),),
+    "INT": (CesqlFunction((None,), _INT, values.as_integer),),
+    "BOOL": (CesqlFunction((None,), _BOOL, values.as_boolean),),
+    "STRING": (CesqlFunction((None,), _TEXT, values.as_string),),
+    "IS_INT": (CesqlFunction((None,), _BOOL, _casts(values.as_integer)),),
+    "IS_BOOL": (CesqlFunction((None,), _BOOL, _casts(values.as_boolean)),),
     "ABS": (CesqlFunction((_INT,), _INT, _absolute),),
     "LENGTH": (CesqlFunction((_TEXT,), _INT, len),),
     "CONCAT": (CesqlFunction((), _TEXT, lambda *all_: _joined("", all_), _TEXT),),

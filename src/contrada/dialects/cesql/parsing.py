@@ -15,23 +15,8 @@ from typing import Any, Final, Literal, cast
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, v_args
 from lark.exceptions import UnexpectedToken
 
+from contrada.dialects.cesql import tree
 from contrada.dialects.cesql.patterns import texts_like
-from contrada.dialects.cesql.tree import (
-    Arithmetic,
-    Attribute,
-    Call,
-    Constant,
-    Equal,
-    Exists,
-    Expression,
-    In,
-    Like,
-    Logic,
-    Negative,
-    Not,
-    Ordered,
-    parts_of,
-)
 from contrada.dialects.cesql.values import INTEGER_FIRST, INTEGER_LAST
 from contrada.errors import InvalidFilterError, LimitError, ParseError
 from contrada.model.domains.values import NAME_BYTES_MAX
@@ -47,7 +32,7 @@ RESERVED: Final = "data"
 """No attribute of a CloudEvent has this name, and CESQL does not look into the data."""
 
 
-def parse(text: str) -> Expression:
+def parse(text: str) -> tree.Expression:
     """The expression that a text stands for.
 
     Raises ParseError, and LimitError beyond CESQL_CHARACTERS_MAX or CESQL_DEPTH_MAX. Cost: as
@@ -57,7 +42,7 @@ def parse(text: str) -> Expression:
         raise LimitError("CESQL_CHARACTERS_MAX", CESQL_CHARACTERS_MAX, len(text))
     _check_characters(text)
     try:
-        expression = cast(Expression, _parser().parse(text))
+        expression = cast(tree.Expression, _parser().parse(text))
     except UnexpectedInput as error:
         raise _explained(text, error) from None
     _check_depth(expression)
@@ -68,7 +53,7 @@ def parse(text: str) -> Expression:
 class _ExpressionBuilder(Transformer[Token, Any]):
     """Makes expressions, bottom up, while lark parses."""
 
-    def logic(self, first: Expression, *rest: Any) -> Expression:
+    def logic(self, first: tree.Expression, *rest: Any) -> tree.Expression:
         left, run = "", [first]
         for operator, operand in zip(map(str.upper, rest[::2]), rest[1::2], strict=True):
             if operator != left and left:
@@ -77,64 +62,68 @@ class _ExpressionBuilder(Transformer[Token, Any]):
             run.append(operand)
         return _joined(left, run)
 
-    def compared(self, left: Expression, operator: Token, right: Expression) -> Expression:
+    def compared(
+        self, left: tree.Expression, operator: Token, right: tree.Expression
+    ) -> tree.Expression:
         if operator == "=":
-            return Equal(left, right)
+            return tree.Equal(left, right)
         if operator in ("!=", "<>"):
-            return Not(Equal(left, right))
-        return Ordered(str(operator), left, right)
+            return tree.Not(tree.Equal(left, right))
+        return tree.Ordered(str(operator), left, right)
 
-    def arithmetic(self, left: Expression, operator: Token, right: Expression) -> Expression:
-        return Arithmetic(str(operator), left, right)
+    def arithmetic(
+        self, left: tree.Expression, operator: Token, right: tree.Expression
+    ) -> tree.Expression:
+        return tree.Arithmetic(str(operator), left, right)
 
-    def like(self, operand: Expression, pattern: Token) -> Expression:
+    def like(self, operand: tree.Expression, pattern: Token) -> tree.Expression:
         constant = self.string(pattern)
         try:
             texts_like(str(constant.value))
         except InvalidFilterError as error:
             raise _at(pattern, f"a shorter pattern, this one has {error.reason}") from None
-        return Like(operand, constant)
+        return tree.Like(operand, constant)
 
-    def not_like(self, operand: Expression, pattern: Token) -> Expression:
-        return Not(self.like(operand, pattern))
+    def not_like(self, operand: tree.Expression, pattern: Token) -> tree.Expression:
+        return tree.Not(self.like(operand, pattern))
 
-    def among(self, operand: Expression, *elements: Expression) -> Expression:
-        return In(operand, elements)
+    def among(self, operand: tree.Expression, *elements: tree.Expression) -> tree.Expression:
+        return tree.In(operand, elements)
 
-    def not_among(self, operand: Expression, *elements: Expression) -> Expression:
-        return Not(In(operand, elements))
+    def not_among(self, operand: tree.Expression, *elements: tree.Expression) -> tree.Expression:
+        return tree.Not(tree.In(operand, elements))
 
-    def negation(self, operand: Expression) -> Expression:
-        return Not(operand)
+    def negation(self, operand: tree.Expression) -> tree.Expression:
+        return tree.Not(operand)
 
-    def negative(self, _: Token, operand: Expression) -> Expression:
-        return Negative(operand)
+    def negative(self, _: Token, operand: tree.Expression) -> tree.Expression:
+        return tree.Negative(operand)
 
-    def call(self, name: Token, *arguments: Expression) -> Expression:
-        return Call(name.upper(), arguments)
+    def call(self, name: Token, *arguments: tree.Expression) -> tree.Expression:
+        return tree.Call(name.upper(), arguments)
 
-    def exists(self, name: Token) -> Expression:
-        return Exists(_name(name))
+    def exists(self, name: Token) -> tree.Expression:
+        return tree.Exists(_name(name))
 
-    def attribute(self, name: Token) -> Expression:
-        return Attribute(_name(name))
+    def attribute(self, name: Token) -> tree.Expression:
+        return tree.Attribute(_name(name))
 
-    def integer(self, digits: Token) -> Constant:
+    def integer(self, digits: Token) -> tree.Constant:
         # Digits are counted first: reading a very long number costs as its square.
         if len(digits.lstrip("+-0")) <= len(str(INTEGER_LAST)):
             value = int(digits)
             if INTEGER_FIRST <= value <= INTEGER_LAST:
-                return Constant(value)
+                return tree.Constant(value)
         raise _at(digits, f"an integer of 32 bits, {INTEGER_FIRST} to {INTEGER_LAST}")
 
-    def string(self, token: Token) -> Constant:
+    def string(self, token: Token) -> tree.Constant:
         quote = token[0]
         parts = token[1:-1].split("\\\\")
         text = "\\\\".join(part.replace("\\" + quote, quote) for part in parts)
-        return Constant(text, quote)
+        return tree.Constant(text, quote)
 
-    def boolean(self, word: Token) -> Constant:
-        return Constant(word.upper() == "TRUE")
+    def boolean(self, word: Token) -> tree.Constant:
+        return tree.Constant(word.upper() == "TRUE")
 
 
 @cache
@@ -153,8 +142,8 @@ def _check_characters(text: str) -> None:
         raise ParseError(line, column, found, "text; a lone surrogate is none") from None
 
 
-def _joined(operator: str, run: list[Expression]) -> Expression:
-    return Logic(cast(Literal["AND", "OR", "XOR"], operator), tuple(run))
+def _joined(operator: str, run: list[tree.Expression]) -> tree.Expression:
+    return tree.Logic(cast(Literal["AND", "OR", "XOR"], operator), tuple(run))
 
 
 def _name(token: Token) -> str:
@@ -165,13 +154,13 @@ def _name(token: Token) -> str:
     return token.lower()
 
 
-def _check_depth(expression: Expression) -> None:
+def _check_depth(expression: tree.Expression) -> None:
     """Counts level by level, so that a deep expression is refused without recursion."""
     level, depth = [expression], 0
     while level:
         if depth == CESQL_DEPTH_MAX:
             raise LimitError("CESQL_DEPTH_MAX", CESQL_DEPTH_MAX)
-        level = [part for each in level for part in parts_of(each)]
+        level = [part for each in level for part in tree.parts_of(each)]
         depth += 1
 
 

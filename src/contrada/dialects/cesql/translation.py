@@ -18,27 +18,10 @@ from itertools import accumulate
 from typing import Final
 
 from contrada.dialects import kleene
-from contrada.dialects.cesql import casts, functions, outcomes
+from contrada.dialects.cesql import casts, functions, outcomes, tree
 from contrada.dialects.cesql.evaluation import evaluated, holds, holds_for, returns
 from contrada.dialects.cesql.outcomes import CESQL_FILTERS_MAX, CESQL_MERGED_MAX
 from contrada.dialects.cesql.parsing import parse
-from contrada.dialects.cesql.tree import (
-    Arithmetic,
-    Attribute,
-    Call,
-    Equal,
-    Exists,
-    Expression,
-    In,
-    Like,
-    Logic,
-    Negative,
-    Not,
-    Ordered,
-    Scalar,
-    names_in,
-    parts_of,
-)
 from contrada.dialects.cesql.values import (
     Interruption,
     Type,
@@ -88,8 +71,8 @@ def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
 class Residue:
     """What filters leave open of an expression; called with a notification that they match."""
 
-    whole: Expression
-    left_open: Expression
+    whole: tree.Expression
+    left_open: tree.Expression
     names: tuple[str, ...]
 
     def __call__(self, notification: Notification) -> bool:
@@ -103,10 +86,10 @@ class Residue:
         return holds_for(self.left_open, notification.keys_of)
 
 
-def translated(expression: Expression, name: str = "") -> Rule:
+def translated(expression: tree.Expression, name: str = "") -> Rule:
     """The rule of an expression that is parsed. Raises as `read`, without the syntax."""
     _check_functions(expression)
-    if isinstance(expression, Attribute):  # alone it must be a Boolean, it is not cast to one
+    if isinstance(expression, tree.Attribute):  # alone it must be a Boolean, it is not cast to one
         return Rule(name, FilterSet([Filter({expression.name: sets.eq(True)})]))
     if returns(expression) is not Type.BOOLEAN:
         return Rule(name, FilterSet(()))
@@ -115,16 +98,18 @@ def translated(expression: Expression, name: str = "") -> Rule:
     kept = _kept(bounds)
     filters = filter_set(all_of(bounds[place] for place in kept).condition)
     left_open = [
-        part if wanted else Not(part)
+        part if wanted else tree.Not(part)
         for place, (part, wanted) in enumerate(parts)
         if place not in kept or not bounds[place].exact
     ]
-    if sum(len(each.sets) for each in filters) * len(names_in(expression)) <= CESQL_MERGED_MAX:
+    if sum(len(each.sets) for each in filters) * len(tree.names_in(expression)) <= CESQL_MERGED_MAX:
         filters = FilterSet(map(Filter.of_sets, boxes.merged(each.sets for each in filters)))
     if not left_open or not filters.filters:
         return Rule(name, filters)
     residue = _all_true(left_open)
-    return Rule(name, filters, str(residue), Residue(expression, residue, names_in(expression)))
+    return Rule(
+        name, filters, str(residue), Residue(expression, residue, tree.names_in(expression))
+    )
 
 
 def _kept(bounds: list[Bound]) -> set[int]:
@@ -135,21 +120,21 @@ def _kept(bounds: list[Bound]) -> set[int]:
     return {place for place, size in zip(order, products, strict=True) if size <= CESQL_FILTERS_MAX}
 
 
-def outcome(expression: Expression) -> Truth:
+def outcome(expression: tree.Expression) -> Truth:
     """Where an expression, cast to a Boolean, is true and where it is false."""
-    if not names_in(expression):
+    if not tree.names_in(expression):
         value = _constant(expression, Type.BOOLEAN)
         return kleene.constant(None if value is None else bool(value))
     match expression:
-        case Not(operand):
+        case tree.Not(operand):
             return outcome(operand).inverse()
-        case Logic(name, operands):
+        case tree.Logic(name, operands):
             return _JOINED[name]([outcome(each) for each in operands])
-        case Call("BOOL", (operand,)):
+        case tree.Call("BOOL", (operand,)):
             return outcome(operand)
-        case Equal(left, right) if not names_in(right):
+        case tree.Equal(left, right) if not tree.names_in(right):
             return _equal_to(left, _constant(right))
-        case Equal(left, right) if not names_in(left):
+        case tree.Equal(left, right) if not tree.names_in(left):
             return _equal_from(_constant(left), right)
     found = _of_attribute(expression)
     return outcomes.within(_needs(expression)) if found is None else outcomes.of_attribute(*found)
@@ -162,27 +147,27 @@ _JOINED: Final = {
 }
 
 
-def _conjuncts(expression: Expression, wanted: bool) -> Iterator[tuple[Expression, bool]]:
+def _conjuncts(expression: tree.Expression, wanted: bool) -> Iterator[tuple[tree.Expression, bool]]:
     """Expressions that together must be true or false, as wanted, for this one to be so."""
     match expression:
-        case Not(operand):
+        case tree.Not(operand):
             yield from _conjuncts(operand, not wanted)
-        case Logic(name, operands) if name == ("AND" if wanted else "OR"):
+        case tree.Logic(name, operands) if name == ("AND" if wanted else "OR"):
             for each in operands:
                 yield from _conjuncts(each, wanted)
         case _:
             yield expression, wanted
 
 
-def _all_true(expressions: list[Expression]) -> Expression:
+def _all_true(expressions: list[tree.Expression]) -> tree.Expression:
     """One expression that is true where all are that, cast to Booleans."""
     if len(expressions) > 1:
-        return Logic("AND", tuple(expressions))
+        return tree.Logic("AND", tuple(expressions))
     only = expressions[0]
-    return only if returns(only) is Type.BOOLEAN else Call("BOOL", (only,))
+    return only if returns(only) is Type.BOOLEAN else tree.Call("BOOL", (only,))
 
 
-def _equal_to(left: Expression, constant: Scalar | None) -> Truth:
+def _equal_to(left: tree.Expression, constant: tree.Scalar | None) -> Truth:
     """`left = constant`: the left side is cast to the constant's type. None is an error."""
     if constant is None:
         return kleene.constant(None)
@@ -190,16 +175,16 @@ def _equal_to(left: Expression, constant: Scalar | None) -> Truth:
         return outcome(left) if constant else outcome(left).inverse()
     kind = type_of(constant)
     operand = _uncast(left, kind)
-    if not isinstance(operand, Attribute):
+    if not isinstance(operand, tree.Attribute):
         return outcomes.within(_needs(left, kind))
     if isinstance(constant, str):
         return outcomes.of_attribute(operand.name, casts.equal_to_text(constant))
     return outcomes.of_attribute(operand.name, casts.compared("=", as_whole(constant)))
 
 
-def _equal_from(constant: Scalar | None, right: Expression) -> Truth:
+def _equal_from(constant: tree.Scalar | None, right: tree.Expression) -> Truth:
     """`constant = right`: the constant is cast to the type of the right side's value."""
-    if isinstance(right, Attribute):
+    if isinstance(right, tree.Attribute):
         return outcomes.of_attribute(right.name, casts.one_of([constant]))
     try:
         if constant is None:
@@ -212,35 +197,35 @@ def _equal_from(constant: Scalar | None, right: Expression) -> Truth:
     return outcomes.within(_needs(right))
 
 
-def _of_attribute(expression: Expression) -> tuple[str, casts.TruthSets] | None:
+def _of_attribute(expression: tree.Expression) -> tuple[str, casts.TruthSets] | None:
     """The attribute on which alone an expression depends, and how; None where it is no set."""
     match expression:
-        case Attribute(name):
+        case tree.Attribute(name):
             return name, casts.BOOLEAN
-        case Exists(name):
+        case tree.Exists(name):
             return name, casts.EXISTS
-        case Like(operand, pattern):
-            if isinstance(inner := _uncast(operand, Type.STRING), Attribute):
+        case tree.Like(operand, pattern):
+            if isinstance(inner := _uncast(operand, Type.STRING), tree.Attribute):
                 return inner.name, casts.like(str(pattern.value))
-        case In(Attribute(name), elements) if not any(map(names_in, elements)):
+        case tree.In(tree.Attribute(name), elements) if not any(map(tree.names_in, elements)):
             return name, casts.one_of([_constant(each) for each in elements])
-        case Call("IS_INT", (Attribute(name),)):
+        case tree.Call("IS_INT", (tree.Attribute(name),)):
             return name, casts.IS_INTEGER
-        case Call("IS_BOOL", (Attribute(name),)):
+        case tree.Call("IS_BOOL", (tree.Attribute(name),)):
             return name, casts.IS_BOOLEAN
-        case Ordered(operator, left, right):
+        case tree.Ordered(operator, left, right):
             return _ordered(operator, left, right)
     return None
 
 
 def _ordered(
-    operator: str, left: Expression, right: Expression
+    operator: str, left: tree.Expression, right: tree.Expression
 ) -> tuple[str, casts.TruthSets] | None:
     """An order between an attribute and a constant, on either side."""
-    if not names_in(left):
+    if not tree.names_in(left):
         operator, left, right = _MIRRORED[operator], right, left
     attribute = _uncast(left, Type.INTEGER)
-    if names_in(right) or not isinstance(attribute, Attribute):
+    if tree.names_in(right) or not isinstance(attribute, tree.Attribute):
         return None
     constant = _constant(right, Type.INTEGER)
     if constant is None:
@@ -253,14 +238,14 @@ _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _CASTS: Final = {Type.BOOLEAN: "BOOL", Type.INTEGER: "INT", Type.STRING: "STRING"}
 
 
-def _uncast(expression: Expression, kind: Type) -> Expression:
+def _uncast(expression: tree.Expression, kind: Type) -> tree.Expression:
     """The expression without calls that cast it to the type to which it is cast anyway."""
-    while isinstance(expression, Call) and expression.name == _CASTS[kind]:
+    while isinstance(expression, tree.Call) and expression.name == _CASTS[kind]:
         expression = expression.arguments[0]
     return expression
 
 
-def _constant(expression: Expression, kind: Type | None = None) -> Scalar | None:
+def _constant(expression: tree.Expression, kind: Type | None = None) -> tree.Scalar | None:
     """The value of an expression without attributes, cast to a type; None is an error."""
     value, fault = evaluated(expression, _no_event)
     try:
@@ -273,29 +258,29 @@ def _no_event(_: str) -> tuple[Key, ...]:
     return (ABSENT_KEY,)
 
 
-def _needs(expression: Expression, kind: Type | None = None) -> Bound:
+def _needs(expression: tree.Expression, kind: Type | None = None) -> Bound:
     """Where an expression can have a value at all that casts to a type.
 
     Each attribute that is evaluated in any case is there, and can be cast to what is asked of it.
     """
-    asked: list[tuple[Expression, Type | None]]
+    asked: list[tuple[tree.Expression, Type | None]]
     match expression:
-        case Attribute(name):
+        case tree.Attribute(name):
             return member(name, _CASTABLE[kind])
-        case Exists():
+        case tree.Exists():
             return ALWAYS
-        case Logic("XOR", operands):
+        case tree.Logic("XOR", operands):
             asked = [(each, Type.BOOLEAN) for each in operands]
-        case Logic(_, (operand, *_)) | Not(operand):
+        case tree.Logic(_, (operand, *_)) | tree.Not(operand):
             asked = [(operand, Type.BOOLEAN)]
-        case Ordered(_, left, right) | Arithmetic(_, left, right):
+        case tree.Ordered(_, left, right) | tree.Arithmetic(_, left, right):
             asked = [(left, Type.INTEGER), (right, Type.INTEGER)]
-        case Negative(operand):
+        case tree.Negative(operand):
             asked = [(operand, Type.INTEGER)]
-        case Call(name, arguments):
+        case tree.Call(name, arguments):
             asked = [(each, _parameter(name, arguments, at)) for at, each in enumerate(arguments)]
         case _:
-            asked = [(each, None) for each in parts_of(expression)[:2]]
+            asked = [(each, None) for each in tree.parts_of(expression)[:2]]
     return all_of([_needs(each, kind) for each, kind in asked])
 
 
@@ -308,19 +293,19 @@ _CASTABLE: Final = {
 """What casts to a type; None is no cast."""
 
 
-def _parameter(name: str, arguments: tuple[Expression, ...], at: int) -> Type | None:
+def _parameter(name: str, arguments: tuple[tree.Expression, ...], at: int) -> Type | None:
     """What an argument of a function is cast to."""
     function = functions.find(name, len(arguments))
     cast = next((kind for kind, cast in _CASTS.items() if cast == name), None)
     return cast if function is None or cast is not None else function.parameter(at)
 
 
-def _check_functions(expression: Expression) -> None:
+def _check_functions(expression: tree.Expression) -> None:
     """Raises RefusedRuleError where a function is called that there is not."""
     waiting = [expression]
     while waiting:
         part = waiting.pop()
-        if isinstance(part, Call) and functions.find(part.name, len(part.arguments)) is None:
+        if isinstance(part, tree.Call) and functions.find(part.name, len(part.arguments)) is None:
             found = f"{part.name} of {len(part.arguments)} arguments"
             raise RefusedRuleError(DIALECT, "no such function", found)
-        waiting += parts_of(part)
+        waiting += tree.parts_of(part)

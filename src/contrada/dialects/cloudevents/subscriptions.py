@@ -20,22 +20,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NoReturn, TypeAlias
 
-from contrada.dialects import cesql
+from contrada.dialects import cesql, kleene
 from contrada.dialects.cesql.values import INTEGER_FIRST, INTEGER_LAST
 from contrada.dialects.cloudevents.events import DATA, NAME, TEXTS
 from contrada.dialects.expression import And, Condition, Member, Or, filter_set
 from contrada.dialects.json_text import check_depth, decoded, json_lines
-from contrada.dialects.kleene import (
-    ALWAYS,
-    Bound,
-    Truth,
-    all_of,
-    any_of,
-    certain,
-    conjunction,
-    disjunction,
-    member,
-)
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
 from contrada.errors import EncodingError, InvalidValueError, LimitError, RefusedRuleError
 from contrada.model.algebra import sets
@@ -85,7 +74,7 @@ def read(filters: str | bytes | list[Any] | Mapping[str, Any], name: str = "") -
         refuse(NO_FILTERS, listed, "")
     _check_expressions(listed)
     bounds = [_truth(each, f"[{n}]", 1).true for n, each in enumerate(listed)]
-    found = filter_set(all_of(bounds).condition)
+    found = filter_set(kleene.all_of(bounds).condition)
     left = [each for each, bound in zip(listed, bounds, strict=True) if not bound.exact]
     if not left:
         return Rule(name, found)
@@ -180,7 +169,7 @@ def refuse(reason: str, found: object, place: str) -> NoReturn:
     raise RefusedRuleError(DIALECT, reason, found, place)
 
 
-def _truth(content: object, place: str, depth: int) -> Truth:
+def _truth(content: object, place: str, depth: int) -> kleene.Truth:
     """Where a filter is true and false."""
     check_depth(depth)
     if not isinstance(content, dict):
@@ -202,10 +191,10 @@ def _truth(content: object, place: str, depth: int) -> Truth:
     if not isinstance(inner, list) or not inner:
         refuse(SEVERAL, inner, place)
     parts = [_truth(each, f"{place}[{n}]", depth + 1) for n, each in enumerate(inner)]
-    return conjunction(parts) if dialect == "all" else disjunction(parts)
+    return kleene.conjunction(parts) if dialect == "all" else kleene.disjunction(parts)
 
 
-def _compared(dialect: str, inner: object, place: str) -> Truth:
+def _compared(dialect: str, inner: object, place: str) -> kleene.Truth:
     if not isinstance(inner, dict) or not inner:
         refuse(ATTRIBUTES, inner, place)
     truths = []
@@ -215,9 +204,9 @@ def _compared(dialect: str, inner: object, place: str) -> Truth:
         _check_text(text, place)
         surely, perhaps = _sets(name, dialect, text)
         exact = perhaps is surely
-        sides = member(name, perhaps, exact), member(name, ~surely, exact)
-        truths.append(Truth(*sides, any_of(sides)))
-    return conjunction(truths)
+        sides = kleene.member(name, perhaps, exact), kleene.member(name, ~surely, exact)
+        truths.append(kleene.Truth(*sides, kleene.any_of(sides)))
+    return kleene.conjunction(truths)
 
 
 def accepted(name: str, dialect: str, text: str) -> ValueSet | None:
@@ -257,7 +246,7 @@ def _check_expressions(content: object) -> None:
         raise LimitError(limit, EXPRESSIONS_CHARACTERS_MAX, characters)
 
 
-def _expression(inner: object, place: str) -> Truth:
+def _expression(inner: object, place: str) -> kleene.Truth:
     """Where a residue is left open, nothing is known of where the expression is false."""
     if not isinstance(inner, str):
         refuse(SQL, inner, place)
@@ -266,10 +255,10 @@ def _expression(inner: object, place: str) -> Truth:
     except RefusedRuleError as error:
         within = f"{place}, {error.place}" if error.place else place
         raise RefusedRuleError(error.dialect, error.reason, error.found, within) from error
-    true = Bound(_condition(rule.filters))
+    true = kleene.Bound(_condition(rule.filters))
     if rule.residue_holds is None:
-        return certain(true)
-    return Truth(true.loose(), ALWAYS.loose(), ALWAYS)
+        return kleene.certain(true)
+    return kleene.Truth(true.loose(), kleene.ALWAYS.loose(), kleene.ALWAYS)
 
 
 def _condition(filters: FilterSet) -> Condition:

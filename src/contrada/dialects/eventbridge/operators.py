@@ -10,23 +10,8 @@ from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final
 
-from contrada.dialects.eventbridge.reasons import (
-    BUT,
-    BUT_EMPTY,
-    CIDR,
-    EMPTY_ARRAY,
-    EXISTS,
-    INEXACT,
-    NOCASE,
-    NOT_TEXT,
-    NUMERIC,
-    ONE_KEY,
-    STRING,
-    UNKNOWN,
-    VALUE,
-    WILDCARD,
-    refuse,
-)
+from contrada.dialects.eventbridge import reasons
+from contrada.dialects.eventbridge.reasons import refuse
 from contrada.dialects.json_text import Inexact, is_exact
 from contrada.errors import InvalidValueError
 from contrada.model.algebra import sets
@@ -45,7 +30,7 @@ def accepted(values: list[Any], place: str) -> ValueSet:
     Raises RefusedRuleError.
     """
     if not values:
-        refuse(EMPTY_ARRAY, values, place)
+        refuse(reasons.EMPTY_ARRAY, values, place)
     keys: list[Key] = []
     parts: list[ValueSet] = []
     for value in values:
@@ -83,7 +68,7 @@ def _key(value: object, place: str) -> Key:
         return key_of(value)
     _check_exact(value, place)
     if not isinstance(value, int | float) or not math.isfinite(value):
-        refuse(VALUE, value, place)
+        refuse(reasons.VALUE, value, place)
     return key_of(_held(value, place))
 
 
@@ -91,12 +76,12 @@ def _text_key(text: str, place: str) -> Key:
     try:
         return key_of(text)
     except InvalidValueError:
-        refuse(NOT_TEXT, text, place)
+        refuse(reasons.NOT_TEXT, text, place)
 
 
 def _check_exact(number: object, place: str) -> None:
     if isinstance(number, Inexact):
-        refuse(INEXACT, number, place)
+        refuse(reasons.INEXACT, number, place)
 
 
 def _held(number: int | float, place: str) -> int | float:
@@ -104,7 +89,7 @@ def _held(number: int | float, place: str) -> int | float:
     if isinstance(number, float) or INT_MIN <= number <= INT_MAX:
         return number
     if not is_exact(number):
-        refuse(INEXACT, number, place)
+        refuse(reasons.INEXACT, number, place)
     return float(number)
 
 
@@ -112,20 +97,20 @@ def _expression(expression: dict[str, Any], place: str) -> ValueSet:
     name, constant = _only(expression, place)
     read = _OPERATORS.get(name)
     if read is None:
-        refuse(UNKNOWN, name, place)
+        refuse(reasons.UNKNOWN, name, place)
     return read(constant, place)
 
 
 def _only(expression: dict[str, Any], place: str) -> tuple[str, Any]:
     """The one key of an object and what it has."""
     if len(expression) != 1:
-        refuse(ONE_KEY, dict(expression), place)
+        refuse(reasons.ONE_KEY, dict(expression), place)
     return next(iter(expression.items()))
 
 
 def _text(constant: object, place: str) -> str:
     if not isinstance(constant, str):
-        refuse(STRING, constant, place)
+        refuse(reasons.STRING, constant, place)
     _text_key(constant, place)
     return constant
 
@@ -153,7 +138,7 @@ def _suffix(constant: object, place: str) -> ValueSet:
 def _nocase_text(expression: dict[str, Any], place: str) -> str:
     name, constant = _only(expression, place)
     if name != "equals-ignore-case":
-        refuse(NOCASE, name, place)
+        refuse(reasons.NOCASE, name, place)
     return _text(constant, place)
 
 
@@ -161,13 +146,13 @@ def _wildcard(constant: object, place: str) -> ValueSet:
     """Here `?` is a character like any other; in the model's wildcards it is not."""
     text = _text(constant, place)
     if _WILDCARD.fullmatch(text) is None:
-        refuse(WILDCARD, text, place)
+        refuse(reasons.WILDCARD, text, place)
     return sets.wildcard(text.replace("?", "\\?"))
 
 
 def _exists(constant: object, place: str) -> ValueSet:
     if not isinstance(constant, bool):
-        refuse(EXISTS, constant, place)
+        refuse(reasons.EXISTS, constant, place)
     return PRESENT if constant else ABSENT
 
 
@@ -176,35 +161,35 @@ def _cidr(constant: object, place: str) -> ValueSet:
     address, _slash, mask = text.partition("/")
     read = _address(address)
     if read is None or not _MASK.fullmatch(mask) or int(mask) >= read.max_prefixlen:
-        refuse(CIDR, text, place)
+        refuse(reasons.CIDR, text, place)
     if read.version == 6 and read.ipv4_mapped is not None:  # to AWS, IPv4 with too many bits
-        refuse(CIDR, text, place)
+        refuse(reasons.CIDR, text, place)
     return sets.cidr(f"{address}/{int(mask)}")
 
 
 def _numeric(constant: object, place: str) -> ValueSet:
     """`["=", n]`, a bound, or a lower bound and an upper one."""
     if not isinstance(constant, list) or len(constant) not in (2, 4):
-        refuse(NUMERIC, constant, place)
+        refuse(reasons.NUMERIC, constant, place)
     operators, numbers = constant[::2], [_bound(each, place) for each in constant[1::2]]
     if not all(isinstance(each, str) and each in _BOUNDS for each in operators):
-        refuse(NUMERIC, constant, place)
+        refuse(reasons.NUMERIC, constant, place)
     found = _BOUNDS[operators[0]](numbers[0])
     if len(operators) == 1:
         return found
     lower, upper = operators
     if lower not in (">", ">=") or upper not in ("<", "<=") or numbers[0] >= numbers[1]:
-        refuse(NUMERIC, constant, place)
+        refuse(reasons.NUMERIC, constant, place)
     return found & _BOUNDS[upper](numbers[1])
 
 
 def _bound(number: object, place: str) -> int | float:
     _check_exact(number, place)
     if not _is_number(number):
-        refuse(NUMERIC, number, place)
+        refuse(reasons.NUMERIC, number, place)
     assert isinstance(number, int | float)
     if not is_exact(number):
-        refuse(INEXACT, number, place)
+        refuse(reasons.INEXACT, number, place)
     return _held(number, place)
 
 
@@ -214,7 +199,7 @@ def _anything_but(constant: object, place: str) -> ValueSet:
         name, texts = _only(constant, place)
         inside = _INSIDE_BUT.get(name)
         if inside is None:
-            refuse(BUT, name, place)
+            refuse(reasons.BUT, name, place)
         return PRESENT - union(inside(each, place) for each in _strings(texts, place))
     listed = constant if isinstance(constant, list) else [constant]
     if any(isinstance(each, str) for each in listed):
@@ -222,7 +207,7 @@ def _anything_but(constant: object, place: str) -> ValueSet:
     for each in listed:
         _check_exact(each, place)
     if not listed or not all(_is_number(each) for each in listed):
-        refuse(BUT, constant, place)
+        refuse(reasons.BUT, constant, place)
     return PRESENT - of_keys(key_of(_bound(each, place)) for each in listed)
 
 
@@ -231,7 +216,7 @@ def _strings(constant: object, place: str) -> list[str]:
     listed = constant if isinstance(constant, list) else [constant]
     strings = [each for each in listed if isinstance(each, str)]
     if not listed or len(strings) < len(listed):
-        refuse(BUT, constant, place)
+        refuse(reasons.BUT, constant, place)
     return strings
 
 
@@ -244,7 +229,7 @@ def _filled(read: Callable[[object, str], ValueSet]) -> Callable[[object, str], 
 
     def inside(constant: object, place: str) -> ValueSet:
         if not constant:
-            refuse(BUT_EMPTY, constant, place)
+            refuse(reasons.BUT_EMPTY, constant, place)
         return read(constant, place)
 
     return inside

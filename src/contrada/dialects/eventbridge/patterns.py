@@ -28,19 +28,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
+from contrada.dialects.eventbridge import reasons
 from contrada.dialects.eventbridge.operators import OPERATOR_NAMES, accepted
-from contrada.dialects.eventbridge.reasons import (
-    DIALECT,
-    EMPTY_OBJECT,
-    FIELD,
-    NAME,
-    NO_OBJECT,
-    NO_PATTERN,
-    NOT_JSON,
-    OR,
-    TWICE,
-    refuse,
-)
+from contrada.dialects.eventbridge.reasons import refuse
 from contrada.dialects.expression import And, Condition, Member, Or, filter_set
 from contrada.dialects.json_text import check_depth, decoded, json_lines
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
@@ -59,7 +49,7 @@ def read(pattern: str | bytes | dict[str, Any], name: str = "") -> Rule:
     """
     content = pattern if isinstance(pattern, dict) else _decoded(pattern)
     if not isinstance(content, dict):
-        refuse(NO_OBJECT, content, "")
+        refuse(reasons.NO_OBJECT, content, "")
     return Rule(name, filter_set(_condition(content)))
 
 
@@ -99,18 +89,18 @@ def _read_entry(content: Any, name: str) -> Rule | RefusedRule:
     if isinstance(content, dict) and isinstance(content.get("Name"), str):
         name = content["Name"]
         if "EventPattern" not in content:
-            return RefusedRule(name, RefusedRuleError(DIALECT, NO_PATTERN))
+            return RefusedRule(name, RefusedRuleError(reasons.DIALECT, reasons.NO_PATTERN))
         content = content["EventPattern"]
     return read_or_refused(name, partial(read, content, name))
 
 
 def _decoded(text: object) -> Any:
     if not isinstance(text, str | bytes):
-        refuse(NO_OBJECT, text, "")
+        refuse(reasons.NO_OBJECT, text, "")
     try:
         return decoded(text, exact=True)
     except EncodingError as error:
-        raise RefusedRuleError(DIALECT, NOT_JSON, error.reason) from None
+        raise RefusedRuleError(reasons.DIALECT, reasons.NOT_JSON, error.reason) from None
 
 
 class _NoRelationError(Exception):
@@ -130,7 +120,7 @@ def _condition(content: dict[str, Any]) -> Condition:
         try:
             return _PatternReader(relations=False).conjunction(content, None, 1)
         except RefusedRuleError:
-            refuse(OR, error.found, error.path or "")
+            refuse(reasons.OR, error.found, error.path or "")
 
 
 class _PatternReader:
@@ -155,7 +145,7 @@ class _PatternReader:
         """What must hold together in an object. `named`: the fields of the conjunction so far."""
         check_depth(depth)
         if not content:
-            refuse(EMPTY_OBJECT, content, path or "")
+            refuse(reasons.EMPTY_OBJECT, content, path or "")
         for step, inner in content.items():
             if self._relations and step == OR_WORD:
                 yield self._alternatives(inner, path, depth + 1, named)
@@ -168,7 +158,7 @@ class _PatternReader:
             elif isinstance(inner, list):
                 yield Member(_new(name, named), accepted(inner, name))
             else:
-                refuse(FIELD, inner, name)
+                refuse(reasons.FIELD, inner, name)
 
     def _alternatives(
         self, content: object, path: str | None, depth: int, named: dict[str, None]
@@ -194,8 +184,8 @@ def _new(name: str, named: dict[str, None]) -> str:
     try:
         check_user_name(name)
     except InvalidNameError as error:
-        refuse(NAME, error.reason, name)
+        refuse(reasons.NAME, error.reason, name)
     if name in named:
-        refuse(TWICE, name, name)
+        refuse(reasons.TWICE, name, name)
     named[name] = None
     return name

@@ -12,15 +12,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from contrada.dialects.eventbridge import reasons
 from contrada.dialects.eventbridge.operators import OPERATOR_NAMES, is_ipv6
 from contrada.dialects.eventbridge.patterns import OR_WORD
-from contrada.dialects.eventbridge.reasons import (
-    MATCHES_EVERYTHING,
-    MATCHES_NOTHING,
-    UNSAYABLE,
-    UNSAYABLE_NAME,
-    refuse,
-)
+from contrada.dialects.eventbridge.reasons import refuse
 from contrada.dialects.json_text import is_exact
 from contrada.dialects.text_parts import NoPartsError, text_parts
 from contrada.model.algebra.filter import Filter, FilterSet
@@ -61,7 +56,7 @@ def pattern_of(filters: Filter | FilterSet) -> dict[str, Any]:
     members = (filters,) if isinstance(filters, Filter) else filters.filters
     patterns = [_pattern(each, in_or=len(members) > 1) for each in members if not each.is_empty]
     if not patterns:
-        refuse(MATCHES_NOTHING, str(filters), "")
+        refuse(reasons.MATCHES_NOTHING, str(filters), "")
     return patterns[0] if len(patterns) == 1 else {OR_WORD: patterns}
 
 
@@ -70,10 +65,10 @@ def _pattern(member: Filter, *, in_or: bool) -> dict[str, Any]:
     for name, values in member.sets.items():
         steps = name.split(".")
         if name[0] == "@" or OR_WORD in steps or (in_or and not OPERATOR_NAMES.isdisjoint(steps)):
-            refuse(UNSAYABLE_NAME, name, name)
+            refuse(reasons.UNSAYABLE_NAME, name, name)
         _put(pattern, steps, _field(values, name))
     if not pattern:
-        refuse(MATCHES_EVERYTHING, str(member), "")
+        refuse(reasons.MATCHES_EVERYTHING, str(member), "")
     return pattern
 
 
@@ -93,9 +88,9 @@ def _field(values: ValueSet, name: str) -> list[Any]:
     absence: list[Any] = [{"exists": False}] if values.holds(ABSENT_KEY) else []
     said = _said(values & PRESENT)
     if said is None:
-        refuse(UNSAYABLE, str(values), name)
+        refuse(reasons.UNSAYABLE, str(values), name)
     if not absence + said:
-        refuse(MATCHES_NOTHING, str(values), name)
+        refuse(reasons.MATCHES_NOTHING, str(values), name)
     return absence + said
 
 

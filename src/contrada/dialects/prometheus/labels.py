@@ -12,24 +12,14 @@ from contrada.errors import InvalidFilterError, RefusedRuleError
 from contrada.model.algebra import sets
 from contrada.model.algebra.valueset import ABSENT, ValueSet, union
 from contrada.model.languages import characters, regular, search
-from contrada.model.languages.regular import (
-    AT_END,
-    AT_START,
-    Alternation,
-    Chars,
-    Look,
-    Repeat,
-    Sequence,
-    Tree,
-)
 
 DIALECT: Final = "prometheus"
 
 REGULAR_EXPRESSION: Final = "a regular expression that is not linear"
 
-_ANY: Final = Chars(characters.inverse(()))
-_ANYTHING: Final = Repeat(_ANY, 0, None)
-_SOMETHING: Final = Repeat(_ANY, 1, None)
+_ANY: Final = regular.Chars(characters.inverse(()))
+_ANYTHING: Final = regular.Repeat(_ANY, 0, None)
+_SOMETHING: Final = regular.Repeat(_ANY, 1, None)
 
 
 def label_values(how: str, text: str) -> ValueSet:
@@ -57,34 +47,34 @@ def _described(pattern: str) -> ValueSet:
     return union(map(sets.of_plain, plain))
 
 
-def _whole(tree: Tree) -> Tree:
+def _whole(tree: regular.Tree) -> regular.Tree:
     """An expression that finds something where the tree describes the whole text."""
     return _from_start(_to_end(tree))
 
 
-def _from_start(tree: Tree) -> Tree:
+def _from_start(tree: regular.Tree) -> regular.Tree:
     """The same, where the text starts; any text in front needs no such place."""
-    if isinstance(tree, Alternation):
-        return Alternation(tuple(map(_from_start, tree.parts)))
-    parts = tree.parts if isinstance(tree, Sequence) else (tree,)
+    if isinstance(tree, regular.Alternation):
+        return regular.Alternation(tuple(map(_from_start, tree.parts)))
+    parts = tree.parts if isinstance(tree, regular.Sequence) else (tree,)
     if parts[:1] == (_ANYTHING,):
-        return Sequence(parts[1:])
-    if parts[:1] == (Look(AT_START),):
-        return _from_start(Sequence(parts[1:]))
-    if parts and isinstance(parts[0], Alternation):
-        return Sequence((_from_start(parts[0]), *parts[1:]))
-    return Sequence((Look(AT_START), *parts))
+        return regular.Sequence(parts[1:])
+    if parts[:1] == (regular.Look(regular.AT_START),):
+        return _from_start(regular.Sequence(parts[1:]))
+    if parts and isinstance(parts[0], regular.Alternation):
+        return regular.Sequence((_from_start(parts[0]), *parts[1:]))
+    return regular.Sequence((regular.Look(regular.AT_START), *parts))
 
 
-def _to_end(tree: Tree) -> Tree:
+def _to_end(tree: regular.Tree) -> regular.Tree:
     """The same, where the text ends; any text behind needs no such place."""
-    if isinstance(tree, Alternation):
-        return Alternation(tuple(map(_to_end, tree.parts)))
-    parts = tree.parts if isinstance(tree, Sequence) else (tree,)
+    if isinstance(tree, regular.Alternation):
+        return regular.Alternation(tuple(map(_to_end, tree.parts)))
+    parts = tree.parts if isinstance(tree, regular.Sequence) else (tree,)
     if parts[-1:] == (_ANYTHING,):
-        return Sequence(parts[:-1])
-    if parts[-1:] == (Look(AT_END),):
-        return _to_end(Sequence(parts[:-1]))
-    if parts and isinstance(parts[-1], Alternation):
-        return Sequence((*parts[:-1], _to_end(parts[-1])))
-    return Sequence((*parts, Look(AT_END)))
+        return regular.Sequence(parts[:-1])
+    if parts[-1:] == (regular.Look(regular.AT_END),):
+        return _to_end(regular.Sequence(parts[:-1]))
+    if parts and isinstance(parts[-1], regular.Alternation):
+        return regular.Sequence((*parts[:-1], _to_end(parts[-1])))
+    return regular.Sequence((*parts, regular.Look(regular.AT_END)))

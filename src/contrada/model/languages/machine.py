@@ -21,23 +21,9 @@ from functools import cache, cached_property, reduce
 from typing import Any, Final, TypeAlias
 
 from contrada.errors import LimitError
-from contrada.model.languages import characters
+from contrada.model.languages import characters, regular
 from contrada.model.languages.automaton import STATES_MAX, Automaton, minimised
 from contrada.model.languages.characters import Ranges
-from contrada.model.languages.regular import (
-    AT_END,
-    AT_LINE_END,
-    AT_LINE_START,
-    AT_START,
-    AT_WORD_EDGE,
-    INSIDE_WORD,
-    Alternation,
-    Anything,
-    Chars,
-    Look,
-    Sequence,
-    Tree,
-)
 from contrada.model.languages.steps import Closure, Relation
 
 MACHINE_STATES_MAX: Final = 10_000
@@ -87,19 +73,19 @@ class _Program:
         self.looks.append(look)
         return len(self.edges) - 1
 
-    def before(self, tree: Tree, after: int) -> int:
+    def before(self, tree: regular.Tree, after: int) -> int:
         """The state from which a text of the tree leads to the state `after`."""
-        if isinstance(tree, Chars):
+        if isinstance(tree, regular.Chars):
             return self.characters(tree.ranges, after)
-        if isinstance(tree, Sequence):
+        if isinstance(tree, regular.Sequence):
             for part in reversed(tree.parts):
                 after = self.before(part, after)
             return after
-        if isinstance(tree, Alternation):
+        if isinstance(tree, regular.Alternation):
             return self.state(free=tuple([self.before(part, after) for part in tree.parts]))
-        if isinstance(tree, Look):
+        if isinstance(tree, regular.Look):
             return self.state(free=(after,), look=tree.where)
-        if isinstance(tree, Anything):
+        if isinstance(tree, regular.Anything):
             loop = self.state(free=(after,))
             self.edges[loop] = ((0, 255, loop),)
             return loop
@@ -108,7 +94,7 @@ class _Program:
             entry = self.before(tree.part, entry)
         return entry
 
-    def optional(self, part: Tree, least: int, most: int | None, after: int) -> int:
+    def optional(self, part: regular.Tree, least: int, most: int | None, after: int) -> int:
         """The state before the repetitions that are beyond the least number."""
         if most is None:
             loop = self.state()
@@ -185,7 +171,7 @@ class _Program:
 class Machine:
     """Searches texts for what a tree describes: see the module."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: regular.Tree) -> None:
         """Raises LimitError beyond `MACHINE_STATES_MAX`, `MACHINE_WORK_MAX`, CLOSURE_PAIRS_MAX.
 
         Cost: linear in the machine, but for long runs of parts that may all be left out.
@@ -205,7 +191,9 @@ class Machine:
         if work > MACHINE_WORK_MAX:
             raise LimitError("MACHINE_WORK_MAX", MACHINE_WORK_MAX, work)
         self._looking = _bits(state for state, look in enumerate(program.looks) if look)
-        self._at_start = _bits(s for s, look in enumerate(program.looks) if look == AT_START)
+        self._at_start = _bits(
+            s for s, look in enumerate(program.looks) if look == regular.AT_START
+        )
         self._start = self._closures[0].of(1 << start)
         width = len(self._byte_of)
         self.unknown: Row = [None] * (width + 2)
@@ -317,17 +305,17 @@ def _bits(states: Iterable[int]) -> int:
 def _holding(before: int, byte: int | None) -> int:
     """Which places lie between what is before and the next byte, or the end."""
     at_start = before == _AFTER_START
-    holding = AT_START | AT_LINE_START if at_start else 0
+    holding = regular.AT_START | regular.AT_LINE_START if at_start else 0
     if before == _AFTER_LINE:
-        holding |= AT_LINE_START
+        holding |= regular.AT_LINE_START
     if byte is None:
-        holding |= AT_END | AT_LINE_END
+        holding |= regular.AT_END | regular.AT_LINE_END
     elif byte == 0x0A:
-        holding |= AT_LINE_END
+        holding |= regular.AT_LINE_END
     if (before == _AFTER_WORD) != (byte in _WORD_BYTES):
-        return holding | AT_WORD_EDGE
+        return holding | regular.AT_WORD_EDGE
     inside_character = byte is not None and 0x80 <= byte <= 0xBF
-    return holding if inside_character else holding | INSIDE_WORD
+    return holding if inside_character else holding | regular.INSIDE_WORD
 
 
 @cache

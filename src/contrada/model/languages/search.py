@@ -18,17 +18,6 @@ from contrada.model.languages.automaton import Automaton
 from contrada.model.languages.casefold import fold
 from contrada.model.languages.characters import Ranges
 from contrada.model.languages.machine import Machine
-from contrada.model.languages.regular import (
-    AT_END,
-    AT_START,
-    Alternation,
-    Anything,
-    Chars,
-    Look,
-    Repeat,
-    Sequence,
-    Tree,
-)
 
 SMALL_STATES_MAX: Final = 500
 """States of a machine of which many are kept. Beyond it: it counts as large, and few are kept."""
@@ -48,13 +37,13 @@ EXPANDED_MAX: Final = 10_000
 stays a regular expression."""
 
 
-def _plain_runs(tree: Tree) -> Iterator[tuple[str, bool]]:
+def _plain_runs(tree: regular.Tree) -> Iterator[tuple[str, bool]]:
     """Texts that are in every text in which a tree finds something, and whether but for case."""
     run: list[Ranges] = []
-    for part in (*(tree.parts if isinstance(tree, Sequence) else (tree,)), None):
-        if isinstance(part, Chars) and _is_one(part.ranges):
+    for part in (*(tree.parts if isinstance(tree, regular.Sequence) else (tree,)), None):
+        if isinstance(part, regular.Chars) and _is_one(part.ranges):
             run.append(part.ranges)
-        elif not isinstance(part, Look):
+        elif not isinstance(part, regular.Look):
             if run:
                 nocase = any(len(_few(ranges)) > 1 for ranges in run)
                 yield "".join(chr(ranges[0][0]) for ranges in run), nocase
@@ -109,7 +98,7 @@ class Matches(Operator):
         return machine_of(constant).automaton()
 
 
-def tree_of(constant: bytes) -> Tree:
+def tree_of(constant: bytes) -> regular.Tree:
     """The tree of an expression in UTF-8. Raises InvalidFilterError."""
     try:
         return regular.read(constant.decode())
@@ -118,7 +107,7 @@ def tree_of(constant: bytes) -> Tree:
         raise InvalidFilterError("matches", (constant,), reason) from None
 
 
-ReadTree: TypeAlias = Callable[[bytes], Tree]
+ReadTree: TypeAlias = Callable[[bytes], regular.Tree]
 
 
 def machine_of(constant: bytes, read: ReadTree = tree_of) -> Machine:
@@ -144,27 +133,27 @@ def _large_machine(constant: bytes, read: ReadTree) -> Machine:
     return Machine(read(constant))
 
 
-def first_of(tree: Tree) -> bytes | None:
+def first_of(tree: regular.Tree) -> bytes | None:
     """The shortest text of a tree, of these the lowest; None where it has none, or looks around."""
-    if isinstance(tree, Chars):
+    if isinstance(tree, regular.Chars):
         return chr(tree.ranges[0][0]).encode() if tree.ranges else None
-    if isinstance(tree, Anything):
+    if isinstance(tree, regular.Anything):
         return b""
-    if isinstance(tree, Repeat):
+    if isinstance(tree, regular.Repeat):
         part = first_of(tree.part)
         return None if part is None else part * tree.least
-    if isinstance(tree, Look):
+    if isinstance(tree, regular.Look):
         return None
     parts = [first_of(part) for part in tree.parts]
     known = [part for part in parts if part is not None]
-    if len(known) < len(parts) or (not parts and isinstance(tree, Alternation)):
+    if len(known) < len(parts) or (not parts and isinstance(tree, regular.Alternation)):
         return None
-    if isinstance(tree, Sequence):
+    if isinstance(tree, regular.Sequence):
         return b"".join(known)
     return min(known, key=lambda text: (len(text), text))
 
 
-def plain_forms(tree: Tree) -> list[Plain] | None:
+def plain_forms(tree: regular.Tree) -> list[Plain] | None:
     """Operators of which one holds just where the expression finds something, or None."""
     try:
         return list(dict.fromkeys(_plain_forms(tree)))
@@ -176,7 +165,7 @@ class _NotPlainError(Exception):
     """The expression is more than plain operators, or too many of them."""
 
 
-def _plain_forms(tree: Tree) -> Iterator[Plain]:
+def _plain_forms(tree: regular.Tree) -> Iterator[Plain]:
     left = EXPANDED_MAX
     for items in _expanded(tree):
         found, at_start, at_end = _inner(items)
@@ -195,13 +184,13 @@ _OPERATORS: Final = {
 }
 
 
-def _expanded(tree: Tree) -> list[tuple[Tree, ...]]:
+def _expanded(tree: regular.Tree) -> list[tuple[regular.Tree, ...]]:
     """Alternatives as sequences of characters, places and unbounded repetitions."""
-    if isinstance(tree, Alternation):
+    if isinstance(tree, regular.Alternation):
         found = list(chain.from_iterable(map(_expanded, tree.parts)))
-    elif isinstance(tree, Sequence):
+    elif isinstance(tree, regular.Sequence):
         found = _products([_expanded(part) for part in tree.parts])
-    elif isinstance(tree, Repeat) and tree.most is not None:
+    elif isinstance(tree, regular.Repeat) and tree.most is not None:
         part = _expanded(tree.part)
         counts = range(tree.least, tree.most + 1)
         found = list(chain.from_iterable(_products([part] * count) for count in counts))
@@ -212,8 +201,8 @@ def _expanded(tree: Tree) -> list[tuple[Tree, ...]]:
     return found
 
 
-def _products(parts: list[list[tuple[Tree, ...]]]) -> list[tuple[Tree, ...]]:
-    found: list[tuple[Tree, ...]] = [()]
+def _products(parts: list[list[tuple[regular.Tree, ...]]]) -> list[tuple[regular.Tree, ...]]:
+    found: list[tuple[regular.Tree, ...]] = [()]
     for part in parts:
         longest = max(map(len, found), default=0) + max(map(len, part), default=0)
         if len(found) * len(part) * (longest + 1) > 8 * EXPANDED_MAX:
@@ -222,7 +211,7 @@ def _products(parts: list[list[tuple[Tree, ...]]]) -> list[tuple[Tree, ...]]:
     return found
 
 
-def _inner(items: Items[Tree]) -> tuple[list[Ranges], bool, bool]:
+def _inner(items: Items[regular.Tree]) -> tuple[list[Ranges], bool, bool]:
     """The characters of an alternative, and whether it must start, or end, where the text does.
 
     What may be empty at an end that is free finds nothing that the rest alone would not find.
@@ -230,23 +219,23 @@ def _inner(items: Items[Tree]) -> tuple[list[Ranges], bool, bool]:
     first, last = 0, len(items)
     while first < last and _may_be_empty(items[first]):
         first += 1
-    at_start = first < last and items[first] == Look(AT_START)
+    at_start = first < last and items[first] == regular.Look(regular.AT_START)
     while first < last and _may_be_empty(items[last - 1]):
         last -= 1
-    at_end = first < last and items[last - 1] == Look(AT_END)
+    at_end = first < last and items[last - 1] == regular.Look(regular.AT_END)
     inner = items[first + at_start : last - at_end]
-    if not all(isinstance(item, Chars) for item in inner):
+    if not all(isinstance(item, regular.Chars) for item in inner):
         raise _NotPlainError
-    return [item.ranges for item in inner if isinstance(item, Chars)], at_start, at_end
+    return [item.ranges for item in inner if isinstance(item, regular.Chars)], at_start, at_end
 
 
-def _may_be_empty(tree: Tree) -> bool:
+def _may_be_empty(tree: regular.Tree) -> bool:
     """Whether the empty text, at any place, is one of the tree's."""
-    if isinstance(tree, Repeat):
+    if isinstance(tree, regular.Repeat):
         return tree.least == 0 or _may_be_empty(tree.part)
-    if isinstance(tree, Sequence):
+    if isinstance(tree, regular.Sequence):
         return all(map(_may_be_empty, tree.parts))
-    return isinstance(tree, Alternation) and any(map(_may_be_empty, tree.parts))
+    return isinstance(tree, regular.Alternation) and any(map(_may_be_empty, tree.parts))
 
 
 def _texts(characters: list[Ranges]) -> Iterator[tuple[str, bool]]:
