@@ -36,6 +36,9 @@ CHOICES_TRIED_MAX: Final = 8
 """Choices of alternatives that are all made. Small conditions so become the filters that one would
 write. Beyond it: the filters are made to overlap less."""
 
+MIRRORED: Final = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+"""Comparisons with their two sides exchanged."""
+
 
 @dataclass(frozen=True, slots=True)
 class Member:

@@ -12,7 +12,7 @@ Source: CloudEvents, CESQL 1.0.0 §3.4 and §3.7.
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
 from itertools import product
@@ -175,14 +175,6 @@ _DOMAINS: Final = {
 }
 """The values of each type."""
 
-_NUMBER_SETS: Final[dict[str, Callable[[Value], ValueSet]]] = {
-    "=": sets.eq,
-    "<": sets.lt,
-    "<=": sets.le,
-    ">": sets.gt,
-    ">=": sets.ge,
-}
-
 
 def _all_cast(kind: Type, elements: Sequence[Scalar | None]) -> tuple[list[Scalar], bool]:
     """The elements as values of a type, up to the first error; and whether there is none."""
@@ -229,7 +221,7 @@ def _integers(operator: str, constant: int) -> ValueSet:
     """The values that, cast to an Integer, compare like this with a constant."""
     low = {"=": constant, ">": constant + 1, ">=": constant}.get(operator, INTEGER_FIRST)
     high = {"=": constant, "<": constant - 1, "<=": constant}.get(operator, INTEGER_LAST)
-    numbers = NUMBERS & _NUMBER_SETS[operator](constant)
+    numbers = NUMBERS & sets.OPERATORS[operator](constant)
     booleans = (sets.eq(b) for b in (True, False) if low <= b <= high)
     return union((numbers, *booleans, integer_texts(low, high)))
 

@@ -9,7 +9,6 @@ Source: CloudEvents, CESQL 1.0.0 §1 (no data), §2 (the syntax; names), §3.6 (
 """
 
 from functools import cache
-from importlib import resources
 from typing import Any, Final, Literal, cast
 
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, v_args
@@ -18,6 +17,7 @@ from lark.exceptions import UnexpectedToken
 from contrada.dialects.cesql import tree
 from contrada.dialects.cesql.patterns import texts_like
 from contrada.dialects.cesql.values import INTEGER_FIRST, INTEGER_LAST
+from contrada.dialects.grammar import parser_of
 from contrada.errors import InvalidFilterError, LimitError, ParseError
 from contrada.model.domains.values import NAME_BYTES_MAX
 
@@ -128,8 +128,7 @@ class _ExpressionBuilder(Transformer[Token, Any]):
 
 @cache
 def _parser() -> Lark:
-    grammar = resources.files(__package__).joinpath("grammar.lark").read_text("utf-8")
-    return Lark(grammar, parser="lalr", start="expression", transformer=_ExpressionBuilder())
+    return parser_of(__file__, "grammar.lark", _ExpressionBuilder(), start="expression")
 
 
 def _check_characters(text: str) -> None:

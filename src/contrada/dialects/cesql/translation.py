@@ -29,7 +29,7 @@ from contrada.dialects.cesql.values import (
     cast_to,
     type_of,
 )
-from contrada.dialects.expression import filter_set
+from contrada.dialects.expression import MIRRORED, filter_set
 from contrada.dialects.kleene import ALWAYS, Bound, Truth, all_of, filters_of, member
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
 from contrada.errors import ParseError, RefusedRuleError
@@ -223,7 +223,7 @@ def _ordered(
 ) -> tuple[str, casts.TruthSets] | None:
     """An order between an attribute and a constant, on either side."""
     if not tree.names_in(left):
-        operator, left, right = _MIRRORED[operator], right, left
+        operator, left, right = MIRRORED[operator], right, left
     attribute = _uncast(left, Type.INTEGER)
     if tree.names_in(right) or not isinstance(attribute, tree.Attribute):
         return None
@@ -232,8 +232,6 @@ def _ordered(
         return attribute.name, casts.NEVER
     return attribute.name, casts.compared(operator, as_whole(constant))
 
-
-_MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 _CASTS: Final = {Type.BOOLEAN: "BOOL", Type.INTEGER: "INT", Type.STRING: "STRING"}
 

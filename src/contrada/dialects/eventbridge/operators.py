@@ -21,7 +21,7 @@ from contrada.model.domains.values import INT_MAX, INT_MIN, Key, key_of
 _IPV6: Final = re.compile(r"[0-9a-fA-F:]*:[0-9a-fA-F:]*")
 _MASK: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 _WILDCARD: Final = re.compile(r"(?:\\[*\\]|\*(?!\*)|[^\\*]+)*+")
-_BOUNDS: Final = {"=": sets.eq, "<": sets.lt, "<=": sets.le, ">": sets.gt, ">=": sets.ge}
+_BOUNDS: Final = ("=", "<", "<=", ">", ">=")
 
 
 def accepted(values: list[Any], place: str) -> ValueSet:
@@ -174,13 +174,13 @@ def _numeric(constant: object, place: str) -> ValueSet:
     operators, numbers = constant[::2], [_bound(each, place) for each in constant[1::2]]
     if not all(isinstance(each, str) and each in _BOUNDS for each in operators):
         refuse(reasons.NUMERIC, constant, place)
-    found = _BOUNDS[operators[0]](numbers[0])
+    found = sets.OPERATORS[operators[0]](numbers[0])
     if len(operators) == 1:
         return found
     lower, upper = operators
     if lower not in (">", ">=") or upper not in ("<", "<=") or numbers[0] >= numbers[1]:
         refuse(reasons.NUMERIC, constant, place)
-    return found & _BOUNDS[upper](numbers[1])
+    return found & sets.OPERATORS[upper](numbers[1])
 
 
 def _bound(number: object, place: str) -> int | float:

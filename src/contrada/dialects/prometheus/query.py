@@ -21,15 +21,13 @@ Source: Prometheus 3's documentation, Querying: basics, operators.
 
 import math
 import re
-from collections.abc import Callable
-from functools import cache
-from importlib import resources
-from typing import Any, Final, NamedTuple, cast
+from functools import cache, partial
+from typing import Any, Final, NamedTuple
 
 from lark import Lark, Token, Transformer, UnexpectedInput, v_args
-from lark.exceptions import VisitError
 
-from contrada.dialects.expression import And, Condition, Member, Or, filter_set, negation
+from contrada.dialects import grammar
+from contrada.dialects.expression import MIRRORED, And, Condition, Member, Or, filter_set, negation
 from contrada.dialects.prometheus.labels import DIALECT, label_values
 from contrada.errors import InvalidNameError, LimitError, RefusedRuleError
 from contrada.model.algebra import sets
@@ -64,6 +62,8 @@ STRING: Final = "a string that is no text"
 NUMBER: Final = "a number in an unusual form"
 LABEL: Final = "a label that no attribute can be called"
 
+_refused: Final = partial(RefusedRuleError, DIALECT)
+
 
 class Selected(NamedTuple):
     """The series that a selector selects: the metric's name and what its labels must be."""
@@ -89,11 +89,9 @@ def filters(query: str, *, rows: bool = False) -> FilterSet:
         raise LimitError("QUERY_CHARACTERS_MAX", QUERY_CHARACTERS_MAX, len(query))
     _check_size(query)
     try:
-        read = cast(Read, _reader(rows).parse(query))
+        read: Read = grammar.parsed(_reader(rows), query)
     except UnexpectedInput as error:
-        raise _unreadable(query, error) from None
-    except VisitError as error:
-        raise error.orig_exc from None
+        raise _unreadable(query, grammar.end_of(query, error)) from None
     several = len(read.metrics) > 1 and (None in read.metrics or len(set(read.metrics)) > 1)
     if several and not rows:
         raise _refused(SEVERAL_METRICS, query)
@@ -124,9 +122,9 @@ class _QueryReader(Transformer[Token, Any]):
         """A vector with numbers before and behind it; all comparisons hold."""
         at = 2 if isinstance(parts[2], Selected) else 0
         selected: Selected = parts[at]
-        held = [_compared(_MIRRORED[parts[1]], parts[0])] if at else []
+        held = [_compared(MIRRORED[_operator(parts[1])], parts[0])] if at else []
         behind = parts[at + 1 :]
-        held += map(_compared, behind[::2], behind[1::2])
+        held += map(_compared, map(_operator, behind[::2]), behind[1::2])
         name = self.checked(selected)
         values = tuple(Member(name, each) for each in held)
         metric: tuple[Member, ...] = ()
@@ -176,24 +174,17 @@ class _RowReader(_QueryReader):
 
 @cache
 def _reader(rows: bool) -> Lark:
-    grammar = resources.files("contrada.dialects.prometheus").joinpath("query.lark")
     reader = _RowReader() if rows else _QueryReader()
-    text = grammar.read_text("utf-8")
-    return Lark(text, start="query", parser="lalr", transformer=reader)
+    return grammar.parser_of(__file__, "query.lark", reader, start="query")
 
 
 # --- values -------------------------------------------------------------------------------------
 
-_COMPARISONS: Final[dict[str, Callable[[float], ValueSet]]] = {
-    "==": sets.eq,
-    "!=": sets.ne,
-    "<": sets.lt,
-    "<=": sets.le,
-    ">": sets.gt,
-    ">=": sets.ge,
-}
-_MIRRORED: Final = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _ALL_NUMBERS: Final = sets.le(math.inf) | sets.eq(math.nan)
+
+
+def _operator(how: Token) -> str:
+    return how.replace("==", "=")
 
 
 def _compared(how: str, number: Token) -> ValueSet:
@@ -201,7 +192,7 @@ def _compared(how: str, number: Token) -> ValueSet:
     value = _number(number)
     if value != value:
         return _ALL_NUMBERS if how == "!=" else NOTHING
-    return _COMPARISONS[how](value)
+    return sets.OPERATORS[how](value)
 
 
 _DIGITS: Final = "[0-9]+(?:_[0-9]+)*"
@@ -283,7 +274,7 @@ _REASONS: Final = (
     (re.compile(r"\s*(?:offset\b|@)", re.IGNORECASE), "another time"),
     (
         re.compile(r"\s*(?:on|ignoring|group_left|group_right)\b", re.IGNORECASE),
-        "matching by labels",
+        _BY_LABELS,
     ),
     (re.compile(r"\s*bool\b", re.IGNORECASE), "a comparison whose result is 0 or 1"),
     (re.compile(r"\s*(?:\(|by\b|without\b)", re.IGNORECASE), "a function or an aggregation"),
@@ -291,24 +282,15 @@ _REASONS: Final = (
 )
 
 
-def _unreadable(query: str, error: UnexpectedInput) -> RefusedRuleError:
-    """Why a query cannot be read, told by what stands where reading ended."""
-    token = getattr(error, "token", None)
-    ended = token is not None and token.type == "$END"
-    at: int = len(query) if ended else getattr(error, "pos_in_stream", 0)
+def _unreadable(query: str, at: int) -> RefusedRuleError:
+    """Why a query cannot be read, of which reading ended at a character."""
     rest = query[at:]
     if _BEFORE.search(query[max(0, at - 20) : at]):
         return _refused(_BY_LABELS, rest, f"character {at + 1}")
     if not rest.strip() or rest.startswith(")"):
         return _refused(NO_COMPARISON if query.strip() else NOT_A_QUERY, query)
-    for sign, reason in _REASONS:
-        if sign.match(rest):
-            return _refused(reason, rest, f"character {at + 1}")
-    return _refused(NOT_A_QUERY, rest, f"character {at + 1}")
-
-
-def _refused(reason: str, found: object = None, place: str = "") -> RefusedRuleError:
-    return RefusedRuleError(DIALECT, reason, found, place)
+    reason = grammar.reason_for(rest, _REASONS, NOT_A_QUERY)
+    return _refused(reason, rest, f"character {at + 1}")
 
 
 _TOKENS: Final = re.compile(
@@ -319,11 +301,7 @@ _TOKENS: Final = re.compile(
 
 
 def _check_size(query: str) -> None:
-    depth = counts = 0
-    for match in _TOKENS.finditer(query):
-        depth += {"(": 1, ")": -1}.get(match[0], 0)
-        counts += repeats_in(match[0])
-        if depth > QUERY_NESTING_MAX:
-            raise LimitError("QUERY_NESTING_MAX", QUERY_NESTING_MAX)
-        if counts > QUERY_COUNTS_MAX:
-            raise LimitError("QUERY_COUNTS_MAX", QUERY_COUNTS_MAX)
+    tokens = [match[0] for match in _TOKENS.finditer(query)]
+    grammar.check_nesting(tokens, "QUERY_NESTING_MAX", QUERY_NESTING_MAX)
+    if sum(map(repeats_in, tokens)) > QUERY_COUNTS_MAX:
+        raise LimitError("QUERY_COUNTS_MAX", QUERY_COUNTS_MAX)

@@ -8,7 +8,6 @@ Source: Sigma specification 2.1.0, section on conditions.
 
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Final
 
 from lark import Lark, Token, UnexpectedInput
@@ -16,6 +15,7 @@ from lark.exceptions import VisitError
 from lark.visitors import Transformer_NonRecursive, v_args
 
 from contrada.dialects.expression import And, Condition, Or, negation
+from contrada.dialects.grammar import check_nesting
 from contrada.dialects.sigma import refusals
 from contrada.dialects.sigma.refusals import refused
 from contrada.errors import LimitError
@@ -59,17 +59,14 @@ def _check_size(texts: Collection[str]) -> None:
     if size > SIGMA_CONDITION_CHARACTERS_MAX:
         raise LimitError("SIGMA_CONDITION_CHARACTERS_MAX", SIGMA_CONDITION_CHARACTERS_MAX, size)
     for text in texts:
-        depth = 0
-        for each in text:
-            depth += (each == "(") - (each == ")")
-            if depth > SIGMA_PARENTHESES_MAX:
-                raise LimitError("SIGMA_PARENTHESES_MAX", SIGMA_PARENTHESES_MAX)
+        check_nesting(text, "SIGMA_PARENTHESES_MAX", SIGMA_PARENTHESES_MAX)
 
 
 @cache
 def _grammar() -> Lark:
-    grammar = Path(__file__).with_name("condition.lark").read_text(encoding="utf-8")
-    return Lark(grammar, parser="lalr", lexer="basic", maybe_placeholders=False)
+    return Lark.open(
+        "condition.lark", rel_to=__file__, parser="lalr", lexer="basic", maybe_placeholders=False
+    )
 
 
 @v_args(inline=True)

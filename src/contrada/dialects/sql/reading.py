@@ -16,14 +16,12 @@ parameters, casts and collations.
 
 import re
 from datetime import UTC, datetime
-from functools import cache
-from importlib import resources
+from functools import cache, partial
 from typing import Any, Final, cast
 
 from lark import Lark, Token, Transformer, UnexpectedInput, v_args
-from lark.exceptions import VisitError
 
-from contrada.dialects import kleene
+from contrada.dialects import grammar, kleene
 from contrada.dialects.expression import filter_set
 from contrada.dialects.kleene import Truth
 from contrada.dialects.sql import truth
@@ -66,6 +64,9 @@ ESCAPE: Final = "an escape that is not one character, or stands before another t
 NAME: Final = "a column that no attribute can be called"
 TEXT: Final = "a string that is no text"
 
+refused: Final = partial(RefusedRuleError, DIALECT)
+"""The error that refuses a condition."""
+
 
 def filters(text: str, line: int = 1) -> FilterSet:
     """The filters that match where a condition, with or without WHERE in front, is true.
@@ -76,20 +77,18 @@ def filters(text: str, line: int = 1) -> FilterSet:
     """
     if len(text) > CONDITION_CHARACTERS_MAX:
         raise LimitError("CONDITION_CHARACTERS_MAX", CONDITION_CHARACTERS_MAX, len(text))
-    _check_nesting(text)
+    tokens = (match[0] for match in TOKENS.finditer(text))
+    grammar.check_nesting(tokens, "CONDITION_NESTING_MAX", CONDITION_NESTING_MAX)
     try:
-        read = cast(Truth, _reader().parse(text))
+        read: Truth = grammar.parsed(_reader(), text)
     except UnexpectedInput as error:
-        raise _unreadable(text, line, error) from None
-    except VisitError as error:
-        raise error.orig_exc from None
+        raise _unreadable(text, line, grammar.end_of(text, error)) from None
     return filter_set(read.true.condition)
 
 
 @cache
 def _reader() -> Lark:
-    grammar = resources.files("contrada.dialects.sql").joinpath("where.lark").read_text("utf-8")
-    return Lark(grammar, parser="lalr", transformer=_TruthReader(), maybe_placeholders=True)
+    return grammar.parser_of(__file__, "where.lark", _TruthReader(), maybe_placeholders=True)
 
 
 @v_args(inline=True)
@@ -136,7 +135,7 @@ class _TruthReader(Transformer[Token, Any]):
         try:
             accepted = sets.wildcard(_shape(shape, escape), nocase=len(how) > len("like"))
         except InvalidFilterError as error:
-            raise _refused(LARGE_PATTERN, shape[0], error.reason) from None
+            raise refused(LARGE_PATTERN, shape[0], error.reason) from None
         return truth.lies_in(operand, accepted, sets.text_not(accepted))
 
     def not_like(self, *parts: Any) -> Truth:
@@ -171,7 +170,7 @@ class _TruthReader(Transformer[Token, Any]):
         try:
             return ColumnReference(check_system_name(check_name(name)))
         except InvalidNameError:
-            raise _refused(NAME, name) from None
+            raise refused(NAME, name) from None
 
     def number(self, token: Token) -> SqlLiteral:
         text = "".join(token.split())
@@ -181,7 +180,7 @@ class _TruthReader(Transformer[Token, Any]):
             value = float("inf")
         whole = isinstance(value, int) or text.lstrip("+-").isdecimal()
         if (whole and not INT_MIN <= value <= INT_MAX) or abs(value) == float("inf"):
-            raise _refused(NUMBER, token.strip())
+            raise refused(NUMBER, token.strip())
         return SqlLiteral(value)
 
     def string(self, token: Token) -> SqlLiteral:
@@ -191,7 +190,7 @@ class _TruthReader(Transformer[Token, Any]):
         try:
             return SqlLiteral(bytes.fromhex(token[2:-1]))
         except ValueError:
-            raise _refused(BYTES, str(token)) from None
+            raise refused(BYTES, str(token)) from None
 
     def time(self, kind: Token, token: Token) -> SqlLiteral:
         try:
@@ -201,7 +200,7 @@ class _TruthReader(Transformer[Token, Any]):
             key_of(zoned_time)
             return SqlLiteral(zoned_time)
         except (ValueError, OverflowError, InvalidValueError):
-            raise _refused(TIME, str(token)) from None
+            raise refused(TIME, str(token)) from None
 
     def word(self, token: Token) -> SqlLiteral:
         return SqlLiteral({"null": None, "true": True, "false": False}[token.lower()])
@@ -215,7 +214,7 @@ def _string(token: Token) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise _refused(TEXT, text) from None
+        raise refused(TEXT, text) from None
     return text
 
 
@@ -224,13 +223,13 @@ def _truth(read: Any) -> Truth:
     if isinstance(read, Truth):
         return read
     if isinstance(read, SqlLiteral) and not isinstance(read.value, bool | None):
-        raise _refused(NO_TRUTH, read.value)
+        raise refused(NO_TRUTH, read.value)
     return truth.lies_in(read, sets.eq(True), sets.eq(False))
 
 
 def _operand(read: Any) -> Operand:
     if isinstance(read, Truth):
-        raise _refused(NO_VALUE)
+        raise refused(NO_VALUE)
     return cast(Operand, read)
 
 
@@ -238,7 +237,7 @@ def _compared(first: Any, how: str, second: Any) -> Truth:
     a, b = _operand(first), _operand(second)
     found = truth.compared(a, how, b)
     if found is None:
-        raise _refused(
+        raise refused(
             TWO_COLUMNS, f"{cast(ColumnReference, a).name} {how} {cast(ColumnReference, b).name}"
         )
     return found
@@ -248,16 +247,16 @@ def _shape(pattern: Operand, escape: Any) -> str:
     """A pattern of LIKE as a wildcard."""
     character = "" if escape is None else getattr(escape, "value", None)
     if not isinstance(pattern, SqlLiteral) or not isinstance(pattern.value, str):
-        raise _refused(PATTERN, pattern[0])
+        raise refused(PATTERN, pattern[0])
     if not isinstance(character, str) or (escape is not None and len(character) != 1):
-        raise _refused(ESCAPE, character)
+        raise refused(ESCAPE, character)
     found: list[str] = []
     rest = iter(pattern.value)
     for each in rest:
         if each == character:
             each = next(rest, "")
             if each not in ("%", "_", character):
-                raise _refused(ESCAPE, pattern.value)
+                raise refused(ESCAPE, pattern.value)
             found.append(_PLAIN.get(each, each))
         else:
             found.append(_WILD.get(each) or _PLAIN.get(each, each))
@@ -292,34 +291,17 @@ _REASONS: Final = tuple(
 )
 
 
-def _unreadable(text: str, line: int, error: UnexpectedInput) -> RefusedRuleError:
-    """Why a condition cannot be read, told by what stands where reading ended."""
-    token = getattr(error, "token", None)
-    ended = token is not None and token.type == "$END"
-    at: int = len(text) if ended else getattr(error, "pos_in_stream", 0)
+def _unreadable(text: str, line: int, at: int) -> RefusedRuleError:
+    """Why a condition cannot be read, of which reading ended at a character."""
     place = f"line {text.count(chr(10), 0, at) + line}"
     rest = text[at:]
     subquery = _BEFORE.search(TOKENS.sub(_blank, text[:at]))
     if subquery:
-        return _refused(_SUBQUERY, text[subquery.start() :], place)
-    for sign, reason in _REASONS:
-        if sign.match(rest):
-            return _refused(reason, rest, place)
-    return _refused(NOT_A_CONDITION, rest or text, place)
+        return refused(_SUBQUERY, text[subquery.start() :], place)
+    reason = grammar.reason_for(rest, _REASONS, NOT_A_CONDITION)
+    return refused(reason, rest or text, place)
 
 
 def _blank(token: re.Match[str]) -> str:
     """A string, a quoted name or a comment as blanks; what structures the text stays."""
     return token[0] if token[0] in "();" else " " * len(token[0])
-
-
-def _refused(reason: str, found: object = None, place: str = "") -> RefusedRuleError:
-    return RefusedRuleError(DIALECT, reason, found, place)
-
-
-def _check_nesting(text: str) -> None:
-    depth = 0
-    for match in TOKENS.finditer(text):
-        depth += {"(": 1, ")": -1}.get(match[0], 0)
-        if depth > CONDITION_NESTING_MAX:
-            raise LimitError("CONDITION_NESTING_MAX", CONDITION_NESTING_MAX)

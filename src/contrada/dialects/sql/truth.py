@@ -8,9 +8,10 @@ Source: ISO/IEC 9075-2, 6.39 (boolean value expression), 8.2 (comparison predica
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from contrada.dialects.expression import MIRRORED
 from contrada.dialects.kleene import Truth, constant, member
 from contrada.model.algebra import sets
 from contrada.model.algebra.valueset import ABSENT, NOTHING, ValueSet
@@ -41,15 +42,6 @@ _DOMAINS: Final = {
     tag: ValueSet(line.domain(tag)) - sets.eq(math.nan) for tag in (BOOL, NUMBER, TIME, TEXT)
 }
 
-_COMPARISONS: Final[dict[str, Callable[[Value], ValueSet]]] = {
-    "=": sets.eq,
-    "<": sets.lt,
-    "<=": sets.le,
-    ">": sets.gt,
-    ">=": sets.ge,
-}
-_MIRRORED: Final = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-
 
 def lies_in(operand: Operand, true: ValueSet, false: ValueSet) -> Truth:
     """True where the operand's value is in the one set, false where it is in the other."""
@@ -70,10 +62,10 @@ def compared(first: Operand, how: str, second: Operand) -> Truth | None:
     if isinstance(second, ColumnReference):
         if isinstance(first, ColumnReference):
             return None
-        return compared(second, _MIRRORED[how], first)
+        return compared(second, MIRRORED[how], first)
     if second.value is None:
         return UNKNOWN
-    accepted = _COMPARISONS[how](second.value)
+    accepted = sets.OPERATORS[how](second.value)
     return lies_in(first, accepted, domain_of(second.value) - accepted)
 
 

@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from contrada.dialects.sql import bounds
-from contrada.dialects.sql.reading import DIALECT
-from contrada.errors import InvalidFilterError, RefusedRuleError
+from contrada.dialects.sql.reading import refused
+from contrada.errors import InvalidFilterError
 from contrada.model.algebra.filter import Filter, FilterSet
 from contrada.model.algebra.valueset import ABSENT, ValueSet
 from contrada.model.domains import line, values
@@ -91,7 +91,7 @@ def _filter(of: Filter, columns: Mapping[str, TypedColumn]) -> Clause:
     """All constraints of one filter."""
     for name in of.sets:
         if name not in columns:
-            raise _refused(NO_COLUMN, name)
+            raise refused(NO_COLUMN, name)
     return _all([_constraint(columns[name], held) for name, held in of.sets.items()])
 
 
@@ -196,15 +196,15 @@ def _shape(column: TypedColumn, of: language.Literal) -> Clause:
     """A suffix, a substring or a wildcard as a pattern of the database."""
     operator, constant = of.atom
     if operator not in _SHAPES:
-        raise _refused(OPERATOR, operator)
+        raise refused(OPERATOR, operator)
     if operator != "wildcard":
         constant = _SHAPES[operator].encode().replace(b"{}", _SPECIAL.sub(rb"\\\g<0>", constant))
     try:
         tokens = tokens_of(constant)
     except InvalidFilterError:
-        raise _refused(NOT_TEXT, constant) from None
+        raise refused(NOT_TEXT, constant) from None
     if "\0" in tokens:
-        raise _refused(NOT_TEXT, constant)
+        raise refused(NOT_TEXT, constant)
     written = _GLOB if column.sqlite else _LIKE
     pattern = "".join(written.get(each, each) for each in tokens)
     negative = "" if of.positive else "NOT "
@@ -239,7 +239,3 @@ def _any(parts: list[Clause]) -> Clause:
 
 def _parameters(of: list[Clause]) -> tuple[Parameter, ...]:
     return tuple(value for part in of for value in part.parameters)
-
-
-def _refused(reason: str, found: object) -> RefusedRuleError:
-    return RefusedRuleError(DIALECT, reason, found)
