@@ -8,19 +8,16 @@ from typing import IO
 import click
 import msgspec
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from contrada.cli.extension import extension_option
 from contrada.cli.lazy import EXIT_BAD_INPUT
 from contrada.cli.literals import literal, named_text
 from contrada.cli.tables import progress_of
-from contrada.errors import InputError
 from contrada.model import Value
 from contrada.records import (
     FORMATS,
     BadRecord,
-    MatchedRecord,
     Matcher,
     Outcomes,
     Reading,
@@ -30,8 +27,8 @@ from contrada.records import (
     format_of,
     plain_attributes,
     plain_time,
-    read_subscriptions,
 )
+from contrada.records.subscriptions import load_subscriptions
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -95,24 +92,15 @@ def match(
     )
     output.write("")  # The file is opened by that, also where nothing will match.
     report = _MatchReport(list(wanted), output, quiet=count)
-    with progress_of("records") as progress:
-        report.run(outcomes, progress)
+    with progress_of("records") as told:
+        for each in outcomes:
+            report.take(each)
+            told(report.read + report.bad, each.source)
     if count:
         Console(file=output, markup=False, emoji=False).print(report.table(wanted))
     if report.bad:
         click.echo(f"{report.bad} bad of {report.read + report.bad} records", err=True)
         raise click.exceptions.Exit(EXIT_BAD_INPUT)
-
-
-def load_subscriptions(path: Path) -> Subscriptions:
-    """The subscriptions of a file. Raises InputError with the place of what is wrong."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(str(path), f"byte {error.start} is not UTF-8") from None
-    except OSError as error:
-        raise InputError(str(path), f"cannot be read: {error.strerror}") from None
-    return read_subscriptions(text, str(path))
 
 
 class _MatchReport:
@@ -126,25 +114,18 @@ class _MatchReport:
         self._output = output
         self._quiet = quiet
 
-    def run(self, outcomes: Iterable[Outcomes], progress: Progress | None) -> None:
-        """Work off all outcomes, while the display is told of them."""
-        task = progress.add_task("match", total=None, file="") if progress else None
-        for each in outcomes:
-            self.read += each.read
-            for told in each.told:
-                self._tell(told)
-            if progress and task is not None:
-                progress.update(task, completed=self.read + self.bad, file=each.source)
-
-    def _tell(self, told: MatchedRecord | BadRecord) -> None:
-        if isinstance(told, BadRecord):
-            self.bad += 1
-            click.echo(str(told.error()), err=True)
-            return
-        for position in told.positions:
-            self.matches[self._names[position]] += 1
-            if not self._quiet:
-                self._output.write(_line(self._names[position], told.record))
+    def take(self, outcomes: Outcomes) -> None:
+        """Some more records."""
+        self.read += outcomes.read
+        for told in outcomes.told:
+            if isinstance(told, BadRecord):
+                self.bad += 1
+                click.echo(str(told.error()), err=True)
+                continue
+            for position in told.positions:
+                self.matches[self._names[position]] += 1
+                if not self._quiet:
+                    self._output.write(_line(self._names[position], told.record))
 
     def table(self, wanted: Subscriptions) -> Table:
         """How often each subscription matched."""

@@ -11,9 +11,10 @@ import click
 import msgspec
 from rich.table import Table
 
-from contrada.cli.match import FILE, load_subscriptions
+from contrada.cli.match import FILE
 from contrada.cli.tables import output, progress_bar
 from contrada.errors import MissingRequirementError
+from contrada.records.subscriptions import load_subscriptions
 from contrada.simulation.charts import draw
 from contrada.simulation.overlay import (
     OBJECTS_MAX,

@@ -1,7 +1,8 @@
 """How commands show tables and how far they are."""
 
 import sys
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from rich.console import Console
@@ -37,14 +38,18 @@ def progress_bar() -> Progress:
     )
 
 
-def progress_of(what: str) -> "Progress | nullcontext[None]":
-    """How many of something were done, and of which file, where a person looks at it."""
+@contextmanager
+def progress_of(what: str) -> Iterator[Callable[[int, str], None]]:
+    """To be told how many of something were done, and of which file, where a person looks at it."""
     if not sys.stderr.isatty():
-        return nullcontext()
-    return Progress(
+        yield lambda done, file: None
+        return
+    with Progress(
         SpinnerColumn(),
         TextColumn(f"{{task.completed:,.0f}} {what}  {{task.fields[file]}}", markup=False),
         TimeElapsedColumn(),
         console=Console(stderr=True),
         transient=True,
-    )
+    ) as progress:
+        task = progress.add_task(what, total=None, file="")
+        yield lambda done, file: progress.update(task, completed=done, file=file)

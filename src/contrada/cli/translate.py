@@ -128,15 +128,13 @@ def _report_all(
     report: "_TranslationReport", files: Iterator[Path], read: ReadRules, options: dict[str, Any]
 ) -> None:
     """Reads and reports every rule of the files, with a word on how far that is."""
-    with progress_of("rules") as progress:
-        task = progress.add_task("translate", total=None, file="") if progress else None
+    with progress_of("rules") as told:
         for path in files:
-            if progress and task is not None:
-                progress.update(task, file=str(path))
+            told(report.read, str(path))
             for rule in _rules(path, read, options):
                 report.take(str(path), rule)
-                if progress and task is not None and report.read % PROGRESS_RULES == 0:
-                    progress.update(task, completed=report.read)
+                if report.read % PROGRESS_RULES == 0:
+                    told(report.read, str(path))
 
 
 def _check_options(dialect: str, given: dict[str, object], only: str) -> None:

@@ -115,9 +115,32 @@ class ColumnBatch:
 
     def matches(self, index: Index[int]) -> dict[int, list[int]]:
         """The keys in order of each line that was read and that a filter matches."""
-        found = match_columns(index, self.columns, len(self.lines))
         of_lines = self.lines.tolist()
-        return {of_lines[row]: keys for row, keys in found.items() if self.is_read[of_lines[row]]}
+        found = self._matching_rows(index).items()
+        return {of_lines[row]: keys for row, keys in found if self.is_read[of_lines[row]]}
+
+    def _matching_rows(self, index: Index[int]) -> dict[int, list[int]]:
+        """The keys in order of the rows that a filter matches."""
+        rows, columns = len(self.lines), self.columns
+        arrays = {
+            name: column.array for name, column in columns.items() if column.array is not None
+        }
+        odd = [column.odd for column in columns.values() if column.odd is not None]
+        if not arrays and not odd:
+            keys = sorted(index.match({}))
+            return dict.fromkeys(range(rows), keys) if keys else {}
+        # A column of its own tells how many rows there are where all others are odd.
+        table = pa.table(arrays or {"@": pa.nulls(rows)})
+        offsets, keys = index.match_batch(table)
+        found = {
+            row: sorted(keys[offsets[row] : offsets[row + 1]].tolist())
+            for row in np.flatnonzero(np.diff(offsets)).tolist()
+        }
+        for row in np.flatnonzero(np.logical_or.reduce(odd)).tolist() if odd else ():
+            held = {name: column.value(row) for name, column in columns.items()}
+            held = {name: value for name, value in held.items() if type(value) is not Missing}
+            found[row] = sorted(index.match(held))
+        return found
 
 
 def names_checked(reading: Reading) -> set[str]:
@@ -142,29 +165,6 @@ def converter(
         return REFUSED if is_stamp and not isinstance(found, datetime) else found
 
     return value
-
-
-def match_columns(
-    index: Index[int], columns: Mapping[str, Column], rows: int
-) -> dict[int, list[int]]:
-    """The keys in order of the rows that a filter matches, by the row's number."""
-    arrays = {name: column.array for name, column in columns.items() if column.array is not None}
-    odd = [column.odd for column in columns.values() if column.odd is not None]
-    if not arrays and not odd:
-        keys = sorted(index.match({}))
-        return dict.fromkeys(range(rows), keys) if keys else {}
-    # A column of its own tells how many rows there are where all others are odd.
-    table = pa.table(arrays or {"@": pa.nulls(rows)})
-    offsets, keys = index.match_batch(table)
-    found = {
-        row: sorted(keys[offsets[row] : offsets[row + 1]].tolist())
-        for row in np.flatnonzero(np.diff(offsets)).tolist()
-    }
-    for row in np.flatnonzero(np.logical_or.reduce(odd)).tolist() if odd else ():
-        held = {name: column.value(row) for name, column in columns.items()}
-        held = {name: value for name, value in held.items() if type(value) is not Missing}
-        found[row] = sorted(index.match(held))
-    return found
 
 
 def _are_doubles(values: Sequence[Any]) -> bool:

@@ -9,7 +9,7 @@ Source: Erenkrantz 2001 §5 (parsing), §8.2 (one event per story).
 """
 
 import gzip
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -98,14 +98,10 @@ def _read_damaged(
     faults, root = without_damage(data, reading.entries) if reading.entries else ([], None)
     if not faults or root is None:
         faults = [(error, data)]
-    yield from _bad_records(source, faults)
-    if root is not None:
-        yield from records_of_tree(root, source, reading)
-
-
-def _bad_records(source: str, faults: Iterable[tuple[ParseError, bytes]]) -> Iterator[BadRecord]:
     for fault, piece in faults:
         yield bad_record(source, fault, None, _beginning(piece))
+    if root is not None:
+        yield from records_of_tree(root, source, reading)
 
 
 def _beginning(data: bytes) -> str:

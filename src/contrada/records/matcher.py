@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from contrada.errors import ContradaError, ParseError
 from contrada.matching import Index
@@ -23,7 +23,7 @@ from contrada.records.lines import WHOLE, Block, Part, open_blocks
 from contrada.records.objects import notification_of_object
 from contrada.records.reading import Reading
 from contrada.records.record import BadRecord, Record, bad_record, record_of
-from contrada.records.rows import header_rows, is_blank
+from contrada.records.rows import Rows, is_blank
 
 BULK_AFTER_BYTES: Final = 2**19
 """Bytes that are read line by line before pyarrow is imported, which takes as long. Beyond it:
@@ -85,17 +85,15 @@ class Matcher:
         if format_name == "xml":
             yield from map(self._outcome, read_file(path, format_name, self._reading, source))
             return
-        lines: Lines | None = None
+        lines = self._objects(source) if format_name == "json" else None
         try:
-            if format_name != "csv":
-                lines = self._objects(source)
-            elif header is not None:
+            if lines is None and header is not None:
                 lines = self._rows(header, source)
             for block in open_blocks(path, part):
                 if lines is None:
                     lines = self._rows(block.line(0), source)
                     block = block.behind_first()
-                yield lines.outcomes(block)
+                yield self._outcomes(block, lines)
             if lines is None:
                 raise ParseError(1, 1, "an empty file", "a line that names the columns")
         except ContradaError as error:
@@ -112,59 +110,35 @@ class Matcher:
         """The positions, in order, of the subscriptions that match."""
         return sorted(self._index.match(notification))
 
-    def _rows(self, header: str, source: str) -> "Lines":
-        rows = header_rows(header, self._reading)
+    def _rows(self, header: str, source: str) -> "_Lines":
+        rows = Rows(header, self._reading)
 
+        @cache
         def bulk() -> Any:
             from contrada.records.cutting import Cutter
 
             return Cutter(rows.columns, self._asked, self._reading)
 
-        return Lines(self, source, rows.notification, bulk)
+        return _Lines(source, rows.notification, bulk)
 
-    def _objects(self, source: str) -> "Lines":
+    def _objects(self, source: str) -> "_Lines":
+        @cache
         def bulk() -> Any:
             from contrada.records.decoding import Decoder
 
             return Decoder(self._asked, self._reading)
 
-        return Lines(self, source, lambda line: notification_of_object(line, self._reading), bulk)
+        return _Lines(source, lambda line: notification_of_object(line, self._reading), bulk)
 
-    def is_bulk(self, size: int) -> bool:
-        """Whether a block of this size is read at once."""
-        self._bulk_after -= size
-        return self._can_bulk and self._bulk_after < 0
-
-    def bulk_matches(self, batch: Any) -> dict[int, list[int]]:
-        """The positions for each line of a batch that was read and matches."""
-        return batch.matches(self._index)  # type: ignore[no-any-return]
-
-
-class Lines:
-    """The lines of one file. `make` is the meaning of one, `bulk` makes what reads many."""
-
-    def __init__(
-        self,
-        matcher: Matcher,
-        source: str,
-        make: Callable[[str], Notification],
-        bulk: Callable[[], Any],
-    ) -> None:
-        self._matcher = matcher
-        self._source = source
-        self._make = make
-        self._make_bulk = bulk
-        self._bulk: Any = None
-
-    def outcomes(self, block: Block) -> Outcomes:
+    def _outcomes(self, block: Block, lines: "_Lines") -> Outcomes:
         """What becomes of a block of lines."""
         doubtful: Iterable[int] = range(len(block))
         matched: dict[int, list[int]] = {}
         read = 0
-        if len(block) and self._matcher.is_bulk(len(block.data)):
-            self._bulk = self._bulk or self._make_bulk()
-            batch = self._bulk.read(block)
-            matched = self._matcher.bulk_matches(batch)
+        self._bulk_after -= len(block.data)
+        if len(block) and self._can_bulk and self._bulk_after < 0:
+            batch = lines.bulk().read(block)
+            matched = batch.matches(self._index)
             doubtful = batch.is_doubtful.nonzero()[0].tolist()
             read = int(batch.is_read.sum())
         told: list[MatchedRecord | BadRecord] = []
@@ -172,17 +146,25 @@ class Lines:
             line = block.line(position)
             if is_blank(line):
                 continue
-            record = record_of(self._make, self._source, block.first + position, line)
+            record = record_of(lines.make, lines.source, block.first + position, line)
             if isinstance(record, BadRecord):
                 told.append(record)
                 continue
             positions = matched.get(position)
             if positions is None:
                 read += 1
-                positions = self._matcher.match(record.notification)
+                positions = self.match(record.notification)
             if positions:
                 told.append(MatchedRecord(record, positions))
-        return Outcomes(self._source, read, told)
+        return Outcomes(lines.source, read, told)
+
+
+class _Lines(NamedTuple):
+    """How the lines of one file are read: `make` is the meaning of one, `bulk` reads many."""
+
+    source: str
+    make: Callable[[str], Notification]
+    bulk: Callable[[], Any]
 
 
 def differing(wish: Filter | FilterSet, reading: Reading) -> FilterSet:

@@ -23,10 +23,14 @@ COLUMNS_MAX: Final = 10_000
 class Rows:
     """Makes the notifications of one file's rows; built from its first line.
 
-    Raises ParseError and InvalidNameError where the first line cannot name the columns.
+    Raises ParseError and InvalidNameError where the first line cannot name the columns, and
+    InputError where it is too long, or not UTF-8.
     """
 
     def __init__(self, header: str, reading: Reading) -> None:
+        checked = record_of(lambda text: Notification({}), "header", 1, header)
+        if isinstance(checked, BadRecord):
+            raise checked.error()
         self.columns = _columns(header)
         self._reading = reading
         self._converters = [(name, reading.converter(name)) for name in self.columns]
@@ -64,21 +68,13 @@ def read_rows(lines: Iterable[str], source: str, reading: Reading) -> Iterator[R
     try:
         for line, text in enumerate(lines, start=1):
             if rows is None:
-                rows = header_rows(text, reading)
+                rows = Rows(text, reading)
             elif not is_blank(text):
                 yield record_of(rows.notification, source, line, text)
         if rows is None:
             raise ParseError(1, 1, "an empty file", "a line that names the columns")
     except ContradaError as error:
         yield bad_record(source, error, 1 if rows is None else None)
-
-
-def header_rows(header: str, reading: Reading) -> Rows:
-    """The rows' maker for a header; refuses what is not UTF-8 as for any line."""
-    checked = record_of(lambda text: Notification({}), "header", 1, header)
-    if isinstance(checked, BadRecord):
-        raise checked.error()
-    return Rows(header, reading)
 
 
 def is_blank(line: str) -> bool:

@@ -9,6 +9,7 @@ unique in its file; the filter is in the text syntax, `or` included, and can mat
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final, TypeAlias
 
 from contrada.errors import ContradaError, InputError, ParseError
@@ -18,6 +19,21 @@ NAME_CHARS_MAX: Final = 255
 """Characters of a subscription's name. Beyond it: InputError."""
 
 Subscriptions: TypeAlias = Mapping[str, Filter | FilterSet]
+
+
+def read_text(path: Path) -> str:
+    """The text of a file. Raises InputError where it cannot be read, or is not UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(str(path), f"byte {error.start} is not UTF-8") from None
+    except OSError as error:
+        raise InputError(str(path), f"cannot be read: {error.strerror or error}") from None
+
+
+def load_subscriptions(path: Path) -> Subscriptions:
+    """The filters of a file; see `read_subscriptions`."""
+    return read_subscriptions(read_text(path), str(path))
 
 
 def read_subscriptions(text: str, source: str) -> Subscriptions:

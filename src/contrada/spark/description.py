@@ -35,7 +35,8 @@ import msgspec
 from contrada.errors import ContradaError, ExtensionError, InputError, InvalidObventError
 from contrada.extensions.loading import object_named
 from contrada.model import mark_name
-from contrada.records import Reading, Subscriptions, check_name_of, read_subscriptions
+from contrada.records import Reading, Subscriptions, check_name_of
+from contrada.records.subscriptions import load_subscriptions, read_text
 
 _PARAMETER: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _TOML_PLACE: Final = re.compile(r"^(.*) \(at line (\d+), column (\d+)\)$", re.DOTALL)
@@ -104,25 +105,14 @@ def read_pipeline(path: Path, settings: Mapping[str, str] | None = None) -> Pipe
     names = [source.name for source in described.source]
     if not names or len(set(names)) < len(names):
         raise InputError(str(path), f"found the sources {names}, expected one or more, named apart")
-    subscriptions = filled.path(described.subscriptions)
     output = filled.path(described.output)
     _check_writable(output)
     return Pipeline(
         tuple(_source(source, filled) for source in described.source),
-        read_subscriptions(read_text(subscriptions), str(subscriptions)),
+        load_subscriptions(filled.path(described.subscriptions)),
         output,
         filled.text(described.publish) if described.publish else None,
     )
-
-
-def read_text(path: Path) -> str:
-    """The text of a file. Raises InputError where it cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(str(path), f"byte {error.start} is not UTF-8") from None
-    except OSError as error:
-        raise InputError(str(path), f"cannot be read: {error.strerror or error}") from None
 
 
 def _check_writable(output: Path) -> None:

@@ -13,9 +13,8 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from contrada.errors import ContradaError
-from contrada.records import open_lines, parts_of
+from contrada.records import Rows, open_lines, parts_of
 from contrada.records.lines import PART_BYTES
-from contrada.records.rows import header_rows
 from contrada.spark.description import Source
 from contrada.spark.matching import OUTCOME_DDL, FilePart, Task
 
@@ -44,7 +43,7 @@ def _parts(path: str, source: Source) -> list[FilePart]:
         header = None
         if rest and source.format == "csv":
             header = next(open_lines(Path(path)))
-            header_rows(header, source.reading)
+            Rows(header, source.reading)
     except ContradaError:
         return [FilePart(path)]
     return [FilePart(path, first), *(FilePart(path, part, header) for part in rest)]
