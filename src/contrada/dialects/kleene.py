@@ -8,7 +8,7 @@ bounds is a bound, and of exact ones an exact one.
 Source: Kleene, Introduction to Metamathematics, 1952, §64 (the strong connectives).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from math import prod
 from typing import Final, NamedTuple
 
@@ -27,7 +27,7 @@ class Bound(NamedTuple):
 
     def loose(self) -> "Bound":
         """The same as a bound of something that is so in fewer places."""
-        return self if _is_false(self.condition) else self._replace(exact=False)
+        return self if self.condition == FALSE else self._replace(exact=False)
 
 
 ALWAYS: Final = Bound(TRUE)
@@ -84,57 +84,43 @@ def member(name: str, values: ValueSet, exact: bool = True) -> Bound:
 
 def all_of(bounds: Iterable[Bound]) -> Bound:
     """Where all bounds hold. The sets of one attribute become one."""
-    gathered = _Gathered(bounds, And)
-    members = [Member(name, intersection(each)) for name, each in gathered.sets()]
-    if any(map(_is_false, gathered.rest)) or any(_is(each.values, NOTHING) for each in members):
-        return NEVER
-    members = [each for each in members if not _is(each.values, EVERYTHING)]
-    return gathered.joined(members)
+    return _joined(bounds, And, intersection, NOTHING, EVERYTHING)
 
 
 def any_of(bounds: Iterable[Bound]) -> Bound:
     """Where one of the bounds holds. The sets of one attribute become one."""
-    gathered = _Gathered(bounds, Or)
-    members = [Member(name, union(each)) for name, each in gathered.sets()]
-    if any(map(_is_true, gathered.rest)) or any(_is(each.values, EVERYTHING) for each in members):
-        return Bound(TRUE, gathered.exact)
-    members = [each for each in members if not _is(each.values, NOTHING)]
-    return gathered.joined(members)
+    return _joined(bounds, Or, union, EVERYTHING, NOTHING)
 
 
-class _Gathered:
-    """The parts of bounds that are joined: the different sets of each attribute, and the rest."""
-
-    def __init__(self, bounds: Iterable[Bound], node: type[And] | type[Or]) -> None:
-        self.node = node
-        self.rest: list[Condition] = []
-        self.exact = True
-        self._rest_size = 0
-        self._sets: dict[str, dict[object, ValueSet]] = {}
-        for bound in bounds:
-            self.exact = self.exact and bound.exact
-            self._rest_size += bound.size
-            condition = bound.condition
-            for part in condition.parts if isinstance(condition, node) else (condition,):
-                self._take(part)
-
-    def _take(self, part: Condition) -> None:
-        if isinstance(part, Member):
-            form = (part.values.line, part.values.text)
-            self._sets.setdefault(part.name, {})[form] = part.values
-            self._rest_size -= size_of(part.values)
-        else:
-            self.rest.append(part)
-
-    def sets(self) -> Iterator[tuple[str, list[ValueSet]]]:
-        """The attributes, each with its sets."""
-        return ((name, list(each.values())) for name, each in self._sets.items())
-
-    def joined(self, members: list[Member]) -> Bound:
-        """The join of the rest and of these members, made of the sets."""
-        parts = (*members, *self.rest)
-        size = self._rest_size + sum(size_of(each.values) for each in members)
-        return Bound(parts[0] if len(parts) == 1 else self.node(parts), self.exact, size)
+def _joined(
+    bounds: Iterable[Bound],
+    node: type[And] | type[Or],
+    join: Callable[[Iterable[ValueSet]], ValueSet],
+    decisive: ValueSet,
+    idle: ValueSet,
+) -> Bound:
+    """The join of bounds, but for sets that say nothing in it; one that decides is the whole."""
+    sets: dict[str, dict[object, ValueSet]] = {}
+    rest: list[Condition] = []
+    exact, size = True, 0
+    for bound in bounds:
+        exact = exact and bound.exact
+        size += bound.size
+        condition = bound.condition
+        for part in condition.parts if isinstance(condition, node) else (condition,):
+            if isinstance(part, Member):
+                sets.setdefault(part.name, {})[part.values.line, part.values.text] = part.values
+                size -= size_of(part.values)
+            else:
+                rest.append(part)
+    members = [Member(name, join(each.values())) for name, each in sets.items()]
+    decided = FALSE if node is And else TRUE
+    if decided in rest or any(_is(each.values, decisive) for each in members):
+        return Bound(decided, exact or node is And)
+    members = [each for each in members if not _is(each.values, idle)]
+    parts = (*members, *rest)
+    size += sum(size_of(each.values) for each in members)
+    return Bound(parts[0] if len(parts) == 1 else node(parts), exact, size)
 
 
 def size_of(values: ValueSet) -> int:
@@ -148,14 +134,6 @@ def filters_of(condition: Condition) -> int:
         return 1
     join = prod if isinstance(condition, And) else sum
     return join(filters_of(part) for part in condition.parts)
-
-
-def _is_true(condition: Condition) -> bool:
-    return isinstance(condition, And) and not condition.parts
-
-
-def _is_false(condition: Condition) -> bool:
-    return isinstance(condition, Or) and not condition.parts
 
 
 def _is(values: ValueSet, other: ValueSet) -> bool:

@@ -43,11 +43,7 @@ class SetLessEqual(ExtendedOperator):
 
     def automaton(self, constant: bytes) -> Automaton:
         """One state per byte of the constant, and two."""
-        stem = constant.rstrip(b"\0")
-        last, dead = len(stem), len(stem) + 1
-        rows = _chain(stem, lambda byte, of: byte & ~of == 0, dead)
-        rows += [[last, *[dead] * 255], [dead] * 256]
-        return _packed(rows, [state != dead for state in range(len(rows))])
+        return _chain(constant, lambda byte, of: byte & ~of == 0, (True, True, False), zeros=True)
 
 
 class SetGreaterEqual(ExtendedOperator):
@@ -62,11 +58,7 @@ class SetGreaterEqual(ExtendedOperator):
 
     def automaton(self, constant: bytes) -> Automaton:
         """One state per byte of the constant, and two; one where it has no bit."""
-        stem = constant.rstrip(b"\0")
-        last, dead = len(stem), len(stem) + 1
-        rows = _chain(stem, lambda byte, of: of & ~byte == 0, dead)
-        rows += [[last] * 256, [dead] * 256] if stem else [[last] * 256]
-        return _packed(rows, [state == last for state in range(len(rows))])
+        return _chain(constant, lambda byte, of: of & ~byte == 0, (False, True, False))
 
 
 class SetIntersect(ExtendedOperator):
@@ -80,11 +72,7 @@ class SetIntersect(ExtendedOperator):
 
     def automaton(self, constant: bytes) -> Automaton:
         """One state per byte of the constant, and two; one where it has no bit."""
-        stem = constant.rstrip(b"\0")
-        dead, hit = len(stem), len(stem) + 1
-        rows = _chain(stem, lambda byte, of: byte & of == 0, hit)
-        rows += [[dead] * 256, [hit] * 256] if stem else [[dead] * 256]
-        return _packed(rows, [state == hit for state in range(len(rows))])
+        return _chain(constant, lambda byte, of: byte & of == 0, (False, False, True))
 
 
 class SetType(ExtendedType):
@@ -102,15 +90,22 @@ def _bits(text: bytes) -> int:
     return int.from_bytes(text, "little")
 
 
-def _chain(stem: bytes, passes: _Step, otherwise: int) -> list[list[int]]:
-    """One row per byte of the constant: on to the next state, or to another."""
-    if len(stem) + 2 > STATES_MAX:
-        raise LimitError("STATES_MAX", STATES_MAX, len(stem) + 2)
-    return [
-        [state + 1 if passes(byte, of) else otherwise for byte in range(256)]
+def _chain(
+    constant: bytes, passes: _Step, accepting: tuple[bool, bool, bool], *, zeros: bool = False
+) -> Automaton:
+    """A state per byte of the constant, one behind it, and one for what has not passed.
+
+    `accepting` says which of the three kinds accept, `zeros` that only these may stand behind.
+    """
+    stem = constant.rstrip(b"\0")
+    last, out = len(stem), len(stem) + 1
+    if out + 1 > STATES_MAX:
+        raise LimitError("STATES_MAX", STATES_MAX, out + 1)
+    rows = [
+        [state + 1 if passes(byte, of) else out for byte in range(256)]
         for state, of in enumerate(stem)
     ]
-
-
-def _packed(rows: list[list[int]], accepting: list[bool]) -> Automaton:
-    return Automaton(tuple(array("H", row) for row in rows), tuple(accepting))
+    rows += [[last, *[out] * 255] if zeros else [last] * 256, [out] * 256]
+    accepts = [accepting[0]] * last + [*accepting[1:]]
+    count = len(rows) if stem or zeros else 1  # Without a bit nothing leads out.
+    return Automaton(tuple(array("H", row) for row in rows[:count]), tuple(accepts[:count]))

@@ -28,7 +28,14 @@ def load(name: str) -> ExtendedType:
     Loading it again does nothing more. Raises ExtensionError that names what is wrong: the
     module, the class, the constructor, or an operator.
     """
-    extended_type = _made(name, _type_named(name))
+    found = object_named(name)
+    if not (isinstance(found, type) and issubclass(found, ExtendedType)):
+        class_name = name.partition(":")[2]
+        raise ExtensionError(name, f"{class_name!r} is not a subclass of ExtendedType")
+    try:
+        extended_type = found()
+    except Exception as error:
+        raise ExtensionError(name, f"its constructor failed: {_shown(error)}") from error
     try:
         extended_type.define()
     except ExtensionError:
@@ -84,21 +91,6 @@ def _load_entry_point(point: "EntryPoint") -> ExtendedType:
         if point.dist is not None:
             brought_by += f" of the package {point.dist.name}"
         raise ExtensionError(point.value, f"{error.reason} ({brought_by})") from error
-
-
-def _type_named(name: str) -> type[ExtendedType]:
-    found = object_named(name)
-    if not (isinstance(found, type) and issubclass(found, ExtendedType)):
-        class_name = name.partition(":")[2]
-        raise ExtensionError(name, f"{class_name!r} is not a subclass of ExtendedType")
-    return found
-
-
-def _made(name: str, of: type[ExtendedType]) -> ExtendedType:
-    try:
-        return of()
-    except Exception as error:
-        raise ExtensionError(name, f"its constructor failed: {_shown(error)}") from error
 
 
 def _shown(error: Exception) -> str:

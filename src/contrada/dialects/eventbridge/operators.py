@@ -115,24 +115,23 @@ def _text(constant: object, place: str) -> str:
     return constant
 
 
-def _exactly(constant: object, place: str) -> ValueSet:
-    return sets.eq(_text(constant, place))
-
-
 def _equals_ignore_case(constant: object, place: str) -> ValueSet:
     return sets.eq(_text(constant, place), nocase=True)
 
 
-def _prefix(constant: object, place: str) -> ValueSet:
-    if isinstance(constant, dict):
-        return sets.prefix(_nocase_text(constant, place), nocase=True)
-    return sets.prefix(_text(constant, place))
+def _at_end(build: Callable[..., ValueSet]) -> Callable[[object, str], ValueSet]:
+    """What begins or ends with a text, perhaps but for case."""
+
+    def read(constant: object, place: str) -> ValueSet:
+        if isinstance(constant, dict):
+            return build(_nocase_text(constant, place), nocase=True)
+        return build(_text(constant, place))
+
+    return read
 
 
-def _suffix(constant: object, place: str) -> ValueSet:
-    if isinstance(constant, dict):
-        return sets.suffix(_nocase_text(constant, place), nocase=True)
-    return sets.suffix(_text(constant, place))
+_prefix: Final = _at_end(sets.prefix)
+_suffix: Final = _at_end(sets.suffix)
 
 
 def _nocase_text(expression: dict[str, Any], place: str) -> str:
@@ -236,7 +235,7 @@ def _filled(read: Callable[[object, str], ValueSet]) -> Callable[[object, str], 
 
 
 _OPERATORS: Final[dict[str, Callable[[Any, str], ValueSet]]] = {
-    "exactly": _exactly,
+    "exactly": lambda constant, place: sets.eq(_text(constant, place)),
     "equals-ignore-case": _equals_ignore_case,
     "prefix": _prefix,
     "suffix": _suffix,

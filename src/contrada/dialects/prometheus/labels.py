@@ -49,32 +49,21 @@ def _described(pattern: str) -> ValueSet:
 
 def _whole(tree: regular.Tree) -> regular.Tree:
     """An expression that finds something where the tree describes the whole text."""
-    return _from_start(_to_end(tree))
+    return _bound(_bound(tree, regular.AT_END), regular.AT_START)
 
 
-def _from_start(tree: regular.Tree) -> regular.Tree:
-    """The same, where the text starts; any text in front needs no such place."""
+def _bound(tree: regular.Tree, where: int) -> regular.Tree:
+    """The same, at an end of the text; any text there needs no such place."""
     if isinstance(tree, regular.Alternation):
-        return regular.Alternation(tuple(map(_from_start, tree.parts)))
-    parts = tree.parts if isinstance(tree, regular.Sequence) else (tree,)
+        return regular.Alternation(tuple(_bound(part, where) for part in tree.parts))
+    step = 1 if where == regular.AT_START else -1
+    parts = (tree.parts if isinstance(tree, regular.Sequence) else (tree,))[::step]
     if parts[:1] == (_ANYTHING,):
-        return regular.Sequence(parts[1:])
-    if parts[:1] == (regular.Look(regular.AT_START),):
-        return _from_start(regular.Sequence(parts[1:]))
-    if parts and isinstance(parts[0], regular.Alternation):
-        return regular.Sequence((_from_start(parts[0]), *parts[1:]))
-    return regular.Sequence((regular.Look(regular.AT_START), *parts))
-
-
-def _to_end(tree: regular.Tree) -> regular.Tree:
-    """The same, where the text ends; any text behind needs no such place."""
-    if isinstance(tree, regular.Alternation):
-        return regular.Alternation(tuple(map(_to_end, tree.parts)))
-    parts = tree.parts if isinstance(tree, regular.Sequence) else (tree,)
-    if parts[-1:] == (_ANYTHING,):
-        return regular.Sequence(parts[:-1])
-    if parts[-1:] == (regular.Look(regular.AT_END),):
-        return _to_end(regular.Sequence(parts[:-1]))
-    if parts and isinstance(parts[-1], regular.Alternation):
-        return regular.Sequence((*parts[:-1], _to_end(parts[-1])))
-    return regular.Sequence((*parts, regular.Look(regular.AT_END)))
+        parts = parts[1:]
+    elif parts[:1] == (regular.Look(where),):
+        return _bound(regular.Sequence(parts[1:][::step]), where)
+    elif parts and isinstance(parts[0], regular.Alternation):
+        parts = (_bound(parts[0], where), *parts[1:])
+    else:
+        parts = (regular.Look(where), *parts)
+    return regular.Sequence(parts[::step])

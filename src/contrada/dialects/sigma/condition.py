@@ -19,6 +19,7 @@ from contrada.dialects.grammar import check_nesting
 from contrada.dialects.sigma import refusals
 from contrada.dialects.sigma.refusals import refused
 from contrada.errors import LimitError
+from contrada.model.languages.wildcard import Segments
 
 SIGMA_CONDITION_CHARACTERS_MAX: Final = 10_000
 """Characters of the conditions of a Sigma rule. Beyond it: the rule is refused."""
@@ -127,19 +128,6 @@ class _ConditionReader(Transformer_NonRecursive[Token, Condition]):
 
 
 def _fits(pattern: str, name: str) -> bool:
-    """Whether the name fits the pattern. Linear, since no star ever takes back what it took."""
-    if pattern.lower() == "them":
-        return True
-    first, *rest = pattern.split("*")
-    if not rest:
-        return name == pattern
-    *middle, last = rest
-    if not name.startswith(first):
-        return False
-    at = len(first)
-    for piece in middle:
-        found = name.find(piece, at)
-        if found < 0:
-            return False
-        at = found + len(piece)
-    return name.endswith(last) and len(name) - len(last) >= at
+    """Whether the name fits the pattern. Linear."""
+    texts = tuple(pattern.encode(errors="surrogatepass").split(b"*"))
+    return pattern.lower() == "them" or Segments(texts).hold(name.encode(errors="surrogatepass"))

@@ -146,6 +146,8 @@ def _accepted(value: Document, modifiers: Sequence[str], spelling: Spelling) -> 
         raise refused(refusals.MODIFIERS, "|".join(modifiers))
     kind = _KINDS.get(modifiers[0]) if modifiers else None
     if kind is not None:
+        if len(modifiers) > 1 and modifiers[0] not in ("re", "fieldref"):
+            raise refused(refusals.MODIFIERS, "|".join(modifiers))
         return kind(value, modifiers[1:], spelling)
     cased = "cased" in modifiers
     changes = [each for each in modifiers if each != "cased"]
@@ -214,16 +216,14 @@ def _changed(text: Text, changes: Sequence[str], spelling: Spelling) -> list[Tex
     return texts
 
 
-def _contains(text: Text, _: Placeholders) -> Iterator[Text]:
-    yield _joined((WildcardSign.ANY, *text, WildcardSign.ANY))
+def _amid(*, before: bool, behind: bool) -> _Change:
+    """Any text before the text, or behind it, or both."""
+    stars = (WildcardSign.ANY,) * before, (WildcardSign.ANY,) * behind
 
+    def change(text: Text, _: Placeholders) -> Iterator[Text]:
+        yield _joined((*stars[0], *text, *stars[1]))
 
-def _begins(text: Text, _: Placeholders) -> Iterator[Text]:
-    yield _joined((*text, WildcardSign.ANY))
-
-
-def _ends(text: Text, _: Placeholders) -> Iterator[Text]:
-    yield _joined((WildcardSign.ANY, *text))
+    return change
 
 
 def _dashed(text: Text, _: Placeholders) -> Iterator[Text]:
@@ -322,15 +322,13 @@ def _joined(parts: Iterable[bytes | WildcardSign]) -> Text:
 # --- other kinds of values ----------------------------------------------------------------------
 
 
-def _exists(value: Document, rest: Sequence[str], _: Spelling) -> ValueSet:
-    _alone("exists", rest)
+def _exists(value: Document, *_: object) -> ValueSet:
     if not isinstance(value, bool):
         raise refused(refusals.VALUE, value)
     return PRESENT if value else ABSENT
 
 
-def _network(value: Document, rest: Sequence[str], _: Spelling) -> ValueSet:
-    _alone("cidr", rest)
+def _network(value: Document, *_: object) -> ValueSet:
     if not isinstance(value, str):
         raise refused(refusals.VALUE, value)
     return sets.cidr(value)
@@ -347,8 +345,7 @@ def _regular(value: Document, rest: Sequence[str], spelling: Spelling) -> ValueS
 
 
 def _ordered(build: Callable[[int | float], ValueSet]) -> _Kind:
-    def kind(value: Document, rest: Sequence[str], _: Spelling) -> ValueSet:
-        _alone("lt, lte, gt, gte", rest)
+    def kind(value: Document, *_: object) -> ValueSet:
         if isinstance(value, bool):
             raise refused(refusals.VALUE, value)
         return build(_number(value))
@@ -356,13 +353,8 @@ def _ordered(build: Callable[[int | float], ValueSet]) -> _Kind:
     return kind
 
 
-def _field(value: Document, rest: Sequence[str], _: Spelling) -> ValueSet:
+def _field(value: Document, *_: object) -> ValueSet:
     raise refused(refusals.FIELD_REFERENCE, value)
-
-
-def _alone(kind: str, rest: Sequence[str]) -> None:
-    if rest:
-        raise refused(refusals.MODIFIERS, "|".join((kind, *rest)))
 
 
 _KINDS: Final[Mapping[str, _Kind]] = {
@@ -380,9 +372,9 @@ _KINDS: Final[Mapping[str, _Kind]] = {
 _FLAGS: Final = frozenset("ims")
 
 _CHANGES: Final[Mapping[str, _Change]] = {
-    "contains": _contains,
-    "startswith": _begins,
-    "endswith": _ends,
+    "contains": _amid(before=True, behind=True),
+    "startswith": _amid(before=False, behind=True),
+    "endswith": _amid(before=True, behind=False),
     "windash": _dashed,
     "expand": _expanded,
     "base64": _base64,

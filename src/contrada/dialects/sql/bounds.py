@@ -5,8 +5,7 @@ behind it stands for it.
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from contrada.model.domains import values
 from contrada.model.domains.line import Cut
@@ -69,32 +68,17 @@ def _text_from(bound: bytes) -> str | None:
         return bound.decode()
     except UnicodeDecodeError as error:
         good, rest = bound[: error.start].decode(), bound[error.start :]
-    first = bisect_left(_CHARACTERS, rest, key=_utf8)
-    if first < len(_CHARACTERS):
-        return good + chr(_CHARACTERS[first])
-    while good:
-        after = _CHARACTERS.index(ord(good[-1])) + 1
-        good = good[:-1]
-        if after < len(_CHARACTERS):
-            return good + chr(_CHARACTERS[after])
-    return None
+    first = bisect_left(range(_CODES), rest, key=_utf8)
+    while first == _CODES:
+        if not good:
+            return None
+        good, first = good[:-1], ord(good[-1]) + 1
+    return good + chr(0xE000 if 0xD800 <= first <= 0xDFFF else first)
 
 
-class _Characters(Sequence[int]):
-    """All code points in order, but for surrogates."""
-
-    def __len__(self) -> int:
-        return 0x110000 - 0x800
-
-    def __getitem__(self, place: Any) -> Any:
-        return place if place < 0xD800 else place + 0x800
-
-    def index(self, code: int, *_: int) -> int:
-        return code if code < 0xD800 else code - 0x800
-
-
-_CHARACTERS: Final = _Characters()
+_CODES: Final = 0x110000
 
 
 def _utf8(code: int) -> bytes:
-    return chr(code).encode()
+    """The character as UTF-8; a surrogate as what is between those around it."""
+    return chr(code).encode(errors="surrogatepass")

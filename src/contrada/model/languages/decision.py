@@ -167,7 +167,7 @@ def exclude(one: Language, two: Language) -> bool:
 
     No automaton is built. A no may be wrong. Cost: the pairs, at most `PAIRS_ASKED_MAX`.
     """
-    return pairs_of(one, two) <= PAIRS_ASKED_MAX and _exclude(one, two, _Asking())
+    return pairs_of(one, two) <= PAIRS_ASKED_MAX and _exclude(one, two, _asking())
 
 
 def pairs_of(one: Language, two: Language) -> int:
@@ -181,21 +181,15 @@ def _parts(language: Language) -> int:
 
 def is_contradiction(language: Language) -> bool:
     """Whether it shows that the language has no text; as `exclude`."""
-    return _is_contradiction(language, _Asking())
+    return _is_contradiction(language, _asking())
 
 
-class _Asking:
-    """Counts the pairs of one question."""
-
-    def __init__(self) -> None:
-        self._left = PAIRS_ASKED_MAX
-
-    def goes_on(self) -> bool:
-        self._left -= 1
-        return self._left >= 0
+def _asking() -> Iterator[int]:
+    """One for each pair that a question may ask for."""
+    return iter(range(PAIRS_ASKED_MAX))
 
 
-def _is_contradiction(language: Language, asking: _Asking) -> bool:
+def _is_contradiction(language: Language, asking: Iterator[int]) -> bool:
     """Whether each alternative has two parts that exclude each other."""
     if isinstance(language, Some):
         return all(_is_contradiction(part, asking) for part in language.parts)
@@ -204,14 +198,14 @@ def _is_contradiction(language: Language, asking: _Asking) -> bool:
     return language == NO_TEXT
 
 
-def _exclude(one: Language, two: Language, asking: _Asking) -> bool:
+def _exclude(one: Language, two: Language, asking: Iterator[int]) -> bool:
     for a, b in ((one, two), (two, one)):
         if isinstance(a, Some):
             return all(_exclude(part, b, asking) for part in a.parts)
     for a, b in ((one, two), (two, one)):
         if isinstance(a, Every):
             return any(_exclude(part, b, asking) for part in a.parts)
-    if not asking.goes_on():
+    if next(asking, None) is None:
         return False
     if isinstance(one, Pieces):
         one, two = two, one
@@ -220,7 +214,7 @@ def _exclude(one: Language, two: Language, asking: _Asking) -> bool:
     if isinstance(two, Pieces):
         texts = _points(two)
         return texts is not None and not any(
-            not asking.goes_on() or contains(one, text) for text in texts
+            next(asking, None) is None or contains(one, text) for text in texts
         )
     assert isinstance(one, Literal), "nothing else is left"
     assert isinstance(two, Literal), "nothing else is left"

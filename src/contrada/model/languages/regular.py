@@ -310,19 +310,12 @@ class _RegexReader:
 
     def flag_letters(self) -> frozenset[str]:
         """The flags as `i-s` changes them."""
-        on, off = set(self.flags), False
-        while self.at < len(self.pattern) and self.pattern[self.at] not in ":)":
-            letter = self.next()
-            if letter == "-" and not off:
-                off = True
-            elif letter not in _FLAGS:
-                self.at -= 1
-                raise self.error("an unknown kind of group or flag")
-            elif off:
-                on.discard(letter)
-            else:
-                on.add(letter)
-        return frozenset(on)
+        match = _FLAG_CHANGES.match(self.pattern, self.at)
+        assert match is not None, "it matches the empty text"
+        self.at = match.end()
+        if self.pattern[self.at : self.at + 1] not in ("", ":", ")"):
+            raise self.error("an unknown kind of group or flag")
+        return (self.flags | set(match[1])) - set(match[2] or ())
 
     def escaped(self) -> Tree:
         """What follows a backslash outside of a class."""
@@ -419,6 +412,7 @@ class _RegexReader:
 
 
 _HEXADECIMAL: Final = re.compile(r"\{([0-9a-fA-F]{1,6})\}|([0-9a-fA-F]{2})")
+_FLAG_CHANGES: Final = re.compile(r"([imsU]*)(?:-([imsU]*))?")
 _COUNTS: Final = re.compile(r"\{([0-9]{1,9})(?:(,)([0-9]{0,9}))?\}")
 
 _REFUSED_GROUPS: Final = {
