@@ -10,7 +10,7 @@ from contrada.errors import InvalidFilterError
 from contrada.model import ValueSet
 from contrada.model.algebra import sets
 from contrada.model.languages import casefold, language
-from contrada.model.languages.wildcard import Wildcard, WildcardNoCase
+from contrada.model.languages.wildcard import Wildcard
 
 SECONDS_MAX = 20.0
 tokens = st.sampled_from(["a", "b", "*", "*", "?", r"\*", r"\?", r"\\", "é", "K"])
@@ -68,7 +68,7 @@ def test_without_case_both_are_folded(constant: str, value: str) -> None:
 @example(r"a*\*b?", "ax*bc")
 def test_what_is_implied_is_there(constant: str, value: str) -> None:
     """An index would miss a text that has the shape."""
-    for operator in (Wildcard(), WildcardNoCase()):
+    for operator in (Wildcard("wildcard"), Wildcard("wildcard nocase", nocase=True)):
         held = casefold.fold(constant.encode()) if operator.nocase else constant.encode()
         implied = operator.implied(held)
         if implied is not None and operator.apply(value.encode(), held):

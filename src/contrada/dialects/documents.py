@@ -1,9 +1,9 @@
 """YAML as the dialects of rules read it: within bounds, with nothing decided in silence.
 
-A document becomes None, bool, int, float, str, list and dict, from the parser's events and
-without recursion. Plain scalars mean what YAML 1.1 says, as in the tools that run such rules
-(`yes` is true, `0x10` is 16), but dates, which stay the text that was written. Refused are keys
-that come twice, keys that are no scalars, tags, merge keys and documents that hold themselves.
+A document becomes None, bool, int, float, str, list and dict, from the parser's events. Plain
+scalars mean what YAML 1.1 says, as in the tools that run such rules (`yes` is true, `0x10` is 16),
+but dates, which stay the text that was written. Refused are keys that come twice, keys that are no
+scalars, tags, merge keys and documents that hold themselves.
 
 An alias stands for what its anchor holds, and that object is shared, so a small text can stand
 for a huge document. What aliases repeat counts as if it were written out, up to
@@ -53,11 +53,8 @@ def documents(dialect: str, text: str) -> Iterator[Document]:
     """
     if len(text) > DOCUMENTS_CHARACTERS_MAX:
         raise LimitError("DOCUMENTS_CHARACTERS_MAX", DOCUMENTS_CHARACTERS_MAX, len(text))
-    builder = _DocumentBuilder(dialect)
     try:
-        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
-            if builder.take(event):
-                yield builder.root
+        yield from _DocumentReader(dialect, yaml.parse(text, Loader=yaml.CSafeLoader)).documents()
     except UnicodeEncodeError:
         raise RefusedRuleError(dialect, NOT_YAML, "a lone surrogate") from None
     except yaml.YAMLError as error:
@@ -67,118 +64,105 @@ def documents(dialect: str, text: str) -> Iterator[Document]:
         raise RefusedRuleError(dialect, NOT_YAML, found, place) from None
 
 
-class _Open:
-    """A list or map whose end has not come yet."""
-
-    __slots__ = ("anchor", "held", "key", "nodes_before")
-
-    def __init__(self, anchor: str | None, held: Document, nodes_before: int) -> None:
-        self.anchor = anchor
-        self.held = held
-        self.nodes_before = nodes_before
-        self.key: tuple[Scalar] | None = None
-        """In a map, the key whose value comes next."""
-
-
-class _DocumentBuilder:
+class _DocumentReader:
     """Documents from the events of a parser."""
 
-    def __init__(self, dialect: str) -> None:
-        self.root: Document = None
+    def __init__(self, dialect: str, events: Iterator[yaml.Event]) -> None:
         self._dialect = dialect
-        self._open: list[_Open] = []
+        self._events = events
         self._nodes = 0
         self._aliased = 0
         self._anchors: dict[str, tuple[Document, int]] = {}
         """What each anchor holds, and of how many nodes that is."""
 
-    def take(self, event: yaml.Event) -> bool:
-        """Goes one event further. Whether a document is complete, in `root`."""
+    def documents(self) -> Iterator[Document]:
+        """Each when it is complete."""
+        while not isinstance(self._next(), yaml.StreamEndEvent):
+            if isinstance(self._event, yaml.DocumentStartEvent):
+                self._anchors.clear()
+                self._nodes = 0
+                document = self._node(self._next(), 0)
+                self._next()
+                yield document
+
+    def _next(self) -> yaml.Event:
+        self._event = next(self._events)
+        return self._event
+
+    def _node(self, event: yaml.Event, depth: int) -> Document:
+        """What begins with an event, and stands in so many lists and maps."""
+        if isinstance(event, yaml.AliasEvent):
+            return self._repeated(event.anchor or "")
+        assert isinstance(event, yaml.NodeEvent), "nothing else begins a node"
+        before = self._nodes
+        held: Document
         if isinstance(event, yaml.ScalarEvent):
             self._count(1)
             held = self._scalar(event)
-            self._anchor(event.anchor, held, 1)
-            self._put(held, event)
-        elif isinstance(event, yaml.SequenceStartEvent):
-            self._begin([], event)
-        elif isinstance(event, yaml.MappingStartEvent):
-            self._begin({}, event)
-        elif isinstance(event, yaml.CollectionEndEvent):
-            done = self._open.pop()
-            self._anchor(done.anchor, done.held, self._nodes - done.nodes_before)
-            self._put(done.held, event)
-        elif isinstance(event, yaml.AliasEvent):
-            self._repeat(event)
-        elif isinstance(event, yaml.DocumentStartEvent):
-            self._anchors.clear()
-            self._nodes = 0
-        return isinstance(event, yaml.DocumentEndEvent)
+        else:
+            assert isinstance(event, yaml.CollectionStartEvent), "nothing else is left"
+            if event.tag is not None:
+                self._refuse(event.tag)
+            if depth >= DOCUMENT_NESTING_MAX:
+                raise LimitError("DOCUMENT_NESTING_MAX", DOCUMENT_NESTING_MAX)
+            self._count(1)
+            is_list = isinstance(event, yaml.SequenceStartEvent)
+            held = self._list(depth + 1) if is_list else self._map(depth + 1)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = (held, self._nodes - before)
+        return held
 
-    def _begin(self, held: Document, event: yaml.CollectionStartEvent) -> None:
-        if event.tag is not None:
-            self._refuse(event.tag, event)
-        if len(self._open) >= DOCUMENT_NESTING_MAX:
-            raise LimitError("DOCUMENT_NESTING_MAX", DOCUMENT_NESTING_MAX)
-        self._open.append(_Open(event.anchor, held, self._nodes))
-        self._count(1)
+    def _list(self, depth: int) -> Document:
+        held: list[Document] = []
+        while not isinstance(self._next(), yaml.CollectionEndEvent):
+            held.append(self._node(self._event, depth))
+        return held
 
-    def _repeat(self, event: yaml.AliasEvent) -> None:
-        known = self._anchors.get(event.anchor or "")
+    def _map(self, depth: int) -> Document:
+        held: dict[Scalar, Document] = {}
+        while not isinstance(self._next(), yaml.CollectionEndEvent):
+            key = self._node(self._event, depth)
+            if isinstance(key, list | dict):
+                self._refuse("a key that is no scalar")
+            if key in held:
+                self._refuse(f"key {key!r} twice")
+            held[key] = self._node(self._next(), depth)
+        return held
+
+    def _repeated(self, anchor: str) -> Document:
+        known = self._anchors.get(anchor)
         if known is None:
-            self._refuse(f"*{event.anchor} where no such anchor is complete", event)
+            self._refuse(f"*{anchor} where no such anchor is complete")
         held, nodes = known
         self._aliased += nodes
         if self._aliased > ALIASED_NODES_MAX:
             raise LimitError("ALIASED_NODES_MAX", ALIASED_NODES_MAX)
         self._count(nodes)
-        self._put(held, event)
-
-    def _put(self, held: Document, event: yaml.Event) -> None:
-        """Into what is open: as the next of a list, or in a map as key or value."""
-        if not self._open:
-            self.root = held
-            return
-        into = self._open[-1]
-        if isinstance(into.held, list):
-            into.held.append(held)
-            return
-        assert isinstance(into.held, dict), "scalars are never open"
-        if into.key is not None:
-            into.held[into.key[0]] = held
-            into.key = None
-        elif isinstance(held, list | dict):
-            self._refuse("a key that is no scalar", event)
-        elif held in into.held:
-            self._refuse(f"key {held!r} twice", event)
-        else:
-            into.key = (held,)
+        return held
 
     def _scalar(self, event: yaml.ScalarEvent) -> Scalar:
         if event.tag is not None:
-            self._refuse(event.tag, event)
+            self._refuse(event.tag)
         if not event.implicit[0]:
             return event.value
         tag = _STRICT.resolve(yaml.ScalarNode, event.value, (True, False))  # type: ignore[no-untyped-call]
         if tag == _MERGE:
-            self._refuse("a merge key", event)
+            self._refuse("a merge key")
         node = yaml.ScalarNode(tag, event.value)
         try:
             return _CONSTRUCTORS.get(tag, yaml.SafeLoader.construct_scalar)(_STRICT, node)
         except ValueError:
-            return self._refuse("a number that cannot be read", event)
-
-    def _anchor(self, anchor: str | None, held: Document, nodes: int) -> None:
-        if anchor is not None:
-            self._anchors[anchor] = (held, nodes)
+            return self._refuse("a number that cannot be read")
 
     def _count(self, nodes: int) -> None:
         self._nodes += nodes
         if self._nodes > NODES_MAX:
             raise LimitError("NODES_MAX", NODES_MAX)
 
-    def _refuse(self, found: str, event: yaml.Event) -> NoReturn:
-        assert event.start_mark is not None, "events of a text have a place"
-        place = f"line {event.start_mark.line + 1}"
+    def _refuse(self, found: str) -> NoReturn:
+        """Refuses what the last event told of."""
+        assert self._event.start_mark is not None, "events of a text have a place"
+        place = f"line {self._event.start_mark.line + 1}"
         raise RefusedRuleError(self._dialect, UNUSUAL_YAML, found, place)
 
 

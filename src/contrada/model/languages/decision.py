@@ -167,7 +167,7 @@ def exclude(one: Language, two: Language) -> bool:
 
     No automaton is built. A no may be wrong. Cost: the pairs, at most `PAIRS_ASKED_MAX`.
     """
-    return pairs_of(one, two) <= PAIRS_ASKED_MAX and _exclude(one, two, _asking())
+    return pairs_of(one, two) <= PAIRS_ASKED_MAX and _exclude(one, two, iter(_ASKED))
 
 
 def pairs_of(one: Language, two: Language) -> int:
@@ -181,12 +181,11 @@ def _parts(language: Language) -> int:
 
 def is_contradiction(language: Language) -> bool:
     """Whether it shows that the language has no text; as `exclude`."""
-    return _is_contradiction(language, _asking())
+    return _is_contradiction(language, iter(_ASKED))
 
 
-def _asking() -> Iterator[int]:
-    """One for each pair that a question may ask for."""
-    return iter(range(PAIRS_ASKED_MAX))
+_ASKED: Final = range(PAIRS_ASKED_MAX)
+"""One for each pair that a question may ask for."""
 
 
 def _is_contradiction(language: Language, asking: Iterator[int]) -> bool:

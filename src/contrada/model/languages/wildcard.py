@@ -48,10 +48,11 @@ class Segments(NamedTuple):
 
 
 class Wildcard(Operator):
-    """Text of the constant's shape."""
+    """Text of the constant's shape; `nocase` but for case, the constant is then held folded."""
 
-    name = "wildcard"
-    nocase = False
+    def __init__(self, name: str, *, nocase: bool = False) -> None:
+        self.name = name
+        self.nocase = nocase
 
     def check(self, constant: bytes) -> None:
         """A backslash before anything but `*`, `?` and a backslash is refused."""
@@ -64,7 +65,12 @@ class Wildcard(Operator):
 
     def apply(self, value: bytes, constant: bytes) -> bool:
         """See the class. Cost: linear in the value."""
-        return _holds(constant, value)
+        if self.nocase:
+            constant, value = casefold.fold(constant), casefold.fold(value)
+        segments = _segments(constant)
+        if segments is None:  # Only question marks need a machine.
+            return machine_of(constant, _tree).finds(value)
+        return segments.hold(value)
 
     def implied(self, constant: bytes) -> Atom | None:
         """That the longest text between stars and question marks is there."""
@@ -79,17 +85,6 @@ class Wildcard(Operator):
     def automaton(self, constant: bytes) -> Automaton:
         """All texts of the shape."""
         return Machine(_tree(constant, nocase=self.nocase)).automaton()
-
-
-class WildcardNoCase(Wildcard):
-    """Text of the constant's shape but for case; the constant is held folded."""
-
-    name = "wildcard nocase"
-    nocase = True
-
-    def apply(self, value: bytes, constant: bytes) -> bool:
-        """See the class. Cost: linear in the value."""
-        return _holds(casefold.fold(constant), casefold.fold(value))
 
 
 def normal(constant: str) -> str:
@@ -164,14 +159,6 @@ def _texts_between(marks: str, tokens: list[str]) -> tuple[bytes, ...]:
     return tuple(map(bytes, texts))
 
 
-def _holds(constant: bytes, value: bytes) -> bool:
-    """Whether a value has the shape. Only question marks need a machine."""
-    segments = _segments(constant)
-    if segments is None:
-        return machine_of(constant, _tree).finds(value)
-    return segments.hold(value)
-
-
 _ONE: Final = Chars(characters.inverse(()))
 
 
@@ -188,4 +175,4 @@ def _tree(constant: bytes, *, nocase: bool = False) -> Sequence:
     return Sequence((*parts, Look(AT_END)))
 
 
-registry.add(Wildcard(), WildcardNoCase())
+registry.add(Wildcard("wildcard"), Wildcard("wildcard nocase", nocase=True))
