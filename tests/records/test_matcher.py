@@ -259,3 +259,44 @@ def test_objects_at_once_are_the_objects_one_by_one(
 ) -> None:
     """Else the same line would be a record in a large file and a bad record in a small one."""
     check(file, text, "json", reading)
+
+
+TEXTS_OF_ENTRIES = [each for each in HOSTILE_CELLS if each.isprintable() and '"' not in each]
+
+
+@pytest.mark.parametrize("entries", ["e", None])
+def test_entries_that_nothing_matches_are_the_records_that_they_are(
+    file: Path, entries: str | None
+) -> None:
+    """Else an entry that is bad would pass for one that nothing matches, or one would be missed."""
+    members = [
+        f"<e><a>{one}</a><t>{one}</t><n>{two}</n><b/><c>5</c><a>{two}</a></e>"
+        for one in TEXTS_OF_ENTRIES
+        for two in ("1", "NA", "2013-06-01", one)
+    ]
+    wide = "<e>" + "".join(f"<x{n}/><y{n}>1</y{n}>" for n in range(4_100)) + "</e>"
+    many = "<e>" + "<a>1</a>" * 4_100 + "".join(f"<a>{n}</a>" for n in range(4_100)) + "</e>"
+    types = {f"{path}.{name}": kind for path in ("d.e", "d") for name, kind in (("n", "number"),)}
+    for text in (f"<d>{''.join(members)}</d>", f"<d>{wide}{many}</d>", "<d><e><a>1</e></d>"):
+        for wish in ("d.e.a = 1", "d.e.c > 7", "d.e.b absent", "d.e.n > 1", "@is.Row absent"):
+            for reading in (
+                Reading(entries=entries),
+                Reading(entries=entries, types=types, absent=frozenset({"NA"})),
+                Reading(entries=entries, types={"d.e.t": "time"}, time="d.e.t"),
+                Reading(entries=entries, add={"d.e.c": 9}, marks=("Row",)),
+            ):
+                file.write_text(text)
+                wanted = [parse(wish)]
+                found = list(Matcher(wanted, reading).file(file, "xml", "f"))  # type: ignore[arg-type]
+                records = list(read_file(file, "xml", reading, "f"))
+                good = [each for each in records if not isinstance(each, BadRecord)]
+                assert sum(each.read for each in found) == len(good)
+                told = [each for outcomes in found for each in outcomes.told]
+                assert [each for each in told if isinstance(each, BadRecord)] == [
+                    each for each in records if isinstance(each, BadRecord)
+                ]
+                assert [each.record for each in told if not isinstance(each, BadRecord)] == [
+                    each
+                    for each in good
+                    if wanted[0].matches(each.notification)  # type: ignore[union-attr]
+                ]

@@ -21,7 +21,6 @@ from contrada.errors import ContradaError
 from contrada.matching import Index
 from contrada.records.cells import Converter
 from contrada.records.lines import Block
-from contrada.records.reading import Reading
 
 _EXACT_DOUBLE: Final = 2**53
 """Integers up to this are doubles too, so that they may stand in a column of doubles."""
@@ -141,12 +140,6 @@ class ColumnBatch:
             held = {name: value for name, value in held.items() if type(value) is not Missing}
             found[row] = sorted(index.match(held))
         return found
-
-
-def names_checked(reading: Reading) -> set[str]:
-    """The attributes whose values can make a record bad."""
-    typed = {name for name, kind in reading.types.items() if kind != "text"}
-    return typed if reading.time is None or reading.time in reading.add else {*typed, reading.time}
 
 
 def converter(

@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyarrow import csv
 
 from contrada.model.algebra.notification import ATTRIBUTES_MAX
-from contrada.records.columns import REFUSED, Column, ColumnBatch, converter, names_checked
+from contrada.records.columns import REFUSED, Column, ColumnBatch, converter
 from contrada.records.lines import Block, is_utf_8
 from contrada.records.reading import Reading
 
@@ -34,8 +34,8 @@ class Cutter:
     """Reads the columns of a file that are asked for, and those whose cells can be bad."""
 
     def __init__(self, columns: tuple[str, ...], asked: Iterable[str], reading: Reading) -> None:
-        stamp = {reading.time} - {None, *reading.add}
-        wanted = {*asked, *names_checked(reading)} & set(columns)
+        stamp = {reading.stamp} - {None}
+        wanted = {*asked, *reading.names_checked()} & set(columns)
         self._count = len(columns)
         # Where every row is bad, the plain reader says why.
         self._is_hopeless = not stamp <= wanted or len(columns) + len(reading.add) > ATTRIBUTES_MAX

@@ -19,9 +19,8 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
-from contrada.errors import InvalidNameError
-from contrada.model.algebra.notification import ATTRIBUTES_MAX, VALUES_MAX
-from contrada.model.domains.values import INT_MAX, INT_MIN, check_user_name
+from contrada.model.algebra.notification import VALUES_MAX
+from contrada.model.domains.values import INT_MAX, INT_MIN
 from contrada.records.cells import CONVERTERS
 from contrada.records.columns import (
     MISSING,
@@ -30,17 +29,13 @@ from contrada.records.columns import (
     ColumnBatch,
     Missing,
     converter,
-    names_checked,
 )
 from contrada.records.lines import LINE_CHARS_MAX, Block
-from contrada.records.reading import Reading
+from contrada.records.reading import AllowedNames, Reading
 
 LEVELS_MAX: Final = 8
 """Objects within objects of a line that is read together with others. Beyond it: it is read by
 itself."""
-
-NAMES_KEPT_MAX: Final = 2**16
-"""Names that are known as those of attributes. Beyond it: all are looked at again."""
 
 _BRACE: Final = ord("{")
 _Scalar = Annotated[int, msgspec.Meta(ge=INT_MIN, le=INT_MAX)] | float | bool | str | None
@@ -55,9 +50,9 @@ class Decoder:
             content = dict[str, _Scalar | list[_Scalar] | content]
         self._decode = msgspec.json.Decoder(content).decode
         self._decode_all = msgspec.json.Decoder(list[dict[str, _Scalar]]).decode
-        self._names_max = ATTRIBUTES_MAX - len(reading.add)
-        self._wanted = {*asked, *names_checked(reading)}
-        self._stamp = reading.time if reading.time not in reading.add else None
+        self._names = AllowedNames(reading)
+        self._wanted = {*asked, *reading.names_checked()}
+        self._stamp = reading.stamp
         self._texts = {
             name: converter(
                 CONVERTERS[reading.types.get(name, "text")],
@@ -66,7 +61,6 @@ class Decoder:
             )
             for name in (self._wanted if reading.absent else self._wanted & reading.types.keys())
         }
-        self._good: set[str] = set()
 
     def read(self, block: Block) -> ColumnBatch:
         """The records of a block."""
@@ -106,7 +100,7 @@ class Decoder:
         texts = _texts(chain.from_iterable(map(dict.values, found))) + sum(map(len, found))
         is_whole = len(found) == len(block) and _quotes(data) == 2 * texts
         names = set().union(*found)
-        return found if is_whole and self._are_allowed(names, max(map(len, found))) else None
+        return found if is_whole and self._names.allow(names, max(map(len, found))) else None
 
     def _attributes(self, line: bytes) -> dict[str, Any] | None:
         """The attributes of a line by their dotted names, None where it is doubtful."""
@@ -120,18 +114,7 @@ class Decoder:
             found = {}
             texts = _flatten(content, "", found)
         is_whole = _quotes(line) == 2 * texts and len(line) <= LINE_CHARS_MAX
-        return found if is_whole and self._are_allowed(found, len(found)) else None
-
-    def _are_allowed(self, names: Iterable[str], most: int) -> bool:
-        """Whether records can have attributes of these names, of which one has so many."""
-        if not self._good.issuperset(names):
-            if len(self._good) > NAMES_KEPT_MAX:
-                self._good.clear()
-            try:
-                self._good.update(map(check_user_name, names))
-            except InvalidNameError:
-                return False
-        return most <= self._names_max
+        return found if is_whole and self._names.allow(found, len(found)) else None
 
     def _converted(self, name: str, values: list[Any]) -> list[Any]:
         """The values of an attribute as the source's options have them."""

@@ -9,9 +9,9 @@ Source: Erenkrantz 2001 §5 (parsing), §8.2 (one event per story).
 """
 
 import gzip
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from contrada.errors import (
     ContradaError,
@@ -23,12 +23,16 @@ from contrada.model import Notification, Value
 from contrada.records.lines import readable
 from contrada.records.reading import Reading
 from contrada.records.record import BAD_TEXT_CHARS_MAX, BadRecord, Record, bad_record
-from contrada.xml.damage import without_damage
+from contrada.xml.damage import Fault, without_damage
 from contrada.xml.names import Texts, named_texts
 from contrada.xml.tree import Element, parse_document
 
 DOCUMENT_BYTES_MAX: Final = 64 * 2**20
 """Bytes of a document, unpacked. Beyond it: the document is a bad record."""
+
+
+Entry: TypeAlias = tuple[int, Texts]
+"""The number of an entry, and its texts."""
 
 
 def open_document(path: Path) -> bytes:
@@ -50,26 +54,49 @@ def read_document(data: bytes, source: str, reading: Reading) -> Iterator[Record
     (Entries below differently named parents are numbered parent by parent.)
     Cost: proportional to the document.
     """
-    try:
-        root = parse_document(data)
-    except ParseError as error:
-        yield from _read_damaged(data, source, reading, error)
-    except ContradaError as error:
-        yield bad_record(source, error, None, _beginning(data))
-    else:
-        yield from records_of_tree(root, source, reading)
+    return _records(entries_of_document(data, source, reading), source, reading)
 
 
 def records_of_tree(root: Element, source: str, reading: Reading) -> Iterator[Record | BadRecord]:
     """The records of a tree, whoever has parsed it."""
+    return _records(_entries_of_tree(root, source, reading), source, reading)
+
+
+def entries_of_document(data: bytes, source: str, reading: Reading) -> Iterator[Entry | BadRecord]:
+    """The entries of a document, and what of it cannot be read."""
+    faults: list[Fault] = []
+    root: Element | None = None
     try:
-        for number, texts in enumerate(named_texts(root, reading.entries), start=1):
-            yield _record(source, number, texts, reading)
+        root = parse_document(data)
+    except ParseError as error:
+        if reading.entries:
+            faults, root = without_damage(data, reading.entries)
+        if not faults or root is None:
+            faults = [(error, data)]
+    except ContradaError as error:
+        yield bad_record(source, error, None, _beginning(data))
+    for fault, piece in faults:
+        yield bad_record(source, fault, None, _beginning(piece))
+    if root is not None:
+        yield from _entries_of_tree(root, source, reading)
+
+
+def _entries_of_tree(root: Element, source: str, reading: Reading) -> Iterator[Entry | BadRecord]:
+    try:
+        yield from enumerate(named_texts(root, reading.entries), start=1)
     except ContradaError as error:
         yield bad_record(source, error, None)
 
 
-def _record(source: str, number: int, texts: Texts, reading: Reading) -> Record | BadRecord:
+def _records(
+    entries: Iterable[Entry | BadRecord], source: str, reading: Reading
+) -> Iterator[Record | BadRecord]:
+    for each in entries:
+        yield each if isinstance(each, BadRecord) else record_of_entry(source, *each, reading)
+
+
+def record_of_entry(source: str, number: int, texts: Texts, reading: Reading) -> Record | BadRecord:
+    """The record that an entry is."""
     try:
         return Record(source, number, _notification(texts, reading))
     except ContradaError as error:
@@ -89,19 +116,6 @@ def _notification(texts: Texts, reading: Reading) -> Notification:
         if values:
             found[name] = values[0] if len(values) == 1 else values
     return reading.notification(found)
-
-
-def _read_damaged(
-    data: bytes, source: str, reading: Reading, error: ParseError
-) -> Iterator[Record | BadRecord]:
-    """What can be read of a document that is not well formed, and what is wrong with it."""
-    faults, root = without_damage(data, reading.entries) if reading.entries else ([], None)
-    if not faults or root is None:
-        faults = [(error, data)]
-    for fault, piece in faults:
-        yield bad_record(source, fault, None, _beginning(piece))
-    if root is not None:
-        yield from records_of_tree(root, source, reading)
 
 
 def _beginning(data: bytes) -> str:

@@ -16,14 +16,16 @@ from typing import Any, Final, NamedTuple
 
 from contrada.errors import ContradaError, ParseError
 from contrada.matching import Index
-from contrada.model import Filter, FilterSet, Notification
+from contrada.model import Filter, FilterSet, Notification, Value
+from contrada.model.algebra.notification import VALUES_MAX
 from contrada.model.algebra.valueset import EVERYTHING
-from contrada.records.files import read_file
+from contrada.records.documents import entries_of_document, open_document, record_of_entry
 from contrada.records.lines import WHOLE, Block, Part, open_blocks
 from contrada.records.objects import notification_of_object
-from contrada.records.reading import Reading
+from contrada.records.reading import AllowedNames, Reading
 from contrada.records.record import BadRecord, Record, bad_record, record_of
 from contrada.records.rows import Rows, is_blank
+from contrada.xml.names import Texts
 
 BULK_AFTER_BYTES: Final = 2**19
 """Bytes that are read line by line before pyarrow is imported, which takes as long. Beyond it:
@@ -61,14 +63,16 @@ class Matcher:
         self._reading = reading
         self._index: Index[int] = Index()
         self._asked: set[str] = set()
+        self._names = AllowedNames(reading)
         self._bulk_after = bulk_after_bytes
         for position, wish in enumerate(wanted):
             left = differing(wish, reading)
             if left.filters:
                 self._index.add(position, left)
                 self._asked.update(*(member.sets for member in left.filters))
-        in_common = any(name[0] == "@" or name in reading.add for name in self._asked)
-        self._can_bulk = not in_common and _has_arrow()
+        self._in_common = any(name[0] == "@" or name in reading.add for name in self._asked)
+        self._can_bulk = not self._in_common and _has_arrow()
+        self._looked_at = self._asked | reading.names_checked()
 
     def file(
         self,
@@ -83,7 +87,7 @@ class Matcher:
         Of a part of a CSV file that does not begin with the header this must be given.
         """
         if format_name == "xml":
-            yield from map(self._outcome, read_file(path, format_name, self._reading, source))
+            yield from self._document(path, source)
             return
         lines = self._objects(source) if format_name == "json" else None
         try:
@@ -100,11 +104,44 @@ class Matcher:
             bad = bad_record(source, error, 1 if lines is None else None)
             yield Outcomes(source, 0, [bad])
 
-    def _outcome(self, record: Record | BadRecord) -> Outcomes:
-        if isinstance(record, BadRecord):
-            return Outcomes(record.source, 0, [record])
-        positions = self.match(record.notification)
-        return Outcomes(record.source, 1, [MatchedRecord(record, positions)] if positions else [])
+    def _document(self, path: Path, source: str) -> Iterator[Outcomes]:
+        """What becomes of the entries of a document."""
+        try:
+            data = open_document(path)
+        except ContradaError as error:
+            yield Outcomes(source, 0, [bad_record(source, error, None)])
+            return
+        for entry in entries_of_document(data, source, self._reading):
+            found: Record | BadRecord
+            if isinstance(entry, BadRecord):
+                found = entry
+            elif self._is_idle(entry[1]):
+                yield Outcomes(source, 1, ())
+                continue
+            else:
+                found = record_of_entry(source, *entry, self._reading)
+            if isinstance(found, BadRecord):
+                yield Outcomes(source, 0, [found])
+            else:
+                positions = self.match(found.notification)
+                yield Outcomes(source, 1, [MatchedRecord(found, positions)] if positions else ())
+
+    def _is_idle(self, texts: Texts) -> bool:
+        """Whether an entry is plainly a record that nothing matches: told by what is asked for."""
+        reading = self._reading
+        if self._in_common or reading.stamp or not self._names.allow(texts, len(texts)):
+            return False
+        held: dict[str, list[Value]] = {}
+        try:
+            for name in self._looked_at & texts.keys():
+                convert = reading.converter(name)
+                found = [convert(text) for text in texts[name] if not reading.is_absent(text)]
+                if found:
+                    held[name] = found
+        except ContradaError:
+            return False
+        most = max(map(len, texts.values()), default=0)
+        return most <= VALUES_MAX and not self._index.match(held)
 
     def match(self, notification: Notification) -> list[int]:
         """The positions, in order, of the subscriptions that match."""
@@ -172,7 +209,7 @@ def differing(wish: Filter | FilterSet, reading: Reading) -> FilterSet:
 
     A filter with an operator that nobody registered stays as it is.
     """
-    stamp = reading.time if reading.time not in reading.add else None
+    stamp = reading.stamp
     common = replace(reading, time=None if stamp else reading.time).notification({})
     members = wish.filters if isinstance(wish, FilterSet) else (wish,)
     left = (

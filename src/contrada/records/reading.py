@@ -4,15 +4,19 @@ The options are the same for every format and on both paths (`contrada match`, t
 and they are applied in one place, `Reading.notification`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from contrada.errors import InputError, InvalidNotificationError
+from contrada.errors import InputError, InvalidNameError, InvalidNotificationError
 from contrada.model import Envelope, Notification, Value
+from contrada.model.algebra.notification import ATTRIBUTES_MAX
 from contrada.model.domains.values import check_user_name, time_us_of
 from contrada.records.cells import CONVERTERS, Converter, untyped_value
+
+NAMES_KEPT_MAX: Final = 2**16
+"""Names that are known as those of attributes. Beyond it: all are looked at again."""
 
 Found: TypeAlias = Mapping[str, Value | list[Value]]
 """What a record holds: one value of an attribute, or several."""
@@ -49,6 +53,16 @@ class Reading:
         for name in (*self.types, *(() if self.time is None else (self.time,))):
             check_user_name(name)
         Notification.marked(self.add, self.marks)  # What every record gets must be allowed.
+
+    @property
+    def stamp(self) -> str | None:
+        """The attribute of each record that stamps its envelope."""
+        return None if self.time in self.add else self.time
+
+    def names_checked(self) -> set[str]:
+        """The attributes whose values can make a record bad."""
+        typed = {name for name, kind in self.types.items() if kind != "text"}
+        return typed if self.stamp is None else {*typed, self.stamp}
 
     def converter(self, name: str) -> Converter:
         """What turns the cells of an attribute into its values."""
@@ -89,3 +103,22 @@ class Reading:
             reason = "the source's time attribute must hold one time (declare its type as time)"
             raise InvalidNotificationError(self.time, stamp, reason)
         return Envelope(time_us=time_us_of(stamp))
+
+
+class AllowedNames:
+    """Tells of the names of many records whether records of a source can have such attributes."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._good: set[str] = set()
+        self._count_max = ATTRIBUTES_MAX - len(reading.add)
+
+    def allow(self, names: Iterable[str], most: int) -> bool:
+        """Whether records can have attributes of these names, of which one has so many."""
+        if not self._good.issuperset(names):
+            if len(self._good) > NAMES_KEPT_MAX:
+                self._good.clear()
+            try:
+                self._good.update(map(check_user_name, names))
+            except InvalidNameError:
+                return False
+        return most <= self._count_max
