@@ -193,10 +193,7 @@ class _TranslationReport:
     def __init__(self, *, as_json: bool) -> None:
         self.read = 0
         self.refused = 0
-        self._filters = 0
-        self._open = 0
-        self._empty = 0
-        self._long = 0
+        self._counts: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
         self._notes: Counter[str] = Counter()
         self._names: Counter[str] = Counter()
@@ -210,8 +207,8 @@ class _TranslationReport:
             self._reasons[_reason(rule)] += 1
             _tell(": ".join(filter(None, (file, rule.name, _message(rule)))))
         else:
-            self._filters += len(rule.filters)
-            self._open += bool(rule.residue)
+            self._counts["filters of these"] += len(rule.filters)
+            self._counts["with a residue"] += bool(rule.residue)
             self._notes.update(note.reason for note in rule.notes)
         if self._as_json:
             click.echo(msgspec.json.encode(_as_object(file, rule)))
@@ -235,11 +232,11 @@ class _TranslationReport:
 
     def _line(self, name: str, rule: Rule) -> str:
         if rule.filters.is_empty:
-            self._empty += 1
+            self._counts["that nothing can match"] += 1
             return f"# {name}: nothing can match this rule"
         text = str(rule.filters)
         if len(name) + len(text) >= TEXT_CHARACTERS_MAX:
-            self._long += 1
+            self._counts["too long for a line"] += 1
             return f"# {name}: {len(rule.filters)} filters, too long for a line; see --json"
         open_part = f"# {name} leaves open: {_in_one_line(rule.residue)}\n" if rule.residue else ""
         return f"{open_part}{name}: {text}"
@@ -249,12 +246,11 @@ class _TranslationReport:
         table = Table("rules", title=f"{self.read:,} {dialect} rules", show_header=False)
         table.add_column(justify="right")
         table.add_row("translated", f"{self.read - self.refused:,}")
-        table.add_row("  filters of these", f"{self._filters:,}")
-        table.add_row("  with a residue", f"{self._open:,}")
-        if self._empty:
-            table.add_row("  that nothing can match", f"{self._empty:,}")
-        if self._long:
-            table.add_row("  too long for a line", f"{self._long:,}")
+        for what in ("filters of these", "with a residue"):
+            table.add_row(f"  {what}", f"{self._counts[what]:,}")
+        for what in ("that nothing can match", "too long for a line"):
+            if self._counts[what]:
+                table.add_row(f"  {what}", f"{self._counts[what]:,}")
         for reason, count in self._notes.most_common():
             table.add_row(f"  with {reason}", f"{count:,}")
         table.add_section()

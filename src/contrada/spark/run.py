@@ -10,7 +10,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import islice
 from time import monotonic
@@ -168,9 +168,7 @@ def _published(
     rows = frame.where("notification is not null").select("notification").toLocalIterator()
     notifications = (_notification(bytes(row[0])) for row in rows)
     count = asyncio.run(_publish(address, _told(notifications, what, summary.matched, told, stop)))
-    return SourceSummary(
-        summary.source, summary.read, summary.bad, summary.matched, count, summary.seconds
-    )
+    return replace(summary, published=count)
 
 
 def _notification(encoded: bytes) -> Notification:

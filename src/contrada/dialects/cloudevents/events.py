@@ -157,7 +157,8 @@ def _data(
         if "data" in content:
             raise InvalidNotificationError("data", content["data"], "beside data_base64")
         body = _binary(content["data_base64"])
-        return body, declared or BINARY_TYPE, _flat(_json_of(body)) if _declared(declared) else {}
+        data = _json_of(body) if declared is not None and is_json(declared) else []
+        return body, declared or BINARY_TYPE, _flat(data)
     if "data" not in content:
         return b"", "", {}
     data = content["data"]
@@ -166,11 +167,6 @@ def _data(
     if not isinstance(data, str):
         raise InvalidNotificationError("data", data, f"data of type {declared} are text")
     return _encoded(data, declared), declared, {}
-
-
-def _declared(content_type: str | None) -> bool:
-    """Whether the data are said to be JSON."""
-    return content_type is not None and is_json(content_type)
 
 
 def _member(notification: Notification, declared: str | None) -> dict[str, Any]:
