@@ -77,7 +77,7 @@ class Decoder:
             values = [each.get(name, MISSING) for each in found]
             if name in self._texts or name == self._stamp:
                 values = self._converted(name, values)
-                if REFUSED in values:
+                if Missing in map(type, values):
                     is_doubtful[lines[[value is REFUSED for value in values]]] = True
             columns[name] = Column(values)
         return ColumnBatch(is_doubtful, ~is_doubtful, lines, columns)
