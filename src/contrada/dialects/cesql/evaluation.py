@@ -16,26 +16,8 @@ from collections.abc import Callable, Iterator
 from itertools import islice, product
 from typing import Final, NamedTuple
 
-from contrada.dialects.cesql import functions, tree
+from contrada.dialects.cesql import functions, tree, values
 from contrada.dialects.cesql.patterns import is_like
-from contrada.dialects.cesql.values import (
-    INTEGER_FIRST,
-    INTEGER_LAST,
-    ORDERS,
-    ZERO,
-    ErrorKind,
-    Event,
-    Fault,
-    Interruption,
-    Type,
-    as_boolean,
-    as_integer,
-    as_string,
-    as_whole,
-    cast_to,
-    type_of,
-    value_in,
-)
 from contrada.errors import LimitError
 from contrada.model.algebra.notification import Notification
 from contrada.model.domains.values import ABSENT_KEY
@@ -49,7 +31,7 @@ class Evaluation(NamedTuple):
     """The value of an expression, and the error that ended its evaluation."""
 
     value: tree.Scalar
-    error: Fault | None = None
+    error: values.Fault | None = None
 
 
 def evaluate(expression: tree.Expression, notification: Notification) -> Evaluation:
@@ -69,24 +51,26 @@ def holds(expression: tree.Expression, notification: Notification) -> bool:
     return any(holds_for(expression, event) for event in choices(expression, notification))
 
 
-def evaluated(expression: tree.Expression, event: Event) -> Evaluation:
+def evaluated(expression: tree.Expression, event: values.Event) -> Evaluation:
     """As `evaluate`, for an event given by its keys."""
     try:
         return Evaluation(_value(expression, event))
-    except Interruption as interruption:
+    except values.Interruption as interruption:
         value = interruption.value if isinstance(expression, tree.Call) else None
-        return Evaluation(ZERO[returns(expression)] if value is None else value, interruption.fault)
+        return Evaluation(
+            values.ZERO[returns(expression)] if value is None else value, interruption.fault
+        )
 
 
-def holds_for(expression: tree.Expression, event: Event) -> bool:
+def holds_for(expression: tree.Expression, event: values.Event) -> bool:
     """As `holds`, for an event given by its keys, one per attribute."""
     try:
         return _value(expression, event) is True
-    except Interruption:
+    except values.Interruption:
         return False
 
 
-def choices(expression: tree.Expression, notification: Notification) -> Iterator[Event]:
+def choices(expression: tree.Expression, notification: Notification) -> Iterator[values.Event]:
     """The event itself, or each choice of one value per attribute that the expression names."""
     keys = {name: notification.keys_of(name) for name in tree.names_in(expression)}
     if all(len(each) == 1 for each in keys.values()):
@@ -99,99 +83,101 @@ def choices(expression: tree.Expression, notification: Notification) -> Iterator
         raise LimitError("CESQL_CHOICES_MAX", CESQL_CHOICES_MAX)
 
 
-def returns(expression: tree.Expression) -> Type:
+def returns(expression: tree.Expression) -> values.Type:
     """The type of an expression's value, as far as its form tells; else Boolean."""
     match expression:
         case tree.Constant(value):
-            return type_of(value)
+            return values.type_of(value)
         case tree.Negative() | tree.Arithmetic():
-            return Type.INTEGER
+            return values.Type.INTEGER
         case tree.Call(name, arguments):
             function = functions.find(name, len(arguments))
-            return Type.BOOLEAN if function is None else function.returns
+            return values.Type.BOOLEAN if function is None else function.returns
         case _:
-            return Type.BOOLEAN
+            return values.Type.BOOLEAN
 
 
-def _value(expression: tree.Expression, event: Event) -> tree.Scalar:
+def _value(expression: tree.Expression, event: values.Event) -> tree.Scalar:
     """The value. Raises Interruption at the first error."""
     match expression:
         case tree.Constant(value):
             return value
         case tree.Attribute(name):
-            return value_in(event, name)
+            return values.value_in(event, name)
         case tree.Logic(operator, operands):
             return _LOGIC[operator](operands, event)
         case tree.Equal(left, right):
             a, b = _value(left, event), _value(right, event)
-            return cast_to(type_of(b), a) == b
+            return values.cast_to(values.type_of(b), a) == b
         case tree.Like(operand, pattern):
-            return is_like(as_string(_value(operand, event)), str(pattern.value))
+            return is_like(values.as_string(_value(operand, event)), str(pattern.value))
         case tree.In(operand, elements):
             return _is_in(_value(operand, event), elements, event)
         case tree.Exists(name):
             return event(name) != (ABSENT_KEY,)
         case tree.Not(operand):
-            return not as_boolean(_value(operand, event))
+            return not values.as_boolean(_value(operand, event))
         case tree.Ordered(operator, left, right):
             a, b = _value(left, event), _value(right, event)
-            return ORDERS[operator](as_integer(a), as_integer(b))
+            return values.ORDERS[operator](values.as_integer(a), values.as_integer(b))
         case tree.Call(name, arguments):
             return _called(name, arguments, event)
         case tree.Arithmetic(operator, left, right):
             a, b = _value(left, event), _value(right, event)
-            return _ARITHMETIC[operator](as_whole(a), as_whole(b))
+            return _ARITHMETIC[operator](values.as_whole(a), values.as_whole(b))
         case tree.Negative(operand):
-            return _within("-", -as_whole(_value(operand, event)))
+            return _within("-", -values.as_whole(_value(operand, event)))
 
 
-def _and(operands: tuple[tree.Expression, ...], event: Event) -> bool:
-    return all(as_boolean(_value(each, event)) for each in operands)
+def _and(operands: tuple[tree.Expression, ...], event: values.Event) -> bool:
+    return all(values.as_boolean(_value(each, event)) for each in operands)
 
 
-def _or(operands: tuple[tree.Expression, ...], event: Event) -> bool:
-    return any(as_boolean(_value(each, event)) for each in operands)
+def _or(operands: tuple[tree.Expression, ...], event: values.Event) -> bool:
+    return any(values.as_boolean(_value(each, event)) for each in operands)
 
 
-def _xor(operands: tuple[tree.Expression, ...], event: Event) -> bool:
-    return sum(as_boolean(_value(each, event)) for each in operands) % 2 == 1
+def _xor(operands: tuple[tree.Expression, ...], event: values.Event) -> bool:
+    return sum(values.as_boolean(_value(each, event)) for each in operands) % 2 == 1
 
 
 _LOGIC: Final = {"AND": _and, "OR": _or, "XOR": _xor}
 
 
-def _is_in(value: tree.Scalar, elements: tuple[tree.Expression, ...], event: Event) -> bool:
-    kind = type_of(value)
-    return any(cast_to(kind, _value(each, event)) == value for each in elements)
+def _is_in(value: tree.Scalar, elements: tuple[tree.Expression, ...], event: values.Event) -> bool:
+    kind = values.type_of(value)
+    return any(values.cast_to(kind, _value(each, event)) == value for each in elements)
 
 
-def _called(name: str, arguments: tuple[tree.Expression, ...], event: Event) -> tree.Scalar:
+def _called(name: str, arguments: tuple[tree.Expression, ...], event: values.Event) -> tree.Scalar:
     function = functions.find(name, len(arguments))
     if function is None:
         reason = f"there is no {name} of {len(arguments)} arguments"
-        raise Interruption(ErrorKind.MISSING_FUNCTION, reason)
+        raise values.Interruption(values.ErrorKind.MISSING_FUNCTION, reason)
     try:
-        values = [
+        given = [
             _argument(_value(each, event), function.parameter(number))
             for number, each in enumerate(arguments)
         ]
-    except Interruption as interruption:
+    except values.Interruption as interruption:
         interruption.value = None  # what a function within returns is not what this one does
         raise
-    return function.run(*values)
+    return function.run(*given)
 
 
-def _argument(value: tree.Scalar, kind: Type | None) -> tree.Scalar:
+def _argument(value: tree.Scalar, kind: values.Type | None) -> tree.Scalar:
     if kind is None:
         return value
-    return as_whole(value) if kind is Type.INTEGER else cast_to(kind, value)
+    return values.as_whole(value) if kind is values.Type.INTEGER else values.cast_to(kind, value)
 
 
 def _within(operator: str, number: int) -> int:
     """The result of arithmetic. Raises Interruption where it is beyond 32 bits."""
-    if INTEGER_FIRST <= number <= INTEGER_LAST:
+    if values.INTEGER_FIRST <= number <= values.INTEGER_LAST:
         return number
-    raise Interruption(ErrorKind.MATH, f"the result of {operator} is beyond 32 bits: {number}")
+    raise values.Interruption(
+        values.ErrorKind.MATH, f"the result of {operator} is beyond 32 bits: {number}"
+    )
 
 
 def _quotient(a: int, b: int) -> int:
@@ -206,7 +192,7 @@ def _remainder(a: int, b: int) -> int:
 
 def _check_divisor(a: int, b: int) -> None:
     if b == 0:
-        raise Interruption(ErrorKind.MATH, f"{a} divided by 0")
+        raise values.Interruption(values.ErrorKind.MATH, f"{a} divided by 0")
 
 
 _ARITHMETIC: Final[dict[str, Callable[[int, int], int]]] = {

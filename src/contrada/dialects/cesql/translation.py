@@ -18,17 +18,10 @@ from itertools import accumulate
 from typing import Final
 
 from contrada.dialects import kleene
-from contrada.dialects.cesql import casts, functions, outcomes, tree
+from contrada.dialects.cesql import casts, functions, outcomes, tree, values
 from contrada.dialects.cesql.evaluation import evaluated, holds, holds_for, returns
 from contrada.dialects.cesql.outcomes import CESQL_FILTERS_MAX, CESQL_MERGED_MAX
 from contrada.dialects.cesql.parsing import parse
-from contrada.dialects.cesql.values import (
-    Interruption,
-    Type,
-    as_whole,
-    cast_to,
-    type_of,
-)
 from contrada.dialects.expression import MIRRORED, filter_set
 from contrada.dialects.kleene import ALWAYS, Bound, Truth, all_of, filters_of, member
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
@@ -91,7 +84,7 @@ def translated(expression: tree.Expression, name: str = "") -> Rule:
     _check_functions(expression)
     if isinstance(expression, tree.Attribute):  # alone it must be a Boolean, it is not cast to one
         return Rule(name, FilterSet([Filter({expression.name: sets.eq(True)})]))
-    if returns(expression) is not Type.BOOLEAN:
+    if returns(expression) is not values.Type.BOOLEAN:
         return Rule(name, FilterSet(()))
     parts = list(_conjuncts(expression, True))
     bounds = [outcome(part).when(wanted) for part, wanted in parts]
@@ -123,7 +116,7 @@ def _kept(bounds: list[Bound]) -> set[int]:
 def outcome(expression: tree.Expression) -> Truth:
     """Where an expression, cast to a Boolean, is true and where it is false."""
     if not tree.names_in(expression):
-        value = _constant(expression, Type.BOOLEAN)
+        value = _constant(expression, values.Type.BOOLEAN)
         return kleene.constant(None if value is None else bool(value))
     match expression:
         case tree.Not(operand):
@@ -164,7 +157,7 @@ def _all_true(expressions: list[tree.Expression]) -> tree.Expression:
     if len(expressions) > 1:
         return tree.Logic("AND", tuple(expressions))
     only = expressions[0]
-    return only if returns(only) is Type.BOOLEAN else tree.Call("BOOL", (only,))
+    return only if returns(only) is values.Type.BOOLEAN else tree.Call("BOOL", (only,))
 
 
 def _equal_to(left: tree.Expression, constant: tree.Scalar | None) -> Truth:
@@ -173,13 +166,13 @@ def _equal_to(left: tree.Expression, constant: tree.Scalar | None) -> Truth:
         return kleene.constant(None)
     if isinstance(constant, bool):
         return outcome(left) if constant else outcome(left).inverse()
-    kind = type_of(constant)
+    kind = values.type_of(constant)
     operand = _uncast(left, kind)
     if not isinstance(operand, tree.Attribute):
         return outcomes.within(_needs(left, kind))
     if isinstance(constant, str):
         return outcomes.of_attribute(operand.name, casts.equal_to_text(constant))
-    return outcomes.of_attribute(operand.name, casts.compared("=", as_whole(constant)))
+    return outcomes.of_attribute(operand.name, casts.compared("=", values.as_whole(constant)))
 
 
 def _equal_from(constant: tree.Scalar | None, right: tree.Expression) -> Truth:
@@ -189,8 +182,8 @@ def _equal_from(constant: tree.Scalar | None, right: tree.Expression) -> Truth:
     try:
         if constant is None:
             return kleene.constant(None)
-        cast = cast_to(returns(right), constant)
-    except Interruption:
+        cast = values.cast_to(returns(right), constant)
+    except values.Interruption:
         return kleene.constant(None)
     if isinstance(cast, bool):
         return outcome(right) if cast else outcome(right).inverse()
@@ -205,7 +198,7 @@ def _of_attribute(expression: tree.Expression) -> tuple[str, casts.TruthSets] | 
         case tree.Exists(name):
             return name, casts.EXISTS
         case tree.Like(operand, pattern):
-            if isinstance(inner := _uncast(operand, Type.STRING), tree.Attribute):
+            if isinstance(inner := _uncast(operand, values.Type.STRING), tree.Attribute):
                 return inner.name, casts.like(str(pattern.value))
         case tree.In(tree.Attribute(name), elements) if not any(map(tree.names_in, elements)):
             return name, casts.one_of([_constant(each) for each in elements])
@@ -224,31 +217,35 @@ def _ordered(
     """An order between an attribute and a constant, on either side."""
     if not tree.names_in(left):
         operator, left, right = MIRRORED[operator], right, left
-    attribute = _uncast(left, Type.INTEGER)
+    attribute = _uncast(left, values.Type.INTEGER)
     if tree.names_in(right) or not isinstance(attribute, tree.Attribute):
         return None
-    constant = _constant(right, Type.INTEGER)
+    constant = _constant(right, values.Type.INTEGER)
     if constant is None:
         return attribute.name, casts.NEVER
-    return attribute.name, casts.compared(operator, as_whole(constant))
+    return attribute.name, casts.compared(operator, values.as_whole(constant))
 
 
-_CASTS: Final = {Type.BOOLEAN: "BOOL", Type.INTEGER: "INT", Type.STRING: "STRING"}
+_CASTS: Final = {
+    values.Type.BOOLEAN: "BOOL",
+    values.Type.INTEGER: "INT",
+    values.Type.STRING: "STRING",
+}
 
 
-def _uncast(expression: tree.Expression, kind: Type) -> tree.Expression:
+def _uncast(expression: tree.Expression, kind: values.Type) -> tree.Expression:
     """The expression without calls that cast it to the type to which it is cast anyway."""
     while isinstance(expression, tree.Call) and expression.name == _CASTS[kind]:
         expression = expression.arguments[0]
     return expression
 
 
-def _constant(expression: tree.Expression, kind: Type | None = None) -> tree.Scalar | None:
+def _constant(expression: tree.Expression, kind: values.Type | None = None) -> tree.Scalar | None:
     """The value of an expression without attributes, cast to a type; None is an error."""
     value, fault = evaluated(expression, _no_event)
     try:
-        return None if fault else value if kind is None else cast_to(kind, value)
-    except Interruption:
+        return None if fault else value if kind is None else values.cast_to(kind, value)
+    except values.Interruption:
         return None
 
 
@@ -256,25 +253,25 @@ def _no_event(_: str) -> tuple[Key, ...]:
     return (ABSENT_KEY,)
 
 
-def _needs(expression: tree.Expression, kind: Type | None = None) -> Bound:
+def _needs(expression: tree.Expression, kind: values.Type | None = None) -> Bound:
     """Where an expression can have a value at all that casts to a type.
 
     Each attribute that is evaluated in any case is there, and can be cast to what is asked of it.
     """
-    asked: list[tuple[tree.Expression, Type | None]]
+    asked: list[tuple[tree.Expression, values.Type | None]]
     match expression:
         case tree.Attribute(name):
             return member(name, _CASTABLE[kind])
         case tree.Exists():
             return ALWAYS
         case tree.Logic("XOR", operands):
-            asked = [(each, Type.BOOLEAN) for each in operands]
+            asked = [(each, values.Type.BOOLEAN) for each in operands]
         case tree.Logic(_, (operand, *_)) | tree.Not(operand):
-            asked = [(operand, Type.BOOLEAN)]
+            asked = [(operand, values.Type.BOOLEAN)]
         case tree.Ordered(_, left, right) | tree.Arithmetic(_, left, right):
-            asked = [(left, Type.INTEGER), (right, Type.INTEGER)]
+            asked = [(left, values.Type.INTEGER), (right, values.Type.INTEGER)]
         case tree.Negative(operand):
-            asked = [(operand, Type.INTEGER)]
+            asked = [(operand, values.Type.INTEGER)]
         case tree.Call(name, arguments):
             asked = [(each, _parameter(name, arguments, at)) for at, each in enumerate(arguments)]
         case _:
@@ -284,14 +281,14 @@ def _needs(expression: tree.Expression, kind: Type | None = None) -> Bound:
 
 _CASTABLE: Final = {
     None: PRESENT,
-    Type.STRING: PRESENT,
-    Type.INTEGER: casts.INTEGER,
-    Type.BOOLEAN: casts.BOOLEAN.defined,
+    values.Type.STRING: PRESENT,
+    values.Type.INTEGER: casts.INTEGER,
+    values.Type.BOOLEAN: casts.BOOLEAN.defined,
 }
 """What casts to a type; None is no cast."""
 
 
-def _parameter(name: str, arguments: tuple[tree.Expression, ...], at: int) -> Type | None:
+def _parameter(name: str, arguments: tuple[tree.Expression, ...], at: int) -> values.Type | None:
     """What an argument of a function is cast to."""
     function = functions.find(name, len(arguments))
     cast = next((kind for kind, cast in _CASTS.items() if cast == name), None)
