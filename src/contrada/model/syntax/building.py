@@ -1,7 +1,7 @@
 """What lark makes of a text, by the grammar `text.lark`: values of the model, or errors.
 
-Loaded with the first text that is read, for lark and its tables take longer than the rest of the
-model. Errors carry the place in the text.
+Loaded with the first text that is not `plain`, for lark and its tables take longer than the rest
+of the model. Errors carry the place in the text.
 """
 
 import math

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 from contrada.errors import LimitError, ParseError
 from contrada.model.algebra import Advertisement, Filter, FilterSet, Pattern, ValueSet, union
+from contrada.model.syntax.plain import plain_filter
 
 TEXT_CHARACTERS_MAX: Final = 1_000_000
 """Characters of a text that is parsed. Beyond it: LimitError."""
@@ -24,6 +25,8 @@ def parse(text: str) -> Filter | FilterSet | Pattern:
 
     Raises ParseError, InvalidFilterError, UnknownOperatorError.
     """
+    if len(text) <= TEXT_CHARACTERS_MAX and (plain := plain_filter(text)) is not None:
+        return plain
     parsed = _parsed(text, "statement")
     if isinstance(parsed, FilterSet) and len(parsed) == 1:
         return parsed.filters[0]
