@@ -3,6 +3,8 @@
 from unittest import mock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from contrada.errors import EncodingError
 from contrada.model import Filter, encoding
@@ -10,6 +12,9 @@ from contrada.model.algebra.valueset import ValueSet
 from contrada.model.encoding import from_json, from_msgpack, to_json, to_msgpack
 from contrada.model.languages.atoms import Atom
 from contrada.model.languages.language import Literal
+from tests import strategies as some
+
+filters = some.filters(some.value_sets(), some.names)
 
 
 @pytest.mark.parametrize("size", [20, 21])
@@ -38,3 +43,40 @@ def test_unknown_operators_travel_by_msgpack_only() -> None:
     assert from_msgpack(to_msgpack(carried)) == carried
     with pytest.raises(EncodingError, match="frobs"):
         from_json(to_json(carried))
+
+
+@given(filters, st.lists(st.tuples(st.integers(0, 80), st.binary(max_size=2)), max_size=3))
+def test_plain_filters_are_read_as_all_are(of: Filter, changes: list[tuple[int, bytes]]) -> None:
+    """A filter, or what is wrong with a stranger's bytes, would depend on how they are read."""
+    data = to_msgpack(of)
+    for place, put in changes:
+        data = data[:place] + put + data[place + 1 :]
+    with mock.patch.object(encoding, "_FILTER_HEAD", b"never"):
+        expected = outcome(data)
+    for _ in range(2):  # What was kept of it is as good.
+        assert outcome(data) == expected
+
+
+def outcome(data: bytes) -> tuple[str, object]:
+    """What bytes encode, to the form, or why they encode nothing."""
+    try:
+        found = from_msgpack(data)
+    except EncodingError as error:
+        return "error", str(error)
+    return str(found), to_msgpack(found)
+
+
+def test_equal_sets_that_were_read_are_one_object() -> None:
+    """A broker would hold every symbol once for each of its subscriptions."""
+    read = [from_msgpack(to_msgpack(Filter(f"a = 'x' and b = {n}"))) for n in range(2)]
+    first, second = (each.sides["a"] for each in read if isinstance(each, Filter))
+    assert first is second
+
+
+def test_what_stands_twice_in_an_encoding_is_looked_at() -> None:
+    """What stands first would be passed over, whatever it is."""
+    twice = to_msgpack(Filter("a = 1 and b = 2")).replace(b"\xa1b", b"\xa1a")
+    broken = twice.replace(b"\x92\x04\x01", b"\xa2\xff\xff", 1)
+    assert from_msgpack(twice) == Filter("a = 2")
+    with pytest.raises(EncodingError):
+        from_msgpack(broken)

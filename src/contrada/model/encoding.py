@@ -12,6 +12,7 @@ unchanged. JSON has only the text of it, which is not read where the operator is
 import typing
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
@@ -56,6 +57,13 @@ ENCODING_BYTES_MAX: Final = 16 * 1024 * 1024
 SET_PARTS_MAX: Final = 100_000
 """Cuts and parts of one value set that is read. Beyond it: EncodingError."""
 
+SETS_KEPT_MAX: Final = 1_024
+"""Value sets that were read and are kept, so that filters share equal ones. Beyond it: the one that
+was not asked for the longest is made anew."""
+
+_KEPT_BYTES_MAX: Final = 256
+"""A value set of more is read each time."""
+
 Encodable: TypeAlias = (
     Notification | Filter | FilterSet | Advertisement | Query | Pattern | ValueSet
 )
@@ -89,6 +97,8 @@ def from_msgpack(data: bytes) -> Encodable:
     """What the bytes encode. Raises EncodingError with the reason. Cost: linear."""
     _check_size("msgpack", data)
     try:
+        if data.startswith(_FILTER_HEAD) and (plain := _plain_filter(data)) is not None:
+            return plain
         version, kind, payload = _msgpack_decoder.decode(data)
         if version != VERSION:
             raise EncodingError("msgpack", f"version {version!r}, expected {VERSION}")
@@ -217,13 +227,13 @@ def notification_from_msgpack(data: bytes, *, to_be_read: bool = False) -> Notif
 # --- msgpack: value sets and what is made of them ---------------------------------------------
 
 
-def _pack_set(of: ValueSet) -> list[Any]:
-    return [list(of.line), None if of.text is None else _pack_language(of.text)]
+def _pack_set(of: ValueSet) -> tuple[Cuts, list[Any] | None]:
+    return of.line, None if of.text is None else _pack_language(of.text)
 
 
 def _pack_language(of: Language) -> list[Any]:
     if isinstance(of, Pieces):
-        return ["pieces", list(of.cuts)]
+        return ["pieces", of.cuts]
     if isinstance(of, Literal):
         return ["is" if of.positive else "not", *of.atom]
     name = "every" if isinstance(of, Every) else "some"
@@ -291,6 +301,33 @@ def _unpack_language(payload: Any, left: list[int], levels: int) -> Language:
         return Pieces(line.intersection(cuts, line.ALL_TEXT))
     join = {"every": language.every, "some": language.some}[kind]
     return join([_unpack_language(part, left, levels - 1) for part in rest[0]])
+
+
+def _plain_filter(data: bytes) -> Filter | None:
+    """The filter of some plain intervals that the bytes encode; None for others, and for faults."""
+    try:
+        packed = _sets_decoder.decode(memoryview(data)[len(_FILTER_HEAD) :])
+        if data[len(_FILTER_HEAD)] != 0x80 + len(packed):  # As the header of a short map tells.
+            return None
+        return Filter.of_sets({check_name(name): _kept(bytes(packed[name])) for name in packed})
+    except (ContradaError, msgspec.DecodeError, *_MALFORMED):
+        return None
+
+
+_FILTER_HEAD: Final = _msgpack_encoder.encode([VERSION, "filter"]).replace(b"\x92", b"\x93")
+_sets_decoder: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
+
+
+def _kept(packed: bytes) -> ValueSet:
+    """The set of some intervals. Raises EncodingError for others: their operators may change."""
+    return (_plain_set if len(packed) <= _KEPT_BYTES_MAX else _plain_set.__wrapped__)(packed)
+
+
+@lru_cache(maxsize=SETS_KEPT_MAX)
+def _plain_set(packed: bytes) -> ValueSet:
+    cuts, text = _msgpack_decoder.decode(packed)
+    _expect(text is None, "intervals")
+    return ValueSet(_unpack_cuts(cuts))
 
 
 def _pack_sets(of: Filter | Advertisement | Query) -> dict[str, Any]:

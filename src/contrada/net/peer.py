@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
@@ -98,22 +98,26 @@ class Host(Protocol):
         """Notifications were lost."""
 
 
-class _Feed:
-    """One subscription of a client: its queue and the credit that is left."""
+class _Feed(Outlet[Notification]):
+    """The queue of one subscription of a client, and the credit that is left."""
 
-    __slots__ = ("credit", "outlet", "route")
+    __slots__ = ("_peer", "credit", "route")
 
-    def __init__(self, peer: "Peer", message: Subscribe, credit: int) -> None:
+    route: Route[Notification]
+
+    def __init__(self, peer: "Peer", credit: int) -> None:
+        super().__init__(budget=peer.budget)
         self.credit = min(max(credit, 0), CREDIT_MAX)
-        self.outlet: Outlet[Notification] = Outlet(
-            lambda: peer.mark_ready(self), budget=peer.budget
-        )
-        self.route: Route[Notification] = peer.exchange.subscribe(peer.client, message, self.outlet)
+        self._peer = peer
+
+    def _append(self, entries: Sequence[tuple[Notification, int]], size: int) -> None:
+        super()._append(entries, size)
+        self._peer.mark_ready(self)
 
     def next_delivery(self) -> Delivery | None:
         """As much as credit and the limits of a frame allow, or None."""
         most = min(self.credit, DELIVER_BYTES_MAX)
-        batch, size = self.outlet.take_batch(DELIVER_NOTIFICATIONS_MAX, most)
+        batch, size = self.take_batch(DELIVER_NOTIFICATIONS_MAX, most)
         if not batch:
             return None
         self.credit -= size
@@ -258,7 +262,9 @@ class Peer(asyncio.Protocol):
             raise FrameError("repeated", f"subscription {message.identity} is in force already")
         if len(self._feeds) >= SUBSCRIPTIONS_PER_CLIENT_MAX:
             raise LimitError("SUBSCRIPTIONS_PER_CLIENT_MAX", SUBSCRIPTIONS_PER_CLIENT_MAX)
-        self._feeds[message.identity] = _Feed(self, message, request.credit)
+        feed = _Feed(self, request.credit)
+        feed.route = self.exchange.subscribe(self.client, message, feed)
+        self._feeds[message.identity] = feed
         self._connection.send(Reply(request.number))
 
     def _unsubscribe(self, request: Request, identity: str) -> None:
@@ -277,14 +283,14 @@ class Peer(asyncio.Protocol):
 
     def _withdraw(self, feed: _Feed, reason: str) -> None:
         self.exchange.unsubscribe(feed.route)
-        self._broker.count_dropped(reason, feed.outlet.discard())
+        self._broker.count_dropped(reason, feed.discard())
 
     def _grant(self, frame: Credit) -> None:
         feed = self._feeds.get(frame.subscription)
         if feed is None:
             return  # It was sent before the client had the answer to its unsubscribe.
         feed.credit = min(feed.credit + max(frame.credit, 0), CREDIT_MAX)
-        if feed.outlet:
+        if feed:
             self.mark_ready(feed)
 
     def _accept(self, request: Request, message: Publish) -> None:
@@ -356,7 +362,7 @@ class Peer(asyncio.Protocol):
             frame = feed.next_delivery()
             if frame is None:
                 continue  # No credit: it comes back when the client grants some.
-            if feed.outlet:
+            if feed:
                 self._ready[feed] = None  # At the end, so that all get their turn.
             self._connection.send(frame)
             self._write_outgoing()

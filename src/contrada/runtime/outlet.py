@@ -14,7 +14,7 @@ Invariants:
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, Generic, TypeVar
 
 from contrada.model import Notification
@@ -62,7 +62,6 @@ class Outlet(Generic[P]):
         "_bytes_max",
         "_entries",
         "_notifications_max",
-        "_on_ready",
         "_room",
         "_stalled",
         "_turn",
@@ -72,19 +71,17 @@ class Outlet(Generic[P]):
 
     def __init__(
         self,
-        on_ready: Callable[[], None] | None = None,
         *,
         notifications_max: int = QUEUE_NOTIFICATIONS_MAX,
         bytes_max: int = QUEUE_BYTES_MAX,
         budget: Budget | None = None,
     ) -> None:
-        """`on_ready` is called when entries came in; a `budget` bounds several outlets."""
+        """A `budget` bounds several outlets."""
         self._entries: deque[tuple[P, int]] | None = None
         self._bytes = 0
         self._notifications_max = notifications_max
         self._bytes_max = bytes_max
         self._budget = budget
-        self._on_ready = on_ready
         self._arrived: asyncio.Event | None = None
         self._turn: asyncio.Lock | None = None
         self._waiting = 0
@@ -182,8 +179,6 @@ class Outlet(Generic[P]):
         self._entries.extend(entries)
         self._change(size)
         self._wake_reader()
-        if self._on_ready is not None:
-            self._on_ready()
 
     def _wake_reader(self) -> None:
         if self._arrived is not None:

@@ -73,7 +73,7 @@ def offer_of(offered: Offered) -> Offer:
 
 def reader_of(subject: Any) -> Callable[[Notification], Any] | None:
     """How a subject reads a notification, or None where the subscriber gets it as it is."""
-    if isinstance(subject, Interest):
+    if not isinstance(subject, str | Filter | FilterSet) and isinstance(subject, Interest):
         return cast(Callable[[Notification], Any], subject.from_notification)
     return None
 

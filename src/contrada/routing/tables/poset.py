@@ -55,14 +55,15 @@ Identities: TypeAlias = tuple[str] | dict[str, None]
 class Node(Generic[P]):
     """A product that somebody asked for.
 
-    `subscribers` are the identities under which each party has asked for it; `forwarded` the ways
-    on which it is forwarded; `above` the node that covers it on each other way on which it is
-    wanted; `below` what hangs below it on each way.
+    `asked` are the identities under which each party has asked for it; while that is one, which is
+    mostly so, the two alone, since dictionaries are large. `forwarded` are the ways on which it is
+    forwarded; `above` the node that covers it on each other way on which it is wanted; `below` what
+    hangs below it on each way.
     """
 
     number: int
     product: P
-    subscribers: dict[Party, Identities] = field(default_factory=dict)
+    asked: tuple[Party, str] | dict[Party, Identities]
     forwarded: frozenset[Way] = frozenset()
     above: "dict[Way, Node[P]]" = field(default_factory=lambda: _NOTHING)
     below: "dict[Way, dict[Node[P], None]]" = field(default_factory=lambda: _NOTHING)
@@ -71,6 +72,12 @@ class Node(Generic[P]):
     def identity(self) -> str:
         """Under which it is forwarded."""
         return str(self.number)
+
+    @property
+    def subscribers(self) -> dict[Party, Identities]:
+        """The identities under which each party has asked for it."""
+        asked = self.asked
+        return asked if isinstance(asked, dict) else {asked[0]: (asked[1],)}
 
     @property
     def wanted(self) -> Set[Way]:
@@ -122,31 +129,35 @@ class Poset(Generic[P]):
 
     def join(self, product: P, subscriber: Party, identity: str) -> Node[P]:
         """Adds a subscriber to a product; the node. Nothing is forwarded until `update`."""
-        node = self._nodes.get(product)
-        if node is None:
-            node = Node(self._numbered, product)
+        new = Node(self._numbered, product, (subscriber, identity))
+        node = self._nodes.setdefault(product, new)
+        if node is new:
             self._numbered += 1
-            self._nodes[product] = self._by_number[node.number] = node
-        identities = node.subscribers.get(subscriber, ())
+            self._by_number[node.number] = node
+            self.asked += 1
+            return node
+        subscribers = node.asked = node.subscribers
+        identities = subscribers.get(subscriber, ())
         if identity in identities:
             return node
         self.asked += 1
         if not identities:
-            node.subscribers[subscriber] = (identity,)
+            subscribers[subscriber] = (identity,)
         elif isinstance(identities, dict):
             identities[identity] = None
         else:
-            node.subscribers[subscriber] = dict.fromkeys((*identities, identity))
+            subscribers[subscriber] = dict.fromkeys((*identities, identity))
         return node
 
     def leave(self, node: Node[P], subscriber: Party, identity: str) -> None:
         """Takes a subscriber off a node. The node goes with the last one, at `update`."""
-        identities = node.subscribers[subscriber]
+        subscribers = node.asked = node.subscribers
+        identities = subscribers[subscriber]
         if identity not in identities:
             return
         self.asked -= 1
         if len(identities) == 1:
-            del node.subscribers[subscriber]
+            del subscribers[subscriber]
         elif isinstance(identities, dict):
             del identities[identity]
 
@@ -187,11 +198,15 @@ class Poset(Generic[P]):
         """
         before: dict[Node[P], frozenset[Way]] = {}
         entering: dict[Node[P], set[Way]] = {}
-        for node, ways in wanted.items():
+        # Most are wanted on no way, on a server without links all.
+        moving = {
+            node: ways for node, ways in wanted.items() if ways or node.above or node.forwarded
+        }
+        for node, ways in moving.items():
             # One that hung below a root that has just left is wanted too, though it hangs nowhere.
             for way in (node.wanted | entering.get(node, set())) - ways:
                 self._leave_way(node, way, entering, before)
-        for node, ways in wanted.items():
+        for node, ways in moving.items():
             entering[node] = set(ways - node.wanted)
         # What names fewer attributes can cover more: entered first, it keeps the rest from being
         # roots for a moment.
