@@ -35,7 +35,6 @@ from contrada.model.algebra.notification import (
     check_span,
     check_text,
     keep_packed,
-    keep_values,
     of_parts,
 )
 from contrada.model.domains import Cut, Cuts, check_name, line, values
@@ -214,10 +213,8 @@ def notification_from_msgpack(data: bytes, *, to_be_read: bool = False) -> Notif
         span = bytes(packed.attributes)
         values = check_span(span)
         check_text("@content_type", packed.content_type)
-        found = of_parts(span, packed.body, packed.content_type, packed.envelope, data)
-        if to_be_read:
-            keep_values(found, values)
-        return found
+        kept = values if to_be_read else None
+        return of_parts(span, packed.body, packed.content_type, packed.envelope, data, kept)
     except EncodingError:
         raise
     except (ContradaError, msgspec.DecodeError, *_MALFORMED) as error:

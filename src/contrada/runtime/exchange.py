@@ -96,6 +96,7 @@ class Exchange:
         self._routes: dict[str, dict[str, Route[Any]]] = {}
         self._names = itertools.count(1)
         self._subscriptions = 0
+        self._patterns = 0
         self._published = 0
         self._since_upkeep = 0
         self._matched = 0
@@ -132,12 +133,13 @@ class Exchange:
         route = Route(client, request.identity, outlet, is_pattern)
         self._routes[client.name][request.identity] = route
         self._subscriptions += 1
+        self._patterns += is_pattern
         return route
 
     @property
     def due_us(self) -> int | None:
         """What patterns hold waits for a time later than this; None where nothing waits."""
-        return self._router.due_us
+        return self._router.due_us if self._patterns else None
 
     def pass_time(self, time_us: int) -> list[Pending[Any]]:
         """Nothing earlier is published from now on: what waited for that goes on."""
@@ -163,6 +165,7 @@ class Exchange:
         """Take a subscription out; twice is once. Publishers that wait for it go on."""
         if self._routes[route.client.name].pop(route.identity, None) is not None:
             self._subscriptions -= 1
+            self._patterns -= route.is_pattern
             withdrawal = UnsubscribePattern if route.is_pattern else Unsubscribe
             self._ask(route.client, withdrawal(route.identity))
             # What the removed leave behind is cleared in pieces, as they go.
@@ -182,21 +185,24 @@ class Exchange:
             self._since_upkeep = 0
         # An outlet is filled once for a batch, whatever else was matched in between.
         filled: dict[Route[Any], list[tuple[Any, int]]] = {}
+        refused = None
         for effect in effects:
             if isinstance(effect, Deliver):
                 routes = self._routes[effect.client.name]
                 entries = [(each, size_of(each)) for each in effect.notifications]
                 for identity in effect.subscriptions:
-                    filled.setdefault(routes[identity], []).extend(entries)
+                    route = routes[identity]
+                    filled[route] = filled[route] + entries if route in filled else entries
             elif isinstance(effect, DeliverMatch):
-                match = _entry_of_match(effect.match)
-                filled.setdefault(self._route_of(effect), []).append(match)
+                route = self._route_of(effect)
+                filled[route] = [*filled.get(route, ()), _entry_of_match(effect.match)]
+            elif isinstance(effect, Refused):
+                refused = refused or effect
         pending: list[Pending[Any]] = []
         for route, entries in filled.items():
             self._place(route, entries, pending)
-        for effect in effects:
-            if isinstance(effect, Refused):
-                raise _error_of(effect)
+        if refused is not None:
+            raise _error_of(refused)
         return pending
 
     def advertise(self, client: Client, identity: str, offer: Offer) -> None:

@@ -43,9 +43,8 @@ it."""
 
 def size_of(notification: Notification) -> int:
     """The bytes for which a notification counts in a queue."""
-    packed = notification.packed
-    size = len(packed) if packed else len(notification.span) + len(notification.body)
-    return ENTRY_BYTES + size
+    held = len(notification.packed) or len(notification.span) + len(notification.body)
+    return ENTRY_BYTES + held
 
 
 class Outlet(Generic[P]):
@@ -130,10 +129,10 @@ class Outlet(Generic[P]):
         finally:
             self._waiting -= 1
 
-    def take(self) -> tuple[P, int]:
-        """The oldest entry and its size; IndexError when there is none."""
-        if self._entries is None:
-            raise IndexError("the queue is empty")
+    def take(self) -> tuple[P, int] | None:
+        """The oldest entry and its size; None when there is none."""
+        if not self._entries:
+            return None
         entry = self._entries.popleft()
         self._taken(entry[1])
         return entry
@@ -162,7 +161,8 @@ class Outlet(Generic[P]):
     def finish(self) -> None:
         """Take nothing in any more; what is held can still be taken."""
         self.finished = True
-        self._wake_reader()
+        if self._arrived is not None:
+            self._arrived.set()
         self._release()
 
     def discard(self) -> int:
@@ -178,9 +178,6 @@ class Outlet(Generic[P]):
             self._entries = deque()
         self._entries.extend(entries)
         self._change(size)
-        self._wake_reader()
-
-    def _wake_reader(self) -> None:
         if self._arrived is not None:
             self._arrived.set()
 
@@ -201,7 +198,9 @@ class Outlet(Generic[P]):
         return self._budget is None or self._budget.admits(size, self, self._relieve)
 
     def _taken(self, size: int) -> None:
-        self._change(-size)
+        self._bytes -= size
+        if self._budget is not None:
+            self._budget.change(-size)
         if not self._stalled and self._room is None:
             return
         # A waiting publisher wakes for an eighth of the queue, not for each single entry.

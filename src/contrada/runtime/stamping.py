@@ -11,10 +11,10 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from contrada.errors import ServiceError
-from contrada.model import Envelope, Notification
+from contrada.model import Notification
 
 PUBLISHER_BYTES_MAX: Final = 128
 """Bytes of a publisher's name in UTF-8. Beyond it: ServiceError."""
@@ -54,15 +54,12 @@ class Stamp:
                 envelope = replace(given, time_us=time_us)
             else:
                 self._sequence += 1
-                envelope = Envelope(
-                    f"{self._prefix}.{self._sequence}",
-                    self.publisher,
-                    self._sequence,
-                    time_us,
-                    given.ttl_us,
-                    given.priority,
-                    given.delivery,
-                )
+                # What is filled in is right: checking it again would take twice as long.
+                envelope = given.__copy__()
+                force_setattr(envelope, "id", f"{self._prefix}.{self._sequence}")
+                force_setattr(envelope, "publisher", self.publisher)
+                force_setattr(envelope, "sequence", self._sequence)
+                force_setattr(envelope, "time_us", time_us)
             stamped.append(each.with_envelope(envelope))
         return stamped
 

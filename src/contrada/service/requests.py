@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 
 from contrada.errors import LimitError, ServiceError, UnsatisfiableFilterError
 from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern, parse
+from contrada.model.algebra.notification import OWN
 from contrada.routing.messages import Offer
 from contrada.service.interface import Interest, Item, Offered, Publishable, Selects, Subject
 
@@ -21,9 +22,10 @@ def notification_of(item: Item, body: bytes = b"", content_type: str = "") -> No
     """The notification that an item stands for.
 
     `body` and `content_type` belong to a mapping; what is a notification already has its own.
+    One made of a mapping is stamped in place.
     """
     if type(item) is dict or (isinstance(item, Mapping) and not isinstance(item, Notification)):
-        return Notification(item, body=body, content_type=content_type)
+        return Notification(item, body=body, content_type=content_type, envelope=OWN)
     if body or content_type:
         raise ServiceError(
             f"body and content_type go with a mapping; this {type(item).__name__} has its own"

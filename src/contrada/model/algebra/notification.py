@@ -141,6 +141,9 @@ _BEST_EFFORT: Final = Envelope.__struct_defaults__[-1]
 
 UNSTAMPED: Final = Envelope()
 
+OWN: Final = Envelope()
+"""Of a notification that nobody but the service has yet: it is stamped in place."""
+
 
 def mark_name(type_name: str) -> str:
     """The attribute that marks a notification as an obvent of a type."""
@@ -173,7 +176,7 @@ class Notification(Product, Mapping[str, Values]):
     body: bytes
     content_type: str
     envelope: Envelope
-    _values: dict[str, Values]
+    _values: dict[str, Values] | None
     _keys: dict[str, tuple[Key, ...]]
 
     def __init__(
@@ -191,6 +194,7 @@ class Notification(Product, Mapping[str, Values]):
         _set_content_type(self, content_type)
         _set_envelope(self, envelope)
         _set_packed(self, b"")
+        _set_values(self, None)
 
     @classmethod
     def marked(
@@ -223,6 +227,9 @@ class Notification(Product, Mapping[str, Values]):
 
     def with_envelope(self, envelope: Envelope) -> "Notification":
         """The same notification in another envelope. Shares the attributes."""
+        if self.envelope is OWN:
+            _set_envelope(self, envelope)
+            return self
         return of_parts(self.span, self.body, self.content_type, envelope)
 
     @classmethod
@@ -241,12 +248,11 @@ class Notification(Product, Mapping[str, Values]):
 
     def _read(self) -> dict[str, Values]:
         """The values, read from the span when they are asked for first."""
-        try:
-            return self._values
-        except AttributeError:
+        values = self._values
+        if values is None:
             values = _values_in(self.span)
             _set_values(self, values)
-            return values
+        return values
 
     def keys_of(self, name: str) -> tuple[Key, ...]:
         """The keys of an attribute's values; of the envelope too; absent is a key."""
@@ -334,21 +340,25 @@ _set_keys: Final = _slots["_keys"].__set__
 
 
 def of_parts(
-    span: bytes, body: bytes, content_type: str, envelope: Envelope, packed: bytes = b""
+    span: bytes,
+    body: bytes,
+    content_type: str,
+    envelope: Envelope,
+    packed: bytes = b"",
+    values: dict[str, Values] | None = None,
 ) -> Notification:
-    """The notification with these parts, all checked already."""
+    """The notification with these parts, all checked already.
+
+    `values` are those of the span as `check_span` gave them, where somebody will ask.
+    """
     notification = _new(Notification)
     _set_span(notification, span)
     _set_body(notification, body)
     _set_content_type(notification, content_type)
     _set_envelope(notification, envelope)
     _set_packed(notification, packed)
+    _set_values(notification, values)
     return notification
-
-
-def keep_values(of: Notification, values: dict[str, Values]) -> None:
-    """Notes the values of a notification, as `check_span` gave them, where somebody will ask."""
-    _set_values(of, values)
 
 
 def keep_packed(of: Notification, packed: bytes) -> None:
