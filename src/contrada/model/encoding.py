@@ -212,7 +212,8 @@ def notification_from_msgpack(data: bytes, *, to_be_read: bool = False) -> Notif
         packed = _notification_decoder.decode(data).payload
         span = bytes(packed.attributes)
         values = check_span(span)
-        check_text("@content_type", packed.content_type)
+        if packed.content_type:
+            check_text("@content_type", packed.content_type)
         kept = values if to_be_read else None
         return of_parts(span, packed.body, packed.content_type, packed.envelope, data, kept)
     except EncodingError:

@@ -41,10 +41,11 @@ ping."""
 SILENT_S_MAX: Final = 60.0
 """How long a peer may be silent. Beyond it: it is taken for dead, told and closed."""
 
-_BOTH: Final = (Ping, Pong, Goodbye, Failure)
+_LAST: Final = (Goodbye, Failure)
+_ALIVE: Final = (Ping, Pong)
 _ALLOWED: Final[dict[str, tuple[type[Frame], ...]]] = {
-    CLIENT: (*_BOTH, Request, Credit),
-    BROKER: (*_BOTH, Reply, Delivery),
+    CLIENT: (Request, Credit, *_ALIVE, *_LAST),
+    BROKER: (Reply, Delivery, *_ALIVE, *_LAST),
 }
 
 
@@ -133,7 +134,7 @@ class Connection:
     def _concerns_owner(self, frame: Frame) -> bool:
         if self.state is Phase.CLOSED:
             return False  # Something after a goodbye.
-        if isinstance(frame, Failure | Goodbye):
+        if isinstance(frame, _LAST):
             self.state = Phase.CLOSED
             return True
         if self.peer is None:
@@ -145,7 +146,7 @@ class Connection:
             )
         if isinstance(frame, Ping):
             self.send(Pong(frame.token))
-        return not isinstance(frame, Ping | Pong)
+        return not isinstance(frame, _ALIVE)
 
     def _meet(self, frame: Frame) -> None:
         if not isinstance(frame, Hello):

@@ -38,15 +38,13 @@ FILTERS_MAX: Final = 2_000_000
 refused, counted; a new link too."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Client:
+class Client(msgspec.Struct, frozen=True, order=True):
     """A client of this server, by its name."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Neighbour:
+class Neighbour(msgspec.Struct, frozen=True, order=True):
     """A server with a link to this one, by its name."""
 
     name: str

@@ -129,10 +129,10 @@ class Outlet(Generic[P]):
         finally:
             self._waiting -= 1
 
-    def take(self) -> tuple[P, int] | None:
-        """The oldest entry and its size; None when there is none."""
-        if not self._entries:
-            return None
+    def take(self) -> tuple[P, int]:
+        """The oldest entry and its size; IndexError when there is none."""
+        if self._entries is None:
+            raise IndexError("the queue is empty")
         entry = self._entries.popleft()
         self._taken(entry[1])
         return entry

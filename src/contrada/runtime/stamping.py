@@ -55,7 +55,7 @@ class Stamp:
             else:
                 self._sequence += 1
                 # What is filled in is right: checking it again would take twice as long.
-                envelope = given.__copy__()
+                envelope = given.__copy__()  # type: ignore[attr-defined]
                 force_setattr(envelope, "id", f"{self._prefix}.{self._sequence}")
                 force_setattr(envelope, "publisher", self.publisher)
                 force_setattr(envelope, "sequence", self._sequence)

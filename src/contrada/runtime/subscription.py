@@ -105,8 +105,8 @@ class QueuedSubscription(Subscription[T]):
     async def __anext__(self) -> T:
         outlet, reader = self.outlet, self._reader
         while True:
-            while (entry := outlet.take()) is not None:
-                item, size = entry
+            while outlet:
+                item, size = outlet.take()
                 self._taken(size)
                 if reader is not None:
                     try:

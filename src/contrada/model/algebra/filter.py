@@ -95,8 +95,8 @@ class Filter(HeldProduct, Selection):
 
     def unknown(self) -> tuple[str, ...]:
         """The names of operators in the filter that nobody registered here."""
-        found = (name for value_set in self._sets.values() for name in value_set.unknown())
-        return tuple(dict.fromkeys(found))
+        with_text = [value_set for value_set in self._sets.values() if value_set.text is not None]
+        return tuple(dict.fromkeys(name for each in with_text for name in each.unknown()))
 
     def __eq__(self, other: object) -> bool:
         """Whether both match the same notifications. Beyond the limits: no, and counted."""
@@ -110,7 +110,8 @@ class Filter(HeldProduct, Selection):
     def __hash__(self) -> int:
         if self.is_empty:
             return hash(Filter)
-        return hash(tuple(part for part in self._sets.items() if not _is_idle(*part)))
+        parts = self._sets.items()
+        return hash(tuple([p for p in parts if p[1].text is None or not _is_idle(*p)]))
 
 
 class FilterSet(Selection):
@@ -213,7 +214,7 @@ def _as_set(name: str, given: ValueSet | Value | Iterable[Value]) -> ValueSet:
 
 def _is_idle(name: str, value_set: ValueSet) -> bool:
     """Whether the set is everything although its form does not show it."""
-    return value_set.text is not None and value_set.key() == universe(name).key()
+    return value_set.key() == universe(name).key()
 
 
 def _holds_one(value_set: ValueSet, keys: tuple[Key, ...]) -> bool:

@@ -214,10 +214,10 @@ class Poset(Generic[P]):
             if entering[node]:
                 self._enter(node, entering[node], before)
         for node in wanted:
-            if not node.subscribers:
+            if not node.asked:
                 assert not node.wanted, f"{node.product} is wanted by nobody"
                 del self._nodes[node.product], self._by_number[node.number]
-        return _changes(before)
+        return _changes(before) if before else []
 
     def _leave_way(
         self,
