@@ -6,6 +6,8 @@ from enum import StrEnum
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from contrada.errors import (
     EncodingError,
@@ -16,14 +18,17 @@ from contrada.errors import (
 from contrada.model import Constraint, Envelope, Filter, Notification
 from contrada.model.algebra import notification
 from contrada.model.algebra.notification import (
+    ATTRIBUTES_KEPT_MAX,
     ATTRIBUTES_MAX,
     ENVELOPE_TEXT_BYTES_MAX,
     VALUES_MAX,
     check_span,
+    of_parts,
 )
 from contrada.model.algebra.relations import witness
 from contrada.model.domains.values import INT_MAX
 from contrada.model.encoding import from_json, from_msgpack, to_json, to_msgpack
+from tests import strategies as some
 
 LONG = "é" * (ENVELOPE_TEXT_BYTES_MAX // 2 + 1)
 
@@ -186,3 +191,14 @@ def test_names_that_were_seen_are_checked_as_before() -> None:
         Notification({Name.A: 1})
     with pytest.raises(InvalidNotificationError):
         Notification({"@is.T": True})
+
+
+@given(some.notifications(some.values(), some.names), st.integers(0, ATTRIBUTES_KEPT_MAX + 1))
+def test_values_that_are_kept_are_those_of_the_bytes(of: Notification, more: int) -> None:
+    """Who reads in this process would see other values than who reads elsewhere."""
+    given_ = dict(of) | {f"n{number}": number / 2 for number in range(more)}
+    made = Notification(given_)
+    given_.clear()
+    read = of_parts(made.span, b"", "", made.envelope)
+    assert repr(dict(made)) == repr(dict(read))
+    assert [*map(type, made.values())] == [*map(type, read.values())]

@@ -8,6 +8,7 @@ import pytest
 from contrada.errors import ServiceError
 from contrada.model import Envelope, Notification
 from contrada.runtime.stamping import PUBLISHER_BYTES_MAX, Stamp
+from contrada.service import notification_of
 
 NOTIFICATION = Notification({"price": 5})
 
@@ -76,3 +77,25 @@ def test_a_publisher_has_a_name_of_bounded_length(publisher: str) -> None:
     """Every envelope would carry a name of any length."""
     with pytest.raises(ServiceError, match="publisher"):
         Stamp(publisher)
+
+
+def test_only_what_the_service_made_is_stamped_in_place() -> None:
+    """Somebody's notification would change because it was published, or be published once only."""
+    stamp = Stamp()
+    held = Notification({"a": 1})
+    assert [stamped(stamp, held).envelope.sequence for _ in range(2)] == [1, 2]
+    assert held.envelope == Envelope()
+    made = notification_of({"a": 1})
+    assert stamped(stamp, made) is made
+    assert notification_of(held) is held
+
+
+def test_what_is_stamped_is_an_envelope_as_any_other() -> None:
+    """It is not checked again, so that it must be right."""
+    for name in ("desk", "é" * (PUBLISHER_BYTES_MAX // 2), None):
+        envelope = stamped(Stamp(name)).envelope
+        again = Envelope(
+            **{field: getattr(envelope, field) for field in Envelope.__struct_fields__}
+        )
+        assert again == envelope
+        assert hash(again) == hash(envelope)

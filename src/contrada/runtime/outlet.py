@@ -169,7 +169,7 @@ class Outlet(Generic[P]):
         """Finish, and forget what is held; returns how many entries that were."""
         held = len(self)
         self._entries = None
-        self._change(-self._bytes)
+        self._taken(self._bytes)
         self.finish()
         return held
 
@@ -177,14 +177,11 @@ class Outlet(Generic[P]):
         if self._entries is None:
             self._entries = deque()
         self._entries.extend(entries)
-        self._change(size)
-        if self._arrived is not None:
-            self._arrived.set()
-
-    def _change(self, size: int) -> None:
         self._bytes += size
         if self._budget is not None:
             self._budget.change(size)
+        if self._arrived is not None:
+            self._arrived.set()
 
     def _fits(self, size: int) -> bool:
         entries = len(self)

@@ -67,7 +67,9 @@ class Stamp:
         """The time of the clock, never backwards, and never standing still for long."""
         passed_us = time.monotonic_ns() // 1000
         slowed_us = self._time_us + (passed_us - self._passed_us) // 2
-        now_us = max(time.time_ns() // 1000, slowed_us)
+        now_us = time.time_ns() // 1000
+        if now_us < slowed_us:
+            now_us = slowed_us
         if now_us > self._time_us:
             self._time_us, self._passed_us = now_us, passed_us
         return self._time_us

@@ -8,7 +8,7 @@ import asyncio
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 from contrada.errors import ContradaError, ServiceClosedError, ServiceError
 from contrada.model import Filter, FilterSet
@@ -115,7 +115,8 @@ class QueuedSubscription(Subscription[T]):
                         self.count_dropped(UNREADABLE, 1)
                         continue
                 self._delivered += 1
-                return cast(T, item)
+                found: T = item
+                return found
             if outlet.finished:
                 if self._failure is not None:
                     raise self._failure

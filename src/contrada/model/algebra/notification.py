@@ -49,6 +49,10 @@ Values: TypeAlias = Value | tuple[Value, ...]
 ATTRIBUTES_MAX: Final = 4_096
 """Attributes of a notification. Beyond it: LimitError."""
 
+ATTRIBUTES_KEPT_MAX: Final = 16
+"""Attributes of a notification that keeps the values it was made of, to be read in this process.
+Beyond it: they are read from its bytes when somebody asks."""
+
 VALUES_MAX: Final = 4_096
 """Values of one attribute. Beyond it: InvalidNotificationError."""
 
@@ -189,12 +193,17 @@ class Notification(Product, Mapping[str, Values]):
     ) -> None:
         if body or content_type:
             _check_body(body, content_type)
-        _set_span(self, span_of(attributes))
+        span, kept = _plain_span(attributes, _good_names), None
+        if span is None:
+            span = span_of(attributes)
+        elif len(attributes) <= ATTRIBUTES_KEPT_MAX:
+            kept = dict(attributes)
+        _set_span(self, span)
         _set_body(self, body)
         _set_content_type(self, content_type)
         _set_envelope(self, envelope)
         _set_packed(self, b"")
-        _set_values(self, None)
+        _set_values(self, kept)
 
     @classmethod
     def marked(
@@ -394,9 +403,15 @@ def span_of(attributes: Mapping[str, Any], *, system: bool = False) -> bytes:
     """
     if len(attributes) > ATTRIBUTES_MAX:
         raise LimitError("ATTRIBUTES_MAX", ATTRIBUTES_MAX, len(attributes))
-    good = _good_names_and_marks if system else _good_names
+    span = _plain_span(attributes, _good_names_and_marks if system else _good_names)
+    return _encode(_checked(attributes, system=system)) if span is None else span
+
+
+def _plain_span(attributes: Mapping[str, Any], good: set[str]) -> bytes | None:
+    """As `span_of`, where all values are plain and the names were seen before; else None."""
     if (
         type(attributes) is dict
+        and len(attributes) <= ATTRIBUTES_MAX
         and good.issuperset(attributes)
         and _PLAIN.issuperset(map(type, attributes.values()))
         and _STR.issuperset(map(type, attributes))  # Of an enumeration a member equals its text.
@@ -404,11 +419,10 @@ def span_of(attributes: Mapping[str, Any], *, system: bool = False) -> bytes:
         try:
             span = _encode(attributes)
         except (OverflowError, UnicodeEncodeError):
-            pass  # Told below, with the name and the value.
-        else:
-            if span.find(_LARGE) < 0:
-                return span
-    return _encode(_checked(attributes, system=system))
+            return None  # It is told with the name and the value.
+        if span.find(_LARGE) < 0:
+            return span
+    return None
 
 
 def _checked(attributes: Mapping[str, Any], *, system: bool) -> dict[str, Values]:
