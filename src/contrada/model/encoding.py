@@ -60,8 +60,8 @@ SETS_KEPT_MAX: Final = 1_024
 """Value sets that were read and are kept, so that filters share equal ones. Beyond it: the one that
 was not asked for the longest is made anew."""
 
-_KEPT_BYTES_MAX: Final = 256
-"""A value set of more is read each time."""
+PLAIN_BYTES_MAX: Final = 4_096
+"""Bytes of a filter whose value sets are kept when it is read. Beyond it: all are made anew."""
 
 Encodable: TypeAlias = (
     Notification | Filter | FilterSet | Advertisement | Query | Pattern | ValueSet
@@ -96,7 +96,7 @@ def from_msgpack(data: bytes) -> Encodable:
     """What the bytes encode. Raises EncodingError with the reason. Cost: linear."""
     _check_size("msgpack", data)
     try:
-        if data.startswith(_FILTER_HEAD) and (plain := _plain_filter(data)) is not None:
+        if (plain := _plain_filter(data)) is not None:
             return plain
         version, kind, payload = _msgpack_decoder.decode(data)
         if version != VERSION:
@@ -303,11 +303,13 @@ def _unpack_language(payload: Any, left: list[int], levels: int) -> Language:
 
 def _plain_filter(data: bytes) -> Filter | None:
     """The filter of some plain intervals that the bytes encode; None for others, and for faults."""
+    if len(data) > PLAIN_BYTES_MAX or data[: len(_FILTER_HEAD)] != _FILTER_HEAD:
+        return None
     try:
-        packed = _sets_decoder.decode(memoryview(data)[len(_FILTER_HEAD) :])
-        if data[len(_FILTER_HEAD)] != 0x80 + len(packed):  # As the header of a short map tells.
+        sets = _sets_decoder.decode(memoryview(data)[len(_FILTER_HEAD) :])
+        if data[len(_FILTER_HEAD)] != 0x80 + len(sets):  # As the header of a short map tells.
             return None
-        return Filter.of_sets({check_name(name): _kept(bytes(packed[name])) for name in packed})
+        return Filter.of_sets({check_name(name): _plain_set(bytes(sets[name])) for name in sets})
     except (ContradaError, msgspec.DecodeError, *_MALFORMED):
         return None
 
@@ -316,13 +318,9 @@ _FILTER_HEAD: Final = _msgpack_encoder.encode([VERSION, "filter"]).replace(b"\x9
 _sets_decoder: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 
 
-def _kept(packed: bytes) -> ValueSet:
-    """The set of some intervals. Raises EncodingError for others: their operators may change."""
-    return (_plain_set if len(packed) <= _KEPT_BYTES_MAX else _plain_set.__wrapped__)(packed)
-
-
 @lru_cache(maxsize=SETS_KEPT_MAX)
 def _plain_set(packed: bytes) -> ValueSet:
+    """The set of some intervals. Raises EncodingError for others: their operators may change."""
     cuts, text = _msgpack_decoder.decode(packed)
     _expect(text is None, "intervals")
     return ValueSet(_unpack_cuts(cuts))

@@ -17,8 +17,6 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from contrada.errors import ConnectionFailedError, ServiceError
-from contrada.model.languages.atoms import failures
-from contrada.model.languages.decision import safe_answers
 from contrada.net.address import PORT_DEFAULT, Address, check_host
 from contrada.net.connection import BROKER
 from contrada.net.frames import FRAME_BYTES_MAX, Hello
@@ -149,12 +147,12 @@ class Broker:
             connections_total=self._connections_total,
             subscriptions=counts.subscriptions,
             published=counts.published,
-            matched=counts.matched,
+            matched=counts.matched or 0,
             dropped=dict(self._dropped + Counter(counts.dropped)),
             refused=dict(self._refused),
             held_bytes=self._held_bytes,
-            safe_answers=dict(safe_answers),
-            operator_failures=dict(failures),
+            safe_answers=counts.safe_answers,
+            operator_failures=counts.operator_failures,
         )
 
     def admit(self, peer: Peer) -> bool:

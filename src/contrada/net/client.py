@@ -14,6 +14,7 @@ import msgspec
 from contrada.errors import (
     ConnectionFailedError,
     ContradaError,
+    FrameError,
     ProtocolError,
     ServiceClosedError,
     ServiceError,
@@ -40,7 +41,7 @@ from contrada.net.publishing import (
     Batch,
     Publishing,
 )
-from contrada.net.wire import Wire
+from contrada.net.wire import ClientWire
 from contrada.routing.messages import Subscribe, Unsubscribe
 from contrada.runtime.embedded import batches_of, checked_wait
 from contrada.runtime.exchange import QUEUE_FULL
@@ -92,8 +93,8 @@ class TcpService(Service):
         self._address = parse_address(address)
         self._stamp = Stamp(publisher)
         self._wait_ms = round(checked_wait(publish_wait_s) * 1000)
-        self._wire: Wire | None = None
-        self._trying: Wire | None = None
+        self._wire: ClientWire | None = None
+        self._trying: ClientWire | None = None
         self._publishing: Publishing | None = None
         self._closed = False
         self._failure: ConnectionFailedError | None = None
@@ -112,7 +113,9 @@ class TcpService(Service):
         self._failure = None
         address = self._address
         loop = asyncio.get_running_loop()
-        wire = Wire(Hello(CLIENT, "contrada"), self._received, lambda why: self._lost(wire, why))
+        wire = ClientWire(
+            Hello(CLIENT, "contrada"), self._received, lambda why: self._lost(wire, why)
+        )
         self._trying = wire
         try:
             async with asyncio.timeout(CONNECT_WAIT_S):
@@ -286,7 +289,7 @@ class TcpService(Service):
         else:
             answer.set_exception(error)
 
-    def _lost(self, wire: Wire, reason: str) -> None:
+    def _lost(self, wire: ClientWire, reason: str) -> None:
         """A connection has ended, by us or not; one that was given up already does not count."""
         if wire is not self._trying:
             return
@@ -325,7 +328,7 @@ class TcpSubscription(QueuedSubscription[Any]):
         self._lost_there = 0
 
     def arrived(self, frame: Delivery) -> None:
-        """The broker has delivered. Raises ProtocolError when it ignores the credit."""
+        """The broker has delivered. Raises FrameError when it ignores the credit."""
         self._lost_there = frame.dropped
         if self.outlet.finished:  # It was sent before our unsubscribe came.
             self.count_dropped(UNSUBSCRIBED, len(frame.notifications))
@@ -339,7 +342,7 @@ class TcpSubscription(QueuedSubscription[Any]):
                 self.count_dropped(UNREADABLE, 1)
                 self._taken(ENTRY_BYTES + len(data))
         if self.outlet.offer_all(entries) < len(entries):
-            raise ProtocolError("the broker delivered more than it was granted")
+            raise FrameError("protocol", "the broker delivered more than it was granted")
 
     async def _enter(self) -> None:
         self._identity = await self._service.enter(self, CREDIT_BYTES)

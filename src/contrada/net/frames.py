@@ -202,8 +202,7 @@ _MESSAGE_DECODER: Final = msgspec.msgpack.Decoder(Asked, dec_hook=_unpacked_cont
 class FrameReader:
     """Cuts a stream of bytes into frames; holds at most one unfinished frame."""
 
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
-        self._frame_bytes_max = frame_bytes_max
+    def __init__(self) -> None:
         self._pending = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
@@ -236,11 +235,9 @@ class FrameReader:
             raise FrameError("version", f"protocol version {version}; this side speaks {VERSION}")
         if kind not in _KINDS:
             raise FrameError("unknown kind", f"frame kind {kind} is not known")
-        if length > self._frame_bytes_max:
-            raise FrameError(
-                "oversized",
-                f"a frame of {length} bytes; at most FRAME_BYTES_MAX = {self._frame_bytes_max}",
-            )
+        if length > FRAME_BYTES_MAX:
+            most = f"at most FRAME_BYTES_MAX = {FRAME_BYTES_MAX}"
+            raise FrameError("oversized", f"a frame of {length} bytes; {most}")
         return kind, length
 
 

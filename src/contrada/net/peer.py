@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from contrada.errors import ContradaError, FrameError, LimitError
 from contrada.model import Notification
 from contrada.model.encoding import to_msgpack
-from contrada.net.connection import CLIENT, Connection, Phase
+from contrada.net.connection import CLIENT, Phase
 from contrada.net.frames import (
     Credit,
     Delivery,
@@ -30,6 +30,7 @@ from contrada.net.frames import (
     Request,
     unpacked,
 )
+from contrada.net.wire import Wire
 from contrada.routing.messages import Publish, Subscribe, Unsubscribe
 from contrada.runtime.budget import Budget
 from contrada.runtime.exchange import Exchange, Route
@@ -124,14 +125,12 @@ class _Feed(Outlet[Notification]):
         return Delivery(self.route.identity, self.route.dropped, list(map(to_msgpack, batch)))
 
 
-class Peer(asyncio.Protocol):
+class Peer(Wire):
     """The broker's end of one connection."""
 
     def __init__(self, broker: Host) -> None:
+        super().__init__(broker.hello, CLIENT)
         self._broker = broker
-        self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
-        self._connection = Connection(broker.hello, CLIENT, self._loop.time())
         self.exchange = broker.exchange
         self.client = broker.exchange.client()
         self._feeds: dict[str, _Feed] = {}
@@ -147,9 +146,9 @@ class Peer(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected; it has to say hello first."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        super().connection_made(transport)
+        assert self._transport is not None
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         if not self._broker.admit(self):
             self._end(FrameError("full", "this broker has as many connections as it may"))
 
@@ -173,15 +172,6 @@ class Peer(asyncio.Protocol):
             self._transport.resume_reading()
             self._flush()
 
-    def data_received(self, data: bytes) -> None:
-        """Bytes from the client."""
-        try:
-            for frame in self._connection.receive(data, self._loop.time()):
-                self._handle(frame)
-        except FrameError as error:
-            self._end(error)
-        self._write_outgoing()
-
     # --------------------------------------------------------------------- called by the broker
 
     @property
@@ -193,18 +183,12 @@ class Peer(asyncio.Protocol):
         """Look whether the client is still alive."""
         if self._connection.state is Phase.CLOSED and self._transport is not None:
             self._transport.abort()  # It had its time to take what was written to it.
-        try:
-            self._connection.tick(self._loop.time())
-        except FrameError as error:
-            self._end(error)
-        self._write_outgoing()
+        super().tick()
 
     def close(self, reason: str) -> None:
         """Say goodbye and close."""
         self._connection.close(reason)
-        self._write_outgoing()
-        if self._transport is not None:
-            self._transport.close()
+        self._close_transport()
 
     def evict(self) -> None:
         """End the connection because of what it holds, and forget that at once."""
@@ -216,11 +200,6 @@ class Peer(asyncio.Protocol):
         self._withdraw_all()
         while self._publishes:
             self._change_pending(-self._publishes.popleft()[2])
-
-    def abort(self) -> None:
-        """Close at once, whatever is unsent."""
-        if self._transport is not None:
-            self._transport.abort()
 
     def mark_ready(self, feed: _Feed) -> None:
         """A subscription has something to deliver; it goes out in this turn of the loop."""
@@ -379,16 +358,4 @@ class Peer(asyncio.Protocol):
 
     def _end(self, error: FrameError) -> None:
         self._broker.count_refusal(error.code)
-        if self._connection.state is not Phase.CLOSED:
-            self._connection.fail(error)
-        self._close_transport()
-
-    def _close_transport(self) -> None:
-        self._write_outgoing()
-        if self._transport is not None:
-            self._transport.close()
-
-    def _write_outgoing(self) -> None:
-        data = self._connection.outgoing()
-        if data and self._transport is not None and not self._transport.is_closing():
-            self._transport.write(data)
+        super()._end(error)

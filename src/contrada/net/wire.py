@@ -1,7 +1,8 @@
-"""A client's end of a connection: a `Connection` on an asyncio transport."""
+"""A `Connection` on an asyncio transport: what both ends have in common, and a client's end."""
 
 import asyncio
 import contextlib
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Final
 
@@ -19,6 +20,62 @@ connection is cut."""
 
 
 class Wire(asyncio.Protocol):
+    """One end of a connection; the event loop calls it."""
+
+    def __init__(self, hello: Hello, peer_role: str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._connection = Connection(hello, peer_role, self._loop.time())
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Connected."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the other side."""
+        try:
+            for frame in self._connection.receive(data, self._loop.time()):
+                self._handle(frame)
+        except FrameError as error:
+            self._end(error)
+        self._write_outgoing()
+
+    def tick(self) -> None:
+        """Look whether the other side is still alive."""
+        try:
+            self._connection.tick(self._loop.time())
+        except FrameError as error:
+            self._end(error)
+        self._write_outgoing()
+
+    def abort(self) -> None:
+        """Close at once, whatever is unsent."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    @abstractmethod
+    def _handle(self, frame: Frame) -> None:
+        """Do what a frame asks for."""
+
+    def _end(self, error: FrameError) -> None:
+        """Tell the other side what it did wrong, and close."""
+        if self._connection.state is not Phase.CLOSED:
+            self._connection.fail(error)
+        self._close_transport()
+
+    def _close_transport(self) -> None:
+        self._write_outgoing()
+        if self._transport is not None:
+            self._transport.close()
+
+    def _write_outgoing(self) -> None:
+        data = self._connection.outgoing()
+        if data and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+
+class ClientWire(Wire):
     """Sends frames to a broker and hands on the ones that come back.
 
     `on_lost` is called once, with the reason, when the connection has ended.
@@ -27,11 +84,9 @@ class Wire(asyncio.Protocol):
     def __init__(
         self, hello: Hello, on_frame: Callable[[Frame], None], on_lost: Callable[[str], None]
     ) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._connection = Connection(hello, BROKER, self._loop.time())
+        super().__init__(hello, BROKER)
         self._on_frame = on_frame
         self._on_lost = on_lost
-        self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._reason = ""
         self._ended = self._loop.create_future()
@@ -52,24 +107,17 @@ class Wire(asyncio.Protocol):
             return
         self._reason = "closed by this side"
         self._connection.close()
-        self._write_outgoing()
-        self._transport.close()
+        self._close_transport()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(self._ended), GOODBYE_WAIT_S)
         self.abort()
 
-    def abort(self) -> None:
-        """Close at once, whatever is unsent."""
-        if self._transport is not None:
-            self._transport.abort()
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Connected; say hello."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        super().connection_made(transport)
         self._connection.greet()
         self._write_outgoing()
-        self._timer = self._loop.call_later(CLIENT_TICK_S, self._tick)
+        self._timer = self._loop.call_later(CLIENT_TICK_S, self.tick)
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection has ended, in order or not."""
@@ -85,14 +133,10 @@ class Wire(asyncio.Protocol):
             self._ended.set_result(None)
         self._on_lost(reason)
 
-    def data_received(self, data: bytes) -> None:
-        """Bytes from the broker."""
-        try:
-            for frame in self._connection.receive(data, self._loop.time()):
-                self._handle(frame)
-        except ProtocolError as error:
-            self._end(error)
-        self._write_outgoing()
+    def tick(self) -> None:
+        """Look whether the broker is still alive, and again after a while."""
+        self._timer = self._loop.call_later(CLIENT_TICK_S, self.tick)
+        super().tick()
 
     def _handle(self, frame: Frame) -> None:
         match frame:
@@ -106,28 +150,14 @@ class Wire(asyncio.Protocol):
             case _:
                 self._on_frame(frame)
 
-    def _tick(self) -> None:
-        self._timer = self._loop.call_later(CLIENT_TICK_S, self._tick)
-        try:
-            self._connection.tick(self._loop.time())
-        except FrameError as error:
-            self._end(error)
-        self._write_outgoing()
-
-    def _end(self, error: ProtocolError) -> None:
-        if self._connection.state is not Phase.CLOSED:
-            code = error.code if isinstance(error, FrameError) else "protocol"
-            self._connection.fail(FrameError(code, str(error)))
-        self._hang_up(f"not a broker, or a faulty one: {error}")
+    def _end(self, error: FrameError) -> None:
+        self._reason = self._reason or f"not a broker, or a faulty one: {error}"
+        super()._end(error)
 
     def _hang_up(self, reason: str) -> None:
         self._reason = self._reason or reason
-        self._write_outgoing()
-        if self._transport is not None:
-            self._transport.close()
+        self._close_transport()
 
     def _write_outgoing(self) -> None:
         self._flush_due = False
-        data = self._connection.outgoing()
-        if data and self._transport is not None and not self._transport.is_closing():
-            self._transport.write(data)
+        super()._write_outgoing()

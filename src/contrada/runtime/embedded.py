@@ -14,12 +14,9 @@ from typing import Any, Final, TypeVar
 from contrada.errors import ServiceClosedError, ServiceError, UnsatisfiableFilterError
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.domains.values import TIME_MAX_US
-from contrada.model.languages.atoms import failures
-from contrada.model.languages.decision import safe_answers
 from contrada.patterns import Match
 from contrada.routing.delegation import SubscribePattern
-from contrada.routing.messages import Publish, Subscribe
-from contrada.runtime.advertising import EmbeddedAdvertisements, EmbeddedOffering
+from contrada.routing.messages import Offer, Publish, Subscribe
 from contrada.runtime.exchange import QUEUE_FULL, Exchange, Pending, Route
 from contrada.runtime.outlet import PUBLISH_WAIT_S, PUBLISH_WAIT_S_MAX, Outlet
 from contrada.runtime.stamping import Stamp
@@ -27,6 +24,7 @@ from contrada.runtime.subscription import QueuedSubscription
 from contrada.service import (
     Advertisements,
     Item,
+    OfferChange,
     Offered,
     Offering,
     Service,
@@ -133,15 +131,7 @@ class EmbeddedService(Service):
 
     def statistics(self) -> ServiceStatistics:
         """What was published, matched and dropped so far."""
-        counts = self.exchange.statistics()
-        return ServiceStatistics(
-            counts.published,
-            counts.subscriptions,
-            counts.matched,
-            counts.dropped,
-            dict(safe_answers),
-            dict(failures),
-        )
+        return self.exchange.statistics()
 
     def _hand_over(
         self, notifications: Sequence[Notification]
@@ -243,6 +233,99 @@ class EmbeddedSubscription(QueuedSubscription[T]):
 
     def _dropped_elsewhere(self) -> "Counter[str]":
         return Counter({QUEUE_FULL: self._route.dropped} if self._route else {})
+
+
+class EmbeddedOffering(Offering):
+    """An advertisement of the embedded service."""
+
+    def __init__(self, service: EmbeddedService, offer: Offer) -> None:
+        self._service = service
+        self._offer = offer
+        self._identity: str | None = None
+        self._ended = False
+
+    @property
+    def offer(self) -> Offer:
+        """What may be published."""
+        return self._offer
+
+    async def open(self) -> None:
+        """Put it in force. Twice is once."""
+        if self._ended:
+            raise ServiceClosedError("this advertisement was withdrawn; advertise anew")
+        if self._identity is None:
+            self._service.require_open()
+            identity = self._service.name_of_request()
+            self._service.exchange.advertise(self._service.client, identity, self._offer)
+            self._identity = identity
+
+    async def unadvertise(self) -> None:
+        """Withdraw it. Twice is once."""
+        self._ended = True
+        identity, self._identity = self._identity, None
+        if identity is not None:
+            self._service.exchange.unadvertise(self._service.client, identity, self._offer)
+
+
+class EmbeddedAdvertisements(Advertisements):
+    """What is on offer at the embedded service.
+
+    Invariant: what waits is the difference between what is on offer and what was told.
+    """
+
+    def __init__(self, service: EmbeddedService) -> None:
+        self._service = service
+        self._changes: dict[Offer, bool] = {}
+        self._arrived = asyncio.Event()
+        self._opened = False
+        self._ended = False
+
+    @property
+    def current(self) -> tuple[Offer, ...]:
+        """What is on offer at this moment."""
+        return self._service.exchange.offers()
+
+    async def open(self) -> None:
+        """Begin to follow. Twice is once."""
+        if self._ended:
+            raise ServiceClosedError("these advertisements are followed no longer; ask anew")
+        if self._opened:
+            return
+        self._service.require_open()
+        self._changes = dict.fromkeys(self.current, True)
+        self._service.exchange.followers[self._changed] = None
+        self._service.following.add(self)
+        self._opened = True
+
+    async def aclose(self) -> None:
+        """Follow no longer; iteration ends."""
+        self._changes.clear()
+        self.end()
+
+    def end(self) -> None:
+        """The service has ended: iteration ends after what waits."""
+        self._ended = True
+        self._arrived.set()
+        self._service.exchange.followers.pop(self._changed, None)
+        self._service.following.discard(self)
+
+    def _changed(self, offer: Offer, is_on_offer: bool) -> None:
+        if offer in self._changes:
+            del self._changes[offer]  # It was not read yet, and is as it was before.
+        else:
+            self._changes[offer] = is_on_offer
+            self._arrived.set()
+
+    async def __anext__(self) -> OfferChange:
+        if not self._opened and not self._ended:
+            raise ServiceError("iterate advertisements inside their own `async with`")
+        while not self._changes:
+            if self._ended:
+                raise StopAsyncIteration
+            self._arrived.clear()
+            await self._arrived.wait()
+        offer = next(iter(self._changes))
+        return OfferChange(offer, self._changes.pop(offer))
 
 
 async def batches_of(

@@ -18,6 +18,8 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from contrada.errors import ContradaError, LimitError, ServiceError, UnknownOperatorError
 from contrada.matching import Index
+from contrada.model.languages.atoms import failures
+from contrada.model.languages.decision import safe_answers
 from contrada.patterns import Match
 from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.messages import (
@@ -38,6 +40,7 @@ from contrada.routing.messages import (
 from contrada.routing.router import Router
 from contrada.runtime.kernels import load_beside
 from contrada.runtime.outlet import Outlet, size_of
+from contrada.service import ServiceStatistics
 
 P = TypeVar("P")
 
@@ -58,16 +61,6 @@ QUEUE_FULL: Final = "queue full"
 
 _UNTIMED_US: Final = 0
 """What the clock says at requests, which tell the router no time."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExchangeStatistics:
-    """Counts of notifications published, of their pairs with subscriptions, and of losses."""
-
-    published: int
-    matched: int
-    subscriptions: int
-    dropped: dict[str, int]
 
 
 @dataclass(slots=True, eq=False)
@@ -252,11 +245,16 @@ class Exchange:
             self._dropped[QUEUE_FULL] += lost
         return lost
 
-    def statistics(self) -> ExchangeStatistics:
+    def statistics(self) -> ServiceStatistics:
         """The counts so far."""
         dropped = self._dropped + Counter(self._router.pattern_statistics().dropped)
-        return ExchangeStatistics(
-            self._published, self._matched, self._subscriptions, dict(+dropped)
+        return ServiceStatistics(
+            self._published,
+            self._subscriptions,
+            self._matched,
+            dict(+dropped),
+            dict(safe_answers),
+            dict(failures),
         )
 
     def _ask(self, client: Client, message: Message) -> None:

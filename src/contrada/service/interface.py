@@ -31,12 +31,8 @@ class Selects(Protocol):
 
 
 @runtime_checkable
-class Interest(Protocol[T_co]):
+class Interest(Selects, Protocol[T_co]):
     """What can be subscribed and gives objects of its own, for example a class of obvents."""
-
-    def to_filters(self) -> Filter | FilterSet:
-        """The filters that a notification must match one of."""
-        ...
 
     def from_notification(self, notification: Notification) -> T_co:
         """What the subscriber gets. Raises a ContradaError when it cannot be made."""
@@ -102,7 +98,10 @@ class InForce(ABC):
 
     @abstractmethod
     async def open(self) -> None:
-        """Put it in force; returns when the service has acknowledged. Twice is once."""
+        """Put it in force; returns when the service has acknowledged. Twice is once.
+
+        Raises LimitError, ServiceError, ServiceClosedError.
+        """
 
     @abstractmethod
     async def _end(self) -> None:
@@ -163,13 +162,6 @@ class Offering(InForce):
         """What may be published."""
 
     @abstractmethod
-    async def open(self) -> None:
-        """Put it in force; returns when the service has acknowledged. Twice is once.
-
-        Raises LimitError, ServiceError, ServiceClosedError.
-        """
-
-    @abstractmethod
     async def unadvertise(self) -> None:
         """Withdraw it. Twice is once."""
 
@@ -191,10 +183,6 @@ class Advertisements(InForce, AsyncIterator[OfferChange]):
     @abstractmethod
     def current(self) -> tuple[Offer, ...]:
         """What is on offer at this moment. Cost: all of it."""
-
-    @abstractmethod
-    async def open(self) -> None:
-        """Begin to follow. Twice is once."""
 
     @abstractmethod
     async def aclose(self) -> None:

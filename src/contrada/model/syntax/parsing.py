@@ -25,7 +25,8 @@ def parse(text: str) -> Filter | FilterSet | Pattern:
 
     Raises ParseError, InvalidFilterError, UnknownOperatorError.
     """
-    if len(text) <= TEXT_CHARACTERS_MAX and (plain := plain_filter(text)) is not None:
+    plain = plain_filter(text)
+    if plain is not None:
         return plain
     parsed = _parsed(text, "statement")
     if isinstance(parsed, FilterSet) and len(parsed) == 1:

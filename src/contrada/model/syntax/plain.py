@@ -18,8 +18,8 @@ PLAIN_SETS_KEPT: Final = 1_024
 """Sets of comparisons that are kept, so that filters share equal ones. Beyond it: the one that was
 not asked for the longest is made anew."""
 
-_KEPT_CHARACTERS_MAX: Final = 64
-"""A literal of more is read each time."""
+PLAIN_CHARACTERS_MAX: Final = 4_096
+"""Characters of a text that is read without the parser. Beyond it: the parser reads it."""
 
 # Names and numbers are taken whole or not at all, as a lexer takes them.
 _COMPARISON: Final = re.compile(
@@ -34,6 +34,8 @@ _WORDS: Final[dict[str, Value]] = {"true": True, "false": False, "null": None}
 
 def plain_filter(text: str) -> Filter | None:
     """The filter that a text says, or None where the parser has to see it."""
+    if len(text) > PLAIN_CHARACTERS_MAX:
+        return None
     found: dict[str, ValueSet] = {}
     position, joint = 0, "and"
     try:
@@ -44,8 +46,7 @@ def plain_filter(text: str) -> Filter | None:
             name, operator, literal, joint = comparison.groups()
             if name in KEYWORDS or len(name) > NAME_BYTES_MAX:
                 return None
-            short = len(literal) <= _KEPT_CHARACTERS_MAX
-            value_set = (_set_of if short else _set_of.__wrapped__)(operator, literal)
+            value_set = _set_of(operator, literal)
             known = found.get(name)
             found[name] = value_set if known is None else known & value_set
             position = comparison.end()
