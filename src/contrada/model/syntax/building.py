@@ -107,8 +107,8 @@ class _FilterBuilder(Transformer[Token, Any]):
     def compare(self, operator: Token, nocase: Token | None, constant: Token) -> ValueSet:
         return _built(operator, sets.OPERATORS[operator], constant, nocase=nocase)
 
-    def order(self, operator: Token, constant: Token) -> ValueSet:
-        return _built(operator, sets.OPERATORS[operator], constant)
+    def order(self, operator: Token, *constants: Token) -> ValueSet:
+        return _built(operator, sets.OPERATORS[operator], *constants)
 
     def textual(
         self, negation: Token | None, operator: Token, nocase: Token | None, constant: Token
@@ -129,17 +129,8 @@ class _FilterBuilder(Transformer[Token, Any]):
         build = sets.not_in if negation else sets.in_
         return _built(operator, build, *constants, nocase=nocase)
 
-    def between(self, operator: Token, low: Token, high: Token) -> ValueSet:
-        return _built(operator, sets.between, low, high)
-
-    def present(self, _: Token) -> ValueSet:
-        return PRESENT
-
-    def absent(self, _: Token) -> ValueSet:
-        return ABSENT
-
-    def no_value(self, _: Token) -> ValueSet:
-        return NOTHING
+    def named(self, word: Token) -> ValueSet:
+        return _NAMED[word]
 
     def any_but(self, operator: Token, constants: tuple[Token, ...]) -> ValueSet:
         return _built(operator, sets.any_but, *constants)
@@ -155,6 +146,9 @@ class _FilterBuilder(Transformer[Token, Any]):
             return sets.of_operator(str(operator), (value,))
 
         return _unless(negation, _built(operator, build, constant))
+
+
+_NAMED: Final = {"any": PRESENT, "exists": PRESENT, "absent": ABSENT, "nothing": NOTHING}
 
 
 def _unless(negation: Token | None, value_set: ValueSet) -> ValueSet:

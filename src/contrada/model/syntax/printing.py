@@ -234,30 +234,26 @@ def _bounds(tag: int, piece: Piece) -> list[str]:
     start, end = piece
     if tag == TEXT and (prefix := _prefix_of(piece)) is not None:
         return [f"prefix {_quoted(prefix)}"]
-    low = [] if len(start) == 1 else [_lower(start)]
-    high = [] if end is None or len(end) == 1 else [_upper(end)]
+    low = [] if len(start) == 1 else [_bound(start, ">=", ">")]
+    high = [] if end is None or len(end) == 1 else [_bound(end, "<", "<=")]
     if low and high and low[0].startswith(">=") and high[0].startswith("<="):
         return [f"between {low[0][3:]} and {high[0][3:]}"]
-    return [*low, *high] or [_whole(tag)]
+    return [*low, *high] or [_WHOLE[tag]]
 
 
-def _whole(tag: int) -> str:
-    first = {NUMBER: "<= inf", TIME: "<= @9999-12-31T23:59:59.999999Z", TEXT: '>= ""'}
-    return first[tag]
+_WHOLE: Final = {
+    NUMBER: "<= inf",
+    TIME: "<= @9999-12-31T23:59:59.999999Z",
+    TEXT: '>= ""',
+}
 
 
-def _lower(cut: Key) -> str:
-    """`>= v` or `> u`, the shorter."""
-    at, below = f">= {value_text(cut)}", _before(cut)
-    beyond = None if below is None else f"> {value_text(below)}"
-    return beyond if beyond is not None and len(beyond) < len(at) else at
-
-
-def _upper(cut: Key) -> str:
-    """`< v` or `<= u`, the shorter."""
-    beyond, below = f"< {value_text(cut)}", _before(cut)
-    at = None if below is None else f"<= {value_text(below)}"
-    return at if at is not None and len(at) < len(beyond) else beyond
+def _bound(cut: Key, word: str, word_before: str) -> str:
+    """The bound at a cut, told by the value after it or the one before, whichever is shorter."""
+    before = _before(cut)
+    spellings = [f"{word} {value_text(cut)}"]
+    spellings += [] if before is None else [f"{word_before} {value_text(before)}"]
+    return min(spellings, key=len)
 
 
 def _before(cut: Key) -> Key | None:
