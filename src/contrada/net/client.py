@@ -356,8 +356,8 @@ class TcpSubscription(QueuedSubscription[Any]):
             self._service.grant(self._identity, self._read_bytes)
             self._read_bytes = 0
 
-    def _dropped_elsewhere(self) -> "Counter[str]":
-        return Counter({QUEUE_FULL: self._lost_there})
+    def _lost_before(self) -> int:
+        return self._lost_there
 
 
 def _why(error: OSError) -> str:

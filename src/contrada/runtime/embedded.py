@@ -7,7 +7,6 @@ so that subscribers in the same loop read while it publishes.
 
 import asyncio
 import itertools
-from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
@@ -17,7 +16,7 @@ from contrada.model.domains.values import TIME_MAX_US
 from contrada.patterns import Match
 from contrada.routing.delegation import SubscribePattern
 from contrada.routing.messages import Offer, Publish, Subscribe
-from contrada.runtime.exchange import QUEUE_FULL, Exchange, Pending, Route
+from contrada.runtime.exchange import Exchange, Pending, Route
 from contrada.runtime.outlet import PUBLISH_WAIT_S, PUBLISH_WAIT_S_MAX, Outlet
 from contrada.runtime.stamping import Stamp
 from contrada.runtime.subscription import QueuedSubscription
@@ -231,8 +230,8 @@ class EmbeddedSubscription(QueuedSubscription[T]):
         if self._route is not None:
             self._service.leave(self, self._route)
 
-    def _dropped_elsewhere(self) -> "Counter[str]":
-        return Counter({QUEUE_FULL: self._route.dropped} if self._route else {})
+    def _lost_before(self) -> int:
+        return self._route.dropped if self._route else 0
 
 
 class EmbeddedOffering(Offering):

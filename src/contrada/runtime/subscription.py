@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 from contrada.errors import ContradaError, ServiceClosedError, ServiceError
 from contrada.model import Filter, FilterSet
+from contrada.runtime.exchange import QUEUE_FULL
 from contrada.runtime.outlet import Outlet
 from contrada.service import Subscription, SubscriptionStatistics
 
@@ -86,7 +87,7 @@ class QueuedSubscription(Subscription[T]):
 
     def statistics(self) -> SubscriptionStatistics:
         """What was delivered and dropped so far."""
-        dropped = self._dropped_elsewhere() + (self._dropped or Counter())
+        dropped = Counter({QUEUE_FULL: self._lost_before()}) + (self._dropped or Counter())
         return SubscriptionStatistics(self._delivered, len(self.outlet), dict(dropped))
 
     def count_dropped(self, reason: str, count: int) -> None:
@@ -136,6 +137,6 @@ class QueuedSubscription(Subscription[T]):
     def _taken(self, size: int) -> None:
         """An entry of this size has left the outlet."""
 
-    def _dropped_elsewhere(self) -> "Counter[str]":
-        """What was dropped before it came into the outlet, by reason."""
-        return Counter()
+    @abstractmethod
+    def _lost_before(self) -> int:
+        """How many found no room where they waited before they came into the outlet."""
