@@ -87,8 +87,8 @@ class Broker:
         self._empty.set()
         self._stopped = asyncio.Event()
         self._connections_total = 0
-        self._dropped: Counter[str] = Counter()
-        self._refused: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
         self.exchange = Exchange()
         self.hello = Hello(BROKER, software, {"frame_bytes_max": FRAME_BYTES_MAX})
 
@@ -148,8 +148,8 @@ class Broker:
             subscriptions=counts.subscriptions,
             published=counts.published,
             matched=counts.matched or 0,
-            dropped=dict(self._dropped + Counter(counts.dropped)),
-            refused=dict(self._refused),
+            dropped=dict(self.dropped + Counter(counts.dropped)),
+            refused=dict(self.refused),
             held_bytes=self._held_bytes,
             safe_answers=counts.safe_answers,
             operator_failures=counts.operator_failures,
@@ -188,15 +188,6 @@ class Broker:
             if self._held_bytes <= self._bytes_max or not peer.held_bytes:
                 return
             peer.evict()
-
-    def count_refusal(self, code: str) -> None:
-        """A peer was at fault, or a request was refused."""
-        self._refused[code] += 1
-
-    def count_dropped(self, reason: str, count: int) -> None:
-        """Notifications were lost."""
-        if count:
-            self._dropped[reason] += count
 
     async def _tick(self) -> None:
         while True:

@@ -9,7 +9,7 @@ publisher asks for is worked off in order; it is answered when all of it is in t
 import asyncio
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final, Protocol
 
@@ -77,6 +77,10 @@ class Host(Protocol):
 
     exchange: Exchange
     hello: Hello
+    refused: Counter[str]
+    """Faults of peers and requests that were refused, by name."""
+    dropped: Counter[str]
+    """Notifications that were lost, by reason."""
 
     def admit(self, peer: "Peer") -> bool:
         """A connection was made; False when there are too many."""
@@ -91,12 +95,6 @@ class Host(Protocol):
 
     def hold(self, size: int) -> None:
         """So many bytes more are held for a client; less where it is negative."""
-
-    def count_refusal(self, code: str) -> None:
-        """A peer was at fault, or a request was refused."""
-
-    def count_dropped(self, reason: str, count: int) -> None:
-        """Notifications were lost."""
 
 
 class _Feed(Outlet[Notification]):
@@ -217,7 +215,7 @@ class Peer(Wire):
             case Credit():
                 self._grant(frame)
             case Failure():
-                self._broker.count_refusal("client failure")
+                self._broker.refused["client failure"] += 1
                 self._close_transport()
             case Goodbye():
                 self._close_transport()
@@ -262,7 +260,7 @@ class Peer(Wire):
 
     def _withdraw(self, feed: _Feed, reason: str) -> None:
         self.exchange.unsubscribe(feed.route)
-        self._broker.count_dropped(reason, feed.discard())
+        self._broker.dropped[reason] += feed.discard()
 
     def _grant(self, frame: Credit) -> None:
         feed = self._feeds.get(frame.subscription)
@@ -348,7 +346,7 @@ class Peer(Wire):
 
     def _refuse(self, number: int, error: ContradaError) -> None:
         code = error.code if isinstance(error, FrameError) else type(error).__name__
-        self._broker.count_refusal(code)
+        self._broker.refused[code] += 1
         self._connection.send(Reply(number, code=code, reason=str(error)))
 
     def _fault(self, code: str, reason: str) -> FrameError:
@@ -357,5 +355,5 @@ class Peer(Wire):
         return error
 
     def _end(self, error: FrameError) -> None:
-        self._broker.count_refusal(error.code)
+        self._broker.refused[error.code] += 1
         super()._end(error)

@@ -59,7 +59,7 @@ class EmbeddedService(Service):
         self.exchange = Exchange()
         self.client = self.exchange.client()
         self.following: set[EmbeddedAdvertisements] = set()
-        self._subscriptions: set[EmbeddedSubscription[Any]] = set()
+        self.subscriptions: set[EmbeddedSubscription[Any]] = set()
         self._identities = itertools.count(1)
         self._timekeeper: asyncio.Task[None] | None = None
         self._state = "new"
@@ -79,7 +79,7 @@ class EmbeddedService(Service):
         timekeeper = self._timekeeper
         if timekeeper is not None:
             timekeeper.cancel()
-        for subscription in list(self._subscriptions):
+        for subscription in list(self.subscriptions):
             subscription.end()
         for following in list(self.following):
             following.end()
@@ -187,24 +187,6 @@ class EmbeddedService(Service):
         """An identity for a subscription or an advertisement; no other has it."""
         return str(next(self._identities))
 
-    def enter(self, subscription: "EmbeddedSubscription[Any]") -> Route[Any]:
-        """Put a subscription in force."""
-        self.require_open()
-        identity, pattern = self.name_of_request(), subscription.pattern
-        request: Subscribe | SubscribePattern = (
-            Subscribe(identity, subscription.filters)
-            if pattern is None
-            else SubscribePattern(identity, pattern)
-        )
-        route = self.exchange.subscribe(self.client, request, subscription.outlet)
-        self._subscriptions.add(subscription)
-        return route
-
-    def leave(self, subscription: "EmbeddedSubscription[Any]", route: Route[Any]) -> None:
-        """Take a subscription out."""
-        self.exchange.unsubscribe(route)
-        self._subscriptions.discard(subscription)
-
 
 class EmbeddedSubscription(QueuedSubscription[T]):
     """A subscription of the embedded service, to filters or to a pattern."""
@@ -224,11 +206,21 @@ class EmbeddedSubscription(QueuedSubscription[T]):
         self._route: Route[Any] | None = None
 
     async def _enter(self) -> None:
-        self._route = self._service.enter(self)
+        service, pattern = self._service, self.pattern
+        service.require_open()
+        identity = service.name_of_request()
+        request: Subscribe | SubscribePattern = (
+            Subscribe(identity, self.filters)
+            if pattern is None
+            else SubscribePattern(identity, pattern)
+        )
+        self._route = service.exchange.subscribe(service.client, request, self.outlet)
+        service.subscriptions.add(self)
 
     async def _leave(self) -> None:
-        if self._route is not None:
-            self._service.leave(self, self._route)
+        assert self._route is not None, "it was put in force"
+        self._service.exchange.unsubscribe(self._route)
+        self._service.subscriptions.discard(self)
 
     def _lost_before(self) -> int:
         return self._route.dropped if self._route else 0
