@@ -5,8 +5,9 @@ does. An empty set of values is the same as no attribute. Names that begin with 
 the system: the envelope's `@id`, `@publisher`, `@time`, and the type marks `@is.NAME`.
 
 A notification holds its attributes as bytes: one map of msgpack, its *span*. They are checked once,
-when it is made, and read from there when somebody asks. The index matches the span itself, and it
-travels unchanged, so that nothing is packed or parsed twice between publisher and subscriber.
+when it is made, and read from there when somebody asks; one made of a few plain values keeps them,
+for readers beside it. The index matches the span itself, and it travels unchanged, so that nothing
+is packed or parsed twice between publisher and subscriber.
 
 Source: PODC 2000 §2 and figure 2.
 """
@@ -104,16 +105,16 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_un
     delivery: str = "best-effort"
 
     def __post_init__(self) -> None:
-        # What access points stamp is told apart in one go: each publication makes an envelope.
-        time_us, id_, publisher = self.time_us, self.id, self.publisher
+        # What access points stamp is told apart in one go: each that is read makes an envelope.
+        time_us, id_, publisher, delivery = self.time_us, self.id, self.publisher, self.delivery
         if (
-            self.delivery is _BEST_EFFORT
+            delivery == _BEST_EFFORT
             and self.ttl_us is None
             and type(time_us) is int
             and TIME_MIN_US <= time_us <= TIME_MAX_US
             and type(self.sequence) is int
             and 0 <= self.sequence <= INT_MAX
-            and type(id_) is type(publisher) is str
+            and type(id_) is type(publisher) is type(delivery) is str
             and len(id_) <= ENVELOPE_TEXT_BYTES_MAX >= len(publisher)
             and id_.isascii()
             and publisher.isascii()
@@ -125,8 +126,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_un
     def _check(self) -> None:
         check_text("@id", self.id)
         check_text("@publisher", self.publisher)
-        if self.delivery is not _BEST_EFFORT:
-            check_text("@delivery", self.delivery)
+        check_text("@delivery", self.delivery)
         _check_integer("@sequence", self.sequence, 0, INT_MAX)
         _check_integer("@priority", self.priority, 0, 9)
         if self.time_us is not None:
@@ -141,7 +141,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_un
 
 
 _BEST_EFFORT: Final = Envelope.__struct_defaults__[-1]
-"""The default itself: by far the most envelopes have it, and it needs no check."""
+"""The default: by far the most envelopes have it."""
 
 UNSTAMPED: Final = Envelope()
 
