@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -67,6 +67,10 @@ _FIRST: Final = {
     "out": 2 * PENDING,
 }
 """The rows of arrays that do not begin with eight."""
+
+
+Cheapest: TypeAlias = tuple[int, int, float, bool]
+"""What `updating.cheapest_value` answers."""
 
 
 class Arrays:
@@ -240,16 +244,17 @@ class Arrays:
         )
         return length
 
-    def hang_at_value(self, number: int, statistics: "Arrays") -> bool:
-        """`updating.hang_at_value`; whether the filter hangs now."""
+    def hang_at_value(self, number: int, statistics: "Arrays") -> Cheapest | None:
+        """`updating.hang_at_value`; None where the filter hangs now, else its cheapest value."""
         used = self.used
         self.reserve("bucket_list", used["buckets"] + 1)
-        entries, buckets = updating.hang_at_value(
+        entries, buckets, cheapest = updating.hang_at_value(
             number, used["entries"], used["buckets"], self.memory, statistics.memory
         )
-        if entries >= 0:
-            used["entries"], used["buckets"] = entries, buckets
-        return entries >= 0  # type: ignore[no-any-return]
+        if entries < 0:
+            return cheapest  # type: ignore[no-any-return]
+        used["entries"], used["buckets"] = entries, buckets
+        return None
 
     def unhang(self, bucket: int, number: int, at: int) -> None:
         """`updating.unhang`; the entry must be there."""

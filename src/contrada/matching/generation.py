@@ -71,12 +71,11 @@ class Generation:
         self._reserve_slots(slot + 1)
         taken: dict[int, int] = {}
         for member, program in zip(members, programs, strict=True):
-            number, is_new = self._filter_number(member, program)
+            number, is_new = self._entered(program.words, is_wider=program.is_inexact)
             if number not in taken:
                 taken[number] = self._link(number, slot)
             if is_new:
-                self.hanging.note_ranges(number, member, program.words)
-                self.hanging.hang(number, member, program.words)
+                self._hang(number, member, program)
         if len(taken) == 1:
             ((number, self._links[slot]),) = taken.items()
             self._only[slot] = number + 1
@@ -126,11 +125,8 @@ class Generation:
             self.arrays.reserve("key_seen", slots)
             self._slots = slots
 
-    def _filter_number(self, of: Filter, program: Program) -> tuple[int, bool]:
-        """The number of a filter, and whether it is new: then it is to be hung."""
-        number, is_new = self._entered(program.words, is_wider=program.is_inexact)
-        if not is_new:
-            return number, False
+    def _hang(self, number: int, of: Filter, program: Program) -> None:
+        """Hangs a filter that is new, and keeps what its program does not tell."""
         verify = bool(program.opaque) or program.is_inexact
         if verify:
             marks = VERIFY | WIDER if program.is_inexact else VERIFY
@@ -140,9 +136,12 @@ class Generation:
                 self.opaque[number] = program.opaque
         if program.has_sets:
             self._note_sets(number, of)
+        constraints = None
         if program.has_references:
-            self.compiler.use(constraints_of(program.words))
-        return number, True
+            constraints = constraints_of(program.words)
+            self.compiler.use(constraints)
+        self.hanging.note_ranges(number, of, constraints)
+        self.hanging.hang(number, of, constraints)
 
     def _link(self, number: int, slot: int) -> int:
         """Gives a filter one more key's slot; the row in `links` that leads back."""

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Final
 
 from contrada.matching.arrays import EMPTY, Arrays, Chains
-from contrada.matching.compiling import Compiler, constraints_of
+from contrada.matching.compiling import CompiledConstraint, Compiler, constraints_of
 from contrada.matching.kernels.schema import (
     GRAMS,
     KEY_HERE,
@@ -18,6 +18,7 @@ from contrada.matching.kernels.schema import (
     PIVOTS,
 )
 from contrada.matching.kernels.seeking import keep_range_at, note_ranges
+from contrada.matching.kernels.updating import cheapest_value
 from contrada.matching.placing import (
     Choice,
     Place,
@@ -113,13 +114,17 @@ class Hanging:
             return exact
         return self._compiler.filter_of(self.arrays.words_of(number))
 
-    def hang(self, number: int, of: Filter, words: list[int]) -> None:
-        """Hangs a filter at its best place."""
+    def hang(
+        self, number: int, of: Filter, constraints: list[CompiledConstraint] | None = None
+    ) -> None:
+        """Hangs a filter at its best place; who knows its constraints may tell them."""
         statistics = self.statistics or self.arrays
-        if self.arrays.hang_at_value(number, statistics):
+        cheapest = self.arrays.hang_at_value(number, statistics)
+        if cheapest is None:
             return
-        choice = best_choice(number, of, words, self.arrays, statistics)
-        if choice is not None and self._pooled(number, words, choice):
+        constraints = constraints or constraints_of(self.arrays.words_of(number))
+        choice = best_choice(number, of, constraints, cheapest, self.arrays, statistics)
+        if choice is not None and self._pooled(number, constraints, choice):
             return
         buckets = {0: False} if choice is None else self._buckets(choice)
         hung = -1 if choice is None else choice.attr
@@ -134,11 +139,10 @@ class Hanging:
         filters.place[number] = self._chains.of_places(places)
         filters.at[number] = places[0][1] if places else 0
 
-    def _pooled(self, number: int, words: list[int], choice: Choice) -> bool:
+    def _pooled(self, number: int, constraints: list[CompiledConstraint], choice: Choice) -> bool:
         """Puts a filter into a pool, where that is better than its best place."""
         if choice.places or choice.bins is None:
             return False
-        constraints = constraints_of(words)
         if not self.pools.suits(constraints, choice.cost):
             return False
         place = self.pools.add(number, constraints, self._known_ends)
@@ -238,18 +242,21 @@ class Hanging:
         seen, head = self.arrays.counters.seen[0], filters.place[number]
         before = list(self._chains.values(head))
         now = sum(buckets.hits[each] for each in before) / seen
-        of, words = self.filter(number), self.arrays.words_of(number)
-        choice = best_choice(number, of, words, self.arrays, self.arrays)
+        of, constraints = self.filter(number), constraints_of(self.arrays.words_of(number))
+        cheapest = cheapest_value(number, self.arrays.memory, self.arrays.memory)
+        choice = best_choice(number, of, constraints, cheapest, self.arrays, self.arrays)
         if choice is None or now - choice.cost < WORTH_MOVING or now < WORTH * choice.cost:
             return False
         self.unhang(number)
-        self.hang(number, of, words)
+        self.hang(number, of, constraints)
         filters = self.arrays.filters
         return filters.at[number] < 0 or before != list(self._chains.values(filters.place[number]))
 
     # --- trees of ranges --------------------------------------------------------------------------
 
-    def note_ranges(self, number: int, of: Filter, words: list[int]) -> None:
+    def note_ranges(
+        self, number: int, of: Filter, constraints: list[CompiledConstraint] | None
+    ) -> None:
         """Counts the ranges that a filter asks for, wherever it will hang; cuts bins in time.
 
         All count: if only those did that hang by their range, none would begin to.
@@ -262,7 +269,8 @@ class Hanging:
         if answer == -1:
             return
         doubled: dict[int, None] = {}
-        for constraint, value_set in zip(constraints_of(words), of.sets.values(), strict=True):
+        constraints = constraints or constraints_of(self.arrays.words_of(number))
+        for constraint, value_set in zip(constraints, of.sets.values(), strict=True):
             attr, op, _, _ = constraint
             if op in (OP_TEXT_RANGE, OP_SET):
                 ends = range_ends(op, attr, value_set)
@@ -309,7 +317,7 @@ class Hanging:
             cuts = self.arrays.attrs.cuts[attr] = self.arrays.take("trees")
         self.arrays.set_pivots(cuts, ends)
         for number in hanging:
-            self.hang(number, self.filter(number), self.arrays.words_of(number))
+            self.hang(number, self.filter(number))
 
     def _tree_buckets(self, attr: int) -> int:
         """The first bucket of an attribute's tree, which has none before a filter hangs there."""

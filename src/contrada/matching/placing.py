@@ -11,8 +11,8 @@ those counted that hang at the attribute, the one that got the first filters wou
 
 from typing import Final, NamedTuple
 
-from contrada.matching.arrays import Arrays
-from contrada.matching.compiling import constraints_of, number_key
+from contrada.matching.arrays import Arrays, Cheapest
+from contrada.matching.compiling import CompiledConstraint, number_key
 from contrada.matching.kernels.reading import (
     KIND_GRAM,
     KIND_PREFIX,
@@ -43,7 +43,6 @@ from contrada.matching.kernels.seeking import (
     presence_at,
     share_at,
 )
-from contrada.matching.kernels.updating import cheapest_value
 from contrada.matching.traits import Trait, prefix_of, traits_of
 from contrada.model import Filter, ValueSet
 from contrada.model.algebra.valueset import EVERYTHING
@@ -86,32 +85,37 @@ class Choice(NamedTuple):
 
 
 def best_choice(
-    number: int, of: Filter, words: list[int], arrays: Arrays, statistics: Arrays
+    number: int,
+    of: Filter,
+    constraints: list[CompiledConstraint],
+    cheapest: Cheapest,
+    arrays: Arrays,
+    statistics: Arrays,
 ) -> Choice | None:
     """The cheapest choice for a filter; None where it must hang everywhere.
 
-    The words are those of its program. What was seen is told by the `statistics`, which may be the
-    arrays of an index with the same attributes. Trees are asked only where no hashed place is more
-    selective than a single bin could be.
+    The `cheapest` of its values was found before. What was seen is told by the `statistics`, which
+    may be the arrays of an index with the same attributes. Trees are asked only where no hashed
+    place is more selective than a single bin could be.
     """
-    word, h, cost, is_settled = cheapest_value(number, arrays.memory, statistics.memory)
+    word, h, cost, is_settled = cheapest
     best: Choice | None = None
     if word >= 0:
         attr, domain, operand = arrays.constraint_at(number, word)
         best = Choice(cost, attr, (Place(h, 0, 0, domain, operand),))
-    return best if is_settled else _best_other(best, of, words, arrays, statistics)
+    return best if is_settled else _best_other(best, of, constraints, arrays, statistics)
 
 
 def _best_other(
     best: Choice | None,
     of: Filter,
-    words: list[int],
+    constraints: list[CompiledConstraint],
     arrays: Arrays,
     statistics: Arrays,
 ) -> Choice | None:
     """The cheapest of this choice and those of constraints that ask for no single value."""
     others: list[tuple[float, int, ValueSet]] = []
-    for constraint, value_set in zip(constraints_of(words), of.sets.values(), strict=True):
+    for constraint, value_set in zip(constraints, of.sets.values(), strict=True):
         attr, op, _, _ = constraint
         if op in (OP_POINT, OP_TEXT) or (op == OP_SET and value_set.line[:1] == line.EVERYTHING):
             continue
@@ -169,13 +173,14 @@ def places_of(attr: int, value_set: ValueSet) -> tuple[Place, ...] | None:
     if traits is None:
         return None
     decides = value_set.text is None
-    return tuple([_place(attr, each)._replace(decides=decides) for each in traits])
+    return tuple([_place(attr, each, decides) for each in traits])
 
 
-def _place(attr: int, trait: Trait) -> Place:
-    kind, case, of = trait.kind, int(trait.nocase), trait.of
+def _place(attr: int, trait: Trait, decides: bool) -> Place:
+    kind, nocase, of = trait
+    case = int(nocase)
     if kind == "is":
-        return _point_place(attr, of)
+        return _point_place(attr, of, decides)
     if kind == "=":
         return Place(place_hash(attr, KIND_TEXT_NOCASE, hash_of_text(of)))
     if kind == "contains":
@@ -187,17 +192,17 @@ def _place(attr: int, trait: Trait) -> Place:
     return Place(place_hash(attr, at, hash_of_text(part)), column, len(part))
 
 
-def _point_place(attr: int, key: Key) -> Place:
+def _point_place(attr: int, key: Key, decides: bool) -> Place:
     domain, comparable = key
     if domain == TEXT:
         assert isinstance(comparable, bytes)
         h = place_hash(attr, KIND_TEXT, hash_of_text(comparable))
-        return Place(h, 0, 0, TEXT, comparable)
+        return Place(h, 0, 0, TEXT, comparable, decides)
     assert not isinstance(comparable, bytes)
     number = number_key(comparable)[0] if domain == NUMBER else int(comparable)
     if domain == NAN:
         number = 0
-    return Place(point_hash(attr, domain, number), 0, 0, domain, number)
+    return Place(point_hash(attr, domain, number), 0, 0, domain, number, decides)
 
 
 def _gram_place(attr: int, text: bytes, case: int) -> Place:

@@ -376,13 +376,14 @@ def hang_at_value(
 ) -> Any:
     """Hangs a filter at its cheapest value, where that is settled and its bucket no other's.
 
-    (entries, buckets) used afterwards; (-1, -1) where it does not hang yet, because that is not so
-    or there is no room.
+    (entries, buckets) used afterwards, and its cheapest value, as `find_cheapest` tells; (-1, -1)
+    where it does not hang yet, because that is not so or there is no room.
     """
     m, seen_in = memory_at(memory), memory_at(statistics)
-    word, h, _, settled = find_cheapest(number, m, seen_in)
+    cheapest = find_cheapest(number, m, seen_in)
+    word, h, _, settled = cheapest
     if not settled or buckets_used >= len(m.buckets) or 2 * buckets_used + 2 > len(m.slots):
-        return -1, -1
+        return -1, -1, cheapest
     word += m.filters[number].begin + 1
     head, operand = m.program[word], m.program[word + 1]
     attr, domain = head & ATTR_MASK, head >> DOMAIN_SHIFT
@@ -390,10 +391,10 @@ def hang_at_value(
     length = 0
     if bucket >= 0:
         if not is_of(bucket, attr, domain, operand, m):
-            return -1, -1
+            return -1, -1, cheapest
         length = m.buckets[bucket].length + 0
     if entries_used + 2 * length + 1 > len(m.entries):
-        return -1, -1
+        return -1, -1, cheapest
     if bucket < 0:
         unseen = unseen_value(attr, seen_in)
         put_bucket(h, attr, unseen, domain, operand, buckets_used, m, seen_in)
@@ -402,7 +403,7 @@ def hang_at_value(
     m.filters[number].place = bucket
     m.filters[number].at = length
     used = put_entry(bucket, number, attr, True, True, entries_used, m)
-    return used, buckets_used
+    return used, buckets_used, cheapest
 
 
 @entry
