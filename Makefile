@@ -42,7 +42,7 @@ test: check ## lint, types, import contract and all tests
 	@$(WITH_JAVA) $(BIN)/python -m pytest
 
 quick: check ## the same without what is slow or needs Spark
-	@$(BIN)/python -m pytest -q --hypothesis-profile=quick -m "not slow and not spark"
+	@$(BIN)/python -m pytest -q -n auto --hypothesis-profile=quick -m "not slow and not spark"
 
 verify: $(STAMP) ## the tests on the larger real data; fails where the data is absent
 	@$(WITH_JAVA) CONTRADA_REQUIRE_SHARED=1 $(BIN)/python -m pytest -m shared_data
