@@ -105,6 +105,7 @@ def test_kernels_are_loaded_once_when_that_pays(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(jit, "_state", {})
     monkeypatch.setattr(jit, "is_cached", lambda: True)
     monkeypatch.setattr(indexes, "WORK_PLAIN_MAX", 200)
+    monkeypatch.setattr(indexes, "WORK_BETWEEN", 10)
     index: ct.Index[int] = ct.Index(load=lambda: calls.append(1))
     filled(index, 5)
     for _ in range(10):

@@ -12,6 +12,7 @@ import asyncio, contrada as ct
 from contrada.matching import index
 from contrada.matching.kernels import jit
 index.WORK_UNCACHED_MAX = 10
+index.WORK_BETWEEN = 1
 
 async def main():
     async with ct.connect() as service, service.subscribe("a > 1") as events:

@@ -37,6 +37,9 @@ WORK_UNCACHED_MAX: Final = 20_000_000
 """The same work, where the kernels must be compiled first, once per machine. Beyond it: they are
 compiled."""
 
+WORK_BETWEEN: Final = 1_000
+"""Work of the plain engine from one look whether kernels are loaded to the next."""
+
 _WORK_OF_ROW: Final = 30
 """Steps that a row of a table counts for beforehand."""
 
@@ -89,6 +92,7 @@ class Index(Generic[K]):
         self._arrays: ArrayEngine[K] | None = None
         self._left: PlainEngine[K] | None = None
         self._waiting: list[K] = []
+        self._asked_again_at = 0
         self._may_compile = compiled is not False
         self._engine: PlainEngine[K] | ArrayEngine[K] = self._plain
         if compiled:
@@ -134,8 +138,9 @@ class Index(Generic[K]):
 
     def _compile_in_time(self) -> None:
         """Goes over to the arrays once compiled kernels are there, or pay."""
-        if not self._may_compile or self._plain is None:
+        if not self._may_compile or self._plain is None or self._plain.work < self._asked_again_at:
             return
+        self._asked_again_at = self._plain.work + WORK_BETWEEN
         if self._load is not None and not jit.is_loaded() and self._compiling_pays():
             load, self._load = self._load, None
             load()
