@@ -1,4 +1,7 @@
-"""An index on each engine: the plain one, and the arrays with kernels uncompiled and compiled."""
+"""An index on each engine: the plain one, and the arrays with kernels uncompiled and compiled.
+
+And the modules of matching in both kinds, with what tests of kernels need of them.
+"""
 
 import importlib
 import os
@@ -12,6 +15,7 @@ import pytest
 import contrada as ct
 from contrada.matching.arrayed import ArrayEngine
 from contrada.matching.kernels import jit
+from contrada.matching.kernels.schema import NEED_TEXT, NEED_VALUES
 
 needs_numba = pytest.mark.skipif(not jit.compiled(), reason="numba is not installed")
 COMPILED = [
@@ -19,6 +23,9 @@ COMPILED = [
     pytest.param(True, id="compiled", marks=needs_numba),
 ]
 """The arrays."""
+
+NEEDS_ROOM = (NEED_TEXT, NEED_VALUES)
+"""What kernels that read answer where an array of the scratch must grow."""
 
 ENGINES = [pytest.param(None, id="plain"), *COMPILED]
 
@@ -32,17 +39,26 @@ def module(name: str, compiled: bool = False) -> Any:
     return importlib.import_module(full) if compiled else _CHECKED[full]
 
 
+def inner(compiled: bool) -> Any:
+    """The entries to kernels that only kernels call."""
+    return importlib.import_module(_INNER) if compiled else _CHECKED[_INNER]
+
+
+_INNER = "tests.matching.inner"
+
+
 def _without_compiler() -> dict[str, Any]:
     """The modules of matching, loaded once more beside those that are there."""
 
     def of_matching() -> list[str]:
-        return [name for name in sys.modules if name.startswith("contrada.matching")]
+        return [name for name in sys.modules if name.startswith(("contrada.matching", _INNER))]
 
     compiled = {name: sys.modules.pop(name) for name in of_matching()}
     package = ct.matching
     try:
         with mock.patch.dict(os.environ, {jit.PURE_VARIABLE: "1"}):
             importlib.import_module("contrada.matching.arrayed")
+            importlib.import_module(_INNER)
             return {name: sys.modules.pop(name) for name in of_matching()}
     finally:
         sys.modules.update(compiled)
@@ -66,7 +82,28 @@ def loaded_index(path: Path, compiled: bool | None) -> ct.Index[Any]:
     return ct.Index[Any](compiled=False)._over(module("arrayed").ArrayEngine.load(path))
 
 
+def naive(subscriptions: Any, notification: Any) -> list[Any]:
+    """The keys whose filter matches, by asking every filter."""
+    return sorted(key for key, each in subscriptions.items() if each.matches(notification))
+
+
 def arrays_of(index: ct.Index[Any]) -> ArrayEngine[Any]:
     """The arrays of an index that is on them."""
     assert type(index._engine).__name__ == "ArrayEngine"
     return index._engine  # type: ignore[return-value]
+
+
+def generation_of(filters: Any, compiled: bool) -> Any:
+    """A generation with these filters, each for the slot of its number."""
+    generation = module("generation", compiled).Generation()
+    for slot, each in enumerate(filters):
+        generation.add(slot, (each,), generation.compiler.programs((each,)))
+    return generation
+
+
+def loaded(generation: Any, span: bytes, compiled: bool) -> int:
+    """Brings a span into the scratch of a generation; what that answers when there is room."""
+    memory = generation.arrays.memory
+    while (status := inner(compiled).load_span(span, memory)) in NEEDS_ROOM:
+        generation.arrays.grow_for(status)
+    return int(status)

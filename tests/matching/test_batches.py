@@ -15,8 +15,7 @@ import contrada as ct
 from contrada.errors import ContradaError, EncodingError
 from contrada.model.algebra.notification import Envelope
 from tests import strategies
-from tests.matching.engines import ENGINES, new_index
-from tests.matching.test_index import naive
+from tests.matching.engines import ENGINES, naive, new_index
 
 encode = msgspec.msgpack.Encoder().encode
 

@@ -14,8 +14,6 @@ from contrada.matching.compiling import TEXT_BYTES_MAX, number_key
 from contrada.matching.hanging import CROWDED_FROM
 from contrada.matching.kernels import reading
 from contrada.matching.kernels.reading import hash_of_text, point_hash
-from contrada.matching.kernels.schema import PENDING
-from contrada.matching.kernels.seeking import GRAMS_AT_ONCE, LENGTHS_MAX
 from contrada.model.algebra import sets
 from contrada.model.domains.values import NUMBER
 from tests.matching.engines import COMPILED, arrays_of, loaded_index, needs_numba, new_index
@@ -216,16 +214,6 @@ def test_ordered_ranges_are_renewed_once_and_then_lie_well() -> None:
     assert max(looked_at(index, {"x": 500 * step}) for step in range(100)) < 5_000 / 10
 
 
-def test_every_end_of_a_range_is_as_likely_to_be_kept() -> None:
-    """The sample that bins are cut by would tell of the first ranges, or the last, only."""
-    index: ct.Index[int] = new_index(False)
-    for number in range(8_000):
-        index.add(number, ct.Filter({"x": sets.between(number, number + 1)}))
-    kept = sorted(key for _, key in arrays_of(index)._generation.arrays.ends_of(0))
-    low, high = (number_key(each)[0] for each in (2_000, 6_000))
-    assert 0.4 < sum(low <= key < high for key in kept) / len(kept) < 0.6
-
-
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_a_text_leads_to_no_value_of_its_hash(compiled: Any) -> None:
     """A filter that hangs at two values would be met again by another attribute's prefix."""
@@ -294,35 +282,3 @@ def test_a_key_leaves_a_filter_of_many_without_a_search() -> None:
         index.remove(key)
         index.validate()
     assert sorted(index.match({"a": 1})) == [key for key in range(50) if key not in (0, 25, 49)]
-
-
-@pytest.mark.parametrize("compiled", COMPILED)
-def test_more_places_than_are_looked_up_at_once(compiled: Any) -> None:
-    """Of a long text, or of many values, places beyond the room for them would be forgotten."""
-    index: ct.Index[str] = new_index(compiled)
-    filters: dict[str, ct.Filter] = {}
-    for size in (3, 4):
-        for number in range(2**size):
-            part = f"{number:0{size}b}"
-            filters[f"has {part}"] = ct.Filter({"text": sets.contains(part)})
-    for length in range(1, LENGTHS_MAX + 2):
-        filters[f"begins {length}"] = ct.Filter({"name": sets.prefix("x" * length)})
-        filters[f"ends {length}"] = ct.Filter({"name": sets.suffix("x" * length, nocase=True)})
-    for key, each in filters.items():
-        index.add(key, each)
-    chance = Random(5)
-    long = "".join(chance.choice("01") for _ in range(3 * PENDING))
-    assert len(index.match({"text": long})) == 2**3 + 2**4
-    names = ["x" * length + str(number) for number in range(60) for length in range(1, 6)]
-    assert len(index.match({"name": [*names, long + "X" * 30]})) == 5 + LENGTHS_MAX + 1
-    index.validate()
-
-
-@pytest.mark.parametrize("compiled", COMPILED)
-def test_a_substring_is_found_wherever_it_stands(compiled: Any) -> None:
-    """Where one run of bytes that is asked for ends and the next begins, it would be missed."""
-    index: ct.Index[str] = new_index(compiled)
-    for part in ("a", "ab", "abc", "abcd", "abcde"):
-        index.add(part, ct.Filter({"text": sets.contains(part)}))
-    for before in range(GRAMS_AT_ONCE - 8, GRAMS_AT_ONCE + 8):
-        assert len(index.match({"text": "." * before + "abcde" + "." * GRAMS_AT_ONCE})) == 5

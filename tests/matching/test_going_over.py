@@ -12,8 +12,7 @@ from contrada.errors import LimitError
 from contrada.matching import index as indexes
 from contrada.matching.kernels import jit
 from tests import strategies
-from tests.matching.engines import module, needs_numba
-from tests.matching.test_index import naive
+from tests.matching.engines import module, naive, needs_numba
 
 
 class GoingOver(RuleBasedStateMachine):

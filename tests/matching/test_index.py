@@ -23,7 +23,6 @@ from contrada.errors import EncodingError, InvalidNotificationError, LimitError
 from contrada.matching.kernels import jit
 from contrada.matching.kernels.schema import EPOCHS_MAX
 from contrada.matching.placing import places_of
-from contrada.model.languages import casefold
 from tests import strategies
 from tests.matching.engines import (
     COMPILED,
@@ -31,14 +30,10 @@ from tests.matching.engines import (
     arrays_of,
     loaded_index,
     module,
+    naive,
     needs_numba,
     new_index,
 )
-
-
-def naive(subscriptions: Any, notification: Any) -> list[Any]:
-    """The keys whose filter matches, by asking every filter."""
-    return sorted(key for key, each in subscriptions.items() if each.matches(notification))
 
 
 @pytest.mark.parametrize("compiled", ENGINES)
@@ -219,16 +214,6 @@ def test_renewal_frees_what_is_unused() -> None:
     index.validate()
     assert index.statistics().bytes < before / 5
     assert index.match({"a": 2995, "b": 5000}) == [2995]
-
-
-@given(st.text() | st.binary())
-def test_the_kernels_fold_as_the_model_does(text: Any) -> None:
-    """Text without case would be compared by another table than the model's."""
-    raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-    room = bytearray(raw + bytes(4 * len(raw) + 8))
-    folded = module("kernels.reading").folded_text
-    size = folded(memoryview(room), 0, len(raw), len(raw))
-    assert bytes(room[len(raw) : len(raw) + size]) == casefold.fold(raw)
 
 
 def test_everything_works_without_numba() -> None:

@@ -61,23 +61,6 @@ def test_a_narrow_range_is_known_wherever_filters_hang(compiled: bool) -> None:
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
-@pytest.mark.parametrize("count", [1, 30, 1_000, 20_000])
-def test_a_sketch_counts_distinct_constants(count: int, compiled: bool) -> None:
-    """Places would be chosen by how often constants are asked for, or by a wrong count."""
-    index: ct.Index[int] = new_index(compiled)
-    arrays = arrays_of(index)._generation.arrays
-    row, random = arrays.new_sketch(), Random(count)
-    constants = [random.getrandbits(31) for _ in range(count)]
-    for constant in constants:
-        arrays.count(row, constant)
-    once = arrays.counted(row)
-    for constant in constants:
-        arrays.count(row, constant)
-    assert arrays.counted(row) == once
-    assert 0.7 * count <= once <= 1.3 * count
-
-
-@pytest.mark.parametrize("compiled", COMPILED)
 def test_a_renewal_does_not_make_it_worse(compiled: bool) -> None:
     """A pool made anew would cut its bins by the ends of its first filter alone."""
     random = Random(7)

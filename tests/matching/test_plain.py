@@ -14,7 +14,7 @@ from contrada.matching import plain
 from contrada.matching.plain import PlainEngine
 from contrada.model.languages.atoms import Atom
 from contrada.model.languages.language import Literal, every
-from tests.matching.test_index import naive
+from tests.matching.engines import naive
 
 CONSTRAINTS = [
     ("x = 5", 5, 6),

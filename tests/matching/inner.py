@@ -1,0 +1,110 @@
+"""Entries to kernels that only kernels call, so that tests can ask each by itself.
+
+Loaded twice, as the modules of matching are (see `engines`): with kernels compiled, and as plain
+Python.
+"""
+
+from typing import Any
+
+from contrada.matching.kernels import checking, holding, reading, seeking
+from contrada.matching.kernels.memory import entry, memory_at, prefetch
+from contrada.matching.kernels.schema import Columns, Ints
+
+_bin_of, _collect, _find_bucket = seeking.bin_of, seeking.collect, seeking.find_bucket
+_find_attr, _load, _load_row = reading.find_attr, reading.load, reading.load_row
+_text_hash = reading.text_hash
+_drop_repeated, _follow_chains = checking.drop_repeated, checking.follow_chains
+_guarded, _may_pass, _seek = checking.guarded, checking.may_pass, checking.seek
+_program_holds, _set_holds = holding.program_holds, holding.set_holds
+_set_holds_value = holding.set_holds_value
+
+
+@entry
+def load_span(span: bytes, memory: int) -> Any:
+    """`reading.load`."""
+    return _load(span, memory_at(memory))
+
+
+@entry
+def load_cells(columns: Columns, row: int, cells: Ints, memory: int) -> Any:
+    """`reading.load_row`."""
+    return _load_row(columns, row, cells, memory_at(memory))
+
+
+@entry
+def attr_of(name: bytes, memory: int) -> Any:
+    """`reading.find_attr`, of a whole name."""
+    return _find_attr(memory_at(memory), name, 0, len(name), _text_hash(name, 0, len(name)))
+
+
+@entry
+def holds(begin: int, memory: int) -> Any:
+    """`holding.program_holds`."""
+    return _program_holds(begin, memory_at(memory))
+
+
+@entry
+def set_holds(number: int, memory: int) -> Any:
+    """`holding.set_holds`."""
+    return _set_holds(number, memory_at(memory))
+
+
+@entry
+def set_holds_value(at: int, row: int, memory: int) -> Any:
+    """`holding.set_holds_value`."""
+    return _set_holds_value(at, memory_at(memory), row)
+
+
+@entry
+def bucket_of(h: int, memory: int) -> Any:
+    """`seeking.find_bucket`."""
+    return _find_bucket(memory_at(memory), h)
+
+
+@entry
+def bin_of(tree: int, domain: int, key: int, memory: int) -> Any:
+    """`seeking.bin_of`."""
+    return _bin_of(tree, domain, key, memory_at(memory))
+
+
+@entry
+def seek(memory: int) -> Any:
+    """`checking.seek`: lists the buckets of what was loaded."""
+    _seek(memory_at(memory))
+    return 0
+
+
+@entry
+def prefetched(row: int, memory: int) -> Any:
+    """`memory.prefetch`, of a row that need not be there."""
+    m = memory_at(memory)
+    prefetch(m.entries, row)
+    prefetch(m.texts, row)
+    return row
+
+
+@entry
+def guard_passes(guard: int, low: int, high: int, memory: int) -> Any:
+    """What both looks at a guard say: `may_pass`, and above it `guarded`."""
+    m = memory_at(memory)
+    return _may_pass(guard, low, high, m) + 2 * _guarded(guard, low, high, m)
+
+
+@entry
+def follow_chains(count: int, memory: int) -> Any:
+    """`checking.follow_chains`, of so many that stand at the end of `out`."""
+    m = memory_at(memory)
+    counters = m.counters[0]
+    counters.out = 0
+    counters.chained = count
+    return _follow_chains(m)
+
+
+@entry
+def drop_repeated(count: int, memory: int) -> Any:
+    """`checking.drop_repeated`, of so many that were put out; how many are left."""
+    m = memory_at(memory)
+    counters = m.counters[0]
+    counters.out = count
+    _drop_repeated(m)
+    return counters.out + 0
