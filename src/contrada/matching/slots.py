@@ -37,7 +37,7 @@ class Slots(Generic[K]):
         if not self.are_int:
             return self._slots.get(key, -1)  # type: ignore[arg-type]
         number = _as_int(key)
-        return -1 if number is None else find_key(number, self.keys, self._hashed)
+        return -1 if number is None else int(find_key(number, self.keys, self._hashed))
 
     def take(self, key: K, found: int) -> int:
         """A slot for a key that has none: `found` is what `find` said last, nothing changed since.
