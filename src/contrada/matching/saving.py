@@ -29,6 +29,12 @@ ALIGNMENT: Final = 64
 HEADER_BYTES_MAX: Final = 2**32
 """Bytes of the header of a saved index. Beyond it: EncodingError."""
 
+_DAMAGED: Final = (
+    *(struct.error, msgspec.MsgspecError, LookupError, TypeError, ValueError),
+    *(AttributeError, OverflowError),
+)
+"""What comes of a header whose parts are not what they should be."""
+
 
 def save(path: Path, generation: Generation, slots: Slots[Any]) -> None:
     """Writes a generation and whose filters it holds. Replaces the file at once.
@@ -74,12 +80,14 @@ def load(path: Path) -> tuple[Generation, Slots[Any]]:
             header = msgspec.msgpack.decode(file.read(length))
         generation = Generation()
         arrays = _mapped(path, len(MAGIC) + 8 + length, header["arrays"])
+        if any(header["used"][name] > len(array) for name, array in arrays.items()):
+            raise ValueError("used")  # kernels would look for rows behind the end
         generation.restore(arrays, header["used"], header["state"], from_msgpack)
         keys = [_as_key(key) for key in msgspec.msgpack.decode(header["keys"])]
         slots: Slots[Any] = Slots.of(keys, list(header["free"]))
     except (ContradaError, OSError):
         raise
-    except (struct.error, msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
+    except _DAMAGED as error:
         raise EncodingError(str(path), f"damaged ({type(error).__name__})") from error
     return generation, slots
 
@@ -89,9 +97,9 @@ def _mapped(path: Path, at: int, sizes: dict[str, tuple[int, int]]) -> dict[str,
     for name in STORE:
         rows, nbytes = sizes[name]
         at += -at % ALIGNMENT
-        mapped = np.memmap(path, dtype=ARRAYS[name], mode="c", offset=at, shape=(rows,))
-        if mapped.nbytes != nbytes:
+        if rows < 1 or rows * ARRAYS[name].itemsize != nbytes:
             raise ValueError(name)
+        mapped = np.memmap(path, dtype=ARRAYS[name], mode="c", offset=at, shape=(rows,))
         found[name] = np.asarray(mapped)
         at += nbytes
     return found
