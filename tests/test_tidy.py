@@ -138,7 +138,7 @@ def test_tests_say_what_they_hold() -> None:
     assert silent == []
 
 
-@pytest.mark.parametrize("room", ["patterns", "routing"])
+@pytest.mark.parametrize("room", ["matching", "patterns", "routing"])
 def test_every_module_has_its_own_tests(room: str) -> None:
     """A module would be held only by what stands far above it."""
     modules = {path.stem for path in (REPOSITORY / "src" / "contrada" / room).rglob("*.py")}

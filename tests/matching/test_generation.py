@@ -1,7 +1,6 @@
 """A generation of the index: shared hashes, failed updates, what goes with filters, crowding."""
 
 from enum import Enum
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -16,7 +15,7 @@ from contrada.matching.kernels import reading
 from contrada.matching.kernels.reading import hash_of_text, point_hash
 from contrada.model.algebra import sets
 from contrada.model.domains.values import NUMBER
-from tests.matching.engines import COMPILED, arrays_of, loaded_index, needs_numba, new_index
+from tests.matching.engines import COMPILED, arrays_of, needs_numba, new_index
 
 
 def looked_at(index: ct.Index[Any], notification: dict[str, Any]) -> int:
@@ -106,20 +105,6 @@ def test_ranges_that_come_in_order_are_spread_over_the_bins(compiled: Any) -> No
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_what_was_seen_is_saved(compiled: Any, tmp_path: Path) -> None:
-    """A loaded index would take its attributes for more frequent than notifications are."""
-    index: ct.Index[int] = new_index(compiled)
-    index.add(1, ct.Filter("a = 1"))
-    for _ in range(300):
-        index.match({"a": 1})
-    index.save(tmp_path / "index")
-    loaded = loaded_index(tmp_path / "index", compiled)
-    assert arrays_of(loaded)._generation.notifications == 300
-    assert arrays_of(loaded)._generation.arrays.attrs.seen[0] == 300
-    assert loaded.statistics().notifications == 300
-
-
-@pytest.mark.parametrize("compiled", COMPILED)
 def test_filters_of_several_places_go_without_a_search(compiled: Any) -> None:
     """An entry that moved would not be found where its filter says."""
     index: ct.Index[int] = new_index(compiled)
@@ -185,23 +170,6 @@ def test_covered_and_meeting_ask_only_for_filters_of_that_text(
     assert sorted(index.meeting(ct.Filter("a = 'text7'"))) == [7, 257, 500]
     assert index.covered(ct.Filter("a = 'nobody'")) == []
     assert len(asked) < 10
-
-
-@pytest.mark.parametrize("compiled", COMPILED)
-def test_what_a_renewal_replaces_is_freed_piece_by_piece(compiled: Any) -> None:
-    """An update would wait until all of a large index is freed."""
-    index: ct.Index[int] = new_index(compiled)
-    for number in range(1_000):
-        index.add(number, ct.Filter({"a": f"text{number}"}))
-    index.begin_renewal()
-    while index.statistics().renewing:
-        assert index.maintain(100)
-    steps = 0
-    while index.maintain(100):
-        steps += 1
-    assert steps >= 20, "1,000 texts, 100 at a time, and the arrays one by one"
-    assert index.match({"a": "text7"}) == [7]
-    index.validate()
 
 
 def test_ordered_ranges_are_renewed_once_and_then_lie_well() -> None:

@@ -6,29 +6,22 @@ import subprocess
 import sys
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 import contrada as ct
-from contrada.errors import EncodingError, InvalidNotificationError, LimitError
+from contrada.errors import InvalidNotificationError, LimitError
 from contrada.matching.kernels import jit
-from contrada.matching.kernels.schema import EPOCHS_MAX
-from contrada.matching.placing import places_of
 from tests import strategies
 from tests.matching.engines import (
     COMPILED,
     ENGINES,
-    arrays_of,
-    loaded_index,
     module,
     naive,
     needs_numba,
@@ -155,29 +148,6 @@ def test_a_mapping_has_no_marks_and_no_envelope(compiled: Any) -> None:
     assert index.match({"a": 2**60 + 1, "@is.Quote": True, "@timestamp": "t"}) == ["large"]
 
 
-@pytest.mark.parametrize("compiled", ENGINES)
-def test_long_texts_and_many_values_make_the_scratch_grow(compiled: Any) -> None:
-    """A notification larger than any before would be matched in part."""
-    index: ct.Index[Any] = new_index(compiled)
-    index.add("end", ct.Filter({"x": ct.suffix("Z", nocase=True)}))
-    index.add("few", ct.Filter({"y": 999}))
-    for number in range(300):
-        index.add(number, ct.Filter({"y": ct.ge(0)}))
-    found = index.match({"x": "a" * 100_000 + "z", "y": list(range(1000))})
-    assert sorted(map(str, found)) == sorted(["end", "few", *map(str, range(300))])
-
-
-@pytest.mark.parametrize("compiled", COMPILED)
-def test_stamps_start_anew_when_their_numbers_run_out(compiled: Any) -> None:
-    """After two thousand million notifications old stamps would look new."""
-    index: ct.Index[Any] = new_index(compiled)
-    index.add("k", ct.Filter({"a": 1}))
-    assert index.match({"a": 1}) == ["k"]
-    arrays_of(index)._generation.arrays.counters.epoch[0] = EPOCHS_MAX
-    assert index.match({"b": 1}) == []
-    assert index.match({"a": 1}) == ["k"]
-
-
 def test_a_key_comes_once_and_equal_filters_are_stored_once() -> None:
     """A key would come for each of its filters, or equal filters would be matched twice."""
     index: ct.Index[Any] = new_index(False)
@@ -200,20 +170,6 @@ def test_an_operator_nobody_registered_meets_everything() -> None:
     index.add("k", ct.Filter({"a": unknown, "b": 1}))
     assert index.match({"a": "text", "b": 1}) == ["k"]
     assert index.match({"a": "text", "b": 2}) == []
-
-
-def test_renewal_frees_what_is_unused() -> None:
-    """Words of removed filters would stay for ever."""
-    index: ct.Index[Any] = new_index(False)
-    for key in range(3000):
-        index.add(key, ct.Filter({"a": key, "b": ct.gt(key)}))
-    for key in range(2990):
-        index.remove(key)
-    before = index.statistics().bytes
-    index.renew()
-    index.validate()
-    assert index.statistics().bytes < before / 5
-    assert index.match({"a": 2995, "b": 5000}) == [2995]
 
 
 def test_everything_works_without_numba() -> None:
@@ -320,116 +276,6 @@ def test_a_table_is_matched_as_its_rows(compiled: Any) -> None:
     assert sorted(keys[: offsets[1]]) == sorted(index.match({"n": 2**53 + 1, "t": ["a", "b"]}))
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
-def test_filters_of_many_wide_ranges_are_pooled(compiled: Any) -> None:
-    """A filter's bit would be lost, or one that is gone would be found, in a pool."""
-    random = Random(7)
-    index: ct.Index[int] = new_index(compiled)
-    by_key: dict[int, ct.Filter] = {}
-
-    def change(key: int) -> None:
-        low = {name: random.randrange(10) for name in random.sample("abcdefghij", 6)}
-        sets = {name: ct.between(at, at + 8) for name, at in low.items()}
-        by_key[key] = ct.Filter(sets | ({"k": ct.prefix("x")} if key % 3 == 0 else {}))
-        index.add(key, by_key[key])
-
-    for step in range(900):
-        change(step if step < 600 else random.randrange(600))
-        if step % 10 == 9:
-            gone = random.randrange(600)
-            index.remove(gone)
-            by_key.pop(gone, None)
-        if step == 700:
-            index.begin_renewal()
-        index.maintain(5)
-    index.validate()
-    assert index.statistics().pooled > 200
-    odd = [[1, 9], "text", 2**60 + 1, math.nan, None, 5.5]
-    for _ in range(100):
-        values: dict[str, Any] = {name: random.randrange(18) for name in "abcdefghijk"}
-        values |= {random.choice("abcdefghijk"): random.choice(odd), "k": random.choice(["x", 1])}
-        values.pop(random.choice("abcdefghij"))
-        notification = ct.Notification(values)
-        assert sorted(index.match(notification)) == naive(by_key, notification)
-
-
-def test_renewal_moves_filters_to_places_that_are_seldom_visited() -> None:
-    """What notifications were seen would not change where filters hang."""
-    index: ct.Index[int] = new_index(False)
-    for key in range(200):
-        index.add(key, ct.Filter({"common": key % 100, "rare": key % 50}))
-    before = hanging_on(index, "common", 0, 1)
-    for number in range(1000):
-        index.match({"common": number % 2, "rare": -number})
-    index.renew()
-    assert hanging_on(index, "common", 0, 1) < before
-    assert sorted(index.match({"common": 7, "rare": 7})) == [7, 107]
-
-
-def hanging_on(index: Any, name: str, *values: int) -> int:
-    """How many filters hang on an attribute's values, or on some of them."""
-    generation = arrays_of(index)._generation
-    attr = generation.compiler.attrs[name]
-    places = [places_of(attr, ct.eq(value)) for value in values or range(100)]
-    hashes = {place.hash for each in places if each for place in each}
-    buckets = generation.arrays.of["buckets"]
-    return int(buckets["length"][np.isin(buckets["hash"], list(hashes))].sum())
-
-
-@pytest.mark.parametrize("compiled", ENGINES)
-@given(
-    subscriptions=st.lists(strategies.filters() | strategies.filter_sets(), max_size=10),
-    more=strategies.filters(),
-    notification=strategies.notifications(),
-)
-def test_a_saved_index_is_the_same(
-    compiled: Any,
-    subscriptions: list[Any],
-    more: ct.Filter,
-    notification: ct.Notification,
-) -> None:
-    """A filter, a key or an operator would be lost in the file, or updates be impossible."""
-    index: ct.Index[Any] = new_index(compiled)
-    keys: list[Any] = [None, 1, "x", b"y", 2.5, ("a", 1), ("b", ("c",)), "t", 8, 9]
-    by_key = dict(zip(keys, subscriptions, strict=False))
-    for key, subscription in by_key.items():
-        index.add(key, subscription)
-    index.remove("x")
-    by_key.pop("x", None)
-    with TemporaryDirectory() as folder:
-        index.save(Path(folder) / "index")
-        loaded = loaded_index(Path(folder) / "index", compiled)
-        other = loaded_index(Path(folder) / "index", compiled)
-        loaded.validate()
-        other.add("more", more)
-        other.remove(1)
-        other.validate()
-        for each, of in ((loaded, by_key), (other, by_key | {"more": more})):
-            expected = {key for key, one in of.items() if one.matches(notification)}
-            expected -= {1} if each is other else set()
-            found = each.match(notification)
-            assert set(found) == expected
-            assert len(found) == len(expected)
-
-
-def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
-    """A file that is no index would crash, or be taken for an empty one."""
-    index: ct.Index[Any] = new_index(False)
-    index.add("k", ct.Filter("a = 1 and b contains 'x'"))
-    path = tmp_path / "index"
-    index.save(path)
-    whole = path.read_bytes()
-    for damaged in (b"", b"x" * 100, whole[:40], whole[:-200], whole[:16] + b"\xc1" + whole[17:]):
-        path.write_bytes(damaged)
-        with pytest.raises(EncodingError):
-            ct.Index.load(path)
-    with pytest.raises(FileNotFoundError):
-        ct.Index.load(tmp_path / "missing")
-    index.add(object(), ct.Filter("a = 1"))
-    with pytest.raises(EncodingError, match="keys must be"):
-        index.save(path)
-
-
 def test_a_key_that_comes_and_goes_leaves_nothing_in_the_long_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -448,53 +294,6 @@ def test_a_key_that_comes_and_goes_leaves_nothing_in_the_long_run(
     index.validate()
     assert max(sizes[2000:]) <= max(sizes[:2000])
     assert index.match({"a": 1, "b": 3999}) == ["stays"]
-
-
-@pytest.mark.parametrize("compiled", COMPILED)
-def test_names_that_no_filter_asks_for_are_dropped_by_renewal(compiled: Any) -> None:
-    """Subscriptions with ever new names would fill the memory."""
-    index: ct.Index[str] = new_index(compiled)
-    index.add("stays", ct.Filter("a = 1 and last contains 'x'"))
-    for round_ in range(3):
-        for number in range(200):
-            index.add("k", ct.Filter({f"name {round_} {number}": 1, "a": 2}))
-        index.renew()
-        index.validate()
-        assert index.statistics().attributes == 3
-    index.begin_renewal()
-    index.add("new", ct.Filter("a = 1 and fresh = 2"))
-    index.add("k", ct.Filter("fresh = 2 and fresher = 3"))
-    index.renew()
-    index.validate()
-    assert sorted(index.match({"a": 1, "last": "xy", "fresh": 2, "fresher": 3})) == [
-        "k",
-        "new",
-        "stays",
-    ]
-
-
-def test_integer_keys_are_keys_like_others() -> None:
-    """A key would be lost when the first key comes that is no integer, or taken for another."""
-    index: ct.Index[Any] = new_index(False)
-    for key in range(100):
-        index.add(key * 7919, ct.Filter({"a": key % 3}))
-    for key in range(0, 100, 2):
-        index.remove(key * 7919)
-    index.validate()
-    assert len(index) == 50
-    assert 7919 in index
-    assert 7919.0 in index
-    assert 0 not in index
-    assert "7919" not in index
-    assert 2**70 not in index
-    before = index.match({"a": 1})
-    others: tuple[Any, ...] = ("text", 2**64, True, 2.5, (1, "x"))
-    for other in others:
-        index.add(other, ct.Filter({"a": 1}))
-        index.validate()
-    assert sorted(map(str, index.match({"a": 1}))) == sorted(map(str, [*before, *others]))
-    thirds = [key * 7919 for key in range(100) if key % 2 and key % 3 == 0]
-    assert sorted(index.match({"a": 0})) == thirds
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
@@ -642,47 +441,6 @@ def test_a_value_of_another_type_is_refused(compiled: Any, value: Any) -> None:
     assert index.match({"b": value}) == []
 
 
-def test_a_key_that_cannot_be_one_leaves_the_index_as_it_was(tmp_path: Path) -> None:
-    """A refused key would leave a slot that is nobody's; a loaded index would know keys twice."""
-    index: ct.Index[Any] = new_index(False)
-    wrong: Any = [1]
-    index.add(1, ct.Filter("a = 1"))
-    with pytest.raises(TypeError):
-        index.add(wrong, ct.Filter("a = 1"))
-    index.validate()
-    index.add(2, ct.Filter("a = 1"))
-    index.add("s", ct.Filter("a = 1"))
-    index.remove(1)
-    index.save(tmp_path / "index")
-    loaded = loaded_index(tmp_path / "index", False)
-    loaded.validate()
-    assert 0 not in loaded
-    loaded.add(0, ct.Filter("a = 1"))
-    loaded.add(4, ct.Filter("a = 1"))
-    loaded.validate()
-    assert sorted(map(str, loaded.match({"a": 1}))) == ["0", "2", "4", "s"]
-
-
-def test_a_notification_is_counted_once() -> None:
-    """Figures would count how often an array grew."""
-    index: ct.Index[int] = new_index(False)
-    for key in range(300):
-        index.add(key, ct.Filter({"a": ct.ge(0), "b": ct.none_of(key)}))
-    assert len(index.match({"a": 1})) == 300
-    assert index.statistics().notifications == 1
-
-
-def test_system_names_are_known_after_a_renewal() -> None:
-    """A filter on the envelope would lose notifications after another's name was dropped."""
-    index: ct.Index[int] = new_index(False)
-    index.add(0, ct.Filter("a = 1"))
-    index.add(1, ct.Filter("@publisher = 'x'"))
-    index.remove(1)
-    index.renew()
-    index.add(2, ct.Filter("@id = ''"))
-    assert sorted(index.match({"a": 1})) == [0, 2]
-
-
 def test_a_set_that_is_everything_asks_for_nothing() -> None:
     """A covered filter would be missed because a set does not look like everything."""
     index: ct.Index[str] = new_index(False)
@@ -703,51 +461,3 @@ def test_a_column_with_a_time_that_none_can_have_is_refused() -> None:
     with pytest.raises(InvalidNotificationError) as raised:
         index.match_batch(pa.table({"x": [1, 2], "t": far}))
     assert raised.value.name == "t"
-
-
-@pytest.mark.parametrize("compiled", ENGINES)
-def test_numbers_between_doubles_are_different_filters(compiled: Any) -> None:
-    """Identifiers of 64 bits that share a double would be one filter."""
-    index: ct.Index[int] = new_index(compiled)
-    base = 2**60
-    by_key = {key: ct.Filter({"a": base + key}) for key in range(5)}
-    by_key |= {10 + key: ct.Filter({"a": ct.lt(2**53 + key - 2)}) for key in range(5)}
-    by_key |= {20: ct.Filter({"a": ct.ge(2**53)}), 21: ct.Filter({"a": ct.ge(2**53 - 1)})}
-    for key, each in by_key.items():
-        index.add(key, each)
-    index.renew()
-    index.validate()
-    for value in (*range(base - 1, base + 6), *range(2**53 - 3, 2**53 + 4)):
-        notification = ct.Notification({"a": value})
-        assert sorted(index.match(notification)) == naive(by_key, notification)
-    index.remove(1)
-    assert sorted(index.match({"a": base + 2})) == [2, 20, 21]
-
-
-@pytest.mark.parametrize(
-    "constant", [lambda n: f"{n}" * 20_000, lambda n: [n + i / 8 for i in range(2_000)]]
-)
-def test_constants_of_filters_that_are_gone_are_cleared(constant: Any) -> None:
-    """Long texts, and sets, of one subscription that changes would fill the memory."""
-    index: ct.Index[str] = new_index(False)
-    sizes = []
-    for number in range(300):
-        index.add("k", ct.Filter({"a": constant(number)}))
-        index.maintain(8)
-        sizes.append(index.statistics().bytes)
-    index.validate()
-    assert max(sizes[150:]) <= 1.5 * max(sizes[:150])
-    assert max(sizes) < 8_000_000
-
-
-@pytest.mark.parametrize("compiled", ENGINES)
-def test_an_exact_filter_is_not_taken_for_a_wider_one(compiled: Any) -> None:
-    """A filter would be held equal to one whose integers let more pass, in a reused place."""
-    index: ct.Index[int] = new_index(compiled)
-    index.add(1, ct.Filter({"a": ct.ge(2**53 - 1)}))
-    index.remove(1)
-    index.add(2, ct.Filter({"a": ct.ge(2**53)}))
-    index.add(1, ct.Filter({"a": ct.ge(2**53 - 1)}))
-    index.validate()
-    assert index.match({"a": 2**53 - 1}) == [1]
-    assert sorted(index.match({"a": 2**53})) == [1, 2]

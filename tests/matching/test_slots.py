@@ -1,5 +1,6 @@
 """Keys by small numbers: integers in an array, others in a dictionary."""
 
+import weakref
 from decimal import Decimal
 from typing import Any
 
@@ -105,6 +106,21 @@ def test_a_slot_is_a_plain_number(compiled: Any) -> None:
     slots.take(7, slots.find(7))
     slots.give_back(slots.find(7))
     assert [type(each) for each in slots.free] == [int]
+
+
+def test_a_key_that_went_is_let_go() -> None:
+    """Whatever a key holds would stay in memory until its slot is taken again."""
+
+    class Holder:
+        """An object as a key."""
+
+    slots, key = module("slots").Slots(), Holder()
+    slots.take("other", slots.find("other"))
+    slots.take(key, slots.find(key))
+    slots.give_back(slots.find(key))
+    gone = weakref.ref(key)
+    del key
+    assert gone() is None
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
