@@ -94,7 +94,7 @@ def guarded(guard: Any, low: Any, high: Any, m: Any) -> Any:
     if is_sure(low, high, value, is_none, is_range, is_other):
         return 2
     if kind < GUARD_OTHER or is_other:
-        return 1
+        return 1  # the halves of the keys are equal: only the whole keys tell
     has, domain = m.state[guard & GUARD_ATTR], (guard >> GUARD_DOMAIN_SHIFT) & 7
     if has.epoch != m.counters[0].epoch:
         return 0
@@ -187,6 +187,7 @@ def look_through(m: Any) -> Any:
                 waiting = 0
             last = min(end, first + ENTRIES_AT_ONCE)
             for i in range(first, last):
+                # Written down in any case, and kept by counting it: a guess would mostly be wrong.
                 pending[waiting] = 2 * i + by_value
                 its = m.entries[i]
                 waiting += may_pass(its.guard, its.low, its.high, m)
@@ -214,7 +215,7 @@ def check(waiting: Any, m: Any) -> Any:
     Filters of one bucket often ask the same of the same attribute, so that is found out once.
     """
     counters, entries, pending = m.counters[0], m.entries, m.pending
-    is_exact = counters.inexact == 0
+    is_exact = counters.inexact == 0  # else a value's half may be that of the double beside it
     at, chained, left, undecided, last = counters.out, counters.chained, 0, 0, -1
     if at + chained + waiting + 2 > len(m.out):
         return NEED_OUT
@@ -236,7 +237,7 @@ def check(waiting: Any, m: Any) -> Any:
         left += may
         if sure:
             at, chained = put_keys(key_of(i, m), at, chained, m)
-        else:
+        else:  # packed towards the front, where all has been read
             pending[undecided] = each
             undecided += may
     counters.candidates += left
@@ -292,7 +293,7 @@ def conjoin_attr(pool: Any, i: Any, m: Any) -> Any:
             found[w] &= bits[begin + w]
         return
     if state[attr].count > 1 or state[attr].only_domain == TEXT:
-        return
+        return  # all stay: each is checked afterwards, so a row may only ever leave out what fails
     row = state[attr].first
     tree = m.pool_attrs[POOL_ATTRS * pool + i].tree
     domain = m.values[row].domain
@@ -320,7 +321,7 @@ def pooled(pool: Any, m: Any) -> Any:
         word = found[w]
         at = m.pools[pool].filters + w * WORD_BITS
         while word != 0:
-            if word & 0xFF == 0:
+            if word & 0xFF == 0:  # few bits are left, mostly far apart
                 word >>= 8
                 at += 8
                 continue

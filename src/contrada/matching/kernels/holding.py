@@ -182,6 +182,7 @@ def set_holds_value(at: Any, m: Any, row: Any) -> Any:
 def set_holds(number: Any, m: Any) -> Any:
     """Whether a set holds one of its attribute's values, or its absence: computed once."""
     epoch = m.counters[0].epoch
+    # Many filters share a set: the answer is kept, with the number of its notification.
     seen = m.set_seen[number]
     if seen >> 2 == epoch:
         return seen & 3
@@ -196,7 +197,7 @@ def set_holds(number: Any, m: Any) -> Any:
             if holds == 1:
                 result = 1
                 break
-            if holds == MAYBE:
+            if holds == MAYBE:  # another value may still say yes
                 result = MAYBE
     m.set_seen[number] = epoch * 4 + result
     return result

@@ -10,7 +10,8 @@ of the same arrays, where every access is checked. That is for tests, and for an
 saved.
 
 Integers stay within 64 bits by construction: hashes have 31 or 32 bits and are multiplied by at
-most 26.
+most 26. A field of fewer bits is read as `field + 0` where it is shifted or handed back: compiled,
+that is 64 bits from then on.
 """
 
 import struct

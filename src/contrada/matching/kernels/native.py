@@ -71,7 +71,7 @@ def _row_at(context: Any, builder: Any, of: Any, table: Any, row: Any, row_type:
     pointer = context.get_data_type(of.dtype).as_pointer()
     begin = builder.inttoptr(_read(builder, table, of.place), _code.voidptr_t)
     number = context.cast(builder, row, row_type, types.int64)
-    size = _WORD(ARRAYS[of.name[5:-1]].itemsize)
+    size = _WORD(ARRAYS[of.name[5:-1]].itemsize)  # of `Rows(name)`
     return builder.bitcast(builder.gep(begin, [builder.mul(number, size)]), pointer)
 
 

@@ -278,6 +278,7 @@ def begin_attr(attr: Any, m: Any) -> Any:
     state[attr].epoch = counters.epoch
     state[attr].first = counters.values
     state[attr].count = 0
+    # Ends the wrong way round: no guard meets them before a value does.
     state[attr].lowest = INT32_MAX
     state[attr].highest = INT32_MIN
     state[attr].text_lowest = INT32_MAX
@@ -363,6 +364,7 @@ def add_text(msg: Any, start: Any, length: Any, attr: Any, m: Any) -> Any:
         return NEED_VALUES
     used = counters.text
     fold = m.attrs[attr].nocase != 0
+    # Folding makes two bytes three at most, and single bytes stay single.
     if used + (4 * length + 8 if fold else length) > len(text):
         return NEED_TEXT
     h = SEED
@@ -383,6 +385,7 @@ def add_text(msg: Any, start: Any, length: Any, attr: Any, m: Any) -> Any:
         values[row].folded_length = folded
         counters.text += folded
     counters.values = row + 1
+    # A guard asks for one hash: of several texts no interval says which there are, so all may be.
     is_first = state[attr].text_highest == INT32_MIN
     state[attr].text_lowest = finished(h) if is_first else INT32_MIN
     state[attr].text_highest = finished(h) if is_first else INT32_MAX
@@ -534,7 +537,7 @@ def list_cells(columns: Any, row: Any, cells: Any) -> Any:
     """Lists the columns in which a row is not NULL; how many. Without branches, as most are."""
     count = 0
     for i in range(len(columns)):
-        cells[count] = i
+        cells[count] = i  # and written over by the next one, if this is NULL
         valid = columns[i].valid
         count += 1 if valid == 0 else bit_at(valid, columns[i].offset + row)
     return count

@@ -113,6 +113,7 @@ def look_up(m: Any) -> Any:
     counters, pending, slots, buckets = m.counters[0], m.pending, m.slots, m.buckets
     mask = len(slots) - 1
     for n in range(counters.asked):
+        # The first slot mostly has it; a free one says row -1, and no harm is in asking for row 0.
         prefetch(buckets, max(slots[(pending[n] >> 32) & mask] - 1, 0))
     for n in range(counters.asked):
         bucket = find_bucket(m, pending[n] >> 32)
@@ -187,6 +188,7 @@ def ask_by_grams(attr: Any, case: Any, grams: Any, start: Any, length: Any, m: A
                 bit = gram_bit(attr, gram, count)
                 found += (bits[bit >> 3] >> (bit & 7)) & 1
             for n in range(counters.asked, found):
+                # `ask` writes to `pending` at `asked`, which is never past what was read here.
                 h = mixed(mixed(SEED, pending[n]), size)
                 ask(place_hash(attr, KIND_GRAM + case, h), -1, m)
 
@@ -247,6 +249,7 @@ def collect_by_range(row: Any, tree: Any, m: Any) -> Any:
     if domain != TEXT and values[row].high != values[row].low:
         last = bin_of(tree, domain, values[row].high, m)
     for leaf in range(first, last + 1):
+        # As in a heap: 1 is the root, 2n and 2n + 1 are below n, and the leaves come last.
         node = PIVOTS + 1 + leaf
         while node > 0:
             bucket = m.trees[tree].first_bucket + node
@@ -271,7 +274,7 @@ def collect(m: Any) -> Any:
         tree = m.attrs[attr].tree
         first = m.state[attr].first
         for row in range(first, first + m.state[attr].count):
-            if counters.asked > PENDING - ASKED_BY_VALUE:
+            if counters.asked > PENDING - ASKED_BY_VALUE:  # no room for all that it may ask for
                 look_up(m)
             ask_by_value(row, m)
             if tree >= 0:
@@ -363,6 +366,7 @@ def keep_range(attr: Any, domain: Any, low: Any, end_domain: Any, high: Any, m: 
     its.ranges += 1
     count, at = its.ranges + 0, its.ranges - 1
     if at >= RANGES_KEPT:
+        # Of the next RANGES_KEPT after k times as many, one in k: about the share that is due.
         is_next = count % (count // RANGES_KEPT) == 0
         at = finished(mixed(SEED, count)) % RANGES_KEPT if is_next else -1
     if at >= 0:

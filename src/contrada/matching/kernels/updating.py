@@ -86,6 +86,7 @@ def enter(begin: int, count: int, number: int, is_wider: bool, memory: int) -> A
     while equal[slot] != 0 and not is_wider:
         known = equal[slot] - 1
         at = filters[known].begin
+        # One that is gone stays in the table, so that those behind it are found, but equals none.
         same = program[at] & (WORDS_MASK | GONE | WIDER) == count
         if same:
             for i in range(1, count + 1):
@@ -150,6 +151,7 @@ def put_bucket(
         if domain != 0:
             buckets[bucket].of_attr = attr
             buckets[bucket].of_domain = domain
+            # The lower half as a signed number, without a comparison.
             buckets[bucket].of_low = (operand & MASK) - ((operand << 1) & (1 << 32))
             buckets[bucket].of_high = operand >> 32
     if domain != 0 and is_of(bucket, attr, domain, operand, m):
@@ -285,7 +287,7 @@ def make_room(bucket: Any, m: Any, used: Any) -> Any:
         used += capacity
     for i in range(length):
         entries[start + i] = entries[old + i]
-    if length > 0:
+    if length > 0:  # a room that is left says in its first entry where the next of its size is
         entries[old].filter = rooms[power(length)]
         rooms[power(length)] = old + 1
     buckets[bucket].start = start
@@ -393,7 +395,7 @@ def hang_at_value(
         if not is_of(bucket, attr, domain, operand, m):
             return -1, -1, cheapest
         length = m.buckets[bucket].length + 0
-    if entries_used + 2 * length + 1 > len(m.entries):
+    if entries_used + 2 * length + 1 > len(m.entries):  # to which a full bucket would move
         return -1, -1, cheapest
     if bucket < 0:
         unseen = unseen_value(attr, seen_in)
@@ -464,6 +466,7 @@ def drop_key(key: int, keys: Ints, slots: Rows) -> None:
         place = (place + 1) & mask
         if slots[place] == 0:
             break
+        # It may move up to the hole unless the place that it wants lies behind it, in the circle.
         wanted = key_hash(keys[slots[place] - 1]) & mask
         if (place - wanted) & mask >= (place - hole) & mask:
             slots[hole] = slots[place]
