@@ -69,6 +69,8 @@ def test_guards_never_say_no_to_what_passes(of: Any, notification: Any, compiled
     [
         ("x between 1 and 9", 5, 2),
         ("x between 1 and 9", 10**6, 0),
+        ("x between 1 and 9", 9.00000001, 1),
+        ("x between 1 and 9", 1, 1),
         ("x between 1 and 9", [0.5, 20], 1),
         ("x = 1", 1, 1),  # half a key is not all of it
         ("x = 'abc'", "abc", 1),
@@ -77,6 +79,7 @@ def test_guards_never_say_no_to_what_passes(of: Any, notification: Any, compiled
         ("x != 5", 5, 1),
         ("x != 5", "text", 0),
         ("x != 5", float("nan"), 1),
+        ("x matches /a+b/", "ab", 1),
         ("x != 'a'", "b", 2),
         ("x contains 'a'", "bab", 2),
         ("x contains 'a'", "bbb", 0),

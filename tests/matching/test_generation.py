@@ -15,7 +15,7 @@ from contrada.matching.kernels import reading
 from contrada.matching.kernels.reading import hash_of_text, point_hash
 from contrada.model.algebra import sets
 from contrada.model.domains.values import NUMBER
-from tests.matching.engines import COMPILED, arrays_of, needs_numba, new_index
+from tests.matching.engines import COMPILED, arrays_of, module, needs_numba, new_index
 
 
 def looked_at(index: ct.Index[Any], notification: dict[str, Any]) -> int:
@@ -78,13 +78,18 @@ def test_what_a_refused_filter_stored_counts_as_unused() -> None:
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_names_of_gone_filters_are_dropped_in_the_long_run(compiled: Any) -> None:
+def test_names_of_gone_filters_are_dropped_in_the_long_run(
+    compiled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Attributes that nobody asks for any more would pile up."""
+    part = 1 if compiled else 8
+    generation = module("generation", compiled)
+    monkeypatch.setattr(generation, "UNUSED_BYTES_MIN", generation.UNUSED_BYTES_MIN // part)
     index: ct.Index[int] = new_index(compiled)
-    for number in range(24_000):
+    for number in range(24_000 // part):
         index.add(1, ct.Filter({f"{number:0100}": 1}))
         index.maintain()
-    assert index.statistics().attributes < 23_000
+    assert index.statistics().attributes < 23_000 // part
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
@@ -172,14 +177,17 @@ def test_covered_and_meeting_ask_only_for_filters_of_that_text(
     assert len(asked) < 10
 
 
-def test_ordered_ranges_are_renewed_once_and_then_lie_well() -> None:
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_ordered_ranges_are_renewed_once_and_then_lie_well(compiled: Any) -> None:
     """Renewal would begin again as soon as it has ended, for ever, or leave crowded bins."""
-    index: ct.Index[int] = new_index(False)
-    for number in range(5_000):
+    count = 5_000 if compiled else 2 * CROWDED_FROM
+    index: ct.Index[int] = new_index(compiled)
+    for number in range(count):
         index.add(number, ct.Filter({"x": sets.between(10 * number, 10 * number + 100)}))
     index.renew()
     assert not index.maintain(256)
-    assert max(looked_at(index, {"x": 500 * step}) for step in range(100)) < 5_000 / 10
+    steps = range(0, 10 * count, count // 10)
+    assert max(looked_at(index, {"x": step}) for step in steps) < count / 10
 
 
 @pytest.mark.parametrize("compiled", COMPILED)

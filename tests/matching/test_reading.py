@@ -30,7 +30,7 @@ encode = msgspec.msgpack.Encoder().encode
 HEADER_BYTES_MAX = 15
 PADDING = bytes(HEADER_BYTES_MAX)
 INT, TEXT, ARRAY, MAP, TIME, LARGE, OTHER = 2, 4, 5, 6, 7, 8, 9
-SPAN = {"a": [1, "text", None, 2**60], "b": "xyz", "c": {"d": [True, 2.5]}, "e": "x" * 300}
+SPAN = {"a": [1, "text" * 10, None, 2**60], "b": "xyz", "c": {"d": [True, 2.5]}, "e": "x" * 300}
 ASKED = ct.Filter("a any and b = 'xyz' and x = nocase 'K'")
 
 
@@ -176,15 +176,8 @@ def in_scratch(value: Any) -> tuple[int, int, int, bytes]:
     return 4, key - wide, key + wide, b""
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
-@given(
-    attributes=st.dictionaries(
-        st.sampled_from(["a", "b", "é", "unasked"]),
-        strategies.values() | st.lists(strategies.values(), max_size=12),
-    )
-)
-def test_every_value_comes_into_the_scratch(attributes: Any, compiled: Any) -> None:
-    """A value would be another one to the kernels, or be forgotten when the scratch grows."""
+def check_scratch(attributes: Any, compiled: bool) -> None:
+    """Asserts that values stand in the scratch, and what an attribute's state says of them."""
     generation = generation_of([ct.Filter("a = 1 and b = 2 and é = 3")], compiled)
     assert loaded(generation, encode(attributes), compiled) == OK
     listed = {n: v if isinstance(v, list) else [v] for n, v in attributes.items()}
@@ -203,6 +196,26 @@ def test_every_value_comes_into_the_scratch(attributes: Any, compiled: Any) -> N
         assert has.lowest[attr] == min([low >> 32 for _, low, _, _ in plain] or [2**31 - 1])
         assert has.highest[attr] == max([high >> 32 for _, _, high, _ in plain] or [-(2**31)])
         assert has.only_domain[attr] == (rows[0][0] if len(rows) == 1 else 0)
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@given(
+    attributes=st.dictionaries(
+        st.sampled_from(["a", "b", "é", "unasked"]),
+        strategies.values() | st.lists(strategies.values(), max_size=12),
+    )
+)
+def test_every_value_comes_into_the_scratch(attributes: Any, compiled: Any) -> None:
+    """A value would be another one to the kernels, or be forgotten when the scratch grows."""
+    check_scratch(attributes, compiled)
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("pool", [strategies.NUMBERS, strategies.TIMES, strategies.TEXTS], ids=len)
+def test_odd_values_come_into_the_scratch(pool: Any, compiled: Any) -> None:
+    """A number where integers and doubles part, or text that is no UTF-8, would be another one."""
+    for value in pool:
+        check_scratch({"a": value, "b": [value, *pool[:2]]}, compiled)
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
@@ -238,6 +251,7 @@ class Watched:
 def test_bytes_behind_the_end_are_never_read(cut: Any, more: Any) -> None:
     """Memory that belongs to others would be taken for a notification's."""
     generation, span = generation_of([ASKED], False), encode(SPAN)
+    generation.arrays.reserve("text", 1_000)
     load = module("kernels.reading").load
     assert load(Watched(span[:cut]), generation.arrays) == UNREADABLE
     for odd in (more, span[:cut] + more):

@@ -83,6 +83,22 @@ def test_what_matches_hangs_where_the_notification_comes_by(
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
+def test_ranges_hang_above_the_bins_of_their_values(compiled: Any) -> None:
+    """A range would hang at nodes that a value inside it does not come by."""
+    bounds = [(low, low + width) for low in range(0, 64, 4) for width in (0, 1, 9, 30, 64)]
+    generation = generation_of([ct.Filter({"x": ct.between(*each)}) for each in bounds], compiled)
+    arrays = generation.arrays
+    assert arrays.attrs.tree[0] >= 0
+    for value in (*range(-1, 130), 2**53 + 1):
+        loaded(generation, ct.Notification({"x": value}).span, compiled)
+        inner(compiled).seek(arrays.memory)
+        listed = {each >> 1 for each in arrays.of["bucket_list"][: arrays.counters.buckets[0]]}
+        for number, (low, high) in enumerate(bounds):
+            places = set(generation._chains.values(arrays.filters.place[number]))
+            assert low > value or value > high or places & listed, (low, high, value)
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
 def test_asking_memory_ahead_does_no_harm(compiled: Any) -> None:
     """A row beyond an array's end, which nobody reads, would end the process."""
     memory = generation_of([ct.Filter("a = 1")], compiled).arrays.memory
