@@ -451,6 +451,24 @@ def test_a_set_that_is_everything_asks_for_nothing() -> None:
     assert sorted(index.covered(whole)) == ["any", "one"]
 
 
+@pytest.mark.parametrize("compiled", ENGINES)
+@pytest.mark.parametrize(
+    "text", [r"a matches /x\by/", r"b = 1 and a matches /x$y/", "a not set>= ''", "a suffix 'x'"]
+)
+def test_a_filter_that_an_operator_leaves_empty_is_covered(compiled: Any, text: str) -> None:
+    """A filter that nothing can match would not be covered, as only its operator tells."""
+    keyed = {"it": ct.Filter(text), "other": ct.Filter("a matches /x/"), "one": ct.Filter("c = 1")}
+    index = new_index(compiled)
+    for key, each in keyed.items():
+        index.add(key, each)
+    asked = ct.Filter("c = 1")
+    expected = sorted(key for key, each in keyed.items() if ct.covers(asked, each))
+    assert sorted(index.covered(asked)) == expected
+    assert sorted(index.covered(asked)) == expected
+    index.add("it", keyed["other"])
+    assert index.covered(asked) == ["one"]
+
+
 @needs_numba
 def test_a_column_with_a_time_that_none_can_have_is_refused() -> None:
     """One row would end a batch with an error that says nothing of Contrada, or of the column."""

@@ -15,7 +15,15 @@ from typing import Any, Final
 import numpy as np
 
 from contrada.matching.arrays import Arrays, Chains, grown
-from contrada.matching.compiling import Compiler, Program, constraints_of, high_key, low_key, popped
+from contrada.matching.compiling import (
+    ATOM_KINDS,
+    Compiler,
+    Program,
+    constraints_of,
+    high_key,
+    low_key,
+    popped,
+)
 from contrada.matching.hanging import Hanging
 from contrada.matching.kernels.schema import EPOCHS_MAX, GONE, VERIFY, WIDER, WORDS_MASK
 from contrada.matching.kernels.updating import enter
@@ -23,7 +31,7 @@ from contrada.model import Filter, Product, ValueSet
 from contrada.model.algebra.valueset import EVERYTHING
 from contrada.model.domains import line
 from contrada.model.domains.values import TEXT
-from contrada.model.languages.language import Every, Some
+from contrada.model.languages.language import Every, Literal, Some
 
 NO_KEY: Final = -1
 UNUSED_BYTES_MIN: Final = 2**19
@@ -204,10 +212,14 @@ class Generation:
         return list(self.arrays.touching(box, closed, inside))
 
     def empty(self) -> set[int]:
-        """The filters that can match nothing: no set of theirs, or none that can be decided."""
+        """The filters that can match nothing: no set of theirs, or none that can be decided.
+
+        One that can match something is asked once, unless its operator may be registered later.
+        """
         used = self.arrays.used["filters"]
         nowhere = np.flatnonzero(self.arrays.of["filters"]["place"][:used] == NO_KEY)
         empty = {number for number in self.doubtful if self.filter(number).is_empty}
+        self.doubtful = {n for n in self.doubtful if n in empty or self.filter(n).unknown()}
         return empty.union(set(nowhere.tolist()).difference(self._free)) if len(nowhere) else empty
 
     def slots_within(self, numbers: set[int]) -> set[int]:
@@ -250,7 +262,7 @@ class Generation:
         """Writes down what a filter's sets ask of its attributes, and whether it may be empty."""
         for attr in self.compiler.marks_nocase(of):
             self.arrays.attrs.nocase[attr] = 1
-        if any(map(_is_conjunction, of.sets.values())):
+        if any(map(_may_be_empty, of.sets.values())):
             self.doubtful.add(number)
 
     # --- what was seen --------------------------------------------------------------------------
@@ -377,9 +389,12 @@ class Generation:
         }
 
 
-def _is_conjunction(value_set: ValueSet) -> bool:
+def _may_be_empty(value_set: ValueSet) -> bool:
     """Whether a set could turn out empty only by deciding about its text."""
-    return not value_set.line and isinstance(value_set.text, Every | Some)
+    text = value_set.text
+    if isinstance(text, Literal):
+        return not value_set.line and text.atom.operator not in ATOM_KINDS
+    return not value_set.line and isinstance(text, Every | Some)
 
 
 _ANY_DOMAIN: Final = 0
