@@ -80,7 +80,7 @@ def filter_set(condition: Condition) -> FilterSet:
     """The filters of which one matches exactly where the condition holds.
 
     Cost: the number of filters, at most `CONJUNCTIONS_MAX`, and their sets, at most
-    `MEMBERS_MAX`; beyond these, and beyond what `parting` takes, LimitError is raised.
+    `MEMBERS_MAX`; beyond these, and beyond `boxes.FORMS_WORK_MAX`, LimitError is raised.
     """
     return FilterSet(Filter(sets) for sets in _Reading().conjunctions(condition))
 

@@ -3,7 +3,7 @@
 It maps keys to slots, and slots to the filters of a generation (see `generation`). `maintain`
 renews the generation in bounded pieces: when much of it is unused, a second generation is filled
 beside the first, all places chosen anew by what was seen, and takes over when it holds everything.
-A match that had to look at many filters hangs some of them elsewhere (see `drift`). Matching goes
+A match that had to look at many filters hangs some of them elsewhere (see `hanging`). Matching goes
 on meanwhile and is always exact.
 
 The kernels are compiled ones. Only tests run them uncompiled, where every access is checked.
