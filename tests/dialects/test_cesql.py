@@ -385,6 +385,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_what_is_much_is_bounded(kind: str) -> None:

@@ -196,6 +196,7 @@ HOSTILE: list[tuple[str, Callable[[int], dict[str, ct.ValueSet]]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sets", [each[1] for each in HOSTILE], ids=[each[0] for each in HOSTILE])
 def test_hostile_exceptions_are_read_or_refused_soon(
     sets: Callable[[int], dict[str, ct.ValueSet]],

@@ -205,6 +205,7 @@ def test_what_is_not_read_is_refused(condition: str, reason: str) -> None:
     assert error.value.reason.startswith(reason)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "condition",
     [

@@ -325,6 +325,7 @@ def test_reading_needs_no_deep_stack() -> None:
     assert deep(sys.getrecursionlimit() // 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "expression",
     [

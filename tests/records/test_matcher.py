@@ -264,6 +264,7 @@ def test_objects_at_once_are_the_objects_one_by_one(
 TEXTS_OF_ENTRIES = [each for each in HOSTILE_CELLS if each.isprintable() and '"' not in each]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entries", ["e", None])
 def test_entries_that_nothing_matches_are_the_records_that_they_are(
     file: Path, entries: str | None

@@ -77,6 +77,7 @@ def _length() -> float:
     return sites_of("random", 2, seed=2).lengths[0, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["svg", "png"])
 def test_charts_are_drawn(costs: list[Cost], form: str, tmp_path: Path) -> None:
     """A person would have numbers only."""
