@@ -168,7 +168,6 @@ def test_rules_match_the_events_that_are_known(
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_prepared_rules_match_the_events_that_are_known(
     prepared: dict[str, dict[str, Any]],
     events: dict[tuple[str, int], ct.Notification],

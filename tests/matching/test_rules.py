@@ -58,6 +58,8 @@ SERIES: Final = (
 """The series that stand for metrics: the n-th metric, as they come in the rules, is the n-th of
 these, and after the last the first again."""
 
+pytestmark = pytest.mark.slow
+
 
 class Windows(NamedTuple):
     """The rules for Windows, the index of them, and the events by file."""
@@ -75,7 +77,6 @@ def index_of(rules: Iterable[rules_sigma.Rule], *, compiled: bool | None) -> ct.
     return index
 
 
-@pytest.mark.slow
 @pytest.fixture(scope="module")
 def windows(shared_data: SharedData) -> Windows:
     every = rules_sigma.rules(shared_data("sigma", "sigma_filters.jsonl.gz"))
@@ -114,7 +115,6 @@ def sampled(windows: Windows, count: int) -> list[dict[str, Any]]:
     return [*known, *every[:: len(every) // count]]
 
 
-@pytest.mark.slow
 def test_sigma_rules_match_as_each_filter_says(shared_data: SharedData, windows: Windows) -> None:
     """The index would differ from the filters where the known pairs do not reach."""
     matched = 0
@@ -126,7 +126,6 @@ def test_sigma_rules_match_as_each_filter_says(shared_data: SharedData, windows:
     assert matched > EVENTS_SAMPLED
 
 
-@pytest.mark.slow
 def test_sigma_rules_match_alike_in_plain_python_and_after_a_renewal(
     shared_data: SharedData, windows: Windows
 ) -> None:
