@@ -179,3 +179,10 @@ def test_every_kind_is_covered_here() -> None:
     assert set(encoding._KINDS) == {
         *(Notification, Filter, FilterSet, Advertisement, Query, Pattern, ValueSet)
     }
+
+
+def test_one_name_of_a_pattern_is_one_name() -> None:
+    """A pattern by `host` would be one by four letters."""
+    parts = [Filter("a = 1"), Filter("b = 2")]
+    assert Pattern(parts, by="host") == Pattern(parts, by=("host",))
+    assert Pattern(parts, by="host").by == ("host",)

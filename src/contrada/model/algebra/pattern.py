@@ -42,7 +42,7 @@ class Pattern:
         self,
         filters: str | Iterable[Filter],
         *,
-        by: Iterable[str] = (),
+        by: str | Iterable[str] = (),
         within_us: int | None = None,
         every: bool = False,
     ) -> None:
@@ -53,7 +53,7 @@ class Pattern:
                 raise InvalidFilterError("->", (filters,), reason)
             filters, every = parsed.filters, parsed.every
             by, within_us = parsed.by, parsed.within_us
-        parts, names = tuple(filters), tuple(by)
+        parts, names = tuple(filters), (by,) if isinstance(by, str) else tuple(by)
         if not 2 <= len(parts) <= PATTERN_PARTS_MAX:
             reason = f"a pattern has 2 to {PATTERN_PARTS_MAX} filters, this one {len(parts)}"
             raise InvalidFilterError("->", parts, reason)

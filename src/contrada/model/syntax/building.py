@@ -81,7 +81,9 @@ class _FilterBuilder(Transformer[Token, Any]):
         scale = UNITS_US.get(unit)
         if scale is None:
             raise _at(unit, ParseError, f"unit {str(unit)!r}", "one of " + " ".join(UNITS_US))
-        value = Decimal(number) * scale
+        # Compared before it is multiplied: so large a number would overflow, or take long.
+        value = Decimal(number)
+        value = value * scale if 0 <= value <= INT_MAX else Decimal(-1)
         if not 0 <= value <= INT_MAX or value != value.to_integral_value():
             raise _at(number, ParseError, str(number), "a time in whole microseconds")
         return int(value)
