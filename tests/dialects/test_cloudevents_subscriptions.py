@@ -275,3 +275,38 @@ def test_files_of_subscriptions_are_read() -> None:
     assert str(alone.filters) == 'type = "a"'
     [refused] = cloudevents.read_rules("")
     assert isinstance(refused, RefusedRule)
+
+
+@given(
+    source=st.none() | TEXTS,
+    types=st.none() | st.lists(TEXTS, max_size=3),
+    filters=st.lists(FILTERS, max_size=1),
+    event=EVENTS,
+)
+def test_source_and_types_of_a_subscription_are_asked_for(
+    source: str | None, types: list[str] | None, filters: list[Any], event: dict[str, Any]
+) -> None:
+    """A subscription to events of one source would match those of all."""
+    asked = {"source": source, "types": types, "filters": filters}
+    whole = {"sink": "https://example.com"} | {k: v for k, v in asked.items() if v is not None}
+    sent = event | {"source": "a"}
+    expected = source in (None, "a") and (not types or event["type"] in types)
+    expected = expected and all(is_true(each, sent) for each in filters)
+    assert cloudevents.read(whole).matches(cloudevents.notification(sent)) is expected
+
+
+@pytest.mark.parametrize(
+    ("of", "reason"),
+    [
+        ({"source": 5}, subscriptions.SOURCE),
+        ({"source": ""}, subscriptions.SOURCE),
+        ({"types": "made"}, subscriptions.TYPES),
+        ({"types": ["made", 5]}, subscriptions.TYPES),
+        ({"types": ["made", ""]}, subscriptions.TYPES),
+    ],
+)
+def test_a_source_and_types_that_are_none_are_refused(of: dict[str, Any], reason: str) -> None:
+    """A subscription that asks for something else would match everything."""
+    with pytest.raises(RefusedRuleError) as refused:
+        cloudevents.read({"sink": "https://example.com", **of})
+    assert refused.value.reason == reason

@@ -43,6 +43,11 @@ ATTRIBUTES: Final = "exact, prefix and suffix take names of attributes with text
 SEVERAL: Final = "all and any take an array of filters, not empty"
 ONE_FILTER: Final = "not takes a filter"
 SQL: Final = "sql takes an expression"
+SOURCE: Final = "source is a text, not empty"
+TYPES: Final = "types are an array of texts, none empty"
+
+_OF_SUBSCRIPTIONS: Final = frozenset(("filters", "sink", "source", "types"))
+"""Names that tell a whole subscription from one filter."""
 
 EXPRESSIONS_CHARACTERS_MAX: Final = 200_000
 """Characters of all CESQL expressions of a subscription. Beyond it: the rule is refused."""
@@ -58,27 +63,44 @@ def read(filters: str | bytes | list[Any] | Mapping[str, Any], name: str = "") -
     """The rule of a subscription, given as JSON text or as what that stands for.
 
     That is its array `filters`, of which all must be true; one such filter; or the whole
-    subscription, an object with `filters`, whose `id` is then the rule's name. Without filters
-    every event passes.
+    subscription, an object with `filters`, `sink`, `source` or `types`, whose `id` is then the
+    rule's name. Its `source` must be the event's, and one of its `types` the event's type. Without
+    any of these every event passes.
 
     Cost: linear, but for filters of `any` in `all`, which multiply up to
     `expression.CONJUNCTIONS_MAX`. Raises RefusedRuleError with one of the reasons above, or of
     CESQL's, and LimitError.
     """
     content = _decoded(filters) if isinstance(filters, str | bytes) else filters
-    if isinstance(content, Mapping) and ("filters" in content or "sink" in content):
+    before: list[Any] = []
+    if isinstance(content, Mapping) and _OF_SUBSCRIPTIONS & content.keys():
         name = str(content.get("id", name))
-        content = content.get("filters", [])
+        before, content = list(_asked(content)), content.get("filters", [])
     listed = [content] if isinstance(content, Mapping) else content
     if not isinstance(listed, list):
         refuse(NO_FILTERS, listed, "")
     _check_expressions(listed)
     bounds = [_truth(each, f"[{n}]", 1).true for n, each in enumerate(listed)]
-    found = filter_set(kleene.all_of(bounds).condition)
+    asked = [_truth(each, "", 1).true for each in before]
+    found = filter_set(kleene.all_of(asked + bounds).condition)
     left = [each for each, bound in zip(listed, bounds, strict=True) if not bound.exact]
     if not left:
         return Rule(name, found)
     return Rule(name, found, json.dumps(left, ensure_ascii=False), _residue(left))
+
+
+def _asked(subscription: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What a subscription asks for besides its filters, as such filters."""
+    source, types = subscription.get("source"), subscription.get("types")
+    if source is not None:
+        if not isinstance(source, str) or not source:
+            refuse(SOURCE, source, "source")
+        yield {"exact": {"source": source}}
+    if types is not None:
+        if not isinstance(types, list) or not all(isinstance(t, str) and t for t in types):
+            refuse(TYPES, types, "types")
+        if types:
+            yield {"any": [{"exact": {"type": each}} for each in types]}
 
 
 def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
