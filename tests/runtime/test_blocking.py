@@ -145,3 +145,20 @@ def test_its_thread_ends() -> None:
     with BlockingService(EmbeddedService()):
         assert threading.active_count() == before + 1
     assert threading.active_count() == before
+
+
+def test_what_is_queued_when_the_service_closes_can_be_read() -> None:
+    """What had arrived would be lost without a word, where nobody had read it in time."""
+    with BlockingService(EmbeddedService()) as service:
+        kept, left = service.subscribe("a > 0"), service.subscribe("a > 0")
+        with kept, left:
+            service.publish_batch({"a": number} for number in range(1, 5))
+            assert kept.next()["a"] == 1
+            left.unsubscribe()
+            service.close()
+            assert kept.next()["a"] == 2
+            assert [each["a"] for each in kept] == [3, 4]
+            assert list(left) == []
+            with pytest.raises(ServiceClosedError):
+                kept.next()
+        assert list(kept) == []

@@ -8,6 +8,7 @@ microseconds, so publish in batches where it matters.
 import asyncio
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
 from typing import Any, Final, Generic, Self, TypeVar, overload
@@ -51,6 +52,7 @@ class BlockingService:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
+        self._iterated: set[_BlockingIterator[Any, Any]] = set()  # those in force
 
     def __enter__(self) -> Self:
         if self._loop is not None:
@@ -71,13 +73,15 @@ class BlockingService:
         self.close()
 
     def close(self) -> None:
-        """End the service and its thread. Twice is once.
+        """End the service and its thread. Twice is once. What is queued can still be read.
 
         Raises ServiceError where they do not end in time; they are left behind then.
         """
         if self._loop is not None:
             try:
                 self.run(self._service.aclose())
+                for each in tuple(self._iterated):
+                    each.keep_rest()
             finally:
                 self._stop()
 
@@ -214,6 +218,24 @@ class _BlockingIterator(_Blocking[S], Generic[S, T]):
     def __init__(self, service: BlockingService, held: S, timeout_s: float | None) -> None:
         super().__init__(service, held)
         self._timeout_s = timeout_s
+        self._rest: deque[T] = deque()  # what was left when the service was closed
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self._service._iterated.add(self)
+        return self
+
+    def _end(self) -> None:
+        self._service._iterated.discard(self)
+        self._rest.clear()
+        super()._end()
+
+    def keep_rest(self) -> None:
+        """To be called when the service has ended, but its loop has not: keeps what is queued."""
+        self._rest.extend(self._service.run(self._left()))
+
+    async def _left(self) -> list[Any]:
+        return [each async for each in self._held]
 
     def next(self, timeout_s: float | None = None) -> T:
         """The next object.
@@ -221,15 +243,23 @@ class _BlockingIterator(_Blocking[S], Generic[S, T]):
         Raises TimeoutError when nothing came for `timeout_s`, ServiceClosedError when it has
         ended.
         """
-        found = self._service.run(self._next(timeout_s))
+        found = self._found(timeout_s)
         if found is _END:
             raise ServiceClosedError("it has ended")
         return found  # type: ignore[no-any-return]
 
+    def _found(self, timeout_s: float | None) -> Any:
+        try:
+            return self._service.run(self._next(timeout_s))
+        except ServiceClosedError:
+            if not self._rest:
+                raise
+            return self._rest.popleft()
+
     def __iter__(self) -> Iterator[T]:
         while True:
             try:
-                found = self._service.run(self._next(self._timeout_s))
+                found = self._found(self._timeout_s)
             except (TimeoutError, ServiceClosedError):
                 return
             if found is _END:
