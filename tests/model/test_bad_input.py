@@ -76,6 +76,7 @@ SYNTAX = [  # text, line, column, a part of what was found, a part of what was e
     ("a = 1 -> b = 2 within 0.1 us", 1, 23, "0.1", "whole microseconds"),
     ("a = 1 -> b = 2 within 99999999999999999999 d", 1, 23, "9999", "whole microseconds"),
     ("a = 1 -> b = 2 within 1e1000000 s", 1, 23, "1e1000000", "whole microseconds"),
+    ("a = 1 & b = 2", 1, 7, "'&'", "the end, `and`, `or` or `->`"),
 ]
 
 

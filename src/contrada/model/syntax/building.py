@@ -281,16 +281,16 @@ _EXPECTED: Final = {
     "NAME": "a name",
     "QUOTED": "a name in backticks",
     "REGEX": "a regular expression",
-    "LPAR": "(",
-    "RPAR": ")",
-    "COMMA": ",",
-    "VBAR": "|",
-    "AMPERSAND": "&",
+    "LPAR": "`(`",
+    "RPAR": "`)`",
+    "COMMA": "`,`",
+    "VBAR": "`|`",
+    "AMPERSAND": "`&`",
     "UNIT": "a unit of time",
-    "__ANON_0": "->",
+    "__ANON_0": "`->`",
     "$END": "the end",
 }
-"""Terminals in our words; of the others it is the name."""
+"""Terminals in our words; the others are words of the language."""
 
 
 def _explained(text: str, error: UnexpectedInput) -> ParseError:
@@ -308,8 +308,9 @@ def _explained(text: str, error: UnexpectedInput) -> ParseError:
         line, column = error.line, error.column
         rest = text[error.pos_in_stream :]
         found = f"unterminated text: {rest[:30]}" if rest[0] in "\"'`" else repr(rest[0])
-    words = dict.fromkeys(_EXPECTED.get(name, name.lower()) for name in sorted(wanted))
-    return ParseError(line, column, found, " or ".join(words) or "something else")
+    words = [*dict.fromkeys(_EXPECTED.get(name, f"`{name.lower()}`") for name in sorted(wanted))]
+    *most, last = words or ["something else"]
+    return ParseError(line, column, found, f"{', '.join(most)} or {last}" if most else last)
 
 
 def _end_of(text: str) -> tuple[int, int]:
