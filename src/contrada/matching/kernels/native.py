@@ -5,7 +5,6 @@ and so is each array of it. Where an array lies is read from the table when a ro
 the table while compiled code runs, and the compiler is told so: it reads that once.
 """
 
-# Numba reads these functions' code; types would tell it nothing.
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from numba.extending import (
 from contrada.matching.kernels import jit
 from contrada.matching.kernels.schema import ARRAYS, COLUMN, Columns, Ints, Rows
 
+# Numba has no types for these, and reads the code of what follows: annotations tell it nothing.
 _of_numba: Any = numba, cgutils, intrinsic, lower_getattr_generic, lower_builtin, signature
 _numba, _code, _intrinsic, _lower_getattr, _lower, _signature = _of_numba
 _infer: Any = infer_global
@@ -47,6 +47,7 @@ class RowsType(types.Type):
 
     def __init__(self, name: str) -> None:
         self.dtype = _numba.from_dtype(ARRAYS[name])
+        self.row_bytes = ARRAYS[name].itemsize
         self.place = _PLACES[name]
         super().__init__(f"Rows({name})")
 
@@ -71,8 +72,8 @@ def _row_at(context: Any, builder: Any, of: Any, table: Any, row: Any, row_type:
     pointer = context.get_data_type(of.dtype).as_pointer()
     begin = builder.inttoptr(_read(builder, table, of.place), _code.voidptr_t)
     number = context.cast(builder, row, row_type, types.int64)
-    size = _WORD(ARRAYS[of.name[5:-1]].itemsize)  # of `Rows(name)`
-    return builder.bitcast(builder.gep(begin, [builder.mul(number, size)]), pointer)
+    offset = builder.mul(number, _WORD(of.row_bytes))
+    return builder.bitcast(builder.gep(begin, [offset]), pointer)
 
 
 @infer_getattr
