@@ -162,3 +162,17 @@ def test_what_is_queued_when_the_service_closes_can_be_read() -> None:
             with pytest.raises(ServiceClosedError):
                 kept.next()
         assert list(kept) == []
+
+
+def test_a_thread_that_reads_while_the_service_closes_misses_nothing() -> None:
+    """What is kept for later would be taken away from a thread that is reading just then."""
+    with BlockingService(EmbeddedService()) as service:
+        read: list[object] = []
+        with service.subscribe("a >= 0") as events:
+            reader = threading.Thread(target=lambda: read.extend(each["a"] for each in events))
+            reader.start()
+            service.publish_batch({"a": number} for number in range(1_000))
+            service.close()
+            reader.join(10)
+        assert not reader.is_alive()
+        assert read == list(range(1_000))

@@ -81,7 +81,7 @@ class BlockingService:
             try:
                 self.run(self._service.aclose())
                 for each in tuple(self._iterated):
-                    each.keep_rest()
+                    self.run(each.keep_rest())
             finally:
                 self._stop()
 
@@ -218,7 +218,7 @@ class _BlockingIterator(_Blocking[S], Generic[S, T]):
     def __init__(self, service: BlockingService, held: S, timeout_s: float | None) -> None:
         super().__init__(service, held)
         self._timeout_s = timeout_s
-        self._rest: deque[T] = deque()  # what was left when the service was closed
+        self._rest: deque[Any] = deque()  # what was left when the service was closed
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -230,12 +230,12 @@ class _BlockingIterator(_Blocking[S], Generic[S, T]):
         self._rest.clear()
         super()._end()
 
-    def keep_rest(self) -> None:
-        """To be called when the service has ended, but its loop has not: keeps what is queued."""
-        self._rest.extend(self._service.run(self._left()))
+    async def keep_rest(self) -> None:
+        """When the service has ended, but its loop has not: keeps what is queued.
 
-    async def _left(self) -> list[Any]:
-        return [each async for each in self._held]
+        On the loop, as reading is: a thread that reads meanwhile misses nothing.
+        """
+        self._rest.extend([each async for each in self._held])
 
     def next(self, timeout_s: float | None = None) -> T:
         """The next object.
@@ -267,6 +267,8 @@ class _BlockingIterator(_Blocking[S], Generic[S, T]):
             yield found
 
     async def _next(self, timeout_s: float | None) -> Any:
+        if self._rest:
+            return self._rest.popleft()
         async with asyncio.timeout(timeout_s):
             return await anext(self._held, _END)
 
