@@ -177,23 +177,23 @@ class Exchange:
             self._router.maintain(self._since_upkeep * UPKEEP_UNITS_OF_NOTIFICATION)
             self._since_upkeep = 0
         # An outlet is filled once for a batch, whatever else was matched in between.
-        filled: dict[Route[Any], list[tuple[Any, int]]] = {}
+        filled: dict[Route[Any], list[Sequence[tuple[Any, int]]]] = {}
         refused = None
         for effect in effects:
             if isinstance(effect, Deliver):
                 routes = self._routes[effect.client.name]
                 entries = [(each, size_of(each)) for each in effect.notifications]
                 for identity in effect.subscriptions:
-                    route = routes[identity]
-                    filled[route] = filled[route] + entries if route in filled else entries
+                    filled.setdefault(routes[identity], []).append(entries)
             elif isinstance(effect, DeliverMatch):
-                route = self._route_of(effect)
-                filled[route] = [*filled.get(route, ()), _entry_of_match(effect.match)]
+                match = _entry_of_match(effect.match)
+                filled.setdefault(self._route_of(effect), []).append([match])
             elif isinstance(effect, Refused):
                 refused = refused or effect
         pending: list[Pending[Any]] = []
-        for route, entries in filled.items():
-            self._place(route, entries, pending)
+        for route, runs in filled.items():  # Mostly one run, which needs no copy.
+            run = runs[0] if len(runs) == 1 else [*itertools.chain.from_iterable(runs)]
+            self._place(route, run, pending)
         if refused is not None:
             raise _error_of(refused)
         return pending
