@@ -195,7 +195,7 @@ class Notification(Product, Mapping[str, Values]):
             _check_body(body, content_type)
         span, kept = _plain_span(attributes, _good_names), None
         if span is None:
-            span = span_of(attributes)
+            span = _span_of_any(attributes, system=False)
         elif len(attributes) <= ATTRIBUTES_KEPT_MAX:
             kept = dict(attributes)
         _set_span(self, span)
@@ -401,10 +401,8 @@ def span_of(attributes: Mapping[str, Any], *, system: bool = False) -> bytes:
     Raises InvalidNotificationError with the name and the value, LimitError beyond ATTRIBUTES_MAX.
     Cost: about a microsecond, where all values are plain and the names were seen before.
     """
-    if len(attributes) > ATTRIBUTES_MAX:
-        raise LimitError("ATTRIBUTES_MAX", ATTRIBUTES_MAX, len(attributes))
     span = _plain_span(attributes, _good_names_and_marks if system else _good_names)
-    return _encode(_checked(attributes, system=system)) if span is None else span
+    return _span_of_any(attributes, system=system) if span is None else span
 
 
 def _plain_span(attributes: Mapping[str, Any], good: set[str]) -> bytes | None:
@@ -425,8 +423,15 @@ def _plain_span(attributes: Mapping[str, Any], good: set[str]) -> bytes | None:
     return None
 
 
+def _span_of_any(attributes: Mapping[str, Any], *, system: bool) -> bytes:
+    """As `span_of`, with the attributes looked at one by one."""
+    if len(attributes) > ATTRIBUTES_MAX:
+        raise LimitError("ATTRIBUTES_MAX", ATTRIBUTES_MAX, len(attributes))
+    return _encode(_checked(attributes, system=system))
+
+
 def _checked(attributes: Mapping[str, Any], *, system: bool) -> dict[str, Values]:
-    """The attributes with plain values, looked at one by one."""
+    """The attributes with plain values."""
     checked: dict[str, Values] = {}
     for name, value in attributes.items():
         _check_attribute_name(name, value, system=system)
