@@ -81,12 +81,12 @@ class _FilterBuilder(Transformer[Token, Any]):
         scale = UNITS_US.get(unit)
         if scale is None:
             raise _at(unit, ParseError, f"unit {str(unit)!r}", "one of " + " ".join(UNITS_US))
-        # Compared before it is multiplied: so large a number would overflow, or take long.
         value = Decimal(number)
-        value = value * scale if 0 <= value <= INT_MAX else Decimal(-1)
-        if not 0 <= value <= INT_MAX or value != value.to_integral_value():
+        # Compared first: what is larger could overflow when it is multiplied, or take long.
+        span_us = value * scale if 0 <= value <= INT_MAX else None
+        if span_us is None or span_us > INT_MAX or span_us != span_us.to_integral_value():
             raise _at(number, ParseError, str(number), "a time in whole microseconds")
-        return int(value)
+        return int(span_us)
 
     def conjunction(self, *constraints: tuple[str, ValueSet]) -> Constraints:
         grouped: Constraints = {}
