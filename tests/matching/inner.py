@@ -8,7 +8,7 @@ from typing import Any
 
 from contrada.matching.kernels import checking, holding, reading, seeking
 from contrada.matching.kernels.memory import entry, memory_at, prefetch
-from contrada.matching.kernels.schema import Columns, Ints
+from contrada.matching.kernels.schema import Columns, Ints, Memory
 
 _bin_of, _collect, _find_bucket = seeking.bin_of, seeking.collect, seeking.find_bucket
 _find_attr, _load, _load_row = reading.find_attr, reading.load, reading.load_row
@@ -20,62 +20,62 @@ _set_holds_value = holding.set_holds_value
 
 
 @entry
-def load_span(span: bytes, memory: int) -> Any:
+def load_span(span: bytes, memory: Memory) -> Any:
     """`reading.load`."""
     return _load(span, memory_at(memory))
 
 
 @entry
-def load_cells(columns: Columns, row: int, cells: Ints, memory: int) -> Any:
+def load_cells(columns: Columns, row: int, cells: Ints, memory: Memory) -> Any:
     """`reading.load_row`."""
     return _load_row(columns, row, cells, memory_at(memory))
 
 
 @entry
-def attr_of(name: bytes, memory: int) -> Any:
+def attr_of(name: bytes, memory: Memory) -> Any:
     """`reading.find_attr`, of a whole name."""
     return _find_attr(memory_at(memory), name, 0, len(name), _text_hash(name, 0, len(name)))
 
 
 @entry
-def holds(begin: int, memory: int) -> Any:
+def holds(begin: int, memory: Memory) -> Any:
     """`holding.program_holds`."""
     return _program_holds(begin, memory_at(memory))
 
 
 @entry
-def set_holds(number: int, memory: int) -> Any:
+def set_holds(number: int, memory: Memory) -> Any:
     """`holding.set_holds`."""
     return _set_holds(number, memory_at(memory))
 
 
 @entry
-def set_holds_value(at: int, row: int, memory: int) -> Any:
+def set_holds_value(at: int, row: int, memory: Memory) -> Any:
     """`holding.set_holds_value`."""
     return _set_holds_value(at, memory_at(memory), row)
 
 
 @entry
-def bucket_of(h: int, memory: int) -> Any:
+def bucket_of(h: int, memory: Memory) -> Any:
     """`seeking.find_bucket`."""
     return _find_bucket(memory_at(memory), h)
 
 
 @entry
-def bin_of(tree: int, domain: int, key: int, memory: int) -> Any:
+def bin_of(tree: int, domain: int, key: int, memory: Memory) -> Any:
     """`seeking.bin_of`."""
     return _bin_of(tree, domain, key, memory_at(memory))
 
 
 @entry
-def seek(memory: int) -> Any:
+def seek(memory: Memory) -> Any:
     """`checking.seek`: lists the buckets of what was loaded."""
     _seek(memory_at(memory))
     return 0
 
 
 @entry
-def prefetched(row: int, memory: int) -> Any:
+def prefetched(row: int, memory: Memory) -> Any:
     """`memory.prefetch`, of a row that need not be there."""
     m = memory_at(memory)
     prefetch(m.entries, row)
@@ -84,14 +84,14 @@ def prefetched(row: int, memory: int) -> Any:
 
 
 @entry
-def guard_passes(guard: int, low: int, high: int, memory: int) -> Any:
+def guard_passes(guard: int, low: int, high: int, memory: Memory) -> Any:
     """What both looks at a guard say: `may_pass`, and above it `guarded`."""
     m = memory_at(memory)
     return _may_pass(guard, low, high, m) + 2 * _guarded(guard, low, high, m)
 
 
 @entry
-def follow_chains(count: int, memory: int) -> Any:
+def follow_chains(count: int, memory: Memory) -> Any:
     """`checking.follow_chains`, of so many that stand at the end of `out`."""
     m = memory_at(memory)
     counters = m.counters[0]
@@ -101,7 +101,7 @@ def follow_chains(count: int, memory: int) -> Any:
 
 
 @entry
-def drop_repeated(count: int, memory: int) -> Any:
+def drop_repeated(count: int, memory: Memory) -> Any:
     """`checking.drop_repeated`, of so many that were put out; how many are left."""
     m = memory_at(memory)
     counters = m.counters[0]

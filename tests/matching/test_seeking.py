@@ -115,13 +115,17 @@ def test_a_sketch_counts_distinct_constants(count: int, compiled: bool) -> None:
     """Places would be chosen by how often constants are asked for, or by a wrong count."""
     index: ct.Index[int] = new_index(compiled)
     arrays = arrays_of(index)._generation.arrays
-    row, random = arrays.new_sketch(), Random(count)
+    row, random, note = (
+        arrays.new_sketch(),
+        Random(count),
+        module("kernels.seeking", compiled).count,
+    )
     constants = [random.getrandbits(31) for _ in range(count)]
     for constant in constants:
-        arrays.count(row, constant)
+        note(row, constant, arrays.memory)
     once = arrays.counted(row)
     for constant in constants:
-        arrays.count(row, constant)
+        note(row, constant, arrays.memory)
     assert arrays.counted(row) == once
     assert 0.7 * count <= once <= 1.3 * count
 
@@ -135,23 +139,23 @@ def test_shares_are_told_from_what_was_seen_once_that_is_enough(compiled: Any) -
     bucket = arrays.place_bucket(h, 0, 0.25, 0, 0, arrays) >> 2
     arrays.counters.seen[0] = arrays.attrs.seen[0] = NOTIFICATIONS_MIN - 1
     arrays.buckets.hits[bucket] = 9
-    assert seeking.presence_at(0, arrays.memory) == 0.5
-    assert seeking.share_at(h, 0, 0.25, arrays.memory) == 0.25
+    assert seeking.presence_of(0, arrays.memory) == 0.5
+    assert seeking.share(h, 0, 0.25, arrays.memory) == 0.25
     arrays.counters.seen[0], arrays.attrs.seen[0] = 999, NOTIFICATIONS_MIN
-    assert seeking.presence_at(0, arrays.memory) == (NOTIFICATIONS_MIN + 1) / 1_000
-    assert seeking.share_at(h, 0, 0.25, arrays.memory) == 10 / (NOTIFICATIONS_MIN + 1)
-    assert seeking.share_at(h + 1, 0, 0.25, arrays.memory) == 0.25, "nobody looked at that place"
+    assert seeking.presence_of(0, arrays.memory) == (NOTIFICATIONS_MIN + 1) / 1_000
+    assert seeking.share(h, 0, 0.25, arrays.memory) == 10 / (NOTIFICATIONS_MIN + 1)
+    assert seeking.share(h + 1, 0, 0.25, arrays.memory) == 0.25, "nobody looked at that place"
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_every_range_is_as_likely_to_be_remembered(compiled: Any) -> None:
     """The sample that bins are cut by would tell of the first ranges, or the last, only."""
     arrays = generation_of([ct.Filter("a = 1")], compiled).arrays
-    keep_range_at = module("kernels.seeking", compiled).keep_range_at
+    keep_range = module("kernels.seeking", compiled).keep_range
     doubled = []
     for number in range(16 * RANGES_KEPT):
         arrays.give_room(0)
-        if keep_range_at(0, 4, number, 5, number + 1, arrays.memory):
+        if keep_range(0, 4, number, 5, number + 1, arrays.memory):
             doubled.append(number + 1)
         if number == RANGES_KEPT - 1:
             assert arrays.ends_of(0)[::2] == [(4, each) for each in range(RANGES_KEPT)]

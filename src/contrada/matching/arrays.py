@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from contrada.matching.kernels import checking, jit, seeking, updating
+from contrada.matching.kernels import checking, jit, updating
 from contrada.matching.kernels.memory import views_of
 from contrada.matching.kernels.reading import gram_bit
 from contrada.matching.kernels.schema import (
@@ -146,9 +146,8 @@ class Arrays:
 
     def clear_stamps(self) -> None:
         """Starts the numbers of notifications anew."""
-        for name, field in (
-            ("counters", "epoch"), ("state", "epoch"), ("buckets", "stamp")
-        ):  # fmt: skip
+        stamped = {"counters": "epoch", "state": "epoch", "buckets": "stamp"}
+        for name, field in stamped.items():
             self.of[name][field][: self._rows[name]] = 0
         for name in ("key_seen", "set_seen"):
             self.of[name][: self._rows[name]] = 0
@@ -206,10 +205,6 @@ class Arrays:
             row = self.part_sketches[part] = self.new_sketch()
         return row
 
-    def count(self, row: int, h: int) -> None:
-        """`seeking.count`."""
-        seeking.count_at(row, h, self.memory)
-
     def counted(self, row: int) -> float:
         """How many distinct constants a sketch counted, about."""
         return self.sketches.counted[row] / COUNT_PARTS  # type: ignore[no-any-return]
@@ -222,7 +217,9 @@ class Arrays:
         """`updating.place_bucket`."""
         used = self.used["buckets"]
         self.reserve("buckets", used + 1)
-        self._room("slots", used + 1)
+        if 2 * (used + 1) > len(self.slots):
+            self._empty("slots", used + 1)
+            updating.rehash_buckets(used, self.memory)
         place = h, attr, unseen, domain, operand, used
         found: int = updating.place_bucket(*place, self.memory, statistics.memory)
         self.used["buckets"] += found >> 2 == used
@@ -310,22 +307,16 @@ class Arrays:
 
     def name_added(self, row: int, names: int) -> None:
         """Enters an attribute's name into the hash table, which then has so many."""
-        first = row
-        if 2 * names > len(self.of["names"]):
+        first, end = row, row + 1
+        if 2 * names > len(self.names):
             self._empty("names", names)
-            first, row = 0, self.used["attrs"] - 1
-        updating.enter_names(first, row + 1, self.memory)
+            first, end = 0, self.used["attrs"]
+        updating.enter_names(first, end, self.memory)
 
     def rebuild_equal(self, count: int) -> None:
         """Fills the table of equal filters anew, with room for so many."""
         self._empty("equal", count)
         updating.rehash_filters(self.used["filters"], self.memory)
-
-    def _room(self, name: str, count: int) -> None:
-        """Makes the hash table of buckets large enough."""
-        if 2 * count > len(self.of[name]):
-            self._empty(name, count)
-            updating.rehash_buckets(self.used["buckets"], self.memory)
 
     def _empty(self, name: str, count: int) -> None:
         """Puts an empty hash table with room for so many."""

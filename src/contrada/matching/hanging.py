@@ -17,7 +17,7 @@ from contrada.matching.kernels.schema import (
     PART_COLUMNS,
     PIVOTS,
 )
-from contrada.matching.kernels.seeking import keep_range_at, note_ranges
+from contrada.matching.kernels.seeking import keep_range, note_ranges
 from contrada.matching.kernels.updating import cheapest_value
 from contrada.matching.placing import (
     Choice,
@@ -276,7 +276,8 @@ class Hanging:
                 ends = range_ends(op, attr, value_set)
                 if ends is not None:
                     arrays.give_room(attr)
-                    doubled |= {attr: None} if keep_range_at(attr, *ends, arrays.memory) else {}
+                    if keep_range(attr, *ends, arrays.memory):
+                        doubled[attr] = None
             elif op == OP_RANGE and (count := arrays.attrs.ranges[attr]) & (count - 1) == 0:
                 doubled[attr] = None
         for attr in doubled:

@@ -40,8 +40,9 @@ from contrada.matching.kernels.seeking import (
     GRAM_BYTES_MAX,
     LENGTHS_MAX,
     POINTS_EXPECTED,
-    presence_at,
-    share_at,
+    count,
+    presence_of,
+    share,
 )
 from contrada.matching.traits import Trait, prefix_of, traits_of
 from contrada.model import Filter, ValueSet
@@ -119,13 +120,13 @@ def _best_other(
         attr, op, _, _ = constraint
         if op in (OP_POINT, OP_TEXT) or (op == OP_SET and value_set.line[:1] == line.EVERYTHING):
             continue
-        presence = presence_at(attr, arrays.memory)
+        presence = presence_of(attr, arrays.memory)
         places = None if op == OP_RANGE else places_of(attr, value_set)
         if places is None:
             others.append((presence, attr, value_set))
             continue
         for place in places:
-            arrays.count(arrays.sketch_of(attr, place.column, place.length), place.hash)
+            count(arrays.sketch_of(attr, place.column, place.length), place.hash, arrays.memory)
         cost = presence * min(sum(likelihood(attr, place, statistics) for place in places), 1.0)
         if best is None or cost < best.cost:
             best = Choice(cost, attr, places)
@@ -142,13 +143,13 @@ def _ranged(presence: float, attr: int, value_set: ValueSet, arrays: Arrays) -> 
     bins = _bins(attr, value_set, arrays)
     if bins is None:
         return Choice(presence, attr, ())
-    share = (bins[1] - bins[0] + 1) / (arrays.trees.count[_cuts(attr, arrays)] + 1)
-    return Choice(presence * share, attr, (), bins)
+    bins_share = (bins[1] - bins[0] + 1) / (arrays.trees.count[_cuts(attr, arrays)] + 1)
+    return Choice(presence * bins_share, attr, (), bins)
 
 
 def likelihood(attr: int, place: Place, arrays: Arrays) -> float:
     """The share of the notifications with the attribute that come by a place."""
-    return share_at(place.hash, attr, unseen(attr, place, arrays), arrays.memory)  # type: ignore[no-any-return]
+    return share(place.hash, attr, unseen(attr, place, arrays), arrays.memory)  # type: ignore[no-any-return]
 
 
 def unseen(attr: int, place: Place, arrays: Arrays) -> float:

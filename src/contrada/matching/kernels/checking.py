@@ -34,6 +34,7 @@ from contrada.matching.kernels.schema import (
     WORD_BITS,
     Columns,
     Ints,
+    Memory,
 )
 from contrada.matching.kernels.seeking import bin_of, collect
 
@@ -412,7 +413,7 @@ def find(m: Any) -> Any:
 
 
 @entry
-def match(msg: bytes, memory: int) -> Any:
+def match(msg: bytes, memory: Memory) -> Any:
     """Loads a notification and finds its keys. Answers four times how many were put out.
 
     Plus 1 where these are not keys yet, plus 2 where drift is due; or four times NEED_… or
@@ -432,7 +433,7 @@ def match(msg: bytes, memory: int) -> Any:
 
 @entry
 def match_rows(
-    columns: Columns, data: int, starts: Ints, row: int, offsets: Ints, found: Ints, memory: int
+    columns: Columns, data: int, starts: Ints, row: int, offsets: Ints, found: Ints, memory: Memory
 ) -> Any:
     """Matches rows from one on; (status, the row that comes next).
 

@@ -26,7 +26,7 @@ from numba.extending import (
 )
 
 from contrada.matching.kernels import jit
-from contrada.matching.kernels.schema import ARRAYS, COLUMN, Columns, Ints, Rows
+from contrada.matching.kernels.schema import ARRAYS, COLUMN, Columns, Ints, Memory, Rows
 
 # Numba has no types for these, and reads the code of what follows: annotations tell it nothing.
 _of_numba: Any = numba, cgutils, intrinsic, lower_getattr_generic, lower_builtin, signature
@@ -135,9 +135,11 @@ def _length_of_rows(_context: Any, builder: Any, sig: Any, args: Any) -> Any:
 
 @_intrinsic
 def memory_at(_typing: Any, address: Any) -> Any:
-    """The memory whose table of addresses is there."""
+    """The memory whose table of addresses is there; a memory itself, where a kernel hands it on."""
 
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+    def generate(_context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        if sig.args[0] is _memory:
+            return arguments[0]
         return builder.inttoptr(arguments[0], _code.voidptr_t)
 
     return _memory(address), generate
@@ -164,6 +166,7 @@ _KINDS: dict[Any, Any] = {
     int: types.int64,
     bool: types.boolean,
     float: types.float64,
+    Memory: types.int64,
     bytes: types.Bytes(types.uint8, 1, "C", readonly=True),
     Ints: types.int64[::1],
     Rows: types.int32[::1],
@@ -173,12 +176,14 @@ _KINDS: dict[Any, Any] = {
 
 
 def entry(function: Callable[..., Any]) -> Any:
-    """Marks what Python calls. It is compiled, or loaded, now, for the types it is annotated with;
-    the global lock is not held while it runs.
+    """Marks what Python calls. It is compiled, or loaded, now, for the types it is annotated with,
+    and once more for a kernel that calls it. The global lock is not held while it runs.
     """
     kinds = [each for name, each in function.__annotations__.items() if name != "return"]
+    compiled = kernel(function)
     with _cached():
-        return numba.njit([tuple(_KINDS[each] for each in kinds)], cache=True, nogil=True)(function)
+        compiled.compile(tuple(_KINDS[each] for each in kinds))
+    return compiled
 
 
 @numba.njit(inline="always")

@@ -203,6 +203,11 @@ Ints: TypeAlias = NDArray[np.int64]
 Rows: TypeAlias = NDArray[np.int32]
 """An array of rows, of 32 bits."""
 
+
+class Memory:
+    """All arrays, as `Arrays.memory` hands them to entries and kernels hand them on."""
+
+
 Columns: TypeAlias = NDArray[np.void]
 """Columns of a batch; each is a COLUMN."""
 

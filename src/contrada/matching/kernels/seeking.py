@@ -45,6 +45,7 @@ from contrada.matching.kernels.schema import (
     SKETCH_REGISTERS,
     SUFFIXES,
     WORDS_MASK,
+    Memory,
 )
 
 NOTIFICATIONS_MIN = 256
@@ -285,17 +286,18 @@ def collect(m: Any) -> Any:
 # --- how often ----------------------------------------------------------------------------------
 
 
-@kernel
-def presence_of(attr: Any, m: Any) -> Any:
+@entry
+def presence_of(attr: int, memory: Memory) -> Any:
     """The share of notifications that have an attribute."""
+    m = memory_at(memory)
     seen = m.counters[0].seen
     if seen < NOTIFICATIONS_MIN:
         return 0.5
     return (m.attrs[attr].seen + 1) / (seen + 1)
 
 
-@kernel
-def count(row: Any, h: Any, m: Any) -> Any:
+@entry
+def count(row: int, h: int, memory: Memory) -> None:
     """Counts a constant by the hash of its place, each once, in the memory of a sketch.
 
     A register keeps the most zeros that a hash which fell to it ended with. The likelier the next
@@ -304,6 +306,7 @@ def count(row: Any, h: Any, m: Any) -> Any:
 
     Source: E. Cohen, All-distances sketches, revisited (2015): historic inverse probability.
     """
+    m = memory_at(memory)
     sketch, rest, rank = m.sketches[row], h // SKETCH_REGISTERS, 1
     while rank < HIGHEST_RANK and rest & 1 == 0:
         rest >>= 1
@@ -317,18 +320,6 @@ def count(row: Any, h: Any, m: Any) -> Any:
         m.registers[register] = rank
 
 
-@entry
-def presence_at(attr: int, memory: int) -> Any:
-    """The share of notifications that have an attribute, as `presence_of`."""
-    return presence_of(attr, memory_at(memory))
-
-
-@entry
-def count_at(row: int, h: int, memory: int) -> None:
-    """Counts a constant, as `count`."""
-    count(row, h, memory_at(memory))
-
-
 @kernel
 def unseen_value(attr: Any, m: Any) -> Any:
     """The share of the notifications with an attribute that have a value nobody has looked at."""
@@ -336,12 +327,13 @@ def unseen_value(attr: Any, m: Any) -> Any:
     return 1.0 / (counted / COUNT_PARTS + POINTS_EXPECTED)
 
 
-@kernel
-def share(h: Any, attr: Any, unseen: Any, m: Any) -> Any:
+@entry
+def share(h: int, attr: int, unseen: float, memory: Memory) -> Any:
     """The share of the notifications with an attribute that come by the place of a hash.
 
     Where they were not looked at, it is `unseen`.
     """
+    m = memory_at(memory)
     seen = m.attrs[attr].seen
     if seen >= NOTIFICATIONS_MIN:
         bucket = find_bucket(m, h)
@@ -351,17 +343,13 @@ def share(h: Any, attr: Any, unseen: Any, m: Any) -> Any:
 
 
 @entry
-def share_at(h: int, attr: int, unseen: float, memory: int) -> Any:
-    """The share of a place, as `share`."""
-    return share(h, attr, unseen, memory_at(memory))
-
-
-@kernel
-def keep_range(attr: Any, domain: Any, low: Any, end_domain: Any, high: Any, m: Any) -> Any:
+def keep_range(attr: int, domain: int, low: int, end_domain: int, high: int, memory: Memory) -> Any:
     """Counts a range, and remembers its ends; whether ranges are twice as many as before.
 
     All of the first are remembered, and then fewer and fewer, so that each is as likely to be.
+    There must be room for it.
     """
+    m = memory_at(memory)
     its = m.attrs[attr]
     its.ranges += 1
     count, at = its.ranges + 0, its.ranges - 1
@@ -377,13 +365,7 @@ def keep_range(attr: Any, domain: Any, low: Any, end_domain: Any, high: Any, m: 
 
 
 @entry
-def keep_range_at(attr: int, domain: int, low: int, end_domain: int, high: int, memory: int) -> Any:
-    """Counts a range, as `keep_range`; there must be room for it."""
-    return keep_range(attr, domain, low, end_domain, high, memory_at(memory))
-
-
-@entry
-def note_ranges(number: int, memory: int) -> Any:
+def note_ranges(number: int, memory: Memory) -> Any:
     """Counts the ranges of numbers and times that a filter asks for.
 
     Answers -1, less 1 where some attribute has twice as many ranges as before, less 2 where the

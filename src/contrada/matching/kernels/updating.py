@@ -47,6 +47,7 @@ from contrada.matching.kernels.schema import (
     WIDER,
     WORDS_MASK,
     Ints,
+    Memory,
     Rows,
 )
 from contrada.matching.kernels.seeking import (
@@ -74,7 +75,7 @@ def words_hash(words: Any, first: Any, count: Any) -> Any:
 
 
 @entry
-def enter(begin: int, count: int, number: int, is_wider: bool, memory: int) -> Any:
+def enter(begin: int, count: int, number: int, is_wider: bool, memory: Memory) -> Any:
     """The filter with the program that was written there; where there is none, it is `number`.
 
     A filter that is wider than its program is equal to none. A number below 0 becomes nothing.
@@ -132,19 +133,27 @@ def is_of(bucket: Any, attr: Any, domain: Any, operand: Any, m: Any) -> Any:
     return (high << 32) | (low & MASK) == operand
 
 
-@kernel
-def put_bucket(
-    h: Any, attr: Any, unseen: Any, domain: Any, operand: Any, used: Any, m: Any, seen_in: Any
+@entry
+def place_bucket(
+    h: int,
+    attr: int,
+    unseen: float,
+    domain: int,
+    operand: int,
+    used: int,
+    memory: Memory,
+    statistics: Memory,
 ) -> Any:
     """The bucket of a place of an attribute, row `used` where there is none yet: its number times
     four; plus 1 where it is that of the place's value; plus 2 where it ceased to be another's.
 
     A place of a value has a domain, and the key or the reference to the text. A new bucket begins
     as if it had been there all the time, `unseen` a share of it: what is new must not look
-    unvisited.
+    unvisited. What was seen is told by the statistics.
     """
+    m = memory_at(memory)
     buckets = m.buckets
-    expected = share(h, attr, unseen, seen_in)
+    expected = share(h, attr, unseen, statistics)
     bucket = bucket_for(h, m, used)
     if bucket == used:
         buckets[bucket].hits = int(m.attrs[attr].seen * expected)
@@ -160,22 +169,6 @@ def put_bucket(
         return 4 * bucket
     buckets[bucket].of_domain = 0  # two places have one hash, so either leads here
     return 4 * bucket + 2
-
-
-@entry
-def place_bucket(
-    h: int,
-    attr: int,
-    unseen: float,
-    domain: int,
-    operand: int,
-    used: int,
-    memory: int,
-    statistics: int,
-) -> Any:
-    """The bucket of a place, as `put_bucket`. What was seen is told by the statistics."""
-    m, seen_in = memory_at(memory), memory_at(statistics)
-    return put_bucket(h, attr, unseen, domain, operand, used, m, seen_in)
 
 
 @kernel
@@ -295,14 +288,15 @@ def make_room(bucket: Any, m: Any, used: Any) -> Any:
     return used
 
 
-@kernel
-def put_entry(
-    bucket: Any, number: Any, hung: Any, by_value: Any, alone: Any, used: Any, m: Any
+@entry
+def hang(
+    bucket: int, number: int, hung: int, by_value: bool, alone: bool, used: int, memory: Memory
 ) -> Any:
     """Puts a filter into a bucket, as its last entry. The number of entries used afterwards.
 
     For `hung`, `by_value` and `alone` see `put_guards`.
     """
+    m = memory_at(memory)
     buckets, entries = m.buckets, m.entries
     length = buckets[bucket].length
     if length == buckets[bucket].capacity:
@@ -317,15 +311,7 @@ def put_entry(
 
 
 @entry
-def hang(
-    bucket: int, number: int, hung: int, by_value: bool, alone: bool, used: int, memory: int
-) -> Any:
-    """Puts a filter into a bucket, as `put_entry`."""
-    return put_entry(bucket, number, hung, by_value, alone, used, memory_at(memory))
-
-
-@kernel
-def find_cheapest(number: Any, m: Any, seen_in: Any) -> Any:
+def cheapest_value(number: int, memory: Memory, statistics: Memory) -> Any:
     """(word, hash, cost, settled) of the value that the fewest notifications come by.
 
     All its values are counted. The word is where its constraint begins behind the header, -1 where
@@ -333,6 +319,7 @@ def find_cheapest(number: Any, m: Any, seen_in: Any) -> Any:
     It is settled where no other constraint costs less: all are ranges, and their bins are visited
     more.
     """
+    m, seen_in = memory_at(memory), memory_at(statistics)
     program = m.program
     begin = m.filters[number].begin + 1
     end = begin + (program[begin - 1] & WORDS_MASK)
@@ -367,22 +354,16 @@ def find_cheapest(number: Any, m: Any, seen_in: Any) -> Any:
 
 
 @entry
-def cheapest_value(number: int, memory: int, statistics: int) -> Any:
-    """The cheapest value of a filter, as `find_cheapest`."""
-    return find_cheapest(number, memory_at(memory), memory_at(statistics))
-
-
-@entry
 def hang_at_value(
-    number: int, entries_used: int, buckets_used: int, memory: int, statistics: int
+    number: int, entries_used: int, buckets_used: int, memory: Memory, statistics: Memory
 ) -> Any:
     """Hangs a filter at its cheapest value, where that is settled and its bucket no other's.
 
-    (entries, buckets) used afterwards, and its cheapest value, as `find_cheapest` tells; (-1, -1)
+    (entries, buckets) used afterwards, and its cheapest value, as `cheapest_value` tells; (-1, -1)
     where it does not hang yet, because that is not so or there is no room.
     """
     m, seen_in = memory_at(memory), memory_at(statistics)
-    cheapest = find_cheapest(number, m, seen_in)
+    cheapest = cheapest_value(number, m, seen_in)
     word, h, _, settled = cheapest
     if not settled or buckets_used >= len(m.buckets) or 2 * buckets_used + 2 > len(m.slots):
         return -1, -1, cheapest
@@ -399,17 +380,17 @@ def hang_at_value(
         return -1, -1, cheapest
     if bucket < 0:
         unseen = unseen_value(attr, seen_in)
-        put_bucket(h, attr, unseen, domain, operand, buckets_used, m, seen_in)
+        place_bucket(h, attr, unseen, domain, operand, buckets_used, m, seen_in)
         bucket = buckets_used
         buckets_used += 1
     m.filters[number].place = bucket
     m.filters[number].at = length
-    used = put_entry(bucket, number, attr, True, True, entries_used, m)
+    used = hang(bucket, number, attr, True, True, entries_used, m)
     return used, buckets_used, cheapest
 
 
 @entry
-def unhang(bucket: int, number: int, at: int, memory: int) -> Any:
+def unhang(bucket: int, number: int, at: int, memory: Memory) -> Any:
     """Takes a filter out of a bucket; the last entry takes its place. Whether it was there.
 
     `at` is which entry it is.
@@ -483,7 +464,7 @@ def rehash_keys(old: Rows, keys: Ints, slots: Rows) -> None:
 
 
 @entry
-def rehash_buckets(used: int, memory: int) -> None:
+def rehash_buckets(used: int, memory: Memory) -> None:
     """Fills the hash table of buckets anew. Buckets without a hash have -1."""
     m = memory_at(memory)
     mask = len(m.slots) - 1
@@ -497,7 +478,7 @@ def rehash_buckets(used: int, memory: int) -> None:
 
 
 @entry
-def rehash_filters(used: int, memory: int) -> None:
+def rehash_filters(used: int, memory: Memory) -> None:
     """Fills the hash table of filters anew, without those that are gone or wider."""
     m = memory_at(memory)
     mask = len(m.equal) - 1
@@ -511,26 +492,22 @@ def rehash_filters(used: int, memory: int) -> None:
         m.equal[slot] = number + 1
 
 
-@kernel
-def put_name(row: Any, m: Any) -> Any:
-    """Enters an attribute into the hash table; a row without a name is left out."""
-    ref = m.attrs[row].name
-    if ref & LENGTH_MASK == 0:
-        return
-    mask = len(m.names) - 1
-    h = text_hash(m.texts, ref >> TEXT_SHIFT, ref & LENGTH_MASK)
-    slot = finished(h) & mask
-    while m.names[slot] != 0:
-        slot = (slot + 1) & mask
-    m.names[slot] = row + 1
-
-
 @entry
-def enter_names(first: int, end: int, memory: int) -> None:
-    """Enters attributes, from one row to before another, into the hash table."""
+def enter_names(first: int, end: int, memory: Memory) -> None:
+    """Enters attributes into the hash table, from one row to before another.
+
+    A row without a name is left out.
+    """
     m = memory_at(memory)
+    mask = len(m.names) - 1
     for row in range(first, end):
-        put_name(row, m)
+        ref = m.attrs[row].name
+        if ref & LENGTH_MASK != 0:
+            h = text_hash(m.texts, ref >> TEXT_SHIFT, ref & LENGTH_MASK)
+            slot = finished(h) & mask
+            while m.names[slot] != 0:
+                slot = (slot + 1) & mask
+            m.names[slot] = row + 1
 
 
 @kernel
@@ -579,7 +556,7 @@ def touches(number: Any, box: Any, rows: Any, closed: Any, inside: Any, m: Any) 
 
 @entry
 def touching(
-    box: Ints, closed: bool, inside: bool, first: int, found: Ints, used: int, memory: int
+    box: Ints, closed: bool, inside: bool, first: int, found: Ints, used: int, memory: Memory
 ) -> Any:
     """Writes down, from a filter on, those that touch a box; how many, at most the room.
 
