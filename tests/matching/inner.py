@@ -34,7 +34,8 @@ def load_cells(columns: Columns, row: int, cells: Ints, memory: Memory) -> Any:
 @entry
 def attr_of(name: bytes, memory: Memory) -> Any:
     """`reading.find_attr`, of a whole name."""
-    return _find_attr(memory_at(memory), name, 0, len(name), _text_hash(name, 0, len(name)))
+    m = memory_at(memory)
+    return _find_attr(m, name, 0, len(name), _text_hash(m.seed[0], name, 0, len(name)))
 
 
 @entry

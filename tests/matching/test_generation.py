@@ -1,7 +1,9 @@
 """A generation of the index: shared hashes, failed updates, what goes with filters, crowding."""
 
 from enum import Enum
+from itertools import pairwise, product
 from random import Random
+from string import ascii_lowercase
 from typing import Any
 
 import pytest
@@ -9,7 +11,9 @@ import pytest
 import contrada as ct
 from contrada.errors import InvalidNotificationError, LimitError
 from contrada.matching import index as index_module
+from contrada.matching.arrays import _SEED
 from contrada.matching.compiling import TEXT_BYTES_MAX, number_key
+from contrada.matching.generation import Generation
 from contrada.matching.hanging import CROWDED_FROM
 from contrada.matching.kernels import reading
 from contrada.matching.kernels.reading import hash_of_text, point_hash
@@ -24,16 +28,19 @@ def looked_at(index: ct.Index[Any], notification: dict[str, Any]) -> int:
     return arrays_of(index)._generation.arrays.counters.looked[0]  # type: ignore[no-any-return]
 
 
-def of_one_hash() -> tuple[int, int]:
-    """A number of the first attribute and one of the second whose places share a hash."""
-    seen: dict[int, int] = {}
-    for number in range(1_000_000):
-        key, _ = number_key(number)
-        seen[point_hash(0, NUMBER, key)] = number
-        other = seen.get(point_hash(1, NUMBER, key))
+def number_of_one_hash(hashes: dict[int, Any], attr: int) -> tuple[Any, int]:
+    """What has one of these hashes, and a number of an attribute whose place has it, too."""
+    for number in range(2_000_000):
+        other = hashes.get(point_hash(_SEED, attr, NUMBER, number_key(number)[0]))
         if other is not None:
             return other, number
-    raise AssertionError("no two numbers share a hash")
+    raise AssertionError("no number has one of these hashes")
+
+
+def of_one_hash() -> tuple[int, int]:
+    """A number of the first attribute and one of the second whose places share a hash."""
+    hashes = {point_hash(_SEED, 0, NUMBER, number_key(n)[0]): n for n in range(30_000)}
+    return number_of_one_hash(hashes, 1)
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
@@ -193,13 +200,17 @@ def test_ordered_ranges_are_renewed_once_and_then_lie_well(compiled: Any) -> Non
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_a_text_leads_to_no_value_of_its_hash(compiled: Any) -> None:
     """A filter that hangs at two values would be met again by another attribute's prefix."""
+    prefixes = map("".join, product(ascii_lowercase, "aeiou", "bcdfghjklm", "01234567"))
+    of = {
+        reading.place_hash(_SEED, 1, reading.KIND_PREFIX, hash_of_text(_SEED, each.encode())): each
+        for each in prefixes
+    }
+    prefix, number = number_of_one_hash(of, 0)
     index: ct.Index[int] = new_index(compiled)
     index.add(0, ct.Filter("a = -1"))
-    index.add(1, ct.Filter("b prefix '!!!'"))
-    index.add(2, ct.Filter("a in (6648, -7)"))
-    prefix = reading.place_hash(1, reading.KIND_PREFIX, hash_of_text(b"jor"))
-    assert prefix == point_hash(0, NUMBER, number_key(6648)[0]), "the hashes are no longer equal"
-    assert index.match({"a": -7, "b": "jorx"}) == [2]
+    index.add(1, ct.Filter(f"b prefix {'!' * len(prefix)!r}"))
+    index.add(2, ct.Filter(f"a in ({number}, -7)"))
+    assert index.match({"a": -7, "b": f"{prefix}x"}) == [2]
 
 
 def test_columns_of_one_name_are_refused() -> None:
@@ -258,3 +269,27 @@ def test_a_key_leaves_a_filter_of_many_without_a_search() -> None:
         index.remove(key)
         index.validate()
     assert sorted(index.match({"a": 1})) == [key for key in range(50) if key not in (0, 25, 49)]
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_names_made_to_lie_side_by_side_do_not(compiled: Any) -> None:
+    """Each name of a notification would be compared with all of them."""
+    names = []
+    for number in range(200_000):
+        h = reading.finished(hash_of_text(reading.FIXED_SEED, b"n%x" % number))
+        if h & 1023 < 2:
+            names.append(f"n{number:x}")
+    index: ct.Index[int] = new_index(compiled)
+    for name in names:
+        index.add(len(index), ct.Filter({name: 1}))
+    taken = arrays_of(index)._generation.arrays.of["names"] != 0
+    free = [i for i, each in enumerate(taken.tolist()) if not each]
+    assert len(names) > 300
+    assert max(b - a for a, b in pairwise(free)) < 40
+
+
+def test_generations_of_one_index_hash_alike() -> None:
+    """What was seen at a place is asked of the generation before, by the place's hash."""
+    before = Generation()
+    before.arrays.seed[0] = 12345
+    assert Generation(before).arrays.seed[0] == 12345

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import contrada as ct
+from contrada.matching.arrays import _SEED
 from contrada.matching.batches import Columns
-from contrada.matching.kernels.schema import KINDS, OK, UNREADABLE
+from contrada.matching.kernels.schema import HASH_SEED_BITS, KINDS, OK, UNREADABLE
 from contrada.model.domains.values import EPOCH, TIME_MAX_US, TIME_MIN_US
 from contrada.model.languages import casefold
 from tests import strategies
@@ -48,25 +49,46 @@ def bits_in_order(number: float) -> int:
 
 words = st.integers(0, 2**32 - 1)
 keys = st.integers(-(2**63), 2**63 - 1)
+seeds = st.integers(0, 2**HASH_SEED_BITS - 1)
 
 
 @needs_numba
-@given(h=words, x=keys, attr=st.integers(0, 2**22), text=st.binary(max_size=20))
-def test_hashes_are_the_same_in_both_kinds(h: Any, x: Any, attr: Any, text: Any) -> None:
+@given(seed=seeds, h=words, x=keys, attr=st.integers(0, 2**22), text=st.binary(max_size=20))
+def test_hashes_are_the_same_in_both_kinds(seed: Any, h: Any, x: Any, attr: Any, text: Any) -> None:
     """An index saved by one process would lose its filters in another; or a hash leave its bits."""
     checked, compiled = (module("kernels.reading", each) for each in (False, True))
     asked = {
-        "mixed": ((h, x), 32),
+        "mixed": ((seed, h, x), 32),
         "finished": ((h,), 31),
-        "place_hash": ((attr, 5, h), 31),
-        "point_hash": ((attr, 4, x), 31),
+        "place_hash": ((seed, attr, 5, h), 31),
+        "point_hash": ((seed, attr, 4, x), 31),
         "gram_bit": ((attr, h, 2**19), 19),
-        "hash_of_text": ((text,), 32),
+        "hash_of_text": ((seed, text), 32),
     }
     for name, (arguments, bits) in asked.items():
         found = getattr(checked, name)(*arguments)
         assert found == getattr(compiled, name)(*arguments), name
         assert 0 <= found < 2**bits, name
+
+
+def test_texts_of_one_hash_are_not_for_another_seed() -> None:
+    """Texts could be made whose hashes are equal in any process.
+
+    With products alone, it is the lowest byte of the seed that says which texts have one hash.
+    """
+    hash_of_text = module("kernels.reading").hash_of_text
+    seed = 0x2B6D5A7F_9D1C6E53
+    seen: dict[int, bytes] = {}
+    pairs = []
+    for number in range(300_000):
+        text = b"%x" % (number * 2_654_435_761)
+        h = hash_of_text(seed, text)
+        if h in seen:
+            pairs.append((seen[h], text))
+        seen[h] = text
+    assert pairs, "no two texts have one hash"
+    for other in (seed ^ (1 << 20), seed ^ (1 << 40)):
+        assert not all(hash_of_text(other, a) == hash_of_text(other, b) for a, b in pairs)
 
 
 # --- headers ------------------------------------------------------------------------------------
@@ -167,7 +189,7 @@ def in_scratch(value: Any) -> tuple[int, int, int, bytes]:
         return 5, microseconds(value), microseconds(value), b""
     if isinstance(value, str | bytes):
         raw = value.encode() if isinstance(value, str) else value
-        h = module("kernels.reading").hash_of_text(raw)
+        h = module("kernels.reading").hash_of_text(_SEED, raw)
         return 6, h, h, raw
     if value != value:
         return 3, 0, 0, b""

@@ -1,7 +1,9 @@
 """Saved indexes: what a file holds, that it is mapped, and what is refused."""
 
 import struct
+import zlib
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -12,10 +14,10 @@ from hypothesis import given
 
 import contrada as ct
 from contrada.errors import EncodingError
-from contrada.matching.kernels.schema import STORE
+from contrada.matching.kernels.schema import ARRAYS, STORE
 from contrada.matching.saving import ALIGNMENT, MAGIC
 from tests import strategies
-from tests.matching.engines import COMPILED, ENGINES, arrays_of, loaded_index, module, new_index
+from tests.matching.engines import COMPILED, ENGINES, arrays_of, loaded_index, new_index
 
 
 @pytest.mark.parametrize("compiled", ENGINES)
@@ -110,8 +112,8 @@ def test_what_was_seen_is_saved(compiled: Any, tmp_path: Path) -> None:
 def saved(path: Path) -> tuple[dict[str, Any], bytes]:
     """The header of a saved index, and what comes behind it."""
     whole = path.read_bytes()
-    (length,) = struct.unpack("<Q", whole[8:16])
-    return msgspec.msgpack.decode(whole[16 : 16 + length]), whole[16 + length :]
+    (length,) = struct.unpack("<Q", whole[12:20])
+    return msgspec.msgpack.decode(whole[20 : 20 + length]), whole[20 + length :]
 
 
 def small(path: Path) -> ct.Index[Any]:
@@ -137,7 +139,8 @@ def test_arrays_lie_where_they_can_be_mapped(tmp_path: Path) -> None:
     arrays = arrays_of(index)._generation.arrays
     at = len(whole) - len(rest)
     for name in STORE:
-        rows, size = header["arrays"][name]
+        rows = header["arrays"][name]
+        size = rows * ARRAYS[name].itemsize
         at += -at % ALIGNMENT
         assert whole[at : at + size] == arrays.saved(name).tobytes(), name
         assert rows >= header["used"][name]
@@ -166,14 +169,18 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
         loaded_index(tmp_path / "index", False)
 
 
-def test_a_header_that_would_fill_the_memory_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A length that is damaged would be read whatever it is."""
-    small(tmp_path / "index")
-    monkeypatch.setattr(module("saving"), "HEADER_BYTES_MAX", 10)
-    with pytest.raises(EncodingError, match="too long"):
-        loaded_index(tmp_path / "index", False)
+@pytest.mark.parametrize("seed", range(40))
+def test_changed_bytes_are_found(tmp_path: Path, seed: int) -> None:
+    """Kernels would read behind the end of an array, or notifications miss who asked for them."""
+    path = tmp_path / "index"
+    small(path)
+    whole = bytearray(path.read_bytes())
+    random = Random(seed)
+    for at in random.sample(range(len(whole)), random.randint(1, 64)):
+        whole[at] ^= random.randint(1, 255)
+    path.write_bytes(whole)
+    with pytest.raises(EncodingError, match=r"damaged|version"):
+        loaded_index(path, False)
 
 
 def test_what_cannot_be_saved_leaves_the_file_that_is_there(tmp_path: Path) -> None:
@@ -229,7 +236,8 @@ def test_a_damaged_header_is_refused(tmp_path: Path, odd: Any) -> None:
     header, rest = saved(path)
     for place in header_parts(header):
         packed = msgspec.msgpack.encode(changed(header, place, odd))
-        path.write_bytes(MAGIC + struct.pack("<Q", len(packed)) + packed + rest)
+        behind = struct.pack("<Q", len(packed)) + packed + rest
+        path.write_bytes(MAGIC + struct.pack("<I", zlib.crc32(behind)) + behind)
         try:
             loaded_index(path, False)
         except EncodingError:

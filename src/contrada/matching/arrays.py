@@ -16,6 +16,7 @@ from contrada.matching.kernels.schema import (
     COUNT_PARTS,
     DOMAIN_SHIFT,
     GRAM_BITS_BYTES,
+    HASH_SEED_BITS,
     HIGHEST_RANK,
     NEED_OUT,
     NEED_STAMPS,
@@ -61,6 +62,7 @@ _HASH_TABLES: Final = ("names", "slots", "equal")
 _FIRST: Final = {
     **dict.fromkeys(_HASH_TABLES, 16),
     "counters": 1,
+    "seed": 1,
     "stack": 64,
     "rooms": ROOMS,
     "pending": PENDING,
@@ -68,6 +70,9 @@ _FIRST: Final = {
 }
 """The rows of arrays that do not begin with eight."""
 
+
+_SEED: Final = hash("the seed of hashes") & ((1 << HASH_SEED_BITS) - 1)
+"""Python has a secret of each process in the hash of a text, and no other chance is wanted here."""
 
 Cheapest: TypeAlias = tuple[int, int, float, bool]
 """What `updating.cheapest_value` answers."""
@@ -91,7 +96,7 @@ class Arrays:
     def __init__(self) -> None:
         self.of: dict[str, Any] = {}
         self.used: dict[str, int] = dict.fromkeys(ARRAYS, 0)
-        self.used["rooms"] = ROOMS
+        self.used |= {"rooms": ROOMS, "seed": 1}
         self.part_sketches: dict[tuple[int, int, int], int] = {}
         self._pivots: dict[int, list[tuple[int, int]]] = {}  # of trees, as `pivots` has them
         self._table = np.zeros(2 * len(ARRAYS), dtype=np.int64)
@@ -100,6 +105,7 @@ class Arrays:
         for name, kind in ARRAYS.items():
             rows = _FIRST.get(name, 8) * _PER_ROW.get(name, 1)
             self.put(name, np.zeros(rows, dtype=kind))
+        self.seed[0] = _SEED
 
     def put(self, name: str, array: Any, rows: int | None = None) -> None:
         """Takes an array in place of the one of this name, with so many rows asked for, or all."""

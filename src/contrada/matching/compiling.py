@@ -367,7 +367,8 @@ class Compiler:
         number = self._arrays.take("sets_by_row")
         at = self._arrays.take("sets", len(words))
         self._arrays.of["sets"][at : at + len(words)] = words
-        self._arrays.of["sets_by_row"][number] = (at, attr, *_set_guard(attr, number, value_set))
+        guard = _set_guard(self._arrays.seed[0], attr, number, value_set)
+        self._arrays.of["sets_by_row"][number] = (at, attr, *guard)
         self._sets[form] = number
         self._set_sizes.append(len(words) + texts)
         self.set_values.append(value_set)
@@ -547,14 +548,14 @@ def other_than(value_set: ValueSet) -> tuple[int, int | bytes] | None:
     return (tag, low) if low_exact and high_exact and low == high else None
 
 
-def _set_guard(attr: int, number: int, value_set: ValueSet) -> tuple[int, int, int]:
+def _set_guard(seed: int, attr: int, number: int, value_set: ValueSet) -> tuple[int, int, int]:
     """What a set is as a guard: of `!=` what is excluded, else the set by its number."""
     excluded = other_than(value_set)
     if excluded is None:
         return GUARD_SET << GUARD_KIND_SHIFT, number, 0
     domain, value = excluded
     if isinstance(value, bytes):
-        kind, low = GUARD_OTHER_TEXT, int(finished(hash_of_text(value)))
+        kind, low = GUARD_OTHER_TEXT, int(finished(hash_of_text(seed, value)))
     else:
         kind, low = GUARD_OTHER, value >> 32
     asked = attr | domain << GUARD_DOMAIN_SHIFT | kind << GUARD_KIND_SHIFT

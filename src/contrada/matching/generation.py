@@ -60,6 +60,7 @@ class Generation:
         self.words_unused = 0
         if statistics is not None:
             self.hanging.statistics = statistics.arrays
+            self.arrays.seed[0] = statistics.arrays.seed[0]  # it is asked by hash
             if statistics.notifications >= EPOCHS_MAX // 2:  # this one begins to count stamps anew
                 statistics.arrays.fade()
             self.arrays.counters.seen[0] = statistics.notifications

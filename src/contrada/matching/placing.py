@@ -19,7 +19,7 @@ from contrada.matching.kernels.reading import (
     KIND_SUFFIX,
     KIND_TEXT,
     KIND_TEXT_NOCASE,
-    SEED,
+    MASK,
     hash_of_text,
     mixed,
     place_hash,
@@ -121,7 +121,7 @@ def _best_other(
         if op in (OP_POINT, OP_TEXT) or (op == OP_SET and value_set.line[:1] == line.EVERYTHING):
             continue
         presence = presence_of(attr, arrays.memory)
-        places = None if op == OP_RANGE else places_of(attr, value_set)
+        places = None if op == OP_RANGE else places_of(arrays.seed[0], attr, value_set)
         if places is None:
             others.append((presence, attr, value_set))
             continue
@@ -165,7 +165,7 @@ def unseen(attr: int, place: Place, arrays: Arrays) -> float:
 # --- hashed places ------------------------------------------------------------------------------
 
 
-def places_of(attr: int, value_set: ValueSet) -> tuple[Place, ...] | None:
+def places_of(seed: int, attr: int, value_set: ValueSet) -> tuple[Place, ...] | None:
     """Hashed places of which every value of the set comes by one; None where there are none.
 
     What leads to a part of what is asked for may not decide.
@@ -174,44 +174,45 @@ def places_of(attr: int, value_set: ValueSet) -> tuple[Place, ...] | None:
     if traits is None:
         return None
     decides = value_set.text is None
-    return tuple([_place(attr, each, decides) for each in traits])
+    return tuple([_place(seed, attr, each, decides) for each in traits])
 
 
-def _place(attr: int, trait: Trait, decides: bool) -> Place:
+def _place(seed: int, attr: int, trait: Trait, decides: bool) -> Place:
     kind, nocase, of = trait
     case = int(nocase)
     if kind == "is":
-        return _point_place(attr, of, decides)
+        return _point_place(seed, attr, of, decides)
     if kind == "=":
-        return Place(place_hash(attr, KIND_TEXT_NOCASE, hash_of_text(of)))
+        return Place(place_hash(seed, attr, KIND_TEXT_NOCASE, hash_of_text(seed, of)))
     if kind == "contains":
-        return _gram_place(attr, of, case)
+        return _gram_place(seed, attr, of, case)
     if kind == "prefix":
         part, column, at = of[:LENGTHS_MAX], PREFIXES + case, KIND_PREFIX + case
     else:
         part, column, at = of[::-1][:LENGTHS_MAX], SUFFIXES + case, KIND_SUFFIX + case
-    return Place(place_hash(attr, at, hash_of_text(part)), column, len(part))
+    return Place(place_hash(seed, attr, at, hash_of_text(seed, part)), column, len(part))
 
 
-def _point_place(attr: int, key: Key, decides: bool) -> Place:
+def _point_place(seed: int, attr: int, key: Key, decides: bool) -> Place:
     domain, comparable = key
     if domain == TEXT:
         assert isinstance(comparable, bytes)
-        h = place_hash(attr, KIND_TEXT, hash_of_text(comparable))
+        h = place_hash(seed, attr, KIND_TEXT, hash_of_text(seed, comparable))
         return Place(h, 0, 0, TEXT, comparable, decides)
     assert not isinstance(comparable, bytes)
     number = number_key(comparable)[0] if domain == NUMBER else int(comparable)
     if domain == NAN:
         number = 0
-    return Place(point_hash(attr, domain, number), 0, 0, domain, number, decides)
+    return Place(point_hash(seed, attr, domain, number), 0, 0, domain, number, decides)
 
 
-def _gram_place(attr: int, text: bytes, case: int) -> Place:
+def _gram_place(seed: int, attr: int, text: bytes, case: int) -> Place:
     """Some bytes of a substring; which, is spread by the text itself, rare letters first."""
     size = min(len(text), GRAM_BYTES_MAX)
     grams = {text[i : i + size] for i in range(len(text) - size + 1)}
     number = int.from_bytes(min(grams, key=_commonness), "big")
-    h = place_hash(attr, KIND_GRAM + case, mixed(mixed(SEED, number), size))
+    h = mixed(seed, mixed(seed, seed & MASK, number), size)
+    h = place_hash(seed, attr, KIND_GRAM + case, h)
     return Place(h, GRAMS + case, size, value=number)
 
 
@@ -277,5 +278,5 @@ def range_ends(op: int, attr: int, value_set: ValueSet) -> tuple[int, int, int, 
     if op == OP_TEXT_RANGE:  # as below, but without a hash
         is_place = prefix_of(cuts[0], cuts[1] if len(cuts) == 2 else None) is not None
     else:
-        is_place = places_of(attr, value_set) is not None
+        is_place = traits_of(value_set, PLACES_MAX) is not None
     return None if is_place else (*tree_key(cuts[0]), *tree_key(cuts[-1]))

@@ -12,6 +12,7 @@ import numpy as np
 from contrada.matching.kernels.memory import bytes_at, double_bits, entry, kernel, number_at
 from contrada.matching.kernels.schema import (
     EPOCHS_MAX,
+    HASH_BITS,
     KINDS,
     LENGTH_MASK,
     NEED_STAMPS,
@@ -27,9 +28,9 @@ from contrada.model.languages import casefold
 FOLD_FROM = np.array(sorted(casefold.TABLE), dtype=np.int64)
 FOLD_TO = np.array([casefold.TABLE[code] for code in sorted(casefold.TABLE)], dtype=np.int64)
 
-MASK = 0xFFFFFFFF
-PRIME = 16777619
-SEED = 2166136261
+MASK = (1 << HASH_BITS) - 1
+FIXED_SEED = (16777619 << HASH_BITS) | 2166136261
+"""For what no client chooses."""
 NULL, BOOL, NAN, NUMBER, TIME, TEXT = 1, 2, 3, 4, 5, 6
 KIND_POINT, KIND_TEXT, KIND_PREFIX, KIND_SUFFIX, KIND_GRAM = 1, 2, 3, 5, 7
 KIND_TEXT_NOCASE = 9
@@ -41,9 +42,14 @@ TIMESTAMP, STRING = KINDS["time"], KINDS["string"]
 
 
 @entry
-def mixed(h: int, x: int) -> Any:
-    """A hash and 32 more bits."""
-    return ((h ^ (x & MASK)) * PRIME) & MASK
+def mixed(seed: int, h: int, x: int) -> Any:
+    """A hash and 32 more bits.
+
+    The product's upper half comes back into the lower one. Without that, equal hashes could be made
+    that hardly depend on the seed: the lowest bits of a product depend on the lowest bits alone.
+    """
+    product = (h ^ (x & MASK)) * ((seed >> HASH_BITS) | 1)
+    return (product ^ (product >> HASH_BITS)) & MASK
 
 
 @kernel
@@ -55,15 +61,16 @@ def finished(h: Any) -> Any:
 
 
 @entry
-def place_hash(attr: int, kind: int, h: int) -> Any:
+def place_hash(seed: int, attr: int, kind: int, h: int) -> Any:
     """The hash of a place: an attribute, a kind of place, the hash of a value."""
-    return finished(mixed(mixed(mixed(SEED, attr), kind), h))
+    return finished(mixed(seed, mixed(seed, mixed(seed, seed & MASK, attr), kind), h))
 
 
 @entry
-def point_hash(attr: int, domain: int, key: int) -> Any:
+def point_hash(seed: int, attr: int, domain: int, key: int) -> Any:
     """The hash of the place of a value outside text."""
-    return place_hash(attr, KIND_POINT, mixed(mixed(mixed(SEED, domain), key), key >> 32))
+    h = mixed(seed, mixed(seed, mixed(seed, seed & MASK, domain), key), key >> HASH_BITS)
+    return place_hash(seed, attr, KIND_POINT, h)
 
 
 @entry
@@ -74,18 +81,18 @@ def gram_bit(attr: int, gram: int, bits: int) -> Any:
 
 
 @kernel
-def text_hash(buffer: Any, start: Any, length: Any) -> Any:
+def text_hash(seed: Any, buffer: Any, start: Any, length: Any) -> Any:
     """The hash of a text."""
-    h = SEED
+    h = seed & MASK
     for i in range(start, start + length):
-        h = ((h ^ buffer[i]) * PRIME) & MASK
+        h = mixed(seed, h, buffer[i])
     return h
 
 
 @entry
-def hash_of_text(text: bytes) -> Any:
+def hash_of_text(seed: int, text: bytes) -> Any:
     """The hash of a whole text."""
-    return text_hash(text, 0, len(text))
+    return text_hash(seed, text, 0, len(text))
 
 
 @kernel
@@ -106,7 +113,7 @@ def find_attr(m: Any, buffer: Any, start: Any, length: Any, h: Any) -> Any:
         if row < 0:
             return -1
         ref = m.attrs[row].name
-        if ref & LENGTH_MASK == length:
+        if m.attrs[row].hash == h and ref & LENGTH_MASK == length:
             at = ref >> TEXT_SHIFT
             same = True
             for i in range(length):
@@ -238,7 +245,7 @@ def load(msg: Any, m: Any) -> Any:
         kind, length, pos = header(msg, pos)
         if kind != 4 or (lead >= 0xC4 and lead <= 0xC6) or length > end - pos:
             return UNREADABLE  # the name is no text
-        attr = find_attr(m, msg, pos, length, text_hash(msg, pos, length))
+        attr = find_attr(m, msg, pos, length, text_hash(m.seed[0], msg, pos, length))
         pos += length
         if attr < 0:
             pos = skipped(msg, pos)
@@ -367,11 +374,12 @@ def add_text(msg: Any, start: Any, length: Any, attr: Any, m: Any) -> Any:
     # Folding makes two bytes three at most, and single bytes stay single.
     if used + (4 * length + 8 if fold else length) > len(text):
         return NEED_TEXT
-    h = SEED
+    seed = m.seed[0]
+    h = seed & MASK
     for i in range(length):
         b = msg[start + i]
         text[used + i] = b
-        h = ((h ^ b) * PRIME) & MASK
+        h = mixed(seed, h, b)
     values[row].attr = attr
     values[row].domain = TEXT
     values[row].low = h

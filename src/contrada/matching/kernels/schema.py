@@ -22,11 +22,14 @@ def _row(kind: Any, *fields: str) -> Any:
 
 
 STORE: Final[dict[str, Any]] = {
+    # one number, see HASH_SEED_BITS
+    "seed": _I8,
     # hash table of attributes: row + 1
     "names": _I4,
     "attrs": _row(
         _I8,
         "name",  # reference to the name's text
+        "hash",  # of the name
         "nocase",  # 1 where some filter compares without case
         "tree",  # row in trees where filters hang in its buckets, or -1
         "presence",  # the bucket of filters that need the attribute, or -1
@@ -240,6 +243,11 @@ KINDS: Final = {
     "large_binary": 12,
 }
 """Kinds of columns by the names that Arrow has for their types; `time` is microseconds."""
+
+HASH_BITS: Final = 32
+HASH_SEED_BITS: Final = 62
+"""Bits of a seed: where hashes begin, and above it what they are multiplied by. Each process has
+its own, so that nobody can send values whose hashes are the same; a saved index keeps its own."""
 
 # --- parts of texts -----------------------------------------------------------------------------
 PREFIXES: Final = 0  # the column in parts; the next is the same without case

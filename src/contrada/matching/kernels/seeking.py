@@ -11,14 +11,13 @@ from typing import Any
 from contrada.matching.kernels.holding import same_text
 from contrada.matching.kernels.memory import entry, kernel, memory_at, prefetch
 from contrada.matching.kernels.reading import (
+    FIXED_SEED,
     KIND_GRAM,
     KIND_PREFIX,
     KIND_SUFFIX,
     KIND_TEXT,
     KIND_TEXT_NOCASE,
     MASK,
-    PRIME,
-    SEED,
     TEXT,
     finished,
     gram_bit,
@@ -144,22 +143,22 @@ def is_led_to(bucket: Any, row: Any, m: Any) -> Any:
 @kernel
 def ask_by_text(attr: Any, case: Any, start: Any, length: Any, m: Any) -> Any:
     """Asks for prefixes, suffixes and substrings of one text. `case` is 0, or 1 without case."""
-    text, parts = m.text, m.parts
+    text, parts, seed = m.text, m.parts, m.seed[0]
     prefixes = parts[PART_COLUMNS * attr + PREFIXES + case]
     suffixes = parts[PART_COLUMNS * attr + SUFFIXES + case]
     grams = parts[PART_COLUMNS * attr + GRAMS + case]
     if prefixes != 0:
-        h = SEED
+        h = seed & MASK
         for i in range(min(length, LENGTHS_MAX)):
-            h = ((h ^ text[start + i]) * PRIME) & MASK
+            h = mixed(seed, h, text[start + i])
             if (prefixes >> (i + 1)) & 1:
-                ask(place_hash(attr, KIND_PREFIX + case, h), -1, m)
+                ask(place_hash(seed, attr, KIND_PREFIX + case, h), -1, m)
     if suffixes != 0:
-        h = SEED
+        h = seed & MASK
         for i in range(min(length, LENGTHS_MAX)):
-            h = ((h ^ text[start + length - 1 - i]) * PRIME) & MASK
+            h = mixed(seed, h, text[start + length - 1 - i])
             if (suffixes >> (i + 1)) & 1:
-                ask(place_hash(attr, KIND_SUFFIX + case, h), -1, m)
+                ask(place_hash(seed, attr, KIND_SUFFIX + case, h), -1, m)
     if grams != 0:
         ask_by_grams(attr, case, grams, start, length, m)
 
@@ -171,7 +170,7 @@ def ask_by_grams(attr: Any, case: Any, grams: Any, start: Any, length: Any, m: A
     Most have no bit, and those that have one are written down first: without branches.
     """
     text, bits, counters, pending = m.text, m.gram_bits, m.counters[0], m.pending
-    count = 8 * len(bits)
+    count, seed = 8 * len(bits), m.seed[0]
     for size in range(1, GRAM_BYTES_MAX + 1):
         if (grams >> size) & 1 == 0:
             continue
@@ -190,26 +189,26 @@ def ask_by_grams(attr: Any, case: Any, grams: Any, start: Any, length: Any, m: A
                 found += (bits[bit >> 3] >> (bit & 7)) & 1
             for n in range(counters.asked, found):
                 # `ask` writes to `pending` at `asked`, which is never past what was read here.
-                h = mixed(mixed(SEED, pending[n]), size)
-                ask(place_hash(attr, KIND_GRAM + case, h), -1, m)
+                h = mixed(seed, mixed(seed, seed & MASK, pending[n]), size)
+                ask(place_hash(seed, attr, KIND_GRAM + case, h), -1, m)
 
 
 @kernel
 def ask_by_value(row: Any, m: Any) -> Any:
     """Asks for the places that one value leads to."""
-    values = m.values
+    values, seed = m.values, m.seed[0]
     attr = values[row].attr
     domain = values[row].domain
     if domain != TEXT:
         for key in range(values[row].low, values[row].high + 1):
-            ask(point_hash(attr, domain, key), row, m)
+            ask(point_hash(seed, attr, domain, key), row, m)
         return
-    ask(place_hash(attr, KIND_TEXT, values[row].low), row, m)
+    ask(place_hash(seed, attr, KIND_TEXT, values[row].low), row, m)
     ask_by_text(attr, 0, values[row].start, values[row].length, m)
     if m.attrs[attr].nocase != 0:
         start, length = values[row].folded, values[row].folded_length
-        h = text_hash(m.text, start, length)
-        ask(place_hash(attr, KIND_TEXT_NOCASE, h), -1, m)
+        h = text_hash(seed, m.text, start, length)
+        ask(place_hash(seed, attr, KIND_TEXT_NOCASE, h), -1, m)
         ask_by_text(attr, 1, start, length, m)
 
 
@@ -356,7 +355,7 @@ def keep_range(attr: int, domain: int, low: int, end_domain: int, high: int, mem
     if at >= RANGES_KEPT:
         # Of the next RANGES_KEPT after k times as many, one in k: about the share that is due.
         is_next = count % (count // RANGES_KEPT) == 0
-        at = finished(mixed(SEED, count)) % RANGES_KEPT if is_next else -1
+        at = finished(mixed(FIXED_SEED, 0, count)) % RANGES_KEPT if is_next else -1
     if at >= 0:
         first, last = m.ends[its.ends + 2 * at], m.ends[its.ends + 2 * at + 1]
         first.domain, first.key = domain, low

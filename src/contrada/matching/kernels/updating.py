@@ -12,11 +12,11 @@ from typing import Any
 
 from contrada.matching.kernels.memory import entry, kernel, memory_at
 from contrada.matching.kernels.reading import (
+    FIXED_SEED,
     INT32_MAX,
     INT32_MIN,
     KIND_TEXT,
     MASK,
-    SEED,
     finished,
     mixed,
     place_hash,
@@ -34,6 +34,7 @@ from contrada.matching.kernels.schema import (
     GUARD_KIND_SHIFT,
     GUARD_NONE,
     GUARD_SET,
+    HASH_BITS,
     KEY_HERE,
     LENGTH_MASK,
     OP_POINT,
@@ -66,11 +67,11 @@ HUNG_RANK = 8
 
 
 @kernel
-def words_hash(words: Any, first: Any, count: Any) -> Any:
+def words_hash(seed: Any, words: Any, first: Any, count: Any) -> Any:
     """The hash of the words of a program."""
-    h = SEED
+    h = seed & MASK
     for i in range(first, first + count):
-        h = mixed(mixed(h, words[i]), words[i] >> 32)
+        h = mixed(seed, mixed(seed, h, words[i]), words[i] >> HASH_BITS)
     return finished(h)
 
 
@@ -83,7 +84,7 @@ def enter(begin: int, count: int, number: int, is_wider: bool, memory: Memory) -
     m = memory_at(memory)
     program, filters, equal = m.program, m.filters, m.equal
     mask = len(equal) - 1
-    slot = words_hash(program, begin + 1, count) & mask
+    slot = words_hash(m.seed[0], program, begin + 1, count) & mask
     while equal[slot] != 0 and not is_wider:
         known = equal[slot] - 1
         at = filters[known].begin
@@ -199,7 +200,8 @@ def guard_of(word: Any, m: Any) -> Any:
         high = m.sets_by_row[row].high + 0
     elif op == OP_TEXT:
         ref = program[word + 1]
-        low = high = finished(text_hash(m.texts, ref >> TEXT_SHIFT, ref & LENGTH_MASK))
+        h = text_hash(m.seed[0], m.texts, ref >> TEXT_SHIFT, ref & LENGTH_MASK)
+        low = high = finished(h)
         asked |= GUARD_HASH << GUARD_KIND_SHIFT
     elif op == OP_TEXT_RANGE:
         asked, low, high = attr | (NO_DOMAIN << GUARD_DOMAIN_SHIFT), INT32_MIN, INT32_MAX
@@ -320,7 +322,7 @@ def cheapest_value(number: int, memory: Memory, statistics: Memory) -> Any:
     more.
     """
     m, seen_in = memory_at(memory), memory_at(statistics)
-    program = m.program
+    program, seed = m.program, m.seed[0]
     begin = m.filters[number].begin + 1
     end = begin + (program[begin - 1] & WORDS_MASK)
     found, its_hash, lowest = -1, 0, 2.0
@@ -333,10 +335,10 @@ def cheapest_value(number: int, memory: Memory, statistics: Memory) -> Any:
         if op == OP_POINT or op == OP_TEXT:
             operand = program[word + 1]
             if op == OP_POINT:
-                h = point_hash(attr, head >> DOMAIN_SHIFT, operand)
+                h = point_hash(seed, attr, head >> DOMAIN_SHIFT, operand)
             else:
-                h = text_hash(m.texts, operand >> TEXT_SHIFT, operand & LENGTH_MASK)
-                h = place_hash(attr, KIND_TEXT, h)
+                h = text_hash(seed, m.texts, operand >> TEXT_SHIFT, operand & LENGTH_MASK)
+                h = place_hash(seed, attr, KIND_TEXT, h)
             count(m.attrs[attr].sketch, h, m)
             its_share = share(h, attr, unseen_value(attr, seen_in), seen_in)
             cost = presence_of(attr, m) * min(its_share, 1.0)
@@ -418,7 +420,7 @@ def unhang(bucket: int, number: int, at: int, memory: Memory) -> Any:
 @kernel
 def key_hash(key: Any) -> Any:
     """The hash of an integer key."""
-    return finished(mixed(mixed(SEED, key), key >> 32))
+    return finished(mixed(FIXED_SEED, mixed(FIXED_SEED, 0, key), key >> HASH_BITS))
 
 
 @entry
@@ -486,7 +488,7 @@ def rehash_filters(used: int, memory: Memory) -> None:
         at = m.filters[number].begin
         if at < 0 or m.program[at] & (GONE | WIDER):
             continue
-        slot = words_hash(m.program, at + 1, m.program[at] & WORDS_MASK) & mask
+        slot = words_hash(m.seed[0], m.program, at + 1, m.program[at] & WORDS_MASK) & mask
         while m.equal[slot] != 0:
             slot = (slot + 1) & mask
         m.equal[slot] = number + 1
@@ -503,7 +505,8 @@ def enter_names(first: int, end: int, memory: Memory) -> None:
     for row in range(first, end):
         ref = m.attrs[row].name
         if ref & LENGTH_MASK != 0:
-            h = text_hash(m.texts, ref >> TEXT_SHIFT, ref & LENGTH_MASK)
+            h = text_hash(m.seed[0], m.texts, ref >> TEXT_SHIFT, ref & LENGTH_MASK)
+            m.attrs[row].hash = h
             slot = finished(h) & mask
             while m.names[slot] != 0:
                 slot = (slot + 1) & mask
