@@ -177,6 +177,18 @@ class FrameError(ProtocolError):
         self.code = code
 
 
+class StoreError(ContradaError):
+    """A store cannot read or write. Carries `reason`. What was not synced may be lost."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class StoreFullError(StoreError):
+    """A store has no room for more. Nothing of what was to be written is there."""
+
+
 class InvalidObventError(ContradaError):
     """An obvent class or object cannot be published. Carries `type_name` and `reason`."""
 

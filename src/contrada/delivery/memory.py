@@ -1,0 +1,189 @@
+"""A store in memory, whose failures are made on purpose.
+
+It does what a disk may do: lose what was not synced, tear a record that was being written, flip a
+byte, lose a record in the middle, be full. Worlds run on it; a broker that need not survive may.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from typing import Final
+
+from contrada.delivery.store import (
+    Entry,
+    Extent,
+    Head,
+    Stored,
+    check_log_name,
+    check_records,
+    entries_of,
+)
+from contrada.errors import StoreFullError
+
+MEMORY_BYTES_MAX: Final = 2**30
+"""Bytes of the records of a store in memory. Beyond it: StoreFullError."""
+
+
+class _MemoryLog:
+    """A log's head, and its records by position, each with its sum."""
+
+    def __init__(self, name: str) -> None:
+        self.head = Head(name)
+        self.records: dict[int, Stored] = {}
+        self.before: dict[int, int] = {}  # bytes of all records before each
+
+
+class _Disk:
+    """Logs and notes; each method is one step, which is done whole or not at all."""
+
+    def __init__(self) -> None:
+        self.logs: dict[str, _MemoryLog] = {}
+        self.notes: dict[str, bytes] = {}
+        self.held_bytes = 0
+
+    def append(self, name: str, records: Sequence[bytes], time_us: int) -> int:
+        log = self.logs.get(name) or self.logs.setdefault(name, _MemoryLog(name))
+        first, total = log.head.next, log.head.total
+        for stored, before in log.head.append(records, time_us):
+            log.records[stored[0]] = stored
+            log.before[stored[0]] = before
+        self.held_bytes += log.head.total - total
+        return first
+
+    def acknowledge(self, name: str, intervals: Sequence[tuple[int, int]]) -> None:
+        self.logs[name].head.acknowledge(intervals)
+
+    def truncate(self, name: str, before: int) -> None:
+        log = self.logs[name]
+        truncated = log.before.get(before, log.head.total)
+        for position in range(log.head.first, before):
+            log.records.pop(position, None)
+            del log.before[position]
+        self.held_bytes -= truncated - log.head.truncated
+        log.head.truncate(before, truncated)
+
+    def drop(self, name: str) -> None:
+        log = self.logs.pop(name, None)
+        self.held_bytes -= 0 if log is None else log.head.extent.held_bytes
+
+    def note(self, name: str, value: bytes | None) -> None:
+        if value is None:
+            self.notes.pop(name, None)
+        else:
+            self.notes[name] = value
+
+
+class MemoryStore:
+    """See `Store`. `is_full`, `crash`, `flip` and `lose` are the failures."""
+
+    def __init__(self, bytes_max: int = MEMORY_BYTES_MAX) -> None:
+        self.is_full = False
+        self._bytes_max = bytes_max
+        self._stable = _Disk()
+        self._now = _Disk()
+        self._since: list[Callable[[_Disk], object]] = []
+
+    def append(self, log: str, records: Sequence[bytes], time_us: int) -> int:
+        """See `Store.append`."""
+        check_log_name(log)
+        check_records(records)
+        held = self._now.held_bytes + sum(map(len, records))
+        if self.is_full or held > self._bytes_max:
+            raise StoreFullError("the store in memory is full")
+        records = tuple(records)
+        self._since.append(lambda disk: disk.append(log, records, time_us))
+        return self._now.append(log, records, time_us)
+
+    def read(self, log: str, first: int, count: int) -> list[Entry]:
+        """See `Store.read`."""
+        of = self._now.logs.get(log)
+        if of is None:
+            return []
+        first = max(first, of.head.first)
+        end = min(first + count, of.head.next)
+        found = (of.records[at] for at in range(first, end) if at in of.records)
+        return entries_of(of.head.seed, first, end, found)
+
+    def acknowledge(self, log: str, intervals: Iterable[tuple[int, int]]) -> None:
+        """See `Store.acknowledge`."""
+        if log in self._now.logs:
+            listed = tuple(intervals)
+            self._done(lambda disk: disk.acknowledge(log, listed))
+
+    def acknowledged(self, log: str) -> list[tuple[int, int]]:
+        """See `Store.acknowledged`."""
+        of = self._now.logs.get(log)
+        return [] if of is None else list(of.head.acknowledged)
+
+    def position_at(self, log: str, time_us: int) -> int:
+        """See `Store.position_at`."""
+        of = self._now.logs.get(log)
+        if of is None:
+            return 1
+        later = (at for at, record in of.records.items() if record[1] >= time_us)
+        return min(later, default=of.head.next)
+
+    def truncate(self, log: str, before: int) -> None:
+        """See `Store.truncate`."""
+        of = self._now.logs.get(log)
+        if of is not None and before > of.head.first:
+            before = min(before, of.head.next)
+            self._done(lambda disk: disk.truncate(log, before))
+
+    def drop(self, log: str) -> None:
+        """See `Store.drop`."""
+        self._done(lambda disk: disk.drop(log))
+
+    def extents(self) -> Mapping[str, Extent]:
+        """See `Store.extents`."""
+        return {name: log.head.extent for name, log in self._now.logs.items()}
+
+    def note(self, name: str, value: bytes | None) -> None:
+        """See `Store.note`."""
+        check_log_name(name)
+        self._done(lambda disk: disk.note(name, value))
+
+    def notes(self) -> Mapping[str, bytes]:
+        """See `Store.notes`."""
+        return self._now.notes
+
+    def sync(self) -> None:
+        """See `Store.sync`."""
+        for step in self._since:
+            step(self._stable)
+        self._since.clear()
+
+    def _done(self, step: Callable[[_Disk], object]) -> None:
+        step(self._now)
+        self._since.append(step)
+
+    # --- failures -----------------------------------------------------------------------------
+
+    @property
+    def unsynced(self) -> int:
+        """Steps since the last sync: what a crash may take."""
+        return len(self._since)
+
+    def crash(self, survived: int = 0) -> None:
+        """Comes back with what was synced, and the first few of the steps since."""
+        for step in self._since[:survived]:
+            step(self._stable)
+        self._since.clear()
+        self._now = deepcopy(self._stable)
+
+    def flip(self, log: str, position: int, at: int) -> None:
+        """Changes a byte of a record."""
+        for disk in (self._stable, self._now):
+            _, time_us, data, summed = disk.logs[log].records[position]
+            changed = bytes([*data[:at], data[at] ^ 0x55, *data[at + 1 :]])
+            disk.logs[log].records[position] = position, time_us, changed, summed
+
+    def tear(self, log: str, position: int, length: int) -> None:
+        """Leaves of a record no more than so many bytes."""
+        for disk in (self._stable, self._now):
+            _, time_us, data, summed = disk.logs[log].records[position]
+            disk.logs[log].records[position] = position, time_us, data[:length], summed
+
+    def lose(self, log: str, position: int) -> None:
+        """Takes a record away."""
+        for disk in (self._stable, self._now):
+            del disk.logs[log].records[position]

@@ -1,0 +1,46 @@
+"""Sets of positions in a log, as few intervals."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+
+Interval = tuple[int, int]
+"""Positions from the first to before the second."""
+
+
+class Positions:
+    """A set of positions that grows. Invariant: intervals are in order, none empty, none touch.
+
+    Cost: adding costs a search and, in the middle, moving the intervals behind.
+    """
+
+    def __init__(self, intervals: Iterable[Interval] = ()) -> None:
+        self._firsts: list[int] = []
+        self._ends: list[int] = []
+        for first, end in intervals:
+            self.add(first, end)
+
+    def add(self, first: int, end: int) -> None:
+        """Adds the positions from one to before another."""
+        if end <= first:
+            return
+        low = bisect_left(self._ends, first)  # the first interval that touches, or lies behind
+        high = bisect_right(self._firsts, end)  # behind the last one that touches
+        if low < high:
+            first, end = min(first, self._firsts[low]), max(end, self._ends[high - 1])
+        self._firsts[low:high], self._ends[low:high] = [first], [end]
+
+    def __contains__(self, position: int) -> bool:
+        at = bisect_right(self._firsts, position) - 1
+        return at >= 0 and position < self._ends[at]
+
+    def __iter__(self) -> Iterator[Interval]:
+        return iter(zip(self._firsts, self._ends, strict=True))
+
+    def __len__(self) -> int:
+        """How many intervals there are."""
+        return len(self._firsts)
+
+    def first_without(self, position: int) -> int:
+        """The lowest position from this one on that is not in the set."""
+        at = bisect_right(self._firsts, position) - 1
+        return self._ends[at] if at >= 0 and position < self._ends[at] else position

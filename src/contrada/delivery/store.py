@@ -1,0 +1,194 @@
+"""What a store promises: logs of records that survive a crash.
+
+A *log* has a name and records. A record has a position, one more than that of the record before, a
+time and bytes. It stays until it is truncated; that it was acknowledged is written down beside it.
+A *note* is a small value by name, for whatever else must survive.
+
+What is done is seen at once by whoever reads, and is on stable storage when a later `sync` has
+returned. A crash takes of what was done since the last finished sync an end: what was done first
+survives what was done last. A record that comes back damaged is found by its checksum, or by the
+gap that it leaves; it is reported as `Damaged` in its place, and never served.
+
+Source: EPFL thesis 2554 (2001) §5.3.5 (durable subscriptions), §5.2.2 (certified delivery).
+"""
+
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from contrada.delivery.positions import Positions
+from contrada.errors import InvalidValueError, LimitError
+
+LOG_NAME_CHARS_MAX: Final = 255
+"""Characters of the name of a log or a note. Beyond it: InvalidValueError."""
+
+RECORD_BYTES_MAX: Final = 16 * 1024 * 1024 + 65_536
+"""Bytes of a record: a notification as large as it may be, and what goes with it. Beyond it:
+LimitError."""
+
+APART_MAX: Final = 10_000
+"""Intervals of positions acknowledged apart from one another, of one log. Beyond it: LimitError;
+acknowledge up to a position first."""
+
+
+class LogRecord(NamedTuple):
+    """What a log has at a position; the time is in microseconds since 1970, UTC."""
+
+    position: int
+    time_us: int
+    data: bytes
+
+
+class Damaged(NamedTuple):
+    """A position whose record is lost, and why."""
+
+    position: int
+    reason: str
+
+
+Entry: TypeAlias = LogRecord | Damaged
+
+Stored: TypeAlias = tuple[int, int, bytes, int]
+"""What was read back: a position, a time, bytes, and the sum that was written with them."""
+
+
+class Extent(NamedTuple):
+    """What a log holds: from the first position to before the next, and its records' bytes."""
+
+    first: int
+    next: int
+    held_bytes: int
+
+
+class Store(Protocol):
+    """Logs and notes on stable storage. Errors: StoreError and its kinds."""
+
+    def append(self, log: str, records: Sequence[bytes], time_us: int) -> int:
+        """Appends records to a log, which it makes if there is none; the first one's position.
+
+        All of them or, with an error, none. Times of a log never go back: an earlier one is taken
+        for the last.
+        """
+        ...
+
+    def read(self, log: str, first: int, count: int) -> list[Entry]:
+        """Up to so many entries from a position on, or from the first that is kept, in order."""
+        ...
+
+    def acknowledge(self, log: str, intervals: Iterable[tuple[int, int]]) -> None:
+        """Writes down that the positions from each first to before each end are acknowledged."""
+        ...
+
+    def acknowledged(self, log: str) -> list[tuple[int, int]]:
+        """What was, from the first position that is kept: as few intervals, in order."""
+        ...
+
+    def position_at(self, log: str, time_us: int) -> int:
+        """The first kept position that is not earlier than a time; the next if there is none."""
+        ...
+
+    def truncate(self, log: str, before: int) -> None:
+        """Gives up the records before a position."""
+        ...
+
+    def drop(self, log: str) -> None:
+        """Gives up a log. One of the same name begins anew."""
+        ...
+
+    def extents(self) -> Mapping[str, Extent]:
+        """All logs, and what they hold."""
+        ...
+
+    def note(self, name: str, value: bytes | None) -> None:
+        """Sets a note, or with None removes it."""
+        ...
+
+    def notes(self) -> Mapping[str, bytes]:
+        """All notes."""
+        ...
+
+    def sync(self) -> None:
+        """Returns when all that was done before is on stable storage. May take long."""
+        ...
+
+
+_SUMMED: Final = struct.Struct("<qq")
+
+
+def checksum(seed: int, position: int, time_us: int, data: bytes) -> int:
+    """The sum that goes with a record: of another log or position it would be another."""
+    return zlib.crc32(data, zlib.crc32(_SUMMED.pack(position, time_us), seed))
+
+
+class Head:
+    """What a store knows of a log without reading it."""
+
+    __slots__ = ("acknowledged", "first", "next", "seed", "time_us", "total", "truncated")
+
+    def __init__(self, name: str) -> None:
+        self.seed = zlib.crc32(name.encode())  # where the sums of its records begin
+        self.first = self.next = 1
+        self.time_us = 0
+        self.total = self.truncated = 0  # bytes of all records there were, and of those given up
+        self.acknowledged = Positions()
+
+    def append(self, records: Sequence[bytes], time_us: int) -> Iterator[tuple[Stored, int]]:
+        """Gives records their positions: what to store, each with the bytes before it."""
+        self.time_us = time_us = max(self.time_us, time_us)
+        for data in records:
+            position, before = self.next, self.total
+            self.next, self.total = position + 1, before + len(data)
+            yield (position, time_us, data, checksum(self.seed, position, time_us, data)), before
+
+    def acknowledge(self, intervals: Iterable[tuple[int, int]]) -> None:
+        """Adds to what is acknowledged, of what is there; LimitError beyond `APART_MAX`."""
+        intervals = list(intervals)
+        if len(self.acknowledged) + len(intervals) > APART_MAX:
+            merged = Positions([*self.acknowledged, *intervals])
+            if len(merged) > APART_MAX:
+                raise LimitError("APART_MAX", APART_MAX, len(merged))
+        for first, end in intervals:
+            self.acknowledged.add(max(first, self.first), min(end, self.next))
+
+    def truncate(self, before: int, truncated: int) -> None:
+        """Gives up positions, with the bytes of all records before them."""
+        self.first, self.truncated = before, truncated
+        kept = ((max(first, before), end) for first, end in self.acknowledged)
+        self.acknowledged = Positions(kept)
+
+    @property
+    def extent(self) -> Extent:
+        """What the log holds."""
+        return Extent(self.first, self.next, self.total - self.truncated)
+
+
+def check_log_name(name: str) -> None:
+    """Raises InvalidValueError for what is no name of a log or a note."""
+    if not 0 < len(name) <= LOG_NAME_CHARS_MAX or not name.isprintable():
+        raise InvalidValueError(name, f"expected 1 to {LOG_NAME_CHARS_MAX} printable characters")
+
+
+def check_records(records: Sequence[bytes]) -> None:
+    """Raises LimitError for a record that is too large."""
+    longest = max(map(len, records), default=0)
+    if longest > RECORD_BYTES_MAX:
+        raise LimitError("RECORD_BYTES_MAX", RECORD_BYTES_MAX, longest)
+
+
+def entries_of(seed: int, first: int, end: int, found: Iterable[Stored]) -> list[Entry]:
+    """The entries from one position to before another, of what was found of them, in order.
+
+    What was not found, or has another sum than was written down, is damaged.
+    """
+    entries: list[Entry] = []
+    due = first
+    for position, time_us, data, summed in found:
+        entries += [Damaged(gap, "it is not there") for gap in range(due, position)]
+        if checksum(seed, position, time_us, data) == summed:
+            entries.append(LogRecord(position, time_us, data))
+        else:
+            entries.append(Damaged(position, "its checksum is another"))
+        due = position + 1
+    entries += [Damaged(gap, "it is not there") for gap in range(due, end)]
+    return entries

@@ -1,0 +1,118 @@
+"""The stores, each made anew, and a state machine that holds one against plain lists."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from contrada.delivery.store import LogRecord, Store
+
+LOGS = ("a", "b")
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """What a store holds is what was appended and not given up, synced or not."""
+
+    store: Store
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.logs: dict[str, dict[int, tuple[int, bytes]]] = {}
+        self.next: dict[str, int] = {}
+        self.done: dict[str, set[int]] = {}
+        self.noted: dict[str, bytes] = {}
+
+    @rule(
+        log=st.sampled_from(LOGS),
+        records=st.lists(st.binary(max_size=20), max_size=4),
+        time=st.integers(0, 30),
+    )
+    def append(self, log: str, records: list[bytes], time: int) -> None:
+        """Appends to a log."""
+        held = self.logs.setdefault(log, {})
+        self.done.setdefault(log, set())
+        first = self.next.setdefault(log, 1)
+        self.times = getattr(self, "times", {})
+        self.times[log] = time = max(time, self.times.get(log, 0))
+        assert self.store.append(log, records, time) == first
+        for position, data in enumerate(records, first):
+            held[position] = time, data
+        self.next[log] = first + len(records)
+
+    @rule(log=st.sampled_from(LOGS), first=st.integers(1, 30), count=st.integers(0, 6))
+    def acknowledge(self, log: str, first: int, count: int) -> None:
+        """Acknowledges some."""
+        self.store.acknowledge(log, [(first, first + count)])
+        if log in self.logs:
+            wanted = range(first, min(first + count, self.next[log]))
+            self.done[log] |= {at for at in wanted if at >= self.first(log)}
+
+    @rule(log=st.sampled_from(LOGS), before=st.integers(1, 30))
+    def truncate(self, log: str, before: int) -> None:
+        """Gives up what lies before a position."""
+        self.store.truncate(log, before)
+        if log in self.logs:
+            before = min(before, self.next[log])
+            self.logs[log] = {at: of for at, of in self.logs[log].items() if at >= before}
+            self.lowest = getattr(self, "lowest", {})
+            self.lowest[log] = max(before, self.first(log))
+            self.done[log] = {at for at in self.done[log] if at >= before}
+
+    @rule(log=st.sampled_from(LOGS))
+    def drop(self, log: str) -> None:
+        """Gives up a log."""
+        self.store.drop(log)
+        for each in (self.logs, self.next, self.done):
+            each.pop(log, None)
+        for name in ("times", "lowest"):
+            getattr(self, name, {}).pop(log, None)
+
+    @rule(name=st.sampled_from(LOGS), value=st.none() | st.binary(max_size=5))
+    def note(self, name: str, value: bytes | None) -> None:
+        """Sets a note."""
+        self.store.note(name, value)
+        if value is None:
+            self.noted.pop(name, None)
+        else:
+            self.noted[name] = value
+
+    @rule()
+    def sync(self) -> None:
+        """Brings all to stable storage."""
+        self.store.sync()
+
+    @rule(log=st.sampled_from(LOGS), time=st.integers(0, 31))
+    def position_at(self, log: str, time: int) -> None:
+        """Looks for a time."""
+        later = [at for at, (each, _) in self.logs.get(log, {}).items() if each >= time]
+        expected = min(later, default=self.next.get(log, 1))
+        assert self.store.position_at(log, time) == expected
+
+    @rule(log=st.sampled_from(LOGS), first=st.integers(0, 30), count=st.integers(0, 40))
+    def read(self, log: str, first: int, count: int) -> None:
+        """Reads a part."""
+        self.check_read(log, first, count)
+
+    def first(self, log: str) -> int:
+        """The first position that is kept."""
+        return int(getattr(self, "lowest", {}).get(log, 1))
+
+    def check_read(self, log: str, first: int, count: int) -> None:
+        """Asserts that a part of a log reads as it should."""
+        first = max(first, self.first(log))
+        held = self.logs.get(log, {})
+        end = min(first + count, self.next.get(log, 1))
+        expected: list[Any] = [LogRecord(at, *held[at]) for at in range(first, end)]
+        assert self.store.read(log, first, count) == expected
+
+    @invariant()
+    def holds_all(self) -> None:
+        """What is asked without reading agrees, too."""
+        extents = self.store.extents()
+        assert set(extents) == set(self.logs)
+        for log, held in self.logs.items():
+            size = sum(len(data) for _, data in held.values())
+            assert extents[log] == (self.first(log), self.next[log], size)
+            done = [at for a, b in self.store.acknowledged(log) for at in range(a, b)]
+            assert done == sorted(self.done[log])
+        assert dict(self.store.notes()) == self.noted

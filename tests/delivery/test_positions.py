@@ -1,0 +1,29 @@
+"""Sets of positions."""
+
+from itertools import pairwise
+
+import hypothesis.strategies as st
+from hypothesis import given
+
+from contrada.delivery.positions import Positions
+
+intervals = st.tuples(st.integers(0, 40), st.integers(0, 40))
+
+
+@given(added=st.lists(intervals, max_size=12))
+def test_it_is_the_set_of_what_was_added(added: list[tuple[int, int]]) -> None:
+    """A record would be taken for acknowledged that nobody acknowledged, or be delivered again."""
+    of = Positions()
+    expected: set[int] = set()
+    for first, end in added:
+        of.add(first, end)
+        expected |= set(range(first, end))
+        found = list(of)
+        assert all(a < b for a, b in found)
+        assert all(b < c for (_, b), (c, _) in pairwise(found)), "they touch"
+        assert len(of) == len(found)
+        assert {at for a, b in found for at in range(a, b)} == expected
+    for position in range(42):
+        assert (position in of) == (position in expected)
+        free = next(each for each in range(position, 99) if each not in expected)
+        assert of.first_without(position) == free
