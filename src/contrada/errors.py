@@ -177,6 +177,21 @@ class FrameError(ProtocolError):
         self.code = code
 
 
+class DeliveryError(ServiceError):
+    """A durable subscription cannot do what was asked. Carries `reason`."""
+
+
+class CannotPublishError(ServiceError):
+    """A durable subscription has no room. Carries `subscription`, `records` and `held_bytes`."""
+
+    def __init__(self, subscription: str, records: int, held_bytes: int) -> None:
+        held = f"{records} records, {held_bytes} bytes"
+        super().__init__(f"the durable subscription {subscription!r} is full: it keeps {held}")
+        self.subscription = subscription
+        self.records = records
+        self.held_bytes = held_bytes
+
+
 class StoreError(ContradaError):
     """A store cannot read or write. Carries `reason`. What was not synced may be lost."""
 

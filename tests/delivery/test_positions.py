@@ -10,13 +10,13 @@ from contrada.delivery.positions import Positions
 intervals = st.tuples(st.integers(0, 40), st.integers(0, 40))
 
 
-@given(added=st.lists(intervals, max_size=12))
-def test_it_is_the_set_of_what_was_added(added: list[tuple[int, int]]) -> None:
+@given(added=st.lists(intervals, max_size=12), before=st.integers(0, 42))
+def test_it_is_the_set_of_what_was_added(added: list[tuple[int, int]], before: int) -> None:
     """A record would be taken for acknowledged that nobody acknowledged, or be delivered again."""
     of = Positions()
     expected: set[int] = set()
     for first, end in added:
-        of.add(first, end)
+        assert of.add(first, end) == len(set(range(first, end)) - expected)
         expected |= set(range(first, end))
         found = list(of)
         assert all(a < b for a, b in found)
@@ -27,3 +27,6 @@ def test_it_is_the_set_of_what_was_added(added: list[tuple[int, int]]) -> None:
         assert (position in of) == (position in expected)
         free = next(each for each in range(position, 99) if each not in expected)
         assert of.first_without(position) == free
+    of.forget(before)
+    assert {at for a, b in of for at in range(a, b)} == {at for at in expected if at >= before}
+    assert all(a < b for a, b in of)

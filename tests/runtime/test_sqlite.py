@@ -143,7 +143,7 @@ def test_a_full_disk_loses_nothing(path: Path, store: SqliteStore) -> None:
     store.sync()
     store.close()
     store.__init__(path)  # type: ignore[misc]
-    assert store.extents()["a"] == (1, 103, 100_010)
+    assert store.extent("a") == (1, 103, 100_010)
     assert store.notes() == {"n": b"kept"}
 
 
@@ -172,7 +172,7 @@ def test_one_appends_and_reads_while_it_is_written(
     assert store.read("a", 1, 9) == [LogRecord(2, 1, b"2"), LogRecord(3, 1, b"3")]
     store.sync()
     assert store.read("a", 1, 9) == [LogRecord(2, 1, b"2"), LogRecord(3, 1, b"3")]
-    assert store.extents()["a"] == (2, 4, 2)
+    assert store.extent("a") == (2, 4, 2)
 
 
 def test_what_waits_is_bounded(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,9 +133,14 @@ class MemoryStore:
         """See `Store.drop`."""
         self._done(lambda disk: disk.drop(log))
 
-    def extents(self) -> Mapping[str, Extent]:
-        """See `Store.extents`."""
-        return {name: log.head.extent for name, log in self._now.logs.items()}
+    def extent(self, log: str) -> Extent | None:
+        """See `Store.extent`."""
+        of = self._now.logs.get(log)
+        return None if of is None else of.head.extent
+
+    def logs(self) -> list[str]:
+        """See `Store.logs`."""
+        return list(self._now.logs)
 
     def note(self, name: str, value: bytes | None) -> None:
         """See `Store.note`."""

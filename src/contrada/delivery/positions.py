@@ -19,15 +19,24 @@ class Positions:
         for first, end in intervals:
             self.add(first, end)
 
-    def add(self, first: int, end: int) -> None:
-        """Adds the positions from one to before another."""
+    def add(self, first: int, end: int) -> int:
+        """Adds the positions from one to before another; how many were not there."""
         if end <= first:
-            return
+            return 0
         low = bisect_left(self._ends, first)  # the first interval that touches, or lies behind
         high = bisect_right(self._firsts, end)  # behind the last one that touches
+        there = sum(self._ends[low:high]) - sum(self._firsts[low:high])
         if low < high:
             first, end = min(first, self._firsts[low]), max(end, self._ends[high - 1])
         self._firsts[low:high], self._ends[low:high] = [first], [end]
+        return end - first - there
+
+    def forget(self, before: int) -> None:
+        """Takes away the positions before one."""
+        gone = bisect_right(self._ends, before)
+        del self._firsts[:gone], self._ends[:gone]
+        if self._firsts:
+            self._firsts[0] = max(self._firsts[0], before)
 
     def __contains__(self, position: int) -> bool:
         at = bisect_right(self._firsts, position) - 1

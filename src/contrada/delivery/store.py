@@ -9,7 +9,7 @@ returned. A crash takes of what was done since the last finished sync an end: wh
 survives what was done last. A record that comes back damaged is found by its checksum, or by the
 gap that it leaves; it is reported as `Damaged` in its place, and never served.
 
-Source: EPFL thesis 2554 (2001) §5.3.5 (durable subscriptions), §5.2.2 (certified delivery).
+Source: EPFL 2503 §5.3.6 (subscriptions that outlive their process), §5.2.2 (certified delivery).
 """
 
 import struct
@@ -96,8 +96,12 @@ class Store(Protocol):
         """Gives up a log. One of the same name begins anew."""
         ...
 
-    def extents(self) -> Mapping[str, Extent]:
-        """All logs, and what they hold."""
+    def extent(self, log: str) -> Extent | None:
+        """What a log holds; None where there is no such log."""
+        ...
+
+    def logs(self) -> list[str]:
+        """The names of all logs."""
         ...
 
     def note(self, name: str, value: bytes | None) -> None:
@@ -154,8 +158,7 @@ class Head:
     def truncate(self, before: int, truncated: int) -> None:
         """Gives up positions, with the bytes of all records before them."""
         self.first, self.truncated = before, truncated
-        kept = ((max(first, before), end) for first, end in self.acknowledged)
-        self.acknowledged = Positions(kept)
+        self.acknowledged.forget(before)
 
     @property
     def extent(self) -> Extent:

@@ -271,9 +271,14 @@ class SqliteStore:
                 self._writes.heads.pop(log, None)
                 self._writes.dropped.append(of.number)
 
-    def extents(self) -> Mapping[str, Extent]:
-        """See `Store.extents`."""
-        return {name: of.extent for name, of in self._logs.items()}
+    def extent(self, log: str) -> Extent | None:
+        """See `Store.extent`."""
+        of = self._known(log)
+        return None if of is None else of.extent
+
+    def logs(self) -> list[str]:
+        """See `Store.logs`; without those that are damaged."""
+        return list(self._logs)
 
     def note(self, name: str, value: bytes | None) -> None:
         """See `Store.note`."""

@@ -1,0 +1,344 @@
+"""`DurableSubscription`: a log that keeps what a subscription matches until it is acknowledged.
+
+What matches is appended, be its clients there or not. A *consumer* is a client that reads; one may
+have several, and each record goes to one of them. A record that was handed out and not acknowledged
+when its consumer goes, or that the consumer gives back, is handed out again and says how often it
+was. A log may be read again from any position that is kept.
+
+    given up | acknowledged | handed out, to come again, acknowledged | not handed out yet
+             first                                                    cursor              next
+
+Invariant: each kept record before the cursor is acknowledged, handed out to one consumer, or to
+come again; none is two of these. What a store does not keep in a crash (who has a record, how often
+it came) begins anew: a record may come again, none is lost.
+
+Source: EPFL 2503 §5.3.6 (subscriptions that outlive their process), §4.7.2 (one of n).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from heapq import heappop, heappush
+from typing import Final, NamedTuple
+
+from contrada.delivery.positions import Positions
+from contrada.delivery.store import Damaged, Entry, Extent, LogRecord, Store
+from contrada.errors import CannotPublishError, DeliveryError, InvalidValueError
+
+RECORDS_MAX: Final = 1_000_000
+"""Records that a durable subscription keeps when nothing else is said. Beyond it: `OnFull`."""
+
+BYTES_MAX: Final = 2**30
+"""Bytes of these records. Beyond it: `OnFull`."""
+
+CONSUMERS_MAX: Final = 1_000
+"""Consumers of a durable subscription. Beyond it: DeliveryError."""
+
+OUT_MAX: Final = 10_000
+"""Records that one consumer has and has not acknowledged. Beyond it: it gets no more."""
+
+
+READ_AT_ONCE: Final = 1_000
+"""Records that are read from the store in one step."""
+
+
+class OnFull(StrEnum):
+    """What happens when a durable subscription has no room for what is published."""
+
+    REFUSE = "refuse"
+    """CannotPublishError to the publisher: nothing is kept anywhere."""
+    DROP_OLDEST = "drop-oldest"
+    """The oldest records go, acknowledged or not, and are counted."""
+    END = "end"
+    """The subscription ends, and its log goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What a durable subscription keeps.
+
+    `replay_max` acknowledged records are kept to be read again. A record handed out `attempts_max`
+    times goes to the log `dead_letter`, or is dropped where there is none; 0 is without end.
+    """
+
+    records_max: int = RECORDS_MAX
+    bytes_max: int = BYTES_MAX
+    on_full: OnFull = OnFull.REFUSE
+    replay_max: int = 0
+    attempts_max: int = 0
+    dead_letter: str = ""
+
+
+class Handed(NamedTuple):
+    """A record handed to a consumer, for the first time or again; or one that was damaged."""
+
+    entry: LogRecord | Damaged
+    attempt: int
+
+
+@dataclass(slots=True)
+class DurableStatistics:
+    """What happened to a durable subscription since its server started."""
+
+    appended: int = 0
+    handed: int = 0
+    again: int = 0
+    acknowledged: int = 0
+    dropped: int = 0
+    dead: int = 0
+    damaged: int = 0
+
+
+@dataclass(slots=True)
+class _Consumer:
+    """Its credit, and what it has."""
+
+    credit: int = 0
+    has: set[int] = field(default_factory=set)
+
+
+class DurableSubscription:
+    """One durable subscription; its log in the store has its name.
+
+    What changes is on stable storage after the store's next `sync`; the owner answers publishers
+    and consumers then.
+    """
+
+    def __init__(self, name: str, store: Store, retention: Retention) -> None:
+        """Takes up the log where it was: what is not acknowledged is to be handed out."""
+        if retention.dead_letter == name:
+            raise InvalidValueError(name, "a subscription cannot be its own dead letter")
+        self.name = name
+        self.retention = retention
+        self.statistics = DurableStatistics()
+        self.has_ended = False
+        self._store = store
+        if store.extent(name) is None:
+            store.append(name, (), 0)
+        self._done = Positions(store.acknowledged(name))
+        self._cursor = self.extent.first
+        self._replays_to = self._cursor  # before it, what is acknowledged is handed out, too
+        self._again: list[int] = []  # a heap
+        self._attempts: dict[int, int] = {}
+        self._consumers: dict[str, _Consumer] = {}
+        self._holders: dict[int, _Consumer] = {}  # who has a record
+
+    @property
+    def extent(self) -> Extent:
+        """What the log holds."""
+        extent = self._store.extent(self.name)
+        return Extent(1, 1, 0) if extent is None else extent
+
+    # --- publishers ---------------------------------------------------------------------------
+
+    def make_room(self, records: Sequence[bytes]) -> None:
+        """To be called before `append`, at all subscriptions of a group before any of them.
+
+        Raises CannotPublishError where there is no room and the policy is to refuse: nothing is
+        changed then.
+        """
+        extent, keep = self.extent, self.retention
+        size = sum(map(len, records))
+        over = extent.next - extent.first + len(records) - keep.records_max
+        over_bytes = extent.held_bytes + size - keep.bytes_max
+        if over <= 0 and over_bytes <= 0:
+            return
+        if keep.on_full is OnFull.END:
+            self.end()
+        elif (
+            keep.on_full is OnFull.REFUSE
+            or len(records) > keep.records_max
+            or size > keep.bytes_max
+        ):
+            raise CannotPublishError(self.name, extent.next - extent.first, extent.held_bytes)
+        else:
+            self._drop_oldest(max(over, 0), max(over_bytes, 0))
+
+    def append(self, records: Sequence[bytes], time_us: int) -> None:
+        """Keeps records. Raises StoreError: none of them is kept."""
+        if not self.has_ended:
+            self._store.append(self.name, records, time_us)
+            self.statistics.appended += len(records)
+
+    def end(self) -> None:
+        """Ends the subscription: its log goes, with what is not acknowledged."""
+        extent = self.extent
+        done = sum(end - first for first, end in self._done)
+        self.statistics.dropped += extent.next - extent.first - done
+        self.has_ended = True
+        self._store.drop(self.name)
+        self._consumers.clear()
+        self._holders.clear()
+
+    def _drop_oldest(self, count: int, size: int) -> None:
+        """Gives up the first records: so many, and as many as have so many bytes."""
+        first = self.extent.first
+        before = first + count
+        while size > 0 or first < before:
+            for entry in self._store.read(self.name, first, READ_AT_ONCE):
+                if size <= 0 and entry.position >= before:
+                    before = entry.position
+                    break
+                size -= len(entry.data) if isinstance(entry, LogRecord) else 0
+                first = entry.position + 1
+                before = max(before, first)
+                self.statistics.dropped += entry.position not in self._done
+        self._truncate(before)
+
+    # --- consumers ----------------------------------------------------------------------------
+
+    def open(self, consumer: str) -> None:
+        """Takes a consumer, which gets records once it has credit. Raises DeliveryError."""
+        if self.has_ended:
+            raise DeliveryError(f"the durable subscription {self.name!r} has ended")
+        if consumer in self._consumers:
+            raise DeliveryError(f"{consumer!r} reads {self.name!r} already")
+        if len(self._consumers) >= CONSUMERS_MAX:
+            raise DeliveryError(f"{self.name!r} has CONSUMERS_MAX = {CONSUMERS_MAX} consumers")
+        self._consumers[consumer] = _Consumer()
+
+    def close(self, consumer: str) -> None:
+        """Forgets a consumer; what it has comes again, to another or to it when it is back."""
+        self._return(self._consumers.pop(consumer).has)
+
+    def grant(self, consumer: str, credit: int) -> None:
+        """Lets a consumer have so many more records."""
+        self._consumers[consumer].credit += credit
+
+    def seek(self, position: int | None = None, time_us: int | None = None) -> int:
+        """Goes back to a position, or to a time; answers where. All from there on is handed out.
+
+        What is acknowledged comes, too: a replay. To skip something, acknowledge it. Raises
+        DeliveryError while a consumer has something, since it could not tell what it has from what
+        comes again, InvalidValueError for a position that was not handed out yet.
+        """
+        if self._holders:
+            raise DeliveryError(f"consumers of {self.name!r} have records they did not acknowledge")
+        if time_us is not None:
+            position = min(self._store.position_at(self.name, time_us), self._cursor)
+        if position is None or not 0 < position <= self._cursor:
+            reason = f"expected a position from 1 to {self._cursor}, the next to be handed out"
+            raise InvalidValueError(position, reason)
+        self._replays_to = max(self._replays_to, self._cursor)
+        self._cursor = max(position, self.extent.first)
+        self._again = sorted(each for each in self._again if each < self._cursor)
+        return self._cursor
+
+    def take(self, consumer: str) -> list[Handed]:
+        """What a consumer gets now: as many as it has credit for, those that come again first.
+
+        A damaged record is told once, and counts as acknowledged. Cost: what is handed out.
+        """
+        of = self._consumers[consumer]
+        handed: list[Handed] = []
+        while self._again and self._may_have(of, handed):
+            position = heappop(self._again)
+            if position >= self.extent.first and position not in self._done:
+                handed += self._handed(of, self._store.read(self.name, position, 1))
+        while self._may_have(of, handed):
+            room = min(of.credit - len(handed), OUT_MAX - len(of.has), READ_AT_ONCE)
+            if self._cursor >= self._replays_to:
+                self._cursor = self._done.first_without(self._cursor)
+            entries = self._store.read(self.name, self._cursor, room)
+            if not entries:
+                break
+            self._cursor = entries[-1].position + 1
+            handed += self._handed(of, entries)
+        of.credit -= len(handed)
+        self.statistics.handed += len(handed)
+        return handed
+
+    def _may_have(self, of: _Consumer, handed: list[Handed]) -> bool:
+        return len(handed) < of.credit and len(of.has) < OUT_MAX
+
+    def _handed(self, of: _Consumer, entries: Iterable[Entry]) -> Iterator[Handed]:
+        """Notes who has the entries; without those that are acknowledged, or die."""
+        for entry in entries:
+            position = entry.position
+            if position in self._done and position >= self._replays_to:
+                continue
+            attempt = self._attempts.get(position, 0) + 1
+            if isinstance(entry, Damaged):
+                self.statistics.damaged += 1
+                self._acknowledge([(position, position + 1)])
+            elif 0 < self.retention.attempts_max < attempt:
+                self._bury(entry)
+                continue
+            elif position not in self._done:
+                of.has.add(position)
+                self._holders[position] = of
+                if attempt > 1 or self.retention.attempts_max:
+                    self._attempts[position] = attempt
+            self.statistics.again += attempt > 1
+            yield Handed(entry, attempt)
+
+    def _bury(self, entry: LogRecord) -> None:
+        """Moves a record to the dead letters, in one step with its acknowledgement."""
+        if self.retention.dead_letter:
+            self._store.append(self.retention.dead_letter, [entry.data], entry.time_us)
+        self.statistics.dead += 1
+        self._acknowledge([(entry.position, entry.position + 1)])
+
+    def acknowledge(self, intervals: Iterable[tuple[int, int]]) -> None:
+        """Takes the positions from each first to before each end as done with.
+
+        Raises InvalidValueError for what was not handed out yet, LimitError as `Store`.
+        """
+        intervals = list(intervals)
+        for first, end in intervals:
+            if end > self._cursor:
+                reason = f"expected positions before {self._cursor}, which were handed out"
+                raise InvalidValueError((first, end), reason)
+        self._acknowledge(intervals)
+
+    def _acknowledge(self, intervals: list[tuple[int, int]]) -> None:
+        extent = self.extent
+        self._store.acknowledge(self.name, intervals)
+        for first, end in intervals:
+            self.statistics.acknowledged += self._done.add(max(first, extent.first), end)
+            self._let_go(first, end)
+        before = self._done.first_without(extent.first) - self.retention.replay_max
+        if before > extent.first:
+            self._truncate(before)
+
+    def give_back(self, consumer: str, positions: Iterable[int]) -> None:
+        """Lets records that a consumer has come again, to whoever takes next."""
+        of = self._consumers[consumer]
+        self._return(of.has.intersection(positions))
+
+    def _return(self, positions: set[int]) -> None:
+        for position in list(positions):
+            self._holders.pop(position).has.discard(position)
+            self._attempts.setdefault(position, 1)
+            heappush(self._again, position)
+
+    def _let_go(self, first: int, end: int) -> None:
+        """Takes positions from those who have them."""
+        among = range(first, end) if end - first < len(self._holders) else list(self._holders)
+        for position in among:
+            if first <= position < end:
+                self._attempts.pop(position, None)
+                of = self._holders.pop(position, None)
+                if of is not None:
+                    of.has.discard(position)
+
+    def _truncate(self, before: int) -> None:
+        first = self.extent.first
+        self._let_go(first, before)
+        self._store.truncate(self.name, before)
+        self._done.forget(before)
+        self._cursor = max(self._cursor, before)
+
+    def validate(self) -> None:
+        """Checks the invariant; AssertionError says what is broken. Cost: all that is kept."""
+        extent = self.extent
+        assert extent.first <= self._cursor <= extent.next
+        assert list(self._done) == self._store.acknowledged(self.name)
+        again = {each for each in self._again if each not in self._done and each >= extent.first}
+        held = [each for of in self._consumers.values() for each in of.has]
+        assert sorted(held) == sorted(self._holders), "a record has two holders, or none"
+        assert not again.intersection(held), "a record is held and comes again"
+        done = {each for each in range(extent.first, self._cursor) if each in self._done}
+        assert not done.intersection(held), "an acknowledged record is held"
+        kept = done.union(again, held)
+        assert kept == set(range(extent.first, self._cursor)), "a record is lost, or too early"
