@@ -100,7 +100,9 @@ def hanging_on(index: Any, name: str, *values: int) -> int:
     """How many filters hang on an attribute's values, or on some of them."""
     generation = arrays_of(index)._generation
     attr = generation.compiler.attrs[name]
-    places = [places_of(attr, ct.eq(value)) for value in values or range(100)]
+    places = [
+        places_of(generation.arrays.seed[0], attr, ct.eq(value)) for value in values or range(100)
+    ]
     hashes = {place.hash for each in places if each for place in each}
     buckets = generation.arrays.of["buckets"]
     return int(buckets["length"][np.isin(buckets["hash"], list(hashes))].sum())
