@@ -152,6 +152,17 @@ def test_comments_alone_are_no_rules() -> None:
         assert "found no rule" in translate("--from", dialect, "-", stdin="# none\n").stderr
 
 
+def test_lone_surrogates_in_rules_are_shown_as_escapes() -> None:
+    """A rule whose name or error cannot be written as it is would end the work."""
+    lines = '{"id": "\\ud800", "source": "a"}\n{"id": "b", "types": ["\\udc80"]}'
+    result = translate("--from", "cloudevents", "--json", "-", stdin=lines)
+    assert [json.loads(line)["rule"] for line in result.stdout.splitlines()] == ["\\ud800", "2"]
+    assert translate("--from", "cloudevents", "-", stdin=lines).stdout.startswith("\\ud800: ")
+    pattern = '{"a\\ud800": [1]}'
+    [line] = translate("--from", "eventbridge", "--json", "-", stdin=pattern).stdout.splitlines()
+    assert "a\\ud800" in json.loads(line)["message"]
+
+
 def test_standard_input_is_read() -> None:
     """Rules that another program writes would have to go through a file."""
     result = translate("--from", "sql", "-", stdin="x = 1;\ny <")

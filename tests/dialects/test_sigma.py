@@ -311,8 +311,37 @@ def test_events_of_windows_become_flat() -> None:
     }
     flat = {"@timestamp": "t", "SourceName": "P", "x": None, "EventID": 1}
     assert sigma.attributes_of(flat) == {"SourceName": "P", "Provider_Name": "P", "EventID": 1}
-    with pytest.raises(InputError):
-        sigma.attributes_of({"a": {"b": {"c": 1}}})
+
+
+@pytest.mark.parametrize(
+    ("event", "place"),
+    [
+        ({"a": {"b": {"c": 1}}}, "a"),
+        ({"Event": "login"}, "Event"),
+        ({"Event": None}, "Event"),
+        ({"System": 3}, "System"),
+        ({"System": {"Provider": {"#attributes": "x"}}}, "Provider"),
+        ({"System": {}, "EventData": "x"}, "EventData"),
+        ({"System": {}, "UserData": {"a": {1: 2}}}, "a"),
+        ({1: 2}, "event"),
+        ("login", "event"),
+    ],
+)
+def test_what_is_no_event_is_an_error_with_its_place(event: Any, place: str) -> None:
+    """A stream of events would end with an error that nobody expects."""
+    with pytest.raises(InputError, match="expected a ") as error:
+        sigma.attributes_of(event)
+    assert error.value.source == place
+
+
+def test_the_other_rules_of_a_file_stay() -> None:
+    """One rule with YAML that cannot be read would lose all that stand behind it."""
+    text = "title: {}\ndetection: {{a: {{f: {}}}, condition: a}}\n"
+    file = "---\n".join(text.format(n, f) for n, f in (("x", "1" * 5_000), ("y", 1), ("z", "!b c")))
+    first, second, third = sigma.read_rules(file)
+    assert isinstance(first, RefusedRule)
+    assert isinstance(second, Rule)
+    assert isinstance(third, RefusedRule)
 
 
 # --- prepared rules -----------------------------------------------------------------------------

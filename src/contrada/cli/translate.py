@@ -4,6 +4,7 @@ import importlib
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
@@ -202,6 +203,7 @@ class _TranslationReport:
     def take(self, file: str, rule: Rule | RefusedRule) -> None:
         """One more rule, or refused rule."""
         self.read += 1
+        rule = replace(rule, name=_plain(rule.name))
         if isinstance(rule, RefusedRule):
             self.refused += 1
             self._reasons[_reason(rule)] += 1
@@ -287,7 +289,12 @@ def _reason(rule: RefusedRule) -> str:
 
 def _message(rule: RefusedRule) -> str:
     """What the error says, without the name of the file."""
-    return rule.error.reason if isinstance(rule.error, InputError) else str(rule.error)
+    return _plain(rule.error.reason if isinstance(rule.error, InputError) else str(rule.error))
+
+
+def _plain(text: str) -> str:
+    """A text as it can be written: rules in JSON may hold lone surrogates."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _tell(message: str) -> None:

@@ -338,7 +338,8 @@ def _beginning(text: str) -> Iterator[ValueSet]:
         first, sign = abs(int(text)), -1 if text[0] == "-" else 1
         for size in (10**digits for digits in range(_INTEGER_CHARACTERS)):
             low, high = sorted((sign * first * size, sign * ((first + 1) * size - 1)))
-            yield sets.between(low, high) & INTEGERS
+            if low <= INTEGER_LAST and high >= INTEGER_FIRST:
+                yield sets.between(max(low, INTEGER_FIRST), min(high, INTEGER_LAST))
 
 
 _SETS: Final[dict[str, Callable[[str], Sets]]] = {

@@ -31,6 +31,10 @@ def read_rules(text: str, *, rows: bool = False) -> Iterator[Rule | RefusedRule]
     found = 0
     try:
         for document in documents(DIALECT, text):
+            if isinstance(document, RefusedRuleError):
+                found += 1
+                yield RefusedRule("", document)
+                continue
             for name, query in _queries(document):
                 found += 1
                 yield read_or_refused(name, partial(rule, name, query, rows=rows))

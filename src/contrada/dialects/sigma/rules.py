@@ -23,7 +23,7 @@ from contrada.dialects.sigma import condition, refusals
 from contrada.dialects.sigma.refusals import DIALECT, refused, shortened
 from contrada.dialects.sigma.sources import LogSource
 from contrada.dialects.sigma.values import Placeholders, Spelling, accepted
-from contrada.errors import ContradaError, InvalidNameError
+from contrada.errors import ContradaError, InvalidNameError, RefusedRuleError
 from contrada.model.algebra.valueset import union
 from contrada.model.domains.values import check_user_name
 
@@ -42,7 +42,9 @@ def read_rules(
     """
     try:
         for document in documents(DIALECT, text):
-            if document is not None:
+            if isinstance(document, RefusedRuleError):
+                yield RefusedRule("", document)
+            elif document is not None:
                 yield read_or_refused(name_of(document), partial(rule, document, placeholders))
     except ContradaError as error:
         yield RefusedRule("", error)
