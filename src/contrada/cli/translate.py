@@ -269,7 +269,7 @@ def _as_object(file: str, rule: Rule | RefusedRule) -> dict[str, Any]:
             "file": file,
             "rule": rule.name,
             "refused": _reason(rule),
-            "place": getattr(rule.error, "place", ""),
+            "place": _plain(getattr(rule.error, "place", "")),
             "message": _message(rule),
         }
     return {

@@ -82,7 +82,7 @@ class _DocumentReader:
             if isinstance(self._event, yaml.DocumentStartEvent):
                 self._anchors.clear()
                 self._nodes = 0
-                document: "Document | RefusedRuleError"
+                document: Document | RefusedRuleError
                 try:
                     document = self._node(self._next(), 0)
                 except RefusedRuleError as error:
