@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from contrada.dialects import cesql
 from contrada.errors import (
     ConnectionFailedError,
     InvalidNotificationError,
@@ -90,6 +91,28 @@ async def test_notifications_arrive_whole(address: str | None) -> None:
         )
         assert got.envelope.publisher == "desk"
         assert got.envelope.sequence == 1
+
+
+@on_loop
+async def test_what_a_rule_leaves_open_is_decided(address: str | None) -> None:
+    """A subscriber would get what only the filters of a rule match."""
+    rule, narrower = cesql.read("a = b"), cesql.read("a + b > 2")
+    async with (
+        connect(address) as service,
+        service.subscribe(rule) as found,
+        service.subscribe(rule, where=narrower) as fewer,
+        service.subscribe("a any", where=narrower) as sums,
+    ):
+        assert await service.publish_batch({"a": n % 3, "b": n // 3} for n in range(9)) == 9
+        assert [(each["a"], each["b"]) for each in await first(found, 3)] == [
+            (0, 0),
+            (1, 1),
+            (2, 2),
+        ]
+        assert [each["a"] for each in await first(fewer, 1)] == [2]
+        assert [(each["a"], each["b"]) for each in await first(sums, 3)] == [(2, 1), (1, 2), (2, 2)]
+        assert found.statistics().dropped == {}
+        assert found.statistics().delivered == 3
 
 
 @on_loop

@@ -60,6 +60,7 @@ from contrada.service import (
     filters_of,
     notification_of,
     reader_of,
+    residue_of,
 )
 
 CONNECT_WAIT_S: Final = 10.0
@@ -174,7 +175,8 @@ class TcpService(Service):
 
     def subscribe(self, subject: Any, where: Subject | None = None) -> Subscription[Any]:
         """A subscription, in force inside `async with`; see `Service.subscribe`."""
-        return TcpSubscription(self, filters_of(subject, where), reader_of(subject))
+        filters, residue = filters_of(subject, where), residue_of(subject, where)
+        return TcpSubscription(self, filters, reader_of(subject), residue)
 
     def advertise(self, offered: Offered) -> Offering:
         """Refused: brokers do not speak of advertisements yet. Raises ServiceError."""
@@ -315,13 +317,14 @@ class TcpSubscription(QueuedSubscription[Any]):
         service: TcpService,
         filters: Filter | FilterSet,
         reader: Callable[[Notification], Any] | None,
+        residue: Callable[[Notification], bool] | None,
     ) -> None:
         # The credit is the bound: the broker sends one notification past it at most.
         outlet: Outlet[Notification] = Outlet(
             notifications_max=CREDIT_BYTES // ENTRY_BYTES + 1,
             bytes_max=CREDIT_BYTES + CONTENT_BYTES_MAX + ENTRY_BYTES,
         )
-        super().__init__(filters, outlet, reader)
+        super().__init__(filters, outlet, reader, residue)
         self._service = service
         self._identity = ""
         self._read_bytes = 0

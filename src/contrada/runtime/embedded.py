@@ -34,6 +34,7 @@ from contrada.service import (
     notification_of,
     offer_of,
     reader_of,
+    residue_of,
 )
 
 T = TypeVar("T")
@@ -118,7 +119,12 @@ class EmbeddedService(Service):
                 lambda match: Match(subject, match.by, match.notifications),
                 subject,
             )
-        return EmbeddedSubscription(self, filters_of(subject, where), reader_of(subject))
+        return EmbeddedSubscription(
+            self,
+            filters_of(subject, where),
+            reader_of(subject),
+            residue=residue_of(subject, where),
+        )
 
     def advertise(self, offered: Offered) -> Offering:
         """An advertisement, in force inside `async with`; see `Service.advertise`."""
@@ -199,8 +205,9 @@ class EmbeddedSubscription(QueuedSubscription[T]):
         filters: Filter | FilterSet,
         reader: Callable[[Any], T] | None,
         pattern: Pattern | None = None,
+        residue: Callable[[Notification], bool] | None = None,
     ) -> None:
-        super().__init__(filters, Outlet(), reader)
+        super().__init__(filters, Outlet(), reader, residue)
         self.pattern = pattern
         self._service = service
         self._route: Route[Any] | None = None

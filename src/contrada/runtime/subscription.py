@@ -28,7 +28,8 @@ UNSUBSCRIBED: Final = "unsubscribed"
 class QueuedSubscription(Subscription[T]):
     """Takes entries from its outlet and gives what its reader makes of them.
 
-    Without a reader it gives the entries themselves.
+    Without a reader it gives the entries themselves. An entry of which the residue does not hold
+    was not asked for: it is passed over, and not counted.
     """
 
     __slots__ = (
@@ -39,6 +40,7 @@ class QueuedSubscription(Subscription[T]):
         "_filters",
         "_opened",
         "_reader",
+        "_residue",
         "outlet",
     )
 
@@ -47,10 +49,12 @@ class QueuedSubscription(Subscription[T]):
         filters: Filter | FilterSet,
         outlet: Outlet[Any],
         reader: Callable[[Any], T] | None,
+        residue: Callable[[Any], bool] | None = None,
     ) -> None:
         self._filters = filters
         self.outlet = outlet
         self._reader = reader
+        self._residue = residue
         self._opened = False
         self._changing: asyncio.Lock | None = None
         self._failure: ContradaError | None = None
@@ -104,11 +108,13 @@ class QueuedSubscription(Subscription[T]):
             self.outlet.finish()
 
     async def __anext__(self) -> T:
-        outlet, reader = self.outlet, self._reader
+        outlet, reader, residue = self.outlet, self._reader, self._residue
         while True:
             while outlet:
                 item, size = outlet.take()
                 self._taken(size)
+                if residue is not None and not residue(item):
+                    continue
                 if reader is not None:
                     try:
                         item = reader(item)

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeAlias, TypeVar, overload, runtime_checkable
 
+from contrada.dialects.rules import Rule
 from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.patterns import Match
 from contrada.routing.messages import Offer
@@ -51,8 +52,9 @@ class Publishable(Protocol):
 Item: TypeAlias = Notification | Mapping[str, Any] | Publishable
 """What can be published."""
 
-Subject: TypeAlias = Filter | FilterSet | str | Mapping[str, Any] | Selects
-"""What can be subscribed."""
+Subject: TypeAlias = Filter | FilterSet | str | Mapping[str, Any] | Selects | Rule
+"""What can be subscribed. What a rule of another dialect leaves open of its filters is decided
+where it is subscribed, of each notification that they match."""
 
 
 Offered: TypeAlias = Advertisement | Filter | str | Mapping[str, Any] | Selects

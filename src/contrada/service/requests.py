@@ -7,6 +7,7 @@ network of brokers give the same errors. A filter that nothing can match is refu
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
+from contrada.dialects.rules import Rule
 from contrada.errors import LimitError, ServiceError, UnsatisfiableFilterError
 from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern, parse
 from contrada.model.algebra.notification import OWN
@@ -80,9 +81,20 @@ def reader_of(subject: Any) -> Callable[[Notification], Any] | None:
     return None
 
 
+def residue_of(subject: Any, where: Any = None) -> Callable[[Notification], bool] | None:
+    """What rules among a subject and `where` ask beside their filters; None where nothing."""
+    held = [each.residue_holds for each in (subject, where) if isinstance(each, Rule)]
+    asked = [holds for holds in held if holds is not None]
+    if len(asked) < 2:
+        return asked[0] if asked else None
+    return lambda notification: all(holds(notification) for holds in asked)
+
+
 def _asked(subject: object) -> Filter | FilterSet:
     if isinstance(subject, Filter | FilterSet):
         return subject
+    if isinstance(subject, Rule):
+        return subject.filters
     wanted: object = subject
     if isinstance(subject, str):
         wanted = parse(subject)

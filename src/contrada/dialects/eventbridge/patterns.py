@@ -35,6 +35,7 @@ from contrada.dialects.expression import And, Condition, Member, Or, filter_set
 from contrada.dialects.json_text import check_depth, decoded, json_lines
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
 from contrada.errors import EncodingError, InvalidNameError, LimitError, RefusedRuleError
+from contrada.model.algebra.filter import FilterSet
 from contrada.model.domains.values import check_user_name
 
 OR_WORD: Final = "$or"
@@ -51,6 +52,11 @@ def read(pattern: str | bytes | dict[str, Any], name: str = "") -> Rule:
     if not isinstance(content, dict):
         refuse(reasons.NO_OBJECT, content, "")
     return Rule(name, filter_set(_condition(content)))
+
+
+def filters(pattern: str | bytes | dict[str, Any]) -> FilterSet:
+    """The filters that say a pattern. Raises as `read`, and where a residue is left open."""
+    return read(pattern).exact_filters(reasons.DIALECT)
 
 
 def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
