@@ -4,7 +4,7 @@ from importlib import import_module
 
 import pytest
 
-from contrada.cli.translate import DIALECTS
+from contrada.cli.rule_files import DIALECTS
 from contrada.dialects.rules import NOT_FILTERS, RefusedRule, Rule, read_or_refused
 from contrada.errors import ContradaError, LimitError, RefusedRuleError
 from contrada.model import FilterSet, Notification
