@@ -5,6 +5,7 @@ delivers. How it is put in force and taken out differs; what the subscriber sees
 """
 
 import asyncio
+import logging
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable
@@ -12,9 +13,12 @@ from typing import Any, Final, TypeVar
 
 from contrada.errors import ContradaError, ServiceClosedError, ServiceError
 from contrada.model import Filter, FilterSet
+from contrada.runtime.calling import check_loop, next_of
 from contrada.runtime.exchange import QUEUE_FULL
 from contrada.runtime.outlet import Outlet
 from contrada.service import Subscription, SubscriptionStatistics
+
+_LOG: Final = logging.getLogger("contrada.runtime")
 
 T = TypeVar("T")
 
@@ -38,6 +42,7 @@ class QueuedSubscription(Subscription[T]):
         "_dropped",
         "_failure",
         "_filters",
+        "_loop",
         "_opened",
         "_reader",
         "_residue",
@@ -56,6 +61,7 @@ class QueuedSubscription(Subscription[T]):
         self._reader = reader
         self._residue = residue
         self._opened = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._changing: asyncio.Lock | None = None
         self._failure: ContradaError | None = None
         self._delivered = 0
@@ -72,6 +78,7 @@ class QueuedSubscription(Subscription[T]):
             if self.outlet.finished:
                 raise ServiceClosedError("this subscription has ended; subscribe anew")
             if not self._opened:
+                self._loop = asyncio.get_running_loop()
                 await self._enter()
                 self._opened = True
 
@@ -118,8 +125,8 @@ class QueuedSubscription(Subscription[T]):
                 if reader is not None:
                     try:
                         item = reader(item)
-                    except ContradaError:
-                        self.count_dropped(UNREADABLE, 1)
+                    except Exception as error:  # noqa: BLE001 - the subscriber's own code
+                        self._tell_unreadable(error)
                         continue
                 self._delivered += 1
                 found: T = item
@@ -130,7 +137,22 @@ class QueuedSubscription(Subscription[T]):
                 raise StopAsyncIteration
             if not self._opened:
                 raise ServiceError("iterate a subscription inside its own `async with`")
+            check_loop(self._loop)
             await outlet.arrival()
+
+    async def next(self, timeout_s: float | None = None) -> T:
+        """The next object; see `Subscription.next`."""
+        return await next_of(self, timeout_s)
+
+    def _tell_unreadable(self, error: Exception) -> None:
+        """Counts what could not be read, and logs why; after the first for debugging only."""
+        is_first = not (self._dropped and self._dropped[UNREADABLE])
+        self.count_dropped(UNREADABLE, 1)
+        level = logging.WARNING if is_first else logging.DEBUG
+        trace = None if isinstance(error, ContradaError) else error
+        _LOG.log(
+            level, "a notification for %s is unreadable: %r", self.filters, error, exc_info=trace
+        )
 
     @abstractmethod
     async def _enter(self) -> None:

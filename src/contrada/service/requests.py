@@ -12,7 +12,15 @@ from contrada.errors import LimitError, ServiceError, UnsatisfiableFilterError
 from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern, parse
 from contrada.model.algebra.notification import OWN
 from contrada.routing.messages import Offer
-from contrada.service.interface import Interest, Item, Offered, Publishable, Selects, Subject
+from contrada.service.interface import (
+    Interest,
+    Item,
+    Narrowable,
+    Offered,
+    Publishable,
+    Selects,
+    Subject,
+)
 
 JOINED_FILTERS_MAX: Final = 10_000
 """Filters that narrowing a filter set by another may give: their numbers multiplied. Beyond it:
@@ -49,7 +57,10 @@ def filters_of(subject: Subject, where: Subject | None = None) -> Filter | Filte
     """
     wanted = _asked(subject)
     if where is not None:
-        wanted = _both(wanted, _asked(where))
+        narrower = _asked(where)
+        if isinstance(subject, Narrowable):
+            subject.check_where(narrower)
+        wanted = _both(wanted, narrower)
     if all(part.is_empty for part in _parts(wanted)):
         raise UnsatisfiableFilterError(wanted)
     return wanted
