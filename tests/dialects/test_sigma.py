@@ -334,6 +334,23 @@ def test_what_is_no_event_is_an_error_with_its_place(event: Any, place: str) -> 
     assert error.value.source == place
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("fields", "most"), [(2, 13), (3, 8)])
+def test_exceptions_with_fields_of_their_own_multiply(fields: int, most: int) -> None:
+    """The documentation would promise what is refused, or the other way round."""
+
+    def rule(exceptions: int) -> dict[str, Any]:
+        selections = {
+            f"filter_{n}": {f"f{field}_{n}": n for field in range(fields)}
+            for n in range(exceptions)
+        }
+        return document("s and not 1 of filter_*", s={"x": 1}, **selections)
+
+    assert len(sigma.read(rule(most)).filters) == fields**most
+    with pytest.raises(LimitError):
+        sigma.read(rule(most + 1))
+
+
 def test_a_rule_keeps_what_its_author_says_of_it() -> None:
     """A match would be shown without the author whom the rule's licence asks to name."""
     text = """

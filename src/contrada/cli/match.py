@@ -101,16 +101,8 @@ def match(
         for path, format_ in zip(files, formats, strict=True)
         for each in matcher.file(path, format_, str(path))
     )
-    output.write("")  # The file is opened by that, also where nothing will match.
     report = _MatchReport(wanted, output, quiet=count)
-    with progress_of("records") as told:
-        for each in outcomes:
-            report.take(each)
-            told(report.read + report.bad, each.source)
-    if count:
-        Console(file=output, markup=False, emoji=False).print(report.table())
-    if report.bad:
-        click.echo(f"{report.bad} bad of {report.read + report.bad} records", err=True)
+    report.take_all(outcomes)
     if report.bad or refused:
         raise click.exceptions.Exit(EXIT_BAD_INPUT)
 
@@ -138,6 +130,18 @@ class _MatchReport:
         self._names = list(wanted)
         self._output = output
         self._quiet = quiet
+
+    def take_all(self, outcomes: Iterable[Outcomes]) -> None:
+        """All records, with a word on how far that is; then what is to be said of them together."""
+        self._output.write("")  # The file is opened by that, also where nothing will match.
+        with progress_of("records") as told:
+            for each in outcomes:
+                self.take(each)
+                told(self.read + self.bad, each.source)
+        if self._quiet:
+            Console(file=self._output, markup=False, emoji=False).print(self.table())
+        if self.bad:
+            click.echo(f"{self.bad} bad of {self.read + self.bad} records", err=True)
 
     def take(self, outcomes: Outcomes) -> None:
         """Some more records."""

@@ -104,7 +104,9 @@ class BlockingService:
         """
         count = 0
         try:
-            for batch in in_batches(items, BATCH_READ):
+            # A list or tuple waits for nothing, and goes as a whole.
+            is_there = isinstance(items, list | tuple)
+            for batch in (items,) if is_there else in_batches(items, BATCH_READ):
                 try:
                     count += self.run(self._service.publish_batch(batch))
                 except Exception as error:
