@@ -6,7 +6,12 @@ program can act on them, and says in one line what was found, where, and what wa
 
 
 class ContradaError(Exception):
-    """The root of all errors that Contrada raises on purpose."""
+    """The root of all errors that Contrada raises on purpose.
+
+    `published` is set on one that ends a batch: how many of it were published before.
+    """
+
+    published: int | None = None
 
 
 class InvalidValueError(ContradaError):

@@ -146,3 +146,52 @@ def test_needs_neither_java_nor_spark(tmp_path: Path) -> None:
     run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert (run.returncode, run.stderr) == (0, "")
     assert json.loads(run.stdout)["record"] == 3
+
+
+SIGMA = """title: Odd logon
+id: 1
+author: Ann
+tags: [attack.t1078]
+level: high
+detection: {s: {user: root}, condition: s}
+---
+title: Words
+detection: {s: [word], condition: s}
+"""
+
+
+def test_rules_of_other_dialects_are_matched_and_shown(tmp_path: Path) -> None:
+    """A match would not say whose rule it is, as the rule's licence asks."""
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "logons.yml").write_text(SIGMA)
+    (tmp_path / "a.jsonl").write_text('{"user":"root","x":1}\n{"user":"ann"}\n')
+    command = ["match", "--from", "sigma", str(tmp_path / "rules"), str(tmp_path / "a.jsonl")]
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 2
+    assert "Words" in result.stderr
+    assert "1 refused of 2 rules" in result.stderr
+    [found] = map(json.loads, result.stdout.splitlines())
+    assert found["attributes"] == {"user": "root", "x": 1}
+    assert found["rule"] == {
+        "title": "Odd logon",
+        "author": "Ann",
+        "level": "high",
+        "tags": ["attack.t1078"],
+    }
+    counted = CliRunner().invoke(main, [*command, "--count"])
+    assert "1" in counted.stdout
+
+
+@pytest.mark.parametrize("rows", [3, 40_000])
+def test_what_a_rule_leaves_open_is_asked_of_whole_records(tmp_path: Path, rows: int) -> None:
+    """Records would match where only the filters of a rule do, one by one or many at once."""
+    (tmp_path / "rules.cesql").write_text("a = b\na = 1 AND c + 0 = 0\n")
+    lines = "".join(f"{n % 3},{n % 2},{n},x\n" for n in range(rows))
+    (tmp_path / "a.csv").write_text(f"a,b,c,filling that is never asked for\n{lines}")
+    command = ["match", "--from", "cesql", str(tmp_path / "rules.cesql"), str(tmp_path / "a.csv")]
+    result = CliRunner().invoke(main, command)
+    assert (result.exit_code, result.stderr) == (0, "")
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    same = [each["attributes"]["c"] for each in found if each["subscription"] == "line 1"]
+    assert same == [n for n in range(rows) if n % 3 == n % 2]
+    assert not [each for each in found if each["subscription"] == "line 2"]

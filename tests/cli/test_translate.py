@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from contrada.cli import main
-from contrada.cli.translate import DIALECTS
+from contrada.cli.rule_files import DIALECTS
 from contrada.dialects.sql import rules as sql_rules
 from contrada.model import Filter
 from contrada.records import read_subscriptions
@@ -71,6 +71,7 @@ def test_json_has_every_rule_on_a_line(conditions: Path) -> None:
         "filters": ["price < 5"],
         "residue": "",
         "notes": [],
+        "about": {},
     }
     assert found[3]["refused"] == "a function, or a row of values"
     assert found[3]["place"] == "line 7"
@@ -150,6 +151,26 @@ def test_comments_alone_are_no_rules() -> None:
     """A file whose rules were all commented out would pass as translated."""
     for dialect in ("sigma", "cesql"):
         assert "found no rule" in translate("--from", dialect, "-", stdin="# none\n").stderr
+
+
+def test_what_authors_say_of_rules_is_told(tmp_path: Path) -> None:
+    """The author of a rule would be lost on the way to a file of subscriptions."""
+    rule = "title: Odd\nauthor: [Ann, Bob]\nlogsource: {}\ndetection: {s: {f: 1}, condition: s}\n"
+    result = translate("--from", "sigma", "-", stdin=rule)
+    assert "# Odd has author: Ann, Bob\n" in result.stdout
+    [line] = translate("--from", "sigma", "--json", "-", stdin=rule).stdout.splitlines()
+    assert json.loads(line)["about"] == {"title": "Odd", "author": ["Ann", "Bob"]}
+
+
+def test_lone_surrogates_in_rules_are_shown_as_escapes() -> None:
+    """A rule whose name or error cannot be written as it is would end the work."""
+    lines = '{"id": "\\ud800", "source": "a"}\n{"id": "b", "types": ["\\udc80"]}'
+    result = translate("--from", "cloudevents", "--json", "-", stdin=lines)
+    assert [json.loads(line)["rule"] for line in result.stdout.splitlines()] == ["\\ud800", "2"]
+    assert translate("--from", "cloudevents", "-", stdin=lines).stdout.startswith("\\ud800: ")
+    pattern = '{"a\\ud800": [1]}'
+    [line] = translate("--from", "eventbridge", "--json", "-", stdin=pattern).stdout.splitlines()
+    assert "a\\ud800" in json.loads(line)["message"]
 
 
 def test_standard_input_is_read() -> None:

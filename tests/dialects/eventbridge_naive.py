@@ -1,8 +1,8 @@
 """Event patterns evaluated on JSON events as they are: no filters, no value sets.
 
 An event is its plain values, each with its name and the elements of arrays that it stands in. A
-pattern matches when one element of every array of objects can be chosen so that each of its
-fields accepts a value that stands in chosen elements only, or asks for absence and there is none.
+pattern matches when its fields, in the order of their names, can each take a value that stands in
+no other element than those before it, or ask for absence where there is no such value.
 """
 
 import ipaddress
@@ -15,63 +15,75 @@ Elements = dict[int, int]
 
 Leaf = tuple[str, Any, Elements]
 
+Fields = dict[str, list[Any]]
+"""What must hold together: for each name what is accepted."""
+
 
 def matches(pattern: dict[str, Any], event: dict[str, Any]) -> bool:
     """Whether the pattern, which is valid, matches the event."""
-    arrays: list[list[int]] = []
-    leaves = list(_leaves(event, "", {}, arrays))
-    return any(
-        _holds(pattern, "", [leaf for leaf in leaves if _stands(leaf, chosen)])
-        for chosen in itertools.product(*arrays)
-    )
+    leaves = list(_leaves(event, "", {}, itertools.count()))
+    return any(_holds(fields, leaves) for fields in _alternatives(pattern, ""))
 
 
-def _stands(leaf: Leaf, chosen: tuple[int, ...]) -> bool:
-    return all(chosen[array] == place for array, place in leaf[2].items())
-
-
-def _leaves(content: Any, name: str, around: Elements, arrays: list[list[int]]) -> Iterator[Leaf]:
+def _leaves(content: Any, name: str, around: Elements, arrays: Iterator[int]) -> Iterator[Leaf]:
     if isinstance(content, dict):
         for step, inner in content.items():
             yield from _leaves(inner, f"{name}.{step}" if name else step, around, arrays)
-    elif isinstance(content, list) and _has_objects(content):
-        array = len(arrays)
-        arrays.append([n for n, each in enumerate(content) if isinstance(each, dict | list)])
+    elif isinstance(content, list):
+        array = next(arrays)
         for place, inner in enumerate(content):
             inside = {array: place} if isinstance(inner, dict | list) else {}
             yield from _leaves(inner, name, around | inside, arrays)
-    elif isinstance(content, list):
-        for inner in content:
-            yield from _leaves(inner, name, around, arrays)
     else:
         yield name, content, around
 
 
-def _has_objects(content: Any) -> bool:
-    if isinstance(content, dict):
-        return True
-    return isinstance(content, list) and any(map(_has_objects, content))
-
-
-def _holds(pattern: dict[str, Any], path: str, leaves: list[Leaf]) -> bool:
+def _alternatives(pattern: dict[str, Any], path: str) -> Iterator[Fields]:
+    """The fields that must hold together, for each choice of alternatives."""
+    choices: list[list[Fields]] = []
     for step, inner in pattern.items():
         name = f"{path}.{step}" if path else step
         if step == "$or":
-            held = any(_holds(each, path, leaves) for each in inner)
+            choices.append([fields for each in inner for fields in _alternatives(each, path)])
         elif isinstance(inner, dict):
-            held = _holds(inner, name, leaves)
+            choices.append(list(_alternatives(inner, name)))
         else:
-            values = [value for leaf, value, _ in leaves if leaf == name]
-            held = any(_accepts(each, values) for each in inner)
-        if not held:
+            choices.append([{name: inner}])
+    for chosen in itertools.product(*choices):
+        yield {name: wanted for fields in chosen for name, wanted in fields.items()}
+
+
+def _holds(fields: Fields, leaves: list[Leaf]) -> bool:
+    """Whether each field can take a value, or absence, in the order of the names."""
+    options = [[*(leaf for leaf in leaves if leaf[0] == name), None] for name in sorted(fields)]
+    return any(
+        _is_consistent([fields[name] for name in sorted(fields)], sorted(fields), chosen, leaves)
+        for chosen in itertools.product(*options)
+    )
+
+
+def _is_consistent(
+    wanted: list[list[Any]], names: list[str], chosen: tuple[Leaf | None, ...], leaves: list[Leaf]
+) -> bool:
+    elements: Elements = {}
+    for accepted, name, leaf in zip(wanted, names, chosen, strict=True):
+        if leaf is None:
+            is_there = any(each[0] == name and _fits(each[2], elements) for each in leaves)
+            if is_there or {"exists": False} not in accepted:
+                return False
+        elif not _fits(leaf[2], elements) or not _accepts(accepted, leaf[1]):
             return False
+        else:
+            elements = elements | leaf[2]
     return True
 
 
-def _accepts(wanted: Any, values: list[Any]) -> bool:
-    if wanted == {"exists": False}:
-        return not values
-    return any(_accepts_one(wanted, value) for value in values)
+def _fits(one: Elements, other: Elements) -> bool:
+    return all(other.get(array, place) == place for array, place in one.items())
+
+
+def _accepts(accepted: list[Any], value: Any) -> bool:
+    return any(_accepts_one(each, value) for each in accepted if each != {"exists": False})
 
 
 def _accepts_one(wanted: Any, value: Any) -> bool:

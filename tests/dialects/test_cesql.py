@@ -300,6 +300,14 @@ def test_a_function_that_there_is_not_is_refused() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("literal", "number"), [("0" * 5_000, 0), ("0" * 5_000 + "7", 7), ("-" + "0" * 5_000 + "7", -7)]
+)
+def test_zeros_in_front_of_an_integer_say_nothing(literal: str, number: int) -> None:
+    """An expression with many would raise what nobody catches, and end the reading of its file."""
+    assert cesql.parse(f"a = {literal}") == cesql.parse(f"a = {number}")
+
+
 def test_a_file_has_an_expression_a_line() -> None:
     """Rules of a file would be lost, run together, or have no name."""
     rules = list(cesql.read_rules("# of ours\n\na = 'x\u2028'\r\n  b =\nEXISTS c"))

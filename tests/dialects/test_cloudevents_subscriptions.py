@@ -104,6 +104,18 @@ def test_comparisons_are_of_the_text(dialect: str, text: str, value: object, wan
     assert rule.matches(cloudevents.notification(event)) is (is_true(content, event) is wanted)
 
 
+@pytest.mark.parametrize("digits", range(1, 13))
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_a_prefix_of_digits_begins_integers(digits: int, sign: str) -> None:
+    """A subscription with a prefix of many digits could not be read, or miss integers."""
+    text = sign + "214748364812"[:digits]
+    rule = cloudevents.read({"prefix": {"ext": text}})
+    for value in (text, f"{text}0", int(text), 2_147_483_647, -2_147_483_648, 214_748_364, 2):
+        if isinstance(value, str) or -(2**31) <= value < 2**31:
+            event = cloudevents.notification({**LEAST, "ext": value})
+            assert rule.matches(event) is str(value).startswith(text), value
+
+
 @settings(max_examples=5 * settings().max_examples)
 @given(st.lists(FILTERS, max_size=2), EVENTS)
 def test_filters_come_back(filters: list[dict[str, Any]], event: dict[str, Any]) -> None:

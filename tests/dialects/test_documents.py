@@ -14,7 +14,13 @@ from contrada.errors import LimitError, RefusedRuleError
 
 
 def read(text: str) -> list[Document]:
-    return list(documents.documents("sigma", text))
+    """The documents of a text; raises what stands in place of one that is refused."""
+    found: list[Document] = []
+    for each in documents.documents("sigma", text):
+        if isinstance(each, RefusedRuleError):
+            raise each
+        found.append(each)
+    return found
 
 
 SCALARS = st.one_of(
@@ -76,6 +82,14 @@ def test_unusual_yaml_is_refused(text: str, reason: str) -> None:
     with pytest.raises(RefusedRuleError) as refused:
         read(text)
     assert refused.value.reason == reason
+
+
+def test_documents_behind_one_that_is_refused_are_read() -> None:
+    """One rule would take all that stand behind it in a file with it."""
+    first, second, third = documents.documents("sigma", "a: [{b: !c 1}, [2]]\n---\nd\n---\n*e")
+    assert isinstance(first, RefusedRuleError)
+    assert second == "d"
+    assert isinstance(third, RefusedRuleError)
 
 
 LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(

@@ -1,6 +1,7 @@
 """Event patterns as filters, against rows, recorded cases and a direct evaluation."""
 
 import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 
 from contrada.dialects import eventbridge
-from contrada.dialects.eventbridge import reasons
+from contrada.dialects.eventbridge import arrays, reasons
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
 from contrada.errors import LimitError, RefusedRuleError
-from contrada.model import FilterSet
+from contrada.model import FilterSet, Notification
+from contrada.model.languages import safe_answers
 from tests.dialects import eventbridge_naive
 from tests.dialects.eventbridge_strategies import (
     ELEMENT_CASES,
@@ -66,11 +68,13 @@ def check_against_the_pattern(case: Case) -> None:
     if isinstance(rule, RefusedRule):
         assert rule.reason == reasons.TWICE
         return
-    found = any(rule.matches(each) for each in eventbridge.notifications(event))
+    found = eventbridge.matches(rule, event)
     assert found is eventbridge_naive.matches(pattern, event)
-    names = {name for each in rule.filters for name in each.sets}
-    assert found is any(map(rule.matches, eventbridge.notifications(event, names)))
-    assert rule.residue == ""
+    given = eventbridge.notifications(event)
+    assert found is any(map(rule.matches, given))
+    assert found <= any(map(rule.filters.matches, given))
+    assert bool(rule.residue) <= ('"exists": false' in json.dumps(pattern))
+    assert found is pickle.loads(pickle.dumps(rule)).matches(given[0]) or len(given) > 1
 
 
 @settings(max_examples=10 * settings().max_examples)
@@ -223,3 +227,52 @@ def test_alternatives_become_filters() -> None:
     )
     expected = "d.n > 0 and d.n <= 5 and source = 'x' or e = null and source = 'x'"
     assert rule.filters == FilterSet(expected)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "event", "expected"),
+    [
+        ({"a": [0.1]}, '{"a": 0.1000000000000000055511151231257827}', False),
+        ({"a": [{"anything-but": 0.1}]}, '{"a": 0.1000000000000000055511151231257827}', True),
+        ({"a": [{"numeric": [">", 5]}]}, '{"a": 1180591620717411303425}', False),
+        ({"b": [1]}, '{"a": 1180591620717411303425, "b": 1}', True),
+        ({"b": [1]}, '{"a": 1e400, "b": 1}', True),
+        ({"b": [1]}, {"a": 2**70 + 1, "b": 1}, True),
+        ({"a": [{"exists": True}]}, {"a": 2**70 + 1}, True),
+        ('{"a": ["x"]}', b'{"a": "x"}', True),
+    ],
+)
+def test_one_call_matches_an_event(pattern: Any, event: Any, expected: bool) -> None:
+    """A number would be taken for one that is near, or refuse the event that it stands in."""
+    assert eventbridge.matches(pattern, event) is expected
+    assert eventbridge.matches(eventbridge.read(pattern), event) is expected
+
+
+def test_absence_is_decided_also_without_an_event() -> None:
+    """A notification that was published by hand would not match a pattern of absence."""
+    rule = eventbridge.read({"a": {"b": [{"exists": False}], "c": [1]}})
+    assert rule.residue
+    assert rule.matches(Notification({"a.c": 1}))
+    assert not rule.matches(Notification({"a.c": 1, "a.b": 2}))
+    for body in (b"[1]", b"{", b"{}"):
+        given = Notification({"a.c": 1}, body=body, content_type="application/json")
+        assert rule.matches(given) is (body != b"{}"), "the event itself decides"
+    assert not eventbridge.read({"a": [{"exists": False}], "b": {"c": [1]}}).residue
+
+
+def test_choices_of_elements_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body could be made that takes time without bound."""
+    monkeypatch.setattr(arrays, "ELEMENTS_TRIED_MAX", 1_000)
+    names = [f"a{n}" for n in range(20)]
+    pattern = {name: {"x": [{"exists": True}]} for name in names} | {
+        "z": {"y": [{"exists": False}]}
+    }
+    event = {name: [{"x": 1}, {"x": 2}] for name in names} | {"z": {"y": 1}}
+    rule = eventbridge.read(pattern)
+    attributes = {f"{name}.x": 1 for name in names}
+    given = Notification(
+        attributes, body=json.dumps(event).encode(), content_type="application/json"
+    )
+    before = safe_answers["eventbridge.arrays"]
+    assert rule.matches(given)
+    assert safe_answers["eventbridge.arrays"] == before + 1

@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-from contrada.dialects.json_text import Inexact, check_depth, decoded, is_exact, json_lines
+from contrada.dialects.json_text import (
+    Inexact,
+    check_depth,
+    decoded,
+    exact_number,
+    is_exact,
+    json_lines,
+)
 from contrada.errors import EncodingError, LimitError
 
 
@@ -53,6 +60,28 @@ def test_numbers_that_no_double_stands_for_are_told(text: str, held: bool) -> No
         return
     assert decoded(f"[{text}]", exact=True) == [Inexact(text)]
     assert repr(Inexact(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("literal", "number"),
+    [
+        ("-9223372036854775808", -(2**63)),
+        ("9223372036854775808", None),
+        ("1e20", 1e20),
+        ("9007199254740993.0", 2**53 + 1),
+        ("5.", 5),
+        (".5", 0.5),
+        ("0.10000000000000000001", None),
+        ("1e-400", None),
+        ("1e400", None),
+        ("1e99999999999999999999", None),
+    ],
+)
+def test_a_literal_is_a_number_that_can_be_held_or_none(literal: str, number: float | None) -> None:
+    """A condition would compare with another number than is written."""
+    found = exact_number(literal)
+    assert found == number
+    assert type(found) is type(number)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,11 @@
 """Rules as they were read, and refused ones."""
 
+from importlib import import_module
+
 import pytest
 
-from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
+from contrada.cli.rule_files import DIALECTS
+from contrada.dialects.rules import NOT_FILTERS, RefusedRule, Rule, read_or_refused
 from contrada.errors import ContradaError, LimitError, RefusedRuleError
 from contrada.model import FilterSet, Notification
 
@@ -32,3 +35,36 @@ def test_refusals_are_counted_by_reason(error: ContradaError, reason: str) -> No
     assert refused == RefusedRule("r", error)
     assert isinstance(refused, RefusedRule)
     assert refused.reason == reason
+
+
+TEXTS = {
+    "sql": "price < 5",
+    "cesql": "price < 5",
+    "cloudevents": '{"exact": {"type": "t"}}',
+    "eventbridge": '{"price": [{"numeric": ["<", 5]}]}',
+    "prometheus": "price < 5",
+    "sigma": "title: t\ndetection: {s: {price|lt: 5}, condition: s}",
+}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_dialect_is_read_alike(dialect: str) -> None:
+    """Who knows one dialect would have to look up how the next one is called."""
+    module, text = import_module(DIALECTS[dialect].module), TEXTS[dialect]
+    rule = module.read(text)
+    assert isinstance(rule, Rule)
+    assert module.filters(text) == rule.filters
+    assert {"read", "read_rules", "filters"} <= {*module.__all__}
+    with pytest.raises(RefusedRuleError):
+        module.read("")
+
+
+@pytest.mark.parametrize(
+    ("dialect", "text"), [("cesql", "a = b"), ("cloudevents", '{"suffix": {"a": "5"}}')]
+)
+def test_filters_that_are_not_the_whole_rule_are_refused(dialect: str, text: str) -> None:
+    """Who asks for filters would get some that match more than the rule."""
+    module = import_module(DIALECTS[dialect].module)
+    assert module.read(text).residue
+    with pytest.raises(RefusedRuleError, match=NOT_FILTERS):
+        module.filters(text)

@@ -37,7 +37,7 @@ def document(condition: Any = "s", source: Any = None, **selections: Any) -> Any
 def test_rules_are_as_specified(row: dict[str, Any]) -> None:
     """If it failed, rules would match other events than their writers mean."""
     given = document(row.get("condition", "s"), s=row["fields"])
-    rule = sigma.rule(given, row.get("placeholders", {}))
+    rule = sigma.read(given, row.get("placeholders", {}))
     assert [e for e in row["matches"] if not rule.matches(ct.Notification(e))] == []
     assert [e for e in row["not"] if rule.matches(ct.Notification(e))] == []
 
@@ -123,7 +123,7 @@ def test_rules_match_as_they_say(
     """If it failed, a filter set would match other events than its rule."""
     given = document(condition, **selections)
     try:
-        rule = sigma.rule(given)
+        rule = sigma.read(given)
     except RefusedRuleError as error:
         assume(error.reason not in (refusals.VALUE, refusals.MODIFIERS))
         raise
@@ -139,7 +139,7 @@ def test_one_selection_matches_as_it_says(
     """If it failed, a modifier would mean something else than it should."""
     given = document(s=selection)
     try:
-        rule = sigma.rule(given)
+        rule = sigma.read(given)
     except RefusedRuleError as error:
         assume(error.reason not in (refusals.VALUE, refusals.MODIFIERS))
         raise
@@ -160,7 +160,7 @@ def test_base64_is_found_wherever_it_begins(
     """If it failed, an encoded text would be missed at two of three places."""
     modifier, codec = encoding
     written = re.sub(r"([\\*?])", r"\\\1", text)
-    rule = sigma.rule(document(s={f"f{modifier}|base64offset|contains|cased": written}))
+    rule = sigma.read(document(s={f"f{modifier}|base64offset|contains|cased": written}))
     encoded = b64encode(before + text.encode(codec) + behind).decode()
     assert rule.matches(ct.Notification({"f": encoded}))
     other = b64encode(before).decode()
@@ -174,7 +174,7 @@ def test_yaml_says_the_same(selections: dict[str, Any], condition: str) -> None:
     [found] = sigma.read_rules(yaml.safe_dump(given, allow_unicode=True, sort_keys=False))
     expected: Rule | RefusedRule
     try:
-        expected = sigma.rule(given)
+        expected = sigma.read(given)
     except ContradaError as error:
         expected = RefusedRule("a rule", error)
     assert type(found) is type(expected)
@@ -191,11 +191,11 @@ def shown(rule: Rule | RefusedRule) -> str:
 def test_words_of_conditions_are_known_in_any_case() -> None:
     """If it failed, conditions in capitals would be refused, or names be taken for words."""
     given = document("NOT s AND (Android Or 1 OF all*)", s={"a": 1}, Android={"b": 1}, all={"c": 1})
-    rule = sigma.rule(given)
+    rule = sigma.read(given)
     assert rule.matches(ct.Notification({"b": 1}))
     assert rule.matches(ct.Notification({"c": 1}))
     assert not rule.matches(ct.Notification({"a": 1, "b": 1}))
-    assert sigma.rule(document("all", all={"c": 1})).matches(ct.Notification({"c": 1}))
+    assert sigma.read(document("all", all={"c": 1})).matches(ct.Notification({"c": 1}))
 
 
 @pytest.mark.parametrize(
@@ -215,11 +215,11 @@ def test_patterns_mean_names(pattern: str, names: list[str]) -> None:
     """If it failed, a condition would ask for selections that its pattern does not fit."""
     given = document(f"1 of {pattern}", **{name: {name: 1} for name in ("a", "ab", "aba", "ba")})
     if names:
-        [*filters] = sigma.rule(given).filters
+        [*filters] = sigma.read(given).filters
         assert sorted(name for each in filters for name in each.sets) == names
     else:
         with pytest.raises(RefusedRuleError):
-            sigma.rule(given)
+            sigma.read(given)
 
 
 @pytest.mark.parametrize(
@@ -241,11 +241,11 @@ def test_log_sources_of_windows_ask_for_channel_and_number(
     source: dict[str, Any], event: tuple[Any, str], matches: bool
 ) -> None:
     """If it failed, a rule would match events of other sources, or miss its own."""
-    rule = sigma.rule(document(source={"product": "windows", **source}, s={"x": "y"}))
+    rule = sigma.read(document(source={"product": "windows", **source}, s={"x": "y"}))
     number, channel = event
     found = ct.Notification({"EventID": number, "Channel": channel, "x": "y"})
     assert rule.matches(found) is matches
-    elsewhere = sigma.rule(document(source={"product": "linux", **source}, s={"x": "y"}))
+    elsewhere = sigma.read(document(source={"product": "linux", **source}, s={"x": "y"}))
     assert elsewhere.matches(found)
 
 
@@ -267,7 +267,7 @@ def test_log_sources_that_constrain_nothing_are_noted(
     source: dict[str, Any], found: str | None
 ) -> None:
     """If it failed, a rule would match events of all sources without a word."""
-    rule = sigma.rule(document(source=source, s={"x": "y"}))
+    rule = sigma.read(document(source=source, s={"x": "y"}))
     assert [(note.reason, note.found) for note in rule.notes] == (
         [] if found is None else [(sources.UNKNOWN, found)]
     )
@@ -276,7 +276,7 @@ def test_log_sources_that_constrain_nothing_are_noted(
 
 def test_the_providers_name_is_found_as_source_name() -> None:
     """If it failed, rules for Windows would miss events that name their provider otherwise."""
-    rule = sigma.rule(document(source={"product": "windows"}, s={"Provider_Name": "X"}))
+    rule = sigma.read(document(source={"product": "windows"}, s={"Provider_Name": "X"}))
     assert rule.matches(ct.Notification({"SourceName": "x"}))
     constraints = [["Provider_Name", "=", "X"]]
     given = {"id": "a", "logsource": {"product": "windows"}, "any_of": [constraints]}
@@ -311,8 +311,85 @@ def test_events_of_windows_become_flat() -> None:
     }
     flat = {"@timestamp": "t", "SourceName": "P", "x": None, "EventID": 1}
     assert sigma.attributes_of(flat) == {"SourceName": "P", "Provider_Name": "P", "EventID": 1}
-    with pytest.raises(InputError):
-        sigma.attributes_of({"a": {"b": {"c": 1}}})
+
+
+@pytest.mark.parametrize(
+    ("event", "place"),
+    [
+        ({"a": {"b": {"c": 1}}}, "a"),
+        ({"Event": "login"}, "Event"),
+        ({"Event": None}, "Event"),
+        ({"System": 3}, "System"),
+        ({"System": {"Provider": {"#attributes": "x"}}}, "Provider"),
+        ({"System": {}, "EventData": "x"}, "EventData"),
+        ({"System": {}, "UserData": {"a": {1: 2}}}, "a"),
+        ({1: 2}, "event"),
+        ("login", "event"),
+    ],
+)
+def test_what_is_no_event_is_an_error_with_its_place(event: Any, place: str) -> None:
+    """A stream of events would end with an error that nobody expects."""
+    with pytest.raises(InputError, match="expected a ") as error:
+        sigma.attributes_of(event)
+    assert error.value.source == place
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fields", "most"), [(2, 13), (3, 8)])
+def test_exceptions_with_fields_of_their_own_multiply(fields: int, most: int) -> None:
+    """The documentation would promise what is refused, or the other way round."""
+
+    def rule(exceptions: int) -> dict[str, Any]:
+        selections = {
+            f"filter_{n}": {f"f{field}_{n}": n for field in range(fields)}
+            for n in range(exceptions)
+        }
+        return document("s and not 1 of filter_*", s={"x": 1}, **selections)
+
+    assert len(sigma.read(rule(most)).filters) == fields**most
+    with pytest.raises(LimitError):
+        sigma.read(rule(most + 1))
+
+
+def test_a_rule_keeps_what_its_author_says_of_it() -> None:
+    """A match would be shown without the author whom the rule's licence asks to name."""
+    text = """
+title: Odd logon
+author: [Ann, Bob]
+level: high
+tags: [attack.t1078, 5]
+references: [x]
+detection: {s: {f: 1}, condition: s}
+"""
+    about = {
+        "title": "Odd logon",
+        "author": ["Ann", "Bob"],
+        "level": "high",
+        "tags": ["attack.t1078", "5"],
+    }
+    assert sigma.read(text).about == about
+    prepared = {"id": "1", "any_of": [[["f", "=", 1]]], "author": "Ann", "tags": None}
+    [rule] = sigma.read_prepared(json.dumps(prepared))
+    assert isinstance(rule, Rule)
+    assert rule.about == {"author": "Ann"}
+
+
+def test_a_text_with_several_rules_is_not_one() -> None:
+    """One of them would be taken, and the others lost."""
+    text = "detection: {s: {f: 1}, condition: s}\n"
+    for several in (text + "---\n" + text, "", text + "---\n!x y"):
+        with pytest.raises(RefusedRuleError):
+            sigma.read(several)
+
+
+def test_the_other_rules_of_a_file_stay() -> None:
+    """One rule with YAML that cannot be read would lose all that stand behind it."""
+    text = "title: {}\ndetection: {{a: {{f: {}}}, condition: a}}\n"
+    file = "---\n".join(text.format(n, f) for n, f in (("x", "1" * 5_000), ("y", 1), ("z", "!b c")))
+    first, second, third = sigma.read_rules(file)
+    assert isinstance(first, RefusedRule)
+    assert isinstance(second, Rule)
+    assert isinstance(third, RefusedRule)
 
 
 # --- prepared rules -----------------------------------------------------------------------------
@@ -425,7 +502,7 @@ REFUSED: Final = [
 def test_what_cannot_be_read_is_refused(given: Any, reason: str) -> None:
     """If it failed, a rule would be changed in silence, or end the reading of its file."""
     with pytest.raises(RefusedRuleError) as refused:
-        sigma.rule(given)
+        sigma.read(given)
     assert refused.value.reason == reason
     assert refused.value.dialect == "sigma"
     assert len(str(refused.value)) < 400
@@ -433,7 +510,7 @@ def test_what_cannot_be_read_is_refused(given: Any, reason: str) -> None:
 
 def test_an_unused_selection_may_be_anything() -> None:
     """If it failed, rules would be refused for parts that their conditions do not name."""
-    assert sigma.rule(document(s={"f": 1}, t=["word"])).matches(ct.Notification({"f": 1}))
+    assert sigma.read(document(s={"f": 1}, t=["word"])).matches(ct.Notification({"f": 1}))
 
 
 def test_a_file_gives_its_rules_and_its_refusals_in_order() -> None:
@@ -546,7 +623,7 @@ EXCEPTIONS: Final = {f"t{n}": {"f": f"{n}", "g|contains": f"{n}"} for n in range
 def test_hostile_rules_are_refused(given: Any, limit: str) -> None:
     """If it failed, a small rule could fill the memory, or run for hours."""
     with pytest.raises(LimitError) as refused:
-        sigma.rule(given)
+        sigma.read(given)
     assert refused.value.limit == limit
 
 
@@ -568,7 +645,7 @@ def test_hostile_rules_are_refused(given: Any, limit: str) -> None:
 @pytest.mark.timeout(10)
 def test_large_rules_are_read(given: Any) -> None:
     """If it failed, reading or matching a rule could take time beyond measure."""
-    rule = sigma.rule(given)
+    rule = sigma.read(given)
     assert len(rule.filters) <= 2
     rule.matches(ct.Notification({"f": "a" * 10 * MANY}))
     assert rule.matches(ct.Notification({"f": "x1"})) is (

@@ -87,7 +87,7 @@ def rules(shared_data: SharedData) -> dict[str, Given]:
             if file is not None:
                 [document] = documents("sigma", file.read().decode())
                 assert isinstance(document, dict)
-                read = read_or_refused("", partial(sigma.rule, document))
+                read = read_or_refused("", partial(sigma.read, document))
                 found[str(document["id"])] = Given(document, read)
     return found
 

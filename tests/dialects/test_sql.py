@@ -188,10 +188,16 @@ def test_values_of_another_domain_are_unknown(value: ct.Value) -> None:
         ("a LIKE 'x' ESCAPE ''", "an escape that is not one character"),
         ("a LIKE 'x!y' ESCAPE '!'", "an escape that is not one character"),
         ("a LIKE 'x!' ESCAPE '!'", "an escape that is not one character"),
-        ("a = 9223372036854775808", "a number out of range"),
-        ("a = 1e999", "a number out of range"),
+        ("a = 9223372036854775808", "a number that neither 64 bits nor a double hold"),
+        ("a = 1e999", "a number that neither 64 bits nor a double hold"),
+        ("a = 1e-999", "a number that neither 64 bits nor a double hold"),
+        ("a = 0.1000000000000000000001", "a number that neither 64 bits nor a double hold"),
+        ("a = 9223372036854775807.5", "a number that neither 64 bits nor a double hold"),
         ("a = X'0'", "bytes that are not hexadecimal"),
         ("a = DATE 'soon'", "a time that cannot be read"),
+        ("a = DATE '2024-01-01 12:00'", "a time that cannot be read"),
+        ("a = DATE '2024-W01-1'", "a time that cannot be read"),
+        ("a = TIMESTAMP '2024-01-01 12:00:00.1234567'", "a time that cannot be read"),
         ("a = TIMESTAMP '9999-12-31T23:59:59-14:00'", "a time that cannot be read"),
         ("a LIKE '" + "_" * 20_000 + "'", "a pattern that is too large"),
         ("a = \u0663", "not a condition"),
@@ -203,6 +209,42 @@ def test_what_is_not_read_is_refused(condition: str, reason: str) -> None:
     with pytest.raises(RefusedRuleError) as error:
         filters(condition)
     assert error.value.reason.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("literal", "number"),
+    [
+        ("0" * 5_000 + "9223372036854775807", 2**63 - 1),
+        ("-0009223372036854775808", -(2**63)),
+        ("9007199254740993.0", 2**53 + 1),
+        ("9007199254740993e0", 2**53 + 1),
+        ("00.5", 0.5),
+        ("1e30", 1e30),
+    ],
+)
+def test_numbers_of_many_digits_are_exact(literal: str, number: float) -> None:
+    """A condition would compare with another number than is written."""
+    [held] = filters(f"a = {literal}").filters
+    assert held == ct.Filter({"a": number})
+
+
+@pytest.mark.parametrize(
+    ("step", "filters_max"),
+    [
+        ("({inner} OR b = {n}) IS NULL", 1),
+        ("({inner} OR b{n} = 1) IS NULL", 48),
+        ("({inner} AND b{n} = 1) IS NULL", 2),
+        ("NOT ({inner} AND b{n} = 1) IS NULL", 48),
+        ("(b{n} IS NULL AND {inner}) IS UNKNOWN", 1),
+        ("({inner} OR b{n} = 1) IS NOT TRUE", 48),
+    ],
+)
+def test_states_in_one_another_stay_small(step: str, filters_max: int) -> None:
+    """Each level would double what the one inside it is."""
+    condition = "a = 1"
+    for n in range(48):
+        condition = step.format(inner=condition, n=n)
+    assert len(filters(condition).filters) <= filters_max
 
 
 @pytest.mark.slow

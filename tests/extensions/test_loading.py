@@ -109,6 +109,17 @@ def test_an_extension_is_loaded_by_name(module: Module) -> None:
     assert ct.parse(str(f)) == f
 
 
+def test_an_operator_knows_its_type(module: Module) -> None:
+    """Of an operator one could not tell which extension brought it."""
+    module("lengths", GOOD)
+    loaded = load("lengths:LengthType")
+    for name, kind in (("longer", loaded.name), ("set~", "Set"), ("unifies", "Unify")):
+        operator = registry.get(name)
+        assert isinstance(operator, ct.ExtendedOperator)
+        assert operator.type is not None
+        assert operator.type.name == kind
+
+
 def test_loading_again_does_nothing_more(module: Module) -> None:
     """A second `--extension` of one name would end in an error, or move the indices."""
     module("lengths", GOOD)

@@ -3,8 +3,13 @@
 import json
 import signal
 import subprocess
+from contextlib import ExitStack
+from itertools import takewhile
 from pathlib import Path
 
+import pytest
+
+import contrada as ct
 from tests.own_operators import CONTRADA, EXTENSION, contrada, write_module
 
 
@@ -33,3 +38,25 @@ def test_a_broker_and_a_subscriber_load_the_same_operators(tmp_path: Path) -> No
         _, said = broker.communicate(timeout=20)
         assert broker.returncode == 0
         assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("is_network", [False, True])
+def test_commands_reach_the_sites_that_have_all_wanted_bits(
+    is_network: bool, broker_address: str
+) -> None:
+    """Site-Select: a command would go to sites that cannot follow it, or miss those that can."""
+    sites = {"lathe": "0f", "press": "0b", "mill": "0f01", "idle": ""}
+    one, two, last = ({"wanted": bytes.fromhex(bits)} for bits in ("05", "0101", ""))
+    reached: dict[str, list[ct.Notification]] = {}
+    with ct.connect_sync(broker_address if is_network else None) as service, ExitStack() as stack:
+        subscriptions = {
+            name: stack.enter_context(service.subscribe(f'wanted set<= x"{bits}"'))
+            for name, bits in sites.items()
+        }
+        # The last one wants nothing of a site, and so reaches all.
+        service.publish_batch([one, two, last])
+        for name, found in subscriptions.items():
+            bare = (ct.Notification(each) for each in found)
+            reached[name] = [*takewhile(lambda each: each != ct.Notification(last), bare)]
+    first, second = ct.Notification(one), ct.Notification(two)
+    assert reached == {"lathe": [first], "press": [], "mill": [first, second], "idle": []}

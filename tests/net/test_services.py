@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from contrada.dialects import cesql
 from contrada.errors import (
     ConnectionFailedError,
     InvalidNotificationError,
+    InvalidObventError,
     ParseError,
     ServiceClosedError,
     ServiceError,
@@ -42,6 +44,12 @@ class Stock(Obvent):
 @dataclass
 class Quote(Stock):
     price: float
+
+
+@dataclass
+class Picky(Stock):
+    def __post_init__(self) -> None:
+        {"Telco": 1}[self.company]
 
 
 @dataclass
@@ -90,6 +98,28 @@ async def test_notifications_arrive_whole(address: str | None) -> None:
         )
         assert got.envelope.publisher == "desk"
         assert got.envelope.sequence == 1
+
+
+@on_loop
+async def test_what_a_rule_leaves_open_is_decided(address: str | None) -> None:
+    """A subscriber would get what only the filters of a rule match."""
+    rule, narrower = cesql.read("a = b"), cesql.read("a + b > 2")
+    async with (
+        connect(address) as service,
+        service.subscribe(rule) as found,
+        service.subscribe(rule, where=narrower) as fewer,
+        service.subscribe("a any", where=narrower) as sums,
+    ):
+        assert await service.publish_batch({"a": n % 3, "b": n // 3} for n in range(9)) == 9
+        assert [(each["a"], each["b"]) for each in await first(found, 3)] == [
+            (0, 0),
+            (1, 1),
+            (2, 2),
+        ]
+        assert [each["a"] for each in await first(fewer, 1)] == [2]
+        assert [(each["a"], each["b"]) for each in await first(sums, 3)] == [(2, 1), (1, 2), (2, 2)]
+        assert found.statistics().dropped == {}
+        assert found.statistics().delivered == 3
 
 
 @on_loop
@@ -232,6 +262,117 @@ async def test_what_a_type_cannot_hold_is_counted(address: str | None) -> None:
         await service.publish(Quote("Telco", 1.0))
         assert await anext(quotes) == Quote("Telco", 1.0)
         assert quotes.statistics().dropped == {"unreadable": 1}
+
+
+@on_loop
+async def test_a_type_that_raises_is_counted_and_logged(
+    address: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One's own class would end one's loop, or lose notifications without a word."""
+    async with connect(address) as service, service.subscribe(Picky) as found:
+        marks = [type_name_of(Stock), type_name_of(Picky)]
+        for company in ("Disco", "Tele", "Telco"):
+            await service.publish(Notification.marked({"company": company}, marks=marks))
+        assert await found.next(10) == Picky("Telco")
+        assert found.statistics().dropped == {"unreadable": 2}
+    [said] = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert "KeyError('Disco')" in said.getMessage()
+
+
+class Selected:
+    """An interest of one's own, whose reading raises."""
+
+    def to_filters(self) -> Filter:
+        return Filter("own any")
+
+    def from_notification(self, notification: Notification) -> float:
+        return 1 / notification["own"]  # type: ignore[operator]
+
+
+@on_loop
+async def test_an_interest_that_raises_is_counted_and_logged(
+    address: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a subscriber's code raises would end its loop."""
+    async with connect(address) as service, service.subscribe(Selected()) as found:
+        await service.publish_batch([{"own": 0}, {"own": 2}])
+        assert await found.next(10) == 0.5
+        assert found.statistics().dropped == {"unreadable": 1}
+    assert "ZeroDivisionError" in caplog.text
+
+
+@on_loop
+async def test_where_names_fields_of_the_class(address: str | None) -> None:
+    """A field that is misspelt would match nothing, for ever, without a word."""
+    async with connect(address) as service:
+        for where in ("prize < 100", "company = 'a' or prize < 1", {"prize": 1}):
+            with pytest.raises(InvalidObventError, match=r"'prize'.*company, price"):
+                service.subscribe(Quote, where)
+        with pytest.raises(InvalidObventError, match="'price'"):
+            service.subscribe(Stock, "price < 100")
+        service.subscribe(Stock, "@publisher = 'p' and company = 'a'")
+
+
+@on_loop
+async def test_the_next_is_waited_for_as_long_as_one_says(address: str | None) -> None:
+    """A subscriber could not do something else meanwhile, or would lose what comes then."""
+    async with connect(address) as service, service.subscribe("waited = 1") as found:
+        with pytest.raises(TimeoutError):
+            await found.next(0.01)
+        await service.publish({"waited": 1})
+        assert (await found.next(10))["waited"] == 1
+        for timeout_s in (float("nan"), -1, "5"):
+            with pytest.raises(ServiceError, match="timeout_s"):
+                await found.next(timeout_s)  # type: ignore[arg-type]
+        await found.unsubscribe()
+        with pytest.raises(ServiceClosedError):
+            await found.next(10**400)
+
+
+@on_loop
+async def test_a_batch_that_fails_says_how_many_were_taken(address: str | None) -> None:
+    """Whoever publishes the rest would publish some twice, or lose some."""
+
+    def items() -> Iterator[dict[str, int]]:
+        yield from ({"taken": n} for n in range(300))
+        raise KeyError("own")
+
+    async with connect(address) as service, service.subscribe("taken any") as found:
+        with pytest.raises(KeyError) as own:
+            await service.publish_batch(items())
+        assert own.value.published == 300  # type: ignore[attr-defined]
+        assert own.value.__notes__ == ["300 notifications of the batch were published before"]
+        with pytest.raises(InvalidNotificationError) as invalid:
+            await service.publish_batch([{"taken": 1}, {"taken": object()}, {"taken": 2}])
+        assert invalid.value.published == 1
+        assert len(await first(found, 301)) == 301
+        await service.aclose()
+        with pytest.raises(ServiceClosedError) as closed:
+            await service.publish_batch([{"taken": 1}])
+        assert closed.value.published == 0
+
+
+@on_loop
+async def test_another_event_loop_is_told_so(address: str | None) -> None:
+    """A service on another loop would hang, or break in a way that nobody understands."""
+    async with connect(address) as service, service.subscribe("a = 1") as found:
+
+        async def elsewhere() -> None:
+            for work in (
+                lambda: service.open(),
+                lambda: service.publish({"a": 1}),
+                lambda: service.publish_batch([{"a": 1}]),
+                lambda: service.subscribe("a = 1").open(),
+                lambda: found.next(1),
+                lambda: anext(found),
+                lambda: service.aclose(),
+            ):
+                with pytest.raises(ServiceError, match="event loop"):
+                    await work()
+
+        await asyncio.to_thread(lambda: asyncio.run(elsewhere()))
+        await service.publish({"a": 1})
+        assert (await found.next(10))["a"] == 1
 
 
 @on_loop

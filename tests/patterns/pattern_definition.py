@@ -169,7 +169,8 @@ def time_us(notification: Notification) -> int:
     return notification.envelope.at_us
 
 
-def order(notification: Notification) -> tuple[int, str, int]:
-    """Its place in the order of all notifications."""
+def order(notification: Notification) -> tuple[object, ...]:
+    """Its place in the order of all notifications; what is the same there is the same one."""
     envelope = notification.envelope
-    return (envelope.at_us, envelope.publisher, envelope.sequence)
+    stamp = (envelope.at_us, envelope.publisher, envelope.sequence, envelope.id)
+    return (*stamp, notification.span, notification.body, notification.content_type)

@@ -3,12 +3,14 @@
 import random
 
 import pytest
+from msgspec.structs import replace
 
-from contrada.model import Notification, Pattern
+from contrada.model import Envelope, Notification, Pattern
 from contrada.model.domains.values import TIME_MIN_US, key_of
 from contrada.patterns.assembly import GATHERED_FULL, Assembly, Piece
 from contrada.patterns.reordering import order_of
 from contrada.patterns.runs import PatternLimits, RunBudget
+from tests.patterns.matcher import PatternMatcher
 from tests.patterns.streams import pattern, places_of, stream, text_of
 from tests.patterns.test_runs import defined, stream_of
 
@@ -52,6 +54,30 @@ def test_order_is_made_up_to_the_watermark() -> None:
             found += new
         found += advanced(it, 1_000)
         assert sorted(found) == sorted(run for _, run in defined(it.pattern, notifications))
+
+
+def test_what_has_the_same_stamp_is_assembled_as_one_matcher_does() -> None:
+    """What is assembled in the network would match otherwise than at one server."""
+    count = 0
+    for seed in range(150):
+        chance = random.Random(seed)
+        it = assembly(pattern(chance))
+        stamp = Envelope(publisher="p")
+        notifications = [
+            each.with_envelope(replace(stamp, time_us=each.envelope.at_us // 3))
+            for each in stream(chance, 25)
+        ]
+        notifications += chance.sample(notifications, 5)
+        chance.shuffle(notifications)
+        matcher: PatternMatcher[int] = PatternMatcher(slack_us=None)
+        matcher.add(0, it.pattern)
+        for notification in notifications:
+            hold(it, notification)
+            matcher.push(notification)
+        should = sorted(tuple(map(order_of, each.notifications)) for each in matcher.flush())
+        assert sorted(tuple(map(order_of, run)) for _, run in it.advance(1_000)) == should
+        count += len(should)
+    assert count > 150, "the streams must hold matches"
 
 
 def test_a_part_goes_to_another_and_comes_back() -> None:

@@ -80,7 +80,10 @@ class World:
         if chance.random() < 0.9:
             attributes["zone"] = chance.choice(ZONES)
         return notification_of(
-            attributes, self.now_us - back_us, chance.choice("pq"), chance.randrange(10_000)
+            attributes,
+            self.now_us - back_us,
+            chance.choice("pq"),
+            chance.choice((0, chance.randrange(10_000))),
         )
 
     def steps(self, length: int) -> Script:
@@ -438,6 +441,19 @@ def test_the_same_notification_twice_is_one() -> None:
     matcher.push(a0)
     assert matcher.flush() == []
     assert matcher.statistics().dropped == {engine.DUPLICATE: 1}
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_what_is_told_from_one_another_is_two(turn: int) -> None:
+    """Of unknown sources' notifications one would be lost, by what other patterns ask for."""
+    matcher: PatternMatcher[str] = PatternMatcher()
+    matcher.add("ab", Pattern("kind = 'a' -> kind = 'b'"))
+    matcher.add("cc", Pattern("kind = 'c' -> kind = 'c'"))
+    sent = [notification_of({"kind": kind}, 5, publisher="") for kind in "abc"][::turn]
+    for notification in sent:
+        matcher.push(notification)
+    assert [match.key for match in matcher.flush()] == ["ab"]
+    assert matcher.statistics().dropped == {}
 
 
 def test_what_cannot_be_matched_is_refused() -> None:

@@ -237,6 +237,11 @@ class Publisher:
     is_new: bool = True
     events: list[Notification] = field(default_factory=list)
 
+    @property
+    def numbers(self) -> bool:
+        """Whether it numbers what it publishes."""
+        return self.name != "p0"
+
 
 class World:
     """Random publishers, patterns and changes; the same seed gives the same world."""
@@ -357,11 +362,12 @@ class World:
             attributes["host"] = host
         time_us = self.network.now_us + 1_000 + chance.randint(-self.skew_us, self.skew_us)
         time_us -= time_us % self.grain_us
-        sequence = len(publisher.events)
+        number = len(publisher.events)
         envelope = Envelope(
-            id=f"{publisher.name}.{sequence}",
+            id=f"{publisher.name}.{number}",
             publisher=publisher.name,
-            sequence=sequence,
+            # Not all number what they publish.
+            sequence=number if publisher.numbers else 0,
             time_us=time_us,
         )
         notification = Notification(attributes, envelope=envelope)  # type: ignore[arg-type]

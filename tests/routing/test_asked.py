@@ -2,6 +2,7 @@
 
 import pytest
 
+from contrada.dialects.rules import Rule
 from contrada.errors import LimitError
 from contrada.matching import Index
 from contrada.model import Advertisement, Filter, FilterSet, Selection
@@ -59,7 +60,7 @@ def test_filters_of_all_subscriptions_are_bounded(monkeypatch: pytest.MonkeyPatc
 class Narrow(Index[int]):
     """An index that takes no filter on `z`."""
 
-    def add(self, key: int, subscription: Selection) -> None:
+    def add(self, key: int, subscription: Selection | Rule) -> None:
         if isinstance(subscription, Filter) and "z" in subscription.sides:
             raise LimitError("ATTRS_MAX", 0)
         super().add(key, subscription)

@@ -2,13 +2,17 @@
 
 import asyncio
 import contextlib
+import subprocess
+import sys
 import threading
+from collections.abc import Iterator, Mapping
 from unittest import mock
 
 import pytest
 
-from contrada.errors import ParseError, ServiceClosedError, ServiceError
+from contrada.errors import InvalidNotificationError, ParseError, ServiceClosedError, ServiceError
 from contrada.runtime import BlockingService, EmbeddedService, blocking
+from contrada.runtime.blocking import BATCH_READ
 from contrada.service import ServiceStatistics
 
 
@@ -62,16 +66,115 @@ def test_closing_ends_iterations_of_other_threads() -> None:
         service.publish({"price": 5})
 
 
-def test_items_of_a_batch_that_use_the_service_are_refused() -> None:
+def test_items_of_a_batch_may_come_from_the_service() -> None:
     """The service would wait for itself, and its caller for ever."""
     with (
         BlockingService(EmbeddedService()) as service,
-        service.subscribe("a = 1") as events,
+        service.subscribe("a = 1", timeout_s=0.05) as events,
+        service.subscribe("b = 1") as others,
     ):
         service.publish({"a": 1})
-        with pytest.raises(ServiceError, match="own thread"):
-            service.publish_batch({"b": event["a"]} for event in events)
-        assert events.next(5)["a"] == 1
+        assert service.publish_batch({"b": event["a"]} for event in events) == 1
+        assert others.next(5)["b"] == 1
+
+
+def test_a_batch_that_waits_for_items_holds_up_nobody() -> None:
+    """A generator that waits would hold up all other threads, and what waits for them."""
+    with BlockingService(EmbeddedService()) as service:
+        asked, answered = threading.Event(), threading.Event()
+
+        def items() -> Iterator[dict[str, int]]:
+            yield {"a": 1}
+            asked.set()
+            assert answered.wait(10)
+            yield {"a": 2}
+
+        counts: list[int] = []
+        publisher = threading.Thread(target=lambda: counts.append(service.publish_batch(items())))
+        publisher.start()
+        assert asked.wait(10)
+        service.publish({"b": 1})
+        answered.set()
+        publisher.join(10)
+        assert counts == [2]
+
+
+def test_a_batch_that_fails_says_how_many_were_taken() -> None:
+    """Whoever publishes the rest would publish some twice, or lose some."""
+
+    def items(last: object) -> Iterator[Mapping[str, object]]:
+        yield from ({"a": n} for n in range(BATCH_READ + 5))
+        if last is None:
+            raise KeyError("own")
+        yield {"a": last}
+
+    for last in (None, object()):
+        with BlockingService(EmbeddedService()) as service:
+            with pytest.raises((KeyError, InvalidNotificationError)) as failed:
+                service.publish_batch(items(last))
+            assert getattr(failed.value, "published", None) == BATCH_READ + 5
+            [note] = failed.value.__notes__
+            assert note.startswith(f"{BATCH_READ + 5} notifications")
+            assert service.statistics().published == BATCH_READ + 5
+
+
+@pytest.mark.parametrize("timeout_s", [float("nan"), -1.0])
+def test_what_is_no_timeout_is_refused(timeout_s: float) -> None:
+    """A thread would wait for ever, or never."""
+    with BlockingService(EmbeddedService()) as service:
+        with pytest.raises(ServiceError, match="timeout_s"):
+            service.subscribe("a = 1", timeout_s=timeout_s)
+        with service.subscribe("a = 1") as events, pytest.raises(ServiceError, match="timeout_s"):
+            events.next(timeout_s)
+
+
+def test_a_closed_service_says_so() -> None:
+    """One would look for a `with` that is there."""
+    service = BlockingService(EmbeddedService())
+    with pytest.raises(ServiceClosedError, match="inside `with`"):
+        service.publish({"a": 1})
+    with service:
+        pass
+    with pytest.raises(ServiceClosedError, match="closed"):
+        service.publish({"a": 1})
+
+
+FORKED = """
+import os, sys, threading
+from contrada.errors import ServiceError
+from contrada.runtime import BlockingService, EmbeddedService
+
+with BlockingService(EmbeddedService()) as service, service.subscribe("a = 1") as events:
+    reader, writer = os.pipe()
+    service._lock.acquire()  # As another thread may hold it at that moment.
+    child = os.fork()
+    service._lock.release() if child else None
+    if child == 0:
+        for call in (
+            lambda: service.publish({"a": 1}),
+            lambda: service.publish_batch([{"a": 1}]),
+            lambda: events.next(),
+            lambda: service.statistics(),
+            lambda: service.subscribe("a = 1").__enter__(),
+        ):
+            try:
+                call()
+            except ServiceError as error:
+                os.write(writer, b"x" if "forked" in str(error) else b"?")
+    else:
+        os.waitpid(child, 0)
+        assert os.read(reader, 10) == b"xxxxx"
+        service.publish({"a": 1})
+        assert events.next(10)["a"] == 1
+        print("done")
+"""
+
+
+def test_a_forked_process_is_told_at_once() -> None:
+    """A child would wait for ever for a thread that it does not have."""
+    command = [sys.executable, "-W", "ignore", "-c", FORKED]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
 class Watched(EmbeddedService):

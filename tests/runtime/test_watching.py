@@ -60,6 +60,22 @@ async def test_what_says_its_own_time_goes_by_that() -> None:
         assert (await anext(matches)).notifications[0]["a"] == 1
 
 
+@pytest.mark.parametrize("turn", [1, -1])
+@pytest.mark.parametrize("identity", ["", "same"])
+@on_loop
+async def test_what_has_one_stamp_is_matched_as_by_one_matcher(turn: int, identity: str) -> None:
+    """What comes from elsewhere with the same stamp would be matched as it happens to come."""
+    stamp = ct.Envelope(identity, "elsewhere", 0, 1_000)
+    given = [ct.Notification({name: 1}, envelope=stamp) for name in "ab"][::turn]
+    async with EmbeddedService() as service, service.subscribe(AB) as matches:
+        await service.publish_batch([*given, *given] if identity else given)
+        await service.aclose()
+        matched = [[*each] async for match in matches for each in match.notifications]
+        # Without an identity the service numbers them as they come.
+        assert matched == ([] if not identity and turn < 0 else [["a"], ["b"]])
+        assert service.statistics().dropped == ({"duplicate": 2} if identity else {})
+
+
 @on_loop
 async def test_closing_hands_over_what_waits() -> None:
     """The last match of a stream would be lost."""

@@ -1,9 +1,9 @@
 """`contrada match`: which records of some files match which subscriptions. Needs no Spark."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import click
 import msgspec
@@ -13,7 +13,9 @@ from rich.table import Table
 from contrada.cli.extension import extension_option
 from contrada.cli.lazy import EXIT_BAD_INPUT
 from contrada.cli.literals import literal, named_text
+from contrada.cli.rule_files import DIALECTS, PLACES, about_of, load_rules
 from contrada.cli.tables import progress_of
+from contrada.dialects.rules import Rule
 from contrada.model import Value
 from contrada.records import (
     FORMATS,
@@ -22,20 +24,23 @@ from contrada.records import (
     Outcomes,
     Reading,
     Record,
-    Subscriptions,
     check_name_of,
     format_of,
     plain_attributes,
     plain_time,
 )
+from contrada.records.matcher import Wish
 from contrada.records.subscriptions import load_subscriptions
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command()
-@click.argument("subscriptions", type=FILE)
+@click.argument("subscriptions", type=PLACES)
 @click.argument("files", type=FILE, nargs=-1, required=True)
+@click.option(
+    "--from", "dialect", type=click.Choice([*DIALECTS]), help="SUBSCRIPTIONS are rules of it."
+)
 @click.option("--format", "format_name", type=click.Choice(FORMATS), help="Not by the suffix.")
 @click.option("--entries", metavar="NAME", help="XML: one notification per element NAME.")
 @click.option("--types", metavar="NAME=TYPE,…", help="Types: text, number, bool, time.")
@@ -49,6 +54,7 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 def match(
     subscriptions: Path,
     files: tuple[Path, ...],
+    dialect: str | None,
     format_name: str | None,
     entries: str | None,
     types: str | None,
@@ -65,12 +71,17 @@ def match(
     a row of CSV (csv, csv.gz), a line of JSON (json, jsonl, ndjson), an XML document or, with
     --entries, one repeated element of it. Each match is written as one line of JSON.
 
-    Records that cannot be read are listed on standard error, each with its place and reason;
-    the others are matched all the same. The exit status is then 2.
+    With --from, SUBSCRIPTIONS is a file of rules as for `contrada translate`, or a directory of
+    such. They are matched exactly, also where no filter says them, and each match shows the title,
+    author, level and tags that its rule has.
+
+    Records and rules that cannot be read are listed on standard error, each with its place and
+    reason; the others are matched all the same. The exit status is then 2.
 
     \b
     contrada match desk.filters flights.csv --types tailnum=text,time_hour=time --absent NA
     contrada match alerts.filters us.atom --entries entry --count
+    contrada match --from sigma rules/windows events.jsonl
     """  # noqa: D301 - click reads the escape
     reading = Reading(
         types=_pairs(types.split(",") if types else ()),
@@ -80,7 +91,7 @@ def match(
         time=time,
         marks=mark,
     )
-    wanted = load_subscriptions(subscriptions)
+    wanted, refused = _wanted(subscriptions, dialect)
     for path in files:
         check_name_of(path)
     formats = [format_name or format_of(path) for path in files]
@@ -90,29 +101,47 @@ def match(
         for path, format_ in zip(files, formats, strict=True)
         for each in matcher.file(path, format_, str(path))
     )
-    output.write("")  # The file is opened by that, also where nothing will match.
-    report = _MatchReport(list(wanted), output, quiet=count)
-    with progress_of("records") as told:
-        for each in outcomes:
-            report.take(each)
-            told(report.read + report.bad, each.source)
-    if count:
-        Console(file=output, markup=False, emoji=False).print(report.table(wanted))
-    if report.bad:
-        click.echo(f"{report.bad} bad of {report.read + report.bad} records", err=True)
+    report = _MatchReport(wanted, output, quiet=count)
+    report.take_all(outcomes)
+    if report.bad or refused:
         raise click.exceptions.Exit(EXIT_BAD_INPUT)
+
+
+def _wanted(place: Path, dialect: str | None) -> tuple[Mapping[str, Wish], bool]:
+    """What is asked for, by name; and whether some rules of it were refused, which is told."""
+    if dialect is None:
+        return load_subscriptions(place), False
+    found, refused = load_rules(place, dialect)
+    for each in refused:
+        click.echo(each, err=True)
+    if refused:
+        click.echo(f"{len(refused)} refused of {len(refused) + len(found)} rules", err=True)
+    return found, bool(refused)
 
 
 class _MatchReport:
     """Writes the matches as they come and counts them."""
 
-    def __init__(self, names: Sequence[str], output: IO[str], *, quiet: bool) -> None:
+    def __init__(self, wanted: Mapping[str, Wish], output: IO[str], *, quiet: bool) -> None:
         self.read = 0
         self.bad = 0
         self.matches: Counter[str] = Counter()
-        self._names = names
+        self._wanted = wanted
+        self._names = list(wanted)
         self._output = output
         self._quiet = quiet
+
+    def take_all(self, outcomes: Iterable[Outcomes]) -> None:
+        """All records, with a word on how far that is; then what is to be said of them together."""
+        self._output.write("")  # The file is opened by that, also where nothing will match.
+        with progress_of("records") as told:
+            for each in outcomes:
+                self.take(each)
+                told(self.read + self.bad, each.source)
+        if self._quiet:
+            Console(file=self._output, markup=False, emoji=False).print(self.table())
+        if self.bad:
+            click.echo(f"{self.bad} bad of {self.read + self.bad} records", err=True)
 
     def take(self, outcomes: Outcomes) -> None:
         """Some more records."""
@@ -123,27 +152,31 @@ class _MatchReport:
                 click.echo(str(told.error()), err=True)
                 continue
             for position in told.positions:
-                self.matches[self._names[position]] += 1
+                name = self._names[position]
+                self.matches[name] += 1
                 if not self._quiet:
-                    self._output.write(_line(self._names[position], told.record))
+                    self._output.write(_line(name, self._wanted[name], told.record))
 
-    def table(self, wanted: Subscriptions) -> Table:
+    def table(self) -> Table:
         """How often each subscription matched."""
         table = Table("subscription", "filter", title=f"{self.read} records")
         table.add_column("matches", justify="right")
-        for name, wish in wanted.items():
-            table.add_row(name, str(wish), str(self.matches[name]))
+        for name, wish in self._wanted.items():
+            shown = str(wish.filters if isinstance(wish, Rule) else wish)
+            table.add_row(name, shown, str(self.matches[name]))
         return table
 
 
-def _line(subscription: str, record: Record) -> str:
-    match_ = {
+def _line(subscription: str, wish: Wish, record: Record) -> str:
+    match_: dict[str, Any] = {
         "subscription": subscription,
         "file": record.source,
         "record": record.number,
         "time": plain_time(record.notification),
         "attributes": plain_attributes(record.notification),
     }
+    if isinstance(wish, Rule) and wish.about:
+        match_["rule"] = about_of(wish)
     return msgspec.json.encode(match_).decode() + "\n"
 
 

@@ -1,12 +1,10 @@
 """`contrada translate`: other people's rules as filters, and which of them are none."""
 
-import importlib
-import sys
 from collections import Counter
 from collections.abc import Iterator
-from itertools import chain
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final
 
 import click
 import msgspec
@@ -16,52 +14,32 @@ from rich.table import Table
 from contrada.cli.extension import extension_option
 from contrada.cli.lazy import EXIT_BAD_INPUT
 from contrada.cli.match import FILE
+from contrada.cli.rule_files import (
+    DIALECTS,
+    PLACES,
+    PREPARED,
+    RuleNames,
+    about_of,
+    message_of,
+    plain_text,
+    reason_of,
+    rule_files,
+    rules_in,
+)
 from contrada.cli.tables import progress_of
 from contrada.dialects.rules import ReadRules, RefusedRule, Rule
 from contrada.errors import InputError
 from contrada.model.syntax.parsing import TEXT_CHARACTERS_MAX
-from contrada.records.subscriptions import NAME_CHARS_MAX
-
-
-class Dialect(NamedTuple):
-    """Where what reads a dialect's files is, and how these end in directories."""
-
-    module: str
-    suffixes: tuple[str, ...]
-    read: str = "read_rules"
-
-
-_YAML: Final = (".yml", ".yaml")
-_JSON: Final = (".json", ".jsonl")
-
-DIALECTS: Final = {
-    "sigma": Dialect("contrada.dialects.sigma", _YAML),
-    "eventbridge": Dialect("contrada.dialects.eventbridge", _JSON),
-    "cloudevents": Dialect("contrada.dialects.cloudevents", _JSON),
-    "cesql": Dialect("contrada.dialects.cesql", (".cesql", ".txt")),
-    "sql": Dialect("contrada.dialects.sql", (".sql",)),
-    "prometheus": Dialect("contrada.dialects.prometheus", _YAML),
-}
-
-PREPARED: Final = Dialect("contrada.dialects.sigma", (".jsonl",), "read_prepared")
-"""Sigma's rules with `--prepared`."""
-
-STANDARD_INPUT: Final = "-"
-
-NOT_UTF_8: Final = "not UTF-8"
-NO_RULES: Final = "found no rule in the file"
 
 PROGRESS_RULES: Final = 100
 """The progress display is told after so many rules."""
-
-_PLACES: Final = click.Path(exists=True, path_type=Path, allow_dash=True)
 
 
 @click.command()
 @click.option(
     "--from", "dialect", type=click.Choice([*DIALECTS]), required=True, help="What the rules are."
 )
-@click.argument("files", type=_PLACES, nargs=-1, required=True)
+@click.argument("files", type=PLACES, nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON per rule, refused or not.")
 @click.option("--rows", is_flag=True, help="prometheus: a notification holds several metrics.")
 @click.option("--prepared", is_flag=True, help="sigma: lines of JSON, alternatives of constraints.")
@@ -91,7 +69,8 @@ def translate(
     prometheus   rules or alerts in YAML                         .yml .yaml
 
     Each rule is printed as a line `name: filter`, so that the output is a file of subscriptions
-    for `contrada match`; a rule that cannot be one, since nothing can match it or its text is too
+    for `contrada match`; a comment in front tells its title, author and the like, where it has
+    these. A rule that cannot be one, since nothing can match it or its text is too
     long, is a comment there. Names get a dot for each colon, and a number where they come twice.
 
     A rule may ask for more than filters can: what they leave open stands in a comment in front,
@@ -116,9 +95,8 @@ def translate(
     if placeholders:
         options["placeholders"] = _placeholders(placeholders)
     source = PREPARED if prepared else DIALECTS[dialect]
-    read = cast(ReadRules, getattr(importlib.import_module(source.module), source.read))
     report = _TranslationReport(as_json=as_json)
-    _report_all(report, _files(files, source.suffixes), read, options)
+    _report_all(report, rule_files(files, source.suffixes), source.reader(), options)
     Console(stderr=True, markup=False, emoji=False).print(report.table(dialect))
     if report.refused:
         raise click.exceptions.Exit(EXIT_BAD_INPUT)
@@ -131,7 +109,7 @@ def _report_all(
     with progress_of("rules") as told:
         for path in files:
             told(report.read, str(path))
-            for rule in _rules(path, read, options):
+            for rule in rules_in(path, read, options):
                 report.take(str(path), rule)
                 if report.read % PROGRESS_RULES == 0:
                     told(report.read, str(path))
@@ -153,40 +131,6 @@ def _placeholders(path: Path) -> dict[str, list[str]]:
         raise InputError(str(path), reason) from None
 
 
-def _files(places: tuple[Path, ...], suffixes: tuple[str, ...]) -> Iterator[Path]:
-    """The files that are named, and those of the dialect beneath the directories, in order."""
-    for place in places:
-        if not place.is_dir():
-            yield place
-            continue
-        found = sorted(each for each in place.rglob("*") if each.suffix.lower() in suffixes)
-        if not found:
-            expected = " or ".join(suffixes)
-            raise InputError(str(place), f"found no file that ends in {expected}")
-        yield from (each for each in found if each.is_file())
-
-
-def _rules(path: Path, read: ReadRules, options: dict[str, Any]) -> Iterator[Rule | RefusedRule]:
-    """The rules of a file; one that is no text, or has no rule, is one refused rule."""
-    try:
-        text = _content(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        yield RefusedRule("", InputError(str(path), f"byte {error.start + 1} is {NOT_UTF_8}"))
-        return
-    except OSError as error:
-        yield RefusedRule("", InputError(str(path), f"cannot be read: {error.strerror}"))
-        return
-    rules = read(text, **options) if text.strip() else iter(())
-    first = next(rules, RefusedRule("", InputError(str(path), NO_RULES)))
-    yield from chain((first,), rules)
-
-
-def _content(path: Path) -> bytes:
-    if str(path) == STANDARD_INPUT:
-        return sys.stdin.buffer.read()
-    return path.read_bytes()
-
-
 class _TranslationReport:
     """Writes the rules as they come and counts them."""
 
@@ -196,16 +140,17 @@ class _TranslationReport:
         self._counts: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
         self._notes: Counter[str] = Counter()
-        self._names: Counter[str] = Counter()
+        self._names = RuleNames()
         self._as_json = as_json
 
     def take(self, file: str, rule: Rule | RefusedRule) -> None:
         """One more rule, or refused rule."""
         self.read += 1
+        rule = replace(rule, name=plain_text(rule.name))
         if isinstance(rule, RefusedRule):
             self.refused += 1
-            self._reasons[_reason(rule)] += 1
-            _tell(": ".join(filter(None, (file, rule.name, _message(rule)))))
+            self._reasons[reason_of(rule)] += 1
+            _tell(": ".join(filter(None, (file, rule.name, message_of(rule)))))
         else:
             self._counts["filters of these"] += len(rule.filters)
             self._counts["with a residue"] += bool(rule.residue)
@@ -213,22 +158,12 @@ class _TranslationReport:
         if self._as_json:
             click.echo(msgspec.json.encode(_as_object(file, rule)))
         elif isinstance(rule, Rule):
-            name = self._name(rule.name or Path(file).stem)
+            name = self._names.new(rule.name or Path(file).stem)
+            if said := _said_of(rule):
+                click.echo(f"# {name} has {said}")
             for note in rule.notes:
                 click.echo(f"# {name} has {_in_one_line(str(note))}")
             click.echo(self._line(name, rule))
-
-    def _name(self, name: str) -> str:
-        """The name as one of a file of subscriptions: in one line, without colon, and once."""
-        plain = (
-            " ".join(name.replace(":", ".").split()).lstrip("#")[: NAME_CHARS_MAX - 12] or "rule"
-        )
-        name = plain
-        while name in self._names:
-            self._names[plain] += 1
-            name = f"{plain} ({self._names[plain]})"
-        self._names[name] += 1
-        return name
 
     def _line(self, name: str, rule: Rule) -> str:
         if rule.filters.is_empty:
@@ -266,9 +201,9 @@ def _as_object(file: str, rule: Rule | RefusedRule) -> dict[str, Any]:
         return {
             "file": file,
             "rule": rule.name,
-            "refused": _reason(rule),
-            "place": getattr(rule.error, "place", ""),
-            "message": _message(rule),
+            "refused": reason_of(rule),
+            "place": plain_text(getattr(rule.error, "place", "")),
+            "message": message_of(rule),
         }
     return {
         "file": file,
@@ -276,18 +211,18 @@ def _as_object(file: str, rule: Rule | RefusedRule) -> dict[str, Any]:
         "filters": [str(each) for each in rule.filters.filters],
         "residue": rule.residue,
         "notes": [str(note) for note in rule.notes],
+        "about": about_of(rule),
     }
 
 
-def _reason(rule: RefusedRule) -> str:
-    """The reason, by which refusals are counted; of files that are no text it is one for all."""
-    reason = rule.reason
-    return NOT_UTF_8 if isinstance(rule.error, InputError) and NOT_UTF_8 in reason else reason
-
-
-def _message(rule: RefusedRule) -> str:
-    """What the error says, without the name of the file."""
-    return rule.error.reason if isinstance(rule.error, InputError) else str(rule.error)
+def _said_of(rule: Rule) -> str:
+    """What the author says of a rule, in one line, besides what it is called."""
+    said = (
+        f"{key}: {each if isinstance(each, str) else ', '.join(each)}"
+        for key, each in about_of(rule).items()
+        if each != rule.name
+    )
+    return _in_one_line("; ".join(said))
 
 
 def _tell(message: str) -> None:

@@ -44,12 +44,13 @@ _TAG: Final = "tag:yaml.org,2002:"
 _MERGE: Final = f"{_TAG}merge"
 
 
-def documents(dialect: str, text: str) -> Iterator[Document]:
+def documents(dialect: str, text: str) -> Iterator["Document | RefusedRuleError"]:
     """The documents of a text, in order, each when it is asked for.
 
+    In place of one that holds what is refused stands the error of the dialect that says so.
     Cost: linear in the text, one or two seconds per megabyte, and little memory besides that of
-    one document. Raises RefusedRuleError of the dialect where the text is no YAML or holds what is
-    refused, and LimitError; what comes behind is then not read.
+    one document. Raises RefusedRuleError where the text is no YAML, and LimitError; what comes
+    behind is then not read.
     """
     if len(text) > DOCUMENTS_CHARACTERS_MAX:
         raise LimitError("DOCUMENTS_CHARACTERS_MAX", DOCUMENTS_CHARACTERS_MAX, len(text))
@@ -75,14 +76,19 @@ class _DocumentReader:
         self._anchors: dict[str, tuple[Document, int]] = {}
         """What each anchor holds, and of how many nodes that is."""
 
-    def documents(self) -> Iterator[Document]:
+    def documents(self) -> Iterator["Document | RefusedRuleError"]:
         """Each when it is complete."""
         while not isinstance(self._next(), yaml.StreamEndEvent):
             if isinstance(self._event, yaml.DocumentStartEvent):
                 self._anchors.clear()
                 self._nodes = 0
-                document = self._node(self._next(), 0)
-                self._next()
+                document: Document | RefusedRuleError
+                try:
+                    document = self._node(self._next(), 0)
+                except RefusedRuleError as error:
+                    document = error
+                while not isinstance(self._event, yaml.DocumentEndEvent):
+                    self._next()
                 yield document
 
     def _next(self) -> yaml.Event:

@@ -13,6 +13,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final, NoReturn
 
 from contrada.errors import EncodingError, InvalidNameError, LimitError
+from contrada.model.domains.values import INT_MAX, INT_MIN
 
 JSON_CHARACTERS_MAX: Final = 16_000_000
 """Characters, or bytes, of a JSON text of a dialect. Beyond it: the rule or event is refused."""
@@ -97,6 +98,21 @@ def is_exact(number: int | float) -> bool:
     except OverflowError:
         return False
     return Decimal(repr(nearest)) == number if isinstance(number, int) else math.isfinite(number)
+
+
+def exact_number(literal: str) -> int | float | None:
+    """The integer of 64 bits, or the double, that a decimal literal is; None where it is none.
+
+    A double is one where its shortest decimal is the literal's number. Cost: linear.
+    """
+    try:
+        exact = Decimal(literal)
+    except InvalidOperation:  # an exponent beyond any use
+        return None
+    if INT_MIN <= exact <= INT_MAX and exact == exact.to_integral_value():
+        return int(exact)
+    number = float(literal)
+    return number if math.isfinite(number) and Decimal(repr(number)) == exact else None
 
 
 def _str(text: bytes) -> str:

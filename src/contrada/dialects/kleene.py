@@ -63,7 +63,8 @@ def conjunction(truths: Iterable[Truth]) -> Truth:
     parts = list(truths)
     true = all_of([each.true for each in parts])
     false = any_of([each.false for each in parts])
-    return Truth(true, false, any_of([true, false]))
+    # Said so, and not as true or false, it shows where nothing is ever unknown.
+    return Truth(true, false, any_of([all_of([each.defined for each in parts]), false]))
 
 
 def disjunction(truths: Iterable[Truth]) -> Truth:

@@ -1,12 +1,15 @@
 """Rules of other dialects: as they were read, with what their filters leave open, or refused."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeAlias
 
-from contrada.errors import ContradaError, LimitError
+from contrada.errors import ContradaError, LimitError, RefusedRuleError
 from contrada.model.algebra.filter import FilterSet
 from contrada.model.algebra.notification import Notification
+
+NOT_FILTERS: Final = "no filters alone say it"
+"""Why a rule that has a residue is refused where filters are asked for."""
 
 
 class Note(NamedTuple):
@@ -26,6 +29,10 @@ class Rule:
     It matches a notification exactly where its filters do and its residue holds too. `residue`
     is the part that is no filter, in the dialect's own text, "" where the filters say it all;
     `residue_holds` evaluates it, None likewise. The filters then cover the rule.
+
+    `about` is what its author says of it, such as `title`, `author`, `level` and `tags`: texts and
+    lists of texts. Whoever shows what a rule has matched shows this with it; many a licence asks
+    for that.
     """
 
     name: str
@@ -33,6 +40,13 @@ class Rule:
     residue: str = ""
     residue_holds: Callable[[Notification], bool] | None = None
     notes: tuple[Note, ...] = ()
+    about: Mapping[str, str | list[str]] = field(default_factory=dict)
+
+    def exact_filters(self, dialect: str) -> FilterSet:
+        """The filters, where they are the whole rule. Raises RefusedRuleError where not."""
+        if self.residue_holds is not None:
+            raise RefusedRuleError(dialect, NOT_FILTERS, self.residue)
+        return self.filters
 
     def matches(self, notification: Notification) -> bool:
         """Whether the rule matches the notification. Exact."""

@@ -13,8 +13,14 @@ from collections.abc import Sequence
 from contrada.errors import ExtensionError
 from contrada.model.languages.atoms import Operator, registry
 
-ExtendedOperator = Operator
-"""An operator of an extension: name, index, check, apply, automaton, covers, intersects."""
+
+class ExtendedOperator(Operator):
+    """An operator of an extension: name, index, check, apply, automaton, covers, intersects.
+
+    `type` is the type that defined it. Source: CU-CS-946-03 figure 2 (ExtendedOp).
+    """
+
+    type: "ExtendedType | None" = None
 
 
 class ExtendedType:
@@ -38,4 +44,5 @@ class ExtendedType:
         for operator in operators:
             if not isinstance(operator, ExtendedOperator):
                 raise ExtensionError(self.name, f"{operator!r} is not an ExtendedOperator")
+            operator.type = self
         registry.register(*operators)

@@ -15,10 +15,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from contrada.errors import LimitError
+from contrada.dialects.rules import Rule
+from contrada.errors import EncodingError, LimitError
 from contrada.matching.kernels import jit
 from contrada.matching.plain import PlainEngine
-from contrada.matching.spans import Given
+from contrada.matching.residues import Residues, whole
+from contrada.matching.spans import EMPTY_SPAN, Given
 from contrada.model import Envelope, Filter, FilterSet, Notification, Product, Selection
 from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.algebra.product import product_meets
@@ -95,19 +97,25 @@ class Index(Generic[K]):
         self._asked_again_at = 0
         self._may_compile = compiled is not False
         self._engine: PlainEngine[K] | ArrayEngine[K] = self._plain
+        self._residues: Residues[K] = Residues()
         if compiled:
             jit.compiled()
             self._go_over_if_loaded()
 
     # --- keys ---------------------------------------------------------------------------------
 
-    def add(self, key: K, subscription: Selection) -> None:
+    def add(self, key: K, subscription: Selection | Rule) -> None:
         """Gives a key its filter or filters, instead of those it had.
 
+        The key of a rule of another dialect matches where the rule does: what its filters leave
+        open is asked of what they match, some microseconds each.
         Raises TypeError for what is no filter or cannot be a key, LimitError for what is too
         large; then the key keeps what it had. Cost: some microseconds per constraint.
         """
         hash(key)
+        holds = None
+        if isinstance(subscription, Rule):
+            holds, subscription = subscription.residue_holds, subscription.filters
         if not isinstance(subscription, Selection):
             raise TypeError(f"an index takes a Filter or a FilterSet, not {subscription!r}")
         members = subscription.filters
@@ -116,15 +124,20 @@ class Index(Generic[K]):
         if self._plain is not None and self._arrays is not None:
             self._arrays.add(key, members)  # which may refuse it
         self._engine.add(key, members)
+        self._residues.put(key, holds)
 
     def remove(self, key: K) -> None:
         """Takes a key and its filters away; a key that is not there is no error."""
+        self._residues.put(key, None)
         self._engine.remove(key)
         if self._plain is not None and self._arrays is not None:
             self._arrays.remove(key)
 
     def subscription(self, key: K) -> Filter | FilterSet:
-        """The filter, or filter set, of a key. KeyError where there is none."""
+        """The filter, or filter set, of a key; a rule's leave its residue open.
+
+        KeyError where there is none.
+        """
         members = self._engine.members(key)
         return members[0] if len(members) == 1 else FilterSet(members)
 
@@ -193,7 +206,8 @@ class Index(Generic[K]):
         """
         if self._plain is not None:
             self._compile_in_time()
-        return self._engine.match(notification)
+        found = self._engine.match(notification)
+        return self._residues.decided(found, notification) if self._residues else found
 
     def match_span(self, span: bytes, envelope: Envelope = UNSTAMPED) -> list[K]:
         """As `match`, of one span of msgpack: a map of attributes, checked as a notification's are.
@@ -204,7 +218,8 @@ class Index(Generic[K]):
         """
         if self._plain is not None:
             self._compile_in_time()
-        return self._engine.match(span, envelope)
+        found = self._engine.match(span, envelope)
+        return self._residues.decided(found, span, envelope) if self._residues else found
 
     def match_spans(
         self, spans: Sequence[bytes] | Any, envelope_of: Callable[[int], Envelope] | None = None
@@ -218,7 +233,11 @@ class Index(Generic[K]):
         """
         if self._plain is not None:
             self._compile_in_time()
-        return self._engine.match_spans(spans, envelope_of or _unstamped)
+        of = envelope_of or _unstamped
+        found = self._engine.match_spans(spans, of)
+        if not self._residues:
+            return found
+        return self._residues.decided_each(*found, lambda row: whole(_span_at(spans, row), of(row)))
 
     @property
     def asks_for_envelopes(self) -> bool:
@@ -247,21 +266,34 @@ class Index(Generic[K]):
             self._plain.work += _WORK_OF_ROW * getattr(notifications, "num_rows", 0)
             self._compile_in_time()
         if hasattr(notifications, "column_names"):
-            return self._engine.match_table(notifications)
+            found = self._engine.match_table(notifications)
+            if not self._residues:
+                return found
+            from contrada.matching.batches import row_of
+
+            row = row_of(notifications, notifications.column_names)
+            return self._residues.decided_each(*found, lambda number: whole(row(number)))
         if hasattr(notifications, "to_pylist"):
             return self.match_spans(notifications)
-        return self._engine.match_batch(notifications)
+        if not self._residues:
+            return self._engine.match_batch(notifications)
+        listed = list(notifications)
+        found = self._engine.match_batch(listed)
+        return self._residues.decided_each(*found, lambda row: whole(listed[row]))
 
     # --- relations ----------------------------------------------------------------------------
 
     def covering(self, product: Filter) -> list[K]:
         """The keys whose filter, or union of filters, covers the filter.
 
-        Exact within the limits of the algebra. Cost: one match, and the candidates.
+        Exact within the limits of the algebra; a rule with a residue is taken to cover nothing.
+        Cost: one match, and the candidates.
         """
         example = witness(product)
         keys = self._engine if example is None else self.match(example)
-        return [key for key in keys if covers(self.subscription(key), product)]
+        # What a residue says of the filter is not known: no is the safe answer.
+        decided = [key for key in keys if key not in self._residues]
+        return [key for key in decided if covers(self.subscription(key), product)]
 
     def covered(self, product: Filter | FilterSet) -> list[K]:
         """The keys whose filter, or union of filters, the filter covers.
@@ -316,8 +348,10 @@ class Index(Generic[K]):
         """Writes the index to a file that `load` maps. A file of that name is replaced.
 
         Raises EncodingError for keys that are not None, bool, int, float, str, bytes, or tuples
-        of these. Cost: from the plain engine, filling the arrays.
+        of these, and for rules with a residue. Cost: from the plain engine, filling the arrays.
         """
+        if self._residues:
+            raise EncodingError("an index", f"{len(self._residues)} rules leave a residue open")
         arrays = self._arrays
         if self._plain is not None or arrays is None:
             from contrada.matching.arrayed import ArrayEngine
@@ -370,6 +404,13 @@ class Index(Generic[K]):
             lost = [key for key in self._plain if key not in self._arrays and key not in waiting]
             assert not lost, f"keys wait for nothing: {lost}"
             assert all(key in self._plain for key in self._arrays), "the arrays have keys too many"
+
+
+def _span_at(spans: Any, row: int) -> bytes:
+    """A span of a list or of an Arrow column, where NULL has no attributes."""
+    span = spans[row]
+    plain = span.as_py() if hasattr(span, "as_py") else span
+    return EMPTY_SPAN if plain is None else bytes(plain)
 
 
 def _unstamped(_: int) -> Envelope:

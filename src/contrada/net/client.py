@@ -43,7 +43,7 @@ from contrada.net.publishing import (
 )
 from contrada.net.wire import ClientWire
 from contrada.routing.messages import Subscribe, Unsubscribe
-from contrada.runtime.embedded import batches_of, checked_wait
+from contrada.runtime.calling import batches_of, check_loop, checked_wait, tell_published
 from contrada.runtime.exchange import QUEUE_FULL
 from contrada.runtime.outlet import ENTRY_BYTES, PUBLISH_WAIT_S, Outlet
 from contrada.runtime.stamping import Stamp
@@ -60,6 +60,7 @@ from contrada.service import (
     filters_of,
     notification_of,
     reader_of,
+    residue_of,
 )
 
 CONNECT_WAIT_S: Final = 10.0
@@ -96,6 +97,7 @@ class TcpService(Service):
         self._wire: ClientWire | None = None
         self._trying: ClientWire | None = None
         self._publishing: Publishing | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._failure: ConnectionFailedError | None = None
         self._requests: dict[int, asyncio.Future[int]] = {}
@@ -109,10 +111,11 @@ class TcpService(Service):
         if self._closed:
             raise ServiceClosedError("this service is closed; connect anew")
         if self._wire is not None:
+            check_loop(self._loop)
             return
         self._failure = None
         address = self._address
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         wire = ClientWire(
             Hello(CLIENT, "contrada"), self._received, lambda why: self._lost(wire, why)
         )
@@ -137,6 +140,8 @@ class TcpService(Service):
 
     async def aclose(self) -> None:
         """Say goodbye and close; iterations of its subscriptions end after what they hold."""
+        if self._wire is not None:
+            check_loop(self._loop)
         self._closed = True
         for subscription in list(self._subscriptions.values()):
             subscription.end()
@@ -153,28 +158,37 @@ class TcpService(Service):
 
     async def publish_batch(self, items: Iterable[Item] | AsyncIterable[Item]) -> int:
         """Publish many, in order; see `Service.publish_batch`."""
-        count = 0
+        taken = 0
         unsettled: dict[Batch, int] = {}
+
+        async def settle(batch: Batch) -> int:
+            size = unsettled.pop(batch)
+            await self._settled(batch, size)
+            return size
+
         try:
-            async for notifications in batches_of(items, PUBLISH_NOTIFICATIONS_MAX):
-                for _, batch in self._send(notifications):
-                    unsettled[batch] = unsettled.get(batch, 0) + 1
-                    count += 1
-                while len(unsettled) > 2 * PUBLISH_FRAMES_MAX:
-                    first = next(iter(unsettled))
-                    await self._settled(first, unsettled.pop(first))
-        except asyncio.CancelledError:
-            unsettled.clear()  # It is published, but nobody waits for it.
+            try:
+                async for notifications in batches_of(items, PUBLISH_NOTIFICATIONS_MAX):
+                    for _, batch in self._send(notifications):
+                        unsettled[batch] = unsettled.get(batch, 0) + 1
+                    while len(unsettled) > 2 * PUBLISH_FRAMES_MAX:
+                        taken += await settle(next(iter(unsettled)))
+            except asyncio.CancelledError:
+                unsettled.clear()  # It is published, but nobody waits for it.
+                raise
+            finally:
+                # Also when an item is invalid: those before it are published.
+                for batch in list(unsettled):
+                    taken += await settle(batch)
+        except Exception as error:
+            tell_published(error, taken)
             raise
-        finally:
-            # Also when an item is invalid: those before it are published.
-            for batch, size in unsettled.items():
-                await self._settled(batch, size)
-        return count
+        return taken
 
     def subscribe(self, subject: Any, where: Subject | None = None) -> Subscription[Any]:
         """A subscription, in force inside `async with`; see `Service.subscribe`."""
-        return TcpSubscription(self, filters_of(subject, where), reader_of(subject))
+        filters, residue = filters_of(subject, where), residue_of(subject, where)
+        return TcpSubscription(self, filters, reader_of(subject), residue)
 
     def advertise(self, offered: Offered) -> Offering:
         """Refused: brokers do not speak of advertisements yet. Raises ServiceError."""
@@ -239,6 +253,8 @@ class TcpService(Service):
             raise self._failure
         if self._publishing is None:
             raise ServiceError("use the service inside `async with`")
+        if asyncio.get_running_loop() is not self._loop:
+            check_loop(self._loop)
         return self._publishing
 
     def _send(self, notifications: Sequence[Notification]) -> list[tuple[Envelope, Batch]]:
@@ -315,13 +331,14 @@ class TcpSubscription(QueuedSubscription[Any]):
         service: TcpService,
         filters: Filter | FilterSet,
         reader: Callable[[Notification], Any] | None,
+        residue: Callable[[Notification], bool] | None,
     ) -> None:
         # The credit is the bound: the broker sends one notification past it at most.
         outlet: Outlet[Notification] = Outlet(
             notifications_max=CREDIT_BYTES // ENTRY_BYTES + 1,
             bytes_max=CREDIT_BYTES + CONTENT_BYTES_MAX + ENTRY_BYTES,
         )
-        super().__init__(filters, outlet, reader)
+        super().__init__(filters, outlet, reader, residue)
         self._service = service
         self._identity = ""
         self._read_bytes = 0

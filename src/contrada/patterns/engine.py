@@ -12,7 +12,9 @@ costs nothing where no filter of it matches, or none that a run of the notificat
 for.
 
 Meanings (each for itself in every group, the notifications with given values of `by`):
-- Notifications are ordered by (timestamp, publisher, sequence number), strictly.
+- Notifications are ordered by (timestamp, publisher, sequence number), strictly. Where these are
+  the same, by id and then by content, byte for byte: in an order that says nothing of time, but is
+  the same wherever they are matched and however they come.
 - A run begins with the first notification that matches the first filter; each further filter
   takes the first notification after the one before. One run at a time; after a match the next
   run begins with the next notification.
@@ -23,9 +25,8 @@ Meanings (each for itself in every group, the notifications with given values of
 Decisions, where that leaves room:
 - *Late* is what lies below the watermark, which its owner keeps a slack below the largest timestamp
   seen. At the watermark it is in time, so what lies there waits.
-- Two notifications of the same place in order are the same one, since publishers number what
-  they publish: a pattern takes the first to come; the other is counted, where any pattern has
-  asked for it.
+- Two notifications of the same place in order, content included, are the same one: a pattern
+  takes it once; the other is counted, where any pattern has asked for it.
 - A pattern sees the notifications that are pushed after it was added, and no others, also
   where they wait together for the watermark.
 - With `every`, the notification that completes a match may also begin a run; without, it may not.
@@ -65,7 +66,7 @@ LATE: Final = "late"
 """Why a notification takes no part: the watermark has passed it."""
 
 DUPLICATE: Final = "duplicate"
-"""Why a notification takes no part: one of the same place in order did."""
+"""Why a notification takes no part: the same one did."""
 
 _Waiting: TypeAlias = tuple[Notification, list[SharedFilter], int]
 """A notification, the filters that match it, and the first number of a pattern it came before."""

@@ -1,6 +1,6 @@
 """Putting notifications into the order of their timestamps, with bounded patience.
 
-    hold ──► [ heap by (time, publisher, sequence) ] ──► released, in order
+    hold ──► [ heap by (time, publisher, sequence, …) ] ──► released, in order
                           watermark
 
 The watermark is a promise: nothing below it is taken in any more. It is what the owner says, mostly
@@ -27,8 +27,9 @@ from contrada.model.domains.values import TIME_MIN_US
 
 T = TypeVar("T")
 
-Order: TypeAlias = tuple[int, str, int]
-"""A notification's place in time: timestamp, publisher, its sequence number."""
+Order: TypeAlias = tuple[int, str, int, str, bytes, bytes, str]
+"""A notification's place in the one order of all: timestamp, publisher, its sequence number; then,
+where sources are unknown or do not number what they publish, id, attributes, body and its type."""
 
 PENDING_MAX: Final = 100_000
 """Notifications that wait for the watermark, in a network those of one pattern. Beyond it: the
@@ -37,9 +38,20 @@ counted."""
 
 
 def order_of(notification: Notification) -> Order:
-    """The place of a notification in the one order of all notifications."""
+    """The place of a notification in the one order of all notifications.
+
+    Two of one place are the same one, byte for byte.
+    """
     envelope = notification.envelope
-    return envelope.at_us, envelope.publisher, envelope.sequence
+    return (
+        envelope.at_us,
+        envelope.publisher,
+        envelope.sequence,
+        envelope.id,
+        notification.span,
+        notification.body,
+        notification.content_type,
+    )
 
 
 def check_slack(slack_us: int) -> int:

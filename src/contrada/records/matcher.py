@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from contrada.dialects.rules import Rule
 from contrada.errors import ContradaError, ParseError
 from contrada.matching import Index
+from contrada.matching.residues import Residues
 from contrada.model import Filter, FilterSet, Notification, Value
 from contrada.model.algebra.notification import VALUES_MAX
 from contrada.model.algebra.valueset import EVERYTHING
@@ -32,6 +34,10 @@ BULK_AFTER_BYTES: Final = 2**19
 lines are read many at once."""
 
 _TIME: Final = "@time"
+
+
+Wish: TypeAlias = Filter | FilterSet | Rule
+"""What is asked of records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +62,7 @@ class Matcher:
 
     def __init__(
         self,
-        wanted: Iterable[Filter | FilterSet],
+        wanted: Iterable[Wish],
         reading: Reading,
         bulk_after_bytes: int = BULK_AFTER_BYTES,
     ) -> None:
@@ -65,7 +71,11 @@ class Matcher:
         self._asked: set[str] = set()
         self._names = AllowedNames(reading)
         self._bulk_after = bulk_after_bytes
+        self._residues: Residues[int] = Residues()
         for position, wish in enumerate(wanted):
+            if isinstance(wish, Rule):
+                self._residues.put(position, wish.residue_holds)
+                wish = wish.filters
             left = differing(wish, reading)
             if left.filters:
                 self._index.add(position, left)
@@ -145,7 +155,11 @@ class Matcher:
 
     def match(self, notification: Notification) -> list[int]:
         """The positions, in order, of the subscriptions that match."""
-        return sorted(self._index.match(notification))
+        return self._decided(sorted(self._index.match(notification)), notification)
+
+    def _decided(self, positions: list[int], notification: Notification) -> list[int]:
+        """Those that match whole records: rules ask also for what their filters do not name."""
+        return self._residues.decided(positions, notification) if self._residues else positions
 
     def _rows(self, header: str, source: str) -> "_Lines":
         rows = Rows(header, self._reading)
@@ -191,6 +205,8 @@ class Matcher:
             if positions is None:
                 read += 1
                 positions = self.match(record.notification)
+            else:
+                positions = self._decided(positions, record.notification)
             if positions:
                 told.append(MatchedRecord(record, positions))
         return Outcomes(lines.source, read, told)

@@ -7,6 +7,7 @@ microseconds, so publish in batches where it matters.
 
 import asyncio
 import contextlib
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
@@ -17,6 +18,7 @@ from contrada.errors import ServiceClosedError, ServiceError
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.patterns import Match
 from contrada.routing.messages import Offer
+from contrada.runtime.calling import checked_timeout, in_batches, next_of, tell_published
 from contrada.service import (
     Advertisements,
     Interest,
@@ -36,11 +38,13 @@ R = TypeVar("R")
 H = TypeVar("H", bound=contextlib.AbstractAsyncContextManager[Any])
 S = TypeVar("S", bound=Subscription[Any] | Advertisements)
 
+BATCH_READ: Final = 1_024
+"""Items of a batch that are read before they are published together. Beyond it: they wait for the
+service to take these."""
+
 THREAD_WAIT_S: Final = 10.0
 """How long closing waits for what still runs to end, and then for the loop's thread. Beyond it:
 ServiceError, and they are left behind."""
-
-_END: Final = object()
 
 
 class BlockingService:
@@ -50,6 +54,7 @@ class BlockingService:
         """`service` must not be open yet; from now on it belongs to this object."""
         self._service = service
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._process = 0
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._iterated: set[_BlockingIterator[Any, Any]] = set()  # those in force
@@ -58,6 +63,7 @@ class BlockingService:
         if self._loop is not None:
             raise ServiceError("this service is in use already")
         self._loop = asyncio.new_event_loop()
+        self._process = os.getpid()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="contrada-service", daemon=True
         )
@@ -75,9 +81,10 @@ class BlockingService:
     def close(self) -> None:
         """End the service and its thread. Twice is once. What is queued can still be read.
 
+        In a process that was forked meanwhile nothing is done, since nothing of it runs there.
         Raises ServiceError where they do not end in time; they are left behind then.
         """
-        if self._loop is not None:
+        if self._loop is not None and not self.is_forked:
             try:
                 self.run(self._service.aclose())
                 for each in tuple(self._iterated):
@@ -90,8 +97,25 @@ class BlockingService:
         return self.run(self._service.publish(item, body=body, content_type=content_type))
 
     def publish_batch(self, items: Iterable[Item]) -> int:
-        """Publish many, in order; the iterable is read on the service's thread."""
-        return self.run(self._service.publish_batch(items))
+        """Publish many, in order; see `Service.publish_batch`.
+
+        The iterable is read on the caller's thread, some items at a time: one that waits for what
+        comes by and by holds up no other thread.
+        """
+        count = 0
+        try:
+            # A list or tuple waits for nothing, and goes as a whole.
+            is_there = isinstance(items, list | tuple)
+            for batch in (items,) if is_there else in_batches(items, BATCH_READ):
+                try:
+                    count += self.run(self._service.publish_batch(batch))
+                except Exception as error:
+                    count += getattr(error, "published", None) or 0
+                    raise
+        except Exception as error:
+            tell_published(error, count)
+            raise
+        return count
 
     @overload
     def subscribe(
@@ -136,18 +160,29 @@ class BlockingService:
         """What was published, matched and dropped so far."""
         return self.ask(self._service.statistics)
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process is another than the one in which the service was opened."""
+        return self._process not in (0, os.getpid())
+
     def run(self, work: Coroutine[Any, Any, R]) -> R:
         """Run a coroutine on the service's loop and wait for its result."""
-        if threading.current_thread() is self._thread:
+        if self.is_forked:  # Asked first: another thread may have held the lock.
             work.close()
             raise ServiceError(
-                "called on the service's own thread, which cannot wait for itself; items that "
-                "publish_batch reads must not use the service: make a list of them before"
+                "this process was forked from the one in which the service was opened, and has "
+                "none of its threads; connect anew here"
             )
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise ServiceError("called on the service's own thread, which cannot wait for itself")
         with self._lock:
             if self._loop is None:
                 work.close()
-                raise ServiceClosedError("use the service inside `with`")
+                closed = (
+                    "the service is closed" if self._process else "use the service inside `with`"
+                )
+                raise ServiceClosedError(closed)
             future: Future[R] = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -208,6 +243,8 @@ class _Blocking(Generic[H]):
         self._end()
 
     def _end(self) -> None:
+        if self._service.is_forked:
+            return
         with contextlib.suppress(ServiceClosedError):  # A closed service has ended it already.
             self._service.run(self._held.__aexit__(None, None, None))
 
@@ -217,7 +254,7 @@ class _BlockingIterator(_Blocking[S], Generic[S, T]):
 
     def __init__(self, service: BlockingService, held: S, timeout_s: float | None) -> None:
         super().__init__(service, held)
-        self._timeout_s = timeout_s
+        self._timeout_s = checked_timeout(timeout_s)
         self._rest: deque[Any] = deque()  # what was left when the service was closed
 
     def __enter__(self) -> Self:
@@ -241,36 +278,28 @@ class _BlockingIterator(_Blocking[S], Generic[S, T]):
         """The next object.
 
         Raises TimeoutError when nothing came for `timeout_s`, ServiceClosedError when it has
-        ended.
+        ended, ServiceError for what is no timeout.
         """
-        found = self._found(timeout_s)
-        if found is _END:
-            raise ServiceClosedError("it has ended")
-        return found  # type: ignore[no-any-return]
-
-    def _found(self, timeout_s: float | None) -> Any:
         try:
-            return self._service.run(self._next(timeout_s))
+            found: T = self._service.run(self._next(timeout_s))
         except ServiceClosedError:
             if not self._rest:
                 raise
-            return self._rest.popleft()
+            found = self._rest.popleft()
+        return found
 
     def __iter__(self) -> Iterator[T]:
         while True:
             try:
-                found = self._found(self._timeout_s)
+                found = self.next(self._timeout_s)
             except (TimeoutError, ServiceClosedError):
-                return
-            if found is _END:
                 return
             yield found
 
     async def _next(self, timeout_s: float | None) -> Any:
         if self._rest:
             return self._rest.popleft()
-        async with asyncio.timeout(timeout_s):
-            return await anext(self._held, _END)
+        return await next_of(self._held, timeout_s)
 
 
 class BlockingSubscription(_BlockingIterator[Subscription[T], T]):

@@ -7,7 +7,7 @@ so that subscribers in the same loop read while it publishes.
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from contrada.errors import ServiceClosedError, ServiceError, UnsatisfiableFilterError
@@ -16,8 +16,9 @@ from contrada.model.domains.values import TIME_MAX_US
 from contrada.patterns import Match
 from contrada.routing.delegation import SubscribePattern
 from contrada.routing.messages import Offer, Publish, Subscribe
+from contrada.runtime.calling import batches_of, check_loop, checked_wait, tell_published
 from contrada.runtime.exchange import Exchange, Pending, Route
-from contrada.runtime.outlet import PUBLISH_WAIT_S, PUBLISH_WAIT_S_MAX, Outlet
+from contrada.runtime.outlet import PUBLISH_WAIT_S, Outlet
 from contrada.runtime.stamping import Stamp
 from contrada.runtime.subscription import QueuedSubscription
 from contrada.service import (
@@ -34,6 +35,7 @@ from contrada.service import (
     notification_of,
     offer_of,
     reader_of,
+    residue_of,
 )
 
 T = TypeVar("T")
@@ -62,6 +64,7 @@ class EmbeddedService(Service):
         self.subscriptions: set[EmbeddedSubscription[Any]] = set()
         self._identities = itertools.count(1)
         self._timekeeper: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._state = "new"
         self._since_turn = 0
 
@@ -69,10 +72,15 @@ class EmbeddedService(Service):
         """Start it. A closed service stays closed."""
         if self._state == "closed":
             raise ServiceClosedError("this service is closed; connect anew")
-        self._state = "open"
+        if self._state == "new":
+            self._loop = asyncio.get_running_loop()
+            self._state = "open"
+        check_loop(self._loop)
 
     async def aclose(self) -> None:
         """End it; iterations of its subscriptions end after what they hold."""
+        if self._state == "open":
+            check_loop(self._loop)
         self._state = "closed"
         # No more comes, so patterns wait no longer for what could come before.
         pending = self.exchange.pass_time(_END_OF_TIME_US)
@@ -98,11 +106,15 @@ class EmbeddedService(Service):
     async def publish_batch(self, items: Iterable[Item] | AsyncIterable[Item]) -> int:
         """Publish many, in order; see `Service.publish_batch`."""
         count = 0
-        async for batch in batches_of(items, PUBLISHES_PER_TURN):
-            _, rest = self._hand_over(batch)
-            if rest is not None:
-                await rest
-            count += len(batch)
+        try:
+            async for batch in batches_of(items, PUBLISHES_PER_TURN):
+                _, rest = self._hand_over(batch)
+                count += len(batch)
+                if rest is not None:
+                    await rest
+        except Exception as error:
+            tell_published(error, count)
+            raise
         return count
 
     def subscribe(self, subject: Any, where: Subject | None = None) -> Subscription[Any]:
@@ -118,7 +130,12 @@ class EmbeddedService(Service):
                 lambda match: Match(subject, match.by, match.notifications),
                 subject,
             )
-        return EmbeddedSubscription(self, filters_of(subject, where), reader_of(subject))
+        return EmbeddedSubscription(
+            self,
+            filters_of(subject, where),
+            reader_of(subject),
+            residue=residue_of(subject, where),
+        )
 
     def advertise(self, offered: Offered) -> Offering:
         """An advertisement, in force inside `async with`; see `Service.advertise`."""
@@ -139,7 +156,7 @@ class EmbeddedService(Service):
 
         Awaiting each notification would cost more than matching it.
         """
-        if self._state != "open":
+        if self._state != "open" or asyncio.get_running_loop() is not self._loop:
             self.require_open()
         now_us = self._stamp.now_us()
         stamped = self._stamp.stamped(notifications, now_us)
@@ -182,6 +199,7 @@ class EmbeddedService(Service):
             raise ServiceClosedError("the service is closed")
         if self._state == "new":
             raise ServiceError("use the service inside `async with`")
+        check_loop(self._loop)
 
     def name_of_request(self) -> str:
         """An identity for a subscription or an advertisement; no other has it."""
@@ -199,8 +217,9 @@ class EmbeddedSubscription(QueuedSubscription[T]):
         filters: Filter | FilterSet,
         reader: Callable[[Any], T] | None,
         pattern: Pattern | None = None,
+        residue: Callable[[Notification], bool] | None = None,
     ) -> None:
-        super().__init__(filters, Outlet(), reader)
+        super().__init__(filters, Outlet(), reader, residue)
         self.pattern = pattern
         self._service = service
         self._route: Route[Any] | None = None
@@ -317,38 +336,3 @@ class EmbeddedAdvertisements(Advertisements):
             await self._arrived.wait()
         offer = next(iter(self._changes))
         return OfferChange(offer, self._changes.pop(offer))
-
-
-async def batches_of(
-    items: Iterable[Item] | AsyncIterable[Item], most: int
-) -> AsyncIterator[Sequence[Notification]]:
-    """Notifications of the items in batches; what comes by and by comes one by one.
-
-    An item that is none ends them with its error, after those before it.
-    """
-    if isinstance(items, AsyncIterable):
-        async for item in items:
-            yield (notification_of(item),)
-        return
-    batch: list[Notification] = []
-    try:
-        for item in items:
-            batch.append(notification_of(item))
-            if len(batch) >= most:
-                full, batch = batch, []
-                yield full
-    except Exception:
-        if batch:
-            yield batch
-        raise
-    if batch:
-        yield batch
-
-
-def checked_wait(publish_wait_s: float) -> float:
-    """The wait itself when it is allowed."""
-    if not 0 <= publish_wait_s <= PUBLISH_WAIT_S_MAX:
-        raise ServiceError(
-            f"publish_wait_s = {publish_wait_s!r}: expected 0 to {PUBLISH_WAIT_S_MAX} seconds"
-        )
-    return publish_wait_s

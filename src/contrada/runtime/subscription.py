@@ -5,6 +5,7 @@ delivers. How it is put in force and taken out differs; what the subscriber sees
 """
 
 import asyncio
+import logging
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable
@@ -12,9 +13,12 @@ from typing import Any, Final, TypeVar
 
 from contrada.errors import ContradaError, ServiceClosedError, ServiceError
 from contrada.model import Filter, FilterSet
+from contrada.runtime.calling import check_loop, next_of
 from contrada.runtime.exchange import QUEUE_FULL
 from contrada.runtime.outlet import Outlet
 from contrada.service import Subscription, SubscriptionStatistics
+
+_LOG: Final = logging.getLogger("contrada.runtime")
 
 T = TypeVar("T")
 
@@ -28,7 +32,8 @@ UNSUBSCRIBED: Final = "unsubscribed"
 class QueuedSubscription(Subscription[T]):
     """Takes entries from its outlet and gives what its reader makes of them.
 
-    Without a reader it gives the entries themselves.
+    Without a reader it gives the entries themselves. An entry of which the residue does not hold
+    was not asked for: it is passed over, and not counted.
     """
 
     __slots__ = (
@@ -37,8 +42,10 @@ class QueuedSubscription(Subscription[T]):
         "_dropped",
         "_failure",
         "_filters",
+        "_loop",
         "_opened",
         "_reader",
+        "_residue",
         "outlet",
     )
 
@@ -47,11 +54,14 @@ class QueuedSubscription(Subscription[T]):
         filters: Filter | FilterSet,
         outlet: Outlet[Any],
         reader: Callable[[Any], T] | None,
+        residue: Callable[[Any], bool] | None = None,
     ) -> None:
         self._filters = filters
         self.outlet = outlet
         self._reader = reader
+        self._residue = residue
         self._opened = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._changing: asyncio.Lock | None = None
         self._failure: ContradaError | None = None
         self._delivered = 0
@@ -68,6 +78,7 @@ class QueuedSubscription(Subscription[T]):
             if self.outlet.finished:
                 raise ServiceClosedError("this subscription has ended; subscribe anew")
             if not self._opened:
+                self._loop = asyncio.get_running_loop()
                 await self._enter()
                 self._opened = True
 
@@ -104,16 +115,18 @@ class QueuedSubscription(Subscription[T]):
             self.outlet.finish()
 
     async def __anext__(self) -> T:
-        outlet, reader = self.outlet, self._reader
+        outlet, reader, residue = self.outlet, self._reader, self._residue
         while True:
             while outlet:
                 item, size = outlet.take()
                 self._taken(size)
+                if residue is not None and not residue(item):
+                    continue
                 if reader is not None:
                     try:
                         item = reader(item)
-                    except ContradaError:
-                        self.count_dropped(UNREADABLE, 1)
+                    except Exception as error:  # noqa: BLE001 - the subscriber's own code
+                        self._tell_unreadable(error)
                         continue
                 self._delivered += 1
                 found: T = item
@@ -124,7 +137,22 @@ class QueuedSubscription(Subscription[T]):
                 raise StopAsyncIteration
             if not self._opened:
                 raise ServiceError("iterate a subscription inside its own `async with`")
+            check_loop(self._loop)
             await outlet.arrival()
+
+    async def next(self, timeout_s: float | None = None) -> T:
+        """The next object; see `Subscription.next`."""
+        return await next_of(self, timeout_s)
+
+    def _tell_unreadable(self, error: Exception) -> None:
+        """Counts what could not be read, and logs why; after the first for debugging only."""
+        is_first = not (self._dropped and self._dropped[UNREADABLE])
+        self.count_dropped(UNREADABLE, 1)
+        level = logging.WARNING if is_first else logging.DEBUG
+        trace = None if isinstance(error, ContradaError) else error
+        _LOG.log(
+            level, "a notification for %s is unreadable: %r", self.filters, error, exc_info=trace
+        )
 
     @abstractmethod
     async def _enter(self) -> None:

@@ -18,7 +18,13 @@ from contrada.service.interface import (
     Subscription,
     SubscriptionStatistics,
 )
-from contrada.service.requests import filters_of, notification_of, offer_of, reader_of
+from contrada.service.requests import (
+    filters_of,
+    notification_of,
+    offer_of,
+    reader_of,
+    residue_of,
+)
 
 __all__ = [
     "Service",
@@ -36,4 +42,5 @@ __all__ = [
     "notification_of",
     "offer_of",
     "reader_of",
+    "residue_of",
 ]

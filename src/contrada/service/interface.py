@@ -13,6 +13,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeAlias, TypeVar, overload, runtime_checkable
 
+from contrada.dialects.rules import Rule
 from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.patterns import Match
 from contrada.routing.messages import Offer
@@ -40,6 +41,15 @@ class Interest(Selects, Protocol[T_co]):
 
 
 @runtime_checkable
+class Narrowable(Selects, Protocol):
+    """What can be subscribed and says by what it may be narrowed."""
+
+    def check_where(self, where: Filter | FilterSet) -> None:
+        """Raises a ContradaError for a filter that makes no sense for it."""
+        ...
+
+
+@runtime_checkable
 class Publishable(Protocol):
     """What can be published: it says what its notification is."""
 
@@ -51,8 +61,9 @@ class Publishable(Protocol):
 Item: TypeAlias = Notification | Mapping[str, Any] | Publishable
 """What can be published."""
 
-Subject: TypeAlias = Filter | FilterSet | str | Mapping[str, Any] | Selects
-"""What can be subscribed."""
+Subject: TypeAlias = Filter | FilterSet | str | Mapping[str, Any] | Selects | Rule
+"""What can be subscribed. What a rule of another dialect leaves open of its filters is decided
+where it is subscribed, of each notification that they match."""
 
 
 Offered: TypeAlias = Advertisement | Filter | str | Mapping[str, Any] | Selects
@@ -138,6 +149,14 @@ class Subscription(InForce, AsyncIterator[T_co]):
     async def __anext__(self) -> T_co:
         """The next object; ends when unsubscribed or when the service is closed."""
 
+    @abstractmethod
+    async def next(self, timeout_s: float | None = None) -> T_co:
+        """The next object, within so many seconds; None waits without end.
+
+        Raises TimeoutError when nothing came, ServiceClosedError when it has ended, ServiceError
+        for what is no timeout.
+        """
+
     async def _end(self) -> None:
         await self.unsubscribe()
 
@@ -220,7 +239,8 @@ class Service(InForce):
     async def publish_batch(self, items: Iterable[Item] | AsyncIterable[Item]) -> int:
         """Publish many, in order, at the least cost each; returns how many.
 
-        An invalid item ends it with its error; those before it are published.
+        An invalid item ends it with its error, as a lost connection does; those before it are
+        published. The error says how many were taken for sure, in a note and as `published`.
         """
 
     @overload

@@ -7,11 +7,20 @@ network of brokers give the same errors. A filter that nothing can match is refu
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
+from contrada.dialects.rules import Rule
 from contrada.errors import LimitError, ServiceError, UnsatisfiableFilterError
 from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern, parse
 from contrada.model.algebra.notification import OWN
 from contrada.routing.messages import Offer
-from contrada.service.interface import Interest, Item, Offered, Publishable, Selects, Subject
+from contrada.service.interface import (
+    Interest,
+    Item,
+    Narrowable,
+    Offered,
+    Publishable,
+    Selects,
+    Subject,
+)
 
 JOINED_FILTERS_MAX: Final = 10_000
 """Filters that narrowing a filter set by another may give: their numbers multiplied. Beyond it:
@@ -48,7 +57,10 @@ def filters_of(subject: Subject, where: Subject | None = None) -> Filter | Filte
     """
     wanted = _asked(subject)
     if where is not None:
-        wanted = _both(wanted, _asked(where))
+        narrower = _asked(where)
+        if isinstance(subject, Narrowable):
+            subject.check_where(narrower)
+        wanted = _both(wanted, narrower)
     if all(part.is_empty for part in _parts(wanted)):
         raise UnsatisfiableFilterError(wanted)
     return wanted
@@ -80,9 +92,20 @@ def reader_of(subject: Any) -> Callable[[Notification], Any] | None:
     return None
 
 
+def residue_of(subject: Any, where: Any = None) -> Callable[[Notification], bool] | None:
+    """What rules among a subject and `where` ask beside their filters; None where nothing."""
+    held = [each.residue_holds for each in (subject, where) if isinstance(each, Rule)]
+    asked = [holds for holds in held if holds is not None]
+    if len(asked) < 2:
+        return asked[0] if asked else None
+    return lambda notification: all(holds(notification) for holds in asked)
+
+
 def _asked(subject: object) -> Filter | FilterSet:
     if isinstance(subject, Filter | FilterSet):
         return subject
+    if isinstance(subject, Rule):
+        return subject.filters
     wanted: object = subject
     if isinstance(subject, str):
         wanted = parse(subject)

@@ -23,7 +23,7 @@ import weakref
 from typing import Any, ClassVar, Final, Self
 
 from contrada.errors import InvalidNameError, InvalidObventError
-from contrada.model import Filter, Notification, mark_name
+from contrada.model import Filter, FilterSet, Notification, mark_name
 from contrada.model.domains.values import check_name
 from contrada.typed.fields import Field, fields_of
 
@@ -58,6 +58,22 @@ class Obvent:
         return Filter({mark_name(name): True for name in _marks(cls)})
 
     @classmethod
+    def check_where(cls, where: Filter | FilterSet) -> None:
+        """Raises InvalidObventError where a filter names no field of this type.
+
+        Of notifications of this type it could match those of some subtype only, or none: then the
+        subtype is what to subscribe to. Names that begin with `@` are of all notifications.
+        """
+        known = {field.name for field in _fields_of(cls)}
+        for name in (name for member in where.filters for name in member.sets):
+            if name[0] != "@" and name not in known:
+                expected = ", ".join(sorted(known)) or "none"
+                raise InvalidObventError(
+                    type_name_of(cls),
+                    f"`where` names {name!r}, which is no field; expected {expected}",
+                )
+
+    @classmethod
     def from_notification(cls, notification: Notification) -> Self:
         """The object that a notification carries, of the nearest class known here.
 
@@ -81,8 +97,8 @@ class Obvent:
                 raise InvalidObventError(type_name, f"field {field.name!r} is absent")
         try:
             made: Self = kind(**arguments)
-        except (TypeError, ValueError) as error:  # What its own __post_init__ may raise.
-            raise InvalidObventError(type_name, f"it cannot be made: {error}") from error
+        except Exception as error:  # Its own __post_init__ may raise anything.
+            raise InvalidObventError(type_name, f"it cannot be made: {error!r}") from error
         return made
 
     def to_notification(self) -> Notification:

@@ -7,7 +7,7 @@ specification leaves open, in `parsing` and `evaluation`.
 
 from contrada.dialects.cesql.evaluation import Evaluation, evaluate, holds
 from contrada.dialects.cesql.parsing import parse
-from contrada.dialects.cesql.translation import read, read_rules
+from contrada.dialects.cesql.translation import filters, read, read_rules
 from contrada.dialects.cesql.tree import Expression
 from contrada.dialects.cesql.values import ErrorKind, Fault
 
@@ -17,6 +17,7 @@ __all__ = [
     "Expression",
     "Fault",
     "evaluate",
+    "filters",
     "holds",
     "parse",
     "read",

@@ -110,8 +110,9 @@ class _ExpressionBuilder(Transformer[Token, Any]):
 
     def integer(self, digits: Token) -> tree.Constant:
         # Digits are counted first: reading a very long number costs as its square.
-        if len(digits.lstrip("+-0")) <= len(str(INTEGER_LAST)):
-            value = int(digits)
+        counting = digits.lstrip("+-0")
+        if len(counting) <= len(str(INTEGER_LAST)):
+            value = int(counting or "0") * (-1 if digits[0] == "-" else 1)
             if INTEGER_FIRST <= value <= INTEGER_LAST:
                 return tree.Constant(value)
         raise _at(digits, f"an integer of 32 bits, {INTEGER_FIRST} to {INTEGER_LAST}")

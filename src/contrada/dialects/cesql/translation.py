@@ -49,6 +49,11 @@ def read(text: str, name: str = "", line: int = 1) -> Rule:
         raise RefusedRuleError(DIALECT, "not in the syntax", found, place) from error
 
 
+def filters(text: str) -> FilterSet:
+    """The filters that say an expression. Raises as `read`, and where a residue is left open."""
+    return read(text).exact_filters(DIALECT)
+
+
 def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
     """The rules of a file: one expression a line, named by its line.
 

@@ -59,7 +59,7 @@ _BOOLS: Final = (("false", False), ("true", True))
 INTEGERS: Final = sets.between(INTEGER_FIRST, INTEGER_LAST)
 
 
-def read(filters: str | bytes | list[Any] | Mapping[str, Any], name: str = "") -> Rule:
+def read(given: str | bytes | list[Any] | Mapping[str, Any], name: str = "") -> Rule:
     """The rule of a subscription, given as JSON text or as what that stands for.
 
     That is its array `filters`, of which all must be true; one such filter; or the whole
@@ -71,7 +71,7 @@ def read(filters: str | bytes | list[Any] | Mapping[str, Any], name: str = "") -
     `expression.CONJUNCTIONS_MAX`. Raises RefusedRuleError with one of the reasons above, or of
     CESQL's, and LimitError.
     """
-    content = _decoded(filters) if isinstance(filters, str | bytes) else filters
+    content = _decoded(given) if isinstance(given, str | bytes) else given
     before: list[Any] = []
     if isinstance(content, Mapping) and _OF_SUBSCRIPTIONS & content.keys():
         name = str(content.get("id", name))
@@ -87,6 +87,14 @@ def read(filters: str | bytes | list[Any] | Mapping[str, Any], name: str = "") -
     if not left:
         return Rule(name, found)
     return Rule(name, found, json.dumps(left, ensure_ascii=False), _residue(left))
+
+
+def filters(given: str | bytes | list[Any] | Mapping[str, Any]) -> FilterSet:
+    """The filters that say those of a subscription, or the whole of it.
+
+    Raises as `read`, and where a residue is left open.
+    """
+    return read(given).exact_filters(DIALECT)
 
 
 def _asked(subscription: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -338,7 +346,8 @@ def _beginning(text: str) -> Iterator[ValueSet]:
         first, sign = abs(int(text)), -1 if text[0] == "-" else 1
         for size in (10**digits for digits in range(_INTEGER_CHARACTERS)):
             low, high = sorted((sign * first * size, sign * ((first + 1) * size - 1)))
-            yield sets.between(low, high) & INTEGERS
+            if low <= INTEGER_LAST and high >= INTEGER_FIRST:
+                yield sets.between(max(low, INTEGER_FIRST), min(high, INTEGER_LAST))
 
 
 _SETS: Final[dict[str, Callable[[str], Sets]]] = {

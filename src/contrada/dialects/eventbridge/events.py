@@ -14,22 +14,23 @@ is chosen.
             a.b = 1, a.c = 2, d = 4 | 5        a.b = 3, d = 4 | 5
 
 For every pattern without `exists: false` this is what AWS calls array consistency. With it, a
-field counts as absent when the chosen elements lack it. AWS agrees where the pattern asks for
-another field of the array, of a name that sorts first; without such a one it says that the field
-is absent only when no element has it. There a pattern can match with a constraint more and not
-without it, so that no meaning under which filters cover filters is the same; this one matches
-whenever AWS does.
+field counts as absent when the chosen elements lack it, which AWS says in fewer cases: what is left
+open is decided on the whole event (see `arrays`).
+
+A number that neither 64 bits nor a double stand for is NaN: it is there, but equals no number that
+a pattern can name, and lies within no bounds. So AWS has it, which compares such numbers as text.
 
 Source: AWS Event Ruler, README, "JSON Array Matching".
 """
 
 import json
+import math
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Final, TypeAlias
 
-from contrada.dialects.json_text import check_depth, decoded, is_exact
+from contrada.dialects.json_text import Inexact, check_depth, decoded, is_exact
 from contrada.errors import EncodingError, InvalidNotificationError, LimitError
 from contrada.model.algebra.notification import Notification
 from contrada.model.domains.values import INT_MAX, INT_MIN, Value
@@ -55,7 +56,7 @@ def notifications(
     object, InvalidNotificationError, and LimitError beyond EVENT_NOTIFICATIONS_MAX or
     EVENT_VALUES_MAX.
     """
-    content = event if isinstance(event, dict) else decoded(event)
+    content = event if isinstance(event, dict) else decoded(event, exact=True)
     if not isinstance(content, dict):
         raise EncodingError("event", f"expected an object, found {type(content).__name__}")
     read = _EventReader(names).part_of_object(content)
@@ -66,7 +67,10 @@ def notifications(
 
 
 def event_of(notification: Notification) -> dict[str, Any]:
-    """The event that a notification came from. Raises EncodingError where it came from none."""
+    """The event that a notification came from.
+
+    Raises EncodingError where it came from none, and for numbers beyond the doubles.
+    """
     content = decoded(notification.body)
     if notification.content_type != JSON_TYPE or not isinstance(content, dict):
         raise EncodingError("event", "the body is no JSON object")
@@ -192,7 +196,7 @@ class _EventReader:
 
     def _put(self, part: _Part, name: str, value: object) -> None:
         if self._names is None or name in self._names:
-            part.values.setdefault(name, []).append(_value(name, value))
+            part.values.setdefault(name, []).append(value_of_json(name, value))
 
 
 def _different(elements: list[_Part]) -> list[_Part]:
@@ -201,10 +205,12 @@ def _different(elements: list[_Part]) -> list[_Part]:
     return full if len(full) in (0, len(elements)) else [*full, _Part()]
 
 
-def _value(name: str, value: object) -> Value:
-    """A plain value; an integer of more than 64 bits as the double that stands for it."""
-    if type(value) is int and not INT_MIN <= value <= INT_MAX and is_exact(value):
-        return float(value)
+def value_of_json(name: str, value: object) -> Value:
+    """A plain value of JSON; an integer of more than 64 bits as the double that stands for it."""
+    if isinstance(value, Inexact):
+        return math.nan
+    if type(value) is int and not INT_MIN <= value <= INT_MAX:
+        return float(value) if is_exact(value) else math.nan
     if value is None or isinstance(value, str | bool | int | float):
         return value
     raise InvalidNotificationError(name, value, "not JSON")

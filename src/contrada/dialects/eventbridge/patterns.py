@@ -5,7 +5,8 @@ joined by dots; a field has an array of values and match expressions, of which o
 All fields must hold. `$or` joins alternatives; where one does not have that form (an array of at
 least two objects, no field in them called like an operator), each is a field's name.
 
-Every pattern is filters alone, nothing is left open. What AWS refuses is refused. Decisions where
+A pattern is filters; what those with `exists: false` leave open within arrays of objects is decided
+on the whole event (see `arrays`). What AWS refuses is refused. Decisions where
 AWS says little, or answers by accident of how it holds values:
 
 - `anything-but` accepts every present value outside, of any type, null too; of several values
@@ -24,17 +25,21 @@ Source: AWS EventBridge User Guide, "Comparison operators for use in event patte
 AWS Event Ruler, README.
 """
 
+import json
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
 from contrada.dialects.eventbridge import reasons
+from contrada.dialects.eventbridge.arrays import residue_of
+from contrada.dialects.eventbridge.events import notifications
 from contrada.dialects.eventbridge.operators import OPERATOR_NAMES, accepted
 from contrada.dialects.eventbridge.reasons import refuse
 from contrada.dialects.expression import And, Condition, Member, Or, filter_set
 from contrada.dialects.json_text import check_depth, decoded, json_lines
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
 from contrada.errors import EncodingError, InvalidNameError, LimitError, RefusedRuleError
+from contrada.model.algebra.filter import FilterSet
 from contrada.model.domains.values import check_user_name
 
 OR_WORD: Final = "$or"
@@ -50,7 +55,28 @@ def read(pattern: str | bytes | dict[str, Any], name: str = "") -> Rule:
     content = pattern if isinstance(pattern, dict) else _decoded(pattern)
     if not isinstance(content, dict):
         refuse(reasons.NO_OBJECT, content, "")
-    return Rule(name, filter_set(_condition(content)))
+    condition = _condition(content)
+    found, residue = filter_set(condition), residue_of(condition)
+    if residue is None:
+        return Rule(name, found)
+    return Rule(name, found, json.dumps(content, ensure_ascii=False, default=repr), residue)
+
+
+def matches(
+    pattern: Rule | str | bytes | dict[str, Any], event: str | bytes | dict[str, Any]
+) -> bool:
+    """Whether a pattern, or the rule that one was read to, matches an event.
+
+    Raises as `read` and as `events.notifications`.
+    """
+    rule = pattern if isinstance(pattern, Rule) else read(pattern)
+    names = {name for each in rule.filters for name in each.sets}
+    return any(map(rule.matches, notifications(event, names)))
+
+
+def filters(pattern: str | bytes | dict[str, Any]) -> FilterSet:
+    """The filters that say a pattern. Raises as `read`, and where a residue is left open."""
+    return read(pattern).exact_filters(reasons.DIALECT)
 
 
 def read_rules(text: str) -> Iterator[Rule | RefusedRule]:

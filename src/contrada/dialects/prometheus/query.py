@@ -234,6 +234,10 @@ def _attribute(name: str) -> str:
 def _text(token: Token) -> str:
     """The text of a string, escapes as in Go; between backticks there are none."""
     body = token[1:-1]
+    try:
+        body.encode()
+    except UnicodeEncodeError:
+        raise _refused(STRING, body) from None
     if token[0] == "`" or "\\" not in body:
         return body
     parts = [_character(match) for match in _ESCAPED.finditer(body)]

@@ -31,9 +31,13 @@ def read_rules(text: str, *, rows: bool = False) -> Iterator[Rule | RefusedRule]
     found = 0
     try:
         for document in documents(DIALECT, text):
+            if isinstance(document, RefusedRuleError):
+                found += 1
+                yield RefusedRule("", document)
+                continue
             for name, query in _queries(document):
                 found += 1
-                yield read_or_refused(name, partial(rule, name, query, rows=rows))
+                yield read_or_refused(name, partial(read, query, name, rows=rows))
     except ContradaError as error:
         yield RefusedRule("", error)
         return
@@ -41,8 +45,8 @@ def read_rules(text: str, *, rows: bool = False) -> Iterator[Rule | RefusedRule]
         yield RefusedRule("", RefusedRuleError(DIALECT, NO_RULES))
 
 
-def rule(name: str, query: Document, *, rows: bool = False) -> Rule:
-    """One rule. Raises RefusedRuleError, LimitError."""
+def read(query: Document, name: str = "", *, rows: bool = False) -> Rule:
+    """The rule of a query; see `query.filters`. Raises RefusedRuleError, LimitError."""
     if not isinstance(query, str):
         raise RefusedRuleError(DIALECT, NO_QUERY, query)
     return Rule(name, filters(query, rows=rows))

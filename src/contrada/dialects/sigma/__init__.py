@@ -8,6 +8,6 @@ Source: Sigma specification 2.1.0.
 
 from contrada.dialects.sigma.events import attributes_of
 from contrada.dialects.sigma.prepared import prepared_rule, read_prepared
-from contrada.dialects.sigma.rules import read_rules, rule
+from contrada.dialects.sigma.rules import filters, read, read_rules
 
-__all__ = ["attributes_of", "prepared_rule", "read_prepared", "read_rules", "rule"]
+__all__ = ["attributes_of", "filters", "prepared_rule", "read", "read_prepared", "read_rules"]

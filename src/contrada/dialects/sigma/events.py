@@ -30,16 +30,17 @@ def attributes_of(event: Mapping[str, Any]) -> Attributes:
     are the system's. Where the data has a name of the header, the header's stays, and the data's
     is found as `EventData_NAME`. A list is several values of one attribute.
 
-    Raises InputError where values are nested deeper.
+    Raises InputError where values are nested deeper, or are none where maps stand.
     """
-    inner = event.get("Event", event)
+    event = _map("event", event)
+    inner = _map("Event", event["Event"]) if "Event" in event else event
     header = inner.get("System")
     if header is None:
         attributes = dict(_plain(inner))
     else:
-        attributes = dict(_header(header))
+        attributes = dict(_header(_map("System", header)))
         for part in ("EventData", "UserData"):
-            for name, value in _data(inner.get(part) or {}):
+            for name, value in _data(_map(part, inner.get(part) or {})):
                 attributes[f"{part}_{name}" if name in attributes else name] = value
     for name, other in ((_PROVIDER, _SOURCE), (_SOURCE, _PROVIDER)):
         if name in attributes:
@@ -47,10 +48,17 @@ def attributes_of(event: Mapping[str, Any]) -> Attributes:
     return attributes
 
 
+def _map(name: str, value: Any) -> Mapping[str, Any]:
+    """The value, which must be a map whose keys are texts."""
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise InputError(name, f"expected a map of names to values, found {value!r}")
+    return value
+
+
 def _header(header: Mapping[str, Any]) -> Iterator[tuple[str, Value | list[Value]]]:
     for name, value in header.items():
         if isinstance(value, dict):
-            described = value.get(_XML_ATTRIBUTES) or {}
+            described = _map(name, value.get(_XML_ATTRIBUTES) or {})
             yield from _plain({f"{name}_{each}": held for each, held in described.items()})
             value = value.get(_XML_TEXT)
         yield from _plain({name: value})
@@ -62,7 +70,8 @@ def _data(data: Mapping[str, Any]) -> Iterator[tuple[str, Value | list[Value]]]:
         if name == _XML_ATTRIBUTES:
             continue
         if isinstance(value, dict) and _XML_TEXT not in value:
-            yield from _plain({k: v for k, v in value.items() if k != _XML_ATTRIBUTES})
+            inner = _map(name, value)
+            yield from _plain({k: v for k, v in inner.items() if k != _XML_ATTRIBUTES})
         else:
             yield from _plain({name: value})
 

@@ -15,6 +15,7 @@ from contrada.dialects.expression import checked
 from contrada.dialects.json_text import decoded
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
 from contrada.dialects.sigma import refusals
+from contrada.dialects.sigma.about import about
 from contrada.dialects.sigma.refusals import refused, shortened
 from contrada.dialects.sigma.sources import LogSource
 from contrada.dialects.sigma.values import equal
@@ -49,7 +50,8 @@ def prepared_rule(given: Mapping[str, Any]) -> Rule:
     try:
         reader = _ConjunctionReader(given.get("logsource") or {})
         members = checked(map(reader.conjunction, given["any_of"]))
-        return Rule(shortened(str(given["id"])), FilterSet(map(Filter, members)))
+        name = shortened(str(given["id"]))
+        return Rule(name, FilterSet(map(Filter, members)), about=about(given))
     except (AttributeError, KeyError, TypeError, ValueError):
         raise refused(refusals.NO_RULE, given.get("id")) from None
     except InvalidFilterError as error:

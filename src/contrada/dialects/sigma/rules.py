@@ -20,10 +20,12 @@ from contrada.dialects.documents import Document, documents
 from contrada.dialects.expression import And, Condition, Member, Or, filter_set
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
 from contrada.dialects.sigma import condition, refusals
+from contrada.dialects.sigma.about import about
 from contrada.dialects.sigma.refusals import DIALECT, refused, shortened
 from contrada.dialects.sigma.sources import LogSource
 from contrada.dialects.sigma.values import Placeholders, Spelling, accepted
-from contrada.errors import ContradaError, InvalidNameError
+from contrada.errors import ContradaError, InvalidNameError, RefusedRuleError
+from contrada.model.algebra.filter import FilterSet
 from contrada.model.algebra.valueset import union
 from contrada.model.domains.values import check_user_name
 
@@ -42,14 +44,37 @@ def read_rules(
     """
     try:
         for document in documents(DIALECT, text):
-            if document is not None:
-                yield read_or_refused(name_of(document), partial(rule, document, placeholders))
+            if isinstance(document, RefusedRuleError):
+                yield RefusedRule("", document)
+            elif document is not None:
+                yield read_or_refused(name_of(document), partial(_rule, document, placeholders))
     except ContradaError as error:
         yield RefusedRule("", error)
 
 
-def rule(document: Document, placeholders: Placeholders = NO_PLACEHOLDERS) -> Rule:
-    """One rule from parsed YAML. Raises RefusedRuleError, and LimitError."""
+def read(given: Document, placeholders: Placeholders = NO_PLACEHOLDERS) -> Rule:
+    """One rule, given as YAML or as what that stands for. Raises RefusedRuleError, and LimitError.
+
+    Several rules in one text are refused.
+    """
+    if not isinstance(given, str):
+        return _rule(given, placeholders)
+    found = [each for each in documents(DIALECT, given) if each is not None]
+    for each in found:
+        if isinstance(each, RefusedRuleError):
+            raise each
+    if len(found) != 1:
+        raise refused(refusals.NO_RULE, f"{len(found)} documents")
+    return _rule(found[0], placeholders)
+
+
+def filters(given: Document, placeholders: Placeholders = NO_PLACEHOLDERS) -> FilterSet:
+    """The filters that say a rule. Raises as `read`."""
+    return read(given, placeholders).exact_filters(DIALECT)
+
+
+def _rule(document: Any, placeholders: Placeholders) -> Rule:
+    """The rule of a document."""
     if not isinstance(document, dict):
         raise refused(refusals.NO_RULE, document)
     detection = document.get("detection")
@@ -59,7 +84,8 @@ def rule(document: Document, placeholders: Placeholders = NO_PLACEHOLDERS) -> Ru
     log_source = LogSource.of(source)
     reader = _SelectionReader(detection, log_source, placeholders)
     asked = And((log_source.constraints(), reader.condition()))
-    return Rule(name_of(document), filter_set(asked), notes=log_source.notes())
+    found = filter_set(asked)
+    return Rule(name_of(document), found, notes=log_source.notes(), about=about(document))
 
 
 def name_of(document: Document) -> str:

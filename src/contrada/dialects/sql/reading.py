@@ -23,6 +23,7 @@ from lark import Lark, Token, Transformer, UnexpectedInput, v_args
 
 from contrada.dialects import grammar, kleene
 from contrada.dialects.expression import filter_set
+from contrada.dialects.json_text import exact_number
 from contrada.dialects.kleene import Truth
 from contrada.dialects.sql import truth
 from contrada.dialects.sql.truth import ColumnReference, Operand, SqlLiteral
@@ -36,7 +37,7 @@ from contrada.errors import (
 from contrada.model.algebra import sets
 from contrada.model.algebra.filter import FilterSet
 from contrada.model.algebra.product import check_system_name
-from contrada.model.domains.values import INT_MAX, INT_MIN, check_name, key_of
+from contrada.model.domains.values import check_name, key_of
 
 DIALECT: Final = "sql"
 
@@ -55,7 +56,7 @@ NOT_A_CONDITION: Final = "not a condition"
 TWO_COLUMNS: Final = "a comparison of two columns"
 NO_VALUE: Final = "a condition where a value must stand"
 NO_TRUTH: Final = "a value where a condition must stand"
-NUMBER: Final = "a number out of range"
+NUMBER: Final = "a number that neither 64 bits nor a double hold as it is written"
 TIME: Final = "a time that cannot be read"
 BYTES: Final = "bytes that are not hexadecimal"
 PATTERN: Final = "a pattern that is no constant text"
@@ -174,14 +175,10 @@ class _TruthReader(Transformer[Token, Any]):
 
     def number(self, token: Token) -> SqlLiteral:
         text = "".join(token.split())
-        try:
-            value = int(text) if text.lstrip("+-").isdecimal() and len(text) <= 20 else float(text)
-        except OverflowError:
-            value = float("inf")
-        whole = isinstance(value, int) or text.lstrip("+-").isdecimal()
-        if (whole and not INT_MIN <= value <= INT_MAX) or abs(value) == float("inf"):
+        exact = exact_number(text)
+        if exact is None or (text.lstrip("+-").isdecimal() and not isinstance(exact, int)):
             raise refused(NUMBER, token.strip())
-        return SqlLiteral(value)
+        return SqlLiteral(exact)
 
     def string(self, token: Token) -> SqlLiteral:
         return SqlLiteral(_string(token))
@@ -193,8 +190,12 @@ class _TruthReader(Transformer[Token, Any]):
             raise refused(BYTES, str(token)) from None
 
     def time(self, kind: Token, token: Token) -> SqlLiteral:
+        text = _string(token).strip()
         try:
-            time = datetime.fromisoformat(_string(token).strip())
+            # More of a second than microseconds would be cut off.
+            if _FINER.search(text) or (kind.lower() == "date" and not _DATE.fullmatch(text)):
+                raise refused(TIME, str(token))
+            time = datetime.fromisoformat(text)
             zoned = time.tzinfo is not None and "without" not in kind.lower()
             zoned_time = time if zoned else time.replace(tzinfo=UTC)
             key_of(zoned_time)
@@ -206,6 +207,8 @@ class _TruthReader(Transformer[Token, Any]):
         return SqlLiteral({"null": None, "true": True, "false": False}[token.lower()])
 
 
+_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+_FINER: Final = re.compile(r"[.,][0-9]{6}[0-9]*[1-9]", re.ASCII)
 _PART: Final = re.compile(r'([^\W\d][\w$]*)|"((?:[^"]|"")+)"')
 
 

@@ -24,15 +24,18 @@ def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
         name = _name(text[at:begin].removeprefix(";")) or f"line {line}"
         if begin < end:
             found += 1
-            yield read_or_refused(name, partial(_rule, name, text[begin:end], line))
+            yield read_or_refused(name, partial(read, text[begin:end], name, line))
         line += text.count("\n", begin, end)
         at = end
     if not found:
         yield RefusedRule("", RefusedRuleError(DIALECT, NO_CONDITIONS))
 
 
-def _rule(name: str, condition: str, line: int) -> Rule:
-    """The rule of a condition that begins in a line. Places of refusals are lines of the file."""
+def read(condition: str, name: str = "", line: int = 1) -> Rule:
+    """The rule of a condition that begins in a line. Places of refusals are lines of the file.
+
+    Cost and errors: as of `filters`.
+    """
     try:
         return Rule(name, filters(condition, line))
     except RefusedRuleError as error:

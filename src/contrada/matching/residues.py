@@ -1,0 +1,74 @@
+"""`Residues`: what the filters of some keys leave open, asked of what the filters match.
+
+A rule of another dialect may ask for more than filters can. The index finds it by its filters,
+which cover it, and its residue then decides, on the whole notification.
+"""
+
+from collections.abc import Callable, Hashable
+from itertools import pairwise
+from typing import Any, Generic, TypeVar
+
+from contrada.matching.spans import Given
+from contrada.model import Envelope, Notification
+from contrada.model.algebra.notification import UNSTAMPED, of_parts
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Residues(Generic[K]):
+    """By key, what decides. A key without one is decided by its filters."""
+
+    def __init__(self) -> None:
+        self._of: dict[K, Callable[[Notification], bool]] = {}
+
+    def put(self, key: K, holds: Callable[[Notification], bool] | None) -> None:
+        """Gives a key its residue, or none."""
+        if holds is None:
+            self._of.pop(key, None)
+        else:
+            self._of[key] = holds
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._of
+
+    def decided(
+        self, keys: list[K], given: Given | bytes, envelope: Envelope = UNSTAMPED
+    ) -> list[K]:
+        """Those of the keys whose residue holds, too."""
+        of = self._of
+        if of.keys().isdisjoint(keys):
+            return keys
+        notification = whole(given, envelope)
+        return [key for key in keys if key not in of or of[key](notification)]
+
+    def decided_each(
+        self, offsets: Any, keys: Any, notification_of: Callable[[int], Notification]
+    ) -> tuple[Any, Any]:
+        """As `decided`, of several notifications: those keys and their offsets are kept."""
+        import numpy as np
+
+        of, listed, bounds = self._of, keys.tolist(), offsets.tolist()
+        kept = np.ones(len(listed), dtype=bool)
+        for row, (begin, end) in enumerate(pairwise(bounds)):
+            asked = [place for place in range(begin, end) if listed[place] in of]
+            if asked:
+                notification = notification_of(row)
+                for place in asked:
+                    kept[place] = of[listed[place]](notification)
+        before = np.concatenate((np.zeros(1, dtype=offsets.dtype), np.cumsum(kept)))
+        return before[offsets].astype(offsets.dtype), keys[kept]
+
+
+def whole(given: Given | bytes, envelope: Envelope = UNSTAMPED) -> Notification:
+    """The notification that is given, with all its attributes.
+
+    Raises InvalidNotificationError where some attribute of a mapping is none.
+    """
+    if isinstance(given, Notification):
+        return given
+    if isinstance(given, bytes):
+        return of_parts(given, b"", "", envelope)
+    return Notification({name: each for name, each in given.items() if name[:1] != "@"})

@@ -1,0 +1,105 @@
+"""How services are called: from which event loop, for how long, and with batches of items."""
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
+from typing import Any, Final, TypeVar
+
+from contrada.errors import ServiceClosedError, ServiceError
+from contrada.model import Notification
+from contrada.runtime.outlet import PUBLISH_WAIT_S_MAX
+from contrada.service import Item, notification_of
+
+T = TypeVar("T")
+
+TIMEOUT_S_MAX: Final = 1e9
+"""Seconds of a wait for the next notification: some thirty years. Beyond it: it ends then."""
+
+_END: Final = object()
+_PUBLISHED: Final = "notifications of the batch were published before"
+
+
+def check_loop(opened_on: asyncio.AbstractEventLoop | None) -> None:
+    """Raises ServiceError where another event loop runs than the one that something belongs to."""
+    try:
+        running = asyncio.get_running_loop()
+    except RuntimeError:  # In a process that was forked from a running loop none runs.
+        running = None
+    if opened_on is not running:
+        raise ServiceError(
+            "it belongs to the event loop on which it was opened, and another one runs here; "
+            "connect anew on each loop, and in each process, or use connect_sync"
+        )
+
+
+def checked_wait(publish_wait_s: float) -> float:
+    """The wait itself when it is allowed."""
+    if not 0 <= publish_wait_s <= PUBLISH_WAIT_S_MAX:
+        raise ServiceError(
+            f"publish_wait_s = {publish_wait_s!r}: expected 0 to {PUBLISH_WAIT_S_MAX} seconds"
+        )
+    return publish_wait_s
+
+
+def checked_timeout(timeout_s: float | None) -> float | None:
+    """The timeout itself when it is one. Raises ServiceError, for NaN too."""
+    if timeout_s is None:
+        return None
+    given: object = timeout_s
+    if not isinstance(given, int | float) or not given >= 0:
+        raise ServiceError(f"timeout_s = {timeout_s!r}: expected seconds from 0, or None")
+    return min(timeout_s, TIMEOUT_S_MAX)
+
+
+async def next_of(held: AsyncIterator[T], timeout_s: float | None) -> T:
+    """The next object; what comes later than the timeout is not lost.
+
+    Raises TimeoutError, ServiceClosedError when it has ended, ServiceError for what is no timeout.
+    """
+    async with asyncio.timeout(checked_timeout(timeout_s)):
+        found: Any = await anext(held, _END)
+    if found is _END:
+        raise ServiceClosedError("it has ended")
+    return found  # type: ignore[no-any-return]
+
+
+def in_batches(items: Iterable[T], most: int) -> Iterator[Sequence[T]]:
+    """The items in batches. What they raise comes after a batch of those before it."""
+    batch: list[T] = []
+    try:
+        for item in items:
+            batch.append(item)
+            if len(batch) >= most:
+                full, batch = batch, []
+                yield full
+    except Exception:
+        if batch:
+            yield batch
+        raise
+    if batch:
+        yield batch
+
+
+async def batches_of(
+    items: Iterable[Item] | AsyncIterable[Item], most: int
+) -> AsyncIterator[Sequence[Notification]]:
+    """Notifications of the items in batches; what comes by and by comes one by one.
+
+    An item that is none ends them with its error, after those before it.
+    """
+    if isinstance(items, AsyncIterable):
+        async for item in items:
+            yield (notification_of(item),)
+        return
+    for batch in in_batches(map(notification_of, items), most):
+        yield batch
+
+
+def tell_published(error: Exception, count: int) -> None:
+    """Says with an error that ends a batch how many were published before.
+
+    As its attribute `published`, and as a note that is shown with it.
+    """
+    notes = getattr(error, "__notes__", [])
+    notes[:] = [note for note in notes if not note.endswith(_PUBLISHED)]
+    error.published = count  # type: ignore[attr-defined]
+    error.add_note(f"{count} {_PUBLISHED}")

@@ -1,0 +1,91 @@
+"""Rules of other dialects as keys: what their filters leave open is decided."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import contrada as ct
+from contrada.dialects import cesql, sql
+from contrada.dialects.rules import Rule
+from contrada.errors import EncodingError
+from contrada.model.algebra.notification import Envelope
+from tests.matching.engines import ENGINES, new_index
+
+RULES = {
+    "same": cesql.read("a = b"),
+    "more": cesql.read("a > b AND a > 1"),
+    "sum": cesql.read("a + b = 3 OR a = 0"),
+    "plain": cesql.read("a = 2"),
+    "stamped": Rule("s", ct.FilterSet("a >= 0"), "late", lambda n: n.envelope.at_us > 5),
+}
+ATTRIBUTES = st.dictionaries(st.sampled_from("abc"), st.integers(0, 3), max_size=3)
+
+
+def expected(notification: ct.Notification) -> list[str]:
+    return sorted(key for key, rule in RULES.items() if rule.matches(notification))
+
+
+def rows(batch: tuple[Any, Any]) -> list[list[str]]:
+    offsets, keys = batch
+    listed = keys.tolist()
+    return [sorted(listed[begin:end]) for begin, end in pairwise(offsets)]
+
+
+@pytest.mark.parametrize("compiled", ENGINES)
+@given(st.lists(st.tuples(ATTRIBUTES, st.integers(0, 9)), max_size=6))
+def test_rules_are_matched_as_they_say(compiled: Any, given_rows: Any) -> None:
+    """A key would match where only its filters do, in one of the ways to ask."""
+    index: ct.Index[str] = new_index(compiled)
+    for key, rule in RULES.items():
+        index.add(key, rule)
+    stamped = [
+        ct.Notification(attributes, envelope=Envelope("i", "p", 1, time_us))
+        for attributes, time_us in given_rows
+    ]
+    bare = [ct.Notification(attributes) for attributes, _ in given_rows]
+    spans = [each.span for each in stamped]
+    wanted, unstamped = [*map(expected, stamped)], [*map(expected, bare)]
+    assert [sorted(index.match(each)) for each in stamped] == wanted
+    assert [sorted(index.match(dict(each))) for each in bare] == unstamped
+    assert [sorted(index.match_span(each.span, each.envelope)) for each in stamped] == wanted
+    assert [sorted(each) for each in index.match_each(stamped)] == wanted
+    assert rows(index.match_spans(spans, lambda row: stamped[row].envelope)) == wanted
+    assert rows(index.match_batch(iter(stamped))) == wanted
+    assert rows(index.match_batch(iter(spans))) == unstamped
+    assert rows(index.match_batch(pa.array(spans, pa.binary()))) == unstamped
+    table = pa.Table.from_pylist(
+        [dict(each) for each in bare], pa.schema(dict.fromkeys("abc", pa.int64()))
+    )
+    assert rows(index.match_batch(table)) == unstamped
+
+
+@pytest.mark.parametrize("compiled", ENGINES)
+def test_a_residue_goes_with_its_key(compiled: bool) -> None:
+    """A key would be decided by what was once asked for."""
+    index: ct.Index[str] = new_index(compiled)
+    index.add("k", RULES["same"])
+    assert index.match({"a": 1, "b": 2}) == []
+    index.add("k", RULES["same"].filters)
+    assert index.match({"a": 1, "b": 2}) == ["k"]
+    index.add("k", RULES["same"])
+    index.remove("k")
+    index.add("k", sql.read("a = 1"))
+    assert index.match({"a": 1, "b": 2}) == ["k"]
+    with pytest.raises(TypeError):
+        index.add("k", "a = 1")  # type: ignore[arg-type]
+
+
+def test_a_rule_with_a_residue_covers_nothing_for_sure(tmp_path: Path) -> None:
+    """A server would take something for covered that the rule does not match."""
+    index: ct.Index[str] = ct.Index()
+    index.add("same", RULES["same"])
+    assert index.covering(ct.Filter("a = 1 and b = 2")) == []
+    assert index.covered(ct.Filter("a any and b any")) == ["same"]
+    assert index.meeting(ct.Filter("a = 1")) == ["same"]
+    with pytest.raises(EncodingError):
+        index.save(tmp_path / "index")
