@@ -144,7 +144,10 @@ def test_a_mapping_has_no_marks_and_no_envelope(compiled: Any) -> None:
     index.add("mark", ct.Filter("@is.Quote = true"))
     index.add("publisher", ct.Filter("@publisher = 'x'"))
     index.add("large", ct.Filter({"a": ct.gt(2**60)}))
-    assert index.match({"@is.Quote": True, "@publisher": "x", "@version": "1"}) == []
+    index.add("own", ct.Filter("@version = '1'"))
+    assert index.match({"@is.Quote": True, "@publisher": "x", "@version": 1}) == []
+    assert index.match({"@is.Quote": True, "@version": "1"}) == ["own"]
+    assert index.match(ct.Notification({"@version": "1"})) == ["own"]
     assert index.match({"a": 2**60 + 1, "@is.Quote": True, "@timestamp": "t"}) == ["large"]
 
 

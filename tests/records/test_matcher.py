@@ -18,6 +18,7 @@ WANTED: tuple[Filter | FilterSet, ...] = tuple(
     parse(text)  # type: ignore[misc]
     for text in (
         "a = 1 or b = 1",
+        "@version = 1 or @version = 'x'",
         "a != 1",
         "a > 9007199254740992",
         "a < 0.5",
@@ -46,7 +47,7 @@ READINGS = (
     Reading(time="a"),
 )
 
-NAMES = ("a", "b", "c", "n", "t", "o.p", "", "@id", "ü", "\x1f")
+NAMES = ("a", "b", "c", "n", "t", "o.p", "", "@id", "@version", "ü", "\x1f")
 HOSTILE_CELLS = [
     *("", "0", "1", "-1", "-0", "-0.0", "1.0", "1.5", "1e3", "1E+2", "1e999", "007", "+1"),
     *("9007199254740992", "9007199254740993", "9007199254740993.0", "1.", ".5", "-", "1_0"),
@@ -128,7 +129,7 @@ LITERALS = st.one_of(
 def json_texts(draw: st.DrawFn) -> str:
     """Files of JSON lines, some of which are none."""
     names = st.sampled_from(
-        ['"a"', '"b"', '"n"', '"t"', '"o"', '"o.p"', '"\\u0061"', '""', '"@id"']
+        ['"a"', '"b"', '"n"', '"t"', '"o"', '"o.p"', '"\\u0061"', '""', '"@id"', '"@version"']
     )
     members = st.lists(st.tuples(names, LITERALS), max_size=5)
     objects = members.map(lambda held: "{" + ",".join(f"{k}:{v}" for k, v in held) + "}")
@@ -227,6 +228,7 @@ def test_hostile_literals_beside_others(file: Path, reading: Reading) -> None:
         '{"a":"\\\\","a":"\\""}',
         '{"a":"{"}',
         '{"@id":1}',
+        '{"@version":1}',
         '{"a":1}\n',
         '{"a":[1]}',
         '{"a":"\udcff"}',

@@ -13,7 +13,7 @@ import msgspec
 from contrada.errors import ContradaError, EncodingError
 from contrada.model import Envelope, Notification, Value
 from contrada.model.algebra.notification import check_span, of_parts
-from contrada.model.domains.values import datetime_of
+from contrada.model.domains.values import datetime_of, is_system_name
 
 Attributes: TypeAlias = Mapping[str, Value | Iterable[Value]]
 
@@ -57,7 +57,7 @@ def exactly(given: Given | bytes, envelope: Envelope, asked: Container[str]) -> 
 
 def asked_for(attributes: Attributes, asked: Container[str]) -> dict[str, Any]:
     """Those attributes of a mapping that are asked for and that a mapping may have."""
-    return {n: each for n, each in attributes.items() if n in asked and n[:1] != "@"}
+    return {n: each for n, each in attributes.items() if n in asked and not is_system_name(n)}
 
 
 def with_envelope(span: bytes, envelope: Envelope, names: tuple[str, ...]) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from contrada.errors import InputError
-from contrada.model.domains.values import Value
+from contrada.model.domains.values import Value, is_system_name
 
 Attributes: TypeAlias = dict[str, Value | list[Value]]
 
@@ -70,7 +70,7 @@ def _data(data: Mapping[str, Any]) -> Iterator[tuple[str, Value | list[Value]]]:
 def _plain(values: Mapping[str, Any]) -> Iterator[tuple[str, Value | list[Value]]]:
     for name, value in values.items():
         held = value[_XML_TEXT] if isinstance(value, dict) and _XML_TEXT in value else value
-        if held is None or name[:1] == "@":
+        if held is None or is_system_name(name):
             continue
         if isinstance(held, list) and all(isinstance(each, _SCALARS) for each in held):
             yield name, list(held)

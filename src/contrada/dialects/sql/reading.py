@@ -35,7 +35,6 @@ from contrada.errors import (
 )
 from contrada.model.algebra import sets
 from contrada.model.algebra.filter import FilterSet
-from contrada.model.algebra.product import check_system_name
 from contrada.model.domains.values import INT_MAX, INT_MIN, check_name, key_of
 
 DIALECT: Final = "sql"
@@ -168,7 +167,7 @@ class _TruthReader(Transformer[Token, Any]):
         parts = _PART.findall(token)
         name = ".".join(plain or quoted.replace('""', '"') for plain, quoted in parts)
         try:
-            return ColumnReference(check_system_name(check_name(name)))
+            return ColumnReference(check_name(name))
         except InvalidNameError:
             raise refused(NAME, name) from None
 

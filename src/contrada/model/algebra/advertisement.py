@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from contrada.model.algebra import notation
 from contrada.model.algebra.filter import Filter, checked_sets
-from contrada.model.algebra.product import ENVELOPE_SETS, HeldProduct, system_name, universe
+from contrada.model.algebra.product import ENVELOPE_SETS, HeldProduct, universe
 from contrada.model.algebra.valueset import ABSENT, ValueSet, union
 from contrada.model.domains.values import Value
 
@@ -42,7 +42,7 @@ class Advertisement(HeldProduct):
         """As it is held: with absent, without what an advertisement says of every attribute."""
         advertised: dict[str, ValueSet] = {}
         for name in sorted(sets):
-            if system_name(name) in ENVELOPE_SETS:
+            if name in ENVELOPE_SETS:
                 value_set = sets[name] & universe(name)
                 if value_set != universe(name):
                     advertised[name] = value_set

@@ -1,8 +1,8 @@
 """Notifications: attributes, an envelope, and an opaque body.
 
 An attribute has one value, or a finite set of values; it matches a constraint when one of them
-does. An empty set of values is the same as no attribute. Names that begin with `@` belong to
-the system: the envelope's `@id`, `@publisher`, `@time`, and the type marks `@is.NAME`.
+does. An empty set of values is the same as no attribute. Some names belong to the system: the
+envelope's `@id`, `@publisher`, `@time`, and those of the type marks, `@is.NAME`.
 
 A notification holds its attributes as bytes: one map of msgpack, its *span*. They are checked once,
 when it is made, and read from there when somebody asks; one made of a few plain values keeps them,
@@ -32,6 +32,7 @@ from contrada.model.algebra.valueset import ABSENT, ValueSet, of_keys
 from contrada.model.domains.values import (
     ABSENT_KEY,
     INT_MAX,
+    MARK_PREFIX,
     TEXT,
     TIME,
     TIME_MAX_US,
@@ -62,8 +63,6 @@ ENVELOPE_TEXT_BYTES_MAX: Final = 255
 Beyond it: InvalidNotificationError."""
 
 PRIORITY_DEFAULT: Final = 4
-
-_MARK_PREFIX: Final = "@is."
 
 
 def check_text(name: str, text: object) -> None:
@@ -151,7 +150,7 @@ OWN: Final = Envelope()
 
 def mark_name(type_name: str) -> str:
     """The attribute that marks a notification as an obvent of a type."""
-    return f"{_MARK_PREFIX}{type_name}"
+    return f"{MARK_PREFIX}{type_name}"
 
 
 class Notification(Product, Mapping[str, Values]):
@@ -489,7 +488,7 @@ def _check_body(body: object, content_type: str) -> None:
 
 
 def _check_attribute_name(name: object, value: object, *, system: bool) -> None:
-    is_mark = isinstance(name, str) and name.startswith(_MARK_PREFIX) and name != _MARK_PREFIX
+    is_mark = isinstance(name, str) and name.startswith(MARK_PREFIX) and name != MARK_PREFIX
     try:
         good = check_name(name) if system and is_mark else check_user_name(name)
     except InvalidNameError as error:

@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, Self
 
-from contrada.errors import InvalidFilterError, InvalidNameError
 from contrada.model.algebra import notation
 from contrada.model.algebra.valueset import EVERYTHING, ValueSet
 from contrada.model.domains import line
@@ -35,21 +34,6 @@ ENVELOPE_SETS: Final = {
 def universe(name: str) -> ValueSet:
     """Everything that an attribute can be, absent included where it can be absent."""
     return ENVELOPE_SETS.get(name, EVERYTHING)
-
-
-def check_system_name(name: str) -> str:
-    """The name itself. Raises InvalidNameError where it begins with `@` and nothing has it."""
-    if name[0] == "@" and name not in ENVELOPE_SETS and not name.startswith("@is."):
-        raise InvalidNameError(name, "names that begin with '@' are reserved")
-    return name
-
-
-def system_name(name: str) -> str:
-    """The name itself. Raises InvalidFilterError where it begins with `@` and nothing has it."""
-    try:
-        return check_system_name(name)
-    except InvalidNameError as error:
-        raise InvalidFilterError("constraint", (), error.reason, name) from None
 
 
 class Product(ABC):
@@ -106,7 +90,7 @@ class HeldProduct(Product):
             value_set = sets[name]
             whole = EVERYTHING
             if name[0] == "@":
-                whole = universe(system_name(name))
+                whole = universe(name)
                 value_set = value_set & whole
             if value_set.line != whole.line or value_set.text is not None:
                 normal[name] = value_set
@@ -119,7 +103,7 @@ class HeldProduct(Product):
 
     @classmethod
     def of_sets(cls, sets: Mapping[str, ValueSet]) -> Self:
-        """The product with these sets. Raises InvalidFilterError for reserved names."""
+        """The product with these sets."""
         new = cls.__new__(cls)
         new._hold(sets)
         return new

@@ -44,6 +44,13 @@ NAME_BYTES_MAX: Final = 255
 """Bytes of an attribute's name in UTF-8. Beyond it: InvalidNameError."""
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+ENVELOPE_NAMES: Final = ("@id", "@publisher", "@time")
+"""What filters call the parts of the envelope. With the names that begin with `MARK_PREFIX`, they
+are the system's; all others are the users'."""
+
+MARK_PREFIX: Final = "@is."
+"""What the names of type marks begin with."""
+
 _MICROSECOND: Final = timedelta(microseconds=1)
 TIME_MIN_US: Final = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 TIME_MAX_US: Final = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
@@ -173,10 +180,7 @@ def plain_number(number: float) -> int | float:
 
 
 def check_name(name: object) -> str:
-    """The name itself, when it is 1 to 255 bytes of UTF-8 without control characters.
-
-    Names that begin with `@` belong to the system; who may use them is checked elsewhere.
-    """
+    """The name itself, when it is 1 to 255 bytes of UTF-8 without control characters."""
     if type(name) is not str:
         raise InvalidNameError(name, "a name is a str")
     if name.isascii() and name.isprintable():
@@ -194,11 +198,16 @@ def check_name(name: object) -> str:
 
 
 def check_user_name(name: object) -> str:
-    """As `check_name`; and names that begin with `@`, which are the system's, are refused."""
+    """As `check_name`; and the system's names are refused."""
     checked = check_name(name)
-    if checked[0] == "@":
-        raise InvalidNameError(name, "names that begin with '@' are reserved")
+    if checked[0] == "@" and is_system_name(checked):
+        raise InvalidNameError(name, f"{' '.join(ENVELOPE_NAMES)} and {MARK_PREFIX}… are reserved")
     return checked
+
+
+def is_system_name(name: str) -> bool:
+    """Whether an attribute of this name is the envelope's, or a type mark."""
+    return name.startswith(MARK_PREFIX) or name in ENVELOPE_NAMES
 
 
 _PLAIN: Final = frozenset((str, int, float, bool, type(None), bytes))

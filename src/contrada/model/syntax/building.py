@@ -31,7 +31,6 @@ from contrada.model.algebra import (
     FilterSet,
     Pattern,
     ValueSet,
-    check_system_name,
     intersection,
     sets,
     union,
@@ -161,7 +160,7 @@ def _unless(negation: Token | None, value_set: ValueSet) -> ValueSet:
 def _name(token: Token) -> str:
     text = token[1:-1].replace("``", "`") if token.type == "QUOTED" else str(token)
     try:
-        return check_system_name(check_name(text))
+        return check_name(text)
     except InvalidNameError as error:
         raise _at(token, ParseError, repr(text), f"a name ({error.reason})") from None
 
