@@ -199,7 +199,7 @@ def test_spans_are_checked_however_they_come() -> None:
         with pytest.raises(InvalidNotificationError):
             check_span(msgspec.msgpack.encode(attributes))
         with pytest.raises(InvalidNotificationError):
-            Notification(attributes)  # type: ignore[arg-type]
+            Notification.restored(attributes, b"", "", Envelope())  # type: ignore[arg-type]
     for span in (b"\x82\xa1a\x01\xa1a\x02", b"\x81\xa1a", b"\x90", b"\x81\xa1\xff\x01", b""):
         with pytest.raises(EncodingError):
             check_span(span)

@@ -115,7 +115,7 @@ def notification_of(
 ) -> Notification:
     """A stamped notification."""
     envelope = Envelope(publisher=publisher, sequence=sequence, time_us=time_us)
-    return Notification(attributes, envelope=envelope)  # type: ignore[arg-type]
+    return Notification(attributes, envelope=envelope)
 
 
 def reported(

@@ -364,7 +364,7 @@ class World:
             sequence=sequence,
             time_us=time_us,
         )
-        notification = Notification(attributes, envelope=envelope)  # type: ignore[arg-type]
+        notification = Notification(attributes, envelope=envelope)
         publisher.events.append(notification)
         for name in sorted(self.patterns.keys() - self.left):
             self.seen[name].append(notification)

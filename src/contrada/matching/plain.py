@@ -20,6 +20,7 @@ from contrada.errors import InvalidValueError, UnknownOperatorError
 from contrada.matching.spans import Given, decoded, exactly
 from contrada.matching.traits import Trait, traits_of
 from contrada.model import Envelope, Filter, Notification, ValueSet
+from contrada.model.algebra.nesting import flattened
 from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.algebra.product import ENVELOPE_SETS
 from contrada.model.domains import line
@@ -275,10 +276,10 @@ class PlainEngine(Generic[K]):
             known = {name: given.keys_of(name) for name in names if name in given and name in asked}
         else:
             is_span = isinstance(given, bytes)
-            attributes = decoded(given) if isinstance(given, bytes) else given
+            attributes = decoded(given) if isinstance(given, bytes) else flattened(given)[0]
             try:
                 known = {
-                    name: (key_of(value),)  # type: ignore[arg-type]
+                    name: (key_of(value),)
                     for name, value in attributes.items()
                     if name in asked and (name[0] != "@" or is_span or not is_system_name(name))
                 }

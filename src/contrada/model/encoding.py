@@ -11,7 +11,6 @@ unchanged. JSON has only the text of it, which is not read where the operator is
 
 import typing
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import pairwise
@@ -30,6 +29,7 @@ from contrada.model.algebra import (
     Query,
     ValueSet,
 )
+from contrada.model.algebra.nesting import json_values, value_of_json
 from contrada.model.algebra.notation import readers, writers
 from contrada.model.algebra.notification import (
     check_span,
@@ -371,7 +371,7 @@ _UNPACK: Final[dict[str, Callable[[Any], Encodable]]] = {
 def _json_notification(of: Notification) -> dict[str, Any]:
     envelope = of.envelope
     shown: dict[str, Any] = {
-        "attributes": {name: _json_value(of[name]) for name in sorted(of)},
+        "attributes": {name: json_values(of[name]) for name in sorted(of)},
         "envelope": {name: getattr(envelope, name) for name in Envelope.__struct_fields__},
     }
     if of.body:
@@ -381,33 +381,10 @@ def _json_notification(of: Notification) -> dict[str, Any]:
     return shown
 
 
-def _json_value(value: Any) -> Any:
-    """Plain JSON where JSON has the value, else an object that names the domain."""
-    if isinstance(value, tuple):
-        return [_json_value(each) for each in value]
-    if isinstance(value, bytes):
-        return {"bytes": value.hex()}
-    if isinstance(value, datetime):
-        return {"time": value.isoformat()}
-    if isinstance(value, float) and (value != value or value in (float("inf"), -float("inf"))):
-        return {"number": repr(value)}
-    return value
-
-
-_JSON_OBJECTS: Final[dict[str, Callable[[str], Any]]] = {
-    "bytes": bytes.fromhex,
-    "time": datetime.fromisoformat,
-    "number": float,
-}
-
-
 def _read_json_value(shown: Any) -> Any:
     if isinstance(shown, list):
         return [_read_json_value(each) for each in shown]
-    if isinstance(shown, dict):
-        ((kind, text),) = shown.items()
-        return _JSON_OBJECTS[kind](text)
-    return shown
+    return value_of_json(shown)
 
 
 def _read_json_notification(payload: Mapping[str, Any]) -> Notification:

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 from contrada.errors import LimitError, ServiceError, UnsatisfiableFilterError
 from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern, parse
-from contrada.model.algebra.notification import OWN
+from contrada.model.algebra.notification import OWN, Body
 from contrada.routing.messages import Offer
 from contrada.service.interface import Interest, Item, Offered, Publishable, Selects, Subject
 
@@ -18,7 +18,7 @@ JOINED_FILTERS_MAX: Final = 10_000
 LimitError."""
 
 
-def notification_of(item: Item, body: bytes = b"", content_type: str = "") -> Notification:
+def notification_of(item: Item, body: Body = b"", content_type: str = "") -> Notification:
     """The notification that an item stands for.
 
     `body` and `content_type` belong to a mapping; what is a notification already has its own.

@@ -26,7 +26,7 @@ from contrada.errors import (
     InvalidValueError,
     LimitError,
 )
-from contrada.model.algebra import notation
+from contrada.model.algebra import nesting, notation
 from contrada.model.algebra.product import ENVELOPE_SETS, Product
 from contrada.model.algebra.valueset import ABSENT, ValueSet, of_keys
 from contrada.model.domains.values import (
@@ -54,6 +54,9 @@ ATTRIBUTES_MAX: Final = 4_096
 ATTRIBUTES_KEPT_MAX: Final = 16
 """Attributes of a notification that keeps the values it was made of, to be read in this process.
 Beyond it: they are read from its bytes when somebody asks."""
+
+Body: TypeAlias = bytes | Mapping[str, Any]
+"""A body, opaque; or a mapping that stands in it as JSON."""
 
 VALUES_MAX: Final = 4_096
 """Values of one attribute. Beyond it: InvalidNotificationError."""
@@ -157,8 +160,11 @@ class Notification(Product, Mapping[str, Values]):
     """An event: a mapping of attribute names to values, an envelope, a body. Immutable.
 
     `Notification({"symbol": "DIS", "change": -4.0})`; a list, tuple or set gives an attribute
-    several values. Raises InvalidNotificationError with the name and the value, and LimitError
-    beyond ATTRIBUTES_MAX. `dict(n)` gives the attributes back; several values are a tuple.
+    several values, a mapping gives names joined by dots; what fits no attribute makes the body all
+    of the mapping as JSON (see `nesting`). Raises InvalidNotificationError with the name and the
+    value, and LimitError beyond ATTRIBUTES_MAX. `dict(n)` gives the attributes back; several values
+    are a tuple, distinct and in the order of the line. Their own order and repeats are in the body,
+    where the mapping is given as the `body` too: it then is its JSON.
 
     As a product its named sets are its values, and every other attribute is absent.
 
@@ -184,19 +190,24 @@ class Notification(Product, Mapping[str, Values]):
 
     def __init__(
         self,
-        attributes: Mapping[str, Value | Iterable[Value]],
+        attributes: Mapping[str, Any],
         *,
-        body: bytes = b"",
+        body: Body = b"",
         content_type: str = "",
         envelope: Envelope = UNSTAMPED,
     ) -> None:
-        if body or content_type:
-            _check_body(body, content_type)
         span, kept = _plain_span(attributes, _good_names), None
         if span is None:
-            span = _span_of_any(attributes, system=False)
+            flat, is_whole = nesting.flattened(attributes)
+            span = _span_of_any(flat, system=False)
+            if not is_whole:
+                body = _body_for(attributes, body)
         elif len(attributes) <= ATTRIBUTES_KEPT_MAX:
             kept = dict(attributes)
+        if not isinstance(body, bytes):
+            body, content_type = _json_body(body, content_type)
+        if body or content_type:
+            _check_body(body, content_type)
         _set_span(self, span)
         _set_body(self, body)
         _set_content_type(self, content_type)
@@ -479,6 +490,21 @@ def _values_in(span: bytes) -> dict[str, Values]:
         else:
             values[name] = held
     return values
+
+
+def _body_for(attributes: Mapping[str, Any], body: Body) -> Body:
+    """The attributes for the body, since some of them are no attributes."""
+    if body and body is not attributes:
+        reason = "lists of objects or lists stay in the body, which is given already"
+        raise InvalidNotificationError("@body", body, reason)
+    return attributes
+
+
+def _json_body(body: object, content_type: str) -> tuple[bytes, str]:
+    """The body that a mapping is, and its content type."""
+    if not isinstance(body, Mapping):
+        raise InvalidNotificationError("@body", body, "the body is bytes, or a mapping")
+    return nesting.as_json(body), content_type or nesting.JSON_TYPE
 
 
 def _check_body(body: object, content_type: str) -> None:
