@@ -174,6 +174,20 @@ CALLS: list[tuple[str, Callable[[], object], type[Exception], dict[str, object]]
 ]
 
 
+@pytest.mark.parametrize(
+    "cuts",
+    [
+        *(((4, 5), (4, 3)), ((4, 5), (4, 5)), ((4, True),), ((7,),), ((4.0,),), ((6, "a"),)),
+        *([(4,)], (4,), ((),), ((6, b""),), ((5, 2**62),), ((4, math.nan),), None, "< 3"),
+    ],
+)
+def test_cuts_that_are_none_make_no_set(cuts: Any) -> None:
+    """A set would hold what it should not, in silence."""
+    with pytest.raises(InvalidFilterError) as caught:
+        ValueSet(cuts)
+    assert (caught.value.operator, caught.value.constants) == ("cuts", (cuts,))
+
+
 @pytest.mark.parametrize("row", CALLS, ids=lambda row: row[0])
 def test_bad_calls_carry_their_values(
     row: tuple[str, Callable[[], object], type[Exception], dict[str, object]],

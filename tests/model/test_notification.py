@@ -28,11 +28,11 @@ from contrada.model.algebra import NOTHING, notification, sets
 from contrada.model.algebra.notification import (
     ATTRIBUTES_KEPT_MAX,
     ATTRIBUTES_MAX,
-    ENVELOPE_TEXT_BYTES_MAX,
     VALUES_MAX,
     check_span,
     of_parts,
 )
+from contrada.model.algebra.product import ENVELOPE_TEXT_BYTES_MAX
 from contrada.model.algebra.relations import witness
 from contrada.model.domains.values import INT_MAX
 from contrada.model.encoding import from_json, from_msgpack, to_json, to_msgpack
@@ -169,6 +169,20 @@ def test_a_constraint_is_on_what_filters_are_on() -> None:
 def test_no_witness_is_made_up_that_no_envelope_holds(constant: str) -> None:
     """Asking for a witness would raise."""
     assert witness(Filter(f"@id = {constant}")) is None
+
+
+@pytest.mark.parametrize("name", ["@id", "@publisher"])
+def test_texts_that_no_envelope_holds_make_no_difference(name: str) -> None:
+    """A filter that nothing can match would be subscribed, and covering be missed."""
+    assert Filter(f"{name} = '{LONG}'").is_empty
+    assert Filter(f'{name} = x"c3"').is_empty
+    assert Filter(f'{name} >= x"f5"').is_empty
+    assert Filter(f'{name} != x"c3"') == Filter(f'{name} < x"ff"') == Filter({})
+    assert Filter(f'{name} prefix x"c3"') == Filter(f"{name} >= '\u00c0' and {name} < '\u0100'")
+    assert Advertisement(f'{name} in (x"ff", "a")') == Advertisement(f"{name} = 'a'")
+    found = witness(Filter(f'{name} >= "\u212a" and {name} not suffix "\u212a"'))
+    assert found is not None
+    assert Filter(f'{name} >= "\u212a" and {name} not suffix "\u212a"').matches(found)
 
 
 def test_a_notification_reads_as_a_mapping() -> None:

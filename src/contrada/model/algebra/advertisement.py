@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from contrada.model.algebra import notation
 from contrada.model.algebra.filter import Filter, checked_sets
-from contrada.model.algebra.product import ENVELOPE_SETS, HeldProduct, universe
+from contrada.model.algebra.product import ENVELOPE_SETS, HeldProduct, universe, within_universe
 from contrada.model.algebra.valueset import ABSENT, ValueSet, union
 from contrada.model.domains.values import Value
 
@@ -43,7 +43,7 @@ class Advertisement(HeldProduct):
         advertised: dict[str, ValueSet] = {}
         for name in sorted(sets):
             if name in ENVELOPE_SETS:
-                value_set = sets[name] & universe(name)
+                value_set = within_universe(name, sets[name])
                 if value_set != universe(name):
                     advertised[name] = value_set
             else:

@@ -27,7 +27,7 @@ from contrada.errors import (
     LimitError,
 )
 from contrada.model.algebra import nesting, notation
-from contrada.model.algebra.product import ENVELOPE_SETS, Product
+from contrada.model.algebra.product import ENVELOPE_SETS, ENVELOPE_TEXT_BYTES_MAX, Product
 from contrada.model.algebra.valueset import ABSENT, ValueSet, of_keys
 from contrada.model.domains.values import (
     ABSENT_KEY,
@@ -60,10 +60,6 @@ Body: TypeAlias = bytes | Mapping[str, Any]
 
 VALUES_MAX: Final = 4_096
 """Values of one attribute. Beyond it: InvalidNotificationError."""
-
-ENVELOPE_TEXT_BYTES_MAX: Final = 255
-"""Bytes, in UTF-8, of an envelope's id, publisher and delivery class, and of a content type.
-Beyond it: InvalidNotificationError."""
 
 PRIORITY_DEFAULT: Final = 4
 

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Final, Self
 
 from contrada.model.algebra import notation
-from contrada.model.algebra.valueset import EVERYTHING, ValueSet
+from contrada.model.algebra.valueset import EVERYTHING, ValueSet, of_cuts
 from contrada.model.domains import line
 from contrada.model.domains.values import TEXT, TIME
 
@@ -31,9 +31,30 @@ ENVELOPE_SETS: Final = {
 """The envelope's attributes and all that each can hold. None of them is ever absent."""
 
 
+ENVELOPE_TEXT_BYTES_MAX: Final = 255
+"""Bytes, in UTF-8, of an envelope's id, publisher and delivery class, and of a content type.
+Beyond it: InvalidNotificationError."""
+
+
 def universe(name: str) -> ValueSet:
     """Everything that an attribute can be, absent included where it can be absent."""
     return ENVELOPE_SETS.get(name, EVERYTHING)
+
+
+def within_universe(name: str, value_set: ValueSet) -> ValueSet:
+    """The part of a set that an attribute can be.
+
+    The envelope's texts are UTF-8 of at most ENVELOPE_TEXT_BYTES_MAX bytes. Intervals are held so
+    exactly; of operators on text it is known to `witness` only, so that a set with nothing but
+    other bytes may be taken for one that holds something, which is the safe answer.
+    """
+    whole = ENVELOPE_SETS.get(name)
+    if whole is None:
+        return value_set
+    inside = value_set & whole
+    if name == "@time" or inside.text is not None:
+        return inside
+    return of_cuts(line.within_characters(inside.line, ENVELOPE_TEXT_BYTES_MAX))
 
 
 class Product(ABC):
@@ -91,7 +112,7 @@ class HeldProduct(Product):
             whole = EVERYTHING
             if name[0] == "@":
                 whole = universe(name)
-                value_set = value_set & whole
+                value_set = within_universe(name, value_set)
             if value_set.line != whole.line or value_set.text is not None:
                 normal[name] = value_set
         return normal

@@ -30,7 +30,9 @@ from contrada.model.algebra.product import (
     product_covers,
     product_meets,
 )
-from contrada.model.algebra.valueset import ValueSet
+from contrada.model.algebra.sets import matches
+from contrada.model.algebra.valueset import ValueSet, of_cuts
+from contrada.model.domains import line
 from contrada.model.domains.values import ABSENT, TIME, Value, value_of
 from contrada.model.languages import decision
 
@@ -181,6 +183,9 @@ def _outside_product(box: Box, default: ValueSet, other: Product) -> Iterator[_A
         yield {**whole, name: beyond}, default
 
 
+_CHARACTERS: Final = matches("^(?s:.)*$") | of_cuts(line.NOT_TEXT)
+"""All but texts that are no UTF-8: what an envelope can hold."""
+
 _ENVELOPE_FIELDS: Final = {"@id": "id", "@publisher": "publisher", "@time": "time_us"}
 
 
@@ -191,7 +196,7 @@ def _notification_in(box: Box, default: ValueSet) -> Notification | None:
     attributes: dict[str, Value] = {}
     envelope: dict[str, object] = {}
     for name, side in box.items():
-        key = side.some_key()
+        key = (side & _CHARACTERS if name in _ENVELOPE_FIELDS else side).some_key()
         if key is None:
             return None
         if name in _ENVELOPE_FIELDS:
