@@ -2,6 +2,7 @@
 
 import math
 import os
+import pickle
 import subprocess
 import sys
 from datetime import UTC, date, datetime, timedelta
@@ -481,3 +482,25 @@ def test_a_column_with_a_time_that_none_can_have_is_refused() -> None:
     with pytest.raises(InvalidNotificationError) as raised:
         index.match_batch(pa.table({"x": [1, 2], "t": far}))
     assert raised.value.name == "t"
+
+
+@pytest.mark.parametrize("compiled", ENGINES)
+def test_an_index_is_a_mapping_to_look_at(compiled: Any) -> None:
+    """A person could not see what is in it, or take it to another process."""
+    index: ct.Index[str] = new_index(compiled)
+    held = {"one": ct.Filter("a = 1"), "two": ct.FilterSet("a = 2 or b contains 'x'")}
+    for key, subscription in held.items():
+        index.add(key, subscription)
+    assert dict(index) == dict(index.items()) == held
+    assert sorted(index.keys()) == sorted(index) == ["one", "two"]
+    assert (index["one"], index.get("three")) == (held["one"], None)
+    with pytest.raises(KeyError):
+        index["three"]
+    assert repr(index) == "<Index of 2 keys>"
+    again = pickle.loads(pickle.dumps(index))
+    assert dict(again) == held
+    assert again.match({"a": 1}) == ["one"]
+    assert again != index
+    index.clear()
+    assert (len(index), index.match({"a": 1})) == (0, [])
+    index.validate()

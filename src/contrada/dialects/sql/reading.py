@@ -22,7 +22,6 @@ from typing import Any, Final, cast
 from lark import Lark, Token, Transformer, UnexpectedInput, v_args
 
 from contrada.dialects import grammar, kleene
-from contrada.dialects.expression import filter_set
 from contrada.dialects.kleene import Truth
 from contrada.dialects.sql import truth
 from contrada.dialects.sql.truth import ColumnReference, Operand, SqlLiteral
@@ -34,7 +33,7 @@ from contrada.errors import (
     RefusedRuleError,
 )
 from contrada.model.algebra import sets
-from contrada.model.algebra.filter import FilterSet
+from contrada.model.algebra.filter import FilterSet, filter_set
 from contrada.model.domains.values import INT_MAX, INT_MIN, check_name, key_of
 
 DIALECT: Final = "sql"

@@ -194,6 +194,8 @@ class Notification(Product, Mapping[str, Values]):
     ) -> None:
         span, kept = _plain_span(attributes, _good_names), None
         if span is None:
+            if not isinstance(attributes, Mapping):
+                raise InvalidNotificationError("", attributes, "attributes are a mapping")
             flat, is_whole = nesting.flattened(attributes)
             span = _span_of_any(flat, system=False)
             if not is_whole:
@@ -338,8 +340,16 @@ class Notification(Product, Mapping[str, Values]):
     def __reduce__(self) -> tuple[object, ...]:
         return (of_parts, (self.span, self.body, self.content_type, self.envelope))
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         return f"Notification({self._read()!r})"
+
+    def __repr__(self) -> str:
+        """All of it: type marks, the body and the envelope too, where it has these."""
+        shown = [repr(self._read())]
+        shown += [f"body={self.body!r}"] if self.body else []
+        shown += [f"content_type={self.content_type!r}"] if self.content_type else []
+        shown += [f"envelope={self.envelope!r}"] if self.envelope != UNSTAMPED else []
+        return f"Notification({', '.join(shown)})"
 
 
 # A Notification refuses to be changed; only this module fills its slots, straight and quickly.
