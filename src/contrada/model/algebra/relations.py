@@ -21,7 +21,7 @@ from contrada.errors import InvalidFilterError, InvalidNotificationError, LimitE
 from contrada.model.algebra import boxes
 from contrada.model.algebra.advertisement import Advertisement
 from contrada.model.algebra.boxes import Box
-from contrada.model.algebra.filter import Filter, FilterSet, selection
+from contrada.model.algebra.filter import Filter, FilterSet, Selects, selection
 from contrada.model.algebra.notification import Envelope, Notification
 from contrada.model.algebra.product import (
     ENVELOPE_SETS,
@@ -36,7 +36,7 @@ from contrada.model.domains import line
 from contrada.model.domains.values import ABSENT, TIME, Value, value_of
 from contrada.model.languages import decision
 
-Things: TypeAlias = Product | FilterSet | str | Mapping[str, Any]
+Things: TypeAlias = Product | Selects
 """Products and unions of filters; a text, or a mapping, stands for the filters that it says."""
 
 _Thing: TypeAlias = Product | FilterSet
@@ -71,12 +71,14 @@ def meets(p: Things, q: Things) -> bool:
     return any(product_meets(a, b) for a in _members(_thing(p)) for b in others)
 
 
-def matches_subscription(subscription: Filter | FilterSet, notification: Notification) -> bool:
+def matches_subscription(
+    subscription: Selects, notification: Notification | Mapping[str, Any]
+) -> bool:
     """Whether f ⊏ᴺₛ n: every constraint has an attribute that satisfies it.
 
     Source: PODC 2000 §3.
     """
-    return subscription.matches(notification)
+    return selection(subscription).matches(notification)
 
 
 def matches_advertisement(advertisement: Advertisement, notification: Notification) -> bool:
@@ -84,7 +86,7 @@ def matches_advertisement(advertisement: Advertisement, notification: Notificati
     return product_covers(advertisement, notification)
 
 
-def covers_subscription(f1: Filter | FilterSet, f2: Filter | FilterSet) -> bool:
+def covers_subscription(f1: Selects, f2: Selects) -> bool:
     """Whether f₁ ⊏ˢₛ f₂: f₁ matches every notification that f₂ matches. Source: PODC 2000 §3."""
     return covers(f1, f2)
 
@@ -137,7 +139,7 @@ _SAFE: Final = {covers: False, meets: True, equal: False}
 """The answers that are also given where nothing can be decided."""
 
 
-def relevant(advertisement: Advertisement, subscription: Filter | FilterSet) -> bool:
+def relevant(advertisement: Advertisement, subscription: Selects) -> bool:
     """Whether what is advertised and what is subscribed have a notification in common.
 
     Source: PODC 2000 §3 (the two sets have a non-empty intersection).
@@ -195,7 +197,13 @@ _Area: TypeAlias = tuple[Box, ValueSet]
 
 
 def _thing(given: Things) -> _Thing:
-    return given if isinstance(given, Product | FilterSet) else selection(given)
+    if type(given) in _USUAL or isinstance(given, Product | FilterSet):
+        return given  # type: ignore[return-value]
+    return selection(given)
+
+
+_USUAL: Final = frozenset((Filter, FilterSet, Notification, Advertisement))
+"""Asking for the type is quicker than `isinstance` of an abstract class."""
 
 
 def _members(thing: _Thing) -> Sequence[Product]:
