@@ -40,9 +40,10 @@ class PatternMatcher(Generic[K]):
     """Patterns under keys; `push` gives the matches that a notification allows to be known.
 
     `PatternMatcher()`, `matcher.add("storm", "gust > 35 -> dep_delay > 120 within 2 h")`,
-    `matcher.push(notification)`. Time is what the envelopes say. A notification may come up to
-    `slack_us` microseconds after a later one; what comes after that takes no part. A match is known
-    once the time of its last notification has passed, less the slack; `flush` ends the stream.
+    `matcher.push(notification)`. Time is what the envelopes say: without, all were in the first
+    moment of 1970, and none follows another. A notification may come up to `slack_us` microseconds
+    after a later one; what comes after that takes no part. A match is known once the time of its
+    last notification has passed, less the slack; `flush` ends the stream.
     With a slack of None only `advance` moves the watermark.
 
     A matcher is used by one thread at a time.

@@ -26,8 +26,8 @@ def attributes_of(event: Mapping[str, Any]) -> Attributes:
     """The attributes of an event from parsed JSON.
 
     It is either nested as the event log exports it (`Event`, in it `System` and `EventData` or
-    `UserData`), or flat already. Null is left out, and so are names that begin with `@`, which
-    are the system's. Where the data has a name of the header, the header's stays, and the data's
+    `UserData`), or flat already. Null is left out, and so are `@id` and the like, which are the
+    system's. Where the data has a name of the header, the header's stays, and the data's
     is found as `EventData_NAME`. A list is several values of one attribute.
 
     Raises InputError where values are nested deeper.
