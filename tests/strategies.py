@@ -113,6 +113,8 @@ NAMES: Final = (
     *("Threat Name", "in", "and", "not", "every", "everything", "nothing", "within", "nan"),
     *(
         "1st",
+        "@timestamp",
+        "@1",
         "a-b",
         "a->b",
         "a.",

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from typing import Final
 
 import contrada
@@ -28,3 +29,10 @@ def test_every_public_name_is_there() -> None:
     """A name that is imported when first used would be promised and not be found."""
     assert [name for name in contrada.__all__ if not hasattr(contrada, name)] == []
     assert len(set(contrada.__all__)) == len(contrada.__all__)
+
+
+def test_the_front_shows_what_is_public_and_its_version() -> None:
+    """A person who looks for a name would find the tools of the front itself."""
+    names = dir(contrada)
+    assert {name for name in names if name[:2] != "__"} == set(contrada.__all__)
+    assert contrada.__version__ == version("contrada")

@@ -23,9 +23,21 @@ from contrada.model import (
     Query,
     Value,
     ValueSet,
+    from_json,
+    from_msgpack,
     parse,
+    to_json,
+    to_msgpack,
 )
-from contrada.model.algebra.relations import covers, meets, merge, witness
+from contrada.model.algebra.relations import (
+    Explanation,
+    covers,
+    equal,
+    explain,
+    meets,
+    merge,
+    witness,
+)
 from contrada.model.algebra.sets import (
     absent,
     any_but,
@@ -53,6 +65,7 @@ if TYPE_CHECKING:
     from contrada.model.algebra.simplify import simplify
     from contrada.net.connecting import connect, connect_sync
     from contrada.patterns import Match
+    from contrada.patterns.matcher import PatternMatcher
     from contrada.typed import Obvent
 
 # Imported when first used: who only reads filters needs no index, who only matches no event loop.
@@ -60,6 +73,7 @@ _LATER: Final = {
     "Index": "contrada.matching",
     "Match": "contrada.patterns",
     "Obvent": "contrada.typed",
+    "PatternMatcher": "contrada.patterns.matcher",
     "connect": "contrada.net.connecting",
     "connect_sync": "contrada.net.connecting",
     "simplify": "contrada.model.algebra.simplify",
@@ -69,6 +83,7 @@ __all__ = [
     "Advertisement",
     "Constraint",
     "Envelope",
+    "Explanation",
     "ExtendedOperator",
     "ExtendedType",
     "Filter",
@@ -78,6 +93,7 @@ __all__ = [
     "Notification",
     "Obvent",
     "Pattern",
+    "PatternMatcher",
     "Product",
     "Query",
     "Value",
@@ -91,8 +107,12 @@ __all__ = [
     "contains",
     "covers",
     "eq",
+    "equal",
     "errors",
     "exists",
+    "explain",
+    "from_json",
+    "from_msgpack",
     "ge",
     "gt",
     "in_",
@@ -108,12 +128,16 @@ __all__ = [
     "prefix",
     "simplify",
     "suffix",
+    "to_json",
+    "to_msgpack",
     "wildcard",
     "witness",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("importlib.metadata").version("contrada")
     if name not in _LATER:
         raise AttributeError(f"module 'contrada' has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(_LATER[name]), name)
@@ -121,4 +145,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    hidden = (name for name in globals() if name[:2] == "__")
+    return sorted({*hidden, *__all__, "__version__"})

@@ -88,7 +88,7 @@ def test_very_many_arrays_are_refused_at_once() -> None:
         ({"a": float("nan")}, EncodingError),
         ({"a": "\ud800"}, EncodingError),
         ('{"a": "\\ud800"}', InvalidNotificationError),
-        ({"@a": 1}, InvalidNotificationError),
+        ({"@id": 1}, InvalidNotificationError),
         ({"": 1}, InvalidNotificationError),
         ("[" * 100_000, LimitError),
         ('{"a":' * 200 + "1" + "}" * 200, LimitError),

@@ -6,8 +6,8 @@ import pytest
 
 import contrada as ct
 from contrada.dialects import kleene
-from contrada.dialects.expression import filter_set
 from contrada.dialects.kleene import Bound, Truth
+from contrada.model.algebra.filter import filter_set
 
 VALUES = (True, False, None)
 TRUTHS = [

@@ -16,11 +16,11 @@ import pytest
 import contrada as ct
 from contrada.dialects import sigma
 from contrada.dialects.documents import documents
-from contrada.dialects.expression import filter_set
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
 from contrada.dialects.sigma import refusals
 from contrada.dialects.sigma.sources import LogSource
 from contrada.errors import RefusedRuleError
+from contrada.model.algebra.filter import filter_set
 from tests.dialects import sigma_definition
 
 SharedData = Callable[..., Path]

@@ -2,13 +2,13 @@
 
 import math
 import os
+import pickle
 import subprocess
 import sys
-from datetime import UTC, date, datetime
-from decimal import Decimal
+from datetime import UTC, date, datetime, timedelta
+from fractions import Fraction
 from random import Random
 from typing import Any
-from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -144,7 +144,10 @@ def test_a_mapping_has_no_marks_and_no_envelope(compiled: Any) -> None:
     index.add("mark", ct.Filter("@is.Quote = true"))
     index.add("publisher", ct.Filter("@publisher = 'x'"))
     index.add("large", ct.Filter({"a": ct.gt(2**60)}))
-    assert index.match({"@is.Quote": True, "@publisher": "x", "@version": "1"}) == []
+    index.add("own", ct.Filter("@version = '1'"))
+    assert index.match({"@is.Quote": True, "@publisher": "x", "@version": 1}) == []
+    assert index.match({"@is.Quote": True, "@version": "1"}) == ["own"]
+    assert index.match(ct.Notification({"@version": "1"})) == ["own"]
     assert index.match({"a": 2**60 + 1, "@is.Quote": True, "@timestamp": "t"}) == ["large"]
 
 
@@ -429,7 +432,7 @@ def test_a_name_that_is_no_text_is_passed_over(compiled: Any, name: Any) -> None
 @pytest.mark.parametrize("compiled", ENGINES)
 @pytest.mark.parametrize(
     "value",
-    [datetime(2020, 1, 1), Decimal("2.5"), date(2020, 1, 1), UUID(int=2)],  # noqa: DTZ001
+    [datetime(2020, 1, 1), Fraction(5, 2), date(2020, 1, 1), timedelta(2)],  # noqa: DTZ001
 )
 def test_a_value_of_another_type_is_refused(compiled: Any, value: Any) -> None:
     """A date would be taken for text."""
@@ -479,3 +482,25 @@ def test_a_column_with_a_time_that_none_can_have_is_refused() -> None:
     with pytest.raises(InvalidNotificationError) as raised:
         index.match_batch(pa.table({"x": [1, 2], "t": far}))
     assert raised.value.name == "t"
+
+
+@pytest.mark.parametrize("compiled", ENGINES)
+def test_an_index_is_a_mapping_to_look_at(compiled: Any) -> None:
+    """A person could not see what is in it, or take it to another process."""
+    index: ct.Index[str] = new_index(compiled)
+    held = {"one": ct.Filter("a = 1"), "two": ct.FilterSet("a = 2 or b contains 'x'")}
+    for key, subscription in held.items():
+        index.add(key, subscription)
+    assert dict(index) == dict(index.items()) == held
+    assert sorted(index.keys()) == sorted(index) == ["one", "two"]
+    assert (index["one"], index.get("three")) == (held["one"], None)
+    with pytest.raises(KeyError):
+        index["three"]
+    assert repr(index) == "<Index of 2 keys>"
+    again = pickle.loads(pickle.dumps(index))
+    assert dict(again) == held
+    assert again.match({"a": 1}) == ["one"]
+    assert again != index
+    index.clear()
+    assert (len(index), index.match({"a": 1})) == (0, [])
+    index.validate()

@@ -16,14 +16,12 @@ from contrada.errors import (
     UnknownOperatorError,
 )
 from contrada.model import (
-    Advertisement,
     Constraint,
     Envelope,
     Filter,
     FilterSet,
     Notification,
     Pattern,
-    Query,
     ValueSet,
     parse,
 )
@@ -44,9 +42,9 @@ SYNTAX = [  # text, line, column, a part of what was found, a part of what was e
     ("`a\x01` = 1", 1, 1, "a\\x01", "control characters"),
     ("`" + "x" * 256 + "` = 1", 1, 1, "x", "255 bytes"),
     ("1a = 2", 1, 1, "'1'", "a name"),
-    ("@home = 1", 1, 1, "@home", "reserved"),
-    ("a = 1 and @home any", 1, 11, "@home", "reserved"),
-    ("(a = 1)", 1, 1, "'('", "a name"),
+    ("(a = 1", 1, 7, "the end", "`or` or `)`"),
+    ("a = 1)", 1, 6, "')'", "the end"),
+    ("a = 1 and not", 1, 14, "the end", "`not`"),
     ("a (= 1", 1, 7, "the end", ")"),
     ("a (= 1 | )", 1, 10, "')'", "an operator"),
     ("a = 9223372036854775808", 1, 5, "9223372036854775808", "64 bits"),
@@ -136,10 +134,6 @@ CALLS: list[tuple[str, Callable[[], object], type[Exception], dict[str, object]]
     ("φ's bound", lambda: Constraint("a", "<", math.nan), InvalidFilterError, {"name": "a"}),
     ("filter's value", lambda: Filter({"a": 2**64}), InvalidFilterError, {"name": "a"}),
     ("filter's list", lambda: Filter({"a": []}), InvalidFilterError, {"name": "a"}),
-    ("reserved", lambda: Filter({"@home": 1}), InvalidFilterError, {"name": "@home"}),
-    ("reserved set", lambda: Filter.of_sets({"@h": ANY}), InvalidFilterError, {"name": "@h"}),
-    ("reserved ad", lambda: Advertisement({"@h": 1}), InvalidFilterError, {"name": "@h"}),
-    ("reserved query", lambda: Query({"@h": 1}), InvalidFilterError, {"name": "@h"}),
     ("no filter", lambda: FilterSet([1]), InvalidFilterError, {"constants": (1,)}),  # type: ignore[list-item]
     ("short pattern", lambda: Pattern([Filter({})]), InvalidFilterError, {"operator": "->"}),
     (
@@ -150,7 +144,7 @@ CALLS: list[tuple[str, Callable[[], object], type[Exception], dict[str, object]]
     ),
     (
         "pattern's names",
-        lambda: Pattern([Filter({})] * 2, by=("@h",)),
+        lambda: Pattern([Filter({})] * 2, by=("",)),
         InvalidFilterError,
         {"operator": "by"},
     ),
@@ -180,6 +174,20 @@ CALLS: list[tuple[str, Callable[[], object], type[Exception], dict[str, object]]
     ("mark", lambda: Notification({"@is.X": True}), InvalidNotificationError, {"name": "@is.X"}),
     ("priority", lambda: Envelope(priority=10), InvalidNotificationError, {"value": 10}),
 ]
+
+
+@pytest.mark.parametrize(
+    "cuts",
+    [
+        *(((4, 5), (4, 3)), ((4, 5), (4, 5)), ((4, True),), ((7,),), ((4.0,),), ((6, "a"),)),
+        *([(4,)], (4,), ((),), ((6, b""),), ((5, 2**62),), ((4, math.nan),), None, "< 3"),
+    ],
+)
+def test_cuts_that_are_none_make_no_set(cuts: Any) -> None:
+    """A set would hold what it should not, in silence."""
+    with pytest.raises(InvalidFilterError) as caught:
+        ValueSet(cuts)
+    assert (caught.value.operator, caught.value.constants) == ("cuts", (cuts,))
 
 
 @pytest.mark.parametrize("row", CALLS, ids=lambda row: row[0])

@@ -108,8 +108,6 @@ REFUSED: dict[str, tuple[str, object]] = {
     "text that is str": ("value_set", [[[6, "a"]], None]),
     "nocase of no text": ("value_set", [[], ["is", "= nocase", b"\xff"]]),
     "an empty name": ("filter", {"": [[[1]], None]}),
-    "a reserved name": ("filter", {"@home": [[[1]], None]}),
-    "a reserved advertisement": ("advertisement", {"@home": [[[1]], None]}),
     "one filter as a pattern": ("pattern", [[{}], [], None, False]),
     "a negative span": ("pattern", [[{}, {}], [], -1, False]),
     "a name that is a number": ("pattern", [[{}, {}], [1], None, False]),

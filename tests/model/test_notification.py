@@ -15,16 +15,24 @@ from contrada.errors import (
     InvalidNotificationError,
     LimitError,
 )
-from contrada.model import Constraint, Envelope, Filter, Notification
-from contrada.model.algebra import notification
+from contrada.model import (
+    Advertisement,
+    Constraint,
+    Envelope,
+    Filter,
+    Notification,
+    Pattern,
+    Query,
+)
+from contrada.model.algebra import NOTHING, notification, sets
 from contrada.model.algebra.notification import (
     ATTRIBUTES_KEPT_MAX,
     ATTRIBUTES_MAX,
-    ENVELOPE_TEXT_BYTES_MAX,
     VALUES_MAX,
     check_span,
     of_parts,
 )
+from contrada.model.algebra.product import ENVELOPE_TEXT_BYTES_MAX
 from contrada.model.algebra.relations import witness
 from contrada.model.domains.values import INT_MAX
 from contrada.model.encoding import from_json, from_msgpack, to_json, to_msgpack
@@ -56,7 +64,11 @@ REFUSED: list[tuple[str, Callable[[], object], str, str]] = [
     ("many values", lambda: Notification({"a": range_of(VALUES_MAX)}), "a", "VALUES_MAX"),
     ("an empty mark", lambda: Notification.marked({}, [""]), "@is.", "reserved"),
     ("a mark no UTF-8", lambda: Notification.marked({}, ["\ud800"]), "@is.\ud800", "surrogate"),
-    ("reserved beside marks", lambda: Notification.marked({"@x": 1}, ["T"]), "@x", "reserved"),
+    ("reserved beside marks", lambda: Notification.marked({"@id": 1}, ["T"]), "@id", "reserved"),
+    *(
+        (f"reserved {name}", lambda name=name: Notification({name: 1}), name, "are reserved")
+        for name in ("@id", "@publisher", "@time", "@is.", "@is.Quote")
+    ),
 ]
 
 
@@ -128,10 +140,27 @@ def test_the_first_moment_of_1970_is_a_time(read: Callable[[Notification], Notif
     assert all(Filter("@time = @1970-01-01T00:00:00Z").matches(n) for n in (at_epoch, unstamped))
 
 
-def test_a_constraint_refuses_the_names_that_filters_refuse() -> None:
+@pytest.mark.parametrize("name", ["@timestamp", "@", "@1", "@ID", "@idx", "@is", "@issue", "@@id"])
+def test_names_that_are_not_the_systems_are_the_users(name: str) -> None:
+    """Records of shippers of logs, which have `@timestamp` and `@version`, would all be refused."""
+    notification = Notification({name: "x"})
+    assert (
+        from_msgpack(to_msgpack(notification)) == from_json(to_json(notification)) == notification
+    )
+    for product in (Filter({name: "x"}), Query({name: "x"}), Advertisement({name: "x"})):
+        assert from_msgpack(to_msgpack(product)) == type(product)(str(product)) == product
+        assert product.set_of(name) == Constraint(name, "=", "x").value_set | (
+            sets.absent() if isinstance(product, Advertisement) else NOTHING
+        )
+    assert Filter({name: "x"}).matches(notification)
+    assert not Filter({name: "y"}).matches(notification)
+    assert Pattern([Filter({}), Filter({})], by=name).by == (name,)
+
+
+def test_a_constraint_is_on_what_filters_are_on() -> None:
     """A triple would have a meaning that no filter can have."""
     with pytest.raises(InvalidNameError):
-        Constraint("@home", "=", 1)
+        Constraint("", "=", 1)
     assert Constraint("@id", "=", "x").matches("@id", "x")
     assert Constraint("@is.T", "=", True).matches("@is.T", True)
 
@@ -140,6 +169,20 @@ def test_a_constraint_refuses_the_names_that_filters_refuse() -> None:
 def test_no_witness_is_made_up_that_no_envelope_holds(constant: str) -> None:
     """Asking for a witness would raise."""
     assert witness(Filter(f"@id = {constant}")) is None
+
+
+@pytest.mark.parametrize("name", ["@id", "@publisher"])
+def test_texts_that_no_envelope_holds_make_no_difference(name: str) -> None:
+    """A filter that nothing can match would be subscribed, and covering be missed."""
+    assert Filter(f"{name} = '{LONG}'").is_empty
+    assert Filter(f'{name} = x"c3"').is_empty
+    assert Filter(f'{name} >= x"f5"').is_empty
+    assert Filter(f'{name} != x"c3"') == Filter(f'{name} < x"ff"') == Filter({})
+    assert Filter(f'{name} prefix x"c3"') == Filter(f"{name} >= '\u00c0' and {name} < '\u0100'")
+    assert Advertisement(f'{name} in (x"ff", "a")') == Advertisement(f"{name} = 'a'")
+    found = witness(Filter(f'{name} >= "\u212a" and {name} not suffix "\u212a"'))
+    assert found is not None
+    assert Filter(f'{name} >= "\u212a" and {name} not suffix "\u212a"').matches(found)
 
 
 def test_a_notification_reads_as_a_mapping() -> None:
@@ -170,7 +213,7 @@ def test_spans_are_checked_however_they_come() -> None:
         with pytest.raises(InvalidNotificationError):
             check_span(msgspec.msgpack.encode(attributes))
         with pytest.raises(InvalidNotificationError):
-            Notification(attributes)  # type: ignore[arg-type]
+            Notification.restored(attributes, b"", "", Envelope())  # type: ignore[arg-type]
     for span in (b"\x82\xa1a\x01\xa1a\x02", b"\x81\xa1a", b"\x90", b"\x81\xa1\xff\x01", b""):
         with pytest.raises(EncodingError):
             check_span(span)

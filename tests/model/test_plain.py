@@ -16,7 +16,9 @@ def one_of(words: str, *others: str) -> st.SearchStrategy[str]:
     return st.sampled_from([*words.split(), *others])
 
 
-NAMES = one_of("a price a.b-c a- x: _1 $a @id @no é `a` 1a", "a" * 256, *sorted(KEYWORDS))
+NAMES = one_of(
+    "a price a.b-c a- x: _1 $a @id @no @ @1 @is.T @time é `a` 1a", "a" * 256, *sorted(KEYWORDS)
+)
 OPERATORS = one_of(
     "= != < <= > >= == <> >* * prefix suffix contains in any absent prefix= a= matches &&",
     "= nocase",

@@ -3,6 +3,7 @@
 import re
 import sys
 import time
+from itertools import product
 
 import pytest
 from hypothesis import example, given
@@ -354,3 +355,47 @@ def test_a_class_without_case_has_what_folds_like_its_own(
         alike = {ord(each.decode()) for each in casefold.spellings(chr(code))}
         if max(alike) <= 0x2C00:
             assert any(a <= code <= b for a, b in found) is bool(alike & own)
+
+
+def places(text: bytes) -> list[int]:
+    """Where characters begin and end; bytes that are none as Python's decoder takes them."""
+    found, at = [0], 0
+    while at < len(text):
+        rest = text[at:]
+        try:
+            good = rest.decode()
+        except UnicodeDecodeError as error:
+            good = rest[: error.start].decode()
+            at += 0 if good else error.end
+        at += len(good[:1].encode())
+        found.append(at)
+    return found
+
+
+PARTS = [
+    b"a",
+    b"\n",
+    b"\xc3",
+    b"\xa9",
+    b"\x84",
+    b"\xe2",
+    b"\xed\xa0",
+    b"\xf0\x90",
+    b"\xf4",
+    b"\xff",
+]
+
+
+@pytest.mark.parametrize("size", range(5))
+def test_no_edge_of_a_word_is_between_characters(size: int) -> None:
+    """Bytes that are no UTF-8 would hide a place, or the inside of a character would be one."""
+    held, edges = sets.matches(r"\B"), sets.matches(r"\b")
+    words = re.compile(rb"[0-9A-Za-z_]")
+    for chosen in product(PARTS, repeat=size):
+        text = b"".join(chosen)
+        sides = [
+            (bool(at and words.match(text[at - 1 : at])), bool(words.match(text[at : at + 1])))
+            for at in places(text)
+        ]
+        assert held.contains(text) is any(a == b for a, b in sides), text
+        assert edges.contains(text) is any(a != b for a, b in sides), text

@@ -171,3 +171,32 @@ def test_the_friendly_value_is_in_the_set(a: Cuts) -> None:
     """A witness would not be in the set that it speaks for."""
     if a:
         assert line.holds(a, line.friendly_key(a))
+
+
+ALPHABET = [chr(code).encode() for code in (0, 0x61, 0x7F, 0x80, 0x7FF, 0x800, 0xD7FF, 0xE000)]
+ALPHABET += [chr(code).encode() for code in (0xFFFF, 0x10000, 0x10FFFF)]
+TEXTS_OF_CHARACTERS = sorted(
+    {b""} | {a + b for a in [b"", *ALPHABET] for b in ALPHABET if len(a + b) <= 4}
+)
+BYTES = st.lists(
+    st.sampled_from([*ALPHABET, b"\xc3", b"\x80", b"\xed\xa0", b"\xe2\x84", b"\xf4\x90", b"\xff"]),
+    max_size=3,
+).map(b"".join)
+
+
+@given(BYTES, BYTES)
+@example(b"\xc3", b"\xc3\0")
+@example(b"\x7f\x7f\x7f\x7f", b"\x7f\x7f\x7f\x7f\0")
+@example(b"\xf4\x8f\xbf\xbf\0", b"\xff")
+@example(b"aaa\xc2\x80", b"aaa\xdf")
+def test_cuts_move_to_the_next_text_of_characters(low: bytes, high: bytes) -> None:
+    """A filter on the envelope would match otherwise, or equal filters would differ."""
+    low, high = sorted((low, high))
+    given_ = line.interval(line.cut_before((values.TEXT, low)), (values.TEXT, high))
+    moved = line.within_characters(given_, 4)
+    for text in TEXTS_OF_CHARACTERS:
+        assert line.holds(moved, (values.TEXT, text)) is line.holds(given_, (values.TEXT, text))
+    for cut in moved:
+        assert len(cut) == 1 or cut[1].decode().encode() == cut[1]  # type: ignore[union-attr]
+        assert len(cut) == 1 or len(cut[1]) <= 4  # type: ignore[arg-type]
+    assert line.within_characters(moved, 4) == moved

@@ -52,6 +52,36 @@ def test_a_wildcard_has_its_shape(constant: str, value: str) -> None:
     assert ValueSet.parse(str(held)) == held
 
 
+def has_shape_in_bytes(shape: list[str], value: bytes) -> bool:
+    """As `has_shape`: a star takes bytes, all else takes the bytes of a character."""
+    if not shape:
+        return not value
+    if shape[0] == "*":
+        return has_shape_in_bytes(shape[1:], value) or (
+            bool(value) and has_shape_in_bytes(shape, value[1:])
+        )
+    for size in range(1, 5):
+        try:
+            character = value[:size].decode()
+        except UnicodeDecodeError:
+            continue
+        if shape[0] in ("?", character, "\\" + character):
+            return bool(character) and has_shape_in_bytes(shape[1:], value[size:])
+    return False
+
+
+@given(constants, st.lists(st.sampled_from([b"a", b"\xc3", b"\xa9", b"\xff"]), max_size=6))
+@example("a*?", [b"a", b"\xff", b"a"])
+@example("?*", [b"\xff", b"a"])
+@example("*?*", [b"\xff", b"a", b"\xff"])
+def test_a_wildcard_has_its_shape_in_bytes(constant: str, parts: list[bytes]) -> None:
+    """Bytes that are no UTF-8 would be taken for a character, or not be taken by a star."""
+    value = b"".join(parts)
+    held = sets.wildcard(constant)
+    assert held.contains(value) is has_shape_in_bytes(split(constant), value)
+    assert sets.eq(value).issubset(held) is held.contains(value)
+
+
 @given(constants, values)
 @example("?k*", "ak")
 def test_without_case_both_are_folded(constant: str, value: str) -> None:

@@ -1,14 +1,17 @@
 """`contrada serve`, `pub` and `sub` together, as processes."""
 
 import json
+import math
 import re
 import signal
 import subprocess
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+import contrada as ct
 from contrada.net.connecting import connect_sync
 from tests.net.conftest import CONTRADA
 
@@ -53,19 +56,44 @@ def publish_until_seen(address: str, process: "subprocess.Popen[str]") -> None:
 def test_what_is_published_is_printed(broker_address: str, tmp_path: Path) -> None:
     """The commands would not do what the README shows."""
     quotes = tmp_path / "quotes.jsonl"
-    quotes.write_text('{"desk": 1, "price": 61.5, "tags": ["a", "b"]}\n{"desk": 2}\n', "utf-8")
+    nested = '{"desk": 1, "by": {"name": "x"}, "legs": [{"to": "JFK"}]}'
+    quotes.write_text(
+        '{"desk": 1, "price": 61.5, "tags": ["a", "b"]}\n{"desk": 2}\n' + nested, "utf-8"
+    )
     process = subscriber("desk = 1", "--to", broker_address, "--json", "--timeout", "2")
     publish_until_seen(broker_address, process)
     published = contrada("pub", "--to", broker_address, "--json", str(quotes))
-    assert (published.returncode, published.stdout) == (0, "published 2\n")
+    assert (published.returncode, published.stdout) == (0, "published 3\n")
     contrada("pub", "--to", broker_address, "desk=1", "symbol=DIS", "at=@2026-11-20T09:30:00Z")
     out, errors = process.communicate(timeout=WAIT_S)
     assert (process.returncode, errors) == (0, "")
     got = [json.loads(line) for line in out.splitlines()]
     assert [each for each in got if "begin" not in each] == [
         {"desk": 1, "price": 61.5, "tags": ["a", "b"]},
-        {"desk": 1, "symbol": "DIS", "at": "2026-11-20T09:30:00Z"},
+        json.loads(nested),
+        {"desk": 1, "symbol": "DIS", "at": {"$time": "2026-11-20T09:30:00Z"}},
     ]
+
+
+def test_what_was_printed_is_published_as_it_was(broker_address: str) -> None:
+    """A pipe from one broker to another would lose times, bytes, NaN, marks or bodies."""
+    sent = ct.Notification.marked(
+        {"desk": 7, "at": datetime(2026, 1, 2, tzinfo=UTC), "n": [math.nan, b"\xff"]},
+        ["Quote"],
+        body=b"\x00",
+        content_type="x",
+    )
+    with connect_sync(broker_address) as service, service.subscribe("desk = 7") as events:
+        wanted = "desk = 7 or begin = true"
+        process = subscriber(wanted, "--to", broker_address, "--json", "--timeout", "2")
+        publish_until_seen(broker_address, process)
+        service.publish(sent)
+        out, _ = process.communicate(timeout=WAIT_S)
+        line = next(each for each in out.splitlines() if "begin" not in each)
+        contrada("pub", "--to", broker_address, "--json", "-", text=line)
+        first, second = events.next(), events.next()
+    assert second.with_envelope(first.envelope) == first
+    assert list(second) == list(first)
 
 
 def test_count_ends_a_subscription(broker_address: str) -> None:

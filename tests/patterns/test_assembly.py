@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from contrada.model import Envelope, Notification, Pattern
 from contrada.model.domains.values import TIME_MIN_US, key_of
 from contrada.patterns.assembly import GATHERED_FULL, Assembly, Piece
+from contrada.patterns.matcher import PatternMatcher
 from contrada.patterns.reordering import order_of
 from contrada.patterns.runs import PatternLimits, RunBudget
-from tests.patterns.matcher import PatternMatcher
 from tests.patterns.streams import pattern, places_of, stream, text_of
 from tests.patterns.test_runs import defined, stream_of
 

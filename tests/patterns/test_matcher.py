@@ -20,8 +20,8 @@ from contrada.model import Envelope, Filter, Notification, Pattern, Value
 from contrada.model.algebra.sets import extension
 from contrada.model.domains.values import NUMBER
 from contrada.patterns import Match, engine, runs
+from contrada.patterns.matcher import PatternMatcher
 from contrada.patterns.runs import PatternLimits
-from tests.patterns.matcher import PatternMatcher
 from tests.patterns.pattern_definition import (
     Add,
     Advance,
@@ -118,7 +118,7 @@ def notification_of(
 ) -> Notification:
     """A stamped notification."""
     envelope = Envelope(publisher=publisher, sequence=sequence, time_us=time_us)
-    return Notification(attributes, envelope=envelope)  # type: ignore[arg-type]
+    return Notification(attributes, envelope=envelope)
 
 
 def reported(

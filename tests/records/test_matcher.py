@@ -18,6 +18,7 @@ WANTED: tuple[Filter | FilterSet, ...] = tuple(
     parse(text)  # type: ignore[misc]
     for text in (
         "a = 1 or b = 1",
+        "@version = 1 or @version = 'x'",
         "a != 1",
         "a > 9007199254740992",
         "a < 0.5",
@@ -46,7 +47,7 @@ READINGS = (
     Reading(time="a"),
 )
 
-NAMES = ("a", "b", "c", "n", "t", "o.p", "", "@id", "ü", "\x1f")
+NAMES = ("a", "b", "c", "n", "t", "o.p", "", "@id", "@version", "ü", "\x1f")
 HOSTILE_CELLS = [
     *("", "0", "1", "-1", "-0", "-0.0", "1.0", "1.5", "1e3", "1E+2", "1e999", "007", "+1"),
     *("9007199254740992", "9007199254740993", "9007199254740993.0", "1.", ".5", "-", "1_0"),
@@ -107,6 +108,7 @@ HOSTILE_LITERALS = [
     *("[1,null]", '["x","NA"]', "[[1]]", '[{"a":1}]', "{}", '{"p":1}', '{"p":{"q":[1]}}'),
     *('{"p":1,"p":2}', '"\\ud800"', '"\\u00e9"', '"\\""', '"\\\\"', '"\\\\\\""', '"\t"'),
     *('"\x7f"', '"\\x"', "9007199254740993", "9223372036854775808", "9" * 50, "9" * 5000),
+    *('{"$time":"2013-06-01T00:00:00Z"}', '{"$time":1}', '{"$number":"NaN"}', '{"$bytes":"78"}'),
     *("0.1e-400", "123456789012345678901234.5", '"\udcff"', "\u20031", "\x0b1", "1 2"),
 ]
 LITERALS = st.one_of(
@@ -128,7 +130,7 @@ LITERALS = st.one_of(
 def json_texts(draw: st.DrawFn) -> str:
     """Files of JSON lines, some of which are none."""
     names = st.sampled_from(
-        ['"a"', '"b"', '"n"', '"t"', '"o"', '"o.p"', '"\\u0061"', '""', '"@id"']
+        ['"a"', '"b"', '"n"', '"t"', '"o"', '"o.p"', '"\\u0061"', '""', '"@id"', '"@version"']
     )
     members = st.lists(st.tuples(names, LITERALS), max_size=5)
     objects = members.map(lambda held: "{" + ",".join(f"{k}:{v}" for k, v in held) + "}")
@@ -227,6 +229,7 @@ def test_hostile_literals_beside_others(file: Path, reading: Reading) -> None:
         '{"a":"\\\\","a":"\\""}',
         '{"a":"{"}',
         '{"@id":1}',
+        '{"@version":1}',
         '{"a":1}\n',
         '{"a":[1]}',
         '{"a":"\udcff"}',

@@ -39,8 +39,8 @@ def test_type_marks() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        *({"types": {"a": "int"}}, {"types": {"": "text"}}, {"types": {"@a": "text"}}),
-        *({"add": {"a": 2**64}}, {"add": {"": 1}}, {"add": {"@foo": 1}}, {"add": {"@is.T": True}}),
+        *({"types": {"a": "int"}}, {"types": {"": "text"}}, {"types": {"@id": "text"}}),
+        *({"add": {"a": 2**64}}, {"add": {"": 1}}, {"add": {"@time": 1}}, {"add": {"@is.T": True}}),
         *({"time": "\0"}, {"time": ""}, {"time": "@time"}),
         *({"marks": ("",)}, {"marks": ("T", "\n")}),
     ],

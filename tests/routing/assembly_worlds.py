@@ -21,6 +21,7 @@ from typing import Final
 
 from contrada.model import Advertisement, Envelope, Filter, Notification, Pattern, Value
 from contrada.patterns import Match
+from contrada.patterns.matcher import PatternMatcher
 from contrada.patterns.reordering import order_of
 from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits
 from contrada.routing.assembly.phases import DelegationPhase
@@ -51,7 +52,6 @@ from contrada.routing.messages import (
 )
 from contrada.routing.router import Router, Strategy
 from contrada.routing.tables.next_hops import ITSELF
-from tests.patterns.matcher import PatternMatcher
 from tests.routing.network import MESHES, ROLES, Edges, mesh, tree
 
 SHAPES: Final = ("acyclic", "acyclic", "hierarchical", "hybrid", "general", "mixed")
@@ -370,7 +370,7 @@ class World:
             sequence=number if publisher.numbers else 0,
             time_us=time_us,
         )
-        notification = Notification(attributes, envelope=envelope)  # type: ignore[arg-type]
+        notification = Notification(attributes, envelope=envelope)
         publisher.events.append(notification)
         for name in sorted(self.patterns.keys() - self.left):
             self.seen[name].append(notification)

@@ -109,7 +109,7 @@ class World:
         values: dict[str, object] = {"a": self.chance.randrange(12)}
         values |= {"b": self.chance.choice(("x", "xx", "yx"))} if self.chance.random() < 0.7 else {}
         values |= {"c": True} if self.chance.random() < 0.3 else {}
-        notification = Notification(values, envelope=Envelope(id=f"n{self._numbered}"))  # type: ignore[arg-type]
+        notification = Notification(values, envelope=Envelope(id=f"n{self._numbered}"))
         key = self._new_key()
         able: list[Key] = []
         if self.strategy is Strategy.ADVERTISEMENTS:

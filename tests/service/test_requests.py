@@ -6,9 +6,9 @@ import pytest
 
 from contrada.errors import LimitError, ParseError, ServiceError, UnsatisfiableFilterError
 from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern
+from contrada.model.algebra.expression import CONJUNCTIONS_MAX
 from contrada.model.algebra.sets import lt
 from contrada.service import filters_of, notification_of, offer_of, reader_of
-from contrada.service.requests import JOINED_FILTERS_MAX
 
 
 class Cheap:
@@ -60,14 +60,12 @@ def test_where_can_make_it_unsatisfiable() -> None:
 
 def test_narrowing_is_bounded() -> None:
     """Two texts of a caller could ask for millions of filters."""
-    many = FilterSet([Filter({"a": number}) for number in range(JOINED_FILTERS_MAX // 100 + 1)])
-    more = FilterSet([Filter({"b": number}) for number in range(100)])
-    with pytest.raises(LimitError) as caught:
+    count = CONJUNCTIONS_MAX // 100
+    many = FilterSet([Filter({"a": number, "b": number}) for number in range(count + 1)])
+    more = FilterSet([Filter({"c": number, "d": number}) for number in range(100)])
+    with pytest.raises(LimitError, match="CONJUNCTIONS_MAX"):
         filters_of(many, more)
-    assert (caught.value.limit, caught.value.size) == (
-        "JOINED_FILTERS_MAX",
-        JOINED_FILTERS_MAX + 100,
-    )
+    assert len(filters_of(FilterSet(many.filters[:count]), more).filters) == CONJUNCTIONS_MAX
 
 
 def test_patterns_are_not_offered() -> None:

@@ -17,9 +17,12 @@ _NAME: Final = "value"
 
 def literal(text: str) -> Value:
     """The value that a text writes; itself when it is no literal."""
+    if "\n" in text:
+        return text
     try:
-        # Both at once: what is longer than one literal fits one of the two places at most.
-        value_set = Filter(f"{_NAME} = {text}\nand {_NAME} in ({text}\n)").sets[_NAME]
+        # Both at once: what is longer than one literal fits one of the two places at most. And a
+        # comment would have no end.
+        value_set = Filter(f"{_NAME} in ({text}) and {_NAME} = {text}").sets[_NAME]
     except ContradaError:
         return text
     key = value_set.some_key()

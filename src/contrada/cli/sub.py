@@ -4,7 +4,6 @@ import asyncio
 import sys
 
 import click
-import msgspec
 
 from contrada.cli.extension import extension_option
 from contrada.cli.pub import ADDRESS_DEFAULT
@@ -12,7 +11,7 @@ from contrada.model import Notification
 from contrada.model.domains.values import key_of
 from contrada.model.syntax import name_text, value_text
 from contrada.net import connect
-from contrada.records import plain_attributes, plain_time
+from contrada.records import plain_time, shown_text
 from contrada.runtime.subscription import UNSUBSCRIBED
 from contrada.service import Subscription
 
@@ -32,7 +31,9 @@ from contrada.service import Subscription
 def sub(filter_text: str, to: str, count: int | None, timeout: float | None, as_json: bool) -> None:
     """Print the notifications that match FILTER, one per line, as they come.
 
-    `everything` matches all. What comes with --json can be published again with `pub --json`.
+    `everything` matches all. What comes with --json can be published again with `pub --json`, and
+    is the same: {"$time": "2026-11-20T09:30:00Z"}, {"$bytes": "0aff"} and {"$number": "NaN"} say
+    what JSON does not have, and "$body" is a body that is no such line itself.
     What was dropped is told on standard error at the end.
 
     \b
@@ -65,7 +66,7 @@ async def _print(
                 notification = await anext(events)
         except (TimeoutError, StopAsyncIteration):
             return
-        sys.stdout.write((_json(notification) if as_json else _line(notification)) + "\n")
+        sys.stdout.write((shown_text(notification) if as_json else _line(notification)) + "\n")
         if not events.statistics().queued:
             sys.stdout.flush()
         left = None if left is None else left - 1
@@ -75,10 +76,6 @@ def _tell_losses(events: Subscription[Notification]) -> None:
     for reason, lost in events.statistics().dropped.items():
         if reason != UNSUBSCRIBED:  # That was not lost: nobody wanted more.
             click.echo(f"{lost} dropped: {reason}", err=True)
-
-
-def _json(notification: Notification) -> str:
-    return msgspec.json.encode(plain_attributes(notification)).decode()
 
 
 def _line(notification: Notification) -> str:

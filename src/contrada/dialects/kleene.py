@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from math import prod
 from typing import Final, NamedTuple
 
-from contrada.dialects.expression import FALSE, TRUE, And, Condition, Member, Or, negation
+from contrada.model.algebra.expression import FALSE, TRUE, And, Condition, Member, Or, negation
 from contrada.model.algebra.valueset import EVERYTHING, NOTHING, ValueSet, intersection, union
 from contrada.model.languages.language import atoms_of
 

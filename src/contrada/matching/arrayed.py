@@ -113,7 +113,7 @@ class ArrayEngine(Generic[K]):
         self._slots.give_back(slot)
 
     def _find_system_names(self) -> None:
-        """Looks which names that begin with `@` filters ask for."""
+        """Looks which of the system's names filters ask for."""
         compiler = self._generation.compiler
         self._system_names = compiler.system_names
         self.envelope = tuple(name for name in ENVELOPE_SETS if name in compiler.attrs)

@@ -18,6 +18,7 @@ from contrada.errors import InvalidNotificationError
 from contrada.matching.arrays import Arrays
 from contrada.matching.kernels.schema import COLUMN, KINDS, NEED_FOUND, OK, UNREADABLE
 from contrada.matching.spans import EMPTY_SPAN
+from contrada.model.domains.values import is_system_name
 
 ROWS_AT_ONCE: Final = 256
 """Rows that are read at once where one must be matched by itself."""
@@ -110,7 +111,7 @@ def columns_of(table: Any, attrs: dict[str, int]) -> Columns | None:
     """The columns that filters ask for; None where one must be taken row by row."""
     found = []
     for name, column in zip(table.column_names, table.columns, strict=True):
-        if name in attrs and name[:1] != "@":
+        if name in attrs and not is_system_name(name):
             array = column
             if hasattr(column, "num_chunks"):
                 array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

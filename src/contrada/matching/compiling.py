@@ -60,6 +60,7 @@ from contrada.model.domains.values import (
     TIME_MAX_US,
     TIME_MIN_US,
     Key,
+    is_system_name,
     plain_number,
 )
 from contrada.model.languages.atoms import implied_by
@@ -203,7 +204,7 @@ class Compiler:
         """Becomes the compiler that was saved; the arrays are those of then."""
         self.names = list(state["names"])
         self.attrs = {name: row for row, name in enumerate(self.names) if name}
-        self.system_names = sum(name[0] == "@" for name in self.attrs)
+        self.system_names = sum(map(is_system_name, self.attrs))
         self.name_bytes = sum(len(name.encode()) for name in self.attrs)
         self.forget_before()
         self._texts = {self.text_at(ref): ref for ref in state["texts"]}
@@ -265,7 +266,7 @@ class Compiler:
             attrs.tree[row] = attrs.presence[row] = attrs.cuts[row] = -1
             self.attrs[name] = row
             self.names[row] = name
-            self.system_names += name[0] == "@"
+            self.system_names += is_system_name(name)
             self.name_bytes += len(name.encode())
             if self._before is not None and name in self._before.attrs:
                 seen = self._before._arrays.attrs.seen[row]

@@ -9,11 +9,11 @@ Answers are always exact and the same.
 Source: PODC 2000 §5 (the cost of matching).
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from contrada.dialects.rules import Rule
 from contrada.errors import EncodingError, LimitError
@@ -72,8 +72,11 @@ class IndexStatistics:
     renewing: bool
 
 
-class Index(Generic[K]):
+class Index(Mapping[K, Filter | FilterSet]):
     """Keys with their filters. `match` gives the keys of which a filter matches.
+
+    It is a mapping to look at: `index[key]`, `key in index`, iteration, `keys()`, `items()`. It can
+    be pickled, which takes as long as to add all anew; `save` gives a file that is mapped.
 
     Matching begins in plain Python. Where Numba is installed, compiled kernels take over where
     they are loaded already, or as soon as so much was matched that it pays. Then `load` is called,
@@ -133,7 +136,12 @@ class Index(Generic[K]):
         if self._plain is not None and self._arrays is not None:
             self._arrays.remove(key)
 
-    def subscription(self, key: K) -> Filter | FilterSet:
+    def clear(self) -> None:
+        """Takes all keys away."""
+        for key in list(self):
+            self.remove(key)
+
+    def __getitem__(self, key: K) -> Filter | FilterSet:
         """The filter, or filter set, of a key; a rule's leave its residue open.
 
         KeyError where there is none.
@@ -141,8 +149,21 @@ class Index(Generic[K]):
         members = self._engine.members(key)
         return members[0] if len(members) == 1 else FilterSet(members)
 
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._engine)
+
     def __len__(self) -> int:
         return len(self._engine)
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return f"<Index of {len(self)} keys>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        self._check_residues()
+        return _rebuilt, (None if self._may_compile else False, list(self.items()))
 
     def __contains__(self, key: object) -> bool:
         return key in self._engine
@@ -201,7 +222,7 @@ class Index(Generic[K]):
         """The keys with a filter that matches the notification, each once, in no order.
 
         A mapping is taken as the attributes of a notification that is not stamped yet; only what
-        filters ask for is looked at, and names that begin with `@` are passed over.
+        filters ask for is looked at, and the system's names are passed over.
         Cost: near the size of the answer; see docs/matching.md.
         """
         if self._plain is not None:
@@ -212,9 +233,9 @@ class Index(Generic[K]):
     def match_span(self, span: bytes, envelope: Envelope = UNSTAMPED) -> list[K]:
         """As `match`, of one span of msgpack: a map of attributes, checked as a notification's are.
 
-        Names that begin with `@` stand in it only as type marks; `@id`, `@publisher` and `@time`
-        are the envelope's. What filters ask for is not checked again; where bytes turn out to be no
-        such map, EncodingError or InvalidNotificationError is raised.
+        Type marks may stand in it; `@id`, `@publisher` and `@time` are the envelope's. What filters
+        ask for is not checked again; where bytes turn out to be no such map, EncodingError or
+        InvalidNotificationError is raised.
         """
         if self._plain is not None:
             self._compile_in_time()
@@ -293,7 +314,7 @@ class Index(Generic[K]):
         keys = self._engine if example is None else self.match(example)
         # What a residue says of the filter is not known: no is the safe answer.
         decided = [key for key in keys if key not in self._residues]
-        return [key for key in decided if covers(self.subscription(key), product)]
+        return [key for key in decided if covers(self[key], product)]
 
     def covered(self, product: Filter | FilterSet) -> list[K]:
         """The keys whose filter, or union of filters, the filter covers.
@@ -301,7 +322,7 @@ class Index(Generic[K]):
         Exact within the limits of the algebra. Cost: a look at every filter, and the candidates.
         """
         near = self._engine.near(product, inside=True)
-        return [key for key in near if covers(product, self.subscription(key))]
+        return [key for key in near if covers(product, self[key])]
 
     def meeting(self, product: Product) -> list[K]:
         """The keys whose filter meets a filter, an advertisement or a query.
@@ -350,8 +371,7 @@ class Index(Generic[K]):
         Raises EncodingError for keys that are not None, bool, int, float, str, bytes, or tuples
         of these, and for rules with a residue. Cost: from the plain engine, filling the arrays.
         """
-        if self._residues:
-            raise EncodingError("an index", f"{len(self._residues)} rules leave a residue open")
+        self._check_residues()
         arrays = self._arrays
         if self._plain is not None or arrays is None:
             from contrada.matching.arrayed import ArrayEngine
@@ -360,6 +380,11 @@ class Index(Generic[K]):
             for key in self._engine:
                 arrays.add(key, self._engine.members(key))
         arrays.save(Path(path))
+
+    def _check_residues(self) -> None:
+        """What decides a residue is a function, which cannot be written down."""
+        if self._residues:
+            raise EncodingError("an index", f"{len(self._residues)} rules leave a residue open")
 
     @classmethod
     def load(cls, path: str | Path, *, compiled: bool | None = None) -> "Index[Any]":
@@ -411,6 +436,13 @@ def _span_at(spans: Any, row: int) -> bytes:
     span = spans[row]
     plain = span.as_py() if hasattr(span, "as_py") else span
     return EMPTY_SPAN if plain is None else bytes(plain)
+
+
+def _rebuilt(compiled: bool | None, items: "list[tuple[K, Selection]]") -> Index[K]:
+    index: Index[K] = Index(compiled=compiled)
+    for key, subscription in items:
+        index.add(key, subscription)
+    return index
 
 
 def _unstamped(_: int) -> Envelope:

@@ -20,10 +20,11 @@ from contrada.errors import InvalidValueError, UnknownOperatorError
 from contrada.matching.spans import Given, decoded, exactly
 from contrada.matching.traits import Trait, traits_of
 from contrada.model import Envelope, Filter, Notification, ValueSet
+from contrada.model.algebra.nesting import flattened
 from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.algebra.product import ENVELOPE_SETS
 from contrada.model.domains import line
-from contrada.model.domains.values import NUMBER, TEXT, TIME, Key, key_of
+from contrada.model.domains.values import NUMBER, TEXT, TIME, Key, is_system_name, key_of
 from contrada.model.languages.atoms import registry
 from contrada.model.languages.casefold import fold
 from contrada.model.languages.language import Every, Literal, Some, contains
@@ -275,12 +276,12 @@ class PlainEngine(Generic[K]):
             known = {name: given.keys_of(name) for name in names if name in given and name in asked}
         else:
             is_span = isinstance(given, bytes)
-            attributes = decoded(given) if isinstance(given, bytes) else given
+            attributes = decoded(given) if isinstance(given, bytes) else flattened(given)[0]
             try:
                 known = {
-                    name: (key_of(value),)  # type: ignore[arg-type]
+                    name: (key_of(value),)
                     for name, value in attributes.items()
-                    if name in asked and (name[0] != "@" or (is_span and name not in ENVELOPE_SETS))
+                    if name in asked and (name[0] != "@" or is_span or not is_system_name(name))
                 }
             except InvalidValueError:  # several values, or what is refused with a reason
                 return self._known(exactly(given, envelope, asked), envelope)

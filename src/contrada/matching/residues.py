@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from contrada.matching.spans import Given
 from contrada.model import Envelope, Notification
 from contrada.model.algebra.notification import UNSTAMPED, of_parts
+from contrada.model.domains.values import is_system_name
 
 K = TypeVar("K", bound=Hashable)
 
@@ -71,4 +72,4 @@ def whole(given: Given | bytes, envelope: Envelope = UNSTAMPED) -> Notification:
         return given
     if isinstance(given, bytes):
         return of_parts(given, b"", "", envelope)
-    return Notification({name: each for name, each in given.items() if name[:1] != "@"})
+    return Notification({name: each for name, each in given.items() if not is_system_name(name)})

@@ -5,17 +5,18 @@ envelope is no part of it. What matches is given as a notification, as a mapping
 of one that is not stamped, or as a span and an envelope.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from contrada.errors import ContradaError, EncodingError
 from contrada.model import Envelope, Notification, Value
+from contrada.model.algebra.nesting import flattened
 from contrada.model.algebra.notification import check_span, of_parts
-from contrada.model.domains.values import datetime_of
+from contrada.model.domains.values import datetime_of, is_system_name
 
-Attributes: TypeAlias = Mapping[str, Value | Iterable[Value]]
+Attributes: TypeAlias = Mapping[str, Any]
 
 Given: TypeAlias = Notification | Attributes
 """What is matched: a notification, or the attributes of one that is not stamped."""
@@ -56,8 +57,9 @@ def exactly(given: Given | bytes, envelope: Envelope, asked: Container[str]) -> 
 
 
 def asked_for(attributes: Attributes, asked: Container[str]) -> dict[str, Any]:
-    """Those attributes of a mapping that are asked for and that a mapping may have."""
-    return {n: each for n, each in attributes.items() if n in asked and n[:1] != "@"}
+    """Those attributes of a mapping that are asked for and that a mapping may have, all levels."""
+    flat, _ = flattened(attributes)
+    return {n: each for n, each in flat.items() if n in asked and not is_system_name(n)}
 
 
 def with_envelope(span: bytes, envelope: Envelope, names: tuple[str, ...]) -> bytes:

@@ -11,10 +11,8 @@ unchanged. JSON has only the text of it, which is not read where the operator is
 
 import typing
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -30,6 +28,7 @@ from contrada.model.algebra import (
     Query,
     ValueSet,
 )
+from contrada.model.algebra.nesting import json_values, value_of_json
 from contrada.model.algebra.notation import readers, writers
 from contrada.model.algebra.notification import (
     check_span,
@@ -37,6 +36,7 @@ from contrada.model.algebra.notification import (
     keep_packed,
     of_parts,
 )
+from contrada.model.algebra.valueset import of_cuts
 from contrada.model.domains import Cut, Cuts, check_name, line, values
 from contrada.model.languages import (
     Atom,
@@ -241,45 +241,29 @@ def _pack_language(of: Language) -> list[Any]:
 def _unpack_set(payload: Any) -> ValueSet:
     cuts, text = payload
     if text is None:
-        return ValueSet(_unpack_cuts(cuts))
+        return of_cuts(_unpack_cuts(cuts))
     left = [SET_PARTS_MAX]
     expression = _unpack_language(text, left, language.NESTING_MAX)
     held = line.intersection(_unpack_cuts(cuts), line.NOT_TEXT)
-    return ValueSet(held, expression)
+    return of_cuts(held, expression)
 
 
 def _unpack_cuts(payload: Any) -> Cuts:
     _expect(isinstance(payload, list) and len(payload) <= SET_PARTS_MAX, "a list of cuts")
-    cuts = tuple(_unpack_cut(cut) for cut in payload)
-    _expect(all(a < b for a, b in pairwise(cuts)), "cuts in order")
+    cuts = tuple(map(_unpack_cut, payload))
+    try:
+        line.check(cuts)
+    except ValueError as error:
+        raise EncodingError("msgpack", str(error)) from None
     return cuts
 
 
 def _unpack_cut(payload: Any) -> Cut:
+    """A cut as it is held: a number that is an integer is one."""
     tag, *rest = payload
-    _expect(type(tag) is int and values.ABSENT <= tag <= values.TEXT, "a cut's domain")
-    if not rest:
-        return (tag,)
-    (comparable,) = rest
-    _expect(type(comparable) in _COMPARABLE[tag], f"a cut in {values.DOMAIN_NAMES[tag]}")
-    if tag == values.TIME:
-        in_range = values.TIME_MIN_US < comparable <= values.TIME_MAX_US
-        _expect(in_range, "a time of the years 1 to 9999")
-        return (tag, comparable)
-    key = values.key_of(comparable)
-    _expect(key[0] == tag and line.cut_before(key) == key, "a cut that is not a domain's first")
-    return key
-
-
-_COMPARABLE: Final[dict[int, tuple[type, ...]]] = {
-    values.ABSENT: (),
-    values.NULL: (),
-    values.BOOL: (bool,),
-    values.NAN: (),
-    values.NUMBER: (int, float),
-    values.TIME: (int,),
-    values.TEXT: (bytes,),
-}
+    if tag == values.NUMBER and rest and type(rest[0]) is float:
+        rest[0] = values.plain_number(rest[0])
+    return (tag, *rest)
 
 
 def _unpack_language(payload: Any, left: list[int], levels: int) -> Language:
@@ -323,7 +307,7 @@ def _plain_set(packed: bytes) -> ValueSet:
     """The set of some intervals. Raises EncodingError for others: their operators may change."""
     cuts, text = _msgpack_decoder.decode(packed)
     _expect(text is None, "intervals")
-    return ValueSet(_unpack_cuts(cuts))
+    return of_cuts(_unpack_cuts(cuts))
 
 
 def _pack_sets(of: Filter | Advertisement | Query) -> dict[str, Any]:
@@ -371,7 +355,7 @@ _UNPACK: Final[dict[str, Callable[[Any], Encodable]]] = {
 def _json_notification(of: Notification) -> dict[str, Any]:
     envelope = of.envelope
     shown: dict[str, Any] = {
-        "attributes": {name: _json_value(of[name]) for name in sorted(of)},
+        "attributes": {name: json_values(of[name]) for name in sorted(of)},
         "envelope": {name: getattr(envelope, name) for name in Envelope.__struct_fields__},
     }
     if of.body:
@@ -381,33 +365,10 @@ def _json_notification(of: Notification) -> dict[str, Any]:
     return shown
 
 
-def _json_value(value: Any) -> Any:
-    """Plain JSON where JSON has the value, else an object that names the domain."""
-    if isinstance(value, tuple):
-        return [_json_value(each) for each in value]
-    if isinstance(value, bytes):
-        return {"bytes": value.hex()}
-    if isinstance(value, datetime):
-        return {"time": value.isoformat()}
-    if isinstance(value, float) and (value != value or value in (float("inf"), -float("inf"))):
-        return {"number": repr(value)}
-    return value
-
-
-_JSON_OBJECTS: Final[dict[str, Callable[[str], Any]]] = {
-    "bytes": bytes.fromhex,
-    "time": datetime.fromisoformat,
-    "number": float,
-}
-
-
 def _read_json_value(shown: Any) -> Any:
     if isinstance(shown, list):
         return [_read_json_value(each) for each in shown]
-    if isinstance(shown, dict):
-        ((kind, text),) = shown.items()
-        return _JSON_OBJECTS[kind](text)
-    return shown
+    return value_of_json(shown)
 
 
 def _read_json_notification(payload: Mapping[str, Any]) -> Notification:

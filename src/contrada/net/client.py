@@ -20,6 +20,7 @@ from contrada.errors import (
     ServiceError,
 )
 from contrada.model import Envelope, Filter, FilterSet, Notification
+from contrada.model.algebra.notification import Body
 from contrada.model.encoding import notification_from_msgpack
 from contrada.model.languages.atoms import failures
 from contrada.model.languages.decision import safe_answers
@@ -149,7 +150,7 @@ class TcpService(Service):
         if self._wire is not None:
             await self._wire.close()
 
-    async def publish(self, item: Item, *, body: bytes = b"", content_type: str = "") -> Envelope:
+    async def publish(self, item: Item, *, body: Body = b"", content_type: str = "") -> Envelope:
         """Publish one notification; see `Service.publish`."""
         notification = notification_of(item, body, content_type)
         ((envelope, batch),) = self._send((notification,))

@@ -2,6 +2,7 @@
 
 - `engine`: many patterns fed from one buffer
 - `assembly`: one pattern whose parts come from several sides
+- `matcher`: patterns by hand, without a service
 - `runs`: the runs of one pattern, which both fill, and matches
 - `reordering`: putting what comes into the order of time
 """

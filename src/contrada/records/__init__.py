@@ -9,11 +9,12 @@ from contrada.records.documents import read_document, records_of_tree
 from contrada.records.files import FORMATS, check_name_of, format_of, read_file
 from contrada.records.lines import WHOLE, Part, open_lines, parts_of
 from contrada.records.matcher import MatchedRecord, Matcher, Outcomes
-from contrada.records.objects import notification_of_object, read_objects
+from contrada.records.objects import notification_of_object, read_objects, records_of_lines
 from contrada.records.plain import plain_attributes, plain_time
 from contrada.records.reading import Reading
 from contrada.records.record import BadRecord, Record
 from contrada.records.rows import Rows, read_rows
+from contrada.records.shown import notification_of_shown, shown_text
 from contrada.records.subscriptions import Subscriptions, read_subscriptions
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "check_name_of",
     "format_of",
     "notification_of_object",
+    "notification_of_shown",
     "open_lines",
     "parts_of",
     "plain_attributes",
@@ -40,5 +42,7 @@ __all__ = [
     "read_objects",
     "read_rows",
     "read_subscriptions",
+    "records_of_lines",
     "records_of_tree",
+    "shown_text",
 ]

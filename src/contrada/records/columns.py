@@ -129,7 +129,7 @@ class ColumnBatch:
             keys = sorted(index.match({}))
             return dict.fromkeys(range(rows), keys) if keys else {}
         # A column of its own tells how many rows there are where all others are odd.
-        table = pa.table(arrays or {"@": pa.nulls(rows)})
+        table = pa.table(arrays or {"": pa.nulls(rows)})
         offsets, keys = index.match_batch(table)
         found = {
             row: sorted(keys[offsets[row] : offsets[row + 1]].tolist())

@@ -2,8 +2,9 @@
 
 The meaning of a line is `contrada.records.objects`. Here only those lines are read that both
 decoders take alike: objects of scalars, of lists of scalars and of such objects, integers of 64
-bits. All other lines are *doubtful* and left to the plain reader; so are lines with a name that is
-found twice or that no attribute can have, and with a text that is not of its declared type.
+bits. All other lines are *doubtful* and left to the plain reader; so are lines with an object that
+is a value (see `model/algebra/nesting.py`), with a name that is found twice or that no attribute
+can have, and with a text that is not of its declared type.
 
 A block whose lines are all objects of scalars is decoded as one array, else each line alone.
 msgspec does not tell of a name that is found twice. But then there are more quotes than around the
@@ -19,6 +20,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
+from contrada.model.algebra.nesting import is_typed
 from contrada.model.algebra.notification import VALUES_MAX
 from contrada.model.domains.values import INT_MAX, INT_MIN
 from contrada.records.cells import CONVERTERS
@@ -146,12 +148,15 @@ def _texts(values: Iterable[Any]) -> int:
 def _flatten(content: dict[str, Any], prefix: str, found: dict[str, Any]) -> int:
     """Put the values of an object under their dotted names; say how many names and texts it holds.
 
-    A negative number where a name is found twice or a list is too long for an attribute.
+    A negative number where a name is found twice, a list is too long for an attribute, or an object
+    is a value.
     """
     texts = len(content)
     for key, member in content.items():
         name = prefix + key
         if type(member) is dict:
+            if is_typed(member):
+                return -sys.maxsize
             texts += _flatten(member, f"{name}.", found)
             continue
         if name in found or (type(member) is list and len(member) > VALUES_MAX):

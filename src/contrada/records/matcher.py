@@ -21,6 +21,7 @@ from contrada.matching.residues import Residues
 from contrada.model import Filter, FilterSet, Notification, Value
 from contrada.model.algebra.notification import VALUES_MAX
 from contrada.model.algebra.valueset import EVERYTHING
+from contrada.model.domains.values import is_system_name
 from contrada.records.documents import entries_of_document, open_document, record_of_entry
 from contrada.records.lines import WHOLE, Block, Part, open_blocks
 from contrada.records.objects import notification_of_object
@@ -80,7 +81,7 @@ class Matcher:
             if left.filters:
                 self._index.add(position, left)
                 self._asked.update(*(member.sets for member in left.filters))
-        self._in_common = any(name[0] == "@" or name in reading.add for name in self._asked)
+        self._in_common = any(is_system_name(name) or name in reading.add for name in self._asked)
         self._can_bulk = not self._in_common and _has_arrow()
         self._looked_at = self._asked | reading.names_checked()
 
@@ -244,7 +245,7 @@ def _differing(
         if name == _TIME and stamp is not None:
             # The attribute has one value, the envelope's time.
             sets[stamp] = sets.get(stamp, EVERYTHING) & sets.pop(_TIME)
-        elif name[0] == "@" or name in reading.add:
+        elif is_system_name(name) or name in reading.add:
             if not any(value_set.holds(key) for key in common.keys_of(name)):
                 return None
             del sets[name]

@@ -1,29 +1,26 @@
 """JSON lines to notifications.
 
 Each line is one JSON object. Nested objects become names joined by dots, an array of scalars
-becomes several values of its attribute, `null` is the value null. What no attribute can hold
-(arrays of objects, arrays in arrays) stays in the body, which is then the whole line. Integers
-are exact; one outside 64 bits, a decimal outside the doubles, a repeated name, `NaN` and
-everything else that is no JSON make a bad record. A declared type is applied to texts, which
-is how times and `"NaN"` come in; `contrada.records.cells` says how.
+becomes several values of its attribute, `null` is the value null, `{"$time": "…"}` is a time:
+`model/algebra/nesting.py` says it all. What no attribute can hold (arrays of objects, arrays in
+arrays) stays in the body, which is then the whole line. Integers are exact; one outside 64 bits, a
+decimal outside the doubles, a repeated name, `NaN` and everything else that is no JSON make a bad
+record. A declared type is applied to texts, which is how times and `"NaN"` come in;
+`contrada.records.cells` says how.
 """
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from contrada.dialects.json_text import LiteralError, strict
 from contrada.errors import ContradaError, InvalidNotificationError, LimitError, ParseError
 from contrada.model import Notification, Value
+from contrada.model.algebra.nesting import JSON_TYPE, OBJECT_DEPTH_MAX, flatten
 from contrada.records.reading import Reading
 from contrada.records.record import BadRecord, Record, bad_record, record_of
 from contrada.records.rows import is_blank
-
-OBJECT_DEPTH_MAX: Final = 64
-"""Objects within objects in a line of JSON. Beyond it: the line is a bad record."""
-
-JSON_TYPE: Final = "application/json"
 
 
 def notification_of_object(line: str, reading: Reading) -> Notification:
@@ -32,12 +29,9 @@ def notification_of_object(line: str, reading: Reading) -> Notification:
     Cost: proportional to the line. Raises ParseError, InvalidValueError, LimitError and
     InvalidNotificationError.
     """
-    content = _decoded(line)
-    if not isinstance(content, dict):
-        raise ParseError(1, 1, f"a JSON {_kind(content)}", "a JSON object")
     found: dict[str, list[Value]] = {}
-    whole = _flatten(content, None, found, reading, 1)
-    if whole:
+    is_whole = flatten(decoded(line), lambda name, each: _put(name, each, found, reading))
+    if is_whole:
         return reading.notification(found)
     return reading.notification(found, body=line.encode(), content_type=JSON_TYPE)
 
@@ -46,38 +40,19 @@ def read_objects(
     lines: Iterable[str], source: str, reading: Reading
 ) -> Iterator[Record | BadRecord]:
     """The records of a file of JSON lines, numbered by line; blank lines are none."""
+    return records_of_lines(lines, source, lambda line: notification_of_object(line, reading))
+
+
+def records_of_lines(
+    lines: Iterable[str], source: str, make: Callable[[str], Notification]
+) -> Iterator[Record | BadRecord]:
+    """As `read_objects`, by a function that makes the notification of a line."""
     try:
         for number, text in enumerate(lines, start=1):
             if not is_blank(text):
-                yield record_of(
-                    lambda line: notification_of_object(line, reading), source, number, text
-                )
+                yield record_of(make, source, number, text)
     except ContradaError as error:
         yield bad_record(source, error, None)
-
-
-def _flatten(
-    content: dict[str, Any],
-    path: str | None,
-    found: dict[str, list[Value]],
-    reading: Reading,
-    depth: int,
-) -> bool:
-    """Put an object's values under their dotted names; say whether all of them fitted."""
-    if depth > OBJECT_DEPTH_MAX:
-        raise LimitError("OBJECT_DEPTH_MAX", OBJECT_DEPTH_MAX)
-    whole = True
-    for key, member in content.items():
-        name = key if path is None else f"{path}.{key}"
-        if isinstance(member, dict):
-            whole &= _flatten(member, name, found, reading, depth + 1)
-        elif not isinstance(member, list):
-            _put(name, (member,), found, reading)
-        elif any(isinstance(item, dict | list) for item in member):
-            whole = False
-        else:
-            _put(name, member, found, reading)
-    return whole
 
 
 def _put(
@@ -104,9 +79,10 @@ def _typed(name: str, text: str, declared: Any) -> Value:
     return value
 
 
-def _decoded(line: str) -> Any:
+def decoded(line: str) -> dict[str, Any]:
+    """The JSON object on a line. Raises ParseError, InvalidValueError, LimitError."""
     try:
-        return _DECODER.decode(line)
+        content = _DECODER.decode(line)
     except json.JSONDecodeError as error:
         found = repr(line[error.pos]) if error.pos < len(line) else "the end of the line"
         raise ParseError(1, error.pos + 1, found, _expected(error.msg)) from None
@@ -114,6 +90,9 @@ def _decoded(line: str) -> Any:
         raise ParseError(1, _column(line, error.literal), error.found, error.expected) from None
     except RecursionError:
         raise LimitError("OBJECT_DEPTH_MAX", OBJECT_DEPTH_MAX) from None
+    if not isinstance(content, dict):
+        raise ParseError(1, 1, f"a JSON {_kind(content)}", "a JSON object")
+    return content
 
 
 def _column(line: str, literal: str) -> int:

@@ -1,14 +1,13 @@
 """A notification's attributes as plain JSON values, for people and for other programs' tools.
 
 It is easy to read and not exact: times are ISO 8601 texts, NaN and the infinities are texts.
-The exact form is the model's encoding.
+The exact forms are the model's encoding, and `contrada.records.shown`.
 """
 
-import math
-from datetime import UTC, datetime
 from typing import TypeAlias
 
 from contrada.model import Notification, Value
+from contrada.model.algebra.nesting import json_value, time_text
 from contrada.model.domains.values import datetime_of
 
 Plain: TypeAlias = bool | int | float | str | None
@@ -25,18 +24,9 @@ def plain_attributes(notification: Notification) -> dict[str, Plain | list[Plain
 def plain_time(notification: Notification) -> str | None:
     """The envelope's time as ISO 8601, None where it has none."""
     time_us = notification.envelope.time_us
-    return None if time_us is None else _iso(datetime_of(time_us))
+    return None if time_us is None else time_text(datetime_of(time_us))
 
 
 def _plain(value: Value) -> Plain:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, datetime):
-        return _iso(value)
-    if isinstance(value, bytes):
-        return value.hex()
-    return value
-
-
-def _iso(time: datetime) -> str:
-    return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    shown = json_value(value)
+    return next(iter(shown.values())) if isinstance(shown, dict) else shown  # type: ignore[no-any-return]

@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, Self, TypeVar, overload
 
 from contrada.errors import ServiceClosedError, ServiceError
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
+from contrada.model.algebra.notification import Body
 from contrada.patterns import Match
 from contrada.routing.messages import Offer
 from contrada.runtime.calling import checked_timeout, in_batches, next_of, tell_published
@@ -92,7 +93,7 @@ class BlockingService:
             finally:
                 self._stop()
 
-    def publish(self, item: Item, *, body: bytes = b"", content_type: str = "") -> Envelope:
+    def publish(self, item: Item, *, body: Body = b"", content_type: str = "") -> Envelope:
         """Publish one notification; see `Service.publish`."""
         return self.run(self._service.publish(item, body=body, content_type=content_type))
 

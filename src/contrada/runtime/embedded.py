@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 from contrada.errors import ServiceClosedError, ServiceError, UnsatisfiableFilterError
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
+from contrada.model.algebra.notification import Body
 from contrada.model.domains.values import TIME_MAX_US
 from contrada.patterns import Match
 from contrada.routing.delegation import SubscribePattern
@@ -96,7 +97,7 @@ class EmbeddedService(Service):
         if timekeeper is not None:
             await asyncio.gather(timekeeper, return_exceptions=True)  # So is what it waited for.
 
-    async def publish(self, item: Item, *, body: bytes = b"", content_type: str = "") -> Envelope:
+    async def publish(self, item: Item, *, body: Body = b"", content_type: str = "") -> Envelope:
         """Publish one notification; see `Service.publish`."""
         stamped, rest = self._hand_over([notification_of(item, body, content_type)])
         if rest is not None:

@@ -15,6 +15,7 @@ from typing import Any, Protocol, Self, TypeAlias, TypeVar, overload, runtime_ch
 
 from contrada.dialects.rules import Rule
 from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification, Pattern
+from contrada.model.algebra.notification import Body
 from contrada.patterns import Match
 from contrada.routing.messages import Offer
 
@@ -227,8 +228,10 @@ class Service(InForce):
         """End it in order; iterations of its subscriptions end after what they hold."""
 
     @abstractmethod
-    async def publish(self, item: Item, *, body: bytes = b"", content_type: str = "") -> Envelope:
+    async def publish(self, item: Item, *, body: Body = b"", content_type: str = "") -> Envelope:
         """Publish one notification and return the envelope it was stamped with.
+
+        `body` belongs to a mapping; a mapping given as the body stands there as JSON.
 
         Returns when the service has taken it; waits, a bounded time, for subscribers whose
         queues are full. Fields of the envelope that the caller has filled are kept.

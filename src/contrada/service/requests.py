@@ -5,12 +5,12 @@ network of brokers give the same errors. A filter that nothing can match is refu
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from contrada.dialects.rules import Rule
-from contrada.errors import LimitError, ServiceError, UnsatisfiableFilterError
+from contrada.errors import ServiceError, UnsatisfiableFilterError
 from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern, parse
-from contrada.model.algebra.notification import OWN
+from contrada.model.algebra.notification import OWN, Body
 from contrada.routing.messages import Offer
 from contrada.service.interface import (
     Interest,
@@ -22,12 +22,8 @@ from contrada.service.interface import (
     Subject,
 )
 
-JOINED_FILTERS_MAX: Final = 10_000
-"""Filters that narrowing a filter set by another may give: their numbers multiplied. Beyond it:
-LimitError."""
 
-
-def notification_of(item: Item, body: bytes = b"", content_type: str = "") -> Notification:
+def notification_of(item: Item, body: Body = b"", content_type: str = "") -> Notification:
     """The notification that an item stands for.
 
     `body` and `content_type` belong to a mapping; what is a notification already has its own.
@@ -53,15 +49,15 @@ def filters_of(subject: Subject, where: Subject | None = None) -> Filter | Filte
     """The filters that a subject stands for, narrowed to those of `where`.
 
     Raises UnsatisfiableFilterError when no notification can match, ServiceError when the
-    subject cannot be subscribed, LimitError where the two give more than JOINED_FILTERS_MAX.
+    subject cannot be subscribed, LimitError where the two give too many.
     """
     wanted = _asked(subject)
     if where is not None:
         narrower = _asked(where)
         if isinstance(subject, Narrowable):
             subject.check_where(narrower)
-        wanted = _both(wanted, narrower)
-    if all(part.is_empty for part in _parts(wanted)):
+        wanted = wanted & narrower
+    if wanted.is_empty:
         raise UnsatisfiableFilterError(wanted)
     return wanted
 
@@ -123,18 +119,6 @@ def _asked(subject: object) -> Filter | FilterSet:
         f"cannot subscribe to {_kind_of(wanted)}: expected a filter, its text, a mapping, "
         "or something with to_filters()"
     )
-
-
-def _parts(filters: Filter | FilterSet) -> tuple[Filter, ...]:
-    return (filters,) if isinstance(filters, Filter) else tuple(filters.filters)
-
-
-def _both(left: Filter | FilterSet, right: Filter | FilterSet) -> Filter | FilterSet:
-    left_parts, right_parts = _parts(left), _parts(right)
-    if (size := len(left_parts) * len(right_parts)) > JOINED_FILTERS_MAX:
-        raise LimitError("JOINED_FILTERS_MAX", JOINED_FILTERS_MAX, size)
-    joined = [a & b for a in left_parts for b in right_parts]
-    return joined[0] if len(joined) == 1 else FilterSet(joined)
 
 
 def _kind_of(thing: object) -> str:

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Final, Self
 
 from contrada.errors import InvalidNameError, InvalidObventError
 from contrada.model import Filter, FilterSet, Notification, mark_name
-from contrada.model.domains.values import check_name
+from contrada.model.domains.values import check_name, is_system_name
 from contrada.typed.fields import Field, fields_of
 
 _classes: Final[weakref.WeakValueDictionary[str, "type[Obvent]"]] = weakref.WeakValueDictionary()
@@ -66,7 +66,7 @@ class Obvent:
         """
         known = {field.name for field in _fields_of(cls)}
         for name in (name for member in where.filters for name in member.sets):
-            if name[0] != "@" and name not in known:
+            if not is_system_name(name) and name not in known:
                 expected = ", ".join(sorted(known)) or "none"
                 raise InvalidObventError(
                     type_name_of(cls),

@@ -22,12 +22,12 @@ from contrada.dialects.cesql import casts, functions, outcomes, tree, values
 from contrada.dialects.cesql.evaluation import evaluated, holds, holds_for, returns
 from contrada.dialects.cesql.outcomes import CESQL_FILTERS_MAX, CESQL_MERGED_MAX
 from contrada.dialects.cesql.parsing import parse
-from contrada.dialects.expression import MIRRORED, filter_set
 from contrada.dialects.kleene import ALWAYS, Bound, Truth, all_of, filters_of, member
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
 from contrada.errors import ParseError, RefusedRuleError
 from contrada.model.algebra import boxes, sets
-from contrada.model.algebra.filter import Filter, FilterSet
+from contrada.model.algebra.expression import MIRRORED
+from contrada.model.algebra.filter import Filter, FilterSet, filter_set
 from contrada.model.algebra.notification import Notification
 from contrada.model.algebra.valueset import PRESENT
 from contrada.model.domains.values import ABSENT_KEY, Key

@@ -33,7 +33,7 @@ from contrada.errors import (
     InvalidValueError,
 )
 from contrada.model.algebra.notification import Notification, Values
-from contrada.model.domains.values import Value, check_name, key_of
+from contrada.model.domains.values import Value, check_name, is_system_name, key_of
 
 SPEC_VERSION: Final = "1.0"
 REQUIRED: Final = ("id", "source", "specversion", "type")
@@ -88,7 +88,7 @@ def event_of(notification: Notification) -> dict[str, Any]:
     """
     event: dict[str, Any] = {}
     for name, value in notification.attributes.items():
-        if name == "data" or name.startswith("data.") or name[0] == "@":
+        if name == "data" or name.startswith("data.") or is_system_name(name):
             continue
         try:
             event[name] = _checked(name, value)

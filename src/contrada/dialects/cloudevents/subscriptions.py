@@ -23,12 +23,12 @@ from typing import Any, Final, NoReturn, TypeAlias
 from contrada.dialects import cesql, kleene
 from contrada.dialects.cesql.values import INTEGER_FIRST, INTEGER_LAST
 from contrada.dialects.cloudevents.events import DATA, NAME, TEXTS
-from contrada.dialects.expression import And, Condition, Member, Or, filter_set
 from contrada.dialects.json_text import check_depth, decoded, json_lines
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
 from contrada.errors import EncodingError, InvalidValueError, LimitError, RefusedRuleError
 from contrada.model.algebra import sets
-from contrada.model.algebra.filter import FilterSet
+from contrada.model.algebra.expression import And, Condition, Member, Or
+from contrada.model.algebra.filter import FilterSet, filter_set
 from contrada.model.algebra.notification import Notification
 from contrada.model.algebra.valueset import NOTHING, ValueSet, union
 from contrada.model.domains.values import BOOL, NUMBER, TEXT, key_of

@@ -20,10 +20,10 @@ from itertools import product
 from typing import Any, Final, TypeAlias
 
 from contrada.dialects.eventbridge.events import JSON_TYPE, value_of_json
-from contrada.dialects.expression import CONJUNCTIONS_MAX, Condition, Member, Or
 from contrada.dialects.json_text import check_depth, decoded
 from contrada.dialects.kleene import filters_of
 from contrada.errors import ContradaError, LimitError
+from contrada.model.algebra.expression import CONJUNCTIONS_MAX, Condition, Member, Or
 from contrada.model.algebra.notification import Notification
 from contrada.model.algebra.valueset import ValueSet
 from contrada.model.domains.values import ABSENT_KEY, Key, key_of

@@ -35,11 +35,11 @@ from contrada.dialects.eventbridge.arrays import residue_of
 from contrada.dialects.eventbridge.events import notifications
 from contrada.dialects.eventbridge.operators import OPERATOR_NAMES, accepted
 from contrada.dialects.eventbridge.reasons import refuse
-from contrada.dialects.expression import And, Condition, Member, Or, filter_set
 from contrada.dialects.json_text import check_depth, decoded, json_lines
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
 from contrada.errors import EncodingError, InvalidNameError, LimitError, RefusedRuleError
-from contrada.model.algebra.filter import FilterSet
+from contrada.model.algebra.expression import And, Condition, Member, Or
+from contrada.model.algebra.filter import FilterSet, filter_set
 from contrada.model.domains.values import check_user_name
 
 OR_WORD: Final = "$or"

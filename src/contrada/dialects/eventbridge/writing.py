@@ -27,6 +27,7 @@ from contrada.model.domains.values import (
     BOOL,
     NULL_KEY,
     NUMBER,
+    is_system_name,
     predecessor,
 )
 
@@ -64,7 +65,11 @@ def _pattern(member: Filter, *, in_or: bool) -> dict[str, Any]:
     pattern: dict[str, Any] = {}
     for name, values in member.sets.items():
         steps = name.split(".")
-        if name[0] == "@" or OR_WORD in steps or (in_or and not OPERATOR_NAMES.isdisjoint(steps)):
+        if (
+            is_system_name(name)
+            or OR_WORD in steps
+            or (in_or and not OPERATOR_NAMES.isdisjoint(steps))
+        ):
             refuse(reasons.UNSAYABLE_NAME, name, name)
         _put(pattern, steps, _field(values, name))
     if not pattern:

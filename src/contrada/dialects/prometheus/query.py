@@ -27,11 +27,11 @@ from typing import Any, Final, NamedTuple
 from lark import Lark, Token, Transformer, UnexpectedInput, v_args
 
 from contrada.dialects import grammar
-from contrada.dialects.expression import MIRRORED, And, Condition, Member, Or, filter_set, negation
 from contrada.dialects.prometheus.labels import DIALECT, label_values
 from contrada.errors import InvalidNameError, LimitError, RefusedRuleError
 from contrada.model.algebra import sets
-from contrada.model.algebra.filter import FilterSet
+from contrada.model.algebra.expression import MIRRORED, And, Condition, Member, Or, negation
+from contrada.model.algebra.filter import FilterSet, filter_set
 from contrada.model.algebra.valueset import NOTHING, ValueSet
 from contrada.model.domains.values import INT_MAX, check_user_name
 from contrada.model.languages.regular import repeats_in

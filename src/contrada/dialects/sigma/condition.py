@@ -14,11 +14,11 @@ from lark import Lark, Token, UnexpectedInput
 from lark.exceptions import VisitError
 from lark.visitors import Transformer_NonRecursive, v_args
 
-from contrada.dialects.expression import And, Condition, Or, negation
 from contrada.dialects.grammar import check_nesting
 from contrada.dialects.sigma import refusals
 from contrada.dialects.sigma.refusals import refused
 from contrada.errors import LimitError
+from contrada.model.algebra.expression import And, Condition, Or, negation
 from contrada.model.languages.wildcard import Segments
 
 SIGMA_CONDITION_CHARACTERS_MAX: Final = 10_000

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from contrada.errors import InputError
-from contrada.model.domains.values import Value
+from contrada.model.domains.values import Value, is_system_name
 
 Attributes: TypeAlias = dict[str, Value | list[Value]]
 
@@ -26,8 +26,8 @@ def attributes_of(event: Mapping[str, Any]) -> Attributes:
     """The attributes of an event from parsed JSON.
 
     It is either nested as the event log exports it (`Event`, in it `System` and `EventData` or
-    `UserData`), or flat already. Null is left out, and so are names that begin with `@`, which
-    are the system's. Where the data has a name of the header, the header's stays, and the data's
+    `UserData`), or flat already. Null is left out, and so are `@id` and the like, which are the
+    system's. Where the data has a name of the header, the header's stays, and the data's
     is found as `EventData_NAME`. A list is several values of one attribute.
 
     Raises InputError where values are nested deeper, or are none where maps stand.
@@ -79,7 +79,7 @@ def _data(data: Mapping[str, Any]) -> Iterator[tuple[str, Value | list[Value]]]:
 def _plain(values: Mapping[str, Any]) -> Iterator[tuple[str, Value | list[Value]]]:
     for name, value in values.items():
         held = value[_XML_TEXT] if isinstance(value, dict) and _XML_TEXT in value else value
-        if held is None or name[:1] == "@":
+        if held is None or is_system_name(name):
             continue
         if isinstance(held, list) and all(isinstance(each, _SCALARS) for each in held):
             yield name, list(held)

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
-from contrada.dialects.expression import checked
 from contrada.dialects.json_text import decoded
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
 from contrada.dialects.sigma import refusals
@@ -21,6 +20,7 @@ from contrada.dialects.sigma.sources import LogSource
 from contrada.dialects.sigma.values import equal
 from contrada.errors import EncodingError, InvalidFilterError, LimitError
 from contrada.model.algebra import sets
+from contrada.model.algebra.expression import checked
 from contrada.model.algebra.filter import Filter, FilterSet
 from contrada.model.algebra.valueset import ABSENT, PRESENT, ValueSet, intersection
 

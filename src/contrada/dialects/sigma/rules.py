@@ -17,7 +17,6 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from contrada.dialects.documents import Document, documents
-from contrada.dialects.expression import And, Condition, Member, Or, filter_set
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
 from contrada.dialects.sigma import condition, refusals
 from contrada.dialects.sigma.about import about
@@ -25,7 +24,8 @@ from contrada.dialects.sigma.refusals import DIALECT, refused, shortened
 from contrada.dialects.sigma.sources import LogSource
 from contrada.dialects.sigma.values import Placeholders, Spelling, accepted
 from contrada.errors import ContradaError, InvalidNameError, RefusedRuleError
-from contrada.model.algebra.filter import FilterSet
+from contrada.model.algebra.expression import And, Condition, Member, Or
+from contrada.model.algebra.filter import FilterSet, filter_set
 from contrada.model.algebra.valueset import union
 from contrada.model.domains.values import check_user_name
 

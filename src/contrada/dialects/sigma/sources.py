@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from contrada.dialects.expression import And, Condition, Member
 from contrada.dialects.rules import Note
 from contrada.dialects.sigma.refusals import shortened
 from contrada.dialects.sigma.values import equal
+from contrada.model.algebra.expression import And, Condition, Member
 from contrada.model.algebra.valueset import union
 
 _SYSMON: Final = ("Microsoft-Windows-Sysmon/Operational",)

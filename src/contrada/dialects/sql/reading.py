@@ -22,7 +22,6 @@ from typing import Any, Final, cast
 from lark import Lark, Token, Transformer, UnexpectedInput, v_args
 
 from contrada.dialects import grammar, kleene
-from contrada.dialects.expression import filter_set
 from contrada.dialects.json_text import exact_number
 from contrada.dialects.kleene import Truth
 from contrada.dialects.sql import truth
@@ -35,8 +34,7 @@ from contrada.errors import (
     RefusedRuleError,
 )
 from contrada.model.algebra import sets
-from contrada.model.algebra.filter import FilterSet
-from contrada.model.algebra.product import check_system_name
+from contrada.model.algebra.filter import FilterSet, filter_set
 from contrada.model.domains.values import check_name, key_of
 
 DIALECT: Final = "sql"
@@ -169,7 +167,7 @@ class _TruthReader(Transformer[Token, Any]):
         parts = _PART.findall(token)
         name = ".".join(plain or quoted.replace('""', '"') for plain, quoted in parts)
         try:
-            return ColumnReference(check_system_name(check_name(name)))
+            return ColumnReference(check_name(name))
         except InvalidNameError:
             raise refused(NAME, name) from None
 

@@ -11,9 +11,9 @@ import math
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from contrada.dialects.expression import MIRRORED
 from contrada.dialects.kleene import Truth, constant, member
 from contrada.model.algebra import sets
+from contrada.model.algebra.expression import MIRRORED
 from contrada.model.algebra.valueset import ABSENT, NOTHING, ValueSet
 from contrada.model.domains import line
 from contrada.model.domains.values import BOOL, NUMBER, TEXT, TIME, Value, key_of

@@ -13,7 +13,6 @@ from contrada.model.algebra.pattern import Pattern
 from contrada.model.algebra.product import (
     ENVELOPE_SETS,
     Product,
-    check_system_name,
     product_covers,
     product_meets,
 )
@@ -47,7 +46,6 @@ __all__ = [
     "Selection",
     "ValueSet",
     "Values",
-    "check_system_name",
     "covers",
     "intersection",
     "mark_name",

@@ -11,8 +11,8 @@ Source: PODC 2000 §2 and §3 (advertisements); CU-CS-948-03 §4 to §7 (queries
 from collections.abc import Iterable, Mapping
 
 from contrada.model.algebra import notation
-from contrada.model.algebra.filter import Filter, checked_sets
-from contrada.model.algebra.product import ENVELOPE_SETS, HeldProduct, system_name, universe
+from contrada.model.algebra.filter import Filter, checked_sets, mapping_of
+from contrada.model.algebra.product import ENVELOPE_SETS, HeldProduct, universe, within_universe
 from contrada.model.algebra.valueset import ABSENT, ValueSet, union
 from contrada.model.domains.values import Value
 
@@ -42,8 +42,8 @@ class Advertisement(HeldProduct):
         """As it is held: with absent, without what an advertisement says of every attribute."""
         advertised: dict[str, ValueSet] = {}
         for name in sorted(sets):
-            if system_name(name) in ENVELOPE_SETS:
-                value_set = sets[name] & universe(name)
+            if name in ENVELOPE_SETS:
+                value_set = within_universe(name, sets[name])
                 if value_set != universe(name):
                     advertised[name] = value_set
             else:
@@ -92,10 +92,10 @@ def _united(
 ) -> dict[str, ValueSet | Value | Iterable[Value]]:
     """A list with sets in it becomes their union."""
     united: dict[str, ValueSet | Value | Iterable[Value]] = {}
-    for name, given in constraints.items():
+    for name, given in mapping_of(constraints).items():
         if isinstance(given, list | tuple) and any(isinstance(each, ValueSet) for each in given):
             sets = checked_sets({f"{i}": each for i, each in enumerate(given)})
             united[name] = union(sets.values())
         else:
-            united[name] = given  # type: ignore[assignment]
+            united[name] = given
     return united

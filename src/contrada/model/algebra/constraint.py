@@ -8,7 +8,6 @@ Source: PODC 2000 §2 (attribute constraint); CU-CS-946-03 §2 (triple).
 from dataclasses import dataclass
 
 from contrada.errors import InvalidFilterError, InvalidValueError
-from contrada.model.algebra.product import check_system_name
 from contrada.model.algebra.sets import of_operator
 from contrada.model.algebra.valueset import ValueSet
 from contrada.model.domains.values import Value, check_name, key_of
@@ -28,7 +27,7 @@ class Constraint:
     value_set: ValueSet
 
     def __init__(self, name: str, operator: str, *constants: Value) -> None:
-        check_system_name(check_name(name))
+        check_name(name)
         try:
             value_set = of_operator(operator, constants)
         except InvalidFilterError as error:

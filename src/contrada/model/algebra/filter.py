@@ -11,9 +11,18 @@ Source: PODC 2000 §2, figure 3; §3 (a filter as a subscription).
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeAlias, overload
 
 from contrada.errors import InvalidFilterError, InvalidNameError, InvalidValueError
 from contrada.model.algebra import boxes, notation
+from contrada.model.algebra.expression import (
+    And,
+    Condition,
+    Member,
+    Or,
+    conjunctions,
+    negation,
+)
 from contrada.model.algebra.notification import Notification
 from contrada.model.algebra.product import HeldProduct, product_covers, universe
 from contrada.model.algebra.sets import in_
@@ -22,7 +31,15 @@ from contrada.model.domains.values import Key, Value, check_name, key_of
 
 
 class Selection(ABC):
-    """What selects notifications: a filter, or a union of filters."""
+    """What selects notifications: a filter, or a union of filters.
+
+    `f | g`, `f & g`, `f - g` and `~f` select what one of the two selects, both, the first alone,
+    and all else; a text or a mapping may stand for g. They are exact. Several filters give several:
+    LimitError where they are too many (`expression.CONJUNCTIONS_MAX`).
+
+    A notification with several values of an attribute is selected where it is for some choice of
+    one value per attribute. So it can be selected by both of f and `~f`.
+    """
 
     __slots__ = ()
 
@@ -37,12 +54,24 @@ class Selection(ABC):
         """Whether no notification matches. Beyond the limits: no, and counted."""
 
     @abstractmethod
-    def matches(self, notification: Notification) -> bool:
-        """Whether the notification is selected. Exact."""
+    def matches(self, notification: Notification | Mapping[str, Any]) -> bool:
+        """Whether the notification, or that of these attributes, is selected. Exact."""
 
     @abstractmethod
     def unknown(self) -> tuple[str, ...]:
         """The names of operators that nobody registered here."""
+
+    def __or__(self, other: "Selects") -> "FilterSet":
+        return FilterSet((self, selection(other)))
+
+    def __and__(self, other: "Selects") -> "Filter | FilterSet":
+        return filter_set(And((_condition(self), _condition(selection(other)))))
+
+    def __sub__(self, other: "Selects") -> "FilterSet":
+        return filter_set(And((_condition(self), negation(_condition(selection(other))))))
+
+    def __invert__(self) -> "FilterSet":
+        return filter_set(negation(_condition(self)))
 
 
 class Filter(HeldProduct, Selection):
@@ -68,30 +97,39 @@ class Filter(HeldProduct, Selection):
         """The filter itself, as a union of one."""
         return (self,)
 
-    def matches(self, notification: Notification) -> bool:
+    def matches(self, notification: Notification | Mapping[str, Any]) -> bool:
         """Whether the filter, as a subscription, matches the notification (φ for every set).
 
         Exact. Raises UnknownOperatorError where an operator is not registered here.
         Source: PODC 2000 §3, the relation between subscription and notification.
         """
+        if not isinstance(notification, Notification):
+            notification = Notification(notification)
         for name, value_set in self._sets.items():
             if not _holds_one(value_set, notification.keys_of(name)):
                 return False
         return True
 
-    def covers(self, other: "Filter | FilterSet") -> bool:
+    def covers(self, other: "Selects") -> bool:
         """Whether every notification that the other matches is matched by this one."""
-        return all(product_covers(self, member) for member in other.filters)
+        return all(product_covers(self, member) for member in selection(other).filters)
 
-    def __and__(self, other: "Filter") -> "Filter":
+    @overload
+    def __and__(self, other: "Filter") -> "Filter": ...
+
+    @overload
+    def __and__(self, other: "Selects") -> "Filter | FilterSet": ...
+
+    def __and__(self, other: "Selects") -> "Filter | FilterSet":
+        if not isinstance(other, Filter):
+            other = selection(other)
+            if not isinstance(other, Filter):
+                return super().__and__(other)
         sets = dict(self._sets)
         for name, value_set in other._sets.items():
             known = sets.get(name)
             sets[name] = value_set if known is None else known & value_set
         return Filter.of_sets(sets)
-
-    def __or__(self, other: "Filter | FilterSet") -> "FilterSet":
-        return FilterSet((self, other))
 
     def unknown(self) -> tuple[str, ...]:
         """The names of operators in the filter that nobody registered here."""
@@ -125,9 +163,11 @@ class FilterSet(Selection):
 
     _filters: tuple[Filter, ...]
 
-    def __init__(self, members: "str | Iterable[Filter | FilterSet]") -> None:
+    def __init__(self, members: "str | Selection | Iterable[Selects]") -> None:
         if isinstance(members, str):
             flat: Iterable[Filter] = notation.read(FilterSet, members).filters
+        elif isinstance(members, Selection):
+            flat = members.filters
         else:
             flat = _flattened(members)
         object.__setattr__(self, "_filters", tuple(flat))
@@ -142,21 +182,20 @@ class FilterSet(Selection):
         """Whether no notification matches. Beyond the limits: no, and counted."""
         return all(member.is_empty for member in self.filters)
 
-    def matches(self, notification: Notification) -> bool:
+    def matches(self, notification: Notification | Mapping[str, Any]) -> bool:
         """Whether one of the filters matches the notification. Exact."""
+        if not isinstance(notification, Notification):
+            notification = Notification(notification)
         return any(member.matches(notification) for member in self.filters)
 
-    def covers(self, other: "Filter | FilterSet") -> bool:
+    def covers(self, other: "Selects") -> bool:
         """Whether every notification that the other matches is matched by this one.
 
         A union can cover what none of its members covers: the members' boxes are subtracted
         from the other's. Exact up to `boxes.BOX_WORK_MAX`; beyond it no, and
         counted.
         """
-        return all(boxes.covered(member, self.filters) for member in other.filters)
-
-    def __or__(self, other: "Filter | FilterSet") -> "FilterSet":
-        return FilterSet((self, other))
+        return all(boxes.covered(member, self.filters) for member in selection(other).filters)
 
     def unknown(self) -> tuple[str, ...]:
         """The names of operators in the filters that nobody registered here."""
@@ -191,11 +230,52 @@ class FilterSet(Selection):
         return f"FilterSet({str(self)!r})"
 
 
+Selects: TypeAlias = Selection | str | Mapping[str, Any]
+"""What may stand for a selection: itself, its text, or a mapping as `Filter` takes it."""
+
+
+def selection(given: Selects) -> Filter | FilterSet:
+    """The filter, or the filter set, that is given. Raises InvalidFilterError for what is none."""
+    if isinstance(given, Filter | FilterSet):
+        return given
+    if isinstance(given, str):
+        found = notation.read(FilterSet, given)
+        return found.filters[0] if len(found.filters) == 1 else found
+    if isinstance(given, Mapping) and not isinstance(given, Notification):
+        return Filter(given)
+    raise InvalidFilterError("filter", (given,), "a filter is a Filter, FilterSet, text or mapping")
+
+
+def filter_set(condition: Condition) -> FilterSet:
+    """The filters of which one matches exactly where a condition holds.
+
+    Cost and errors: as `expression.conjunctions`.
+    """
+    return FilterSet(Filter(sets) for sets in conjunctions(condition))
+
+
+def _condition(of: Selection) -> Condition:
+    return Or(
+        tuple(
+            And(tuple(Member(name, values) for name, values in each.sets.items()))
+            for each in of.filters
+        )
+    )
+
+
 def checked_sets(
     constraints: Mapping[str, ValueSet | Value | Iterable[Value]],
 ) -> dict[str, ValueSet]:
     """The value sets of a mapping as users write it, names and values checked."""
-    return {name: _as_set(name, given) for name, given in constraints.items()}
+    return {name: _as_set(name, given) for name, given in mapping_of(constraints).items()}
+
+
+def mapping_of(constraints: object) -> Mapping[str, Any]:
+    """The constraints themselves. Raises InvalidFilterError where they are no mapping."""
+    if not isinstance(constraints, Mapping):
+        reason = "constraints are a text, or a mapping of names to values or sets"
+        raise InvalidFilterError("constraint", (constraints,), reason)
+    return constraints
 
 
 def _as_set(name: str, given: ValueSet | Value | Iterable[Value]) -> ValueSet:
@@ -222,11 +302,8 @@ def _holds_one(value_set: ValueSet, keys: tuple[Key, ...]) -> bool:
     return any(holds(key) for key in keys) if len(keys) > 1 else holds(keys[0])
 
 
-def _flattened(members: Iterable[Filter | FilterSet]) -> Iterator[Filter]:
+def _flattened(members: "Iterable[Selects]") -> Iterator[Filter]:
+    if isinstance(members, Mapping) or not isinstance(members, Iterable):
+        raise InvalidFilterError("or", (members,), "a filter set is made of filters")
     for member in members:
-        if isinstance(member, FilterSet):
-            yield from member.filters
-        elif isinstance(member, Filter):
-            yield member
-        else:
-            raise InvalidFilterError("or", (member,), "a filter set is made of filters")
+        yield from selection(member).filters

@@ -1,8 +1,8 @@
 """Notifications: attributes, an envelope, and an opaque body.
 
 An attribute has one value, or a finite set of values; it matches a constraint when one of them
-does. An empty set of values is the same as no attribute. Names that begin with `@` belong to
-the system: the envelope's `@id`, `@publisher`, `@time`, and the type marks `@is.NAME`.
+does. An empty set of values is the same as no attribute. Some names belong to the system: the
+envelope's `@id`, `@publisher`, `@time`, and those of the type marks, `@is.NAME`.
 
 A notification holds its attributes as bytes: one map of msgpack, its *span*. They are checked once,
 when it is made, and read from there when somebody asks; one made of a few plain values keeps them,
@@ -26,12 +26,13 @@ from contrada.errors import (
     InvalidValueError,
     LimitError,
 )
-from contrada.model.algebra import notation
-from contrada.model.algebra.product import ENVELOPE_SETS, Product
+from contrada.model.algebra import nesting, notation
+from contrada.model.algebra.product import ENVELOPE_SETS, ENVELOPE_TEXT_BYTES_MAX, Product
 from contrada.model.algebra.valueset import ABSENT, ValueSet, of_keys
 from contrada.model.domains.values import (
     ABSENT_KEY,
     INT_MAX,
+    MARK_PREFIX,
     TEXT,
     TIME,
     TIME_MAX_US,
@@ -54,16 +55,13 @@ ATTRIBUTES_KEPT_MAX: Final = 16
 """Attributes of a notification that keeps the values it was made of, to be read in this process.
 Beyond it: they are read from its bytes when somebody asks."""
 
+Body: TypeAlias = bytes | Mapping[str, Any]
+"""A body, opaque; or a mapping that stands in it as JSON."""
+
 VALUES_MAX: Final = 4_096
 """Values of one attribute. Beyond it: InvalidNotificationError."""
 
-ENVELOPE_TEXT_BYTES_MAX: Final = 255
-"""Bytes, in UTF-8, of an envelope's id, publisher and delivery class, and of a content type.
-Beyond it: InvalidNotificationError."""
-
 PRIORITY_DEFAULT: Final = 4
-
-_MARK_PREFIX: Final = "@is."
 
 
 def check_text(name: str, text: object) -> None:
@@ -151,15 +149,18 @@ OWN: Final = Envelope()
 
 def mark_name(type_name: str) -> str:
     """The attribute that marks a notification as an obvent of a type."""
-    return f"{_MARK_PREFIX}{type_name}"
+    return f"{MARK_PREFIX}{type_name}"
 
 
 class Notification(Product, Mapping[str, Values]):
     """An event: a mapping of attribute names to values, an envelope, a body. Immutable.
 
     `Notification({"symbol": "DIS", "change": -4.0})`; a list, tuple or set gives an attribute
-    several values. Raises InvalidNotificationError with the name and the value, and LimitError
-    beyond ATTRIBUTES_MAX. `dict(n)` gives the attributes back; several values are a tuple.
+    several values, a mapping gives names joined by dots; what fits no attribute makes the body all
+    of the mapping as JSON (see `nesting`). Raises InvalidNotificationError with the name and the
+    value, and LimitError beyond ATTRIBUTES_MAX. `dict(n)` gives the attributes back; several values
+    are a tuple, distinct and in the order of the line. Their own order and repeats are in the body,
+    where the mapping is given as the `body` too: it then is its JSON.
 
     As a product its named sets are its values, and every other attribute is absent.
 
@@ -185,19 +186,26 @@ class Notification(Product, Mapping[str, Values]):
 
     def __init__(
         self,
-        attributes: Mapping[str, Value | Iterable[Value]],
+        attributes: Mapping[str, Any],
         *,
-        body: bytes = b"",
+        body: Body = b"",
         content_type: str = "",
         envelope: Envelope = UNSTAMPED,
     ) -> None:
-        if body or content_type:
-            _check_body(body, content_type)
         span, kept = _plain_span(attributes, _good_names), None
         if span is None:
-            span = _span_of_any(attributes, system=False)
+            if not isinstance(attributes, Mapping):
+                raise InvalidNotificationError("", attributes, "attributes are a mapping")
+            flat, is_whole = nesting.flattened(attributes)
+            span = _span_of_any(flat, system=False)
+            if not is_whole:
+                body = _body_for(attributes, body)
         elif len(attributes) <= ATTRIBUTES_KEPT_MAX:
             kept = dict(attributes)
+        if not isinstance(body, bytes):
+            body, content_type = _json_body(body, content_type)
+        if body or content_type:
+            _check_body(body, content_type)
         _set_span(self, span)
         _set_body(self, body)
         _set_content_type(self, content_type)
@@ -332,8 +340,16 @@ class Notification(Product, Mapping[str, Values]):
     def __reduce__(self) -> tuple[object, ...]:
         return (of_parts, (self.span, self.body, self.content_type, self.envelope))
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         return f"Notification({self._read()!r})"
+
+    def __repr__(self) -> str:
+        """All of it: type marks, the body and the envelope too, where it has these."""
+        shown = [repr(self._read())]
+        shown += [f"body={self.body!r}"] if self.body else []
+        shown += [f"content_type={self.content_type!r}"] if self.content_type else []
+        shown += [f"envelope={self.envelope!r}"] if self.envelope != UNSTAMPED else []
+        return f"Notification({', '.join(shown)})"
 
 
 # A Notification refuses to be changed; only this module fills its slots, straight and quickly.
@@ -482,6 +498,21 @@ def _values_in(span: bytes) -> dict[str, Values]:
     return values
 
 
+def _body_for(attributes: Mapping[str, Any], body: Body) -> Body:
+    """The attributes for the body, since some of them are no attributes."""
+    if body and body is not attributes:
+        reason = "lists of objects or lists stay in the body, which is given already"
+        raise InvalidNotificationError("@body", body, reason)
+    return attributes
+
+
+def _json_body(body: object, content_type: str) -> tuple[bytes, str]:
+    """The body that a mapping is, and its content type."""
+    if not isinstance(body, Mapping):
+        raise InvalidNotificationError("@body", body, "the body is bytes, or a mapping")
+    return nesting.as_json(body), content_type or nesting.JSON_TYPE
+
+
 def _check_body(body: object, content_type: str) -> None:
     if not isinstance(body, bytes):
         raise InvalidNotificationError("@body", body, "the body is bytes")
@@ -489,7 +520,7 @@ def _check_body(body: object, content_type: str) -> None:
 
 
 def _check_attribute_name(name: object, value: object, *, system: bool) -> None:
-    is_mark = isinstance(name, str) and name.startswith(_MARK_PREFIX) and name != _MARK_PREFIX
+    is_mark = isinstance(name, str) and name.startswith(MARK_PREFIX) and name != MARK_PREFIX
     try:
         good = check_name(name) if system and is_mark else check_user_name(name)
     except InvalidNameError as error:

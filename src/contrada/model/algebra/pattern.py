@@ -12,7 +12,6 @@ from typing import Final
 from contrada.errors import InvalidFilterError, InvalidNameError
 from contrada.model.algebra import notation
 from contrada.model.algebra.filter import Filter
-from contrada.model.algebra.product import check_system_name
 from contrada.model.domains.values import INT_MAX, check_name
 
 PATTERN_PARTS_MAX: Final = 64
@@ -61,7 +60,7 @@ class Pattern:
             if not isinstance(part, Filter):
                 raise InvalidFilterError("->", (part,), "a pattern is made of filters")
         try:
-            distinct = tuple(dict.fromkeys(check_system_name(check_name(name)) for name in names))
+            distinct = tuple(dict.fromkeys(map(check_name, names)))
         except InvalidNameError as error:
             raise InvalidFilterError("by", names, error.reason) from None
         if within_us is not None and (type(within_us) is not int or not 0 <= within_us <= INT_MAX):

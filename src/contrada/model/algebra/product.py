@@ -18,9 +18,8 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, Self
 
-from contrada.errors import InvalidFilterError, InvalidNameError
 from contrada.model.algebra import notation
-from contrada.model.algebra.valueset import EVERYTHING, ValueSet
+from contrada.model.algebra.valueset import EVERYTHING, ValueSet, of_cuts
 from contrada.model.domains import line
 from contrada.model.domains.values import TEXT, TIME
 
@@ -32,24 +31,30 @@ ENVELOPE_SETS: Final = {
 """The envelope's attributes and all that each can hold. None of them is ever absent."""
 
 
+ENVELOPE_TEXT_BYTES_MAX: Final = 255
+"""Bytes, in UTF-8, of an envelope's id, publisher and delivery class, and of a content type.
+Beyond it: InvalidNotificationError."""
+
+
 def universe(name: str) -> ValueSet:
     """Everything that an attribute can be, absent included where it can be absent."""
     return ENVELOPE_SETS.get(name, EVERYTHING)
 
 
-def check_system_name(name: str) -> str:
-    """The name itself. Raises InvalidNameError where it begins with `@` and nothing has it."""
-    if name[0] == "@" and name not in ENVELOPE_SETS and not name.startswith("@is."):
-        raise InvalidNameError(name, "names that begin with '@' are reserved")
-    return name
+def within_universe(name: str, value_set: ValueSet) -> ValueSet:
+    """The part of a set that an attribute can be.
 
-
-def system_name(name: str) -> str:
-    """The name itself. Raises InvalidFilterError where it begins with `@` and nothing has it."""
-    try:
-        return check_system_name(name)
-    except InvalidNameError as error:
-        raise InvalidFilterError("constraint", (), error.reason, name) from None
+    The envelope's texts are UTF-8 of at most ENVELOPE_TEXT_BYTES_MAX bytes. Intervals are held so
+    exactly; of operators on text it is known to `witness` only, so that a set with nothing but
+    other bytes may be taken for one that holds something, which is the safe answer.
+    """
+    whole = ENVELOPE_SETS.get(name)
+    if whole is None:
+        return value_set
+    inside = value_set & whole
+    if name == "@time" or inside.text is not None:
+        return inside
+    return of_cuts(line.within_characters(inside.line, ENVELOPE_TEXT_BYTES_MAX))
 
 
 class Product(ABC):
@@ -106,8 +111,8 @@ class HeldProduct(Product):
             value_set = sets[name]
             whole = EVERYTHING
             if name[0] == "@":
-                whole = universe(system_name(name))
-                value_set = value_set & whole
+                whole = universe(name)
+                value_set = within_universe(name, value_set)
             if value_set.line != whole.line or value_set.text is not None:
                 normal[name] = value_set
         return normal
@@ -119,7 +124,7 @@ class HeldProduct(Product):
 
     @classmethod
     def of_sets(cls, sets: Mapping[str, ValueSet]) -> Self:
-        """The product with these sets. Raises InvalidFilterError for reserved names."""
+        """The product with these sets."""
         new = cls.__new__(cls)
         new._hold(sets)
         return new

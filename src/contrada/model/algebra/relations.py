@@ -14,14 +14,14 @@
 | a is relevant to f | `relevant(a, f)` |
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from contrada.errors import InvalidNotificationError, LimitError
+from contrada.errors import InvalidFilterError, InvalidNotificationError, LimitError
 from contrada.model.algebra import boxes
 from contrada.model.algebra.advertisement import Advertisement
 from contrada.model.algebra.boxes import Box
-from contrada.model.algebra.filter import Filter, FilterSet
+from contrada.model.algebra.filter import Filter, FilterSet, Selects, selection
 from contrada.model.algebra.notification import Envelope, Notification
 from contrada.model.algebra.product import (
     ENVELOPE_SETS,
@@ -30,11 +30,16 @@ from contrada.model.algebra.product import (
     product_covers,
     product_meets,
 )
-from contrada.model.algebra.valueset import ValueSet
+from contrada.model.algebra.sets import matches
+from contrada.model.algebra.valueset import ValueSet, of_cuts
+from contrada.model.domains import line
 from contrada.model.domains.values import ABSENT, TIME, Value, value_of
 from contrada.model.languages import decision
 
-Things: TypeAlias = Product | FilterSet
+Things: TypeAlias = Product | Selects
+"""Products and unions of filters; a text, or a mapping, stands for the filters that it says."""
+
+_Thing: TypeAlias = Product | FilterSet
 
 
 def covers(p: Things, q: Things) -> bool:
@@ -43,6 +48,7 @@ def covers(p: Things, q: Things) -> bool:
     Exact within the limits of `decision` and `boxes`; beyond them no, and counted.
     Source: PODC 2000 §3; CU-CS-946-03 §3.
     """
+    p, q = _thing(p), _thing(q)
     if isinstance(p, FilterSet):
         if isinstance(q, FilterSet | Filter):
             return p.covers(q)
@@ -61,15 +67,18 @@ def meets(p: Things, q: Things) -> bool:
 
     Source: PODC 2000 §3 (relevance); CU-CS-948-03 §4, equation 2, and §7.
     """
-    return any(product_meets(a, b) for a in _members(p) for b in _members(q))
+    others = _members(_thing(q))
+    return any(product_meets(a, b) for a in _members(_thing(p)) for b in others)
 
 
-def matches_subscription(subscription: Filter | FilterSet, notification: Notification) -> bool:
+def matches_subscription(
+    subscription: Selects, notification: Notification | Mapping[str, Any]
+) -> bool:
     """Whether f ⊏ᴺₛ n: every constraint has an attribute that satisfies it.
 
     Source: PODC 2000 §3.
     """
-    return subscription.matches(notification)
+    return selection(subscription).matches(notification)
 
 
 def matches_advertisement(advertisement: Advertisement, notification: Notification) -> bool:
@@ -77,7 +86,7 @@ def matches_advertisement(advertisement: Advertisement, notification: Notificati
     return product_covers(advertisement, notification)
 
 
-def covers_subscription(f1: Filter | FilterSet, f2: Filter | FilterSet) -> bool:
+def covers_subscription(f1: Selects, f2: Selects) -> bool:
     """Whether f₁ ⊏ˢₛ f₂: f₁ matches every notification that f₂ matches. Source: PODC 2000 §3."""
     return covers(f1, f2)
 
@@ -87,12 +96,50 @@ def covers_advertisement(a1: Advertisement, a2: Advertisement) -> bool:
     return product_covers(a1, a2)
 
 
+class Explanation(NamedTuple):
+    """Why a relation holds, or does not.
+
+    `proved` is whether the answer is a proof; else it is the safe one. `witness` is a notification
+    that shows it: why not `covers` and `equal`, why `meets`; None where nothing can show it.
+    """
+
+    answer: bool
+    proved: bool
+    witness: Notification | None
+
+    def __bool__(self) -> bool:
+        return self.answer
+
+
+def explain(relation: Callable[[Things, Things], bool], f: Things, g: Things) -> Explanation:
+    """What `covers(f, g)`, `meets(f, g)` or `equal(f, g)` answers, and whether that is proved.
+
+    A safe answer is that f does not cover, that it does not equal, and that it meets g. Of these
+    three only a witness is a proof; the opposites always are one. Raises InvalidFilterError for
+    another relation. Cost: the relation, and the search for a witness.
+    """
+    if relation not in _SAFE:
+        reason = "expected covers, meets or equal"
+        raise InvalidFilterError("explain", (relation,), reason)
+    answer = relation(f, g)
+    if answer is not _SAFE[relation]:
+        return Explanation(answer, True, None)
+    found = witness(f, g) if relation is meets else witness(g, but_not=f)
+    if found is None and relation is equal:
+        found = witness(f, but_not=g)
+    return Explanation(answer, found is not None, found)
+
+
 def equal(f: Things, g: Things) -> bool:
     """Whether f = g: each covers the other. Source: PODC 2000 §3."""
     return covers(f, g) and covers(g, f)
 
 
-def relevant(advertisement: Advertisement, subscription: Filter | FilterSet) -> bool:
+_SAFE: Final = {covers: False, meets: True, equal: False}
+"""The answers that are also given where nothing can be decided."""
+
+
+def relevant(advertisement: Advertisement, subscription: Selects) -> bool:
     """Whether what is advertised and what is subscribed have a notification in common.
 
     Source: PODC 2000 §3 (the two sets have a non-empty intersection).
@@ -100,12 +147,13 @@ def relevant(advertisement: Advertisement, subscription: Filter | FilterSet) -> 
     return meets(advertisement, subscription)
 
 
-def merge(f: Filter, g: Filter) -> Filter | None:
+def merge(f: Filter | str, g: Filter | str) -> Filter | None:
     """The one filter that matches what f or g match, where there is one; else None.
 
     Perfect merging: one covers the other, or they differ in a single attribute, whose sets are
     united. Cost: one comparison per attribute.
     """
+    f, g = (each if isinstance(each, Filter) else Filter(each) for each in (f, g))
     if product_covers(f, g):
         return f
     if product_covers(g, f):
@@ -125,12 +173,13 @@ def witness(
     None where there is none, and where none can be named: an opaque operator, or a limit; then
     it is counted in `decision.safe_answers["witness"]`. Cost: as the relation it explains.
     """
-    others: Sequence[Product] = _members(q) if q is not None else (Filter({}),)
+    others: Sequence[Product] = _members(_thing(q)) if q is not None else (Filter({}),)
+    left_out = None if but_not is None else _thing(but_not)
     areas = (
         area
-        for member in _members(p)
+        for member in _members(_thing(p))
         for other in others
-        for area in _areas(member, other, but_not)
+        for area in _areas(member, other, left_out)
     )
     try:
         for box, default in areas:
@@ -147,11 +196,21 @@ _Area: TypeAlias = tuple[Box, ValueSet]
 """A box and the set of the attributes that it does not name."""
 
 
-def _members(thing: Things) -> Sequence[Product]:
+def _thing(given: Things) -> _Thing:
+    if type(given) in _USUAL or isinstance(given, Product | FilterSet):
+        return given  # type: ignore[return-value]
+    return selection(given)
+
+
+_USUAL: Final = frozenset((Filter, FilterSet, Notification, Advertisement))
+"""Asking for the type is quicker than `isinstance` of an abstract class."""
+
+
+def _members(thing: _Thing) -> Sequence[Product]:
     return thing.filters if isinstance(thing, FilterSet) else (thing,)
 
 
-def _areas(p: Product, q: Product, but_not: Things | None) -> Iterator[_Area]:
+def _areas(p: Product, q: Product, but_not: _Thing | None) -> Iterator[_Area]:
     """The boxes of p and q, less another thing, lazily."""
     common = dict(common_sets(p, q))
     default = p.default & q.default
@@ -181,6 +240,9 @@ def _outside_product(box: Box, default: ValueSet, other: Product) -> Iterator[_A
         yield {**whole, name: beyond}, default
 
 
+_CHARACTERS: Final = matches("^(?s:.)*$") | of_cuts(line.NOT_TEXT)
+"""All but texts that are no UTF-8: what an envelope can hold."""
+
 _ENVELOPE_FIELDS: Final = {"@id": "id", "@publisher": "publisher", "@time": "time_us"}
 
 
@@ -191,7 +253,7 @@ def _notification_in(box: Box, default: ValueSet) -> Notification | None:
     attributes: dict[str, Value] = {}
     envelope: dict[str, object] = {}
     for name, side in box.items():
-        key = side.some_key()
+        key = (side & _CHARACTERS if name in _ENVELOPE_FIELDS else side).some_key()
         if key is None:
             return None
         if name in _ENVELOPE_FIELDS:

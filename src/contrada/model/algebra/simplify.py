@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from contrada.model.algebra import boxes
-from contrada.model.algebra.filter import Filter, FilterSet
+from contrada.model.algebra.filter import Filter, FilterSet, Selection, Selects
 from contrada.model.algebra.hulls import folded, hull
 from contrada.model.algebra.product import product_covers
 from contrada.model.algebra.valueset import ValueSet
@@ -30,14 +30,16 @@ POINTS_FILED_MAX: Final = 16
 set."""
 
 
-def simplify(filters: FilterSet | Iterable[Filter]) -> FilterSet:
+def simplify(filters: str | Selection | Iterable[Selects]) -> FilterSet:
     """A filter set that matches the same notifications, with no covered or mergeable member.
 
     Two members count as agreeing in an attribute when their sets have the same form. Cost: a
     few passes over the filters, and the comparisons with possible coverers; exact within the
     limits of `decision`, beyond them a member may stay that could go.
     """
-    merged = boxes.merged(member.sets for member in filters if not member.is_empty)
+    merged = boxes.merged(
+        member.sets for member in FilterSet(filters).filters if not member.is_empty
+    )
     return FilterSet(_uncovered([Filter.of_sets(sets) for sets in merged]))
 
 

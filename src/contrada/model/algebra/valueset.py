@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final
 
-from contrada.errors import LimitError
+from contrada.errors import InvalidFilterError, LimitError
 from contrada.model.algebra import notation
 from contrada.model.domains import line
 from contrada.model.domains.line import NOT_TEXT, TEXT_START, Cuts
@@ -34,7 +34,8 @@ class ValueSet:
     (`ValueSet.parse("< 3 | > 7 | absent")`), or from others with `& | ~ -`.
 
     `line` holds the cuts, `text` the expression of the text part or None. Invariant: where
-    `text` is given, `line` holds no text, and `text` is not plain intervals.
+    `text` is given, `line` holds no text, and `text` is not plain intervals. `ValueSet(cuts)`
+    raises InvalidFilterError where these are no cuts of a line, or not in order.
 
     Source: PODC 2000 §2 and §3 (constraints); that constraints are sets is this project's.
     """
@@ -46,6 +47,13 @@ class ValueSet:
     text: Language | None
 
     def __init__(self, cuts: Cuts, text: Language | None = None) -> None:
+        try:
+            line.check(cuts)
+        except ValueError as error:
+            raise InvalidFilterError("cuts", (cuts,), str(error)) from None
+        self._hold(cuts, text)
+
+    def _hold(self, cuts: Cuts, text: Language | None) -> None:
         if isinstance(text, Pieces):
             cuts, text = line.union(cuts, text.cuts), None
         object.__setattr__(self, "line", cuts)
@@ -79,21 +87,21 @@ class ValueSet:
 
     def __and__(self, other: "ValueSet") -> "ValueSet":
         if self.text is None and other.text is None:
-            return ValueSet(line.intersection(self.line, other.line))
+            return of_cuts(line.intersection(self.line, other.line))
         (cuts_a, text_a), (cuts_b, text_b) = self.parts(), other.parts()
-        return ValueSet(line.intersection(cuts_a, cuts_b), language.every((text_a, text_b)))
+        return of_cuts(line.intersection(cuts_a, cuts_b), language.every((text_a, text_b)))
 
     def __or__(self, other: "ValueSet") -> "ValueSet":
         if self.text is None and other.text is None:
-            return ValueSet(line.union(self.line, other.line))
+            return of_cuts(line.union(self.line, other.line))
         (cuts_a, text_a), (cuts_b, text_b) = self.parts(), other.parts()
-        return ValueSet(line.union(cuts_a, cuts_b), language.some((text_a, text_b)))
+        return of_cuts(line.union(cuts_a, cuts_b), language.some((text_a, text_b)))
 
     def __invert__(self) -> "ValueSet":
         if self.text is None:
-            return ValueSet(line.complement(self.line))
+            return of_cuts(line.complement(self.line))
         cuts = line.intersection(line.complement(self.line), NOT_TEXT)
-        return ValueSet(cuts, language.negation(self.text))
+        return of_cuts(cuts, language.negation(self.text))
 
     def __sub__(self, other: "ValueSet") -> "ValueSet":
         return self & ~other
@@ -217,7 +225,7 @@ class ValueSet:
         if self.text is None or self.unknown():
             return self
         held = _canonical(self.text)
-        return ValueSet(self.line, Pieces(held)) if isinstance(held, tuple) else self
+        return of_cuts(self.line, Pieces(held)) if isinstance(held, tuple) else self
 
     def some_key(self, *, readable: bool = True) -> Key | None:
         """The key of a value in the set, absent only where there is no other.
@@ -248,6 +256,15 @@ class ValueSet:
         return f"ValueSet.parse({str(self)!r})"
 
 
+def of_cuts(cuts: Cuts, text: Language | None = None) -> ValueSet:
+    """The set with these cuts, which are known to be in order."""
+    new = _new(ValueSet)
+    new._hold(cuts, text)
+    return new
+
+
+_new: Final = object.__new__
+
 NOTHING: Final = ValueSet(line.EMPTY)
 EVERYTHING: Final = ValueSet(line.EVERYTHING)
 PRESENT: Final = ValueSet(line.PRESENT)
@@ -263,7 +280,7 @@ def of_keys(keys: Iterable[Key]) -> ValueSet:
             cuts[-1] = after
         else:
             cuts += (before, after)
-    return ValueSet(tuple(cuts))
+    return of_cuts(tuple(cuts))
 
 
 def union(sets: Iterable[ValueSet]) -> ValueSet:

@@ -18,8 +18,9 @@ Every function here is exact and costs at most the sum of the lengths of its arg
 """
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Final, TypeAlias
 
 from contrada.model.domains import values
@@ -49,6 +50,44 @@ _FIRST: Final[tuple[bool | int | float | bytes, ...]] = (
     b"",
 )
 """The smallest comparable of each domain."""
+
+
+def check(cuts: object) -> None:
+    """Raises ValueError, with what is expected, where these are not the cuts of a set."""
+    if not isinstance(cuts, tuple):
+        raise ValueError("a tuple of cuts")
+    for cut in cuts:
+        _check_cut(cut)
+    if not all(a < b for a, b in pairwise(cuts)):
+        raise ValueError("cuts in order")
+
+
+def _check_cut(cut: object) -> None:
+    if not (isinstance(cut, tuple) and 1 <= len(cut) <= 2 and type(cut[0]) is int):
+        raise ValueError("a cut, a pair of a domain and a comparable")
+    tag = cut[0]
+    if not ABSENT <= tag <= TEXT:
+        raise ValueError("a cut's domain")
+    if len(cut) == 2:
+        comparable = cut[1]
+        if type(comparable) not in _COMPARABLE[tag]:
+            raise ValueError(f"a cut in {values.DOMAIN_NAMES[tag]}")
+        if tag == TIME and not values.TIME_MIN_US < comparable <= values.TIME_MAX_US:
+            raise ValueError("a time of the years 1 to 9999")
+        key = cut if tag == TIME else values.key_of(comparable)
+        if key[0] != tag or cut_before(key) != cut:
+            raise ValueError("a cut that is not a domain's first")
+
+
+_COMPARABLE: Final[dict[int, tuple[type, ...]]] = {
+    ABSENT: (),
+    NULL: (),
+    BOOL: (bool,),
+    NAN: (),
+    NUMBER: (int, float),
+    TIME: (int,),
+    TEXT: (bytes,),
+}
 
 
 def cut_before(key: Key) -> Cut:
@@ -107,6 +146,56 @@ def starting_with(prefix: bytes) -> Cuts:
     stem = prefix.rstrip(b"\xff")
     end: Cut | None = (TEXT, stem[:-1] + bytes((stem[-1] + 1,))) if stem else None
     return interval(cut_before((TEXT, prefix)), end)
+
+
+def within_characters(cuts: Cuts, bytes_max: int) -> Cuts:
+    """The set, where the only texts are those in UTF-8 of at most so many bytes.
+
+    Each cut in text becomes the one before the next such text, so that sets with the same of these
+    texts are equal tuples. Cost: one look at each cut, some microseconds where it moves.
+    """
+    moved: list[Cut] = []
+    for cut in cuts:
+        if len(cut) == 2 and cut[0] == TEXT:
+            text = _next_characters(cut[1], bytes_max)  # type: ignore[arg-type]
+            if text is None:
+                continue  # Nothing is behind it: it is the end of the line.
+            cut = (TEXT, text)
+        if moved and moved[-1] == cut:
+            moved.pop()
+        else:
+            moved.append(cut)
+    return tuple(moved)
+
+
+def _next_characters(text: bytes, bytes_max: int) -> bytes | None:
+    """The first text in UTF-8, of at most so many bytes, that is not before this one."""
+    try:
+        characters, rest = text.decode(), b""
+    except UnicodeDecodeError as error:
+        characters, rest = text[: error.start].decode(), text[error.start :]
+    if not rest and len(text) <= bytes_max:
+        return text
+    size = len(characters.encode())
+    while True:
+        if size <= bytes_max and rest:
+            number = bisect_left(range(_CHARACTERS), rest, key=_character)
+            if number < _CHARACTERS and size + len(_character(number)) <= bytes_max:
+                return characters.encode() + _character(number)
+        if not characters:
+            return None
+        last = characters[-1].encode()
+        characters, size = characters[:-1], size - len(last)
+        rest = last + b"\0"  # Another character than the last one, behind it.
+
+
+_SURROGATES: Final = range(0xD800, 0xE000)
+_CHARACTERS: Final = 0x110000 - len(_SURROGATES)
+
+
+def _character(number: int) -> bytes:
+    """The character with this number in the order of all, which is that of their bytes."""
+    return chr(number if number < _SURROGATES.start else number + len(_SURROGATES)).encode()
 
 
 def domain(tag: int) -> Cuts:

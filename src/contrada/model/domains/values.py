@@ -17,8 +17,11 @@ Source: PODC 2000 §2 (types and values of attributes); CU-CS-946-03 §2 (byte s
 
 import math
 import numbers
-from datetime import UTC, datetime, timedelta
-from typing import Final, TypeAlias
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Final, TypeAlias
+from uuid import UUID
 
 from contrada.errors import InvalidNameError, InvalidValueError
 
@@ -44,6 +47,13 @@ NAME_BYTES_MAX: Final = 255
 """Bytes of an attribute's name in UTF-8. Beyond it: InvalidNameError."""
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+ENVELOPE_NAMES: Final = ("@id", "@publisher", "@time")
+"""What filters call the parts of the envelope. With the names that begin with `MARK_PREFIX`, they
+are the system's; all others are the users'."""
+
+MARK_PREFIX: Final = "@is."
+"""What the names of type marks begin with."""
+
 _MICROSECOND: Final = timedelta(microseconds=1)
 TIME_MIN_US: Final = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 TIME_MAX_US: Final = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
@@ -115,8 +125,10 @@ def value_of(key: Key) -> Value:
 def normal(value: Value) -> Value:
     """The value itself where its type is one of the seven, else the plain value it stands for.
 
-    A NumPy number becomes an int or a float, an enumeration member its base, and so on.
-    Raises InvalidValueError as `key_of` does.
+    A member of an enumeration stands for its value, a UUID for its text, a number of NumPy for the
+    int, float or bool that it equals, a bytearray and a memoryview for their bytes, a Decimal for
+    the int or float that is written with the same digits. Raises InvalidValueError as `key_of`,
+    also where something would be lost: digits of a Decimal, nanoseconds of a time.
     """
     if type(value) in _PLAIN:
         key_of(value)
@@ -126,6 +138,11 @@ def normal(value: Value) -> Value:
 
 def time_us_of(value: datetime) -> int:
     """UTC microseconds since 1970 of a datetime that has a zone, and is in range in UTC."""
+    if type(value) is not datetime:
+        if value != value:
+            raise InvalidValueError(value, "this is no time; leave the attribute out, or give None")
+        if getattr(value, "nanosecond", 0):
+            raise InvalidValueError(value, "a time has microseconds; round it to these")
     if value.utcoffset() is None:
         raise InvalidValueError(value, "a time needs a zone, for example tzinfo=datetime.UTC")
     time_us = (value - EPOCH) // _MICROSECOND
@@ -173,10 +190,7 @@ def plain_number(number: float) -> int | float:
 
 
 def check_name(name: object) -> str:
-    """The name itself, when it is 1 to 255 bytes of UTF-8 without control characters.
-
-    Names that begin with `@` belong to the system; who may use them is checked elsewhere.
-    """
+    """The name itself, when it is 1 to 255 bytes of UTF-8 without control characters."""
     if type(name) is not str:
         raise InvalidNameError(name, "a name is a str")
     if name.isascii() and name.isprintable():
@@ -194,11 +208,16 @@ def check_name(name: object) -> str:
 
 
 def check_user_name(name: object) -> str:
-    """As `check_name`; and names that begin with `@`, which are the system's, are refused."""
+    """As `check_name`; and the system's names are refused."""
     checked = check_name(name)
-    if checked[0] == "@":
-        raise InvalidNameError(name, "names that begin with '@' are reserved")
+    if checked[0] == "@" and is_system_name(checked):
+        raise InvalidNameError(name, f"{' '.join(ENVELOPE_NAMES)} and {MARK_PREFIX}… are reserved")
     return checked
+
+
+def is_system_name(name: str) -> bool:
+    """Whether an attribute of this name is the envelope's, or a type mark."""
+    return name.startswith(MARK_PREFIX) or name in ENVELOPE_NAMES
 
 
 _PLAIN: Final = frozenset((str, int, float, bool, type(None), bytes))
@@ -218,21 +237,50 @@ def _utf8(text: str) -> bytes:
 
 
 def _unusual_key(value: object) -> Key:
-    """Keys of times, of subclasses and of other libraries' numbers."""
+    """Keys of times, of subclasses and of what stands for a value; see `normal`."""
     if isinstance(value, datetime):
         return (TIME, time_us_of(value))
+    if isinstance(value, Enum):
+        return key_of(value.value)
     if isinstance(value, str):
+        return key_of(str.__str__(value))
+    if isinstance(value, UUID):
         return key_of(str(value))
+    if isinstance(value, Decimal):
+        return _decimal_key(value)
     if isinstance(value, bytes | bytearray | memoryview):
         return (TEXT, bytes(value))
     if type(value).__name__ in ("bool", "bool_"):
         return (BOOL, bool(value))
-    if isinstance(value, numbers.Integral):
+    if isinstance(value, numbers.Integral) and hasattr(value, "__index__"):  # No span of NumPy.
         return key_of(int(value))
     if isinstance(value, numbers.Real) and not isinstance(value, numbers.Rational):
-        return _float_key(float(value))
+        return _real_key(value)
+    if isinstance(value, date):
+        reason = "a date is no moment; give a datetime with a zone, or the text of isoformat()"
+        raise InvalidValueError(value, reason)
     raise InvalidValueError(
         value,
         f"type {type(value).__name__} is no value; values are None, bool, int, float, str, "
         "bytes and datetime",
     )
+
+
+def _real_key(value: Any) -> Key:
+    held = float(value)
+    if held != value and value == value:
+        raise InvalidValueError(value, "no double equals it; give float(…) of it to round it")
+    return _float_key(held)
+
+
+def _decimal_key(value: Decimal) -> Key:
+    """The key of the number with the same digits: of an integer, else of the nearest double."""
+    if value.is_nan():
+        return NAN_KEY
+    if value.is_finite() and INT_MIN <= value <= INT_MAX and value == int(value):
+        return (NUMBER, int(value))
+    held = float(value)
+    if Decimal(repr(held)) != value:
+        reason = "a number has the digits of a double; give float(…) of it to round it"
+        raise InvalidValueError(value, reason)
+    return _float_key(held)

@@ -51,6 +51,32 @@ Row: TypeAlias = list[Any]
 """Next rows by kind of byte; then the states it stands for and what precedes; then acceptance."""
 
 _AFTER_START, _AFTER_LINE, _AFTER_WORD, _AFTER_OTHER = 1, 2, 3, 4
+_AFTER_ALL_BUT_1, _AFTER_ALL_BUT_2, _AFTER_E0, _AFTER_ED, _AFTER_F0, _AFTER_F4 = 5, 6, 7, 8, 9, 10
+_AFTER_ALL_BUT_3: Final = 11
+
+_LEADS: Final = (
+    (0xC2, 0xDF, _AFTER_ALL_BUT_1),
+    (0xE0, 0xE0, _AFTER_E0),
+    (0xE1, 0xEC, _AFTER_ALL_BUT_2),
+    (0xED, 0xED, _AFTER_ED),
+    (0xEE, 0xEF, _AFTER_ALL_BUT_2),
+    (0xF0, 0xF0, _AFTER_F0),
+    (0xF1, 0xF3, _AFTER_ALL_BUT_3),
+    (0xF4, 0xF4, _AFTER_F4),
+)
+"""Bytes that begin a character of several bytes, and what they are followed by."""
+
+_WITHIN: Final = {
+    _AFTER_ALL_BUT_1: (0x80, 0xBF, _AFTER_OTHER),
+    _AFTER_ALL_BUT_2: (0x80, 0xBF, _AFTER_ALL_BUT_1),
+    _AFTER_ALL_BUT_3: (0x80, 0xBF, _AFTER_ALL_BUT_2),
+    _AFTER_E0: (0xA0, 0xBF, _AFTER_ALL_BUT_1),
+    _AFTER_ED: (0x80, 0x9F, _AFTER_ALL_BUT_1),
+    _AFTER_F0: (0x90, 0xBF, _AFTER_ALL_BUT_2),
+    _AFTER_F4: (0x80, 0x8F, _AFTER_ALL_BUT_2),
+}
+"""Inside of a character: the bytes that go on with it, and what they are followed by."""
+
 _WORD_BYTES: Final = frozenset(b for first, last in characters.WORD for b in range(first, last + 1))
 
 
@@ -127,7 +153,8 @@ class _Program:
             at for edges in self.edges for low, high, _ in edges for at in (low, high + 1)
         }
         if any(self.looks):
-            spans = ((0x0A, 0x0A), (0x80, 0xBF), *characters.WORD)
+            parts = (*_LEADS, *_WITHIN.values()) if self.asks_inside else ()
+            spans = ((0x0A, 0x0A), *characters.WORD, *(part[:2] for part in parts))
             starts |= {at for low, high in spans for at in (low, high + 1)}
         byte_of = bytes(sorted(starts - {256}))
         kinds = bytearray()
@@ -152,6 +179,11 @@ class _Program:
     def looked_for(self) -> int:
         """The kinds of places (`AT_START` and so on) that some state asks for, as bits."""
         return reduce(operator.or_, self.looks, 0)
+
+    @property
+    def asks_inside(self) -> bool:
+        """Whether it matters what is inside a character."""
+        return bool(self.looked_for & regular.INSIDE_WORD)
 
     def closures(self) -> dict[int, Closure]:
         """Where each state leads without a byte, by the kinds of the place in the text."""
@@ -265,7 +297,8 @@ class Machine:
             step = self._steps.get(kind)
             if step is None:
                 step = self._steps[kind] = self._program.step(byte)
-            target = self._row(self._closures[0].of(step.of(states)), _after(byte))
+            after = _after(before, byte, self._program.asks_inside)
+            target = self._row(self._closures[0].of(step.of(states)), after)
         row[kind] = target
         return target
 
@@ -314,23 +347,33 @@ def _holding(before: int, byte: int | None) -> int:
         holding |= regular.AT_LINE_END
     if (before == _AFTER_WORD) != (byte in _WORD_BYTES):
         return holding | regular.AT_WORD_EDGE
-    inside_character = byte is not None and 0x80 <= byte <= 0xBF
+    low, high, _ = _WITHIN.get(before, _NOTHING)
+    inside_character = byte is not None and low <= byte <= high
     return holding if inside_character else holding | regular.INSIDE_WORD
 
 
 @cache
 def _holdings() -> frozenset[int]:
     """Which places can hold together."""
-    befores = (_AFTER_START, _AFTER_LINE, _AFTER_WORD, _AFTER_OTHER)
+    befores = (_AFTER_START, _AFTER_LINE, _AFTER_WORD, _AFTER_OTHER, *_WITHIN)
     held = {_holding(before, byte) for before in befores for byte in (None, *range(256))}
     return frozenset(held | {0})
 
 
-def _after(byte: int) -> int:
+def _after(before: int, byte: int, asks_inside: bool) -> int:
     """What lies before the next place, after this byte."""
     if byte == 0x0A:
         return _AFTER_LINE
-    return _AFTER_WORD if byte in _WORD_BYTES else _AFTER_OTHER
+    if byte in _WORD_BYTES:
+        return _AFTER_WORD
+    if asks_inside:
+        for low, high, after in (_WITHIN.get(before, _NOTHING), *_LEADS):
+            if low <= byte <= high:
+                return after
+    return _AFTER_OTHER
+
+
+_NOTHING: Final = (1, 0, _AFTER_OTHER)
 
 
 _LENGTHS_END: Final = (0x7F, 0x7FF, 0xD7FF, 0xDFFF, 0xFFFF, 0x10FFFF)

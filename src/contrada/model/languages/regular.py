@@ -8,8 +8,9 @@ classes `[[:alpha:]]` are ASCII, `^` and `$` mean the text's ends without `m`, `
 character but a line feed without `s`.
 
 An expression is over characters. Bytes that are no UTF-8 are no character: no class and no `.`
-has them. Without case, a class has every character that folds like one of its own (see
-`casefold`).
+has them. `\B` is a place between characters; what only begins like one, up to the first byte that
+cannot go on with it, counts as one there, as Unicode recommends. Without case, a class has every
+character that folds like one of its own (see `casefold`).
 
 Source: the syntax page of RE2 (github.com/google/re2).
 """

@@ -88,19 +88,18 @@ class Wildcard(Operator):
 
 
 def normal(constant: str) -> str:
-    """The constant with the fewest stars, each after the question marks beside it.
+    """The constant without stars that follow a star.
 
+    A star and a question mark beside each other stay as they are: `*?` ends with a character, and
+    `?*` begins with one, which is not the same where there are bytes that are none.
     Raises InvalidFilterError where a backslash stands before something else than it may.
     """
-    found: list[str] = []
-    for token in _tokens(constant):
-        if token == "*" and found[-1:] == ["*"]:
-            continue
-        if token == "?" and found[-1:] == ["*"]:
-            found[-1:] = ["?", "*"]
-        else:
-            found.append(token)
-    return "".join(found)
+    tokens = _tokens(constant)
+    return "".join(
+        token
+        for before, token in zip(["", *tokens], tokens, strict=False)
+        if not before == token == "*"
+    )
 
 
 def plain_form(constant: str, *, nocase: bool) -> Plain | None:

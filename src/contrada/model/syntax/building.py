@@ -7,11 +7,12 @@ of the model. Errors carry the place in the text.
 import math
 import pkgutil
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from decimal import Decimal
 from functools import cache
-from typing import Any, Final, TypeAlias
+from itertools import chain
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, v_args
 from lark.exceptions import UnexpectedEOF, UnexpectedToken
@@ -20,6 +21,7 @@ from contrada.errors import (
     ContradaError,
     InvalidFilterError,
     InvalidNameError,
+    LimitError,
     ParseError,
     UnknownOperatorError,
 )
@@ -31,15 +33,27 @@ from contrada.model.algebra import (
     FilterSet,
     Pattern,
     ValueSet,
-    check_system_name,
     intersection,
     sets,
     union,
 )
+from contrada.model.algebra.expression import And, Condition, Member, Or, negation
+from contrada.model.algebra.filter import filter_set
 from contrada.model.domains.values import INT_MAX, INT_MIN, UNITS_US, Value, check_name
+from contrada.model.syntax.hints import hint_for, hint_for_operator
 
-Constraints: TypeAlias = dict[str, list[ValueSet]]
-"""The value sets that a text names for each attribute, in order."""
+CONDITIONS_NESTED_MAX: Final = 100
+"""Parentheses and `not` of a text in one another. Beyond it: LimitError."""
+
+
+class Nested(NamedTuple):
+    """A condition with parentheses or `not` in it, and how deep these are."""
+
+    condition: Condition
+    levels: int
+
+
+Term: TypeAlias = Member | Nested
 
 
 def built(text: str, start: str) -> Any:
@@ -54,24 +68,56 @@ def built(text: str, start: str) -> Any:
 def _lark() -> Lark:
     grammar = pkgutil.get_data(__name__, "text.lark")
     assert grammar is not None
-    starts = ["statement", "union", "conjunction"]
+    starts = ["statement", "union", "advertisement"]
     return Lark(grammar.decode(), start=starts, parser="lalr", transformer=_FilterBuilder())
 
 
-def _filter(constraints: Constraints) -> Filter:
-    return Filter.of_sets({name: intersection(parts) for name, parts in constraints.items()})
+def _grouped(members: Iterable[Member]) -> dict[str, list[ValueSet]]:
+    """The value sets that are named for each attribute, in order."""
+    grouped: dict[str, list[ValueSet]] = {}
+    for member in members:
+        grouped.setdefault(member.name, []).append(member.values)
+    return grouped
+
+
+def _filters(terms: tuple[Term, ...]) -> tuple[Filter, ...]:
+    """The filters of which one matches where all terms hold; one for constraints alone."""
+    members = [term for term in terms if isinstance(term, Member)]
+    if len(members) < len(terms):
+        return filter_set(And(tuple(map(_condition, terms)))).filters
+    sets = {name: intersection(parts) for name, parts in _grouped(members).items()}
+    return (Filter.of_sets(sets),)
+
+
+def _one_filter(terms: tuple[Term, ...]) -> Filter:
+    found = _filters(terms)
+    if len(found) != 1:
+        reason = "each part of a pattern is one filter"
+        raise InvalidFilterError("->", (str(FilterSet(found)),), reason)
+    return found[0]
+
+
+def _condition(term: Term) -> Condition:
+    return term.condition if isinstance(term, Nested) else term
+
+
+def _nested(condition: Condition, terms: Iterable[Term]) -> Nested:
+    levels = 1 + max((term.levels for term in terms if isinstance(term, Nested)), default=0)
+    if levels > CONDITIONS_NESTED_MAX:
+        raise LimitError("CONDITIONS_NESTED_MAX", CONDITIONS_NESTED_MAX)
+    return Nested(condition, levels)
 
 
 @v_args(inline=True)
 class _FilterBuilder(Transformer[Token, Any]):
     """Makes values of the model, bottom up, while lark parses."""
 
-    def filter_set(self, *members: Constraints) -> FilterSet:
-        return FilterSet(map(_filter, members))
+    def filter_set(self, *conjunctions: tuple[Term, ...]) -> FilterSet:
+        return FilterSet(each for terms in conjunctions for each in _filters(terms))
 
     def pattern(self, every: Token | None, *rest: Any) -> Pattern:
         *parts, by, within_us = rest
-        filters = map(_filter, parts)
+        filters = map(_one_filter, parts)
         return Pattern(filters, by=by or (), within_us=within_us, every=every is not None)
 
     def by(self, *names: Token) -> tuple[str, ...]:
@@ -88,14 +134,21 @@ class _FilterBuilder(Transformer[Token, Any]):
             raise _at(number, ParseError, str(number), "a time in whole microseconds")
         return int(span_us)
 
-    def conjunction(self, *constraints: tuple[str, ValueSet]) -> Constraints:
-        grouped: Constraints = {}
-        for name, value_set in constraints:
-            grouped.setdefault(name, []).append(value_set)
-        return grouped
+    def conjunction(self, *terms: Term) -> tuple[Term, ...]:
+        return terms
 
-    def constraint(self, name: Token, value_set: ValueSet) -> tuple[str, ValueSet]:
-        return _name(name), value_set
+    def group(self, *conjunctions: tuple[Term, ...]) -> Nested:
+        parts = tuple(And(tuple(map(_condition, terms))) for terms in conjunctions)
+        return _nested(Or(parts), chain.from_iterable(conjunctions))
+
+    def negated(self, _: Token, term: Term) -> Nested:
+        return _nested(negation(_condition(term)), (term,))
+
+    def advertisement(self, *members: Member) -> dict[str, list[ValueSet]]:
+        return _grouped(members)
+
+    def constraint(self, name: Token, value_set: ValueSet) -> Member:
+        return Member(_name(name), value_set)
 
     def union(self, *parts: ValueSet) -> ValueSet:
         return union(parts)
@@ -161,7 +214,7 @@ def _unless(negation: Token | None, value_set: ValueSet) -> ValueSet:
 def _name(token: Token) -> str:
     text = token[1:-1].replace("``", "`") if token.type == "QUOTED" else str(token)
     try:
-        return check_system_name(check_name(text))
+        return check_name(text)
     except InvalidNameError as error:
         raise _at(token, ParseError, repr(text), f"a name ({error.reason})") from None
 
@@ -181,6 +234,7 @@ def _built(
         raise InvalidFilterError(error.operator, error.constants, place) from None
     except UnknownOperatorError as error:
         known = " ".join(dict.fromkeys((*sets.OPERATORS, *error.known)))
+        known = _with_hint(known, hint_for_operator(operator))
         raise _at(operator, ParseError, f"unknown operator {str(operator)!r}", known) from error
 
 
@@ -301,16 +355,24 @@ def _explained(text: str, error: UnexpectedInput) -> ParseError:
         token = getattr(error, "token", None)
         at_end = token is None or token.type == "$END"
         found = "the end of the text" if at_end else repr(str(token))
+        position = len(text) if token is None or at_end else token.start_pos
         line, column = _end_of(text) if at_end else (error.line, error.column)
     else:
         assert isinstance(error, UnexpectedCharacters)
         wanted = error.allowed or set()
-        line, column = error.line, error.column
+        line, column, position = error.line, error.column, error.pos_in_stream
         rest = text[error.pos_in_stream :]
         found = f"unterminated text: {rest[:30]}" if rest[0] in "\"'`" else repr(rest[0])
-    words = [*dict.fromkeys(_EXPECTED.get(name, f"`{name.lower()}`") for name in sorted(wanted))]
+    known = {**_EXPECTED, "NOT": "`not`"} if "NAME" in wanted else _EXPECTED
+    words = [*dict.fromkeys(known.get(name, f"`{name.lower()}`") for name in sorted(wanted))]
     *most, last = words or ["something else"]
-    return ParseError(line, column, found, f"{', '.join(most)} or {last}" if most else last)
+    expected = f"{', '.join(most)} or {last}" if most else last
+    hint = hint_for(text, position, wanted)
+    return ParseError(line, column, found, _with_hint(expected, hint))
+
+
+def _with_hint(expected: str, hint: str) -> str:
+    return f"{expected}; {hint}" if hint else expected
 
 
 def _end_of(text: str) -> tuple[int, int]:

@@ -23,7 +23,11 @@ _T = TypeVar("_T")
 def parse(text: str) -> Filter | FilterSet | Pattern:
     """A filter, a filter set (`or`) or a pattern (`->`), as the text says.
 
-    Raises ParseError, InvalidFilterError, UnknownOperatorError.
+    Parentheses and `not` over conditions of several attributes give the filters of which one
+    matches exactly where the condition holds; one alone is a filter. `not (a = 1)` holds where
+    `a = 1` does not, so also where a is absent, has another type, or another value among several.
+    Raises ParseError, InvalidFilterError, UnknownOperatorError, and LimitError where the condition
+    becomes too many filters, or is nested deeper than CONDITIONS_NESTED_MAX.
     """
     plain = plain_filter(text)
     if plain is not None:
@@ -52,7 +56,7 @@ def parse_pattern(text: str) -> Pattern:
 
 def parse_advertisement(text: str) -> Advertisement:
     """An advertisement: constraints on one attribute are a disjunction."""
-    constraints = _parsed(text, "conjunction")
+    constraints = _parsed(text, "advertisement")
     return Advertisement.of_sets({name: union(parts) for name, parts in constraints.items()})
 
 
@@ -72,7 +76,7 @@ def _parsed(text: str, start: str) -> Any:
 
 _FOUND: Final = {Filter: "a filter", FilterSet: "a filter set (`or`)", Pattern: "a pattern (`->`)"}
 _WANTED: Final = {
-    Filter: "one filter, without `or` and `->`",
+    Filter: "one filter, without `or`, `->`, and `not (…)` of several conditions",
     Pattern: "a pattern, filters joined by `->`",
 }
 

@@ -23,7 +23,7 @@ PLAIN_CHARACTERS_MAX: Final = 4_096
 
 # Names and numbers are taken whole or not at all, as a lexer takes them.
 _COMPARISON: Final = re.compile(
-    r"""\s*+(?>([A-Za-z_](?:[\w.\-/:@$#]*[\w$#])?))
+    r"""\s*+(?>(@?[A-Za-z_](?:[\w.\-/:@$#]*[\w$#])?))
         \s*+([!<>]?=|[<>]|prefix\b)
         \s*+([+-]?\d{1,18}+(?:\.\d{0,18}+)?+|"[^"\\\n]*+"|'[^'\\\n]*+'|true\b|false\b|null\b)
         \s*+(and(?=\s)|\Z)""".replace(r"\s", r"[ \t\r\n]"),

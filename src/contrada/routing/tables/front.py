@@ -27,7 +27,7 @@ from contrada.model import Advertisement, Filter, Notification, Product, Value, 
 from contrada.model.algebra.product import ENVELOPE_SETS
 from contrada.model.algebra.relations import witness
 from contrada.model.domains.line import TEXT_START
-from contrada.model.domains.values import ABSENT, Key, value_of
+from contrada.model.domains.values import ABSENT, Key, is_system_name, value_of
 
 Example: TypeAlias = Mapping[str, Key]
 
@@ -206,7 +206,7 @@ class OfferFront(Front):
 
 def _notification(product: Product, example: Example) -> Notification | dict[str, Value] | None:
     """The example as a notification; as a plain mapping, which is faster, where that will do."""
-    if any(name[0] == "@" for name in example):
+    if any(map(is_system_name, example)):
         return witness(product)
     return {name: value_of(key) for name, key in example.items() if key[0] != ABSENT}
 

@@ -1,22 +1,30 @@
-"""`PatternMatcher`: patterns by hand: the engine, an index of its own, and a slack."""
+"""Many patterns matched by hand, without a service: the engine, an index of its own, and a slack.
+
+What is pushed is told apart by `index`, and put together by `engine`; all meanings are theirs.
+"""
 
 from collections.abc import Hashable, Mapping
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from contrada.errors import ContradaError
 from contrada.matching import Index
 from contrada.model import Notification, Pattern
 from contrada.model.domains.values import TIME_MIN_US
-from contrada.patterns import Match
 from contrada.patterns.engine import PatternEngine, SharedFilters, check_pattern
 from contrada.patterns.reordering import check_slack
-from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits, RunBudget
+from contrada.patterns.runs import DEFAULT_LIMITS, Match, PatternLimits, RunBudget
 
 K = TypeVar("K", bound=Hashable)
 
 
 class PatternStatistics(NamedTuple):
-    """What a matcher holds, and what it did so far."""
+    """What a matcher holds, and what it did so far.
+
+    `filters` counts distinct ones, `groups` the groups of `by`, `runs` those that are open,
+    `pending` notifications that wait for the watermark: nothing below it will come, in microseconds
+    since 1970. `matched` counts matches, `forced` what went on before its time for want of room,
+    `dropped` what was left out, by reason.
+    """
 
     filters: int
     groups: int
@@ -31,10 +39,19 @@ class PatternStatistics(NamedTuple):
 class PatternMatcher(Generic[K]):
     """Patterns under keys; `push` gives the matches that a notification allows to be known.
 
+    `PatternMatcher()`, `matcher.add("storm", "gust > 35 -> dep_delay > 120 within 2 h")`,
+    `matcher.push(notification)`. Time is what the envelopes say: without, all were in the first
+    moment of 1970, and none follows another. A notification may come up to `slack_us` microseconds
+    after a later one; what comes after that takes no part. A match is known once the time of its
+    last notification has passed, less the slack; `flush` ends the stream.
     With a slack of None only `advance` moves the watermark.
+
+    A matcher is used by one thread at a time.
+    Source: PODC 2000 §2, figure 4; all meanings are in `contrada.patterns.engine`.
     """
 
     def __init__(self, *, slack_us: int | None = 0, limits: PatternLimits = DEFAULT_LIMITS) -> None:
+        """Raises InvalidValueError for a slack that makes no sense."""
         self._slack_us = None if slack_us is None else check_slack(slack_us)
         self._index: Index[int] = Index()
         self._filters = SharedFilters()
@@ -51,8 +68,13 @@ class PatternMatcher(Generic[K]):
     def __contains__(self, key: object) -> bool:
         return key in self._numbers
 
-    def add(self, key: K, pattern: Pattern) -> None:
-        """Adds a pattern; an earlier one of the key is removed with its runs."""
+    def add(self, key: K, pattern: Pattern | str) -> None:
+        """Adds a pattern, or its text; an earlier one of the key is removed with its runs.
+
+        Raises ParseError, UnknownOperatorError, LimitError; then the key keeps what it had.
+        """
+        if isinstance(pattern, str):
+            pattern = Pattern(pattern)
         check_pattern(pattern)
         number, new = self._engine.add(pattern)
         entered: list[int] = []
@@ -76,8 +98,10 @@ class PatternMatcher(Generic[K]):
             for gone in self._engine.remove(number):
                 self._index.remove(gone)
 
-    def push(self, notification: Notification) -> list[Match[K]]:
-        """Takes in a notification; the matches that are known now, in order."""
+    def push(self, notification: Notification | Mapping[str, Any]) -> list[Match[K]]:
+        """Takes in a notification; the matches that are known now, in order of their last ones."""
+        if not isinstance(notification, Notification):
+            notification = Notification(notification)
         time_us = notification.envelope.at_us
         if self._engine.is_late(time_us):
             return []

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import contrada as ct
-from contrada.dialects import expression
-from contrada.dialects.expression import And, Condition, Member, Or
 from contrada.errors import LimitError
+from contrada.model.algebra import expression
+from contrada.model.algebra.expression import And, Condition, Member, Or
+from contrada.model.algebra.filter import filter_set
 
 SECONDS_MAX = 30.0
 """Far more than any of these needs on a busy machine."""
@@ -64,7 +65,7 @@ def holds(condition: Condition, notification: ct.Notification) -> bool:
 @given(CONDITIONS, NOTIFICATIONS)
 def test_a_filter_set_is_its_condition(condition: Condition, notification: ct.Notification) -> None:
     """If it failed, translated rules would match other notifications than the rules."""
-    assert expression.filter_set(condition).matches(notification) is holds(condition, notification)
+    assert filter_set(condition).matches(notification) is holds(condition, notification)
 
 
 @given(st.lists(st.lists(MEMBERS, min_size=2, max_size=3), min_size=2, max_size=6), st.booleans())
@@ -78,7 +79,7 @@ def test_a_filter_set_that_overlaps_less_is_its_condition(
         condition = expression.negation(exceptions)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(expression, "CHOICES_TRIED_MAX", 0)
-        found = expression.filter_set(condition)
+        found = filter_set(condition)
     for notification in EVERY_NOTIFICATION:
         assert found.matches(notification) is holds(condition, notification)
 
@@ -90,14 +91,14 @@ def test_a_condition_of_one_part_is_that_part(outer: type[And | Or], inner: type
     parts = Member("x", ct.eq(1)), Member("y", ct.eq(1))
     for wrapped in (outer((Or((inner(parts),)),)), outer((And((inner(parts),)),))):
         for notification in EVERY_NOTIFICATION:
-            found = expression.filter_set(wrapped).matches(notification)
+            found = filter_set(wrapped).matches(notification)
             assert found is holds(inner(parts), notification)
 
 
 @given(CONDITIONS, NOTIFICATIONS)
 def test_negation_is_the_complement(condition: Condition, notification: ct.Notification) -> None:
     """If it failed, `not` in a rule would mean something else than the opposite."""
-    opposite = expression.filter_set(expression.negation(condition))
+    opposite = filter_set(expression.negation(condition))
     assert opposite.matches(notification) is not holds(condition, notification)
 
 
@@ -105,7 +106,7 @@ def test_alternatives_of_one_attribute_are_one_filter() -> None:
     """If it failed, long lists of values would become as many filters."""
     many = Or(tuple(Member("x", ct.eq(n)) for n in range(1_000)))
     other = Or(tuple(Member("y", ct.eq(n)) for n in range(1_000)))
-    assert len(expression.filter_set(And((many, other)))) == 1
+    assert len(filter_set(And((many, other)))) == 1
 
 
 EXCEPTIONS = 30
@@ -118,16 +119,16 @@ def test_many_exceptions_become_few_filters() -> None:
         for n in range(EXCEPTIONS)
     ]
     asked = (Member("user", ct.contains("x")), *map(expression.negation, exceptions))
-    assert len(expression.filter_set(And(asked))) == EXCEPTIONS + 1
+    assert len(filter_set(And(asked))) == EXCEPTIONS + 1
     nested = And((asked[0], And(asked[1:])))
-    assert len(expression.filter_set(nested)) == EXCEPTIONS + 1
+    assert len(filter_set(nested)) == EXCEPTIONS + 1
 
 
 def test_too_many_filters_are_refused() -> None:
     """If it failed, a small hostile rule could fill the memory."""
     pairs = [Or((Member(f"a{n}", ct.eq(1)), Member(f"b{n}", ct.eq(1)))) for n in range(60)]
     with pytest.raises(LimitError) as refused:
-        expression.filter_set(And(tuple(pairs)))
+        filter_set(And(tuple(pairs)))
     assert refused.value.limit == "CONJUNCTIONS_MAX"
 
 
@@ -150,7 +151,7 @@ def test_thousands_of_exceptions_are_read_soon(
     """If it failed, rules with many exceptions would be refused, or keep a reader for minutes."""
     pairs = [And((Member("a", first(n)), Member("b", second(n)))) for n in range(2_000)]
     start = time.perf_counter()
-    found = expression.filter_set(expression.negation(Or(tuple(pairs))))
+    found = filter_set(expression.negation(Or(tuple(pairs))))
     assert len(found) == 2_001
     assert time.perf_counter() - start < SECONDS_MAX
 
@@ -160,13 +161,13 @@ def test_an_exception_that_others_share_comes_first() -> None:
     pairs = [
         And((Member("a", ct.contains(f"x{n}x")), Member("b", ct.contains("y")))) for n in range(99)
     ]
-    assert len(expression.filter_set(expression.negation(Or(tuple(pairs))))) == 2
+    assert len(filter_set(expression.negation(Or(tuple(pairs))))) == 2
 
 
 def test_an_attribute_that_others_share_comes_first() -> None:
     """If it failed, exceptions of one attribute and one of many others would be refused."""
     pairs = [And((Member(f"a{n}", ct.eq("x")), Member("b", ct.eq(n)))) for n in range(500)]
-    assert len(expression.filter_set(expression.negation(Or(tuple(pairs))))) == 501
+    assert len(filter_set(expression.negation(Or(tuple(pairs))))) == 501
 
 
 def test_a_rule_is_read_where_its_sets_are_too_many_to_compare() -> None:
@@ -174,7 +175,7 @@ def test_a_rule_is_read_where_its_sets_are_too_many_to_compare() -> None:
     certain = Member("a", ct.ValueSet.parse(" | ".join(f'contains "x{n}y"' for n in range(2_000))))
     pairs = [And((Member("a", ct.contains(f"x{n}")), Member("b", ct.eq(n)))) for n in range(999)]
     asked = And((certain, *map(expression.negation, pairs)))
-    assert len(expression.filter_set(asked)) == 1_000
+    assert len(filter_set(asked)) == 1_000
 
 
 HOSTILE: list[tuple[str, Callable[[int], dict[str, ct.ValueSet]]]] = [
@@ -207,7 +208,7 @@ def test_hostile_exceptions_are_read_or_refused_soon(
     ]
     start = time.perf_counter()
     with suppress(LimitError):
-        expression.filter_set(expression.negation(Or(tuple(parts))))
+        filter_set(expression.negation(Or(tuple(parts))))
     assert time.perf_counter() - start < SECONDS_MAX
 
 
@@ -218,8 +219,8 @@ def test_what_stands_in_a_condition_often_is_read_once() -> None:
         for n in range(500)
     )
     start = time.perf_counter()
-    assert len(expression.filter_set(And(tuple(Or(pairs) for _ in range(800))))) == 500
-    assert len(expression.filter_set(And(tuple(Or(pairs[n % 9 :]) for n in range(800))))) == 492
+    assert len(filter_set(And(tuple(Or(pairs) for _ in range(800))))) == 500
+    assert len(filter_set(And(tuple(Or(pairs[n % 9 :]) for n in range(800))))) == 492
     assert time.perf_counter() - start < SECONDS_MAX
 
 
@@ -228,5 +229,5 @@ def test_the_sets_of_all_filters_together_are_bounded() -> None:
     many = [Member(f"c{n}", ct.eq(1)) for n in range(1_000)]
     pairs = [Or((Member(f"a{n}", ct.eq(1)), Member(f"b{n}", ct.eq(1)))) for n in range(11)]
     with pytest.raises(LimitError) as refused:
-        expression.filter_set(And((*many, *pairs)))
+        filter_set(And((*many, *pairs)))
     assert refused.value.limit == "MEMBERS_MAX"

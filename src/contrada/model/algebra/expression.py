@@ -1,12 +1,13 @@
-"""Conditions of `and`, `or` and `not` over attributes, and the filter set that each one is.
+"""Conditions of `and`, `or` and `not` over attributes, as unions of boxes.
 
 A member condition says that an attribute's value lies in a value set, which may hold *absent*.
 Negation goes down to these and takes the complements of their sets, so `not` of one holds where
 the attribute is absent, unless the set held absent.
 
-Invariant: for notifications with one value per attribute, the filter set matches exactly where
-the condition holds. With several values a negated member would ask for none of them, but filters
-ask for one: dialects that allow both say what they do.
+Invariant: a notification with one value per attribute is in one of the boxes exactly where the
+condition holds. One with several values is in one where the condition holds for some choice of one
+value per attribute, as everywhere in the algebra: so `not` of a member asks for one value that is
+not in its set. Dialects in which it asks for all say what they do.
 
 Values of one attribute stay one set, so that a thousand alternatives of it are one filter. And
 many exceptions, `not (a and b)`, become about as many filters, not a power of two: their boxes are
@@ -23,14 +24,14 @@ from contrada.errors import LimitError
 from contrada.model.algebra import boxes
 from contrada.model.algebra.boxes import AskingForms
 from contrada.model.algebra.boxes import Box as Sets
-from contrada.model.algebra.filter import Filter, FilterSet
 from contrada.model.algebra.valueset import ValueSet, intersection, union
 
 CONJUNCTIONS_MAX: Final = 10_000
-"""Filters that one rule of another dialect becomes. Beyond it: the rule is refused."""
+"""Filters that one condition becomes. Beyond it: LimitError; a rule of a dialect is refused."""
 
 MEMBERS_MAX: Final = 1_000_000
-"""Value sets that the filters of one rule have together. Beyond it: the rule is refused."""
+"""Value sets that the filters of one condition have together. Beyond it: LimitError; a rule of a
+dialect is refused."""
 
 CHOICES_TRIED_MAX: Final = 8
 """Choices of alternatives that are all made. Small conditions so become the filters that one would
@@ -76,13 +77,13 @@ def negation(condition: Condition) -> Condition:
     return dual(tuple(negation(part) for part in condition.parts))
 
 
-def filter_set(condition: Condition) -> FilterSet:
-    """The filters of which one matches exactly where the condition holds.
+def conjunctions(condition: Condition) -> list[Sets]:
+    """The boxes of which one holds exactly where the condition does.
 
-    Cost: the number of filters, at most `CONJUNCTIONS_MAX`, and their sets, at most
-    `MEMBERS_MAX`; beyond these, and beyond `boxes.FORMS_WORK_MAX`, LimitError is raised.
+    Cost: the number of boxes, at most `CONJUNCTIONS_MAX`, and their sets, at most `MEMBERS_MAX`;
+    beyond these, and beyond `boxes.FORMS_WORK_MAX`, LimitError is raised.
     """
-    return FilterSet(Filter(sets) for sets in _Reading().conjunctions(condition))
+    return _Reading().conjunctions(condition)
 
 
 class _Reading:

@@ -1,0 +1,190 @@
+"""Objects within objects as attributes, and values that JSON does not have.
+
+A mapping in a mapping gives names joined by dots, a list gives its attribute several values, and a
+name that is found again gives it more. No attribute can hold a list of objects or of lists: then
+all that was given stays in the body, as JSON.
+
+JSON has no times, no bytes and no numbers but finite ones. An object with just one member says
+them: `{"$time": "2026-11-20T09:30:00Z"}`, `{"$bytes": "0aff"}`, `{"$number": "NaN"}` (also
+`Infinity`, `-Infinity`). It is a value wherever an object may stand, so that what is written in
+JSON, and what is given as Python dicts, mean the same.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from contrada.errors import InvalidNotificationError, InvalidValueError, LimitError
+from contrada.model.domains.values import Value, normal, time_us_of
+
+OBJECT_DEPTH_MAX: Final = 64
+"""Objects within objects of what becomes a notification. Beyond it: LimitError; a line of JSON is a
+bad record."""
+
+JSON_TYPE: Final = "application/json"
+"""The content type of a body in JSON."""
+
+_SEVERAL: Final = (list, tuple, set, frozenset)
+
+_WITHIN_NOTHING: Final = frozenset((str, int, float, bool, type(None), bytes, datetime))
+
+_NUMBERS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def flatten(content: Mapping[str, Any], put: Callable[[str, Iterable[Any]], None]) -> bool:
+    """Puts out the values of each attribute by its dotted name; whether all of them fitted.
+
+    Raises InvalidNotificationError with the name and the value, LimitError beyond
+    OBJECT_DEPTH_MAX. Cost: proportional to the content.
+    """
+    return _flatten(content, "", put, 1)
+
+
+def _flatten(
+    content: Mapping[str, Any], prefix: str, put: Callable[[str, Iterable[Any]], None], depth: int
+) -> bool:
+    if depth > OBJECT_DEPTH_MAX:
+        raise LimitError("OBJECT_DEPTH_MAX", OBJECT_DEPTH_MAX)
+    is_whole = True
+    for key, member in content.items():
+        if type(key) is not str:
+            raise InvalidNotificationError(key, member, "a name is a str")
+        name = prefix + key
+        if isinstance(member, dict | Mapping):
+            if is_typed(member):
+                put(name, (_typed(name, member),))
+            else:
+                is_whole &= _flatten(member, f"{name}.", put, depth + 1)
+        elif not isinstance(member, _SEVERAL):
+            put(name, (member,))
+        else:
+            items = [
+                _typed(name, each) if isinstance(each, dict | Mapping) and is_typed(each) else each
+                for each in member
+            ]
+            if any(isinstance(each, (dict, Mapping, *_SEVERAL)) for each in items):
+                is_whole = False
+            else:
+                put(name, items)
+    return is_whole
+
+
+def flattened(content: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
+    """The attributes of a mapping by their dotted names, and whether all of them fitted.
+
+    It is the mapping itself where nothing is within anything. Raises as `flatten`.
+    """
+    values = content.values()
+    if _WITHIN_NOTHING.issuperset(map(type, values)) or not any(map(_may_hold_more, values)):
+        return content, True
+    found: dict[str, list[Any]] = {}
+    is_whole = flatten(content, lambda name, values: found.setdefault(name, []).extend(values))
+    return found, is_whole
+
+
+def _may_hold_more(member: Any) -> bool:
+    """Whether a value may be an object, or a list of more than values."""
+    if type(member) in _WITHIN_NOTHING:
+        return False
+    if isinstance(member, _SEVERAL):
+        return not _WITHIN_NOTHING.issuperset(map(type, member))
+    return isinstance(member, dict | Mapping)
+
+
+def as_json(content: Mapping[str, Any]) -> bytes:
+    """A mapping as JSON on one line, in its order. Raises InvalidNotificationError, LimitError."""
+    return msgspec.json.encode(_plain("", content, 0))
+
+
+def _plain(name: str, content: Any, depth: int) -> Any:
+    if depth > OBJECT_DEPTH_MAX:
+        raise LimitError("OBJECT_DEPTH_MAX", OBJECT_DEPTH_MAX)
+    if isinstance(content, dict | Mapping):
+        if not all(type(key) is str for key in content):
+            raise InvalidNotificationError(name, content, "a name is a str")
+        return {key: _plain(key, each, depth + 1) for key, each in content.items()}
+    if isinstance(content, _SEVERAL):
+        return [_plain(name, each, depth + 1) for each in content]
+    try:
+        return json_value(normal(content))
+    except InvalidValueError as error:
+        raise InvalidNotificationError(name, content, error.reason) from None
+
+
+def json_value(value: Value) -> Any:
+    """A value as JSON has it, or as an object that says it."""
+    if isinstance(value, bytes):
+        return {"$bytes": value.hex()}
+    if isinstance(value, datetime):
+        return {"$time": time_text(value)}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"$number": "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"}
+    return value
+
+
+def json_values(values: Value | tuple[Value, ...]) -> Any:
+    """The value, or the list of values, of an attribute; each as `json_value`."""
+    if isinstance(values, tuple):
+        return [json_value(each) for each in values]
+    return json_value(values)
+
+
+def time_text(time: datetime) -> str:
+    """A time in UTC, as ISO 8601 writes it."""
+    return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def value_of_json(shown: Any) -> Any:
+    """The value that `json_value` gave. Raises ValueError."""
+    if not isinstance(shown, dict | Mapping):
+        return shown
+    ((kind, text),) = shown.items()
+    if not isinstance(text, str) or kind not in _READERS:
+        raise ValueError("a text")
+    return _READERS[kind](text)
+
+
+def is_typed(member: Mapping[str, Any]) -> bool:
+    """Whether an object is a value that JSON does not have."""
+    return len(member) == 1 and next(iter(member)) in _READERS
+
+
+def _typed(name: str, member: Mapping[str, Any]) -> Value:
+    try:
+        value: Value = value_of_json(member)
+    except ValueError as error:
+        raise InvalidNotificationError(name, dict(member), f"expected {error}") from None
+    return value
+
+
+def _time(text: str) -> datetime:
+    try:
+        time = datetime.fromisoformat(text)
+        time_us_of(time)
+    except (ValueError, InvalidValueError):
+        raise ValueError("a time as 2026-11-20T09:30:00Z") from None
+    return time
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise ValueError("bytes as hexadecimal digits") from None
+
+
+def _number(text: str) -> float:
+    if text not in _NUMBERS:
+        raise ValueError("one of " + " ".join(_NUMBERS))
+    return _NUMBERS[text]
+
+
+_READERS: Final[dict[str, Callable[[str], Any]]] = {
+    "$time": _time,
+    "$bytes": _bytes,
+    "$number": _number,
+}
+"""By the only member of an object: what reads its text."""

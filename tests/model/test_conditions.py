@@ -1,0 +1,177 @@
+"""Parentheses, `not` and comments of the text syntax, and hints in its errors."""
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import contrada as ct
+from contrada.cli.literals import literal
+from contrada.errors import InvalidFilterError, LimitError, ParseError
+from contrada.model.syntax.building import CONDITIONS_NESTED_MAX
+
+POINTS = [
+    {name: value for name, value in zip("abc", values, strict=True) if value is not None}
+    for values in product((None, 1, 2, "x"), repeat=3)
+]
+HELD: dict[str, Callable[[dict[str, Any]], bool]] = {
+    "a = 1": lambda n: n.get("a") == 1,
+    "b < 2": lambda n: n.get("b") == 1,
+    "b absent": lambda n: "b" not in n,
+    "c contains 'x'": lambda n: n.get("c") == "x",
+    "c (= 1 | absent)": lambda n: n.get("c", 1) == 1,
+    "a not in (1)": lambda n: n.get("a") == 2,
+}
+
+
+def joined(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    parts = st.lists(inner, min_size=1, max_size=3)
+    return st.one_of(
+        parts.map(lambda each: f"({' or '.join(each)})"),
+        parts.map(lambda each: f"({' and '.join(each)})"),
+        inner.map(lambda each: f"not ({each})"),
+        inner.map(lambda each: f"not {each}"),
+    )
+
+
+conditions = st.recursive(st.sampled_from(sorted(HELD)), joined, max_leaves=6)
+
+
+@given(conditions)
+def test_a_condition_holds_where_python_says(text: str) -> None:
+    """A subscription would get what its writer ruled out, or miss what he asked for."""
+    code = text
+    for number, constraint in enumerate(sorted(HELD)):
+        code = code.replace(constraint, f"held[{number}]")
+    found = ct.parse(text)
+    assert isinstance(found, ct.Filter | ct.FilterSet)
+    for point in POINTS:
+        held = [HELD[constraint](point) for constraint in sorted(HELD)]
+        assert found.matches(point) is bool(eval(code, {"held": held})), (text, point)
+    again = ct.parse(str(found))
+    assert isinstance(again, ct.Filter | ct.FilterSet)
+    assert ct.equal(again, found)
+    assert ct.FilterSet(str(found)) == ct.FilterSet(text)
+
+
+WRITTEN = [
+    ("(a = 1)", "a = 1"),
+    ("((a = 1 and b = 2))", "a = 1 and b = 2"),
+    ("not (a = 1)", "a none of (1)"),
+    ("not not a = 1", "a = 1"),
+    ("(a = 1 or a = 2) and b = 1", "a in (1, 2) and b = 1"),
+    ("(a = 1 or b = 2) and c = 3", "a = 1 and c = 3 or b = 2 and c = 3"),
+    ("not (a = 1 and b = 2)", "a none of (1) or b none of (2)"),
+    ("not (a = 1 or b absent)", "a none of (1) and b any"),
+    ("not a = 1 and b = 2", "a none of (1) and b = 2"),
+    ("a (= 1 | > 5) and (b = 1)", "a (> 5 | = 1) and b = 1"),
+    ("not (everything)", "nothing"),
+    ("(everything)", "everything"),
+    ("not (@publisher = 'x')", '@publisher != "x"'),
+    ("a = 1 or a = 2", "a = 1 or a = 2"),
+    ("a = 1 # b = 2", "a = 1"),
+    ("# a\n a = 1 # b = 2\n#\n and c = '# x'#y\n# ", 'a = 1 and c = "# x"'),
+    ("a# = 1 and #b = 2\n b#c = 3", "a# = 1 and b#c = 3"),
+]
+
+
+@pytest.mark.parametrize(("text", "written"), WRITTEN)
+def test_what_is_read_is_written_in_short(text: str, written: str) -> None:
+    """A person could not see what his condition means."""
+    text = text.replace("'#y", "' #y")
+    assert str(ct.parse(text)) == written
+    assert str(ct.FilterSet(text)) == written
+
+
+def test_one_filter_and_several_are_told_apart() -> None:
+    """A pattern, or a filter, would silently ask for only a part of what was written."""
+    assert isinstance(ct.parse("(a = 1 or a = 2)"), ct.Filter)
+    assert ct.Filter("not (a = 1 or b = 2)") == ct.Filter("a none of (1) and b none of (2)")
+    with pytest.raises(ParseError, match="expected one filter"):
+        ct.Filter("not (a = 1 and b = 2)")
+    assert ct.Pattern("(a = 1) -> not b = 1").filters[1] == ct.Filter("b none of (1)")
+    with pytest.raises(InvalidFilterError, match="each part of a pattern is one filter"):
+        ct.Pattern("(a = 1 or b = 2) -> c = 1")
+    with pytest.raises(ParseError):
+        ct.Advertisement("(a = 1)")
+    with pytest.raises(ParseError):
+        ct.Advertisement("not a = 1")
+
+
+@pytest.mark.parametrize("around", [("(", ")"), ("not ", ""), ("not (b = 1 and ", ")")])
+def test_nesting_is_bounded(around: tuple[str, str]) -> None:
+    """A text of brackets would end the process."""
+    before, after = around
+    limit = CONDITIONS_NESTED_MAX // (2 if "(b" in before else 1)
+    assert ct.FilterSet(before * limit + "a = 1" + after * limit)
+    for levels in (limit + 1, 20_000):
+        with pytest.raises(LimitError, match="CONDITIONS_NESTED_MAX"):
+            ct.parse(before * levels + "a = 1" + after * levels)
+
+
+def test_alternatives_are_bounded() -> None:
+    """A line of text could ask for a million filters."""
+    with pytest.raises(LimitError, match="CONJUNCTIONS_MAX"):
+        ct.parse(" and ".join(f"(a{n} = 1 and c = 1 or b{n} = 2)" for n in range(16)))
+
+
+HINTS = [
+    ("a like 'x%'", "`wildcard 'a*b?'`"),
+    ("a LIKE 'x%'", "`wildcard 'a*b?'`"),
+    ("a == 5", "equality is one `=`"),
+    ("a === 5", "equality is one `=`"),
+    ("a <> 5", "write `!=`"),
+    ("a => 5", "write `>=`"),
+    ("a =< 5", "write `<=`"),
+    ("a = 1 AND b = 2", "words are written small: `and`"),
+    ("a = 1 OR b = 2", "words are written small: `or`"),
+    ("a IN (1, 2)", "words are written small: `in`"),
+    ("a NOT IN (1)", "words are written small: `not`"),
+    ("NOT (a = 1)", "words are written small: `not`"),
+    ("a BETWEEN 1 AND 2", "words are written small: `between`"),
+    ("a EXISTS", "words are written small: `exists`"),
+    ("a IS NULL", "`absent` where there is none"),
+    ("a is null", "`absent` where there is none"),
+    ("5 < a", "the attribute stands first, as in `a > 5`"),
+    ("'x' = a", "the attribute stands first, as in `a = 'x'`"),
+    ("1 < a < 5", "the attribute stands first, as in `a > 1`"),
+    ("a > 1 < 5", "two comparisons are joined by `and`"),
+    ("a = 1 && b = 2", "write `and`"),
+    ("a = 1 || b = 2", "write `or`"),
+    ("!(a = 1)", "write `not (…)`"),
+    ("a = 1;", "one filter has no end sign"),
+    ("symbol = DIS", "a text stands in quotes: 'DIS'"),
+    ("symbol in (DIS, IBM)", "a text stands in quotes: 'DIS'"),
+    ("symbol prefix D", "a text stands in quotes: 'D'"),
+    ("a = True", "write `true`"),
+    ("a = None", "write `null`"),
+    ("a startswith 'x'", "write `prefix`"),
+]
+
+
+@pytest.mark.parametrize(("text", "hint"), HINTS)
+def test_habits_of_other_languages_get_a_hint(text: str, hint: str) -> None:
+    """A newcomer would have to find the page on the syntax first."""
+    with pytest.raises(ParseError) as caught:
+        ct.parse(text)
+    assert caught.value.expected.endswith(hint) or hint in caught.value.expected
+
+
+@pytest.mark.parametrize(
+    "text", ["a =", "a = 1 b = 2", "a ! 2", "not", "a not = 5", "= 5", "", "a = 'OR' b"]
+)
+def test_other_faults_get_no_hint(text: str) -> None:
+    """A hint that has nothing to do with the fault would lead astray."""
+    with pytest.raises(ParseError) as caught:
+        ct.parse(text)
+    assert ";" not in caught.value.expected
+
+
+def test_a_literal_holds_no_comment() -> None:
+    """A text with a sign of number would be cut on the command line."""
+    for text in ("5 # y", "5 #", "# 5", "5\n# y", "true #\n"):
+        assert literal(text) == text
+    assert literal("'a # b'") == "a # b"
