@@ -339,7 +339,7 @@ def test_what_is_no_event_is_an_error_with_its_place(event: Any, place: str) -> 
 def test_exceptions_with_fields_of_their_own_multiply(fields: int, most: int) -> None:
     """The documentation would promise what is refused, or the other way round."""
 
-    def rule(exceptions: int) -> dict[str, Any]:
+    def rule(exceptions: int) -> Any:
         selections = {
             f"filter_{n}": {f"f{field}_{n}": n for field in range(fields)}
             for n in range(exceptions)

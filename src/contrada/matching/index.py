@@ -207,7 +207,7 @@ class Index(Generic[K]):
         if self._plain is not None:
             self._compile_in_time()
         found = self._engine.match(notification)
-        return self._residues.decided(found, notification) if self._residues else found
+        return self._residues.decided(found, notification) if self._residues.of else found
 
     def match_span(self, span: bytes, envelope: Envelope = UNSTAMPED) -> list[K]:
         """As `match`, of one span of msgpack: a map of attributes, checked as a notification's are.
@@ -219,7 +219,7 @@ class Index(Generic[K]):
         if self._plain is not None:
             self._compile_in_time()
         found = self._engine.match(span, envelope)
-        return self._residues.decided(found, span, envelope) if self._residues else found
+        return self._residues.decided(found, span, envelope) if self._residues.of else found
 
     def match_spans(
         self, spans: Sequence[bytes] | Any, envelope_of: Callable[[int], Envelope] | None = None
@@ -235,7 +235,7 @@ class Index(Generic[K]):
             self._compile_in_time()
         of = envelope_of or _unstamped
         found = self._engine.match_spans(spans, of)
-        if not self._residues:
+        if not self._residues.of:
             return found
         return self._residues.decided_each(*found, lambda row: whole(_span_at(spans, row), of(row)))
 
@@ -267,7 +267,7 @@ class Index(Generic[K]):
             self._compile_in_time()
         if hasattr(notifications, "column_names"):
             found = self._engine.match_table(notifications)
-            if not self._residues:
+            if not self._residues.of:
                 return found
             from contrada.matching.batches import row_of
 
@@ -275,7 +275,7 @@ class Index(Generic[K]):
             return self._residues.decided_each(*found, lambda number: whole(row(number)))
         if hasattr(notifications, "to_pylist"):
             return self.match_spans(notifications)
-        if not self._residues:
+        if not self._residues.of:
             return self._engine.match_batch(notifications)
         listed = list(notifications)
         found = self._engine.match_batch(listed)
@@ -292,7 +292,7 @@ class Index(Generic[K]):
         example = witness(product)
         keys = self._engine if example is None else self.match(example)
         # What a residue says of the filter is not known: no is the safe answer.
-        decided = [key for key in keys if key not in self._residues]
+        decided = [key for key in keys if key not in self._residues.of]
         return [key for key in decided if covers(self.subscription(key), product)]
 
     def covered(self, product: Filter | FilterSet) -> list[K]:
@@ -350,8 +350,8 @@ class Index(Generic[K]):
         Raises EncodingError for keys that are not None, bool, int, float, str, bytes, or tuples
         of these, and for rules with a residue. Cost: from the plain engine, filling the arrays.
         """
-        if self._residues:
-            raise EncodingError("an index", f"{len(self._residues)} rules leave a residue open")
+        if self._residues.of:
+            raise EncodingError("an index", f"{len(self._residues.of)} rules leave a residue open")
         arrays = self._arrays
         if self._plain is not None or arrays is None:
             from contrada.matching.arrayed import ArrayEngine
