@@ -262,7 +262,7 @@ def test_absence_is_decided_also_without_an_event() -> None:
 
 def test_choices_of_elements_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A body could be made that takes time without bound."""
-    monkeypatch.setattr(arrays, "ELEMENTS_TRIED_MAX", 1_000)
+    monkeypatch.setattr(arrays, "VALUES_TRIED_MAX", 1_000)
     names = [f"a{n}" for n in range(20)]
     pattern = {name: {"x": [{"exists": True}]} for name in names} | {
         "z": {"y": [{"exists": False}]}

@@ -167,6 +167,14 @@ def test_a_broker_ends_in_order(number: signal.Signals, status: int) -> None:
         assert "notifications published" in errors
 
 
+def test_what_is_no_timeout_is_refused(broker_address: str) -> None:
+    """A command would wait for ever."""
+    refused = contrada("sub", "everything", "--to", broker_address, "--timeout", "nan")
+    assert refused.returncode == 2
+    assert "timeout_s = nan: expected seconds" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
 def test_nobody_listens() -> None:
     """A person would not learn what is missing."""
     run = contrada("pub", "--to", "contrada://127.0.0.1:1", "a=1")

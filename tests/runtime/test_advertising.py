@@ -119,3 +119,17 @@ def test_code_that_does_not_await_can_advertise_and_follow() -> None:
                 offers.next(0.01)
         with pytest.raises(ServiceClosedError):
             offers.next(5)
+
+
+@on_loop
+async def test_another_event_loop_is_told_so() -> None:
+    """A follower on another loop would wait for what never reaches it."""
+    async with EmbeddedService() as service, service.advertisements() as offers:
+
+        async def elsewhere() -> None:
+            with pytest.raises(ServiceError, match="event loop"):
+                await anext(offers)
+            with pytest.raises(ServiceError, match="event loop"):
+                await service.advertise(ALARMS).open()
+
+        await asyncio.to_thread(lambda: asyncio.run(elsewhere()))

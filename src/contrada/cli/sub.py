@@ -12,6 +12,7 @@ from contrada.model.domains.values import key_of
 from contrada.model.syntax import name_text, value_text
 from contrada.net import connect
 from contrada.records import plain_time, shown_text
+from contrada.runtime.calling import checked_timeout
 from contrada.runtime.subscription import UNSUBSCRIBED
 from contrada.service import Subscription
 
@@ -60,6 +61,7 @@ async def _print(
     events: Subscription[Notification], count: int | None, timeout: float | None, as_json: bool
 ) -> None:
     left = count
+    timeout = checked_timeout(timeout)
     while left is None or left > 0:
         try:
             async with asyncio.timeout(timeout):

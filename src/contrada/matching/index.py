@@ -228,7 +228,7 @@ class Index(Mapping[K, Filter | FilterSet]):
         if self._plain is not None:
             self._compile_in_time()
         found = self._engine.match(notification)
-        return self._residues.decided(found, notification) if self._residues else found
+        return self._residues.decided(found, notification) if self._residues.of else found
 
     def match_span(self, span: bytes, envelope: Envelope = UNSTAMPED) -> list[K]:
         """As `match`, of one span of msgpack: a map of attributes, checked as a notification's are.
@@ -240,7 +240,7 @@ class Index(Mapping[K, Filter | FilterSet]):
         if self._plain is not None:
             self._compile_in_time()
         found = self._engine.match(span, envelope)
-        return self._residues.decided(found, span, envelope) if self._residues else found
+        return self._residues.decided(found, span, envelope) if self._residues.of else found
 
     def match_spans(
         self, spans: Sequence[bytes] | Any, envelope_of: Callable[[int], Envelope] | None = None
@@ -256,7 +256,7 @@ class Index(Mapping[K, Filter | FilterSet]):
             self._compile_in_time()
         of = envelope_of or _unstamped
         found = self._engine.match_spans(spans, of)
-        if not self._residues:
+        if not self._residues.of:
             return found
         return self._residues.decided_each(*found, lambda row: whole(_span_at(spans, row), of(row)))
 
@@ -288,7 +288,7 @@ class Index(Mapping[K, Filter | FilterSet]):
             self._compile_in_time()
         if hasattr(notifications, "column_names"):
             found = self._engine.match_table(notifications)
-            if not self._residues:
+            if not self._residues.of:
                 return found
             from contrada.matching.batches import row_of
 
@@ -296,7 +296,7 @@ class Index(Mapping[K, Filter | FilterSet]):
             return self._residues.decided_each(*found, lambda number: whole(row(number)))
         if hasattr(notifications, "to_pylist"):
             return self.match_spans(notifications)
-        if not self._residues:
+        if not self._residues.of:
             return self._engine.match_batch(notifications)
         listed = list(notifications)
         found = self._engine.match_batch(listed)
@@ -313,7 +313,7 @@ class Index(Mapping[K, Filter | FilterSet]):
         example = witness(product)
         keys = self._engine if example is None else self.match(example)
         # What a residue says of the filter is not known: no is the safe answer.
-        decided = [key for key in keys if key not in self._residues]
+        decided = [key for key in keys if key not in self._residues.of]
         return [key for key in decided if covers(self[key], product)]
 
     def covered(self, product: Filter | FilterSet) -> list[K]:
@@ -383,8 +383,8 @@ class Index(Mapping[K, Filter | FilterSet]):
 
     def _check_residues(self) -> None:
         """What decides a residue is a function, which cannot be written down."""
-        if self._residues:
-            raise EncodingError("an index", f"{len(self._residues)} rules leave a residue open")
+        if self._residues.of:
+            raise EncodingError("an index", f"{len(self._residues.of)} rules leave a residue open")
 
     @classmethod
     def load(cls, path: str | Path, *, compiled: bool | None = None) -> "Index[Any]":

@@ -20,26 +20,21 @@ class Residues(Generic[K]):
     """By key, what decides. A key without one is decided by its filters."""
 
     def __init__(self) -> None:
-        self._of: dict[K, Callable[[Notification], bool]] = {}
+        self.of: dict[K, Callable[[Notification], bool]] = {}
+        """Looked at before each match: mostly empty."""
 
     def put(self, key: K, holds: Callable[[Notification], bool] | None) -> None:
         """Gives a key its residue, or none."""
         if holds is None:
-            self._of.pop(key, None)
+            self.of.pop(key, None)
         else:
-            self._of[key] = holds
-
-    def __len__(self) -> int:
-        return len(self._of)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._of
+            self.of[key] = holds
 
     def decided(
         self, keys: list[K], given: Given | bytes, envelope: Envelope = UNSTAMPED
     ) -> list[K]:
         """Those of the keys whose residue holds, too."""
-        of = self._of
+        of = self.of
         if of.keys().isdisjoint(keys):
             return keys
         notification = whole(given, envelope)
@@ -51,7 +46,7 @@ class Residues(Generic[K]):
         """As `decided`, of several notifications: those keys and their offsets are kept."""
         import numpy as np
 
-        of, listed, bounds = self._of, keys.tolist(), offsets.tolist()
+        of, listed, bounds = self.of, keys.tolist(), offsets.tolist()
         kept = np.ones(len(listed), dtype=bool)
         for row, (begin, end) in enumerate(pairwise(bounds)):
             asked = [place for place in range(begin, end) if listed[place] in of]

@@ -160,7 +160,7 @@ class Matcher:
 
     def _decided(self, positions: list[int], notification: Notification) -> list[int]:
         """Those that match whole records: rules ask also for what their filters do not name."""
-        return self._residues.decided(positions, notification) if self._residues else positions
+        return self._residues.decided(positions, notification) if self._residues.of else positions
 
     def _rows(self, header: str, source: str) -> "_Lines":
         rows = Rows(header, self._reading)

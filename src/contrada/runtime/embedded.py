@@ -288,6 +288,7 @@ class EmbeddedAdvertisements(Advertisements):
         self._service = service
         self._changes: dict[Offer, bool] = {}
         self._arrived = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._opened = False
         self._ended = False
 
@@ -303,6 +304,7 @@ class EmbeddedAdvertisements(Advertisements):
         if self._opened:
             return
         self._service.require_open()
+        self._loop = asyncio.get_running_loop()
         self._changes = dict.fromkeys(self.current, True)
         self._service.exchange.followers[self._changed] = None
         self._service.following.add(self)
@@ -333,6 +335,7 @@ class EmbeddedAdvertisements(Advertisements):
         while not self._changes:
             if self._ended:
                 raise StopAsyncIteration
+            check_loop(self._loop)
             self._arrived.clear()
             await self._arrived.wait()
         offer = next(iter(self._changes))

@@ -29,9 +29,10 @@ from contrada.model.algebra.valueset import ValueSet
 from contrada.model.domains.values import ABSENT_KEY, Key, key_of
 from contrada.model.languages.decision import safe_answers
 
-ELEMENTS_TRIED_MAX: Final = 100_000
-"""Choices of elements of arrays that are tried for one event and pattern with `exists: false`.
-Beyond it: the event is taken to match, counted in `safe_answers` as `eventbridge.arrays`."""
+VALUES_TRIED_MAX: Final = 300_000
+"""Values that are tried for one event and pattern with `exists: false`, one after each choice of
+elements of arrays: half a second. Beyond it: the event is taken to match, counted in
+`safe_answers` as `eventbridge.arrays`."""
 
 Elements: TypeAlias = frozenset[tuple[int, int]]
 """Arrays by number, each with the place of the element in which something stands."""
@@ -105,14 +106,20 @@ def _holds(asked: Asked, fields: Fields) -> bool:
     """Whether elements can be chosen so that all that is asked holds."""
     waiting: list[tuple[int, Elements]] = [(0, frozenset())]
     seen = set(waiting)
+    tried = 0
     while waiting:
         place, chosen = waiting.pop()
         if place == len(asked):
             return True
         name, values = asked[place]
+        given = fields.get(name, ())
+        tried += len(given) + 1
+        if tried > VALUES_TRIED_MAX:
+            safe_answers.add("eventbridge.arrays")
+            return True
         is_there = False
         following: set[Elements] = set()
-        for key, inside in fields.get(name, ()):
+        for key, inside in given:
             joined = chosen | inside
             if len(joined) > len(dict(joined)):
                 continue  # It stands in another element of an array.
@@ -124,9 +131,6 @@ def _holds(asked: Asked, fields: Fields) -> bool:
         new = {(place + 1, each) for each in following} - seen
         seen |= new
         waiting += new
-        if len(seen) > ELEMENTS_TRIED_MAX:
-            safe_answers.add("eventbridge.arrays")
-            return True
     return False
 
 
