@@ -203,6 +203,9 @@ BAD: list[tuple[dict[Any, Any], str, str]] = [
     ({"a": [{"$number": "1"}]}, "a", "one of NaN Infinity -Infinity"),
     ({"a": {"b": object()}}, "a.b", "type object is no value"),
     ({"a": [[object()]]}, "a", "type object is no value"),
+    ({"a": [{"\ud800": 1}]}, "@body", "surrogate"),
+    ({"a": [{"b": "\ud800"}]}, "b", "surrogate"),
+    ({"a": [{2: 1}]}, "a", "a name is a str"),
     ({"@id": {"x": 1}, "@": {"is": {"T": True}}, "@is": {"T": True}}, "@is.T", "reserved"),
 ]
 

@@ -96,7 +96,11 @@ def _may_hold_more(member: Any) -> bool:
 
 def as_json(content: Mapping[str, Any]) -> bytes:
     """A mapping as JSON on one line, in its order. Raises InvalidNotificationError, LimitError."""
-    return msgspec.json.encode(_plain("", content, 0))
+    try:
+        return msgspec.json.encode(_plain("", content, 0))
+    except UnicodeEncodeError:
+        reason = "a lone surrogate is not text"
+        raise InvalidNotificationError("@body", content, reason) from None
 
 
 def _plain(name: str, content: Any, depth: int) -> Any:
