@@ -213,10 +213,17 @@ def differing(wish: Filter | FilterSet, reading: Reading) -> FilterSet:
     common = replace(reading, time=None if stamp else reading.time).notification({})
     members = wish.filters if isinstance(wish, FilterSet) else (wish,)
     left = (
-        member if member.unknown() else _differing(member, reading, common, stamp)
+        _differing(member, reading, common, stamp)
+        if _has_common(member, reading) and not member.unknown()
+        else member
         for member in members
     )
     return FilterSet(member for member in left if member is not None)
+
+
+def _has_common(member: Filter, reading: Reading) -> bool:
+    """Whether a filter asks for something that may be the same for all records of a source."""
+    return any(name[0] == "@" or name in reading.add for name in member.sets)
 
 
 def _differing(
