@@ -13,7 +13,7 @@ import pytest
 from contrada.model import Notification
 from contrada.net.connecting import connect_sync
 
-CONTRADA = (sys.executable, "-c", "from contrada.cli import main; main()")
+CONTRADA = (sys.executable, "-c", "from contrada_command import main; main()")
 
 DESCRIPTION = """
 subscriptions = "subs"

@@ -1,21 +1,27 @@
 """`contrada pub`: publish from the command line."""
 
 import asyncio
-import io
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import click
 
 from contrada.cli.literals import attributes_of
+from contrada.cli.running import run
 from contrada.model import Notification
 from contrada.net import PORT_DEFAULT, connect
-from contrada.records import BadRecord, Reading, open_lines, read_objects
-from contrada.service import ServiceStatistics
+from contrada.records import BadRecord, Reading, notification_of_object
+from contrada.records.lines import BLOCK_BYTES, Block, LineCutter, open_blocks, readable
+from contrada.records.record import record_of
+from contrada.records.rows import is_blank
+from contrada.service import Service, ServiceStatistics
 
 ADDRESS_DEFAULT: Final = f"contrada://127.0.0.1:{PORT_DEFAULT}"
+
+STANDARD_INPUT: Final = "-"
 
 
 @click.command()
@@ -28,8 +34,8 @@ def pub(attributes: tuple[str, ...], to: str, source: str | None, publisher: str
 
     A VALUE is read as in a filter where it can be (12.5, true, null, "12", @2026-11-20T09:30:00Z)
     and is text otherwise; a NAME given several times has several values. In a file (`-` is
-    standard input) nested objects become names joined by dots. A bad line ends it; those
-    before it are published.
+    standard input) nested objects become names joined by dots. What comes by a pipe or terminal
+    is published line by line, as it comes. A bad line ends it; those before it are published.
 
     \b
     contrada pub symbol=DIS price=61.5 tag=media tag=parks
@@ -38,31 +44,87 @@ def pub(attributes: tuple[str, ...], to: str, source: str | None, publisher: str
     """  # noqa: D301 - click reads the escape
     if (source is None) != bool(attributes):
         raise click.UsageError("give NAME=VALUE arguments or --json FILE, one of the two")
-    items = iter([Notification(attributes_of(attributes))]) if source is None else _objects(source)
-    counts = asyncio.run(_publish(to, publisher, items))
+    if source is None:
+        counts = run(_publish_one(to, publisher, Notification(attributes_of(attributes))))
+    else:
+        counts = run(_publish_lines(to, publisher, source, Reading()))
     if source is not None:
         click.echo(f"published {counts.published}")
     for reason, lost in counts.dropped.items():
         click.echo(f"{lost} dropped: {reason}", err=True)
 
 
-async def _publish(
-    to: str, publisher: str | None, items: Iterator[Notification]
+async def _publish_one(
+    to: str, publisher: str | None, notification: Notification
 ) -> ServiceStatistics:
     async with connect(to, publisher=publisher) as service:
-        await service.publish_batch(items)
+        await service.publish(notification)
         return service.statistics()
 
 
-def _objects(source: str) -> Iterator[Notification]:
-    lines = _standard_input() if source == "-" else open_lines(Path(source))
-    for record in read_objects(lines, "standard input" if source == "-" else source, Reading()):
+async def _publish_lines(
+    to: str, publisher: str | None, source: str, reading: Reading
+) -> ServiceStatistics:
+    async with connect(to, publisher=publisher) as service:
+        if source == STANDARD_INPUT:
+            async for block in _arriving(sys.stdin.buffer):
+                await _publish_block(service, block, "standard input", reading)
+        else:
+            for block in open_blocks(Path(source)):
+                await _publish_block(service, block, source, reading)
+        return service.statistics()
+
+
+async def _publish_block(service: Service, block: Block, source: str, reading: Reading) -> None:
+    """Publish the objects of some lines. Raises InputError for the first bad one, after those."""
+    found: list[Notification] = []
+    bad: BadRecord | None = None
+    for position in range(len(block)):
+        line = block.line(position)
+        if is_blank(line):
+            continue
+        record = record_of(
+            lambda text: notification_of_object(text, reading),
+            source,
+            block.first + position,
+            line,
+        )
         if isinstance(record, BadRecord):
-            raise record.error()
-        yield record.notification
+            bad = record
+            break
+        found.append(record.notification)
+    await service.publish_batch(found)
+    if bad is not None:
+        raise bad.error()
 
 
-def _standard_input() -> Iterator[str]:
-    stream = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8", errors="surrogateescape")
-    for line in stream:
-        yield line.rstrip("\n")
+async def _arriving(stream: IO[bytes]) -> AsyncIterator[Block]:
+    """The lines of a pipe, terminal or file, as they come."""
+    cutter = LineCutter()
+    number = 1
+    piece = b"?"
+    while piece:
+        await _until_readable(stream)
+        with readable(Path("standard input")):
+            piece = os.read(stream.fileno(), BLOCK_BYTES)
+        block = Block.of(number, cutter.cut(piece))
+        number += len(block)
+        yield block
+
+
+async def _until_readable(stream: IO[bytes]) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+
+    def tell() -> None:
+        loop.remove_reader(stream.fileno())
+        ready.set_result(None)
+
+    try:
+        loop.add_reader(stream.fileno(), tell)
+    except PermissionError:
+        return  # A file is readable always.
+    try:
+        await ready
+    finally:
+        loop.remove_reader(stream.fileno())

@@ -8,6 +8,7 @@ import msgspec
 
 from contrada.cli.extension import extension_option
 from contrada.cli.pub import ADDRESS_DEFAULT
+from contrada.cli.running import run
 from contrada.model import Notification
 from contrada.model.domains.values import key_of
 from contrada.model.syntax import name_text, value_text
@@ -40,7 +41,7 @@ def sub(filter_text: str, to: str, count: int | None, timeout: float | None, as_
     contrada sub "symbol in ('DIS', 'IBM') or price < 5" --count 10
     contrada sub everything --json --timeout 5 | jq .price
     """  # noqa: D301 - click reads the escape
-    asyncio.run(_subscribe(filter_text, to, count, timeout, as_json))
+    run(_subscribe(filter_text, to, count, timeout, as_json))
 
 
 async def _subscribe(

@@ -119,6 +119,34 @@ def parts_of(path: Path) -> tuple[Part, ...]:
     return tuple(parts)
 
 
+class LineCutter:
+    """Cuts bytes that come in pieces into whole lines, each ending with LF."""
+
+    def __init__(self, *, is_first: bool = True) -> None:
+        """`is_first`: whether a byte order mark can stand before what comes."""
+        self._is_first = is_first
+        self._rest = b""
+
+    def cut(self, piece: bytes) -> bytes:
+        """The lines that end with this piece, maybe none; an empty piece ends the last one."""
+        data = self._rest + piece
+        if self._is_first and piece and len(data) < len(_MARK):
+            self._rest = data
+            return b""
+        if self._is_first:
+            data, self._is_first = data.removeprefix(_MARK), False
+        # A CR at the end may be half of the end of its line, unless nothing follows.
+        held = b"\r" if piece and data.endswith(b"\r") else b""
+        data = data.removesuffix(held)
+        if b"\r" in data:
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if not piece and data and not data.endswith(b"\n"):
+            data += b"\n"
+        end = data.rfind(b"\n") + 1
+        self._rest = data[end : end + _LINE_BYTES_HELD] + held
+        return data[:end]
+
+
 @contextmanager
 def readable(path: Path, read: list[int] | None = None) -> Iterator[None]:
     """Turns what reading raises into InputError; `read` holds how many lines were read."""
@@ -133,26 +161,10 @@ def readable(path: Path, read: list[int] | None = None) -> Iterator[None]:
 
 def _whole_lines(path: Path, part: Part) -> Iterator[bytes]:
     """Whole lines, each ending with LF."""
-    rest = b""
-    is_first = not part.begin
+    cutter = LineCutter(is_first=not part.begin)
     for piece in _pieces(path, part):
-        data = rest + piece
-        if is_first and piece and len(data) < len(_MARK):
-            rest = data
-            continue
-        if is_first:
-            data, is_first = data.removeprefix(_MARK), False
-        # A CR at the end may be half of the end of its line, unless nothing follows.
-        held = b"\r" if piece and data.endswith(b"\r") else b""
-        data = data.removesuffix(held)
-        if b"\r" in data:
-            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        if not piece and data and not data.endswith(b"\n"):
-            data += b"\n"
-        end = data.rfind(b"\n") + 1
-        rest = data[end : end + _LINE_BYTES_HELD] + held
-        if end:
-            yield data[:end]
+        if data := cutter.cut(piece):
+            yield data
 
 
 def _pieces(path: Path, part: Part) -> Iterator[bytes]:
