@@ -140,7 +140,7 @@ def test_needs_neither_java_nor_spark(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(ROWS)
     (tmp_path / "subs").write_text("late: delay > 120")
     blocked = "import sys\nfor m in ('pyspark', 'pyarrow', 'pandas'): sys.modules[m] = None\n"
-    code = blocked + "from contrada_command import main; main()"
+    code = blocked + "from contrada.cli import main; main()"
     command = [sys.executable, "-c", code, "match", str(tmp_path / "subs"), str(tmp_path / "a.csv")]
     environment = {"PATH": ""}
     run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)

@@ -8,7 +8,7 @@ and the rest of the file is read.
 import gzip
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,12 +46,14 @@ WHOLE: Final = Part()
 class Block:
     """Lines that stand one after another: `data`, in which each ends with LF.
 
-    `first` is the number of the first, `ends` says where in `data` the LF of each is.
+    `first` is the number of the first, `ends` says where in `data` the LF of each is. Where some of
+    them are rows of several lines, `starts` says how many lines stand before each.
     """
 
     first: int
     data: bytes
     ends: Any
+    starts: Any = None
 
     @classmethod
     def of(cls, first: int, data: bytes) -> "Block":
@@ -64,7 +66,28 @@ class Block:
     def behind_first(self) -> "Block":
         """The block without its first line."""
         cut = int(self.ends[0]) + 1
-        return Block(self.first + 1, self.data[cut:], self.ends[1:] - cut)
+        if self.starts is None:
+            return Block(self.first + 1, self.data[cut:], self.ends[1:] - cut)
+        return Block(self.first, self.data[cut:], self.ends[1:] - cut, self.starts[1:])
+
+    def cut(self, position: int) -> tuple["Block", "Block"]:
+        """The lines before a position, and those from there."""
+        at = self.begin(position)
+        return (
+            Block(self.first, self.data[:at], self.ends[:position]),
+            Block(self.first + position, self.data[at:], self.ends[position:] - at),
+        )
+
+    def of_rows(self, ends_row: Any) -> "Block":
+        """The rows of these lines; `ends_row` says of each line whether it ends one."""
+        if ends_row.all():
+            return self
+        starts = np.append(0, np.flatnonzero(ends_row)[:-1] + 1)
+        return Block(self.first, self.data, self.ends[ends_row], starts)
+
+    def number(self, position: int) -> int:
+        """The number of the line at a position, of a row its first."""
+        return self.first + (position if self.starts is None else int(self.starts[position]))
 
     def begin(self, position: int) -> int:
         """Where the line at a position begins in `data`."""
@@ -97,10 +120,11 @@ def open_blocks(path: Path, part: Part = WHOLE) -> Iterator[Block]:
             yield block
 
 
-def parts_of(path: Path) -> tuple[Part, ...]:
+def parts_of(path: Path, is_whole: Callable[[bytes], bool] | None = None) -> tuple[Part, ...]:
     """A file cut into parts, so that several can read it. Cost: the file is read once.
 
-    Compressed files, small ones and those with a line that is too long are not cut.
+    Compressed files, small ones and those with a line that is too long are not cut, nor those with
+    lines of which `is_whole` says that they must not be parted.
     """
     parts: list[Part] = []
     begin = lines = 0
@@ -113,6 +137,8 @@ def parts_of(path: Path) -> tuple[Part, ...]:
                 if len(rest) == _LINE_BYTES_HELD:
                     return (WHOLE,)
                 data += rest
+                if is_whole is not None and is_whole(data):
+                    return (WHOLE,)
                 parts.append(Part(begin, begin + len(data), lines))
                 begin += len(data)
                 lines += data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")

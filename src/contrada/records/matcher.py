@@ -19,12 +19,18 @@ from contrada.matching import Index
 from contrada.model import Filter, FilterSet, Notification, Value
 from contrada.model.algebra.notification import VALUES_MAX
 from contrada.model.algebra.valueset import EVERYTHING
-from contrada.records.documents import entries_of_document, open_document, record_of_entry
+from contrada.records.documents import (
+    entries_of_document,
+    named_as_read,
+    open_document,
+    record_of_entry,
+)
+from contrada.records.joining import joined_blocks
 from contrada.records.lines import WHOLE, Block, Part, open_blocks
-from contrada.records.objects import notification_of_object
-from contrada.records.reading import AllowedNames, Reading
+from contrada.records.objects import notification_of_object, read_array
+from contrada.records.reading import AllowedNames, Reading, plain_format
 from contrada.records.record import BadRecord, Record, bad_record, record_of
-from contrada.records.rows import Rows, is_blank
+from contrada.records.rows import Rows, is_blank, is_blank_row, is_header
 from contrada.xml.names import Texts
 
 BULK_AFTER_BYTES: Final = 2**19
@@ -86,16 +92,30 @@ class Matcher:
 
         Of a part of a CSV file that does not begin with the header this must be given.
         """
+        format_name, reading = plain_format(format_name, self._reading)
         if format_name == "xml":
             yield from self._document(path, source)
             return
+        if format_name == "json" and reading.entries:
+            yield from self._array(path, source)
+            return
         lines = self._objects(source) if format_name == "json" else None
+        rows: Rows | None = None
+        blocks = open_blocks(path, part)
+        if lines is None:
+            blocks = joined_blocks(
+                blocks,
+                reading.quote,
+                lambda text: is_header(text, reading) if rows is None else rows.is_row(text),
+            )
         try:
             if lines is None and header is not None:
-                lines = self._rows(header, source)
-            for block in open_blocks(path, part):
+                rows = Rows(header, reading)
+                lines = self._rows(rows, source, reading)
+            for block in blocks:
                 if lines is None:
-                    lines = self._rows(block.line(0), source)
+                    rows = Rows(block.line(0), reading)
+                    lines = self._rows(rows, source, reading)
                     block = block.behind_first()
                 yield self._outcomes(block, lines)
             if lines is None:
@@ -103,6 +123,22 @@ class Matcher:
         except ContradaError as error:
             bad = bad_record(source, error, 1 if lines is None else None)
             yield Outcomes(source, 0, [bad])
+
+    def _array(self, path: Path, source: str) -> Iterator[Outcomes]:
+        """What becomes of the elements of an array in a JSON document."""
+        try:
+            data = open_document(path)
+        except ContradaError as error:
+            yield Outcomes(source, 0, [bad_record(source, error, None)])
+            return
+        for found in read_array(data, source, self._reading):
+            yield self._outcome(source, found)
+
+    def _outcome(self, source: str, found: Record | BadRecord) -> Outcomes:
+        if isinstance(found, BadRecord):
+            return Outcomes(source, 0, [found])
+        positions = self.match(found.notification)
+        return Outcomes(source, 1, [MatchedRecord(found, positions)] if positions else ())
 
     def _document(self, path: Path, source: str) -> Iterator[Outcomes]:
         """What becomes of the entries of a document."""
@@ -115,16 +151,12 @@ class Matcher:
             found: Record | BadRecord
             if isinstance(entry, BadRecord):
                 found = entry
-            elif self._is_idle(entry[1]):
+            elif self._is_idle(named_as_read(entry[1], self._reading)):
                 yield Outcomes(source, 1, ())
                 continue
             else:
                 found = record_of_entry(source, *entry, self._reading)
-            if isinstance(found, BadRecord):
-                yield Outcomes(source, 0, [found])
-            else:
-                positions = self.match(found.notification)
-                yield Outcomes(source, 1, [MatchedRecord(found, positions)] if positions else ())
+            yield self._outcome(source, found)
 
     def _is_idle(self, texts: Texts) -> bool:
         """Whether an entry is plainly a record that nothing matches: told by what is asked for."""
@@ -147,16 +179,14 @@ class Matcher:
         """The positions, in order, of the subscriptions that match."""
         return sorted(self._index.match(notification))
 
-    def _rows(self, header: str, source: str) -> "_Lines":
-        rows = Rows(header, self._reading)
-
+    def _rows(self, rows: Rows, source: str, reading: Reading) -> "_Lines":
         @cache
         def bulk() -> Any:
             from contrada.records.cutting import Cutter
 
-            return Cutter(rows.columns, self._asked, self._reading)
+            return Cutter(rows.columns, self._asked, reading)
 
-        return _Lines(source, rows.notification, bulk)
+        return _Lines(source, rows.notification, bulk, lambda line: is_blank_row(line, reading))
 
     def _objects(self, source: str) -> "_Lines":
         @cache
@@ -165,7 +195,9 @@ class Matcher:
 
             return Decoder(self._asked, self._reading)
 
-        return _Lines(source, lambda line: notification_of_object(line, self._reading), bulk)
+        return _Lines(
+            source, lambda line: notification_of_object(line, self._reading), bulk, is_blank
+        )
 
     def _outcomes(self, block: Block, lines: "_Lines") -> Outcomes:
         """What becomes of a block of lines."""
@@ -181,9 +213,9 @@ class Matcher:
         told: list[MatchedRecord | BadRecord] = []
         for position in sorted({*doubtful, *matched}) if matched else doubtful:
             line = block.line(position)
-            if is_blank(line):
+            if lines.is_blank(line):
                 continue
-            record = record_of(lines.make, lines.source, block.first + position, line)
+            record = record_of(lines.make, lines.source, block.number(position), line)
             if isinstance(record, BadRecord):
                 told.append(record)
                 continue
@@ -202,6 +234,7 @@ class _Lines(NamedTuple):
     source: str
     make: Callable[[str], Notification]
     bulk: Callable[[], Any]
+    is_blank: Callable[[str], bool]
 
 
 def differing(wish: Filter | FilterSet, reading: Reading) -> FilterSet:

@@ -10,20 +10,25 @@ is how times and `"NaN"` come in; `contrada.records.cells` says how.
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Final
 
 from contrada.dialects.json_text import LiteralError, strict
 from contrada.errors import ContradaError, InvalidNotificationError, LimitError, ParseError
 from contrada.model import Notification, Value
+from contrada.records.lines import printable
 from contrada.records.reading import Reading
-from contrada.records.record import BadRecord, Record, bad_record, record_of
+from contrada.records.record import BAD_TEXT_CHARS_MAX, BadRecord, Record, bad_record, record_of
 from contrada.records.rows import is_blank
 
 OBJECT_DEPTH_MAX: Final = 64
 """Objects within objects in a line of JSON. Beyond it: the line is a bad record."""
 
 JSON_TYPE: Final = "application/json"
+
+WHOLE_DOCUMENT: Final = "."
+"""As `entries`: the document itself is the array."""
 
 
 def notification_of_object(line: str, reading: Reading) -> Notification:
@@ -32,14 +37,54 @@ def notification_of_object(line: str, reading: Reading) -> Notification:
     Cost: proportional to the line. Raises ParseError, InvalidValueError, LimitError and
     InvalidNotificationError.
     """
-    content = _decoded(line)
+    return _notification(_decoded(line), line.encode, reading)
+
+
+def _notification(content: Any, encoded: Callable[[], bytes], reading: Reading) -> Notification:
+    """The notification of what was decoded; `encoded` gives its bytes, for the body."""
     if not isinstance(content, dict):
         raise ParseError(1, 1, f"a JSON {_kind(content)}", "a JSON object")
     found: dict[str, list[Value]] = {}
     whole = _flatten(content, None, found, reading, 1)
     if whole:
         return reading.notification(found)
-    return reading.notification(found, body=line.encode(), content_type=JSON_TYPE)
+    return reading.notification(found, body=encoded(), content_type=JSON_TYPE)
+
+
+def read_array(data: bytes, source: str, reading: Reading) -> Iterator[Record | BadRecord]:
+    """The records of the array in a JSON document that `entries` names, numbered from 1.
+
+    `entries` are the names that lead to it, joined by dots, or WHOLE_DOCUMENT. What stands around
+    the array takes no part. Cost: proportional to the document.
+    """
+    try:
+        elements = _array(printable(data.decode("utf-8", "surrogateescape")), reading.entries or "")
+    except ContradaError as error:
+        yield bad_record(source, error, None, data[:BAD_TEXT_CHARS_MAX].decode("utf-8", "replace"))
+        return
+    for number, element in enumerate(elements, start=1):
+        encode = partial(_encoded, element)
+        try:
+            yield Record(source, number, _notification(element, encode, reading))
+        except ContradaError as error:
+            text = encode().decode()[:BAD_TEXT_CHARS_MAX]
+            reason = bad_record(source, error, None).reason
+            yield BadRecord(source, f"{reading.entries} {number}: {reason}", None, None, text)
+
+
+def _array(text: str, name: str) -> list[Any]:
+    content = _decoded(text)
+    for part in () if name == WHOLE_DOCUMENT else name.split("."):
+        if not isinstance(content, dict) or part not in content:
+            raise ParseError(1, 1, "no such member", f"an array at {name!r}")
+        content = content[part]
+    if not isinstance(content, list):
+        raise ParseError(1, 1, f"a JSON {_kind(content)} at {name!r}", "an array")
+    return content
+
+
+def _encoded(content: Any) -> bytes:
+    return json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def read_objects(
@@ -68,9 +113,12 @@ def _flatten(
         raise LimitError("OBJECT_DEPTH_MAX", OBJECT_DEPTH_MAX)
     whole = True
     for key, member in content.items():
-        name = key if path is None else f"{path}.{key}"
+        path_here = key if path is None else f"{path}.{key}"
+        name = reading.attribute(path_here)
+        if name is None:
+            continue
         if isinstance(member, dict):
-            whole &= _flatten(member, name, found, reading, depth + 1)
+            whole &= _flatten(member, path_here, found, reading, depth + 1)
         elif not isinstance(member, list):
             _put(name, (member,), found, reading)
         elif any(isinstance(item, dict | list) for item in member):
@@ -85,8 +133,11 @@ def _put(
 ) -> None:
     declared = reading.converter(name) if name in reading.types else None
     values = found.setdefault(name, [])
+    takes_numbers = reading.takes_numbers(name)
     for scalar in scalars:
-        if not isinstance(scalar, str):
+        if takes_numbers and type(scalar) in (int, float):
+            values.append(_typed(name, scalar, declared))
+        elif not isinstance(scalar, str):
             values.append(scalar)
         elif scalar in reading.absent:
             continue
@@ -96,11 +147,11 @@ def _put(
             values.append(_typed(name, scalar, declared))
 
 
-def _typed(name: str, text: str, declared: Any) -> Value:
+def _typed(name: str, given: Any, declared: Any) -> Value:
     try:
-        value: Value = declared(text)
+        value: Value = declared(given)
     except ContradaError as error:
-        raise InvalidNotificationError(name, text, str(error)) from None
+        raise InvalidNotificationError(name, given, str(error)) from None
     return value
 
 
@@ -109,9 +160,12 @@ def _decoded(line: str) -> Any:
         return _DECODER.decode(line)
     except json.JSONDecodeError as error:
         found = repr(line[error.pos]) if error.pos < len(line) else "the end of the line"
-        raise ParseError(1, error.pos + 1, found, _expected(error.msg)) from None
+        raise ParseError(error.lineno, error.colno, found, _expected(error.msg)) from None
     except LiteralError as error:
-        raise ParseError(1, _column(line, error.literal), error.found, error.expected) from None
+        at = _column(line, error.literal) - 1
+        before = line[:at]
+        row, column = before.count("\n") + 1, at - before.rfind("\n")
+        raise ParseError(row, column, error.found, error.expected) from None
     except RecursionError:
         raise LimitError("OBJECT_DEPTH_MAX", OBJECT_DEPTH_MAX) from None
 

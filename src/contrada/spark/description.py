@@ -75,7 +75,7 @@ class Pipeline:
 
 class _Source(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     name: str
-    format: Literal["csv", "json", "xml"]
+    format: Literal["csv", "tsv", "json", "jsonl", "xml"]
     paths: list[str]
     types: dict[str, str] = {}
     absent: list[str] = []
@@ -84,6 +84,11 @@ class _Source(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     time: str | None = None
     type_marks: list[str] = []
     obvent: str | None = None
+    rename: dict[str, str] = {}
+    drop: list[str] = []
+    zone: str | None = None
+    delimiter: str = ","
+    quote: str = '"'
 
 
 class _Pipeline(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -173,8 +178,8 @@ class _Filled:
 
 def _source(source: _Source, filled: _Filled) -> Source:
     place = f"{filled.described_in}: source {source.name!r}"
-    if source.entries is not None and source.format != "xml":
-        raise InputError(place, "entries are elements of XML")
+    if source.entries is not None and source.format not in ("xml", "json"):
+        raise InputError(place, "entries are elements of XML, or of an array in JSON")
     if source.type_marks and source.obvent:
         raise InputError(place, "found type_marks and obvent, expected one of them")
     if not source.paths:
@@ -188,6 +193,11 @@ def _source(source: _Source, filled: _Filled) -> Source:
             add=source.add,
             time=source.time,
             marks=marks,
+            rename=source.rename,
+            drop=frozenset(source.drop),
+            zone=source.zone,
+            delimiter=source.delimiter,
+            quote=source.quote,
         )
     except ContradaError as error:
         raise InputError(place, str(error)) from None
