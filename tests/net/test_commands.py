@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -151,3 +152,16 @@ def test_a_bad_line_ends_publishing_with_its_place(broker_address: str) -> None:
     run = contrada("pub", "--to", broker_address, "--json", "-", text='{"a": 1}\n{"a": \n')
     assert run.returncode == 2
     assert run.stderr.startswith("contrada: error: standard input:2:")
+
+
+def test_attributes_are_renamed_and_dropped(broker_address: str) -> None:
+    """What a shipper of logs writes could not be published."""
+    with connect_sync(broker_address) as service, service.subscribe("shipped = 1") as events:
+        text = '{"shipped": 1, "@timestamp": "2013-01-01T00:00:00", "@version": "1"}\n'
+        options = ("--rename", "@timestamp=at", "--drop", "@version", "--types", "at=time")
+        run = contrada(
+            "pub", "--to", broker_address, "--json", "-", *options, "--zone", "UTC", text=text
+        )
+        assert (run.returncode, run.stdout, run.stderr) == (0, "published 1\n", "")
+        found = dict(events.next(WAIT_S))
+    assert found == {"shipped": 1, "at": datetime(2013, 1, 1, tzinfo=UTC)}

@@ -2,7 +2,7 @@
 
 Exit status: 0 all went well; 1 a service cannot be reached or went away, Spark ended a run, the
 output cannot be written, or a simulated world does not hold; 2 bad input, a bad address or wrong
-usage; 130 ended by Ctrl-C.
+usage; 3 what was named is nowhere in what was read; 130 ended by Ctrl-C.
 Every error is one line on standard error.
 """
 

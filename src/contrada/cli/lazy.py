@@ -17,6 +17,9 @@ from contrada.errors import ConnectionFailedError, ContradaError, EngineError
 
 EXIT_UNREACHABLE: Final = 1
 EXIT_BAD_INPUT: Final = 2
+EXIT_UNMET: Final = 3
+"""All was read, but what an option names was nowhere found, or nothing could be read of a file."""
+
 EXIT_INTERRUPTED: Final = 130
 
 EXTRAS: Final = {

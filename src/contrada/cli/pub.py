@@ -10,6 +10,7 @@ from typing import IO, Final
 import click
 
 from contrada.cli.literals import attributes_of
+from contrada.cli.reading import naming_options, reading_of
 from contrada.cli.running import run
 from contrada.model import Notification
 from contrada.net import PORT_DEFAULT, connect
@@ -29,7 +30,14 @@ STANDARD_INPUT: Final = "-"
 @click.option("--to", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
 @click.option("--json", "source", metavar="FILE", help="Publish the JSON objects of its lines.")
 @click.option("--publisher", metavar="NAME", help="Who publishes; a random name otherwise.")
-def pub(attributes: tuple[str, ...], to: str, source: str | None, publisher: str | None) -> None:
+@naming_options
+def pub(
+    attributes: tuple[str, ...],
+    to: str,
+    source: str | None,
+    publisher: str | None,
+    **options: str | None,
+) -> None:
     """Publish one notification, or one for each line of a file of JSON objects.
 
     A VALUE is read as in a filter where it can be (12.5, true, null, "12", @2026-11-20T09:30:00Z)
@@ -41,13 +49,17 @@ def pub(attributes: tuple[str, ...], to: str, source: str | None, publisher: str
     contrada pub symbol=DIS price=61.5 tag=media tag=parks
     contrada pub zip='"00123"' at=@2026-11-20T09:30:00Z
     contrada pub --to contrada://10.0.0.7:7655 --json quotes.jsonl
+    tail -f beats.ndjson | contrada pub --json - --rename @timestamp=at --types at=time --drop @version
     """  # noqa: D301 - click reads the escape
     if (source is None) != bool(attributes):
         raise click.UsageError("give NAME=VALUE arguments or --json FILE, one of the two")
+    reading = reading_of(**options)
+    if source is None and reading != Reading():
+        raise click.UsageError("--types, --rename, --drop and --zone are for --json FILE")
     if source is None:
         counts = run(_publish_one(to, publisher, Notification(attributes_of(attributes))))
     else:
-        counts = run(_publish_lines(to, publisher, source, Reading()))
+        counts = run(_publish_lines(to, publisher, source, reading))
     if source is not None:
         click.echo(f"published {counts.published}")
     for reason, lost in counts.dropped.items():

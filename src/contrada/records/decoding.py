@@ -43,7 +43,9 @@ _Scalar = Annotated[int, msgspec.Meta(ge=INT_MIN, le=INT_MAX)] | float | bool | 
 class Decoder:
     """Reads of JSON lines the attributes that are asked for, and those that can be bad."""
 
-    def __init__(self, asked: Iterable[str], reading: Reading) -> None:
+    def __init__(self, asked: Iterable[str], reading: Reading, unmet: set[str]) -> None:
+        """Names that are found are taken from `unmet`."""
+        self._unmet = unmet
         content: Any = dict[str, _Scalar | list[_Scalar]]
         for _ in range(LEVELS_MAX - 1):
             content = dict[str, _Scalar | list[_Scalar] | content]
@@ -70,6 +72,8 @@ class Decoder:
             alone = list(map(self._attributes, block.data.split(b"\n")[:-1]))
             lines = lines[[each is not None for each in alone]]
             found = [each for each in alone if each is not None]
+        if self._unmet:
+            self._unmet.difference_update(*found)
         is_doubtful = np.ones(len(block), dtype=bool)
         is_doubtful[lines] = False
         columns = {}

@@ -25,6 +25,10 @@ is read."""
 BLOCK_BYTES: Final = 2**20
 """Bytes of a file that are read at once. Beyond it: the next block takes the rest."""
 
+FIRST_BLOCK_BYTES: Final = 2**16
+"""Bytes of a file that are read at first, so that the first records are soon told of. Beyond it:
+the next block takes the rest, and twice as much."""
+
 PART_BYTES: Final = 16 * 2**20
 """Bytes of a part of a file, without the end of its last line. Beyond it: the next part takes
 the rest."""
@@ -200,8 +204,10 @@ def _pieces(path: Path, part: Part) -> Iterator[bytes]:
             if part.begin:
                 stream.seek(part.begin)
             left = sys.maxsize if part.end is None else part.end - part.begin
-            while piece := stream.read1(min(left, BLOCK_BYTES)):
+            size = min(FIRST_BLOCK_BYTES, BLOCK_BYTES)
+            while piece := stream.read1(min(left, size)):
                 left -= len(piece)
+                size = min(2 * size, BLOCK_BYTES)
                 yield piece
     else:
         with gzip.open(path) as packed:

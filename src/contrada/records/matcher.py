@@ -78,6 +78,8 @@ class Matcher:
                 self._asked.update(*(member.sets for member in left.filters))
         self._in_common = any(name[0] == "@" or name in reading.add for name in self._asked)
         self._can_bulk = not self._in_common and _has_arrow()
+        self.unmet = reading.names_expected()
+        """The attributes that the options speak of, and that no record has had so far."""
         self._looked_at = self._asked | reading.names_checked()
 
     def file(
@@ -138,6 +140,8 @@ class Matcher:
         if isinstance(found, BadRecord):
             return Outcomes(source, 0, [found])
         positions = self.match(found.notification)
+        if self.unmet:
+            self.unmet.difference_update(found.notification.attributes)
         return Outcomes(source, 1, [MatchedRecord(found, positions)] if positions else ())
 
     def _document(self, path: Path, source: str) -> Iterator[Outcomes]:
@@ -149,6 +153,8 @@ class Matcher:
             return
         for entry in entries_of_document(data, source, self._reading):
             found: Record | BadRecord
+            if self.unmet and not isinstance(entry, BadRecord):
+                self.unmet.difference_update(named_as_read(entry[1], self._reading))
             if isinstance(entry, BadRecord):
                 found = entry
             elif self._is_idle(named_as_read(entry[1], self._reading)):
@@ -186,6 +192,8 @@ class Matcher:
 
             return Cutter(rows.columns, self._asked, reading)
 
+        self.unmet.difference_update(rows.columns)
+
         return _Lines(source, rows.notification, bulk, lambda line: is_blank_row(line, reading))
 
     def _objects(self, source: str) -> "_Lines":
@@ -193,7 +201,7 @@ class Matcher:
         def bulk() -> Any:
             from contrada.records.decoding import Decoder
 
-            return Decoder(self._asked, self._reading)
+            return Decoder(self._asked, self._reading, self.unmet)
 
         return _Lines(
             source, lambda line: notification_of_object(line, self._reading), bulk, is_blank
@@ -219,6 +227,8 @@ class Matcher:
             if isinstance(record, BadRecord):
                 told.append(record)
                 continue
+            if self.unmet:
+                self.unmet.difference_update(record.notification.attributes)
             positions = matched.get(position)
             if positions is None:
                 read += 1

@@ -104,6 +104,11 @@ class Reading:
         """The attribute of each record that stamps its envelope."""
         return None if self.time in self.add else self.time
 
+    def names_expected(self) -> set[str]:
+        """The attributes that options speak of; where no record has one, it is likely a slip."""
+        named = {*self.types, *self.rename.values(), *({self.time} - {None})}
+        return {name for name in named if name is not None and name not in self.add}
+
     def names_checked(self) -> set[str]:
         """The attributes whose values can make a record bad."""
         typed = {name for name, kind in self.types.items() if kind != "text"}
