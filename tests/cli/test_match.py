@@ -216,8 +216,8 @@ def test_options_of_reading(tmp_path: Path) -> None:
     """Else files that others write would have to be changed before."""
     (tmp_path / "a.tsv").write_text("@timestamp\t@version\tdelay\n1.5\t1\t'12\n1'\n")
     (tmp_path / "b.geojson").write_text('{"features": [{"delay": 121, "x": {"y": 1}}]}')
-    options = ("--rename", "@timestamp=at", "--drop", "@version,x", "--types", "at=epoch")
-    options += ("--quote", "'", "--entries", "features")
+    names = ("--rename", "@timestamp=at", "--drop", "@version,x", "--types", "at=epoch")
+    options = (*names, "--quote", "'", "--entries", "features")
     subscriptions = "late: delay > 120 or delay = '12\\n1'"
     result = match(tmp_path, "a.tsv", "b.geojson", *options, subscriptions=subscriptions)
     assert (result.exit_code, result.stderr) == (0, "")

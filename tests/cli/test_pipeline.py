@@ -32,7 +32,7 @@ def description(tmp_path: Path) -> Path:
 
 def contrada(*arguments: str, prelude: str = "", path: str = "") -> tuple[int, str, str]:
     """Status, output and errors of the command in a process of its own."""
-    code = f"import sys\n{prelude}\nfrom contrada_command import main; main()"
+    code = f"import sys\n{prelude}\nfrom contrada.cli import main; main()"
     run = subprocess.run(
         [sys.executable, "-c", code, *arguments],
         capture_output=True,

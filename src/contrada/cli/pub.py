@@ -49,7 +49,7 @@ def pub(
     contrada pub symbol=DIS price=61.5 tag=media tag=parks
     contrada pub zip='"00123"' at=@2026-11-20T09:30:00Z
     contrada pub --to contrada://10.0.0.7:7655 --json quotes.jsonl
-    tail -f beats.ndjson | contrada pub --json - --rename @timestamp=at --types at=time --drop @version
+    tail -f beats.ndjson | contrada pub --json - --rename @timestamp=at --types at=time
     """  # noqa: D301 - click reads the escape
     if (source is None) != bool(attributes):
         raise click.UsageError("give NAME=VALUE arguments or --json FILE, one of the two")
