@@ -79,16 +79,22 @@ def run(
         with spark_session(cores) as session:
             return publish_matches(session, described, address, told, stop)
 
-    if resume:
-        if not address:
-            raise click.UsageError("--resume needs an address: --publish ADDRESS")
-        with _progress() as told:
-            published = interruptible(rest)
-        said = msgspec.json.encode({"published": published}).decode()
-        click.echo(said if as_json else f"published {sum(published.values())}")
-        return
+    if resume and not address:
+        raise click.UsageError("--resume needs an address: --publish ADDRESS")
     with _progress() as told:
-        summary = interruptible(work)
+        if resume:
+            _tell_published(interruptible(rest), as_json=as_json)
+        else:
+            _tell(interruptible(work), as_json=as_json)
+
+
+def _tell_published(published: dict[str, int], *, as_json: bool) -> None:
+    said = msgspec.json.encode({"published": published}).decode()
+    click.echo(said if as_json else f"published {sum(published.values())}")
+
+
+def _tell(summary: "PipelineSummary", *, as_json: bool) -> None:
+    """Show what a run did, and end with a status of its own where that is not as it was meant."""
     if as_json:
         click.echo(msgspec.json.encode(summary).decode())
     else:

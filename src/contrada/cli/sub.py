@@ -2,6 +2,9 @@
 
 import asyncio
 import sys
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
 
 import click
 import msgspec
@@ -17,6 +20,8 @@ from contrada.records import plain_attributes, plain_time
 from contrada.runtime.subscription import UNSUBSCRIBED
 from contrada.service import Subscription
 
+Show: TypeAlias = Callable[[Notification], str]
+
 
 @click.command()
 @click.argument("filter_text", metavar="FILTER")
@@ -29,8 +34,16 @@ from contrada.service import Subscription
     help="End when nothing came for S seconds.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object of attributes per line.")
+@click.option("--envelope", is_flag=True, help="Also @id, @publisher and @time.")
 @extension_option
-def sub(filter_text: str, to: str, count: int | None, timeout: float | None, as_json: bool) -> None:
+def sub(
+    filter_text: str,
+    to: str,
+    count: int | None,
+    timeout: float | None,
+    as_json: bool,
+    envelope: bool,
+) -> None:
     """Print the notifications that match FILTER, one per line, as they come.
 
     `everything` matches all. What comes with --json can be published again with `pub --json`.
@@ -41,23 +54,24 @@ def sub(filter_text: str, to: str, count: int | None, timeout: float | None, as_
     contrada sub "symbol in ('DIS', 'IBM') or price < 5" --count 10
     contrada sub everything --json --timeout 5 | jq .price
     """  # noqa: D301 - click reads the escape
-    run(_subscribe(filter_text, to, count, timeout, as_json))
+    show = _json if as_json else _line
+    run(_subscribe(filter_text, to, count, timeout, partial(show, envelope=envelope)))
 
 
 async def _subscribe(
-    filter_text: str, to: str, count: int | None, timeout: float | None, as_json: bool
+    filter_text: str, to: str, count: int | None, timeout: float | None, show: Show
 ) -> None:
     service = connect(to)
     wanted = service.subscribe(filter_text)  # A wrong filter is found out before connecting.
     try:
         async with service, wanted as events:
-            await _print(events, count, timeout, as_json)
+            await _print(events, count, timeout, show)
     finally:  # Also by Ctrl-C. Only now all losses are known, those at the broker too.
         _tell_losses(wanted)
 
 
 async def _print(
-    events: Subscription[Notification], count: int | None, timeout: float | None, as_json: bool
+    events: Subscription[Notification], count: int | None, timeout: float | None, show: Show
 ) -> None:
     left = count
     while left is None or left > 0:
@@ -66,7 +80,7 @@ async def _print(
                 notification = await anext(events)
         except (TimeoutError, StopAsyncIteration):
             return
-        sys.stdout.write((_json(notification) if as_json else _line(notification)) + "\n")
+        sys.stdout.write(show(notification) + "\n")
         if not events.statistics().queued:
             sys.stdout.flush()
         left = None if left is None else left - 1
@@ -78,13 +92,23 @@ def _tell_losses(events: Subscription[Notification]) -> None:
             click.echo(f"{lost} dropped: {reason}", err=True)
 
 
-def _json(notification: Notification) -> str:
-    return msgspec.json.encode(plain_attributes(notification)).decode()
+def _json(notification: Notification, *, envelope: bool) -> str:
+    shown = {**(_envelope(notification) if envelope else {}), **plain_attributes(notification)}
+    return msgspec.json.encode(shown).decode()
 
 
-def _line(notification: Notification) -> str:
+def _line(notification: Notification, *, envelope: bool) -> str:
     parts: list[str] = []
+    if envelope:
+        named = _envelope(notification)
+        parts += [f"{name}={value_text(key_of(named[name]))}" for name in ("@id", "@publisher")]
     for name, held in notification.attributes.items():
         each = held if isinstance(held, tuple) else (held,)
         parts.extend(f"{name_text(name)}={value_text(key_of(value))}" for value in each)
     return "  ".join((plain_time(notification) or "", *parts))
+
+
+def _envelope(notification: Notification) -> dict[str, str | None]:
+    """What filters see of the envelope, by the names they have for it."""
+    held = notification.envelope
+    return {"@id": held.id, "@publisher": held.publisher, "@time": plain_time(notification)}
