@@ -3,12 +3,14 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from contrada.cli import main
+from contrada.cli.match import ERRORS_SHOWN_MAX
 
 ROWS = "id,delay,at\n1,10,2013-01-01T05:00:00Z\n2,130,2013-01-01T06:00:00Z\n3,NA,2013-01-02\n"
 
@@ -195,3 +197,93 @@ def test_what_a_rule_leaves_open_is_asked_of_whole_records(tmp_path: Path, rows:
     same = [each["attributes"]["c"] for each in found if each["subscription"] == "line 1"]
     assert same == [n for n in range(rows) if n % 3 == n % 2]
     assert not [each for each in found if each["subscription"] == "line 2"]
+
+
+def test_standard_input_is_a_file_too(tmp_path: Path) -> None:
+    """Else what a program writes would have to be put into a file first."""
+    (tmp_path / "subs").write_text("late: delay > 120")
+    code = "from contrada.cli import main; main()"
+    command = [sys.executable, "-c", code, "match", str(tmp_path / "subs"), "-"]
+    run = subprocess.run(
+        [*command, "--format", "csv"], input=ROWS, capture_output=True, text=True, check=False
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    assert json.loads(run.stdout)["file"] == "standard input"
+    run = subprocess.run(command, input=ROWS, capture_output=True, text=True, check=False)
+    assert run.returncode == 2
+    assert "standard input needs --format" in run.stderr
+
+
+def test_the_first_match_is_told_before_the_input_ends(tmp_path: Path) -> None:
+    """Else matches of a stream would come when it ends, if ever."""
+    (tmp_path / "subs").write_text("late: delay > 120")
+    code = "from contrada.cli import main; main()"
+    command = [sys.executable, "-c", code, "match", str(tmp_path / "subs"), "-", "--format=json"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write('{"delay": 130}\n')
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["attributes"] == {"delay": 130}
+
+
+def test_what_is_named_and_nowhere_found_is_said(tmp_path: Path) -> None:
+    """Else a slip in a name would look as if nothing matched."""
+    (tmp_path / "a.csv").write_text(ROWS)
+    (tmp_path / "b.jsonl").write_text('{"delay":130}\n' * 3)
+    (tmp_path / "c.xml").write_text("<d><e><delay>130</delay></e></d>")
+    result = match(tmp_path, "a.csv", "b.jsonl", "--types", "dleay=number,at=time")
+    assert result.exit_code == 3
+    assert result.stderr == "contrada: error: no record has 'dleay', which an option names\n"
+    assert len(result.stdout.splitlines()) == 4
+    result = match(tmp_path, "c.xml", "--entries", "f")
+    assert result.exit_code == 3
+    assert result.stderr.endswith("c.xml: found no entry 'f'\n")
+    assert match(tmp_path, "b.jsonl", "--types", "delay=number").exit_code == 0
+
+
+def test_many_bad_records_are_counted_whole_and_shown_in_part(tmp_path: Path) -> None:
+    """Else a file of another kind would fill the screen with errors."""
+    (tmp_path / "a.csv").write_text("delay\n" + "1,2\n" * 100)
+    result = match(tmp_path, "a.csv")
+    lines = result.stderr.splitlines()
+    assert (result.exit_code, len(lines)) == (2, ERRORS_SHOWN_MAX + 2)
+    assert lines[-2:] == [f"and {100 - ERRORS_SHOWN_MAX} more", "100 bad of 100 records"]
+
+
+def test_counts_as_json(tmp_path: Path) -> None:
+    """Else a script would have to read a table."""
+    (tmp_path / "a.csv").write_text(ROWS)
+    result = match(tmp_path, "a.csv", "--count", "--json")
+    assert json.loads(result.stdout) == {"read": 3, "bad": 0, "matches": {"late": 1}}
+    assert match(tmp_path, "a.csv", "--json").exit_code == 2
+
+
+def test_options_of_reading(tmp_path: Path) -> None:
+    """Else files that others write would have to be changed before."""
+    (tmp_path / "a.tsv").write_text("@timestamp\t@version\tdelay\n1.5\t1\t'12\n1'\n")
+    (tmp_path / "b.geojson").write_text('{"features": [{"delay": 121, "x": {"y": 1}}]}')
+    names = ("--rename", "@timestamp=at", "--drop", "@version,x", "--types", "at=epoch")
+    options = (*names, "--quote", "'", "--entries", "features")
+    subscriptions = "late: delay > 120 or delay = '12\\n1'"
+    result = match(tmp_path, "a.tsv", "b.geojson", *options, subscriptions=subscriptions)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert [json.loads(line)["attributes"] for line in result.stdout.splitlines()] == [
+        {"at": "1970-01-01T00:00:01.500000Z", "delay": "12\n1"},
+        {"delay": 121},
+    ]
+
+
+def test_files_of_security_events_are_read(
+    tmp_path: Path, shared_data: Callable[..., Path]
+) -> None:
+    """Else what shippers of logs write would be refused, record by record."""
+    file = str(shared_data("windows_events", "covenant_psremoting_command.jsonl.gz"))
+    options = ("--rename", "@timestamp=at", "--drop", "@version", "--types", "at=time")
+    result = match(tmp_path, file, *options, "--count", "--json", subscriptions="a: at exists")
+    assert result.exit_code == 0
+    counts = json.loads(result.stdout)
+    assert counts["bad"] == 0
+    assert counts["matches"]["a"] == counts["read"] > 0

@@ -1,14 +1,21 @@
 """Plain filters, read without the parser, are those that the parser reads."""
 
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contrada.dialects import sigma
+from contrada.dialects.rules import Rule
 from contrada.errors import ContradaError
 from contrada.model import Filter, FilterSet
 from contrada.model.languages.atoms import KEYWORDS
 from contrada.model.syntax.building import built
-from contrada.model.syntax.plain import plain_filter
+from contrada.model.syntax.plain import PLAIN_DEPTH_MAX, plain_statement
+from tests.strategies import filter_sets
 
 
 def one_of(words: str, *others: str) -> st.SearchStrategy[str]:
@@ -22,7 +29,22 @@ NAMES = one_of(
 OPERATORS = one_of(
     "= != < <= > >= == <> >* * prefix suffix contains in any absent prefix= a= matches &&",
     "= nocase",
+    "!=nocase",
+    "< nocase",
+    "in nocase",
     "not prefix",
+    "not\tcontains nocase",
+    "not in",
+    "not matches",
+    "not =",
+    "any but",
+    "any  but",
+    "none of",
+    "wildcard",
+    "cidr",
+    "not cidr",
+    "nothing",
+    "exists",
 )
 NUMBERS = one_of(
     "5 -5 +7 007 5. .5 -0 -0.0 1.5e3 1e999 inf -inf nan 5_0 ٣ 5.5.5 --5 0x10 9223372036854775807 "
@@ -35,19 +57,48 @@ TEXTS = one_of(
     '"a\nb"',
     '"\0"',
     f'"{"long " * 20}"',
+    r'"\\ \" \t"',
+    r'"\u00e9"',
+    '"10.0.0.0/8"',
+    'x"00ff"',
+    "x'0'",
+    "/a+b/",
+    "/a and b\\/ c/ims",
 )
 WORDS = one_of("true false null True truely trueand x", "")
 SPACES = st.sampled_from([" ", " ", " ", "", "\t", "\r\n", "  ", "\v", "\u00a0"])
-JOINTS = one_of("and and and And or -> , andand &")
+JOINTS = one_of("and and or or And or -> , andand &")
+
+
+LITERALS = NUMBERS | TEXTS | WORDS
+LISTS = st.lists(LITERALS, min_size=1, max_size=3).map(lambda each: f"({', '.join(each)})")
+PHRASES = st.tuples(OPERATORS, LITERALS | LISTS)
+GOOD_PHRASES = one_of(
+    "=5 !='x' exists any absent nothing",
+    r'not contains nocase "\\x\""',
+    "prefix x'00'",
+    "in (1, 'x' ,true)",
+    "not in nocase('a')",
+    "any but (null)",
+    "matches /b and c/i",
+    "not cidr '10.0.0.0/8'",
+)
+GROUPS = st.recursive(
+    GOOD_PHRASES | one_of("", "= = 1", "5", ")"),
+    lambda inner: st.lists(
+        st.tuples(one_of("~ ~~", "", ""), inner | GOOD_PHRASES).map("".join), min_size=1, max_size=3
+    ).flatmap(lambda parts: one_of("| & ,").map(lambda sign: f"({sign.join(parts)})")),
+    max_leaves=6,
+).map(lambda text: (text,))
 
 
 @st.composite
 def nearly_plain(draw: st.DrawFn) -> str:
-    """Comparisons joined by `and`, and what only looks so."""
+    """Names with sets, joined by `and` and `or`, and what only looks so."""
     text = ""
     for number in range(draw(st.integers(1, 4))):
         parts = [draw(JOINTS)] if number else []
-        parts += [draw(NAMES), draw(OPERATORS), draw(NUMBERS | TEXTS | WORDS)]
+        parts += [draw(NAMES | one_of("a b")), *draw(PHRASES | GROUPS)]
         for part in parts:
             text += draw(SPACES) + part
     return text + draw(SPACES)
@@ -55,20 +106,31 @@ def nearly_plain(draw: st.DrawFn) -> str:
 
 def check(text: str) -> bool:
     """Whether it is read as plain; if so, the parser reads the same."""
-    found = plain_filter(text)
+    found = plain_statement(text)
     if found is None:
         return False
     parsed = built(text, "statement")
     assert isinstance(parsed, FilterSet)
-    assert [found.sets] == [each.sets for each in parsed.filters], text
-    assert [str(found)] == [str(each) for each in parsed.filters], text
+    assert [_form(each) for each in found.filters] == [_form(each) for each in parsed.filters], text
+    assert [str(each) for each in found.filters] == [str(each) for each in parsed.filters], text
     return True
+
+
+def _form(of: Filter) -> list[object]:
+    """How a filter is held, not only what it means."""
+    return [(name, each.line, each.text) for name, each in of.sets.items()]
 
 
 @given(nearly_plain())
 def test_what_is_plain_is_read_as_the_parser_reads_it(text: str) -> None:
     """A text would be another filter, or no error, because it was read the fast way."""
     check(text)
+
+
+@given(filter_sets())
+def test_what_is_printed_is_read_as_the_parser_reads_it(of: FilterSet) -> None:
+    """A file of subscriptions that was written here would mean something else."""
+    check(str(of))
 
 
 @given(st.text(alphabet="ab=<>!'\"1.-+ \tndprefixtrue\\", max_size=24))
@@ -85,6 +147,11 @@ def test_no_text_at_all_is_read_otherwise(text: str) -> None:
         "price >= 1 and price < 2 and price != 1.5",
         f"a = '{'long ' * 20}'",
         "a = 'é' and a-b.c:d = 1",
+        "a = 1 or b = 2 and a > 3 and a < 9 or c exists",
+        r'a contains nocase "\\x\"" and b not suffix "y" or b in (1, true, "z") and a not in (1)',
+        "a (= nocase 'x' | = 5 & ~(prefix 'y' | absent)) and b (~~~= 1)",
+        r"a matches /b and c\/d/i or a not cidr '10.0.0.0/8' and a any but (null, x'00')",
+        "a " + "(" * PLAIN_DEPTH_MAX + "= 1" + ")" * PLAIN_DEPTH_MAX,
     ],
 )
 def test_the_common_form_is_plain(text: str) -> None:
@@ -93,10 +160,41 @@ def test_the_common_form_is_plain(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["a < null", "a prefix 3", "a = '\ud800'", "b = 9999999999999999999"]
+    "text",
+    [
+        "a < null",
+        "a prefix 3",
+        "a (= 1 | suffix 3)",
+        "a = 1 or b in (1, 'x') c",
+        "a = '\ud800'",
+        "b = 9999999999999999999",
+    ],
 )
 def test_errors_are_told_by_the_parser(text: str) -> None:
     """A fault would have no place, or none would be found."""
-    assert plain_filter(text) is None
+    assert plain_statement(text) is None
     with pytest.raises(ContradaError, match="line 1, column"):
         Filter(text)
+
+
+def test_a_set_that_is_nested_deeply_is_left_to_the_parser() -> None:
+    """Reading would go as deep as a stranger's text says."""
+    nested = "a " + "(" * 100 + "= 1" + ")" * 100
+    assert plain_statement(nested) is None
+    assert Filter(nested) == Filter("a = 1")
+
+
+def test_what_repeats_is_read_in_time_in_line_with_its_length() -> None:
+    """A long text of many constraints on one attribute would take quadratic time."""
+    text = " and ".join(f"a != {number}" for number in range(20_000))
+    assert isinstance(plain_statement(text), Filter)
+
+
+@pytest.mark.slow
+def test_rules_of_sigma_are_plain(shared_data: Callable[..., Path]) -> None:
+    """Large sets of rules would take ten times as long before the first record is matched."""
+    path = shared_data("sigma", "sigma_filters.jsonl.gz")
+    rules = sigma.read_prepared(gzip.decompress(path.read_bytes()).decode())
+    texts = [str(rule.filters) for rule in rules if isinstance(rule, Rule)]
+    assert sum(plain_statement(text) is not None for text in texts) >= 0.99 * len(texts)
+    assert all(map(check, texts[::50]))

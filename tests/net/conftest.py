@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-CONTRADA = (sys.executable, "-c", "from contrada.cli import main; main()")
+CONTRADA = (sys.executable, "-c", "from contrada_command import main; main()")
 """The command, with this interpreter."""
 
 

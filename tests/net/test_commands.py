@@ -4,6 +4,7 @@ import json
 import math
 import re
 import signal
+import socket
 import subprocess
 import threading
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import contrada as ct
+from contrada.net import BrokerStatistics
 from contrada.net.connecting import connect_sync
 from tests.net.conftest import CONTRADA
 
@@ -187,3 +189,77 @@ def test_a_bad_line_ends_publishing_with_its_place(broker_address: str) -> None:
     run = contrada("pub", "--to", broker_address, "--json", "-", text='{"a": 1}\n{"a": \n')
     assert run.returncode == 2
     assert run.stderr.startswith("contrada: error: standard input:2:")
+
+
+def test_attributes_are_renamed_and_dropped(broker_address: str) -> None:
+    """What a shipper of logs writes could not be published."""
+    with connect_sync(broker_address) as service, service.subscribe("shipped = 1") as events:
+        text = '{"shipped": 1, "@timestamp": "2013-01-01T00:00:00", "@version": "1"}\n'
+        options = ("--rename", "@timestamp=at", "--drop", "@version", "--types", "at=time")
+        run = contrada(
+            "pub", "--to", broker_address, "--json", "-", *options, "--zone", "UTC", text=text
+        )
+        assert (run.returncode, run.stdout, run.stderr) == (0, "published 1\n", "")
+        found = dict(events.next(WAIT_S))
+    assert found == {"shipped": 1, "at": datetime(2013, 1, 1, tzinfo=UTC)}
+
+
+def test_a_broker_tells_what_it_did(broker_address: str) -> None:
+    """Whoever runs one would learn what it lost or refused only when it ends."""
+    contrada("pub", "--to", broker_address, "a=1")
+    run = contrada("stats", broker_address, "--json")
+    assert (run.returncode, run.stderr) == (0, "")
+    counts = json.loads(run.stdout)
+    assert set(counts) == set(BrokerStatistics.__dataclass_fields__)
+    assert counts["published"] >= 1
+    assert counts["connections"] >= 1
+    run = contrada("stats", broker_address)
+    assert re.search(r"│ published +│ \d", run.stdout)
+    run = contrada("stats", "contrada://127.0.0.1:1")
+    assert run.returncode == 1
+    assert "connection refused" in run.stderr
+
+
+@pytest.mark.parametrize("options", [["-v"], ["-vv", "--json"]])
+def test_a_broker_logs_who_comes_and_what_it_refuses(options: list[str]) -> None:
+    """Whoever runs one could not find out why a client was ended."""
+    command = [*CONTRADA, "serve", "--port", "0", *options]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as broker:  # type: ignore[call-overload]
+        address = broker.stdout.readline().strip()
+        port = int(address.rpartition(":")[2])
+        with connect_sync(address) as service, service.subscribe("logged = 1"):
+            pass
+        with socket.create_connection(("127.0.0.1", port)) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            while stranger.recv(1024):
+                pass
+        broker.send_signal(signal.SIGTERM)
+        _, errors = broker.communicate(timeout=WAIT_S)
+    *lines, last = errors.splitlines()
+    if "--json" in options:
+        lines = [f"{each['level']} {each['message']}" for each in map(json.loads, lines)]
+        assert json.loads(last)["statistics"]["connections_total"] == 2
+    text = "\n".join(lines).lower()
+    for said in (f"info listening at {address}", "info client", "connected", "is gone"):
+        assert said in text
+    assert "is ended" in text
+    assert "begin no contrada frame" in text
+    assert ("subscribed to logged = 1" in text) == ("-vv" in options)
+
+
+def test_the_envelope_is_shown_on_request(broker_address: str) -> None:
+    """A person could not see who published what, and when."""
+    command = ("--to", broker_address, "--count", "1", "--envelope")
+    plain = subscriber("desk = 1 and begin = true", *command)
+    with_json = subscriber("desk = 1 and begin = true", *command, "--json")
+    shown = []
+    for process in (plain, with_json):
+        while process.poll() is None:
+            contrada("pub", "--to", broker_address, "--publisher", "me", "begin=true", "desk=1")
+        shown.append(process.communicate(timeout=WAIT_S)[0])
+    assert re.match(r'\d{4}-\S+Z  @id="\S+"  @publisher="me"  ', shown[0])
+    found = json.loads(shown[1])
+    assert (found["@publisher"], found["desk"]) == ("me", 1)
+    assert found["@id"]
+    assert found["@time"].endswith("Z")

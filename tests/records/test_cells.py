@@ -1,12 +1,14 @@
 """The rule that gives a cell its value."""
 
 import math
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
-from contrada.errors import InvalidValueError
+from contrada.errors import InputError, InvalidValueError
 from contrada.model import Value
+from contrada.records import Reading
 from contrada.records.cells import CONVERTERS, untyped_value
 
 UNTYPED: list[tuple[str, Value]] = [
@@ -91,3 +93,42 @@ def test_what_is_not_of_the_declared_type_is_refused(kind: str, text: str) -> No
     with pytest.raises(InvalidValueError) as caught:
         CONVERTERS[kind](text)
     assert caught.value.value == text
+
+
+def test_times_without_a_zone_are_in_the_zone_of_the_source() -> None:
+    """Else local times could not be read, or would be taken for UTC."""
+    convert = Reading(types={"t": "time"}, zone="Europe/Rome").converter("t")
+    assert convert("2013-07-01 05:00") == datetime(2013, 7, 1, 3, tzinfo=UTC)
+    assert convert("2013-07-01") == datetime(2013, 6, 30, 22, tzinfo=UTC)
+    assert convert("2013-07-01T05:00Z") == datetime(2013, 7, 1, 5, tzinfo=UTC)
+    assert convert("2013-10-27T02:30") == datetime(2013, 10, 27, 0, 30, tzinfo=UTC)  # the first
+    for text in ("2013-03-31T02:30", "2013-02-30T02:30", "0001-01-01", "x"):
+        with pytest.raises(InvalidValueError):
+            convert(text)
+    with pytest.raises(InputError, match="'Europe/Nowhere', expected a zone"):
+        Reading(zone="Europe/Nowhere")
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "time_us"),
+    [
+        ("epoch", "1.5", 1_500_000),
+        ("epoch", "1669852800.123456", 1_669_852_800_123_456),
+        ("epoch", 1669852800.123456, 1_669_852_800_123_456),
+        ("epoch", "-1", -1_000_000),
+        ("epoch_ms", 1517875200123, 1_517_875_200_123_000),
+        ("epoch_us", "0.4", 0),
+    ],
+)
+def test_times_as_numbers(kind: str, given: Any, time_us: int) -> None:
+    """Else logs and feeds whose times are numbers could not stamp their records."""
+    assert CONVERTERS[kind](given) == datetime(1970, 1, 1, tzinfo=UTC) + timedelta(
+        microseconds=time_us
+    )
+
+
+@pytest.mark.parametrize("given", ["", "x", "1e400", 1e300, float("nan"), "9999999999999999"])
+def test_what_is_no_time_as_a_number(given: Any) -> None:
+    """Else it would end the reading, or be some time."""
+    with pytest.raises(InvalidValueError):
+        CONVERTERS["epoch"](given)

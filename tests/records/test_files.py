@@ -13,9 +13,11 @@ from contrada.records import BadRecord, Reading, check_name_of, format_of, read_
     [
         ("a.csv", "csv"),
         ("a.csv.gz", "csv"),
-        ("a.JSONL", "json"),
+        ("a.JSONL", "jsonl"),
         ("a.json.gz", "json"),
-        ("a.ndjson", "json"),
+        ("a.ndjson", "jsonl"),
+        ("a.geojson", "json"),
+        ("a.tsv.gz", "tsv"),
         ("a.b.xml", "xml"),
         ("us.atom", "xml"),
     ],

@@ -45,6 +45,8 @@ READINGS = (
     Reading(types={"t": "time"}, time="t"),
     Reading(types={"a": "bool"}, add={"a": 1, "kind": 2}),
     Reading(time="a"),
+    Reading(rename={"a": "b", "@id": "a"}, drop=frozenset({"o", "c", ""})),
+    Reading(types={"a": "epoch", "t": "time"}, zone="Europe/Rome", rename={"o.p": "t"}),
 )
 
 NAMES = ("a", "b", "c", "n", "t", "o.p", "", "@id", "@version", "ü", "\x1f")
@@ -145,6 +147,26 @@ def json_texts(draw: st.DrawFn) -> str:
     return "".join(line + end for line, end in body)
 
 
+@st.composite
+def quoted_texts(draw: st.DrawFn) -> tuple[str, Reading]:
+    """Files of rows whose cells have line breaks, delimiters and quotes, some of them broken."""
+    delimiter = draw(st.sampled_from(",;\t |"))
+    quote = draw(st.sampled_from(['"', '"', "'", ""]))
+    inside = st.text(st.sampled_from(f"ab1{quote}{delimiter}\n\r \xe9"), max_size=5)
+    cell = st.one_of(
+        st.sampled_from(["1", "x", "", "NA"]),
+        inside.map(
+            lambda text: quote + (text.replace(quote, quote * 2) if quote else text) + quote
+        ),
+        inside,
+    )
+    rows = draw(st.lists(st.lists(cell, min_size=2, max_size=2), max_size=8))
+    odd_heads = [[f"{quote}a\nb{quote}", "b"], [f"{quote}a", "b"]]
+    head = draw(st.sampled_from([["a", "b"]] * 5 + odd_heads))
+    text = "".join(delimiter.join(row) + draw(ENDS) for row in [head, *rows])
+    return text, Reading(delimiter=delimiter, quote=quote, absent=frozenset({"NA"}))
+
+
 def outcomes(path: Path, kind: str, reading: Reading, *, bulk: bool) -> tuple[int, list[Any]]:
     """How many records were read, and all that is told of them, in order."""
     subject = Matcher(WANTED, reading, 0 if bulk else 2**62)
@@ -177,6 +199,14 @@ def check(path: Path, text: str, kind: str, reading: Reading) -> None:
     as_said = expected(path, kind, reading)
     assert outcomes(path, kind, reading, bulk=False) == as_said
     assert outcomes(path, kind, reading, bulk=True) == as_said
+
+
+@given(quoted_texts())
+def test_rows_of_several_lines_at_once_are_those_one_by_one(
+    file: Path, case: tuple[str, Reading]
+) -> None:
+    """Else a cell with a line break would be another in a large file."""
+    check(file, case[0], "csv", case[1])
 
 
 PAIRS = [f"{one},2013-01-01\n2,{one}\nx,{one}\n" for one in HOSTILE_CELLS]

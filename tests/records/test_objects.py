@@ -1,11 +1,13 @@
 """JSON lines."""
 
 import math
+from datetime import UTC, datetime
 
 import pytest
 
 from contrada.model import Notification
 from contrada.records import BadRecord, Reading, Record, notification_of_object, read_objects
+from contrada.records.objects import read_array
 
 
 def made(line: str, reading: Reading | None = None) -> Notification:
@@ -75,3 +77,57 @@ def test_bad_records(line: str, column: int | None, reason: str) -> None:
     assert (first.line, first.column) == (1, column)
     assert reason in first.reason
     assert second == Record("f.json", 2, Notification({"a": 1}))
+
+
+QUAKES = (
+    b'{"type": "All", "x": {"features": [\n{"p": {"mag": 5.1}, "c": [1, [2]]}, 7, {"p": null}]}}'
+)
+
+
+def test_an_array_in_a_document_is_read_by_its_name() -> None:
+    """Else GeoJSON and what else comes as one document could not be read."""
+    first, second, third = read_array(QUAKES, "f.json", Reading(entries="x.features"))
+    assert isinstance(first, Record)
+    assert (first.number, dict(first.notification)) == (1, {"p.mag": 5.1})
+    assert first.notification.body == b'{"p": {"mag": 5.1}, "c": [1, [2]]}'
+    assert isinstance(second, BadRecord)
+    assert second.reason == "x.features 2: found a JSON number, expected a JSON object"
+    assert isinstance(third, Record)
+    assert (third.number, dict(third.notification)) == (3, {"p": None})
+    (found,) = read_array(b'\n[{"a": 1}]', "f.json", Reading(entries="."))
+    assert isinstance(found, Record)
+
+
+@pytest.mark.parametrize(
+    ("data", "entries", "said"),
+    [
+        (QUAKES, "features", "expected an array at 'features'"),
+        (QUAKES, "type", "found a JSON string at 'type', expected an array"),
+        (QUAKES, "type.x", "no such member"),
+        (b'{"a": [\n 1,\n }', "a", "found '}', expected value"),
+        (b'{"a": [\n NaN]}', "a", "found NaN, expected JSON"),
+        (b"\xff", "a", "expected"),
+    ],
+)
+def test_a_document_without_the_array_is_one_bad_record(
+    data: bytes, entries: str, said: str
+) -> None:
+    """Else a slip in a name would look as if there were no records."""
+    (found,) = read_array(data, "f.json", Reading(entries=entries))
+    assert isinstance(found, BadRecord)
+    assert said in found.reason
+    if b"\n" in data and data != QUAKES:
+        assert (found.line or 0) > 1
+
+
+def test_names_are_dropped_and_changed_before_all_else() -> None:
+    """Else records with names that no attribute can have could not be read at all."""
+    reading = Reading(
+        rename={"@id": "id", "t.at": "at"}, drop=frozenset({"agent"}), types={"at": "time"}
+    )
+    line = '{"@id": "x", "agent": {"id": 1, "l": [{}]}, "agents": 2, "t": {"at": "2013-01-01"}}'
+    (found,) = read_objects([line], "f", reading)
+    assert isinstance(found, Record)
+    at = datetime(2013, 1, 1, tzinfo=UTC)
+    assert dict(found.notification) == {"id": "x", "agents": 2, "at": at}
+    assert found.notification.body == b""

@@ -1,6 +1,7 @@
 """`contrada pipeline run` as a user starts it, with a broker and a subscriber."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 from contrada.model import Notification
 from contrada.net.connecting import connect_sync
 
-CONTRADA = (sys.executable, "-c", "from contrada.cli import main; main()")
+CONTRADA = (sys.executable, "-c", "from contrada_command import main; main()")
 
 DESCRIPTION = """
 subscriptions = "subs"
@@ -57,7 +58,7 @@ def test_matches_are_published_once(broker: str, description: Path, tmp_path: Pa
     command = [*CONTRADA, "pipeline", "run", str(description), "--publish", broker]
     command += ["--set", "out=other", "--json", "--cores", "1"]
     with connect_sync(broker) as service, service.subscribe("n > 9") as events:
-        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
         assert run.returncode == 0, run.stderr
         found = [events.next(timeout_s=20) for _ in range(50)]
     assert [each["n"] for each in found] == list(range(10, 60))
@@ -72,6 +73,83 @@ def test_matches_are_published_once(broker: str, description: Path, tmp_path: Pa
     assert summary["matches"] == {"low": 40, "odd": 40}
     assert pq.read_table(tmp_path / "other" / "matches").num_rows == 80
     assert pq.read_table(tmp_path / "other" / "quarantine").num_rows == 1
+
+
+def test_what_a_broker_that_dies_left_is_published_later(
+    broker: str, description: Path, tmp_path: Path
+) -> None:
+    """Else one would not know what subscribers have, and everything would come twice."""
+    dying = tmp_path / "dying.py"
+    dying.write_text(WITHOUT_BROKER)
+    command = ["pipeline", "run", str(description), "--cores", "1", "--json"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    run = subprocess.run(
+        [sys.executable, str(dying), *command], capture_output=True, text=True, env=environment
+    )
+    assert (run.returncode, run.stdout) == (1, "")
+    said = run.stderr.splitlines()[-1]
+    assert "20 of 60 notifications of rows are published; " in said
+    assert "--resume publishes the rest" in said
+    with connect_sync(broker) as service, service.subscribe("n exists") as events:
+        run = subprocess.run(
+            [*CONTRADA, *command, "--resume", "--publish", broker], capture_output=True, text=True
+        )
+        assert (run.returncode, run.stdout) == (0, '{"published":{"rows":40}}\n'), run.stderr
+        assert [events.next(timeout_s=20)["n"] for _ in range(40)] == list(range(20, 60))
+
+
+WITHOUT_BROKER = """
+import asyncio, sys, threading
+from contrada.net import Broker
+from contrada.spark import publishing
+
+publishing.PUBLISH_BATCH = 20
+keep, started = publishing._keep_published, threading.Event()
+
+async def serve():
+    global loop, stop, address
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    async with Broker("127.0.0.1", 0) as broker:
+        address = broker.address
+        started.set()
+        await stop.wait()
+
+thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
+thread.start()
+started.wait()
+
+def kept(pipeline, done):
+    keep(pipeline, done)
+    loop.call_soon_threadsafe(stop.set)
+    thread.join()
+
+publishing._keep_published = kept
+sys.argv += ["--publish", address]
+from contrada.cli import main
+main()
+"""
+
+
+def test_what_is_not_as_it_was_meant_is_said(description: Path, tmp_path: Path) -> None:
+    """Else a slip of the pen would look like a run in which nothing matched."""
+    text = description.read_text()
+    description.write_text(
+        text.replace("{ at =", '{ ta = "text", at =')
+        + '[[source]]\nname = "worse"\nformat = "json"\npaths = ["b.json"]\n'
+        + '[[source]]\nname = "none"\nformat = "xml"\nentries = "x"\npaths = ["c.xml"]\n'
+    )
+    (tmp_path / "b.json").write_text("{\n[\n")
+    (tmp_path / "c.xml").write_text("<a/>")
+    command = [*CONTRADA, "pipeline", "run", str(description), "--cores", "1"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 3, run.stderr
+    assert run.stderr.splitlines()[-3:] == [
+        "contrada: error: rows: no record has 'ta', which an option names",
+        "contrada: error: worse: all 2 records are bad",
+        "contrada: error: none: found no record",
+    ]
+    assert "found 1 cells, expected 2" in run.stdout
+    assert f"matches and quarantine: {tmp_path / 'out'}\n" in run.stdout
 
 
 @pytest.mark.parametrize("begun", ["starting", "matching", "stopping"])

@@ -1,12 +1,15 @@
 """Pipelines as they are described in TOML."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from contrada.errors import ContradaError, InputError, InvalidObventError
 from contrada.model import Filter
-from contrada.spark.description import read_pipeline
+from contrada.records import FORMATS
+from contrada.records.cells import CONVERTERS
+from contrada.spark.description import PROGRESS_FILE, _Pipeline, _Source, read_pipeline
 
 GOOD = """
 subscriptions = "subs"
@@ -69,7 +72,7 @@ def test_an_output_that_cannot_be_written_is_found_out(tmp_path: Path) -> None:
 
 def test_parameters_can_be_set(tmp_path: Path) -> None:
     """Else one description could not be run on other files."""
-    (source,) = read_pipeline(described(tmp_path, GOOD), {"out": "y"}).sources
+    (source,) = read_pipeline(described(tmp_path, GOOD), {"out": str(tmp_path / "y")}).sources
     assert source.files == (tmp_path / "y" / "c.csv",)
 
 
@@ -78,8 +81,8 @@ def test_parameters_can_be_set(tmp_path: Path) -> None:
     [
         ('"subs"', '"none"', "none: cannot be read"),
         ('"subs"', '"subs', "p.toml:2:22: "),
-        ('format = "csv"', 'format = "tsv"', "tsv"),
-        ('format = "csv"', 'format = "csv"\nfrom = 1', "unknown field `from`"),
+        ('format = "csv"', 'format = "cvs"', "expected one of: csv, tsv, json"),
+        ('format = "csv"', 'format = "csv"\nfrom = 1', "expected one of: name, format"),
         ('name = "a"', "", "missing required field `name`"),
         ('"{out}/*.csv"', '"{out}/*.xml"', "found no file for"),
         ('"{out}/*.csv"', '"{nowhere}/*.csv"', "{nowhere}"),
@@ -100,6 +103,52 @@ def test_what_is_malformed(tmp_path: Path, old: str, new: str, reason: str) -> N
         read_pipeline(path)
     assert reason in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_parameter_that_is_set_is_relative_to_where_one_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else `--set out=here` would write beside the description, wherever that is."""
+    path = described(tmp_path, GOOD)
+    (tmp_path / "elsewhere" / "y").mkdir(parents=True)
+    (tmp_path / "elsewhere" / "y" / "c.csv").write_text("a\n1\n")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    found = read_pipeline(path, {"out": "y"})
+    assert found.output == Path("y/o")
+    assert found.sources[0].files == (Path("y/c.csv"),)
+
+
+def test_a_parameter_that_nobody_asks_for_is_refused(tmp_path: Path) -> None:
+    """Else a slip in its name would leave the default in force."""
+    with pytest.raises(InputError, match=r"'uot', expected one of: host, out"):
+        read_pipeline(described(tmp_path, GOOD), {"uot": "y"})
+
+
+def test_an_output_that_holds_other_things_is_refused(tmp_path: Path) -> None:
+    """Else a run could replace what is no output of a run."""
+    path = described(tmp_path, GOOD)
+    matches = tmp_path / "x" / "o" / "matches"
+    matches.mkdir(parents=True)
+    for name in ("part-0.parquet", "_SUCCESS", ".part-0.crc"):
+        (matches / name).touch()
+    (tmp_path / "x" / "o" / PROGRESS_FILE).touch()
+    read_pipeline(path)
+    (matches / "letters.txt").touch()
+    with pytest.raises(InputError, match=r"letters\.txt, expected a folder of its own"):
+        read_pipeline(path)
+    (matches / "letters.txt").rename(tmp_path / "x" / "o" / "photos")
+    with pytest.raises(InputError, match="photos"):
+        read_pipeline(path)
+
+
+def test_every_key_is_explained() -> None:
+    """Else a user would have to read the code to find an option, or would find one that is none."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "pipeline.md").read_text("utf-8")
+    keys = [set(re.findall(r"^\| `(\w+)` \|", part, re.M)) for part in page.split("## ")[1:3]]
+    assert keys[0] == set(_Pipeline.__struct_fields__)
+    assert keys[1] == set(_Source.__struct_fields__)
+    assert set(re.findall(r"^\| `(\w+)` \|", page.split("## ")[3], re.M)) == set(CONVERTERS)
+    assert all(f"`{name}`" in page for name in FORMATS)
 
 
 def test_sources_are_named_apart(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ paths = ["a.csv"]
 """
 
 
-WITH_A_PATH = "import sys; sys.path.append('mine'); from contrada.cli import main; main()"
+WITH_A_PATH = "import sys; sys.path.append('mine'); from contrada_command import main; main()"
 
 
 def test_workers_load_what_the_driver_has_loaded(tmp_path: Path) -> None:

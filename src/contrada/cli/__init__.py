@@ -2,7 +2,7 @@
 
 Exit status: 0 all went well; 1 a service cannot be reached or went away, Spark ended a run, the
 output cannot be written, or a simulated world does not hold; 2 bad input, a bad address or wrong
-usage; 130 ended by Ctrl-C.
+usage; 3 what was named is nowhere in what was read; 130 ended by Ctrl-C.
 Every error is one line on standard error.
 """
 
@@ -14,6 +14,7 @@ COMMANDS = {
     "serve": Command("contrada.cli.serve:serve", "Run a broker."),
     "pub": Command("contrada.cli.pub:pub", "Publish notifications."),
     "sub": Command("contrada.cli.sub:sub", "Subscribe, and print what comes."),
+    "stats": Command("contrada.cli.stats:stats", "Show what a broker did so far."),
     "match": Command("contrada.cli.match:match", "Match files against subscriptions, offline."),
     "translate": Command("contrada.cli.translate:translate", "Turn rules of others into filters."),
     "pipeline": Command("contrada.cli.pipeline:pipeline", "Run a pipeline on Spark."),

@@ -4,6 +4,7 @@ A command whose library is not installed says what to install; the others work w
 """
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Mapping
@@ -16,6 +17,9 @@ from contrada.errors import ConnectionFailedError, ContradaError, EngineError
 
 EXIT_UNREACHABLE: Final = 1
 EXIT_BAD_INPUT: Final = 2
+EXIT_UNMET: Final = 3
+"""All was read, but what an option names was nowhere found, or nothing could be read of a file."""
+
 EXIT_INTERRUPTED: Final = 130
 
 EXTRAS: Final = {
@@ -41,7 +45,10 @@ class Command:
 
 
 class LazyGroup(click.Group):
-    """Imports a command when it is asked for; turns errors into one line and a status."""
+    """Imports a command when it is asked for; turns errors into one line and a status.
+
+    `obj` of its context, where given, is called when the command is imported.
+    """
 
     def __init__(
         self, *args: Any, commands_by_name: Mapping[str, Command] | None = None, **options: Any
@@ -64,6 +71,8 @@ class LazyGroup(click.Group):
         except ModuleNotFoundError as error:
             _fail(_missing(cmd_name, error), EXIT_BAD_INPUT)
         assert isinstance(command, click.Command), f"{lazy.target} is no command"
+        if ctx.obj is not None:
+            ctx.obj()
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -87,6 +96,7 @@ class LazyGroup(click.Group):
         except click.ClickException as error:
             _fail(_usage(error), EXIT_BAD_INPUT)
         except KeyboardInterrupt:
+            _drop_output(is_urgent=True)
             ctx.exit(EXIT_INTERRUPTED)
         except BrokenPipeError:
             _drop_output()  # Whoever read it has seen enough.
@@ -98,10 +108,17 @@ class LazyGroup(click.Group):
         return result
 
 
-def _drop_output() -> None:
-    """Write what is left to nowhere: Python flushes once more at its end, and would complain."""
+def _drop_output(*, is_urgent: bool = False) -> None:
+    """Write what is left to nowhere: Python flushes once more at its end, and would complain.
+
+    Where it is urgent, what a reader does not take at once is lost.
+    """
     try:
+        if is_urgent:
+            os.set_blocking(sys.stdout.fileno(), False)
         sys.stdout.flush()
+    except io.UnsupportedOperation:
+        pass  # There is no file behind it.
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final, cast
 
 import click
 import msgspec
@@ -11,18 +11,16 @@ from rich.console import Console
 from rich.table import Table
 
 from contrada.cli.extension import extension_option
-from contrada.cli.lazy import EXIT_BAD_INPUT
-from contrada.cli.literals import literal, named_text
-from contrada.cli.rule_files import DIALECTS, PLACES, about_of, load_rules
+from contrada.cli.lazy import EXIT_BAD_INPUT, EXIT_UNMET
+from contrada.cli.reading import constants, naming_options, reading_of
+from contrada.cli.rule_files import DIALECTS, PLACES, STANDARD_INPUT, about_of, load_rules
 from contrada.cli.tables import progress_of
 from contrada.dialects.rules import Rule
-from contrada.model import Value
 from contrada.records import (
     FORMATS,
     BadRecord,
     Matcher,
     Outcomes,
-    Reading,
     Record,
     check_name_of,
     format_of,
@@ -33,78 +31,97 @@ from contrada.records.matcher import Wish
 from contrada.records.subscriptions import load_subscriptions
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+INPUT = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=True)
+
+ERRORS_SHOWN_MAX: Final = 20
+"""Records that cannot be read and are told of one by one. Beyond it: they are only counted."""
 
 
 @click.command()
 @click.argument("subscriptions", type=PLACES)
-@click.argument("files", type=FILE, nargs=-1, required=True)
+@click.argument("files", type=INPUT, nargs=-1, required=True)
 @click.option(
     "--from", "dialect", type=click.Choice([*DIALECTS]), help="SUBSCRIPTIONS are rules of it."
 )
 @click.option("--format", "format_name", type=click.Choice(FORMATS), help="Not by the suffix.")
-@click.option("--entries", metavar="NAME", help="XML: one notification per element NAME.")
-@click.option("--types", metavar="NAME=TYPE,…", help="Types: text, number, bool, time.")
+@click.option(
+    "--entries", metavar="NAME", help="XML: the elements NAME; JSON: the array NAME, `.` all."
+)
+@click.option("--delimiter", default=",", show_default=True, help="CSV: what parts cells.")
+@click.option("--quote", default='"', show_default=True, help="CSV: around cells; may be empty.")
+@naming_options
 @click.option("--absent", metavar="TEXT", multiple=True, help="A text that means no value.")
 @click.option("--add", metavar="NAME=VALUE", multiple=True, help="A constant attribute.")
 @click.option("--time", metavar="NAME", help="The attribute whose time stamps the envelope.")
 @click.option("--mark", metavar="TYPE", multiple=True, help="A type mark, the most general first.")
 @click.option("--output", type=click.File("w"), default="-", help="Where the matches go.")
 @click.option("--count", is_flag=True, help="Only a table of matches per subscription.")
+@click.option("--json", "as_json", is_flag=True, help="With --count: as JSON.")
 @extension_option
 def match(
     subscriptions: Path,
     files: tuple[Path, ...],
     dialect: str | None,
     format_name: str | None,
-    entries: str | None,
-    types: str | None,
     absent: tuple[str, ...],
     add: tuple[str, ...],
-    time: str | None,
     mark: tuple[str, ...],
     output: IO[str],
     count: bool,
+    as_json: bool,
+    **options: str | None,
 ) -> None:
     """Match the records of FILES against a file of SUBSCRIPTIONS.
 
     A subscription is a line `name: filter`; lines that begin with # are comments. A record is
-    a row of CSV (csv, csv.gz), a line of JSON (json, jsonl, ndjson), an XML document or, with
-    --entries, one repeated element of it. Each match is written as one line of JSON.
+    a row of CSV (csv, tsv), a line of JSON (json, jsonl, ndjson), an XML document or, with
+    --entries, one repeated element of it, or of an array in a JSON document (json, geojson). A
+    suffix .gz is unpacked. The file `-` is standard input, and needs --format. Each match is
+    written as one line of JSON.
 
     With --from, SUBSCRIPTIONS is a file of rules as for `contrada translate`, or a directory of
     such. They are matched exactly, also where no filter says them, and each match shows the title,
     author, level and tags that its rule has.
 
-    Records and rules that cannot be read are listed on standard error, each with its place and
-    reason; the others are matched all the same. The exit status is then 2.
+    Records and rules that cannot be read are told on standard error, with place and reason, the
+    first of them one by one; the others are matched all the same. The exit status is then 2. It is
+    3 where an option names what is nowhere in the files.
 
     \b
     contrada match desk.filters flights.csv --types tailnum=text,time_hour=time --absent NA
     contrada match alerts.filters us.atom --entries entry --count
     contrada match --from sigma rules/windows events.jsonl
     """  # noqa: D301 - click reads the escape
-    reading = Reading(
-        types=_pairs(types.split(",") if types else ()),
-        absent=frozenset(absent),
-        entries=entries,
-        add=_constants(add),
-        time=time,
-        marks=mark,
+    if as_json and not count:
+        raise click.UsageError("--json is for --count; matches are JSON always")
+    reading = reading_of(
+        absent=frozenset(absent), add=constants(add), marks=mark, **cast(Any, options)
     )
     wanted, refused = _wanted(subscriptions, dialect)
     for path in files:
         check_name_of(path)
-    formats = [format_name or format_of(path) for path in files]
+    inputs = [_input(path, format_name) for path in files]
     matcher = Matcher(wanted.values(), reading)
-    outcomes = (
-        each
-        for path, format_ in zip(files, formats, strict=True)
-        for each in matcher.file(path, format_, str(path))
-    )
     report = _MatchReport(wanted, output, quiet=count)
-    report.take_all(outcomes)
-    if report.bad or refused:
-        raise click.exceptions.Exit(EXIT_BAD_INPUT)
+    report.take_all(inputs, matcher)
+    if reading.entries:
+        report.unmet += [f"{each}: found no entry {reading.entries!r}" for each in report.empty]
+    if report.read:
+        report.unmet += [
+            f"no record has {name!r}, which an option names" for name in sorted(matcher.unmet)
+        ]
+    report.end(as_json=as_json)
+    if report.bad or refused or report.unmet:
+        raise click.exceptions.Exit(EXIT_BAD_INPUT if report.bad or refused else EXIT_UNMET)
+
+
+def _input(path: Path, format_name: str | None) -> tuple[Path, str, str]:
+    """Where a file is read from, its format, and what its records call it."""
+    if str(path) != STANDARD_INPUT:
+        return path, format_name or format_of(path), str(path)
+    if format_name is None:
+        raise click.UsageError("standard input needs --format")
+    return Path("/dev/stdin"), format_name, "standard input"
 
 
 def _wanted(place: Path, dialect: str | None) -> tuple[Mapping[str, Wish], bool]:
@@ -126,22 +143,37 @@ class _MatchReport:
         self.read = 0
         self.bad = 0
         self.matches: Counter[str] = Counter()
+        self.empty: list[str] = []  # inputs without a record
+        self.unmet: list[str] = []
         self._wanted = wanted
         self._names = list(wanted)
         self._output = output
         self._quiet = quiet
 
-    def take_all(self, outcomes: Iterable[Outcomes]) -> None:
-        """All records, with a word on how far that is; then what is to be said of them together."""
+    def take_all(self, inputs: Iterable[tuple[Path, str, str]], matcher: Matcher) -> None:
+        """All records of the inputs, with a word on how far that is."""
         self._output.write("")  # The file is opened by that, also where nothing will match.
         with progress_of("records") as told:
-            for each in outcomes:
-                self.take(each)
-                told(self.read + self.bad, each.source)
-        if self._quiet:
+            for path, format_, source in inputs:
+                before = self.read + self.bad
+                for each in matcher.file(path, format_, source):
+                    self.take(each)
+                    told(self.read + self.bad, each.source)
+                if self.read + self.bad == before:
+                    self.empty.append(source)
+
+    def end(self, *, as_json: bool) -> None:
+        """Writes the counts, and tells what was not as it should be."""
+        if self._quiet and as_json:
+            self._output.write(self.counts() + "\n")
+        elif self._quiet:
             Console(file=self._output, markup=False, emoji=False).print(self.table())
+        if self.bad > ERRORS_SHOWN_MAX:
+            click.echo(f"and {self.bad - ERRORS_SHOWN_MAX} more", err=True)
         if self.bad:
             click.echo(f"{self.bad} bad of {self.read + self.bad} records", err=True)
+        for each in self.unmet:
+            click.echo(f"contrada: error: {each}", err=True)
 
     def take(self, outcomes: Outcomes) -> None:
         """Some more records."""
@@ -149,13 +181,22 @@ class _MatchReport:
         for told in outcomes.told:
             if isinstance(told, BadRecord):
                 self.bad += 1
-                click.echo(str(told.error()), err=True)
+                if self.bad <= ERRORS_SHOWN_MAX:
+                    click.echo(str(told.error()), err=True)
                 continue
             for position in told.positions:
                 name = self._names[position]
                 self.matches[name] += 1
                 if not self._quiet:
                     self._output.write(_line(name, self._wanted[name], told.record))
+        if outcomes.told and not self._quiet:
+            self._output.flush()  # Whoever waits for the first matches gets them.
+
+    def counts(self) -> str:
+        """The same as JSON."""
+        counted = {name: self.matches[name] for name in self._names}
+        told = {"read": self.read, "bad": self.bad, "matches": counted}
+        return msgspec.json.encode(told).decode()
 
     def table(self) -> Table:
         """How often each subscription matched."""
@@ -178,11 +219,3 @@ def _line(subscription: str, wish: Wish, record: Record) -> str:
     if isinstance(wish, Rule) and wish.about:
         match_["rule"] = about_of(wish)
     return msgspec.json.encode(match_).decode() + "\n"
-
-
-def _pairs(texts: Iterable[str]) -> dict[str, str]:
-    return dict(named_text(text.strip(), "option") for text in texts)
-
-
-def _constants(texts: Iterable[str]) -> dict[str, Value]:
-    return {name: literal(value) for name, value in _pairs(texts).items()}

@@ -1,22 +1,37 @@
 """`contrada pub`: publish from the command line."""
 
 import asyncio
-import io
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import IO, Final, TypeAlias
 
 import click
 
 from contrada.cli.literals import attributes_of
+from contrada.cli.reading import naming_options, reading_of
+from contrada.cli.running import run
 from contrada.model import Notification
 from contrada.net import PORT_DEFAULT, connect
-from contrada.records import BadRecord, notification_of_shown, open_lines, records_of_lines
-from contrada.service import ServiceStatistics
+from contrada.records import (
+    BadRecord,
+    Reading,
+    notification_of_object,
+    notification_of_shown,
+)
+from contrada.records.lines import BLOCK_BYTES, Block, LineCutter, open_blocks, readable
+from contrada.records.record import record_of
+from contrada.records.rows import is_blank
+from contrada.service import Service, ServiceStatistics
 
 ADDRESS_DEFAULT: Final = f"contrada://127.0.0.1:{PORT_DEFAULT}"
+
+STANDARD_INPUT: Final = "-"
+
+Make: TypeAlias = Callable[[str], Notification]
+"""What makes the notification of a line."""
 
 
 @click.command()
@@ -25,8 +40,14 @@ ADDRESS_DEFAULT: Final = f"contrada://127.0.0.1:{PORT_DEFAULT}"
 @click.option("--json", "source", metavar="FILE", help="Publish the JSON objects of its lines.")
 @click.option("--publisher", metavar="NAME", help="Who publishes; a random name otherwise.")
 @click.option("--keep", is_flag=True, help="Keep each line of FILE as the body too.")
+@naming_options
 def pub(
-    attributes: tuple[str, ...], to: str, source: str | None, publisher: str | None, keep: bool
+    attributes: tuple[str, ...],
+    to: str,
+    source: str | None,
+    publisher: str | None,
+    keep: bool,
+    **options: str | None,
 ) -> None:
     """Publish one notification, or one for each line of a file of JSON objects.
 
@@ -34,46 +55,103 @@ def pub(
     and is text otherwise; a NAME given several times has several values. In a file (`-` is
     standard input) nested objects become names joined by dots, arrays several values, each once
     and in the order of values; --keep has their own order in the body, where a line with objects in
-    arrays always is. What `sub --json` prints is published as it was. A bad line ends it; those
-    before it are published.
+    arrays always is. What `sub --json` prints is published as it was. What comes by a pipe or
+    terminal is published line by line, as it comes. A bad line ends it; those before it are
+    published.
 
     \b
     contrada pub symbol=DIS price=61.5 tag=media tag=parks
     contrada pub zip='"00123"' at=@2026-11-20T09:30:00Z
     contrada pub --to contrada://10.0.0.7:7655 --json quotes.jsonl
+    tail -f beats.ndjson | contrada pub --json - --rename @timestamp=at --types at=time
     """  # noqa: D301 - click reads the escape
     if (source is None) != bool(attributes) or (keep and source is None):
         raise click.UsageError("give NAME=VALUE arguments or --json FILE, one of the two")
-    items = (
-        iter([Notification(attributes_of(attributes))])
-        if source is None
-        else _objects(source, keep)
+    reading = reading_of(**options)
+    if source is None and reading != Reading():
+        raise click.UsageError("--types, --rename, --drop and --zone are for --json FILE")
+    # With options, lines are records of somebody else; without, maybe what `sub --json` printed.
+    make = (
+        partial(notification_of_shown, keep=keep)
+        if reading == Reading()
+        else partial(notification_of_object, reading=reading, keep=keep)
     )
-    counts = asyncio.run(_publish(to, publisher, items))
+    if source is None:
+        counts = run(_publish_one(to, publisher, Notification(attributes_of(attributes))))
+    else:
+        counts = run(_publish_lines(to, publisher, source, make))
     if source is not None:
         click.echo(f"published {counts.published}")
     for reason, lost in counts.dropped.items():
         click.echo(f"{lost} dropped: {reason}", err=True)
 
 
-async def _publish(
-    to: str, publisher: str | None, items: Iterator[Notification]
+async def _publish_one(
+    to: str, publisher: str | None, notification: Notification
 ) -> ServiceStatistics:
     async with connect(to, publisher=publisher) as service:
-        await service.publish_batch(items)
+        await service.publish(notification)
         return service.statistics()
 
 
-def _objects(source: str, keep: bool) -> Iterator[Notification]:
-    lines = _standard_input() if source == "-" else open_lines(Path(source))
-    name = "standard input" if source == "-" else source
-    for record in records_of_lines(lines, name, partial(notification_of_shown, keep=keep)):
+async def _publish_lines(
+    to: str, publisher: str | None, source: str, make: Make
+) -> ServiceStatistics:
+    async with connect(to, publisher=publisher) as service:
+        if source == STANDARD_INPUT:
+            async for block in _arriving(sys.stdin.buffer):
+                await _publish_block(service, block, "standard input", make)
+        else:
+            for block in open_blocks(Path(source)):
+                await _publish_block(service, block, source, make)
+        return service.statistics()
+
+
+async def _publish_block(service: Service, block: Block, source: str, make: Make) -> None:
+    """Publish the objects of some lines. Raises InputError for the first bad one, after those."""
+    found: list[Notification] = []
+    bad: BadRecord | None = None
+    for position in range(len(block)):
+        line = block.line(position)
+        if is_blank(line):
+            continue
+        record = record_of(make, source, block.first + position, line)
         if isinstance(record, BadRecord):
-            raise record.error()
-        yield record.notification
+            bad = record
+            break
+        found.append(record.notification)
+    await service.publish_batch(found)
+    if bad is not None:
+        raise bad.error()
 
 
-def _standard_input() -> Iterator[str]:
-    stream = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8", errors="surrogateescape")
-    for line in stream:
-        yield line.rstrip("\n")
+async def _arriving(stream: IO[bytes]) -> AsyncIterator[Block]:
+    """The lines of a pipe, terminal or file, as they come."""
+    cutter = LineCutter()
+    number = 1
+    piece = b"?"
+    while piece:
+        await _until_readable(stream)
+        with readable(Path("standard input")):
+            piece = os.read(stream.fileno(), BLOCK_BYTES)
+        block = Block.of(number, cutter.cut(piece))
+        number += len(block)
+        yield block
+
+
+async def _until_readable(stream: IO[bytes]) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+
+    def tell() -> None:
+        loop.remove_reader(stream.fileno())
+        ready.set_result(None)
+
+    try:
+        loop.add_reader(stream.fileno(), tell)
+    except PermissionError:
+        return  # A file is readable always.
+    try:
+        await ready
+    finally:
+        loop.remove_reader(stream.fileno())

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Final
 
 import click
+import msgspec
 
 from contrada.cli.extension import extension_option
 from contrada.cli.lazy import EXIT_INTERRUPTED
+from contrada.cli.logs import log
 from contrada.net import PORT_DEFAULT, Broker, BrokerStatistics
 
 _STATUS: Final = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 0}
@@ -23,20 +25,32 @@ _STATUS: Final = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 0}
     type=click.IntRange(0, 65535),
     help="0 takes a free one.",
 )
+@click.option(
+    "-v",
+    "--verbose",
+    count=True,
+    help="Log who comes and goes and what is refused; -vv: subscriptions.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Log lines of JSON.")
 @extension_option
-def serve(host: str, port: int) -> None:
+def serve(host: str, port: int, verbose: int, as_json: bool) -> None:
     """Run a broker.
 
     Prints its address as one line when it is ready. SIGTERM ends it with status 0, Ctrl-C with
-    130; both say goodbye to all clients, and what was done is printed on standard error.
+    130; both say goodbye to all clients, and what was done is printed on standard error. It logs
+    there, too: its own faults always, with -v who comes and goes, and what is refused.
 
     \b
     contrada serve
     contrada serve --host 0.0.0.0 --port 9000
     contrada serve --extension geometry.operators:Shapes
     """  # noqa: D301 - click reads the escape
+    log(verbose, as_json=as_json)
     status, counts = asyncio.run(_serve(host, port))
-    click.echo(_summary(counts), err=True)
+    if as_json:
+        click.echo(msgspec.json.encode({"level": "info", "statistics": counts}), err=True)
+    else:
+        click.echo(_summary(counts), err=True)
     raise click.exceptions.Exit(status)
 
 

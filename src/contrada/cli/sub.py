@@ -2,11 +2,16 @@
 
 import asyncio
 import sys
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
 
 import click
+import msgspec
 
 from contrada.cli.extension import extension_option
 from contrada.cli.pub import ADDRESS_DEFAULT
+from contrada.cli.running import run
 from contrada.model import Notification
 from contrada.model.domains.values import key_of
 from contrada.model.syntax import name_text, value_text
@@ -15,6 +20,8 @@ from contrada.records import plain_time, shown_text
 from contrada.runtime.calling import checked_timeout
 from contrada.runtime.subscription import UNSUBSCRIBED
 from contrada.service import Subscription
+
+Show: TypeAlias = Callable[[Notification], str]
 
 
 @click.command()
@@ -28,8 +35,16 @@ from contrada.service import Subscription
     help="End when nothing came for S seconds.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object of attributes per line.")
+@click.option("--envelope", is_flag=True, help="Also @id, @publisher and @time.")
 @extension_option
-def sub(filter_text: str, to: str, count: int | None, timeout: float | None, as_json: bool) -> None:
+def sub(
+    filter_text: str,
+    to: str,
+    count: int | None,
+    timeout: float | None,
+    as_json: bool,
+    envelope: bool,
+) -> None:
     """Print the notifications that match FILTER, one per line, as they come.
 
     `everything` matches all. What comes with --json can be published again with `pub --json`, and
@@ -42,23 +57,24 @@ def sub(filter_text: str, to: str, count: int | None, timeout: float | None, as_
     contrada sub "symbol in ('DIS', 'IBM') or price < 5" --count 10
     contrada sub everything --json --timeout 5 | jq .price
     """  # noqa: D301 - click reads the escape
-    asyncio.run(_subscribe(filter_text, to, count, timeout, as_json))
+    show = _json if as_json else _line
+    run(_subscribe(filter_text, to, count, timeout, partial(show, envelope=envelope)))
 
 
 async def _subscribe(
-    filter_text: str, to: str, count: int | None, timeout: float | None, as_json: bool
+    filter_text: str, to: str, count: int | None, timeout: float | None, show: Show
 ) -> None:
     service = connect(to)
     wanted = service.subscribe(filter_text)  # A wrong filter is found out before connecting.
     try:
         async with service, wanted as events:
-            await _print(events, count, timeout, as_json)
+            await _print(events, count, timeout, show)
     finally:  # Also by Ctrl-C. Only now all losses are known, those at the broker too.
         _tell_losses(wanted)
 
 
 async def _print(
-    events: Subscription[Notification], count: int | None, timeout: float | None, as_json: bool
+    events: Subscription[Notification], count: int | None, timeout: float | None, show: Show
 ) -> None:
     left = count
     timeout = checked_timeout(timeout)
@@ -68,7 +84,7 @@ async def _print(
                 notification = await anext(events)
         except (TimeoutError, StopAsyncIteration):
             return
-        sys.stdout.write((shown_text(notification) if as_json else _line(notification)) + "\n")
+        sys.stdout.write(show(notification) + "\n")
         if not events.statistics().queued:
             sys.stdout.flush()
         left = None if left is None else left - 1
@@ -80,9 +96,27 @@ def _tell_losses(events: Subscription[Notification]) -> None:
             click.echo(f"{lost} dropped: {reason}", err=True)
 
 
-def _line(notification: Notification) -> str:
+def _json(notification: Notification, *, envelope: bool) -> str:
+    shown = shown_text(notification)
+    if not envelope:
+        return shown
+    members = msgspec.json.encode(_envelope(notification)).decode()[:-1]
+    rest = shown.strip()[1:].lstrip()
+    return f"{members}{'' if rest == '}' else ','}{rest}"
+
+
+def _line(notification: Notification, *, envelope: bool) -> str:
     parts: list[str] = []
+    if envelope:
+        named = _envelope(notification)
+        parts += [f"{name}={value_text(key_of(named[name]))}" for name in ("@id", "@publisher")]
     for name, held in notification.attributes.items():
         each = held if isinstance(held, tuple) else (held,)
         parts.extend(f"{name_text(name)}={value_text(key_of(value))}" for value in each)
     return "  ".join((plain_time(notification) or "", *parts))
+
+
+def _envelope(notification: Notification) -> dict[str, str | None]:
+    """What filters see of the envelope, by the names they have for it."""
+    held = notification.envelope
+    return {"@id": held.id, "@publisher": held.publisher, "@time": plain_time(notification)}

@@ -10,11 +10,14 @@ says what was wrong, is closed and counted by the name of its fault; nobody else
 
 import asyncio
 import contextlib
+import logging
 from collections import Counter
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
+
+import msgspec
 
 from contrada.errors import ConnectionFailedError, ServiceError
 from contrada.net.address import PORT_DEFAULT, Address, check_host
@@ -36,6 +39,8 @@ BROKER_TICK_S: Final = 5.0
 STOP_WAIT_S: Final = 5.0
 """How long stopping a broker waits for clients to take what was written to them. Beyond it:
 connections are cut."""
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,7 @@ class Broker:
                 wanted, f"cannot listen: {error.strerror or error}"
             ) from None
         self._ticker = loop.create_task(self._tick())
+        _LOG.info("listening at %s", self.address)
 
     @property
     def address(self) -> str:
@@ -154,6 +160,11 @@ class Broker:
             safe_answers=counts.safe_answers,
             operator_failures=counts.operator_failures,
         )
+
+    def counts(self) -> dict[str, int | dict[str, int]]:
+        """The same by name, as it is told to whoever asks."""
+        counts: dict[str, int | dict[str, int]] = msgspec.to_builtins(self.statistics())
+        return counts
 
     def admit(self, peer: Peer) -> bool:
         """A connection was made; False when there are too many."""

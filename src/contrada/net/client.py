@@ -34,6 +34,8 @@ from contrada.net.frames import (
     Hello,
     Reply,
     Request,
+    StatisticsReply,
+    StatisticsRequest,
     packed,
 )
 from contrada.net.publishing import (
@@ -101,7 +103,7 @@ class TcpService(Service):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._failure: ConnectionFailedError | None = None
-        self._requests: dict[int, asyncio.Future[int]] = {}
+        self._requests: dict[int, asyncio.Future[Any]] = {}
         self._subscriptions: dict[str, TcpSubscription] = {}
         self._numbers = 0
         self._published = 0
@@ -269,13 +271,24 @@ class TcpService(Service):
         await asyncio.shield(batch.answer)
         self._published += count
 
+    async def broker_statistics(self) -> dict[str, Any]:
+        """What the broker did so far: the fields of its `BrokerStatistics` by name."""
+        self._require_open()
+        counts: dict[str, Any] = await self._answered(StatisticsRequest)
+        return counts
+
     async def _request(self, message: msgspec.Raw, credit: int = 0) -> int:
+        made: int = await self._answered(lambda number: Request(number, message, credit))
+        return made
+
+    async def _answered(self, asking: Callable[[int], Frame]) -> Any:
+        """What a frame with a number of its own is answered."""
         assert self._wire is not None
         self._numbers += 1
         number = 2 * self._numbers
-        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._requests[number] = answer
-        self._wire.send(Request(number, message, credit))
+        self._wire.send(asking(number))
         try:
             return await answer
         finally:
@@ -289,6 +302,10 @@ class TcpService(Service):
                     subscription.arrived(frame)
             case Reply():
                 self._replied(frame)
+            case StatisticsReply():
+                answer = self._requests.get(frame.number)
+                if answer is not None and not answer.done():
+                    answer.set_result(frame.statistics)
 
     def _replied(self, frame: Reply) -> None:
         error = ServiceError(f"{self._address} refused: {frame.reason}") if frame.code else None

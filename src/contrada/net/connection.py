@@ -25,6 +25,8 @@ from contrada.net.frames import (
     Pong,
     Reply,
     Request,
+    StatisticsReply,
+    StatisticsRequest,
     encode,
 )
 
@@ -44,8 +46,8 @@ SILENT_S_MAX: Final = 60.0
 _LAST: Final = (Goodbye, Failure)
 _ALIVE: Final = (Ping, Pong)
 _ALLOWED: Final[dict[str, tuple[type[Frame], ...]]] = {
-    CLIENT: (Request, Credit, *_ALIVE, *_LAST),
-    BROKER: (Reply, Delivery, *_ALIVE, *_LAST),
+    CLIENT: (Request, Credit, StatisticsRequest, *_ALIVE, *_LAST),
+    BROKER: (Reply, Delivery, StatisticsReply, *_ALIVE, *_LAST),
 }
 
 

@@ -9,8 +9,8 @@ appends. What is asked for is a message of `routing.messages`, in a Request; wha
 stands in the frame beside it. Notifications and filters travel in it as the bytes of
 `model.encoding`, so that a broker forwards what the publisher sent, unchanged.
 
-Who sends what: a client Hello, Request, Credit; a broker Hello, Reply, Delivery; both Ping, Pong,
-Goodbye, Failure.
+Who sends what: a client Hello, Request, Credit, StatisticsRequest; a broker Hello, Reply, Delivery,
+StatisticsReply; both Ping, Pong, Goodbye, Failure.
 """
 
 import struct
@@ -86,6 +86,19 @@ class Request(Frame, frozen=True):
     wait_ms: int = 0
 
 
+class StatisticsRequest(Frame, frozen=True):
+    """Asks a broker what it did so far."""
+
+    number: int
+
+
+class StatisticsReply(Frame, frozen=True):
+    """The answer: the fields of `BrokerStatistics` by name."""
+
+    number: int
+    statistics: dict[str, int | dict[str, int]]
+
+
 class Reply(Frame, frozen=True):
     """A request was carried out, or with a code nothing of it: the connection stays.
 
@@ -121,8 +134,10 @@ _KINDS: Final[dict[int, type[Frame]]] = {
     5: Pong,
     16: Request,
     17: Credit,
+    18: StatisticsRequest,
     32: Reply,
     33: Delivery,
+    34: StatisticsReply,
 }
 _NUMBERS: Final = {frame_type: number for number, frame_type in _KINDS.items()}
 _DECODERS: Final[dict[int, "msgspec.msgpack.Decoder[Any]"]] = {

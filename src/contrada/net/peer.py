@@ -28,6 +28,8 @@ from contrada.net.frames import (
     Hello,
     Reply,
     Request,
+    StatisticsReply,
+    StatisticsRequest,
     unpacked,
 )
 from contrada.net.wire import Wire
@@ -93,6 +95,10 @@ class Host(Protocol):
         """Do something for a client, also when its connection ends meanwhile."""
         ...
 
+    def counts(self) -> dict[str, int | dict[str, int]]:
+        """What the broker did so far: its statistics by name."""
+        ...
+
     def hold(self, size: int) -> None:
         """So many bytes more are held for a client; less where it is negative."""
 
@@ -135,6 +141,7 @@ class Peer(Wire):
         self._ready: dict[_Feed, None] = {}
         self._flush_due = False
         self._write_paused = False
+        self._name: object = None
         self.budget = Budget(CLIENT_BYTES_MAX, broker.hold)
         self._publishes: deque[tuple[Request, Publish, int]] = deque()
         self._pending_bytes = 0
@@ -147,12 +154,15 @@ class Peer(Wire):
         super().connection_made(transport)
         assert self._transport is not None
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._name = self._transport.get_extra_info("peername")
+        _LOG.info("client %s connected", self._name)
         if not self._broker.admit(self):
             self._end(FrameError("full", "this broker has as many connections as it may"))
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection has ended, in order or not. What it has published is still handed over."""
         self._transport = None
+        _LOG.info("client %s is gone%s", self._name, f": {error}" if error else "")
         self._withdraw_all()
         self.exchange.leave(self.client)
         self._broker.forget(self)
@@ -214,6 +224,8 @@ class Peer(Wire):
                 self._asked(frame)
             case Credit():
                 self._grant(frame)
+            case StatisticsRequest():
+                self._connection.send(StatisticsReply(frame.number, self._broker.counts()))
             case Failure():
                 self._broker.refused["client failure"] += 1
                 self._close_transport()
@@ -242,6 +254,7 @@ class Peer(Wire):
         feed = _Feed(self, request.credit)
         feed.route = self.exchange.subscribe(self.client, message, feed)
         self._feeds[message.identity] = feed
+        _LOG.debug("client %s subscribed to %s", self._name, message.filters)
         self._connection.send(Reply(request.number))
 
     def _unsubscribe(self, request: Request, identity: str) -> None:
@@ -347,6 +360,7 @@ class Peer(Wire):
     def _refuse(self, number: int, error: ContradaError) -> None:
         code = error.code if isinstance(error, FrameError) else type(error).__name__
         self._broker.refused[code] += 1
+        _LOG.info("client %s is refused a request: %s", self._name, error)
         self._connection.send(Reply(number, code=code, reason=str(error)))
 
     def _fault(self, code: str, reason: str) -> FrameError:
@@ -356,4 +370,5 @@ class Peer(Wire):
 
     def _end(self, error: FrameError) -> None:
         self._broker.refused[error.code] += 1
+        _LOG.info("client %s is ended: %s", self._name, error)
         super()._end(error)

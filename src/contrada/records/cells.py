@@ -17,13 +17,16 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time
-from typing import Final
+from decimal import Decimal
+from functools import cache
+from typing import Any, Final
+from zoneinfo import ZoneInfo
 
-from contrada.errors import InvalidValueError
+from contrada.errors import ContradaError, InputError, InvalidValueError
 from contrada.model import Value
-from contrada.model.domains.values import INT_MAX, INT_MIN
+from contrada.model.domains.values import INT_MAX, INT_MIN, datetime_of
 
-Converter = Callable[[str], Value]
+Converter = Callable[[Any], Value]
 
 _LITERAL: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _BEGINS_LITERAL: Final = frozenset("-0123456789")
@@ -32,6 +35,7 @@ _SPECIAL_NUMBERS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -
 _TIME: Final = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:?\d\d)", re.ASCII
 )
+_LOCAL_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?", re.ASCII)
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 
@@ -64,23 +68,72 @@ def bool_value(text: str) -> Value:
     return text == "true"
 
 
-def time_value(text: str) -> Value:
-    """Declared `time`: ISO 8601 with a zone; a date alone is its midnight in UTC."""
+def time_value(text: str, *, zone: str | None = None) -> Value:
+    """Declared `time`: ISO 8601 with a zone; a date alone is its midnight in UTC.
+
+    Where a zone is given, dates and times without one are in that. Of a time that comes twice there
+    the first is meant, and one that is left out there is none.
+    """
     try:
         if _DATE.fullmatch(text):
-            return datetime.combine(date.fromisoformat(text), time(tzinfo=UTC))
+            midnight = datetime.combine(date.fromisoformat(text), time())
+            return midnight.replace(tzinfo=UTC) if zone is None else _in_zone(midnight, zone, text)
         if _TIME.fullmatch(text):
             return datetime.fromisoformat(text).astimezone(UTC)
+        if zone is not None and _LOCAL_TIME.fullmatch(text):
+            return _in_zone(datetime.fromisoformat(text), zone, text)
     except (ValueError, OverflowError):
         pass  # a 30th of February: the same answer as below
-    raise InvalidValueError(text, "expected a time with a zone, like 2013-01-01T05:00:00Z")
+    example = "a time with a zone, like 2013-01-01T05:00:00Z"
+    raise InvalidValueError(text, f"expected {example if zone is None else 'a time'}")
 
+
+@cache
+def zone_of(name: str) -> ZoneInfo:
+    """The time zone of a name. Raises InputError for one that is none."""
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, KeyError):
+        raise InputError("zone", f"found {name!r}, expected a zone as Europe/Rome or UTC") from None
+
+
+def _in_zone(local: datetime, zone: str, text: str) -> datetime:
+    found = local.replace(tzinfo=zone_of(zone)).astimezone(UTC)
+    if found.astimezone(zone_of(zone)).replace(tzinfo=None) != local:
+        raise InvalidValueError(text, f"there is no such time in {zone}")
+    return found
+
+
+def _since_1970(unit_us: int) -> Converter:
+    def epoch_value(given: str | int | float) -> Value:
+        """Declared `epoch…`: a number, to whole microseconds."""
+        number = _number(given) if isinstance(given, str) else given
+        try:
+            if number is None:
+                raise ValueError
+            # The digits that were written, not the double's.
+            exact = Decimal(given if isinstance(given, str) else repr(given)) * unit_us
+            return datetime_of(int(exact.to_integral_value()))
+        except (ValueError, ArithmeticError, ContradaError):
+            reason = "expected a number of seconds, or of parts of them, since 1970"
+            raise InvalidValueError(given, reason) from None
+
+    return epoch_value
+
+
+EPOCHS: Final[Mapping[str, Converter]] = {
+    "epoch": _since_1970(10**6),
+    "epoch_ms": _since_1970(10**3),
+    "epoch_us": _since_1970(1),
+}
+"""Times as numbers: seconds, milliseconds or microseconds since 1970 in UTC."""
 
 CONVERTERS: Final[Mapping[str, Converter]] = {
     "text": str,  # as it stands, so that a tail number `1E5` stays a name
     "number": number_value,
     "bool": bool_value,
     "time": time_value,
+    **EPOCHS,
 }
 """The types that can be declared, by name."""
 

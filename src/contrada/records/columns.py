@@ -147,7 +147,7 @@ def converter(
 ) -> Callable[[str], Any]:
     """What a text stands for: a value, MISSING, or REFUSED; as a stamp all but times are."""
 
-    @lru_cache(TEXTS_KEPT_MAX)
+    @lru_cache(TEXTS_KEPT_MAX, typed=True)
     def value(text: str) -> Any:
         if is_absent(text):
             return REFUSED if is_stamp else MISSING

@@ -27,18 +27,22 @@ from contrada.records.reading import Reading
 LINE_BYTES_MAX: Final = 2**16
 """Bytes of a line that is read together with others. Beyond it: it is read by itself."""
 
-_QUOTE, _COMMA, _LF = b'",\n'
+_LF = ord("\n")
 
 
 class Cutter:
     """Reads the columns of a file that are asked for, and those whose cells can be bad."""
 
-    def __init__(self, columns: tuple[str, ...], asked: Iterable[str], reading: Reading) -> None:
+    def __init__(
+        self, columns: tuple[str | None, ...], asked: Iterable[str], reading: Reading
+    ) -> None:
+        self._reading = reading
         stamp = {reading.stamp} - {None}
         wanted = {*asked, *reading.names_checked()} & set(columns)
         self._count = len(columns)
         # Where every row is bad, the plain reader says why.
-        self._is_hopeless = not stamp <= wanted or len(columns) + len(reading.add) > ATTRIBUTES_MAX
+        kept = len(columns) - columns.count(None)
+        self._is_hopeless = not stamp <= wanted or kept + len(reading.add) > ATTRIBUTES_MAX
         self._places = {name: str(columns.index(name)) for name in wanted}
         self._values = {
             name: converter(reading.converter(name), reading.is_absent, is_stamp=name in stamp)
@@ -47,10 +51,11 @@ class Cutter:
 
     def read(self, block: Block) -> ColumnBatch:
         """The rows of a block."""
-        doubtful = doubtful_lines(block, single=self._count == 1)
+        doubtful = doubtful_lines(block, self._reading, single=self._count == 1)
         if self._is_hopeless:
             return ColumnBatch.none_of(block)
-        table, ragged = self._table(_emptied(block, doubtful))
+        has_breaks = block.starts is not None
+        table, ragged = self._table(_emptied(block, doubtful), has_breaks=has_breaks)
         doubtful[ragged] = True
         lines = np.delete(np.arange(len(block)), ragged)
         if len(lines) != table.num_rows:
@@ -66,7 +71,7 @@ class Cutter:
             columns[name] = Column(values, codes)
         return ColumnBatch(doubtful, ~doubtful & ~is_blank, lines, columns)
 
-    def _table(self, data: bytes) -> tuple[Any, list[int]]:
+    def _table(self, data: bytes, *, has_breaks: bool) -> tuple[Any, list[int]]:
         """A row for each line, but for those whose cells are too few or many: their positions."""
         ragged: list[int] = []
 
@@ -74,14 +79,17 @@ class Cutter:
             ragged.append(row.number - 1)
             return "skip"
 
-        has_quotes = b'"' in data
+        quote = self._reading.quote
+        has_quotes = bool(quote) and quote.encode() in data
         names = [str(place) for place in range(self._count)]
         table = csv.read_csv(
             pa.py_buffer(data),
             csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names),
             csv.ParseOptions(
-                quote_char='"' if has_quotes else False,
+                delimiter=self._reading.delimiter,
+                quote_char=quote if has_quotes else False,
                 double_quote=has_quotes,
+                newlines_in_values=has_breaks,
                 ignore_empty_lines=False,
                 invalid_row_handler=skip,
             ),
@@ -95,7 +103,7 @@ class Cutter:
         return table, ragged
 
 
-def doubtful_lines(block: Block, *, single: bool) -> Any:
+def doubtful_lines(block: Block, reading: Reading, *, single: bool) -> Any:
     """Which lines Arrow could cut in another way than the plain reader; of those with a single
     cell also those that might be blank.
     """
@@ -103,8 +111,9 @@ def doubtful_lines(block: Block, *, single: bool) -> Any:
     doubtful = np.diff(block.ends, prepend=-1) > LINE_BYTES_MAX
     if not is_utf_8(block.data):
         doubtful[_lines_at(block, np.flatnonzero(data >= 0x80))] = True
-    if b'"' in block.data:
-        doubtful[_misquoted(block, data)] = True
+    quote, delimiter = reading.quote.encode(), reading.delimiter.encode()
+    if quote and quote in block.data:
+        doubtful[_misquoted(block, data, quote[0], delimiter[0])] = True
     if block.data.startswith(codecs.BOM_UTF8):
         doubtful[0] = True
     if single:
@@ -118,20 +127,20 @@ def _lines_at(block: Block, places: Any) -> Any:
     return np.searchsorted(block.ends, places)
 
 
-def _misquoted(block: Block, data: Any) -> Any:
+def _misquoted(block: Block, data: Any, quote: int, delimiter: int) -> Any:
     """The lines in which quotes are not all around a cell or doubled within one.
 
     Of the quotes of a line the first, third, … open: before them a cell begins, or stands the quote
     that they double. The others close, likewise.
     """
-    quotes = np.flatnonzero(data == _QUOTE)
+    quotes = np.flatnonzero(data == quote)
     lines = _lines_at(block, quotes)
     firsts = np.flatnonzero(np.diff(lines, prepend=-1))
     counts = np.diff(np.append(firsts, len(lines)))
     opens = (np.arange(len(quotes)) - np.repeat(firsts, counts)) % 2 == 0
     # Every line ends with LF, so that before the first byte stands the last one.
     beside = np.where(opens, data[quotes - 1], data[quotes + 1])
-    wrong = (beside != _COMMA) & (beside != _LF) & (beside != _QUOTE)
+    wrong = (beside != delimiter) & (beside != _LF) & (beside != quote)
     return np.concatenate([lines[wrong], lines[firsts[counts % 2 == 1]]])
 
 

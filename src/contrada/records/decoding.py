@@ -23,7 +23,6 @@ import numpy as np
 from contrada.model.algebra.nesting import is_typed
 from contrada.model.algebra.notification import VALUES_MAX
 from contrada.model.domains.values import INT_MAX, INT_MIN
-from contrada.records.cells import CONVERTERS
 from contrada.records.columns import (
     MISSING,
     REFUSED,
@@ -46,18 +45,21 @@ _Scalar = Annotated[int, msgspec.Meta(ge=INT_MIN, le=INT_MAX)] | float | bool | 
 class Decoder:
     """Reads of JSON lines the attributes that are asked for, and those that can be bad."""
 
-    def __init__(self, asked: Iterable[str], reading: Reading) -> None:
+    def __init__(self, asked: Iterable[str], reading: Reading, unmet: set[str]) -> None:
+        """Names that are found are taken from `unmet`."""
+        self._unmet = unmet
         content: Any = dict[str, _Scalar | list[_Scalar]]
         for _ in range(LEVELS_MAX - 1):
             content = dict[str, _Scalar | list[_Scalar] | content]
         self._decode = msgspec.json.Decoder(content).decode
         self._decode_all = msgspec.json.Decoder(list[dict[str, _Scalar]]).decode
+        self._reading = reading
         self._names = AllowedNames(reading)
         self._wanted = {*asked, *reading.names_checked()}
         self._stamp = reading.stamp
         self._texts = {
             name: converter(
-                CONVERTERS[reading.types.get(name, "text")],
+                reading.typed(name),
                 reading.absent.__contains__,
                 is_stamp=name == self._stamp,
             )
@@ -72,6 +74,8 @@ class Decoder:
             alone = list(map(self._attributes, block.data.split(b"\n")[:-1]))
             lines = lines[[each is not None for each in alone]]
             found = [each for each in alone if each is not None]
+        if self._unmet:
+            self._unmet.difference_update(*found)
         is_doubtful = np.ones(len(block), dtype=bool)
         is_doubtful[lines] = False
         columns = {}
@@ -102,7 +106,18 @@ class Decoder:
         texts = _texts(chain.from_iterable(map(dict.values, found))) + sum(map(len, found))
         is_whole = len(found) == len(block) and _quotes(data) == 2 * texts
         names = set().union(*found)
+        if self._reading.is_renaming and is_whole:
+            renamed = [each for each in map(self._renamed, found) if each is not None]
+            is_whole = len(renamed) == len(found)
+            found, names = renamed, set().union(*renamed)
         return found if is_whole and self._names.allow(names, max(map(len, found))) else None
+
+    def _renamed(self, found: dict[str, Any]) -> dict[str, Any] | None:
+        """The attributes by their new names; None where two are named alike."""
+        names = [(self._reading.attribute(name), value) for name, value in found.items()]
+        kept = {name: value for name, value in names if name is not None}
+        dropped = sum(name is None for name, _ in names)
+        return kept if len(kept) + dropped == len(found) else None
 
     def _attributes(self, line: bytes) -> dict[str, Any] | None:
         """The attributes of a line by their dotted names, None where it is doubtful."""
@@ -116,12 +131,24 @@ class Decoder:
             found = {}
             texts = _flatten(content, "", found)
         is_whole = _quotes(line) == 2 * texts and len(line) <= LINE_CHARS_MAX
+        if self._reading.is_renaming:
+            renamed = self._renamed(found)
+            if renamed is None:
+                return None
+            found = renamed
         return found if is_whole and self._names.allow(found, len(found)) else None
 
     def _converted(self, name: str, values: list[Any]) -> list[Any]:
         """The values of an attribute as the source's options have them."""
         text_value, kinds = self._texts.get(name), set(map(type, values))
-        if text_value is not None and kinds <= {str, Missing}:
+        if text_value is not None and self._reading.takes_numbers(name):
+            # Numbers become times here, too; what is in a list is left to the plain reader.
+            kept = (Missing, bool, type(None))
+            values = [
+                each if type(each) in kept else REFUSED if type(each) is list else text_value(each)
+                for each in values
+            ]
+        elif text_value is not None and kinds <= {str, Missing}:
             made = {each: MISSING if each is MISSING else text_value(each) for each in set(values)}
             values = list(map(made.__getitem__, values))
         elif text_value is not None and not kinds.isdisjoint((str, list)):

@@ -107,7 +107,7 @@ def record_of_entry(source: str, number: int, texts: Texts, reading: Reading) ->
 
 def _notification(texts: Texts, reading: Reading) -> Notification:
     found: dict[str, Value | list[Value]] = {}
-    for name, pieces in texts.items():
+    for name, pieces in named_as_read(texts, reading).items():
         convert = reading.converter(name)
         try:
             values = [convert(text) for text in pieces if not reading.is_absent(text)]
@@ -116,6 +116,18 @@ def _notification(texts: Texts, reading: Reading) -> Notification:
         if values:
             found[name] = values[0] if len(values) == 1 else values
     return reading.notification(found)
+
+
+def named_as_read(texts: Texts, reading: Reading) -> Texts:
+    """The texts by the attributes that they become; those of one name are together."""
+    if not reading.is_renaming:
+        return texts
+    named: dict[str, list[str]] = {}
+    for part, pieces in texts.items():
+        name = reading.attribute(part)
+        if name is not None:
+            named.setdefault(name, []).extend(pieces)
+    return named
 
 
 def _beginning(data: bytes) -> str:

@@ -7,18 +7,20 @@ from typing import Final
 from contrada.errors import ContradaError, InputError
 from contrada.records.documents import open_document, read_document
 from contrada.records.lines import open_lines, printable
-from contrada.records.objects import read_objects
-from contrada.records.reading import Reading
+from contrada.records.objects import read_array, read_objects
+from contrada.records.reading import Reading, plain_format
 from contrada.records.record import BadRecord, Record, bad_record
 from contrada.records.rows import read_rows
 
-FORMATS: Final = ("csv", "json", "xml")
+FORMATS: Final = ("csv", "tsv", "json", "jsonl", "xml")
 
 _FORMAT_OF_SUFFIX: Final = {
     ".csv": "csv",
+    ".tsv": "tsv",
     ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
+    ".geojson": "json",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
     ".xml": "xml",
     ".atom": "xml",
     ".cap": "xml",
@@ -55,9 +57,10 @@ def read_file(
     A file that cannot be read is one bad record.
     """
     source = str(path) if source is None else source
+    format_name, reading = plain_format(format_name, reading)
     if format_name == "csv":
         yield from read_rows(open_lines(path), source, reading)
-    elif format_name == "json":
+    elif format_name == "json" and not reading.entries:
         yield from read_objects(open_lines(path), source, reading)
     else:
         try:
@@ -65,4 +68,5 @@ def read_file(
         except ContradaError as error:
             yield bad_record(source, error, None)
         else:
-            yield from read_document(data, source, reading)
+            read = read_document if format_name == "xml" else read_array
+            yield from read(data, source, reading)

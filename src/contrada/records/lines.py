@@ -8,7 +8,7 @@ and the rest of the file is read.
 import gzip
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,10 @@ is read."""
 
 BLOCK_BYTES: Final = 2**20
 """Bytes of a file that are read at once. Beyond it: the next block takes the rest."""
+
+FIRST_BLOCK_BYTES: Final = 2**16
+"""Bytes of a file that are read at first, so that the first records are soon told of. Beyond it:
+the next block takes the rest, and twice as much."""
 
 PART_BYTES: Final = 16 * 2**20
 """Bytes of a part of a file, without the end of its last line. Beyond it: the next part takes
@@ -46,12 +50,14 @@ WHOLE: Final = Part()
 class Block:
     """Lines that stand one after another: `data`, in which each ends with LF.
 
-    `first` is the number of the first, `ends` says where in `data` the LF of each is.
+    `first` is the number of the first, `ends` says where in `data` the LF of each is. Where some of
+    them are rows of several lines, `starts` says how many lines stand before each.
     """
 
     first: int
     data: bytes
     ends: Any
+    starts: Any = None
 
     @classmethod
     def of(cls, first: int, data: bytes) -> "Block":
@@ -64,7 +70,28 @@ class Block:
     def behind_first(self) -> "Block":
         """The block without its first line."""
         cut = int(self.ends[0]) + 1
-        return Block(self.first + 1, self.data[cut:], self.ends[1:] - cut)
+        if self.starts is None:
+            return Block(self.first + 1, self.data[cut:], self.ends[1:] - cut)
+        return Block(self.first, self.data[cut:], self.ends[1:] - cut, self.starts[1:])
+
+    def cut(self, position: int) -> tuple["Block", "Block"]:
+        """The lines before a position, and those from there."""
+        at = self.begin(position)
+        return (
+            Block(self.first, self.data[:at], self.ends[:position]),
+            Block(self.first + position, self.data[at:], self.ends[position:] - at),
+        )
+
+    def of_rows(self, ends_row: Any) -> "Block":
+        """The rows of these lines; `ends_row` says of each line whether it ends one."""
+        if ends_row.all():
+            return self
+        starts = np.append(0, np.flatnonzero(ends_row)[:-1] + 1)
+        return Block(self.first, self.data, self.ends[ends_row], starts)
+
+    def number(self, position: int) -> int:
+        """The number of the line at a position, of a row its first."""
+        return self.first + (position if self.starts is None else int(self.starts[position]))
 
     def begin(self, position: int) -> int:
         """Where the line at a position begins in `data`."""
@@ -97,10 +124,11 @@ def open_blocks(path: Path, part: Part = WHOLE) -> Iterator[Block]:
             yield block
 
 
-def parts_of(path: Path) -> tuple[Part, ...]:
+def parts_of(path: Path, is_whole: Callable[[bytes], bool] | None = None) -> tuple[Part, ...]:
     """A file cut into parts, so that several can read it. Cost: the file is read once.
 
-    Compressed files, small ones and those with a line that is too long are not cut.
+    Compressed files, small ones and those with a line that is too long are not cut, nor those with
+    lines of which `is_whole` says that they must not be parted.
     """
     parts: list[Part] = []
     begin = lines = 0
@@ -113,10 +141,40 @@ def parts_of(path: Path) -> tuple[Part, ...]:
                 if len(rest) == _LINE_BYTES_HELD:
                     return (WHOLE,)
                 data += rest
+                if is_whole is not None and is_whole(data):
+                    return (WHOLE,)
                 parts.append(Part(begin, begin + len(data), lines))
                 begin += len(data)
                 lines += data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")
     return tuple(parts)
+
+
+class LineCutter:
+    """Cuts bytes that come in pieces into whole lines, each ending with LF."""
+
+    def __init__(self, *, is_first: bool = True) -> None:
+        """`is_first`: whether a byte order mark can stand before what comes."""
+        self._is_first = is_first
+        self._rest = b""
+
+    def cut(self, piece: bytes) -> bytes:
+        """The lines that end with this piece, maybe none; an empty piece ends the last one."""
+        data = self._rest + piece
+        if self._is_first and piece and len(data) < len(_MARK):
+            self._rest = data
+            return b""
+        if self._is_first:
+            data, self._is_first = data.removeprefix(_MARK), False
+        # A CR at the end may be half of the end of its line, unless nothing follows.
+        held = b"\r" if piece and data.endswith(b"\r") else b""
+        data = data.removesuffix(held)
+        if b"\r" in data:
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if not piece and data and not data.endswith(b"\n"):
+            data += b"\n"
+        end = data.rfind(b"\n") + 1
+        self._rest = data[end : end + _LINE_BYTES_HELD] + held
+        return data[:end]
 
 
 @contextmanager
@@ -133,26 +191,10 @@ def readable(path: Path, read: list[int] | None = None) -> Iterator[None]:
 
 def _whole_lines(path: Path, part: Part) -> Iterator[bytes]:
     """Whole lines, each ending with LF."""
-    rest = b""
-    is_first = not part.begin
+    cutter = LineCutter(is_first=not part.begin)
     for piece in _pieces(path, part):
-        data = rest + piece
-        if is_first and piece and len(data) < len(_MARK):
-            rest = data
-            continue
-        if is_first:
-            data, is_first = data.removeprefix(_MARK), False
-        # A CR at the end may be half of the end of its line, unless nothing follows.
-        held = b"\r" if piece and data.endswith(b"\r") else b""
-        data = data.removesuffix(held)
-        if b"\r" in data:
-            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        if not piece and data and not data.endswith(b"\n"):
-            data += b"\n"
-        end = data.rfind(b"\n") + 1
-        rest = data[end : end + _LINE_BYTES_HELD] + held
-        if end:
-            yield data[:end]
+        if data := cutter.cut(piece):
+            yield data
 
 
 def _pieces(path: Path, part: Part) -> Iterator[bytes]:
@@ -162,8 +204,10 @@ def _pieces(path: Path, part: Part) -> Iterator[bytes]:
             if part.begin:
                 stream.seek(part.begin)
             left = sys.maxsize if part.end is None else part.end - part.begin
-            while piece := stream.read1(min(left, BLOCK_BYTES)):
+            size = min(FIRST_BLOCK_BYTES, BLOCK_BYTES)
+            while piece := stream.read1(min(left, size)):
                 left -= len(piece)
+                size = min(2 * size, BLOCK_BYTES)
                 yield piece
     else:
         with gzip.open(path) as packed:

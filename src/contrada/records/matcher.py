@@ -22,12 +22,18 @@ from contrada.model import Filter, FilterSet, Notification, Value
 from contrada.model.algebra.notification import VALUES_MAX
 from contrada.model.algebra.valueset import EVERYTHING
 from contrada.model.domains.values import is_system_name
-from contrada.records.documents import entries_of_document, open_document, record_of_entry
+from contrada.records.documents import (
+    entries_of_document,
+    named_as_read,
+    open_document,
+    record_of_entry,
+)
+from contrada.records.joining import joined_blocks
 from contrada.records.lines import WHOLE, Block, Part, open_blocks
-from contrada.records.objects import notification_of_object
-from contrada.records.reading import AllowedNames, Reading
+from contrada.records.objects import notification_of_object, read_array
+from contrada.records.reading import AllowedNames, Reading, plain_format
 from contrada.records.record import BadRecord, Record, bad_record, record_of
-from contrada.records.rows import Rows, is_blank
+from contrada.records.rows import Rows, is_blank, is_blank_row, is_header
 from contrada.xml.names import Texts
 
 BULK_AFTER_BYTES: Final = 2**19
@@ -83,6 +89,8 @@ class Matcher:
                 self._asked.update(*(member.sets for member in left.filters))
         self._in_common = any(is_system_name(name) or name in reading.add for name in self._asked)
         self._can_bulk = not self._in_common and _has_arrow()
+        self.unmet = reading.names_expected()
+        """The attributes that the options speak of, and that no record has had so far."""
         self._looked_at = self._asked | reading.names_checked()
 
     def file(
@@ -97,16 +105,30 @@ class Matcher:
 
         Of a part of a CSV file that does not begin with the header this must be given.
         """
+        format_name, reading = plain_format(format_name, self._reading)
         if format_name == "xml":
             yield from self._document(path, source)
             return
+        if format_name == "json" and reading.entries:
+            yield from self._array(path, source)
+            return
         lines = self._objects(source) if format_name == "json" else None
+        rows: Rows | None = None
+        blocks = open_blocks(path, part)
+        if lines is None:
+            blocks = joined_blocks(
+                blocks,
+                reading.quote,
+                lambda text: is_header(text, reading) if rows is None else rows.is_row(text),
+            )
         try:
             if lines is None and header is not None:
-                lines = self._rows(header, source)
-            for block in open_blocks(path, part):
+                rows = Rows(header, reading)
+                lines = self._rows(rows, source, reading)
+            for block in blocks:
                 if lines is None:
-                    lines = self._rows(block.line(0), source)
+                    rows = Rows(block.line(0), reading)
+                    lines = self._rows(rows, source, reading)
                     block = block.behind_first()
                 yield self._outcomes(block, lines)
             if lines is None:
@@ -114,6 +136,24 @@ class Matcher:
         except ContradaError as error:
             bad = bad_record(source, error, 1 if lines is None else None)
             yield Outcomes(source, 0, [bad])
+
+    def _array(self, path: Path, source: str) -> Iterator[Outcomes]:
+        """What becomes of the elements of an array in a JSON document."""
+        try:
+            data = open_document(path)
+        except ContradaError as error:
+            yield Outcomes(source, 0, [bad_record(source, error, None)])
+            return
+        for found in read_array(data, source, self._reading):
+            yield self._outcome(source, found)
+
+    def _outcome(self, source: str, found: Record | BadRecord) -> Outcomes:
+        if isinstance(found, BadRecord):
+            return Outcomes(source, 0, [found])
+        positions = self.match(found.notification)
+        if self.unmet:
+            self.unmet.difference_update(found.notification.attributes)
+        return Outcomes(source, 1, [MatchedRecord(found, positions)] if positions else ())
 
     def _document(self, path: Path, source: str) -> Iterator[Outcomes]:
         """What becomes of the entries of a document."""
@@ -124,18 +164,16 @@ class Matcher:
             return
         for entry in entries_of_document(data, source, self._reading):
             found: Record | BadRecord
+            if self.unmet and not isinstance(entry, BadRecord):
+                self.unmet.difference_update(named_as_read(entry[1], self._reading))
             if isinstance(entry, BadRecord):
                 found = entry
-            elif self._is_idle(entry[1]):
+            elif self._is_idle(named_as_read(entry[1], self._reading)):
                 yield Outcomes(source, 1, ())
                 continue
             else:
                 found = record_of_entry(source, *entry, self._reading)
-            if isinstance(found, BadRecord):
-                yield Outcomes(source, 0, [found])
-            else:
-                positions = self.match(found.notification)
-                yield Outcomes(source, 1, [MatchedRecord(found, positions)] if positions else ())
+            yield self._outcome(source, found)
 
     def _is_idle(self, texts: Texts) -> bool:
         """Whether an entry is plainly a record that nothing matches: told by what is asked for."""
@@ -162,25 +200,27 @@ class Matcher:
         """Those that match whole records: rules ask also for what their filters do not name."""
         return self._residues.decided(positions, notification) if self._residues.of else positions
 
-    def _rows(self, header: str, source: str) -> "_Lines":
-        rows = Rows(header, self._reading)
-
+    def _rows(self, rows: Rows, source: str, reading: Reading) -> "_Lines":
         @cache
         def bulk() -> Any:
             from contrada.records.cutting import Cutter
 
-            return Cutter(rows.columns, self._asked, self._reading)
+            return Cutter(rows.columns, self._asked, reading)
 
-        return _Lines(source, rows.notification, bulk)
+        self.unmet.difference_update(rows.columns)
+
+        return _Lines(source, rows.notification, bulk, lambda line: is_blank_row(line, reading))
 
     def _objects(self, source: str) -> "_Lines":
         @cache
         def bulk() -> Any:
             from contrada.records.decoding import Decoder
 
-            return Decoder(self._asked, self._reading)
+            return Decoder(self._asked, self._reading, self.unmet)
 
-        return _Lines(source, lambda line: notification_of_object(line, self._reading), bulk)
+        return _Lines(
+            source, lambda line: notification_of_object(line, self._reading), bulk, is_blank
+        )
 
     def _outcomes(self, block: Block, lines: "_Lines") -> Outcomes:
         """What becomes of a block of lines."""
@@ -196,12 +236,14 @@ class Matcher:
         told: list[MatchedRecord | BadRecord] = []
         for position in sorted({*doubtful, *matched}) if matched else doubtful:
             line = block.line(position)
-            if is_blank(line):
+            if lines.is_blank(line):
                 continue
-            record = record_of(lines.make, lines.source, block.first + position, line)
+            record = record_of(lines.make, lines.source, block.number(position), line)
             if isinstance(record, BadRecord):
                 told.append(record)
                 continue
+            if self.unmet:
+                self.unmet.difference_update(record.notification.attributes)
             positions = matched.get(position)
             if positions is None:
                 read += 1
@@ -219,6 +261,7 @@ class _Lines(NamedTuple):
     source: str
     make: Callable[[str], Notification]
     bulk: Callable[[], Any]
+    is_blank: Callable[[str], bool]
 
 
 def differing(wish: Filter | FilterSet, reading: Reading) -> FilterSet:
@@ -230,10 +273,17 @@ def differing(wish: Filter | FilterSet, reading: Reading) -> FilterSet:
     common = replace(reading, time=None if stamp else reading.time).notification({})
     members = wish.filters if isinstance(wish, FilterSet) else (wish,)
     left = (
-        member if member.unknown() else _differing(member, reading, common, stamp)
+        _differing(member, reading, common, stamp)
+        if _has_common(member, reading) and not member.unknown()
+        else member
         for member in members
     )
     return FilterSet(member for member in left if member is not None)
+
+
+def _has_common(member: Filter, reading: Reading) -> bool:
+    """Whether a filter asks for something that may be the same for all records of a source."""
+    return any(name[0] == "@" or name in reading.add for name in member.sets)
 
 
 def _differing(

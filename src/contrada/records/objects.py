@@ -12,28 +12,77 @@ record. A declared type is applied to texts, which is how times and `"NaN"` come
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Final
 
 from contrada.dialects.json_text import LiteralError, strict
 from contrada.errors import ContradaError, InvalidNotificationError, LimitError, ParseError
 from contrada.model import Notification, Value
 from contrada.model.algebra.nesting import JSON_TYPE, OBJECT_DEPTH_MAX, flatten
+from contrada.records.lines import printable
 from contrada.records.reading import Reading
-from contrada.records.record import BadRecord, Record, bad_record, record_of
+from contrada.records.record import BAD_TEXT_CHARS_MAX, BadRecord, Record, bad_record, record_of
 from contrada.records.rows import is_blank
 
+WHOLE_DOCUMENT: Final = "."
+"""As `entries`: the document itself is the array."""
 
-def notification_of_object(line: str, reading: Reading) -> Notification:
-    """The notification of a line that holds one JSON object.
+
+def notification_of_object(line: str, reading: Reading, *, keep: bool = False) -> Notification:
+    """The notification of a line that holds one JSON object; with `keep` the line is its body.
 
     Cost: proportional to the line. Raises ParseError, InvalidValueError, LimitError and
     InvalidNotificationError.
     """
+    return _notification(_decoded(line), line.encode, reading, keep=keep)
+
+
+def _notification(
+    content: Any, encoded: Callable[[], bytes], reading: Reading, *, keep: bool = False
+) -> Notification:
+    """The notification of what was decoded; `encoded` gives its bytes, for the body."""
     found: dict[str, list[Value]] = {}
-    is_whole = flatten(decoded(line), lambda name, each: _put(name, each, found, reading))
-    if is_whole:
+    is_dropped = reading.is_dropped if reading.drop else None
+    put = partial(_put, found=found, reading=reading)
+    if flatten(_object(content), put, is_dropped) and not keep:
         return reading.notification(found)
-    return reading.notification(found, body=line.encode(), content_type=JSON_TYPE)
+    return reading.notification(found, body=encoded(), content_type=JSON_TYPE)
+
+
+def read_array(data: bytes, source: str, reading: Reading) -> Iterator[Record | BadRecord]:
+    """The records of the array in a JSON document that `entries` names, numbered from 1.
+
+    `entries` are the names that lead to it, joined by dots, or WHOLE_DOCUMENT. What stands around
+    the array takes no part. Cost: proportional to the document.
+    """
+    try:
+        elements = _array(printable(data.decode("utf-8", "surrogateescape")), reading.entries or "")
+    except ContradaError as error:
+        yield bad_record(source, error, None, data[:BAD_TEXT_CHARS_MAX].decode("utf-8", "replace"))
+        return
+    for number, element in enumerate(elements, start=1):
+        encode = partial(_encoded, element)
+        try:
+            yield Record(source, number, _notification(element, encode, reading))
+        except ContradaError as error:
+            text = encode().decode()[:BAD_TEXT_CHARS_MAX]
+            reason = bad_record(source, error, None).reason
+            yield BadRecord(source, f"{reading.entries} {number}: {reason}", None, None, text)
+
+
+def _array(text: str, name: str) -> list[Any]:
+    content = _decoded(text)
+    for part in () if name == WHOLE_DOCUMENT else name.split("."):
+        if not isinstance(content, dict) or part not in content:
+            raise ParseError(1, 1, "no such member", f"an array at {name!r}")
+        content = content[part]
+    if not isinstance(content, list):
+        raise ParseError(1, 1, f"a JSON {_kind(content)} at {name!r}", "an array")
+    return content
+
+
+def _encoded(content: Any) -> bytes:
+    return json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def read_objects(
@@ -58,10 +107,14 @@ def records_of_lines(
 def _put(
     name: str, scalars: Iterable[Value], found: dict[str, list[Value]], reading: Reading
 ) -> None:
+    name = reading.rename.get(name, name)
     declared = reading.converter(name) if name in reading.types else None
     values = found.setdefault(name, [])
+    takes_numbers = reading.takes_numbers(name)
     for scalar in scalars:
-        if not isinstance(scalar, str):
+        if takes_numbers and type(scalar) in (int, float):
+            values.append(_typed(name, scalar, declared))
+        elif not isinstance(scalar, str):
             values.append(scalar)
         elif scalar in reading.absent:
             continue
@@ -71,25 +124,35 @@ def _put(
             values.append(_typed(name, scalar, declared))
 
 
-def _typed(name: str, text: str, declared: Any) -> Value:
+def _typed(name: str, given: Any, declared: Any) -> Value:
     try:
-        value: Value = declared(text)
+        value: Value = declared(given)
     except ContradaError as error:
-        raise InvalidNotificationError(name, text, str(error)) from None
+        raise InvalidNotificationError(name, given, str(error)) from None
     return value
 
 
 def decoded(line: str) -> dict[str, Any]:
     """The JSON object on a line. Raises ParseError, InvalidValueError, LimitError."""
+    return _object(_decoded(line))
+
+
+def _decoded(line: str) -> Any:
     try:
-        content = _DECODER.decode(line)
+        return _DECODER.decode(line)
     except json.JSONDecodeError as error:
         found = repr(line[error.pos]) if error.pos < len(line) else "the end of the line"
-        raise ParseError(1, error.pos + 1, found, _expected(error.msg)) from None
+        raise ParseError(error.lineno, error.colno, found, _expected(error.msg)) from None
     except LiteralError as error:
-        raise ParseError(1, _column(line, error.literal), error.found, error.expected) from None
+        at = _column(line, error.literal) - 1
+        before = line[:at]
+        row, column = before.count("\n") + 1, at - before.rfind("\n")
+        raise ParseError(row, column, error.found, error.expected) from None
     except RecursionError:
         raise LimitError("OBJECT_DEPTH_MAX", OBJECT_DEPTH_MAX) from None
+
+
+def _object(content: Any) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ParseError(1, 1, f"a JSON {_kind(content)}", "a JSON object")
     return content

@@ -5,15 +5,23 @@ and they are applied in one place, `Reading.notification`.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from contrada.errors import InputError, InvalidNameError, InvalidNotificationError
 from contrada.model import Envelope, Notification, Value
 from contrada.model.algebra.notification import ATTRIBUTES_MAX
 from contrada.model.domains.values import check_user_name, time_us_of
-from contrada.records.cells import CONVERTERS, Converter, untyped_value
+from contrada.records.cells import (
+    CONVERTERS,
+    EPOCHS,
+    Converter,
+    time_value,
+    untyped_value,
+    zone_of,
+)
 
 NAMES_KEPT_MAX: Final = 2**16
 """Names that are known as those of attributes. Beyond it: all are looked at again."""
@@ -31,6 +39,10 @@ class Reading:
     that makes one notification each. `add` gives constant attributes; they replace what a
     record has under the same name. `time` names the attribute whose time becomes the
     envelope's. `marks` are the type marks of a typed publication, the most general first.
+    `drop` lists names of records that become no attributes, nor do those below them
+    (`agent`: also `agent.id`); `rename` gives other names to attributes. Both come first: all other
+    options speak of the new names. `zone` is that of times which name none, as `Europe/Rome`.
+    `delimiter` and `quote` are the signs of CSV; an empty quote means that none is special.
 
     Raises InputError, InvalidNameError and InvalidNotificationError for options with which no
     record could be read.
@@ -42,22 +54,62 @@ class Reading:
     add: Mapping[str, Value] = field(default_factory=dict)
     time: str | None = None
     marks: tuple[str, ...] = ()
+    rename: Mapping[str, str] = field(default_factory=dict)
+    drop: frozenset[str] = frozenset()
+    zone: str | None = None
+    delimiter: str = ","
+    quote: str = '"'
 
     def __post_init__(self) -> None:
+        self._check_signs()
+        if self.zone is not None:
+            zone_of(self.zone)
         for name, type_name in self.types.items():
             if type_name not in CONVERTERS:
                 known = ", ".join(CONVERTERS)
                 raise InputError(
                     "types", f"attribute {name!r}: found {type_name!r}, expected one of {known}"
                 )
-        for name in (*self.types, *(() if self.time is None else (self.time,))):
+        named = () if self.time is None else (self.time,)
+        for name in (*self.types, *named, *self.rename.values()):
             check_user_name(name)
         Notification.marked(self.add, self.marks)  # What every record gets must be allowed.
+
+    def _check_signs(self) -> None:
+        for what, sign, sizes in (
+            ("delimiter", self.delimiter, {1}),
+            ("quote", self.quote, {0, 1}),
+        ):
+            if len(sign) not in sizes or not sign.isascii() or sign in ("\n", "\r", "\0"):
+                reason = f"found {sign!r}, expected one ASCII character"
+                raise InputError(what, reason)
+        if self.delimiter == self.quote:
+            raise InputError("quote", f"found {self.quote!r}, which is the delimiter too")
+
+    @property
+    def is_renaming(self) -> bool:
+        """Whether attributes may be named otherwise than the records' parts."""
+        return bool(self.rename or self.drop)
+
+    def attribute(self, name: str) -> str | None:
+        """The attribute that a part of a record becomes, None where it is dropped."""
+        if not self.is_renaming:
+            return name
+        return None if self.is_dropped(name) else self.rename.get(name, name)
+
+    def is_dropped(self, name: str) -> bool:
+        """Whether a part of a record becomes no attribute."""
+        return name in self.drop or any(name.startswith(f"{each}.") for each in self.drop)
 
     @property
     def stamp(self) -> str | None:
         """The attribute of each record that stamps its envelope."""
         return None if self.time in self.add else self.time
+
+    def names_expected(self) -> set[str]:
+        """The attributes that options speak of; where no record has one, it is likely a slip."""
+        named = {*self.types, *self.rename.values(), *({self.time} - {None})}
+        return {name for name in named if name is not None and name not in self.add}
 
     def names_checked(self) -> set[str]:
         """The attributes whose values can make a record bad."""
@@ -66,8 +118,18 @@ class Reading:
 
     def converter(self, name: str) -> Converter:
         """What turns the cells of an attribute into its values."""
-        declared = self.types.get(name)
-        return untyped_value if declared is None else CONVERTERS[declared]
+        return untyped_value if name not in self.types else self.typed(name)
+
+    def typed(self, name: str) -> Converter:
+        """What turns texts into values of an attribute's declared type; text where none is."""
+        declared = self.types.get(name, "text")
+        if declared == "time" and self.zone is not None:
+            return partial(time_value, zone=self.zone)
+        return CONVERTERS[declared]
+
+    def takes_numbers(self, name: str) -> bool:
+        """Whether numbers, too, are converted to the attribute's type."""
+        return self.types.get(name) in EPOCHS
 
     def is_absent(self, text: str) -> bool:
         """Whether a cell holds no value."""
@@ -103,6 +165,19 @@ class Reading:
             reason = "the source's time attribute must hold one time (declare its type as time)"
             raise InvalidNotificationError(self.time, stamp, reason)
         return Envelope(time_us=time_us_of(stamp))
+
+
+def plain_format(format_name: str, reading: Reading) -> tuple[str, Reading]:
+    """A format with what its name says of the options.
+
+    `tsv` is CSV parted by tabs, `jsonl` is JSON in lines also where `entries` are given.
+    """
+    if format_name == "jsonl":
+        return "json", replace(reading, entries=None)
+    if format_name != "tsv":
+        return format_name, reading
+    has_own = reading.delimiter != ","
+    return "csv", reading if has_own else replace(reading, delimiter="\t")
 
 
 class AllowedNames:

@@ -1,9 +1,9 @@
 """Rows of CSV to notifications.
 
-The first line of a file names the columns. A row is one line, so that a file can be cut at any
-line and one broken row cannot swallow the next: a quote that is still open at the end of the
-line makes a bad record. Cells are parted by commas and quoted as RFC 4180 says. Which value a
-cell holds is said in `contrada.records.cells`.
+The first row of a file names the columns. A row is a line, or the lines that
+`contrada.records.joining` says, so that one broken row cannot swallow the next. Cells are parted by
+commas and quoted as RFC 4180 says, or by the signs that the source's options name; a line break
+in a cell is LF. Which value a cell holds is said in `contrada.records.cells`.
 """
 
 import csv
@@ -13,6 +13,7 @@ from typing import Final
 from contrada.errors import ContradaError, InvalidCellError, ParseError
 from contrada.model import Notification, Value
 from contrada.model.domains.values import check_user_name
+from contrada.records.joining import joined_lines
 from contrada.records.reading import Reading
 from contrada.records.record import BadRecord, Record, bad_record, record_of
 
@@ -31,9 +32,19 @@ class Rows:
         checked = record_of(lambda text: Notification({}), "header", 1, header)
         if isinstance(checked, BadRecord):
             raise checked.error()
-        self.columns = _columns(header)
         self._reading = reading
-        self._converters = [(name, reading.converter(name)) for name in self.columns]
+        self.columns = _columns(_cells(header, reading), header, reading)
+        """The attributes of the cells of a row; None for what is dropped."""
+        self._converters = [
+            (name, reading.converter(name) if name else None) for name in self.columns
+        ]
+
+    def is_row(self, text: str) -> bool:
+        """Whether it has a cell for each column, quoted as it must be."""
+        try:
+            return len(_cells(text, self._reading)) == len(self.columns)
+        except ParseError:
+            return False
 
     def notification(self, line: str) -> Notification:
         """The notification of a row.
@@ -41,14 +52,14 @@ class Rows:
         Cost: proportional to the row. Raises ParseError, InvalidValueError and
         InvalidNotificationError.
         """
-        cells = _cells(line)
+        cells = _cells(line, self._reading)
         if len(cells) != len(self._converters):
             found, expected = f"{len(cells)} cells", f"{len(self._converters)}"
             raise ParseError(1, len(line) + 1, found, expected)
         is_absent = self._reading.is_absent
         found_values: dict[str, Value] = {}
         for (name, converter), cell in zip(self._converters, cells, strict=True):
-            if is_absent(cell):
+            if name is None or converter is None or is_absent(cell):
                 continue
             try:
                 found_values[name] = converter(cell)
@@ -63,13 +74,16 @@ def read_rows(lines: Iterable[str], source: str, reading: Reading) -> Iterator[R
     A file whose first line is no header, or whose lines cannot be read on, gives one bad
     record for that and ends there.
     """
-    line = 0
     rows: Rows | None = None
+
+    def is_row(text: str) -> bool:
+        return is_header(text, reading) if rows is None else rows.is_row(text)
+
     try:
-        for line, text in enumerate(lines, start=1):
+        for line, text in joined_lines(lines, reading.quote, is_row):
             if rows is None:
                 rows = Rows(text, reading)
-            elif not is_blank(text):
+            elif not is_blank_row(text, reading):
                 yield record_of(rows.notification, source, line, text)
         if rows is None:
             raise ParseError(1, 1, "an empty file", "a line that names the columns")
@@ -82,23 +96,41 @@ def is_blank(line: str) -> bool:
     return not line or line.isspace()
 
 
-def _columns(header: str) -> tuple[str, ...]:
-    names = tuple(_cells(header))
+def is_blank_row(line: str, reading: Reading) -> bool:
+    """Whether a line holds nothing but blanks that part no cells."""
+    return is_blank(line) and reading.delimiter not in line
+
+
+def is_header(text: str, reading: Reading) -> bool:
+    """Whether a text can name columns: it is quoted as it must be."""
+    try:
+        return bool(_cells(text, reading))
+    except ParseError:
+        return False
+
+
+def _columns(cells: list[str], header: str, reading: Reading) -> tuple[str | None, ...]:
+    names = tuple(map(reading.attribute, cells))
     if is_blank(header):
         raise ParseError(1, 1, "a blank line", "the names of the columns")
     if len(names) > COLUMNS_MAX:
         raise ParseError(1, 1, f"{len(names)} columns", f"at most COLUMNS_MAX = {COLUMNS_MAX}")
-    for position, name in enumerate(names):
+    known: set[str] = set()
+    for name in names:
+        if name is None:
+            continue
         check_user_name(name)
-        if name in names[:position]:
+        if name in known:
             raise ParseError(1, 1, f"the column {name!r} twice", "different names")
+        known.add(name)
     return names
 
 
-def _cells(line: str) -> list[str]:
-    if '"' not in line:
-        return line.split(",")
+def _cells(line: str, reading: Reading) -> list[str]:
+    delimiter, quote = reading.delimiter, reading.quote
+    if not quote or quote not in line:
+        return line.split(delimiter)
     try:
-        return next(csv.reader((line,), strict=True))
+        return next(csv.reader((line,), strict=True, delimiter=delimiter, quotechar=quote))
     except csv.Error as error:
-        raise ParseError(1, line.rindex('"') + 1, str(error), "cells as in RFC 4180") from None
+        raise ParseError(1, line.rindex(quote) + 1, str(error), "cells as in RFC 4180") from None

@@ -16,9 +16,10 @@
     add = { kind = "flight" }
     time = "time_hour"
 
-Paths are relative to the file that names them. `entries` names the repeated element of XML;
-`type_marks` makes a typed publication, the most general type first, or `obvent` names a class
-(`module:Class`) that knows its marks. The options' meanings: `contrada.records.Reading`.
+Paths are relative to the file that names them, but where they begin with a parameter that is set
+from outside: then to where one stands. `type_marks` makes a typed publication, the most general
+type first, or `obvent` names a class (`module:Class`) that knows its marks. All keys are in
+docs/pipeline.md; the options' meanings: `contrada.records.Reading`.
 """
 
 import glob
@@ -35,12 +36,18 @@ import msgspec
 from contrada.errors import ContradaError, ExtensionError, InputError, InvalidObventError
 from contrada.extensions.loading import object_named
 from contrada.model import mark_name
-from contrada.records import Reading, Subscriptions, check_name_of
+from contrada.records import FORMATS, Reading, Subscriptions, check_name_of
 from contrada.records.subscriptions import load_subscriptions, read_text
 
 _PARAMETER: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _TOML_PLACE: Final = re.compile(r"^(.*) \(at line (\d+), column (\d+)\)$", re.DOTALL)
 _MARK_PREFIX: Final = mark_name("")
+
+PROGRESS_FILE: Final = "published.json"
+"""Where in the output it stands how much of the matches is published."""
+
+_OWN_NAMES: Final = ("matches", "quarantine", PROGRESS_FILE)
+_OWN_FILES: Final = ("part-", "_", ".")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +82,7 @@ class Pipeline:
 
 class _Source(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     name: str
-    format: Literal["csv", "json", "xml"]
+    format: Literal["csv", "tsv", "json", "jsonl", "xml"]
     paths: list[str]
     types: dict[str, str] = {}
     absent: list[str] = []
@@ -84,6 +91,11 @@ class _Source(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     time: str | None = None
     type_marks: list[str] = []
     obvent: str | None = None
+    rename: dict[str, str] = {}
+    drop: list[str] = []
+    zone: str | None = None
+    delimiter: str = ","
+    quote: str = '"'
 
 
 class _Pipeline(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -101,12 +113,19 @@ def read_pipeline(path: Path, settings: Mapping[str, str] | None = None) -> Pipe
     output that cannot be written, and for errors in the file of subscriptions.
     """
     described = _described(path)
-    filled = _Filled(path, {**described.parameters, **(settings or {})})
+    settings = settings or {}
+    known = {*described.parameters, *_PARAMETER.findall(read_text(path))}
+    for name in settings:
+        if name not in known:
+            expected = ", ".join(sorted(known)) or "none, for it has no parameters"
+            raise InputError("--set", f"found the parameter {name!r}, expected one of: {expected}")
+    filled = _Filled(path, {**described.parameters, **settings}, frozenset(settings))
     names = [source.name for source in described.source]
     if not names or len(set(names)) < len(names):
         raise InputError(str(path), f"found the sources {names}, expected one or more, named apart")
     output = filled.path(described.output)
     _check_writable(output)
+    _check_own(output)
     return Pipeline(
         tuple(_source(source, filled) for source in described.source),
         load_subscriptions(filled.path(described.subscriptions)),
@@ -122,6 +141,20 @@ def _check_writable(output: Path) -> None:
         raise InputError(str(output), f"cannot be written: {there} is no directory to write into")
 
 
+def _check_own(output: Path) -> None:
+    """Refuse a folder that holds what no run has written, for a run replaces what is there."""
+    if not output.exists():
+        return
+    folders = (output / "matches", output / "quarantine")
+    inside = [each for folder in folders if folder.is_dir() for each in folder.iterdir()]
+    others = [each for each in output.iterdir() if not each.name.startswith((*_OWN_NAMES, "."))]
+    others += [each for each in inside if not each.name.startswith(_OWN_FILES)]
+    if others:
+        names = ", ".join(sorted(each.name for each in others)[:3])
+        reason = f"found {names}, expected a folder of its own: a run replaces what is there"
+        raise InputError(str(output), reason)
+
+
 def _described(path: Path) -> _Pipeline:
     text = read_text(path)
     try:
@@ -133,7 +166,17 @@ def _described(path: Path) -> _Pipeline:
         reason, line, column = place.groups()
         raise InputError(str(path), reason, int(line), int(column)) from None
     except msgspec.ValidationError as error:
-        raise InputError(str(path), str(error)) from None
+        raise InputError(str(path), _explained(str(error))) from None
+
+
+def _explained(said: str) -> str:
+    """What is wrong, and which keys and values are right."""
+    if "unknown field" in said:
+        of = _Source if "$.source" in said else _Pipeline
+        return f"{said}; expected one of: {', '.join(of.__struct_fields__)}"
+    if "enum value" in said:
+        return f"{said}; expected one of: {', '.join(FORMATS)}"
+    return said
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +185,7 @@ class _Filled:
 
     described_in: Path
     parameters: Mapping[str, str]
+    set_here: frozenset[str]
 
     def text(self, text: str) -> str:
         def value(match: re.Match[str]) -> str:
@@ -155,7 +199,10 @@ class _Filled:
         return _PARAMETER.sub(value, text)
 
     def path(self, text: str) -> Path:
-        return Path(os.path.normpath(self.described_in.parent / self.text(text)))
+        first = _PARAMETER.match(text)
+        is_here = first is not None and first.group(1) in self.set_here
+        base = Path() if is_here else self.described_in.parent
+        return Path(os.path.normpath(base / self.text(text)))
 
     def files(self, patterns: list[str]) -> tuple[Path, ...]:
         files: dict[Path, None] = {}
@@ -173,8 +220,8 @@ class _Filled:
 
 def _source(source: _Source, filled: _Filled) -> Source:
     place = f"{filled.described_in}: source {source.name!r}"
-    if source.entries is not None and source.format != "xml":
-        raise InputError(place, "entries are elements of XML")
+    if source.entries is not None and source.format not in ("xml", "json"):
+        raise InputError(place, "entries are elements of XML, or of an array in JSON")
     if source.type_marks and source.obvent:
         raise InputError(place, "found type_marks and obvent, expected one of them")
     if not source.paths:
@@ -188,6 +235,11 @@ def _source(source: _Source, filled: _Filled) -> Source:
             add=source.add,
             time=source.time,
             marks=marks,
+            rename=source.rename,
+            drop=frozenset(source.drop),
+            zone=source.zone,
+            delimiter=source.delimiter,
+            quote=source.quote,
         )
     except ContradaError as error:
         raise InputError(place, str(error)) from None

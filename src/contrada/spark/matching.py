@@ -5,7 +5,7 @@ the count of what was read. Everything here runs in the workers; what a record m
 by `contrada.records`, what it matches too.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -43,11 +43,13 @@ OUTCOME: Final = pa.schema(
         ("subscriptions", pa.list_(pa.int32())),
         ("read", pa.int64()),
         ("bad", pa.int64()),
+        ("unmet", pa.list_(pa.string())),
     ]
 )
 OUTCOME_DDL: Final = (
     "file string, record bigint, column bigint, reason string, text string, time_us bigint, "
-    "attributes string, notification binary, subscriptions array<int>, read bigint, bad bigint"
+    "attributes string, notification binary, subscriptions array<int>, read bigint, bad bigint, "
+    "unmet array<string>"
 )
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
@@ -82,17 +84,26 @@ class Task:
         for name in self.extensions:
             load(name)
         matcher = matcher_of(self.filters, self.reading)
+        matcher.unmet = self.reading.names_expected()
         return batches_of(
-            outcomes
-            for batch in batches
-            for place in batch.column(0).to_pylist()
-            for path, part, header in self.parts[place]
-            for outcomes in matcher.file(Path(path), self.format, self.shown[path], part, header)
+            (
+                outcomes
+                for batch in batches
+                for place in batch.column(0).to_pylist()
+                for path, part, header in self.parts[place]
+                for outcomes in matcher.file(
+                    Path(path), self.format, self.shown[path], part, header
+                )
+            ),
+            lambda: sorted(matcher.unmet),
         )
 
 
-def batches_of(outcomes: Iterable[Outcomes]) -> Batches:
-    """The outcomes of a task: what matched, what is bad, and at last the counts."""
+def batches_of(outcomes: Iterable[Outcomes], unmet: Callable[[], list[str]] = list) -> Batches:
+    """The outcomes of a task: what matched, what is bad, and at last the counts.
+
+    With these stands which of the attributes that options speak of no record had.
+    """
     held: list[dict[str, Any]] = []
     read = bad = 0
     for each in outcomes:
@@ -106,7 +117,7 @@ def batches_of(outcomes: Iterable[Outcomes]) -> Batches:
             if len(held) == OUTCOMES_MAX:
                 yield pa.RecordBatch.from_pylist(held, schema=OUTCOME)
                 held = []
-    held.append({"read": read, "bad": bad})
+    held.append({"read": read, "bad": bad, "unmet": unmet()})
     yield pa.RecordBatch.from_pylist(held, schema=OUTCOME)
 
 

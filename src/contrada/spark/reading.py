@@ -7,6 +7,7 @@ quotes that are never closed, which line it was. Its `xml` reader loses what fol
 """
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from contrada.errors import ContradaError
 from contrada.records import Rows, open_lines, parts_of
+from contrada.records.joining import has_open_quote
 from contrada.records.lines import PART_BYTES
+from contrada.records.reading import plain_format
 from contrada.spark.description import Source
 from contrada.spark.matching import OUTCOME_DDL, FilePart, Task
 
@@ -36,14 +39,18 @@ def outcomes_of(session: SparkSession, source: Source, filters: tuple[bytes, ...
 
 def _parts(path: str, source: Source) -> list[FilePart]:
     """The parts of a file; it is one where its reader will have to say what is wrong with it."""
-    if source.format == "xml":
+    format_name, reading = plain_format(source.format, source.reading)
+    is_rows = format_name == "csv"
+    if format_name == "xml" or (reading.entries and not is_rows):
         return [FilePart(path)]
     try:
-        first, *rest = parts_of(Path(path))
+        # Where rows take several lines one task has to find where each begins.
+        is_whole = partial(has_open_quote, quote=reading.quote) if is_rows else None
+        first, *rest = parts_of(Path(path), is_whole)
         header = None
-        if rest and source.format == "csv":
+        if rest and is_rows:
             header = next(open_lines(Path(path)))
-            Rows(header, source.reading)
+            Rows(header, reading)
     except ContradaError:
         return [FilePart(path)]
     return [FilePart(path, first), *(FilePart(path, part, header) for part in rest)]

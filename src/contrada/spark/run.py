@@ -6,40 +6,45 @@ once. A notification is published once, however many subscriptions it matches, a
 results are written.
 """
 
-import asyncio
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import islice
 from time import monotonic
-from typing import Final, TypeAlias
+from typing import Final
 
 from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
-from contrada.model import Notification
-from contrada.model.encoding import from_msgpack, to_msgpack
-from contrada.net.connecting import connect
+from contrada.model.encoding import to_msgpack
 from contrada.spark.description import Pipeline, Source
+from contrada.spark.publishing import (
+    Told,
+    check_reachable,
+    forget_published,
+    go_on,
+    publish_matches,
+)
 from contrada.spark.reading import outcomes_of
 
-PUBLISH_BATCH: Final = 500
-"""Notifications handed to the service at a time. Beyond it: the next batch takes the rest."""
+REASONS_MAX: Final = 10
+"""Reasons of bad records of a source that a summary names, the most frequent ones. Beyond it: the
+quarantine has them all."""
 
 PROGRESS_S: Final = 0.25
 """How often a run tells how far it is."""
 
-Told: TypeAlias = Callable[[str, int, int], None]
-"""Told of progress: what is done, steps done, steps in all."""
-
 
 @dataclass(frozen=True, slots=True)
 class SourceSummary:
-    """What became of one source. `matched` counts notifications, not pairs."""
+    """What became of one source. `matched` counts notifications, not pairs.
+
+    `reasons` are the most frequent ones of bad records; `unmet` are the attributes that options
+    speak of, and that no record had.
+    """
 
     source: str
     read: int
@@ -47,6 +52,8 @@ class SourceSummary:
     matched: int
     published: int
     seconds: float
+    reasons: dict[str, int]
+    unmet: tuple[str, ...]
 
     @property
     def rows_per_s(self) -> float:
@@ -56,13 +63,16 @@ class SourceSummary:
 
 @dataclass(frozen=True, slots=True)
 class PipelineSummary:
-    """What a run did. `matches` counts the matches of each subscription."""
+    """What a run did. `matches` counts the matches of each subscription; `output` is where they,
+    and what is bad, were written.
+    """
 
     sources: tuple[SourceSummary, ...]
     matches: dict[str, int]
     published: int
     publish_seconds: float
     seconds: float
+    output: str
 
 
 def run_pipeline(
@@ -83,32 +93,36 @@ def run_pipeline(
     began = monotonic()
     address = publish or pipeline.publish
     if address:
-        asyncio.run(_publish(address, ()))
+        check_reachable(address)
     filters = tuple(to_msgpack(wish) for wish in pipeline.subscriptions.values())
     kept: list[tuple[Source, DataFrame, SourceSummary]] = []
     matches = dict.fromkeys(pipeline.subscriptions, 0)
     try:
         for source in pipeline.sources:
-            _go_on(stop)
+            go_on(stop)
             frame = outcomes_of(session, source, filters).persist(StorageLevel.MEMORY_AND_DISK)
             with _watched(session, f"match {source.name}", told):
                 kept.append((source, frame, _counted(source, frame, matches)))
-        _go_on(stop)
+        go_on(stop)
         with _watched(session, "write", told):
+            forget_published(pipeline)
             _write(pipeline, [(source, frame) for source, frame, _ in kept])
-        publish_began = monotonic()
-        summaries = tuple(_published(frame, each, address, told, stop) for _, frame, each in kept)
     finally:
         for _, frame, _ in kept:
             frame.unpersist()
+    publish_began = monotonic()
+    published: dict[str, int] = {}
+    if address and any(each.matched for _, _, each in kept):
+        published = publish_matches(session, pipeline, address, told, stop)
     ended = monotonic()
-    published = sum(each.published for each in summaries)
-    return PipelineSummary(summaries, matches, published, ended - publish_began, ended - began)
-
-
-def _go_on(stop: threading.Event) -> None:
-    if stop.is_set():
-        raise KeyboardInterrupt
+    return PipelineSummary(
+        tuple(replace(each, published=published.get(each.source, 0)) for _, _, each in kept),
+        matches,
+        sum(published.values()),
+        ended - publish_began,
+        ended - began,
+        str(pipeline.output.absolute()),
+    )
 
 
 def _counted(source: Source, frame: DataFrame, matches: dict[str, int]) -> SourceSummary:
@@ -131,7 +145,24 @@ def _counted(source: Source, frame: DataFrame, matches: dict[str, int]) -> Sourc
         matched += first
         if position is not None:
             matches[names[position]] += count
-    return SourceSummary(source.name, read, bad, matched, 0, monotonic() - began)
+    reasons = _reasons(frame) if bad else {}
+    unmet = _unmet(frame, source) if read else ()
+    return SourceSummary(source.name, read, bad, matched, 0, monotonic() - began, reasons, unmet)
+
+
+def _reasons(frame: DataFrame) -> dict[str, int]:
+    """The most frequent reasons of bad records, and how often each was."""
+    counted = frame.where("reason is not null").groupBy("reason").count()
+    rows = counted.orderBy(F.desc("count"), "reason").limit(REASONS_MAX).collect()
+    return {row["reason"]: row["count"] for row in rows}
+
+
+def _unmet(frame: DataFrame, source: Source) -> tuple[str, ...]:
+    """The attributes that options speak of and that no task has seen."""
+    if not source.reading.names_expected():
+        return ()
+    tasks = frame.where("read > 0 and unmet is not null").select("unmet").collect()
+    return tuple(sorted(set.intersection(*(set(row["unmet"]) for row in tasks))))
 
 
 def _write(pipeline: Pipeline, frames: list[tuple[Source, DataFrame]]) -> None:
@@ -153,52 +184,6 @@ def _write(pipeline: Pipeline, frames: list[tuple[Source, DataFrame]]) -> None:
     every.where("reason is not null").select(
         "source", "file", F.col("record").alias("line"), "column", "reason", "text"
     ).write.mode("overwrite").parquet(str(pipeline.quarantine.absolute()))
-
-
-def _published(
-    frame: DataFrame,
-    summary: SourceSummary,
-    address: str | None,
-    told: Told,
-    stop: threading.Event,
-) -> SourceSummary:
-    if not address or not summary.matched:
-        return summary
-    what = f"publish {summary.source}"
-    rows = frame.where("notification is not null").select("notification").toLocalIterator()
-    notifications = (_notification(bytes(row[0])) for row in rows)
-    count = asyncio.run(_publish(address, _told(notifications, what, summary.matched, told, stop)))
-    return replace(summary, published=count)
-
-
-def _notification(encoded: bytes) -> Notification:
-    notification = from_msgpack(encoded)
-    assert isinstance(notification, Notification)
-    return notification
-
-
-async def _publish(address: str, notifications: Iterable[Notification]) -> int:
-    """Publish in batches; returns how many."""
-    count = 0
-    waiting = iter(notifications)
-    async with connect(address) as service:
-        while batch := list(islice(waiting, PUBLISH_BATCH)):
-            count += await service.publish_batch(batch)
-    return count
-
-
-def _told(
-    notifications: Iterable[Notification],
-    what: str,
-    total: int,
-    told: Told,
-    stop: threading.Event,
-) -> Iterator[Notification]:
-    for done, notification in enumerate(notifications, start=1):
-        if done % PUBLISH_BATCH == 0 or done == total:
-            _go_on(stop)
-            told(what, done, total)
-        yield notification
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from contrada.errors import LimitError, ParseError
 from contrada.model.algebra import Advertisement, Filter, FilterSet, Pattern, ValueSet, union
-from contrada.model.syntax.plain import plain_filter
+from contrada.model.syntax.plain import plain_statement
 
 TEXT_CHARACTERS_MAX: Final = 1_000_000
 """Characters of a text that is parsed. Beyond it: LimitError."""
@@ -29,7 +29,7 @@ def parse(text: str) -> Filter | FilterSet | Pattern:
     Raises ParseError, InvalidFilterError, UnknownOperatorError, and LimitError where the condition
     becomes too many filters, or is nested deeper than CONDITIONS_NESTED_MAX.
     """
-    plain = plain_filter(text)
+    plain = plain_statement(_checked(text))
     if plain is not None:
         return plain
     parsed = _parsed(text, "statement")
@@ -67,11 +67,15 @@ def parse_set(text: str) -> ValueSet:
 
 def _parsed(text: str, start: str) -> Any:
     """What a text says, beginning with a rule of the grammar."""
-    if len(text) > TEXT_CHARACTERS_MAX:
-        raise LimitError("TEXT_CHARACTERS_MAX", TEXT_CHARACTERS_MAX, len(text))
     from contrada.model.syntax import building  # not before a text is read: lark takes its time
 
-    return building.built(text, start)
+    return building.built(_checked(text), start)
+
+
+def _checked(text: str) -> str:
+    if len(text) > TEXT_CHARACTERS_MAX:
+        raise LimitError("TEXT_CHARACTERS_MAX", TEXT_CHARACTERS_MAX, len(text))
+    return text
 
 
 _FOUND: Final = {Filter: "a filter", FilterSet: "a filter set (`or`)", Pattern: "a pattern (`->`)"}

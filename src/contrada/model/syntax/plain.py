@@ -1,67 +1,230 @@
-"""Plain filters, read without the parser: comparisons with literals, joined by `and`.
+"""Plain texts, read without the parser: names with sets of literals, joined by `and` and `or`.
 
 By far the most subscriptions are of this form, and the parser takes ten times as long. The grammar
-(`text.lark`) is the meaning: what is read here gives the filter that the parser would give, and
+(`text.lark`) is the meaning: what is read here gives the filters that the parser would give, and
 what is not of this form, or in any way wrong, is left to it.
 """
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from contrada.errors import ContradaError
-from contrada.model.algebra import Filter, ValueSet, sets
+from contrada.model.algebra import NOTHING, Filter, FilterSet, ValueSet, intersection, sets, union
 from contrada.model.domains.values import NAME_BYTES_MAX, Value
 from contrada.model.languages.atoms import KEYWORDS
 
-PLAIN_SETS_KEPT: Final = 1_024
-"""Sets of comparisons that are kept, so that filters share equal ones. Beyond it: the one that was
+PLAIN_SETS_KEPT: Final = 4_096
+"""Sets that are kept by their text, so that filters share equal ones. Beyond it: the one that was
 not asked for the longest is made anew."""
 
-PLAIN_CHARACTERS_MAX: Final = 4_096
-"""Characters of a text that is read without the parser. Beyond it: the parser reads it."""
+PLAIN_SET_CHARACTERS_MAX: Final = 1_024
+"""Characters of a set that is kept by its text. Beyond it: it is made anew each time."""
 
-# Names and numbers are taken whole or not at all, as a lexer takes them.
-_COMPARISON: Final = re.compile(
-    r"""\s*+(?>(@?[A-Za-z_](?:[\w.\-/:@$#]*[\w$#])?))
-        \s*+([!<>]?=|[<>]|prefix\b)
-        \s*+([+-]?\d{1,18}+(?:\.\d{0,18}+)?+|"[^"\\\n]*+"|'[^'\\\n]*+'|true\b|false\b|null\b)
-        \s*+(and(?=\s)|\Z)""".replace(r"\s", r"[ \t\r\n]"),
-    re.ASCII | re.VERBOSE,
+PLAIN_DEPTH_MAX: Final = 6
+"""Parentheses within parentheses of a set that is read without the parser. Beyond it: the parser
+reads the text."""
+
+# Names, numbers and words are taken whole or not at all, as a lexer takes them.
+_BLANKS: Final = r"[ \t\r\n]*+"
+_NAME: Final = r"(?>@?[A-Za-z_](?:[\w.\-/:@$#]*[\w$#])?)"
+_STRING: Final = r"""(?:"(?:[^"\\\n]++|\\[nrt\\"'])*+"|'(?:[^'\\\n]++|\\[nrt\\"'])*+')"""
+_BYTES: Final = r"""x"(?:[0-9a-fA-F]{2})*+"|x'(?:[0-9a-fA-F]{2})*+'"""
+_REGEX: Final = r"/(?:[^/\\\n]|\\.)*+/[a-zA-Z]*+"
+_NUMBER: Final = r"[+-]?\d{1,18}+(?:\.\d{0,18}+)?+"
+_LITERAL: Final = rf"(?:{_NUMBER}|(?:true|false|null)\b|{_STRING}|{_BYTES})"
+_PHRASE: Final = (
+    rf"(?:(not\b{_BLANKS})?+"
+    r"(!?=|[<>]=?|(?:prefix|suffix|contains|wildcard|cidr|matches|in|any but|none of)\b)"
+    rf"({_BLANKS}nocase\b)?+{_BLANKS}"
+    rf"(?:({_LITERAL})|({_REGEX})"
+    rf"|\({_BLANKS}((?:{_LITERAL}{_BLANKS},{_BLANKS})*+{_LITERAL}){_BLANKS}\))"
+    r"|(any|exists|absent|nothing)\b)"
 )
-_WORDS: Final[dict[str, Value]] = {"true": True, "false": False, "null": None}
 
 
-def plain_filter(text: str) -> Filter | None:
-    """The filter that a text says, or None where the parser has to see it."""
-    if len(text) > PLAIN_CHARACTERS_MAX:
-        return None
-    found: dict[str, ValueSet] = {}
+def _group() -> str:
+    """What stands in parentheses, whatever it is."""
+    inside = rf"(?:[^\"'`/()]++|{_STRING}|{_REGEX})*+"
+    for _ in range(PLAIN_DEPTH_MAX):
+        inside = rf"(?:[^\"'`/()]++|{_STRING}|{_REGEX}|\({inside}\))*+"
+    return rf"\({inside}\)"
+
+
+def _matcher(pattern: str) -> Callable[..., "re.Match[str] | None"]:
+    return re.compile(pattern, re.ASCII).match
+
+
+_match_constraint: Final = _matcher(
+    rf"{_BLANKS}(?P<name>{_NAME}){_BLANKS}(?P<set>{_PHRASE}|{_group()})"
+    rf"{_BLANKS}(?:(?P<joint>and|or)(?=[ \t\r\n])|\Z)"
+)
+_match_phrase: Final = _matcher(_BLANKS + _PHRASE)
+_match_sign: Final = _matcher(rf"{_BLANKS}([()|&~])")
+_find_literals: Final = re.compile(_LITERAL, re.ASCII).findall
+
+
+class _NeedsParserError(Exception):
+    """The parser has to see the text."""
+
+
+def plain_statement(text: str) -> Filter | FilterSet | None:
+    """The filter or filter set that a text says, or None where the parser has to see it."""
+    members: list[Filter] = []
+    texts: dict[str, list[str]] = {}  # of the sets of the filter that is being read, by name
     position, joint = 0, "and"
     try:
         while joint:
-            comparison = _COMPARISON.match(text, position)
-            if comparison is None:
+            constraint = _match_constraint(text, position)
+            if constraint is None:
                 return None
-            name, operator, literal, joint = comparison.groups()
+            name, set_text, joint = constraint.group("name", "set", "joint")
             if name in KEYWORDS or len(name) > NAME_BYTES_MAX:
                 return None
-            value_set = _set_of(operator, literal)
-            known = found.get(name)
-            found[name] = value_set if known is None else known & value_set
-            position = comparison.end()
-    except ContradaError:
+            texts.setdefault(name, []).append(set_text)
+            position = constraint.end()
+            if joint != "and":
+                named = {each: _set_of(tuple(parts)) for each, parts in texts.items()}
+                members.append(Filter.of_sets(named))
+                texts = {}
+    except (ContradaError, _NeedsParserError):
         return None
-    return Filter.of_sets(found)
+    return members[0] if len(members) == 1 else FilterSet(members)
+
+
+def _set_of(parts: tuple[str, ...]) -> ValueSet:
+    """The intersection of the sets that some texts say."""
+    if sum(map(len, parts)) > PLAIN_SET_CHARACTERS_MAX:
+        return intersection(map(_new_set, parts))
+    return _kept_set(parts[0]) if len(parts) == 1 else _kept_intersection(parts)
+
+
+def _new_set(text: str) -> ValueSet:
+    reader = _SetReader(text)
+    value_set = reader.set()
+    if reader.position < len(text):
+        raise _NeedsParserError
+    return value_set
 
 
 @lru_cache(maxsize=PLAIN_SETS_KEPT)
-def _set_of(operator: str, literal: str) -> ValueSet:
-    value: Value
-    if literal[0] in "\"'":
-        value = literal[1:-1]
-    elif literal in _WORDS:
-        value = _WORDS[literal]
+def _kept_intersection(parts: tuple[str, ...]) -> ValueSet:
+    return intersection(map(_kept_set, parts))
+
+
+_kept_set: Final = lru_cache(maxsize=PLAIN_SETS_KEPT)(_new_set)
+
+
+class _SetReader:
+    """Reads a set by the rules `set`, `union`, `intersection`, `inverse` of the grammar.
+
+    How deep it goes is bounded by what `_group` takes, but for `~`.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self.position = 0
+
+    def set(self) -> ValueSet:
+        phrase = _match_phrase(self._text, self.position)
+        if phrase is not None:
+            self.position = phrase.end()
+            return _phrase(*phrase.groups())
+        self._take("(")
+        value_set = self._union()
+        self._take(")")
+        return value_set
+
+    def _union(self) -> ValueSet:
+        parts = [self._intersection()]
+        while self._has("|"):
+            parts.append(self._intersection())
+        return union(parts)
+
+    def _intersection(self) -> ValueSet:
+        parts = [self._inverse()]
+        while self._has("&"):
+            parts.append(self._inverse())
+        return intersection(parts)
+
+    def _inverse(self) -> ValueSet:
+        is_inverse = False
+        while self._has("~"):
+            is_inverse = not is_inverse
+        value_set = self.set()
+        return ~value_set if is_inverse else value_set
+
+    def _has(self, sign: str) -> bool:
+        """Whether a sign comes next; then it is taken."""
+        found = _match_sign(self._text, self.position)
+        if found is None or found[1] != sign:
+            return False
+        self.position = found.end()
+        return True
+
+    def _take(self, sign: str) -> None:
+        if not self._has(sign):
+            raise _NeedsParserError
+
+
+_NEGATED: Final = {"prefix", "suffix", "contains", "wildcard", "cidr", "matches", "in"}
+_NOCASE: Final = {"=", "!=", "in", "prefix", "suffix", "contains", "wildcard"}
+_SEVERAL: Final = {"in", "any but", "none of"}
+
+
+def _phrase(
+    negation: str | None,
+    operator: str | None,
+    nocase: str | None,
+    one: str | None,
+    regex: str | None,
+    several: str | None,
+    word: str | None,
+) -> ValueSet:
+    """The set of a phrase, of whose parts those are None that it has not."""
+    if operator is None:
+        assert word is not None
+        return NOTHING if word == "nothing" else sets.OPERATORS[sets.SYNONYMS.get(word, word)]()
+    is_one_too_many = (
+        (negation and operator not in _NEGATED)
+        or (nocase and operator not in _NOCASE)
+        or (regex and operator != "matches")
+        or bool(several) != (operator in _SEVERAL)
+    )
+    if is_one_too_many:
+        raise _NeedsParserError
+    options: dict[str, Any] = {"nocase": True} if nocase else {}
+    if several and negation:
+        return sets.not_in(*map(_value, _find_literals(several)), **options)
+    if several:
+        values: list[Value] = list(map(_value, _find_literals(several)))
+    elif regex:
+        expression, _, flags = regex[1:].rpartition("/")
+        values = [expression, flags]
     else:
-        value = float(literal) if "." in literal else int(literal)
-    return sets.OPERATORS[operator](value)
+        assert one is not None
+        values = [_value(one)]
+    value_set = sets.OPERATORS[operator](*values, **options)
+    return sets.text_not(value_set) if negation else value_set
+
+
+_ESCAPE: Final = re.compile(r"\\(.)")
+_ESCAPED: Final = {"n": "\n", "r": "\r", "t": "\t"}
+_WORDS: Final[dict[str, Value]] = {"true": True, "false": False, "null": None}
+
+
+def _value(literal: str) -> Value:
+    """The value of a literal."""
+    if literal[0] in "\"'":
+        body = literal[1:-1]
+        return _ESCAPE.sub(_unescaped, body) if "\\" in body else body
+    if literal in _WORDS:
+        return _WORDS[literal]
+    if literal[0] == "x":
+        return bytes.fromhex(literal[2:-1])
+    return float(literal) if "." in literal else int(literal)
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    return _ESCAPED.get(escape[1], escape[1])

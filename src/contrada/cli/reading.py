@@ -1,0 +1,55 @@
+"""The options of commands that say how records are read, and the `Reading` they make."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
+
+import click
+
+from contrada.cli.literals import literal, named_text
+from contrada.model import Value
+from contrada.records import Reading
+from contrada.records.cells import CONVERTERS
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+_TYPES: Final = ", ".join(CONVERTERS)
+
+_NAMES: Final = (
+    click.option("--types", metavar="NAME=TYPE,…", help=f"Types: {_TYPES}."),
+    click.option("--rename", metavar="NAME=NEW,…", help="Other names of attributes."),
+    click.option("--drop", metavar="NAME,…", help="No attributes, nor what is below them."),
+    click.option("--zone", metavar="ZONE", help="Of times that name none, as Europe/Rome."),
+)
+
+
+def naming_options(command: C) -> C:
+    """The options for records that are objects."""
+    for option in reversed(_NAMES):
+        command = option(command)
+    return command
+
+
+def reading_of(
+    types: str | None, rename: str | None, drop: str | None, zone: str | None, **others: Any
+) -> Reading:
+    """How records are read. Raises InputError and InvalidNameError for wrong options."""
+    return Reading(
+        types=_pairs(_listed(types)),
+        rename=_pairs(_listed(rename)),
+        drop=frozenset(_listed(drop)),
+        zone=zone,
+        **others,
+    )
+
+
+def constants(texts: Iterable[str]) -> dict[str, Value]:
+    """The attributes of `name=value` options."""
+    return {name: literal(value) for name, value in _pairs(texts).items()}
+
+
+def _listed(text: str | None) -> list[str]:
+    return [each.strip() for each in text.split(",")] if text else []
+
+
+def _pairs(texts: Iterable[str]) -> dict[str, str]:
+    return dict(named_text(text.strip(), "option") for text in texts)

@@ -1,0 +1,58 @@
+"""`contrada stats`: what a broker did so far."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import click
+import msgspec
+from rich.table import Table
+
+from contrada.cli.pub import ADDRESS_DEFAULT
+from contrada.cli.running import run
+from contrada.cli.tables import output
+from contrada.errors import ConnectionFailedError
+from contrada.net.client import CONNECT_WAIT_S, TcpService
+
+
+@click.command()
+@click.argument("address", default=ADDRESS_DEFAULT, metavar="[ADDRESS]")
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+def stats(address: str, as_json: bool) -> None:
+    """Print what the broker at ADDRESS counted: connections, subscriptions, notifications.
+
+    What was dropped, refused or could not be decided is counted by reason. A broker tells that
+    whoever asks, as it serves whoever comes.
+
+    \b
+    contrada stats
+    contrada stats contrada://10.0.0.7:7655 --json | jq .dropped
+    """  # noqa: D301 - click reads the escape
+    counts = run(_asked(address))
+    if as_json:
+        click.echo(msgspec.json.encode(counts).decode())
+    else:
+        output().print(_table(address, counts))
+
+
+async def _asked(address: str) -> dict[str, Any]:
+    async with TcpService(address) as service:
+        try:
+            async with asyncio.timeout(CONNECT_WAIT_S):
+                return await service.broker_statistics()
+        except TimeoutError:
+            reason = f"the broker did not answer within {CONNECT_WAIT_S:g} s"
+            raise ConnectionFailedError(address, reason) from None
+
+
+def _table(address: str, counts: Mapping[str, Any]) -> Table:
+    table = Table("", address, show_header=True)
+    for name, count in counts.items():
+        label = name.replace("_", " ")
+        if not isinstance(count, Mapping):
+            table.add_row(label, f"{count:,}")
+            continue
+        table.add_row(label, f"{sum(count.values()):,}")
+        for reason, part in count.items():
+            table.add_row(f"  {reason}", f"{part:,}")
+    return table

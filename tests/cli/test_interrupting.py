@@ -1,0 +1,171 @@
+"""Commands end when they are told to, or when nobody reads them: at once, and without a traceback.
+
+Real processes, real pipes, and a terminal where it matters.
+"""
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from contrada.net.connecting import connect_sync
+
+WAIT_S = 20
+CONTRADA = (sys.executable, "-c", "from contrada_command import main; main()")
+
+STOPS_AT = """
+import importlib.abc, os, sys
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == {name!r}:
+            print('here', flush=True)
+            sys.stdin.read(1)
+sys.meta_path.insert(0, Finder())
+from contrada_command import main; main()
+"""
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """A broker of these tests."""
+    with subprocess.Popen(
+        [*CONTRADA, "serve", "--port", "0"], stdout=subprocess.PIPE, text=True
+    ) as broker:
+        assert broker.stdout is not None
+        yield broker.stdout.readline().strip()
+        broker.send_signal(signal.SIGTERM)
+        assert broker.wait(WAIT_S) == 0
+
+
+def started(command: Sequence[str], **streams: int) -> "subprocess.Popen[str]":
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, text=True, **{**pipes, **streams})  # type: ignore[call-overload,no-any-return]
+
+
+def interrupted(process: "subprocess.Popen[str]") -> tuple[int, str]:
+    """The status and the errors of a process after one Ctrl-C."""
+    process.send_signal(signal.SIGINT)
+    status = process.wait(WAIT_S)
+    assert process.stderr is not None
+    errors = process.stderr.read()
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
+    return status, errors
+
+
+@pytest.mark.parametrize(
+    "module", ["contrada", "contrada.model", "contrada.cli", "click", "contrada.cli.sub", "asyncio"]
+)
+def test_ctrl_c_while_the_command_is_loaded(module: str) -> None:
+    """Whoever mistyped and presses Ctrl-C at once would get a page of a traceback."""
+    code = STOPS_AT.format(name=module)
+    process = started([sys.executable, "-c", code, "sub", "everything"])
+    assert process.stdout is not None
+    assert process.stdout.readline() == "here\n"
+    assert interrupted(process) == (130, "")
+
+
+def test_ctrl_c_while_pub_waits_for_its_input(address: str) -> None:
+    """A second Ctrl-C would be needed, or the end of the input."""
+    process = started([*CONTRADA, "pub", "--to", address, "--json", "-"])
+    assert process.stdin is not None
+    with connect_sync(address) as service, service.subscribe("a = 1") as events:
+        process.stdin.write('{"a": 1}\n{"a": ')  # Half a line, too, is waited for.
+        process.stdin.flush()
+        assert events.next(WAIT_S)["a"] == 1
+        assert interrupted(process) == (130, "")
+
+
+def test_ctrl_c_while_the_broker_does_not_answer() -> None:
+    """A command would hang as long as its broker does."""
+    with subprocess.Popen(
+        [*CONTRADA, "serve", "--port", "0"], stdout=subprocess.PIPE, text=True
+    ) as broker:
+        assert broker.stdout is not None
+        address = broker.stdout.readline().strip()
+        process = started([*CONTRADA, "sub", "--to", address, "b = 1", "--json"])
+        assert process.stdout is not None
+        with connect_sync(address) as service:
+            while not select.select([process.stdout], [], [], 0.05)[0]:
+                service.publish({"b": 1})
+        broker.send_signal(signal.SIGSTOP)
+        try:
+            assert interrupted(process) == (130, "")
+        finally:
+            broker.kill()
+
+
+def test_each_line_of_a_pipe_is_published_as_it_comes(address: str) -> None:
+    """What a program writes by and by would be published when it ends, if ever."""
+    process = started([*CONTRADA, "pub", "--to", address, "--json", "-"])
+    assert process.stdin is not None
+    with connect_sync(address) as service, service.subscribe("pipe = 1") as events:
+        for number in range(3):
+            process.stdin.write(f'{{"pipe": 1, "n": {number}}}\n')
+            process.stdin.flush()
+            assert events.next(WAIT_S)["n"] == number
+        process.stdin.write('{"pipe": 1, "n": 3}')
+        out, errors = process.communicate(timeout=WAIT_S)
+        assert events.next(WAIT_S)["n"] == 3
+    assert (process.returncode, out, errors) == (0, "published 4\n", "")
+
+
+def test_each_line_of_a_terminal_is_published_as_it_comes(address: str) -> None:
+    """Whoever types would see nothing happen; and one Ctrl-C there ends it."""
+    outer, inner = pty.openpty()
+    process = started([*CONTRADA, "pub", "--to", address, "--json", "-"], stdin=inner)
+    os.close(inner)
+    with connect_sync(address) as service, service.subscribe("typed = 1") as events:
+        os.write(outer, b'{"typed": 1}\n')
+        assert events.next(WAIT_S)["typed"] == 1
+        assert interrupted(process) == (130, "")
+    os.close(outer)
+
+
+def test_a_file_is_published_where_it_is_standard_input(address: str, tmp_path: Path) -> None:
+    """`pub --json - < FILE` would be refused: a file cannot be waited for."""
+    (tmp_path / "a.jsonl").write_text('\ufeff{"a": 1}\r\n\n{"a": 2}', "utf-8")
+    with (tmp_path / "a.jsonl").open() as file:
+        process = started([*CONTRADA, "pub", "--to", address, "--json", "-"], stdin=file.fileno())
+        out, errors = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, out, errors) == (0, "published 2\n", "")
+
+
+@pytest.mark.parametrize(
+    "arguments", [("sub", "c = 1", "--to", "{address}", "--timeout", "0.5"), ("--help",)]
+)
+@pytest.mark.parametrize("closed", ["1", "2", "1 2", "0 1 2"])
+def test_a_closed_stream_is_no_error(address: str, arguments: tuple[str, ...], closed: str) -> None:
+    """In a service of the system, which may close them, a command would end with a traceback."""
+    closing = "".join(f"os.close({number});" for number in closed.split())
+    code = (
+        f"import os, sys; {closing}"
+        "os.execv(sys.executable, [sys.executable, '-c', "
+        "'from contrada_command import main; main()', *sys.argv[1:]])"
+    )
+    filled = [each.format(address=address) for each in arguments]
+    run = subprocess.run(
+        [sys.executable, "-c", code, *filled], capture_output=True, text=True, timeout=WAIT_S
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_output_that_nobody_reads_on_ends_it(tmp_path: Path) -> None:
+    """`contrada match … | head` would end with a traceback."""
+    (tmp_path / "subs").write_text("all: everything\n")
+    (tmp_path / "a.jsonl").write_text('{"a": 1}\n' * 20_000)
+    command = [*CONTRADA, "match", str(tmp_path / "subs"), str(tmp_path / "a.jsonl")]
+    with started(command) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith('{"subscription":"all"')
+        process.stdout.close()
+        assert process.wait(WAIT_S) == 0
+        assert process.stderr.read() == ""
