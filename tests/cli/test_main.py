@@ -51,7 +51,7 @@ def test_each_command_explains_itself_with_examples(name: str) -> None:
         (["serve", "--host", "a..b"], "address 'a..b': expected"),
         (["pub", "a=1", "--publisher", "\udcff"], "publisher '\\udcff': expected"),
         (["pub", "a=1", "--to", "contrada://.."], "address 'contrada://..': expected contrada://"),
-        (["match", "nowhere", "x.csv"], "File 'nowhere' does not exist (see: "),
+        (["match", "nowhere", "x.csv"], "Path 'nowhere' does not exist (see: "),
         (["serve", "--port", "x"], "'x' is not a valid integer range (see: "),
         (["pub"], "give NAME=VALUE arguments or --json FILE, one of the two (see: "),
         (["pub", "a=1", "--json", "x"], "one of the two"),

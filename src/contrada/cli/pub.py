@@ -12,6 +12,7 @@ import click
 
 from contrada.cli.literals import attributes_of
 from contrada.cli.reading import naming_options, reading_of
+from contrada.cli.rule_files import STANDARD_INPUT
 from contrada.cli.running import run
 from contrada.model import Notification
 from contrada.net import PORT_DEFAULT, connect
@@ -27,8 +28,6 @@ from contrada.records.rows import is_blank
 from contrada.service import Service, ServiceStatistics
 
 ADDRESS_DEFAULT: Final = f"contrada://127.0.0.1:{PORT_DEFAULT}"
-
-STANDARD_INPUT: Final = "-"
 
 Make: TypeAlias = Callable[[str], Notification]
 """What makes the notification of a line."""
