@@ -285,20 +285,32 @@ def of_keys(keys: Iterable[Key]) -> ValueSet:
 
 def union(sets: Iterable[ValueSet]) -> ValueSet:
     """The union of many sets. Cost: their total size, times the logarithm of their number."""
-    return _joined(ValueSet.__or__, list(sets) or [NOTHING])
+    return _joined(line.union, language.some, list(sets) or [NOTHING])
 
 
 def intersection(sets: Iterable[ValueSet]) -> ValueSet:
     """The intersection of many sets. Cost: as of `union`."""
-    return _joined(ValueSet.__and__, list(sets) or [EVERYTHING])
+    return _joined(line.intersection, language.every, list(sets) or [EVERYTHING])
 
 
-def _joined(join: Callable[[ValueSet, ValueSet], ValueSet], left: list[ValueSet]) -> ValueSet:
-    """Joins pairs of neighbours, then pairs of the results, and so on."""
+def _joined(
+    join: Callable[[Cuts, Cuts], Cuts],
+    join_texts: Callable[[Iterable[Language]], Language],
+    sets: list[ValueSet],
+) -> ValueSet:
+    """Joins all texts at once, and all cuts in pairs of neighbours, then of results, and so on."""
+    if len(sets) == 1:
+        return sets[0]
+    text: Language | None = None
+    left = [each.line for each in sets]
+    if any(each.text is not None for each in sets):
+        parts = [each.parts() for each in sets]
+        left = [cuts for cuts, _ in parts]
+        text = join_texts([language_part for _, language_part in parts])
     while len(left) > 1:
         pairs = zip(left[::2], left[1::2], strict=False)
         left = [join(a, b) for a, b in pairs] + left[len(left) & ~1 :]
-    return left[0]
+    return ValueSet(left[0], text)
 
 
 @lru_cache(maxsize=automaton.AUTOMATA_CACHED_MAX)

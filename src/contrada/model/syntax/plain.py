@@ -101,6 +101,9 @@ def _set_of(parts: tuple[str, ...]) -> ValueSet:
 
 
 def _new_set(text: str) -> ValueSet:
+    phrase = _match_phrase(text)
+    if phrase is not None and phrase.end() == len(text):  # the usual case, for speed
+        return _phrase(*phrase.groups())
     reader = _SetReader(text)
     value_set = reader.set()
     if reader.position < len(text):
