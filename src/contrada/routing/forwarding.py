@@ -44,7 +44,7 @@ from contrada.routing.refusals import RefusedError
 from contrada.routing.tables.asked import AskedTable
 from contrada.routing.tables.front import FilterFront, MakeIndex, OfferFront
 from contrada.routing.tables.merging import Merging
-from contrada.routing.tables.poset import ForwardingChange, Node, Poset
+from contrada.routing.tables.poset import ForwardingChange, Node, Poset, form_of
 
 EVERYTHING: Final = Filter({})
 
@@ -89,7 +89,8 @@ class Forwarding:
 
     def subscribe(self, party: Party, identity: str, filters: Selection) -> list[Effect]:
         """A party wants what one of the filters matches. Raises RefusedError."""
-        wanted = [each for each in dict.fromkeys(filters.filters) if not each.is_empty]
+        distinct = {form_of(each): each for each in filters.filters}
+        wanted = [each for each in distinct.values() if not each.is_empty]
         if not wanted:
             raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(filters))
         return self._route_filters(self.wishes.enter(party, identity, wanted))

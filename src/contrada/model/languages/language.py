@@ -112,6 +112,13 @@ def atoms_of(language: Language) -> Iterator[Atom]:
             yield from atoms_of(part)
 
 
+def size_of(language: Language) -> int:
+    """How many cuts and atoms the expression has, and nodes: about what a walk through it costs."""
+    if isinstance(language, Pieces):
+        return 1 + len(language.cuts) // 8
+    return 1 if isinstance(language, Literal) else 1 + sum(map(size_of, language.parts))
+
+
 def depth(language: Language) -> int:
     """How deep `Every` and `Some` stand in one another."""
     if isinstance(language, Pieces | Literal):
@@ -130,13 +137,14 @@ def _joined(parts: Iterable[Language], node: type[Every] | type[Some]) -> Langua
     """The normal form of a conjunction or, dually, of a disjunction."""
     nothing, all_idle = (NO_TEXT, ANY_TEXT) if node is Every else (ANY_TEXT, NO_TEXT)
     join = line.intersection if node is Every else line.union
-    cuts = all_idle.cuts
+    pieces: list[Cuts] = [all_idle.cuts]
     rest: dict[Language, None] = {}
     for part in _flat(parts, node):
         if isinstance(part, Pieces):
-            cuts = join(cuts, part.cuts)
+            pieces.append(part.cuts)
         else:
             rest[part] = None
+    cuts = line.joined(join, pieces)
     if cuts == nothing.cuts or any(_opposite(part) in rest for part in rest):
         return nothing
     if cuts != all_idle.cuts:
