@@ -21,6 +21,7 @@ from typing import Any, Final, TypeVar
 from contrada.errors import UnsatisfiableFilterError
 from contrada.model import Filter, Product, Selection
 from contrada.model.algebra.product import product_meets
+from contrada.model.languages.work import spend
 from contrada.routing.links.topology import Topology
 from contrada.routing.messages import (
     Adjacency,
@@ -45,6 +46,12 @@ from contrada.routing.tables.asked import AskedTable
 from contrada.routing.tables.front import FilterFront, MakeIndex, OfferFront
 from contrada.routing.tables.merging import Merging
 from contrada.routing.tables.poset import ForwardingChange, Node, Poset, form_of
+
+_FILTER_WORK: Final = 20
+"""Steps of work to enter a filter."""
+
+_SIDE_WORK: Final = 10
+"""And for each attribute that it names."""
 
 EVERYTHING: Final = Filter({})
 
@@ -89,6 +96,7 @@ class Forwarding:
 
     def subscribe(self, party: Party, identity: str, filters: Selection) -> list[Effect]:
         """A party wants what one of the filters matches. Raises RefusedError."""
+        spend(sum(_FILTER_WORK + len(each.sides) * _SIDE_WORK for each in filters.filters))
         distinct = {form_of(each): each for each in filters.filters}
         wanted = [each for each in distinct.values() if not each.is_empty]
         if not wanted:

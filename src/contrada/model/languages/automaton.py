@@ -146,7 +146,7 @@ def determinise(edges: Edges, starts: frozenset[int], accepting: frozenset[int])
         if members > SUBSETS_MAX:
             raise LimitError("SUBSETS_MAX", SUBSETS_MAX)
         reached = sum(1 + len(on) for state in subset for on, _ in edges[state] if on is not BYTES)
-        spend(_ROW_WORK + (len(subset) + reached) // 4)
+        spend(_ROW_WORK + (len(subset) + reached) // 3)
         always = frozenset(to for state in subset for on, to in edges[state] if on is BYTES)
         some: dict[int, set[int]] = {}
         for state in subset:

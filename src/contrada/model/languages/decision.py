@@ -185,7 +185,7 @@ def _find_in_case(language: Language, case: dict[Atom, bool], work: Work) -> Ans
 
 def _test_work(language: Language, text: bytes) -> int:
     """About the steps of a membership test."""
-    return size_of(language) * (1 + len(text) // 1_000)
+    return size_of(language) * (1 + len(text) // 100)
 
 
 def _step_work(leaves: int, turns: int) -> int:

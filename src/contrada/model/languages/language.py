@@ -14,9 +14,14 @@ from contrada.model.domains import line
 from contrada.model.domains.line import ALL_TEXT, EMPTY, Cuts
 from contrada.model.domains.values import TEXT
 from contrada.model.languages.atoms import Atom, failures, registry
+from contrada.model.languages.work import spend
 
 NESTING_MAX: Final = 50
 """How deep `and` and `or` alternate within one expression on text. Beyond it: LimitError."""
+
+
+_SHORT: Final = 250
+"""Bytes of a text that an operator looks at in a step of work; a shorter one counts for none."""
 
 
 class Pieces(NamedTuple):
@@ -73,6 +78,8 @@ def contains(language: Language, text: bytes) -> bool:
 def applies(atom: Atom, text: bytes) -> bool:
     """Whether the atom accepts the text. See `contains` for operators that fail."""
     operator = registry.get(atom.operator)
+    if len(text) > _SHORT:
+        spend(len(text) // _SHORT)
     try:
         answer = operator.apply(text, atom.constant)
     except Exception:  # noqa: BLE001  extension code may raise anything

@@ -42,8 +42,11 @@ FOLLOWED_MAX: Final = 2_000_000
 """States of such a machine that are followed, each by every kind of byte, to make its automaton.
 Beyond it: the safe answer."""
 
-_WORK_PER_STEP: Final = 16_500
+_WORK_PER_STEP: Final = 10_000
 """Of that work, what takes about as long as one step of `spend`."""
+
+_ROW_WORK: Final = 4
+"""Steps to find out a row of the smallest machine."""
 
 _BYTES_PER_STEP: Final = 20
 """Bytes of a text that are looked up in a step."""
@@ -198,7 +201,7 @@ class Machine:
         work = steps * (self.states + 2_000)
         if work > MACHINE_WORK_MAX:
             raise LimitError("MACHINE_WORK_MAX", MACHINE_WORK_MAX, work)
-        self._byte_work = 1 + work // _WORK_PER_STEP
+        self._byte_work = _ROW_WORK + work // _WORK_PER_STEP
         self._looking = _bits(state for state, look in enumerate(program.looks) if look)
         self._at_start = _bits(
             s for s, look in enumerate(program.looks) if look == regular.AT_START

@@ -31,25 +31,27 @@ class Exhausted(BaseException):
 
     @property
     def is_here(self) -> bool:
-        """Whether no budget stands between here and the one that is used up.
+        """Whether it may become a safe answer here.
 
-        Only then may it become a safe answer: further in it would be taken for an answer.
+        Only where no other budget stands between here and the one that is used up: further in it
+        would be taken for an answer.
         """
-        return _current.get() is self.work
+        return _current.get() is self.work and not self.work.is_strict
 
 
 class Work:
     """A budget for what is done in its `with`; that raises LimitError where it was too little."""
 
-    __slots__ = ("_outer", "_token", "left", "limit", "maximum")
+    __slots__ = ("_outer", "_token", "is_strict", "left", "limit", "maximum")
 
     _outer: "Work | None"
     _token: "Token[Work | None]"
 
-    def __init__(self, limit: str, maximum: int) -> None:
-        """The limit's name and its steps."""
+    def __init__(self, limit: str, maximum: int, *, is_strict: bool = False) -> None:
+        """The limit's name and its steps. A strict one takes no safe answers: it always raises."""
         self.limit = limit
         self.maximum = self.left = maximum
+        self.is_strict = is_strict
 
     def __enter__(self) -> Self:
         self._outer = _current.get()
@@ -78,6 +80,18 @@ class Work:
             work = work._outer
         if exhausted is not None:  # The outermost: what it ends must not be kept as an answer.
             raise Exhausted(exhausted)
+
+
+class Unbounded:
+    """What is done in its `with` is not to end half way, whatever the budgets around."""
+
+    __slots__ = ("_token",)
+
+    def __enter__(self) -> None:
+        self._token = _current.set(None)
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)
 
 
 _current: Final[ContextVar[Work | None]] = ContextVar("work", default=None)
