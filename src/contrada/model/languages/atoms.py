@@ -32,8 +32,8 @@ from contrada.model.languages.automaton import (
 from contrada.model.languages.tally import Tally
 from contrada.model.languages.work import Work
 
-AUTOMATON_WORK_MAX: Final = 1_000_000
-"""Steps to build the automaton of one constant, of about a microsecond each. Beyond it: the safe
+AUTOMATON_WORK_MAX: Final = 4_000_000
+"""Steps to build the automaton of one constant, of a microsecond at most. Beyond it: the safe
 answer."""
 
 OPERATOR_NAME: Final = re.compile(r"[^\W\d]\w*(<=|>=|[<>=~])?|&&")
