@@ -13,7 +13,7 @@ WITH_JAVA = JAVA_HOME=$$(scripts/ensure_java.sh) && export JAVA_HOME &&
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup java demo test quick verify exact thorough worlds patterns bench limits check lint types imports format lock clean
+.PHONY: help setup java demo test quick verify exact thorough worlds patterns costly bench limits check lint types imports format lock clean
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ worlds: $(STAMP) ## 60 seeded worlds of every kind of network, with faults; half
 
 patterns: $(STAMP) ## 10,000 seeded networks of patterns against one matcher; twenty minutes
 	@$(BIN)/python -m tests.routing.assembly_worlds 10000
+
+costly: $(STAMP) ## search for the costliest requests of a broker; SECONDS=120 says how long
+	@$(BIN)/python -m tests.net.costly $(or $(SECONDS),120)
 
 bench: $(STAMP) ## measure; ONLY=name picks, BEFORE=revision pairs with it
 	@$(WITH_JAVA) $(BIN)/python -m bench.run $(if $(ONLY),--only "$(ONLY)") $(if $(BEFORE),--before "$(BEFORE)")

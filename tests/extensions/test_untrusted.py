@@ -1,5 +1,6 @@
 """Operators that raise or answer nonsense: nothing ends, everything is counted and safe."""
 
+from array import array
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -11,7 +12,7 @@ from contrada.model import encoding
 from contrada.model.algebra import sets
 from contrada.model.languages import decision
 from contrada.model.languages.atoms import Atom, Operator, failures, registry
-from contrada.model.languages.automaton import Automaton
+from contrada.model.languages.automaton import Automaton, searching
 
 Answer = Callable[[], Any]
 
@@ -44,6 +45,9 @@ class Odd(Operator):
 
     def automaton(self, constant: bytes) -> Automaton | None:
         return self._answer("automaton", None)  # type: ignore[no-any-return]
+
+    def implied(self, constant: bytes) -> Atom | None:
+        return self._answer("implied", None)  # type: ignore[no-any-return]
 
     def covers(self, constant: bytes, other: Atom) -> bool | None:
         return self._answer("covers", None)  # type: ignore[no-any-return]
@@ -109,6 +113,81 @@ def test_an_automaton_that_fails_leaves_the_operator_opaque(
     assert ct.meets(f, ct.Filter("x suffix 'b'"))
     assert hash(f) == hash(ct.Filter("x odd 'a'"))
     assert failures == {"odd": 1}
+
+
+def automaton(*rows: Any, accepting: Any = None) -> Automaton:
+    return Automaton(rows, (True,) * len(rows) if accepting is None else accepting)
+
+
+ROW = bytes(256)
+MALFORMED: list[Answer] = [
+    lambda: automaton(),
+    lambda: automaton(ROW[1:]),
+    lambda: automaton(ROW + b"\0"),
+    lambda: automaton(b"\1" * 256),
+    lambda: automaton(array("h", [-1] * 256)),
+    lambda: automaton(array("d", [0.0] * 256)),
+    lambda: automaton([None] * 256),
+    lambda: automaton(None),
+    lambda: automaton(ROW, accepting=()),
+    lambda: automaton(ROW, accepting=(2,)),
+    lambda: automaton(ROW, accepting=7),
+    lambda: automaton(*[ROW] * 10_001),
+]
+
+
+@pytest.mark.parametrize("answer", MALFORMED)
+def test_a_malformed_automaton_leaves_the_operator_opaque(
+    odd: Callable[[str, Answer], None], answer: Answer
+) -> None:
+    """A decision would end with a bare error, or with a wrong answer."""
+    odd("automaton", answer)
+    f = ct.Filter("x odd 'a'")
+    assert not f.covers(ct.Filter("x suffix 'b'"))
+    assert ct.meets(f, ct.Filter("x suffix 'b'"))
+    assert hash(f) == hash(ct.Filter("x odd 'a'"))
+    assert failures == {"odd": 1}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *NONSENSE,
+        lambda: Atom("suffix", "text"),  # type: ignore[arg-type]
+        lambda: Atom("suffix", None),  # type: ignore[arg-type]
+        lambda: Atom("nothing like it", b"a"),
+        lambda: Atom("matches", b"a"),
+        lambda: Atom("odd", b"a"),
+        lambda: Atom("suffix", b"no end of them"),
+        lambda: Atom("contains nocase", b"\xff"),
+    ],
+)
+@pytest.mark.parametrize("compiled", [False, None])
+@pytest.mark.parametrize("is_regular", [True, False])
+def test_what_an_operator_says_wrongly_that_it_implies_loses_no_match(
+    odd: Callable[[str, Answer], None], answer: Answer, compiled: bool | None, is_regular: bool
+) -> None:
+    """The index would look for what is not there, and the subscriber would miss a notification."""
+    odd("implied", answer)
+    if is_regular:
+        odd("automaton", lambda: automaton(ROW))
+    index: ct.Index[int] = ct.Index(compiled=compiled)
+    index.add(1, ct.Filter("x odd 'a'"))
+    assert index.match({"x": "b"}) == [1]
+    assert failures["odd"] == 1
+
+
+def test_what_an_operator_implies_is_looked_for_where_it_is_proved(
+    odd: Callable[[str, Answer], None],
+) -> None:
+    """Each filter of an extension would be checked for each notification."""
+    odd("implied", lambda: Atom("suffix", b"bc"))
+    odd("automaton", lambda: searching(b"abc", anything_after=False))
+    odd("apply", fail)
+    index: ct.Index[int] = ct.Index(compiled=False)
+    index.add(1, ct.Filter("x odd 'a'"))
+    assert index.match({"x": "abd"}) == []
+    assert not failures, "it was asked in vain"
 
 
 @pytest.mark.parametrize("answer", [fail, overflow])

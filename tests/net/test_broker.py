@@ -300,7 +300,7 @@ async def test_what_a_client_publishes_ahead_is_bounded_in_bytes() -> None:
 @on_loop
 async def test_stopping_ends_publications_under_way() -> None:
     """A broker would go on working after it has ended."""
-    many = [to_msgpack(Notification({"a": 1}))] * 20_000
+    many = [to_msgpack(Notification({"a": 1}))] * 10_000
     async with Broker(port=0) as broker:
         client = await RawClient.to(broker, Hello("client"), publish(3, 0, many))
         await until(lambda: broker.statistics().published > 0)

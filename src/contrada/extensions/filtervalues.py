@@ -26,6 +26,7 @@ from contrada.errors import ContradaError, InvalidFilterError, LimitError, Parse
 from contrada.extensions.extendedtype import ExtendedOperator, ExtendedType
 from contrada.model.algebra import Filter, FilterSet, relations
 from contrada.model.languages import Atom, atoms_of
+from contrada.model.languages.work import spend
 from contrada.model.syntax import parse
 
 FILTER_BYTES_MAX: Final = 16_384
@@ -35,6 +36,9 @@ not match."""
 FILTER_NESTING_MAX: Final = 4
 """Filters within filters, the outermost constant counted. Beyond it: a constant is refused, a
 value does not match."""
+
+_READING_WORK: Final = 20
+"""Steps of work for each byte of a filter that is read."""
 
 FILTERS_CACHED_MAX: Final = 1_024
 """Filters that are values kept, by their text. Beyond it: the least recently used is read
@@ -64,7 +68,9 @@ class FilterIntersects(ExtendedOperator):
             offered = _filters(value)
         except ContradaError:
             return False
-        return relations.meets(_filters(constant), offered)
+        asked = _filters(constant)
+        spend(len(asked.filters) * len(offered.filters))
+        return relations.meets(asked, offered)
 
     def covers(self, constant: bytes, other: Atom) -> bool | None:
         """As the filters do, for another `&&`; see the module."""
@@ -94,6 +100,7 @@ def _filters(serialised: bytes) -> _Filters:
     """The filters that a text stands for. Raises a ContradaError where it is none."""
     if len(serialised) > FILTER_BYTES_MAX:
         raise LimitError("FILTER_BYTES_MAX", FILTER_BYTES_MAX, len(serialised))
+    spend(_READING_WORK * len(serialised))
     try:
         parsed = parse(serialised.decode())
     except UnicodeDecodeError as error:

@@ -21,6 +21,13 @@ from contrada.errors import InvalidFilterError, LimitError, ParseError
 from contrada.extensions.extendedtype import ExtendedOperator, ExtendedType
 from contrada.extensions.terms import Term, match, unify
 from contrada.model.languages.atoms import Atom
+from contrada.model.languages.work import spend
+
+_READING_WORK: Final = 15
+"""Steps of work for each byte of a term that is read."""
+
+_UNIFYING_WORK: Final = 4
+"""And for each byte of two terms that are unified."""
 
 TERMS_CACHED_MAX: Final = 4_096
 """Terms kept, by their text. Beyond it: the least recently used is read again."""
@@ -44,7 +51,9 @@ class Unifies(ExtendedOperator):
         Source: CU-CS-946-03 figure 6.
         """
         try:
-            return unify(_term(constant), _term(value)) is not None
+            one, other = _term(constant), _term(value)
+            spend(_UNIFYING_WORK * (len(constant) + len(value)))
+            return unify(one, other) is not None
         except (ParseError, LimitError):
             return False
 
@@ -71,6 +80,8 @@ class UnifyType(ExtendedType):
 
 @lru_cache(maxsize=TERMS_CACHED_MAX)
 def _term(serialised: bytes) -> Term:
-    from contrada.extensions.termtext import decode  # not before a term is read: it loads lark
+    from contrada.extensions.termtext import TERM_BYTES_MAX, decode  # not before: it loads lark
 
+    if len(serialised) <= TERM_BYTES_MAX:  # A longer one is refused unread.
+        spend(_READING_WORK * len(serialised))
     return decode(serialised)

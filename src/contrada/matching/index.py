@@ -25,6 +25,7 @@ from contrada.model import Envelope, Filter, FilterSet, Notification, Product, S
 from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.algebra.product import product_meets
 from contrada.model.algebra.relations import covers, witness
+from contrada.model.languages.work import Unbounded, spend
 
 if TYPE_CHECKING:
     from contrada.matching.arrayed import ArrayEngine
@@ -124,9 +125,10 @@ class Index(Mapping[K, Filter | FilterSet]):
         members = subscription.filters
         if self._plain is not None and self._may_compile:
             self._go_over_if_loaded()
-        if self._plain is not None and self._arrays is not None:
-            self._arrays.add(key, members)  # which may refuse it
-        self._engine.add(key, members)
+        with Unbounded():
+            if self._plain is not None and self._arrays is not None:
+                self._arrays.add(key, members)  # which may refuse it
+            self._engine.add(key, members)
         self._residues.put(key, holds)
 
     def remove(self, key: K) -> None:
@@ -266,12 +268,25 @@ class Index(Mapping[K, Filter | FilterSet]):
         return bool(self._engine.envelope)
 
     def match_each(self, notifications: Sequence[Notification]) -> list[list[K]]:
-        """The keys for each of several notifications, matched by one call."""
-        if self._plain is not None or len(notifications) == 1:
-            return [self.match(each) for each in notifications]
+        """The keys for each of several notifications, matched by one call.
+
+        What the plain engine does for several is counted as work (see `model.languages.work`).
+        """
+        if len(notifications) == 1:
+            return [self.match(notifications[0])]
+        if self._plain is not None:
+            return [*map(self._match_counted, notifications)]
         offsets, keys = self.match_batch(notifications)
         bounds, found = offsets.tolist(), keys.tolist()
         return [found[begin:end] for begin, end in pairwise(bounds)]
+
+    def _match_counted(self, notification: Notification) -> list[K]:
+        plain = self._plain
+        before = 0 if plain is None else plain.work
+        found = self.match(notification)
+        if plain is not None:
+            spend(plain.work - before)
+        return found
 
     def match_batch(self, notifications: Iterable[Given | bytes] | Any) -> tuple[Any, Any]:
         """The keys for each of many notifications: (offsets, keys), two arrays.

@@ -41,6 +41,10 @@ filters found are told apart when they are checked."""
 SUBSTRING_BYTES: Final = 4
 """Bytes of a substring by which it is looked up."""
 
+PARTS_TEXT_BYTES_MAX: Final = 65_536
+"""Bytes of a text of which all parts are looked up. Beyond it: every filter that asks for a part is
+checked."""
+
 CELL_BITS: Final = (-40, 60)
 """Cells of numbers have widths from two to the first of these up to two to the second."""
 
@@ -150,7 +154,11 @@ class _File:
             held = at.get(key)
             if held is not None:
                 found += held if isinstance(held, dict) else (held,)
+            is_long = key[0] == TEXT and len(key[1]) > PARTS_TEXT_BYTES_MAX  # type: ignore[arg-type]
             for shape in self.shapes:
+                if is_long and shape[0] == "contains":
+                    found += self.with_shape(shape)
+                    continue
                 for part in _parts(shape, key):
                     held = at.get((shape, part))
                     if held is not None:
@@ -158,6 +166,12 @@ class _File:
             for kind, (cuts, entries) in self.ordered.items():
                 behind = bisect_right(cuts, key)
                 found += entries[:behind] if kind == _FROM else entries[behind:]
+
+    def with_shape(self, shape: Any) -> Iterator[_Entry[Any]]:
+        """The entries at all places of a shape."""
+        for place, held in self.at.items():
+            if place[0] == shape:
+                yield from _listed(held)
 
 
 _ANYWHERE: Final[Place] = (_PRESENT, None)

@@ -48,6 +48,7 @@ from contrada.model.languages import (
     language,
     registry,
 )
+from contrada.model.languages.work import spend
 
 VERSION: Final[typing.Literal[1]] = 1
 ENCODING_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -55,6 +56,12 @@ ENCODING_BYTES_MAX: Final = 16 * 1024 * 1024
 
 SET_PARTS_MAX: Final = 100_000
 """Cuts and parts of one value set that is read. Beyond it: EncodingError."""
+
+FILTERS_READ_MAX: Final = 100_000
+"""Filters of a filter set that is read. Beyond it: EncodingError."""
+
+_BYTES_PER_STEP: Final = 8
+"""Bytes of anything but a notification that are read in a step of work."""
 
 SETS_KEPT_MAX: Final = 1_024
 """Value sets that were read and are kept, so that filters share equal ones. Beyond it: the one that
@@ -79,6 +86,10 @@ _KINDS: Final[dict[type, str]] = {
 
 _msgpack_encoder: Final = msgspec.msgpack.Encoder()
 _msgpack_decoder: Final = msgspec.msgpack.Decoder()
+_head_decoder: Final = msgspec.msgpack.Decoder(tuple[Any, Any, msgspec.Raw])
+_members_decoder: Final = msgspec.msgpack.Decoder(
+    typing.Annotated[list[Any], msgspec.Meta(max_length=FILTERS_READ_MAX)]
+)
 
 
 def to_msgpack(thing: Encodable) -> bytes:
@@ -98,12 +109,14 @@ def from_msgpack(data: bytes) -> Encodable:
     try:
         if (plain := _plain_filter(data)) is not None:
             return plain
-        version, kind, payload = _msgpack_decoder.decode(data)
+        spend(len(data) // _BYTES_PER_STEP)
+        version, kind, payload = _head_decoder.decode(data)
         if version != VERSION:
             raise EncodingError("msgpack", f"version {version!r}, expected {VERSION}")
         if kind == "notification":
             return notification_from_msgpack(data)
-        return _UNPACK[kind](payload)
+        decoder = _members_decoder if kind == "filter_set" else _msgpack_decoder
+        return _UNPACK[kind](decoder.decode(payload))
     except EncodingError:
         raise
     except (ContradaError, msgspec.DecodeError, *_MALFORMED) as error:
@@ -239,6 +252,7 @@ def _pack_language(of: Language) -> list[Any]:
 
 
 def _unpack_set(payload: Any) -> ValueSet:
+    spend(5)
     cuts, text = payload
     if text is None:
         return of_cuts(_unpack_cuts(cuts))
@@ -250,6 +264,7 @@ def _unpack_set(payload: Any) -> ValueSet:
 
 def _unpack_cuts(payload: Any) -> Cuts:
     _expect(isinstance(payload, list) and len(payload) <= SET_PARTS_MAX, "a list of cuts")
+    spend(2 * len(payload))
     cuts = tuple(map(_unpack_cut, payload))
     try:
         line.check(cuts)
@@ -270,6 +285,7 @@ def _unpack_language(payload: Any, left: list[int], levels: int) -> Language:
     """An expression, brought into normal form again; bounded in parts and in depth."""
     left[0] -= 1
     _expect(left[0] >= 0, f"at most SET_PARTS_MAX = {SET_PARTS_MAX} parts")
+    spend(5)
     _expect(levels >= 0, f"at most NESTING_MAX = {language.NESTING_MAX} levels")
     kind, *rest = payload
     if kind in ("is", "not"):

@@ -21,6 +21,7 @@ import msgspec
 from contrada.errors import EncodingError, FrameError, LimitError
 from contrada.model import Advertisement, Filter, FilterSet, Notification
 from contrada.model.encoding import from_msgpack, notification_from_msgpack, to_msgpack
+from contrada.model.languages.work import spend
 from contrada.routing.messages import Publish, Subscribe, Unsubscribe
 
 VERSION: Final = 2
@@ -31,6 +32,9 @@ FRAME_BYTES_MAX: Final = 16 * 2**20
 CONTENT_BYTES_MAX: Final = 8 * 2**20
 """Bytes of one notification, or of the filters of one subscription. Beyond it: a LimitError, or it
 is refused."""
+
+_NOTIFICATION_WORK: Final = 6
+"""Steps of work to read a notification."""
 
 _HEADER: Final = struct.Struct(">2sBBI")
 HEADER_BYTES: Final = _HEADER.size
@@ -191,6 +195,7 @@ def _unpacked_content(kind: type, data: Any) -> Any:
         raise EncodingError("a message", f"expected bytes, found {type(data).__name__}")
     _checked(data)
     if kind is Notification:
+        spend(_NOTIFICATION_WORK + len(data) // 2_000)
         return notification_from_msgpack(data)
     found = from_msgpack(data)
     if not isinstance(found, _CONTENT):

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from contrada.errors import ContradaError, FrameError, LimitError
 from contrada.model import Notification
 from contrada.model.encoding import to_msgpack
+from contrada.model.languages.work import Work
 from contrada.net.connection import CLIENT, Phase
 from contrada.net.frames import (
     Credit,
@@ -32,10 +33,11 @@ from contrada.net.frames import (
     StatisticsRequest,
     unpacked,
 )
+from contrada.net.turns import TURN_S, Turns
 from contrada.net.wire import Wire
 from contrada.routing.messages import Publish, Subscribe, Unsubscribe
 from contrada.runtime.budget import Budget
-from contrada.runtime.exchange import Exchange, Route
+from contrada.runtime.exchange import Exchange, Pending, Route
 from contrada.runtime.outlet import PUBLISH_WAIT_S_MAX, Outlet, size_of
 
 SUBSCRIPTIONS_PER_CLIENT_MAX: Final = 10_000
@@ -64,9 +66,24 @@ WRITE_BUFFER_BYTES: Final = 1024 * 1024
 """Bytes written to a client that it has not taken. Beyond it: the connection is neither written to
 nor read from until it takes them."""
 
+REQUEST_WORK_MAX: Final = 100_000
+"""Steps to read a request and to carry it out, of about a microsecond each (see
+`model.languages.work`). Beyond it: it is refused, the connection stays."""
+
+BATCH_WORK_MAX: Final = 50_000
+"""Steps to match notifications in one go. Beyond it: nothing of it is done yet, and fewer are
+matched in one go."""
+
+NOTIFICATION_WORK_MAX: Final = 100_000
+"""Steps to match one notification. Beyond it: what is not decided counts as matching, so that its
+subscriber, who looks again, gets it; counted as a safe answer."""
+
 NOTIFICATIONS_PER_TURN: Final = 256
 """Published notifications that are worked off in one go. Beyond it: the other connections get a
 turn."""
+
+_FEWER: Final = 8
+"""How many times fewer notifications are matched in one go where it was too much work."""
 
 CREDIT_MAX: Final = 2**40
 """Bytes of credit of a subscription. Beyond it: it is cut to this."""
@@ -143,6 +160,10 @@ class Peer(Wire):
         self._write_paused = False
         self._name: object = None
         self.budget = Budget(CLIENT_BYTES_MAX, broker.hold)
+        self._requests: deque[Request] = deque()
+        self._turns = Turns(self._loop.time())
+        self._turn_due = False
+        self._has_left = False
         self._publishes: deque[tuple[Request, Publish, int]] = deque()
         self._pending_bytes = 0
         self._worker: asyncio.Task[None] | None = None
@@ -164,21 +185,28 @@ class Peer(Wire):
         self._transport = None
         _LOG.info("client %s is gone%s", self._name, f": {error}" if error else "")
         self._withdraw_all()
-        self.exchange.leave(self.client)
         self._broker.forget(self)
 
     def pause_writing(self) -> None:
         """The client does not read: write no more, and read nothing that asks for answers."""
         self._write_paused = True
-        if self._transport is not None:
-            self._transport.pause_reading()
+        self._regulate_reading()
 
     def resume_writing(self) -> None:
         """The client has read."""
         self._write_paused = False
+        self._regulate_reading()
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
             self._flush()
+
+    def _regulate_reading(self) -> None:
+        """Read nothing while what was read waits for its turn, or for the client to read."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._write_paused or self._turn_due:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
 
     # --------------------------------------------------------------------- called by the broker
 
@@ -206,6 +234,7 @@ class Peer(Wire):
             )
         )
         self._withdraw_all()
+        self._requests.clear()
         while self._publishes:
             self._change_pending(-self._publishes.popleft()[2])
 
@@ -221,7 +250,9 @@ class Peer(Wire):
     def _handle(self, frame: Frame) -> None:
         match frame:
             case Request():
-                self._asked(frame)
+                self._requests.append(frame)
+                if not self._turn_due:
+                    self._take_turn()
             case Credit():
                 self._grant(frame)
             case StatisticsRequest():
@@ -232,21 +263,42 @@ class Peer(Wire):
             case Goodbye():
                 self._close_transport()
 
+    def _take_turn(self) -> None:
+        """Carry out what is asked, in order; after a while the other connections get a turn."""
+        self._turn_due = False
+        self._turns.begin(self._loop.time())
+        try:
+            while self._requests:
+                self._asked(self._requests.popleft())
+                rest_s = self._turns.rest_s(self._loop.time())
+                if rest_s is not None:
+                    self._turn_due = True
+                    self._loop.call_later(rest_s, self._take_turn)
+                    break
+        except FrameError as error:
+            self._requests.clear()
+            self._end(error)
+        self._regulate_reading()
+        self._write_outgoing()
+
     def _asked(self, request: Request) -> None:
         try:
-            match unpacked(request.message):
-                case Publish() as message:
-                    self._accept(request, message)
-                case Subscribe() as message:
+            with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
+                message = unpacked(request.message)
+                if isinstance(message, Subscribe):
                     self._subscribe(request, message)
-                case Unsubscribe() as message:
-                    self._unsubscribe(request, message.identity)
+            if isinstance(message, Publish):
+                self._accept(request, message)
+            elif isinstance(message, Unsubscribe):
+                self._unsubscribe(request, message.identity)
         except ContradaError as error:
             if self._connection.state is Phase.CLOSED:
                 raise  # It was the fault of the whole connection.
             self._refuse(request.number, error)
 
     def _subscribe(self, request: Request, message: Subscribe) -> None:
+        if self._transport is None:
+            return  # It has ended while this waited for its turn.
         if message.identity in self._feeds:
             raise FrameError("repeated", f"subscription {message.identity} is in force already")
         if len(self._feeds) >= SUBSCRIPTIONS_PER_CLIENT_MAX:
@@ -266,10 +318,21 @@ class Peer(Wire):
         self._connection.send(Reply(request.number, feed.route.dropped))
 
     def _withdraw_all(self) -> None:
-        for feed in self._feeds.values():
-            self._withdraw(feed, "connection ended")
-        self._feeds.clear()
+        """Forget at once what waits for the client, and take out its subscriptions in turns."""
         self._ready.clear()
+        for feed in self._feeds.values():
+            self._broker.dropped["connection ended"] += feed.discard()
+        self._withdraw_more()
+
+    def _withdraw_more(self) -> None:
+        until_s = self._loop.time() + TURN_S
+        while self._feeds and self._loop.time() < until_s:
+            self.exchange.unsubscribe(self._feeds.popitem()[1].route)
+        if self._feeds:
+            self._loop.call_soon(self._withdraw_more)
+        elif self._transport is None and not self._has_left:
+            self._has_left = True
+            self.exchange.leave(self.client)
 
     def _withdraw(self, feed: _Feed, reason: str) -> None:
         self.exchange.unsubscribe(feed.route)
@@ -306,6 +369,7 @@ class Peer(Wire):
         self._broker.hold(size)
 
     async def _work(self) -> None:
+        began_s = self._loop.time()
         while self._publishes:
             request, message, size = self._publishes.popleft()
             try:
@@ -316,22 +380,43 @@ class Peer(Wire):
                 self._connection.send(Reply(request.number, dropped))
             self._change_pending(-size)
             self._write_outgoing()
+            if self._loop.time() - began_s > TURN_S:
+                await asyncio.sleep(0)
+                began_s = self._loop.time()
         self._worker = None  # Here, not when the task is seen to be done: frames come between.
 
     async def _publish(self, request: Request, message: Publish) -> int:
         wait_s = min(max(request.wait_ms, 0) / 1000, PUBLISH_WAIT_S_MAX)
         now_us = time.time_ns() // 1000
-        dropped = 0
+        dropped = done = 0
+        size = NOTIFICATIONS_PER_TURN
         whole = message.notifications
-        for begin in range(0, len(whole), NOTIFICATIONS_PER_TURN):
-            if begin:
-                await asyncio.sleep(0)
-            batch = whole[begin : begin + NOTIFICATIONS_PER_TURN]
+        while done < len(whole):
+            batch = whole[done : done + size]
             part = message if batch is whole else replace(message, notifications=batch)
-            pending = self.exchange.publish(self.client, part, now_us)
+            try:
+                pending = self._matched(part, now_us)
+            except LimitError as error:
+                if error.limit != "BATCH_WORK_MAX":
+                    raise
+                size = max(len(batch) // _FEWER, 1)
+                await asyncio.sleep(0)
+                continue
+            done += len(batch)
             if pending:
                 dropped += await self.exchange.wait(pending, wait_s)
+            if done < len(whole):
+                await asyncio.sleep(0)
         return dropped
+
+    def _matched(self, message: Publish, now_us: int) -> list[Pending[Notification]]:
+        """Publish what is matched in one go. Raises LimitError, nothing done, where it is much."""
+        if len(message.notifications) > 1:
+            work = Work("BATCH_WORK_MAX", BATCH_WORK_MAX, is_strict=True)
+        else:
+            work = Work("NOTIFICATION_WORK_MAX", NOTIFICATION_WORK_MAX)
+        with work:
+            return self.exchange.publish(self.client, message, now_us)
 
     def _worked(self, task: asyncio.Task[None]) -> None:
         fault = None if task.cancelled() else task.exception()
@@ -346,7 +431,12 @@ class Peer(Wire):
 
     def _flush(self) -> None:
         self._flush_due = False
+        until_s = self._loop.time() + TURN_S
         while self._ready and not self._write_paused:
+            if self._loop.time() > until_s:
+                self._flush_due = True
+                self._loop.call_soon(self._flush)
+                break
             feed = next(iter(self._ready))
             del self._ready[feed]
             frame = feed.next_delivery()

@@ -10,12 +10,13 @@ Source: PODC 2000 §4 (downstream replication); CU-CS-948-03 §5 (queries by wha
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
 from contrada.model import Notification
 from contrada.model.algebra.product import product_covers, product_meets
+from contrada.model.languages.work import spend
 from contrada.routing.admission import Admission
 from contrada.routing.assembly.assembler import Assembler
 from contrada.routing.assembly.segments import Action
@@ -41,6 +42,13 @@ from contrada.routing.tables.next_hops import NOBODY, NextHopCache, NextHops
 
 Travelling = TypeVar("Travelling", Publish, Ask)
 """What travels through the network and is handed to clients."""
+
+
+_FEW: Final = 8
+"""Subscriptions that a notification is delivered to without being counted as work."""
+
+_PAIR_WORK: Final = 4
+"""Steps of work to deliver a notification for a subscription."""
 
 
 class Downstream:
@@ -70,11 +78,11 @@ class Downstream:
         self._admission.check_travelling(origin, message)
         effects: list[Effect] = []
         admitted = self._admitted(origin, message, effects)
-        self.taken += len(admitted)
         floods = self._forwarding.floods
         onward: dict[Neighbour, list[Notification]] = {}
         actions: list[Action] = []
         for interest, batch in self._wanted(admitted):
+            self.taken += len(batch)
             effects += [
                 Deliver(client, identities, batch) for client, identities in interest.clients
             ]
@@ -125,9 +133,14 @@ class Downstream:
 
         Answers are kept, so that the same is mostly the very same object.
         """
+        interests: list[NextHops] = []
+        for numbers in self._index.match_each(notifications):
+            interests.append(self.interests.of(numbers) if numbers else NOBODY)
+            if interests[-1].pairs > _FEW and len(notifications) > 1:
+                spend(_PAIR_WORK * interests[-1].pairs)
+        # Nothing is delivered before: if it is too much work they can come in smaller batches.
         interest, begin = NOBODY, 0
-        for end, numbers in enumerate(self._index.match_each(notifications)):
-            found = self.interests.of(numbers) if numbers else NOBODY
+        for end, found in enumerate(interests):
             if found is not interest:
                 if end > begin:
                     yield interest, tuple(notifications[begin:end])

@@ -21,6 +21,7 @@ from typing import Any, Final, TypeVar
 from contrada.errors import UnsatisfiableFilterError
 from contrada.model import Filter, Product, Selection
 from contrada.model.algebra.product import product_meets
+from contrada.model.languages.work import spend
 from contrada.routing.links.topology import Topology
 from contrada.routing.messages import (
     Adjacency,
@@ -44,7 +45,13 @@ from contrada.routing.refusals import RefusedError
 from contrada.routing.tables.asked import AskedTable
 from contrada.routing.tables.front import FilterFront, MakeIndex, OfferFront
 from contrada.routing.tables.merging import Merging
-from contrada.routing.tables.poset import ForwardingChange, Node, Poset
+from contrada.routing.tables.poset import ForwardingChange, Node, Poset, form_of
+
+_FILTER_WORK: Final = 20
+"""Steps of work to enter a filter."""
+
+_SIDE_WORK: Final = 10
+"""And for each attribute that it names."""
 
 EVERYTHING: Final = Filter({})
 
@@ -89,7 +96,9 @@ class Forwarding:
 
     def subscribe(self, party: Party, identity: str, filters: Selection) -> list[Effect]:
         """A party wants what one of the filters matches. Raises RefusedError."""
-        wanted = [each for each in dict.fromkeys(filters.filters) if not each.is_empty]
+        spend(sum(_FILTER_WORK + len(each.sides) * _SIDE_WORK for each in filters.filters))
+        distinct = {form_of(each): each for each in filters.filters}
+        wanted = [each for each in distinct.values() if not each.is_empty]
         if not wanted:
             raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(filters))
         return self._route_filters(self.wishes.enter(party, identity, wanted))

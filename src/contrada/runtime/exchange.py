@@ -56,6 +56,9 @@ UPKEEP_UNITS_OF_NOTIFICATION: Final = 2
 NOTIFICATIONS_PER_UPKEEP: Final = 16
 """Notifications after which theirs is done together: asking for it costs more than a unit."""
 
+WAITS_PER_TURN: Final = 256
+"""Outlets that a publisher begins to wait for in one go. Beyond it: others get a turn."""
+
 QUEUE_FULL: Final = "queue full"
 """Why the newest is dropped: its subscriber stopped reading."""
 
@@ -148,7 +151,9 @@ class Exchange:
     def _place(
         self, route: Route[P], entries: Sequence[tuple[P, int]], pending: list[Pending[Any]]
     ) -> None:
-        """Fill an outlet; what finds no room there is pending."""
+        """Fill an outlet; what finds no room there is pending, but where nobody waits any more."""
+        if route.outlet.finished:
+            return
         self._matched += len(entries)
         taken = route.outlet.offer_all(entries)
         if taken < len(entries):
@@ -227,9 +232,15 @@ class Exchange:
 
         All are waited for at the same time, so that many dead readers delay no more than one.
         """
-        waits = [self._put(each, wait_s) for each in pending]
-        # One alone needs no task of its own.
-        return sum([await waits[0]] if len(waits) == 1 else await asyncio.gather(*waits))
+        if len(pending) == 1:  # It needs no task of its own.
+            return await self._put(pending[0], wait_s)
+        tasks: list[asyncio.Task[int]] = []
+        async with asyncio.TaskGroup() as group:
+            for each in pending:
+                tasks.append(group.create_task(self._put(each, wait_s)))
+                if len(tasks) % WAITS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+        return sum(task.result() for task in tasks)
 
     async def _put(self, waiting: Pending[Any], wait_s: float) -> int:
         """Hand over what waits, or count it as lost, also when its publisher waits no longer."""

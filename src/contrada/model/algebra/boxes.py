@@ -22,6 +22,7 @@ from contrada.model.algebra.valueset import EVERYTHING, ValueSet, union
 from contrada.model.domains.line import TEXT_START, Cuts
 from contrada.model.languages import decision
 from contrada.model.languages.language import Language
+from contrada.model.languages.work import spend
 
 BOX_WORK_MAX: Final = 3_000_000
 """Steps to subtract boxes in one question. About a second's worth. Beyond it: the safe answer,
@@ -36,6 +37,12 @@ FORMS_UNASKED_WORK: Final = 10
 
 TEXT_WORK: Final = 100
 """Steps that a comparison with an expression on text counts for; a cut counts for one."""
+
+_STEPS_PER_WORK: Final = 3
+"""Steps of boxes that take about as long as one of `work.spend`."""
+
+_SIDE_WORK: Final = 5
+"""Steps of work for a side that is looked at to merge or to group boxes."""
 
 Box: TypeAlias = Mapping[str, ValueSet]
 Form: TypeAlias = tuple[tuple[str, Cuts, Language | None], ...]
@@ -76,6 +83,7 @@ class Asking:
 
     def take(self, steps: int) -> None:
         """Counts the steps of something. Raises LimitError where they were too many."""
+        spend(1 + steps // _STEPS_PER_WORK)
         self._left -= steps
         if self._left < 0:
             raise LimitError(*self.limit)
@@ -165,6 +173,7 @@ def _grouped(box: Box, parts: Sequence[Box], asking: Asking) -> list[tuple[Box, 
     """
     groups: list[list[Box]] = []
     at = ""
+    spend(_SIDE_WORK * sum(map(len, parts)))
     for name, count in Counter(name for part in parts for name in part).items():
         for backwards in (False, True) if count > max(len(groups), 1) else ():
             hulls = [
@@ -242,7 +251,9 @@ def _merged_along(name: str, members: list[Box]) -> list[Box]:
     """Unites the sides of one attribute where all other sides agree."""
     groups: dict[Form, list[Box]] = {}
     kept: list[Box] = []
+    spend(_SIDE_WORK * len(members))
     for member in members:
+        spend(len(member))
         if name in member:
             rest = form({other: side for other, side in member.items() if other != name})
             groups.setdefault(rest, []).append(member)

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from contrada.errors import LimitError
 from contrada.model.algebra import boxes
 from contrada.model.algebra.filter import Filter, FilterSet, Selection, Selects
 from contrada.model.algebra.hulls import folded, hull
@@ -24,6 +25,12 @@ from contrada.model.algebra.valueset import ValueSet
 from contrada.model.domains import line
 from contrada.model.domains.line import Cut
 from contrada.model.domains.values import TEXT, Key
+from contrada.model.languages import decision
+from contrada.model.languages.work import Work, spend
+
+SIMPLIFY_WORK_MAX: Final = 2_000_000
+"""Steps to merge filters, and as many to drop those that others cover, of about a microsecond each.
+Beyond it: the rest stays as it is, counted."""
 
 POINTS_FILED_MAX: Final = 16
 """Values of an attribute by which a filter is filed. Beyond it: it is filed by the hull of its
@@ -35,25 +42,45 @@ def simplify(filters: str | Selection | Iterable[Selects]) -> FilterSet:
 
     Two members count as agreeing in an attribute when their sets have the same form. Cost: a
     few passes over the filters, and the comparisons with possible coverers; exact within the
-    limits of `decision`, beyond them a member may stay that could go.
+    limits of `decision` and `SIMPLIFY_WORK_MAX`, beyond them a member may stay that could go.
     """
-    merged = boxes.merged(
-        member.sets for member in FilterSet(filters).filters if not member.is_empty
-    )
-    return FilterSet(_uncovered([Filter.of_sets(sets) for sets in merged]))
+    members = [member for member in FilterSet(filters).filters if not member.is_empty]
+    try:
+        with Work("SIMPLIFY_WORK_MAX", SIMPLIFY_WORK_MAX):
+            merged = boxes.merged(member.sets for member in members)
+            members = [Filter.of_sets(sets) for sets in merged]
+    except LimitError:
+        decision.safe_answers.add("simplify: SIMPLIFY_WORK_MAX")
+    return FilterSet(_uncovered(members))
 
 
 def _uncovered(members: list[Filter]) -> list[Filter]:
     """The members that no other one covers; of equal ones the first stays."""
     files = _Files(members)
     dropped: set[int] = set()
-    for number, member in enumerate(members):
-        for other in files.possible_coverers(member):
-            if other != number and other not in dropped and product_covers(members[other], member):
-                dropped.add(number)
-                break
+    try:
+        with Work("SIMPLIFY_WORK_MAX", SIMPLIFY_WORK_MAX):
+            for number, member in enumerate(members):
+                if _is_covered(number, member, members, files, dropped):
+                    dropped.add(number)
+    except LimitError:
+        decision.safe_answers.add("simplify: SIMPLIFY_WORK_MAX")
     return [member for number, member in enumerate(members) if number not in dropped]
 
+
+def _is_covered(
+    number: int, member: Filter, members: list[Filter], files: "_Files", dropped: set[int]
+) -> bool:
+    """Whether one of the others that stay covers a member."""
+    for other in files.possible_coverers(member):
+        spend(_COMPARISON_WORK)
+        if other != number and other not in dropped and product_covers(members[other], member):
+            return True
+    return False
+
+
+_COMPARISON_WORK: Final = 2
+"""Steps to compare two filters that differ."""
 
 _END: Final[Cut] = (TEXT + 1,)
 

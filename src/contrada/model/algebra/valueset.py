@@ -25,6 +25,7 @@ from contrada.model.languages.automaton import Automaton
 from contrada.model.languages.decision import EMPTY as NO_SUCH_TEXT
 from contrada.model.languages.decision import Found
 from contrada.model.languages.language import Language, Pieces
+from contrada.model.languages.work import Exhausted, spend
 
 
 class ValueSet:
@@ -80,10 +81,16 @@ class ValueSet:
     __contains__ = contains
 
     def holds(self, key: Key) -> bool:
-        """Whether the set holds the value with this key."""
+        """Whether the set holds the value with this key.
+
+        Exact, but where a server has bounded the work of a request: beyond it yes, and counted.
+        """
         if self.text is None or key[0] != TEXT:
             return line.holds(self.line, key)
-        return language.contains(self.text, key[1])  # type: ignore[arg-type]
+        try:
+            return language.contains(self.text, key[1])  # type: ignore[arg-type]
+        except Exhausted as exhausted:
+            return _safe_where_it_ends(exhausted, "holds", True)
 
     def __and__(self, other: "ValueSet") -> "ValueSet":
         if self.text is None and other.text is None:
@@ -125,6 +132,13 @@ class ValueSet:
             if len(a) == 2 and len(b) == 2:  # the usual case, for speed
                 return a[0] <= b[0] and b[1] <= a[1]
             return line.includes(a, b)
+        try:
+            return self._includes(other)
+        except Exhausted as exhausted:
+            return _safe_where_it_ends(exhausted, "covers", False)
+
+    def _includes(self, other: "ValueSet") -> bool:
+        """As `issuperset`, where one of the sets has an expression."""
         if self.unknown() or other.unknown():
             return _safe("covers: unknown operator", False)
         (cuts_a, text_a), (cuts_b, text_b) = self.parts(), other.parts()
@@ -132,6 +146,7 @@ class ValueSet:
             return False
         if text_a == text_b:
             return True
+        spend(language.size_of(text_a) + language.size_of(text_b))
         outside = decision.find(language.every((text_b, language.negation(text_a))))
         if isinstance(outside, decision.Undecided):
             return _safe("covers", False)
@@ -148,11 +163,19 @@ class ValueSet:
         """Whether some value is in both sets."""
         if self.text is None and other.text is None:
             return line.overlaps(self.line, other.line)
+        try:
+            return self._overlaps(other)
+        except Exhausted as exhausted:
+            return _safe_where_it_ends(exhausted, "meets", True)
+
+    def _overlaps(self, other: "ValueSet") -> bool:
+        """As `meets`, where one of the sets has an expression."""
         if self.unknown() or other.unknown():
             return _safe("meets: unknown operator", True)
         (cuts_a, text_a), (cuts_b, text_b) = self.parts(), other.parts()
         if line.overlaps(cuts_a, cuts_b):
             return True
+        spend(language.size_of(text_a) + language.size_of(text_b))
         return _nonempty(language.every((text_a, text_b)), "meets")
 
     def shows_apart(self, other: "ValueSet") -> bool:
@@ -182,7 +205,10 @@ class ValueSet:
             return not self.line
         if self.unknown():
             return _safe("empty: unknown operator", False)
-        return not _nonempty(self.text, "empty")
+        try:
+            return not _nonempty(self.text, "empty")
+        except Exhausted as exhausted:
+            return _safe_where_it_ends(exhausted, "empty", False)
 
     def __bool__(self) -> bool:
         raise TypeError("ask a ValueSet for is_empty, or for contains(value)")
@@ -237,10 +263,13 @@ class ValueSet:
             plain = not readable and len(self.line[0]) == 2
             return self.line[0] if plain else line.friendly_key(self.line)  # type: ignore[return-value]
         if self.text is not None and not self.unknown():
-            found = decision.find(self.text)
-            if isinstance(found, Found):
-                text = found.text
-                return (TEXT, decision.readable(self.text, text) if readable else text)
+            try:
+                found = decision.find(self.text)
+                if isinstance(found, Found):
+                    text = found.text
+                    return (TEXT, decision.readable(self.text, text) if readable else text)
+            except Exhausted as exhausted:
+                _safe_where_it_ends(exhausted, "witness", False)
         return line.friendly_key(self.line) if self.line else None
 
     def unknown(self) -> tuple[str, ...]:
@@ -301,16 +330,11 @@ def _joined(
     """Joins all texts at once, and all cuts in pairs of neighbours, then of results, and so on."""
     if len(sets) == 1:
         return sets[0]
-    text: Language | None = None
-    left = [each.line for each in sets]
-    if any(each.text is not None for each in sets):
-        parts = [each.parts() for each in sets]
-        left = [cuts for cuts, _ in parts]
-        text = join_texts([language_part for _, language_part in parts])
-    while len(left) > 1:
-        pairs = zip(left[::2], left[1::2], strict=False)
-        left = [join(a, b) for a, b in pairs] + left[len(left) & ~1 :]
-    return ValueSet(left[0], text)
+    if all(each.text is None for each in sets):
+        return ValueSet(line.joined(join, [each.line for each in sets]))
+    parts = [each.parts() for each in sets]
+    text = join_texts([language_part for _, language_part in parts])
+    return ValueSet(line.joined(join, [cuts for cuts, _ in parts]), text)
 
 
 @lru_cache(maxsize=automaton.AUTOMATA_CACHED_MAX)
@@ -329,6 +353,16 @@ def _nonempty(text: Language, question: str) -> bool:
     if isinstance(answer, decision.Undecided):
         return _safe(question, True)
     return isinstance(answer, Found)
+
+
+def _safe_where_it_ends(exhausted: Exhausted, question: str, answer: bool) -> bool:
+    """The safe answer to a question for which a request's work did not do, counted.
+
+    Within another decision it would be kept as an answer: there it goes on.
+    """
+    if not exhausted.is_here:
+        raise exhausted
+    return _safe(f"{question}: {exhausted.work.limit}", answer)
 
 
 def _safe(question: str, answer: bool) -> bool:

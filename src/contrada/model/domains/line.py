@@ -21,13 +21,15 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from contrada.model.domains import values
 from contrada.model.domains.values import ABSENT, BOOL, NAN, NULL, NUMBER, TEXT, TIME, Key
 
 Cut: TypeAlias = tuple[int] | tuple[int, bool | int | float | bytes]
 Cuts: TypeAlias = tuple[Cut, ...]
+S = TypeVar("S")
+
 Piece: TypeAlias = tuple[Cut, Cut | None]
 """One interval: from a cut up to a cut; None is the end of the line."""
 
@@ -234,6 +236,17 @@ def union(a: Cuts, b: Cuts) -> Cuts:
 def intersection(a: Cuts, b: Cuts) -> Cuts:
     """The values in both sets."""
     return _merged(a, b, lambda in_a, in_b: in_a and in_b)
+
+
+def joined(join: Callable[[S, S], S], sets: list[S]) -> S:
+    """Many sets joined: pairs of neighbours, then pairs of the results, and so on.
+
+    Cost: their total size, times the logarithm of their number.
+    """
+    while len(sets) > 1:
+        pairs = zip(sets[::2], sets[1::2], strict=False)
+        sets = [join(a, b) for a, b in pairs] + sets[len(sets) & ~1 :]
+    return sets[0]
 
 
 def difference(a: Cuts, b: Cuts) -> Cuts:

@@ -22,11 +22,19 @@ from contrada.model.languages import casefold
 from contrada.model.languages.automaton import (
     AUTOMATA_CACHED_MAX,
     BYTES,
+    DEAD,
     Automaton,
     determinise,
+    is_sound,
     searching,
+    without,
 )
 from contrada.model.languages.tally import Tally
+from contrada.model.languages.work import Work
+
+AUTOMATON_WORK_MAX: Final = 4_000_000
+"""Steps to build the automaton of one constant, of a microsecond at most. Beyond it: the safe
+answer."""
 
 OPERATOR_NAME: Final = re.compile(r"[^\W\d]\w*(<=|>=|[<>=~])?|&&")
 """What a registered operator may be called: what the text syntax reads as an operator."""
@@ -72,13 +80,16 @@ class Operator:
         raise NotImplementedError(f"operator {self.name!r} defines no apply")
 
     def automaton(self, constant: bytes) -> Automaton | None:
-        """The automaton of the accepted texts where they are a regular set, else None."""
+        """The automaton of the accepted texts where they are a regular set, else None.
+
+        Its rows are `bytes` or `array`; one that is malformed counts as none.
+        """
         return None
 
     def implied(self, constant: bytes) -> Atom | None:
         """An atom of `contains`, `suffix` or a `nocase` that holds wherever this one does.
 
-        An index looks for it first. None where there is none.
+        An index looks for it first, where `automaton` proves it. None where there is none.
         """
         return None
 
@@ -107,6 +118,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._operators: dict[str, Operator] = {}
+        self._foreign: set[str] = set()
 
     def register(self, *operators: Operator) -> None:
         """Adds operators, all or none. The same class again is no error.
@@ -123,6 +135,8 @@ class Registry:
                 raise ExtensionError(name, "this is a word of the text syntax")
             if type(self._operators.get(name, operator)) is not type(operator):
                 raise ExtensionError(name, "an operator of this name is registered already")
+            if name not in self._operators:
+                self._foreign.add(name)
         self.add(*operators)
 
     def add(self, *operators: Operator) -> None:
@@ -131,6 +145,10 @@ class Registry:
             if operator.name not in self._operators:
                 operator.index = INDEX_FIRST + len(self._operators)
                 self._operators[operator.name] = operator
+
+    def is_own(self, operator: Operator) -> bool:
+        """Whether it is built in, so that what it answers needs no check."""
+        return operator.name not in self._foreign
 
     def find(self, name: str) -> Operator | None:
         """The operator of this name, or None."""
@@ -169,15 +187,40 @@ def checked(operator: str, constant: bytes) -> Atom:
 
 
 def implied_by(atom: Atom) -> Atom | None:
-    """The atom that the operator says holds wherever this one does; None where there is none."""
+    """The atom that the operator says holds wherever this one does; None where there is none.
+
+    What an extension says is taken where the automata prove it: if it were wrong, what matches
+    would not be found. What is wrong, or not to be proved, is counted in `failures`.
+    """
     operator = registry.find(atom.operator)
-    answer: object = None
-    if operator is not None:
-        try:
-            answer = operator.implied(atom.constant)
-        except Exception:  # noqa: BLE001  extension code may raise anything
-            failures.add(operator.name)
-    return answer if isinstance(answer, Atom) else None
+    return None if operator is None else _implied(operator, atom.constant)
+
+
+@lru_cache(maxsize=AUTOMATA_CACHED_MAX)
+def _implied(operator: Operator, constant: bytes) -> Atom | None:
+    try:
+        answer: Atom | None = operator.implied(constant)
+        if answer is None or registry.is_own(operator):
+            return answer
+        if _is_proved(Atom(operator.name, constant), answer):
+            return answer
+    except Exception:  # noqa: BLE001, S110  extension code may raise anything; it is counted
+        pass
+    failures.add(operator.name)
+    return None
+
+
+def _is_proved(atom: Atom, implied: object) -> bool:
+    """Whether it is a plain atom, and shows to hold wherever the other one does."""
+    if not isinstance(implied, Atom) or type(implied.constant) is not bytes:
+        return False
+    if not isinstance(registry.find(implied.operator), PlainOperator):
+        return False
+    whole, part = automaton_of(atom), automaton_of(implied)
+    if whole is None or part is None:
+        return False
+    with Work("AUTOMATON_WORK_MAX", AUTOMATON_WORK_MAX):
+        return without(whole, part).fates[0] == DEAD
 
 
 def automaton_of(atom: Atom) -> Automaton | None:
@@ -195,15 +238,15 @@ def automaton_of(atom: Atom) -> Automaton | None:
 @lru_cache(maxsize=AUTOMATA_CACHED_MAX)
 def _automaton(operator: Operator, constant: bytes) -> Automaton | LimitError | None:
     """As `automaton_of`; that a limit was reached is kept too, since that took longest."""
-    answer: object
     try:
-        answer = operator.automaton(constant)
+        with Work("AUTOMATON_WORK_MAX", AUTOMATON_WORK_MAX):
+            answer: Automaton | None = operator.automaton(constant)
+            if answer is None or registry.is_own(operator) or is_sound(answer):
+                return answer
     except LimitError as error:
         return error.with_traceback(None)
-    except Exception:  # noqa: BLE001  extension code may raise anything
-        answer = NotImplemented
-    if answer is None or isinstance(answer, Automaton):
-        return answer
+    except Exception:  # noqa: BLE001, S110  extension code may raise anything; it is counted
+        pass
     failures.add(operator.name)
     return None
 

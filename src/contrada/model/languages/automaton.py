@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from contrada.errors import LimitError
 from contrada.model.domains.line import Cuts
 from contrada.model.domains.values import TEXT
+from contrada.model.languages.work import spend
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,6 +39,12 @@ answer."""
 
 CUTS_MAX: Final = 4_096
 """Cuts that an automaton is turned back into. Beyond it: the set stays an expression."""
+
+_ROW_WORK: Final = 10
+"""Steps to make the row of a state."""
+
+_MINIMISING_WORK: Final = 200
+"""Steps to make even the smallest automaton minimal."""
 
 BYTES: Final = frozenset(range(256))
 
@@ -83,6 +90,27 @@ class Automaton:
         return self.accepting[state]
 
 
+def is_sound(given: object) -> bool:
+    """Whether it is an automaton whose rows have 256 bytes each, and lead to states that it has.
+
+    That it is minimal is not asked: of one that is not, less is shown, and nothing wrong.
+    """
+    if not isinstance(given, Automaton) or not 0 < len(given.rows) <= STATES_MAX:
+        return False
+    if len(given.accepting) != len(given.rows) or not {True, False}.issuperset(given.accepting):
+        return False
+    spend(_ROW_WORK * len(given.rows))
+    rows: tuple[object, ...] = given.rows
+    return all(
+        isinstance(row, bytes | array)
+        and len(row) == len(BYTES)
+        and type(row[0]) is int
+        and min(row) >= 0
+        and max(row) < len(given.rows)
+        for row in rows
+    )
+
+
 def searching(constant: bytes, *, anything_after: bool) -> Automaton:
     """The automaton of texts that end with a constant, or, with anything after, contain it.
 
@@ -92,6 +120,7 @@ def searching(constant: bytes, *, anything_after: bool) -> Automaton:
     if len(constant) >= STATES_MAX:
         raise LimitError("STATES_MAX", STATES_MAX, len(constant) + 1)
     last = len(constant)
+    spend(_ROW_WORK * last)
     rows: list[array[int]] = []
     shorter = array("H", [0]) * 256  # the row of what of the text is a beginning once more
     for state, byte in enumerate(constant):
@@ -116,6 +145,8 @@ def determinise(edges: Edges, starts: frozenset[int], accepting: frozenset[int])
         members += len(subset)
         if members > SUBSETS_MAX:
             raise LimitError("SUBSETS_MAX", SUBSETS_MAX)
+        reached = sum(1 + len(on) for state in subset for on, _ in edges[state] if on is not BYTES)
+        spend(_ROW_WORK + (len(subset) + reached) // 3)
         always = frozenset(to for state in subset for on, to in edges[state] if on is BYTES)
         some: dict[int, set[int]] = {}
         for state in subset:
@@ -139,6 +170,7 @@ def without(whole: Automaton, part: Automaton) -> Automaton:
     pairs = [(0, 0)]
     rows: list[array[int]] = []
     for a, b in pairs:
+        spend(2 * _ROW_WORK)
         row = array("H")
         for pair in zip(whole.rows[a], part.rows[b], strict=True):
             if pair not in numbers:
@@ -161,6 +193,7 @@ def minimised(rows: Sequence[Sequence[int]], accepting: Sequence[bool]) -> Autom
     """
     import numpy as np  # takes longer to load than all of the model
 
+    spend(_MINIMISING_WORK + 4 * _ROW_WORK * len(rows))
     away = list(
         zip(_distances(rows, accepting, True), _distances(rows, accepting, False), strict=True)
     )
@@ -175,6 +208,7 @@ def minimised(rows: Sequence[Sequence[int]], accepting: Sequence[bool]) -> Autom
         looks += targets.size
         if looks > REFINING_MAX:
             raise LimitError("REFINING_MAX", REFINING_MAX)
+        spend(len(rows) + targets.size // 100)
         table = np.column_stack((block, block[targets]))
         found = {}
         block = np.array([found.setdefault(row.tobytes(), len(found)) for row in table], np.uint16)
@@ -194,7 +228,9 @@ def of_intervals(cuts: Cuts) -> Automaton:
     accepting = [False, True]
     made = {(False, rows[0].tobytes()): 0, (True, rows[1].tobytes()): 1}
     state_of: dict[bytes, int] = {}
+    spend(sum(map(len, ends)))
     for prefix in sorted(_inner(ends), key=len, reverse=True):
+        spend(3 * _ROW_WORK + len(prefix) // 100)
         row = _interval_row(prefix, state_of, ends)
         accepts = bisect_right(ends, prefix) & 1 == 1
         state = state_of[prefix] = made.setdefault((accepts, row.tobytes()), len(rows))
@@ -213,9 +249,11 @@ def intervals_of(automaton: Automaton) -> Cuts | None:
     A language is such a union exactly when its minimal automaton has no cycle but the loops of
     the states that accept nothing or everything.
     """
+    spend(_ROW_WORK * len(automaton.rows))
     states = _deepest_first(automaton)
     if states is None:
         return None
+    spend(5 * _ROW_WORK * len(states))
     steps = cache(lambda state: _steps(automaton, state))
     if _cuts_below(automaton, states, steps) > CUTS_MAX:
         return None
@@ -245,6 +283,7 @@ def texts_of(automaton: Automaton, most: int) -> list[bytes] | None:
     if states is None or UNIVERSAL in automaton.fates:
         return None
     counts = dict.fromkeys(range(len(automaton.rows)), 0)
+    spend(_ROW_WORK * len(states))
     for state in states:
         longer = sum(counts[target] for target in automaton.rows[state])
         counts[state] = automaton.accepting[state] + longer
@@ -252,6 +291,7 @@ def texts_of(automaton: Automaton, most: int) -> list[bytes] | None:
         return None
     waiting = [(b"", 0)] if counts[0] else []
     for text, state in waiting:
+        spend(_ROW_WORK)
         waiting += [
             (text + bytes((byte,)), target)
             for byte, target in enumerate(automaton.rows[state])
@@ -308,9 +348,10 @@ def _distances(
 
 def _bytes_that_matter(targets: "np.ndarray[Any, np.dtype[np.uint16]]") -> list[int]:
     """One byte of each kind: bytes that lead to the same state from every state are one kind."""
+    columns, size = targets.tobytes(order="F"), 2 * len(targets)
     kinds: dict[bytes, int] = {}
     for byte in range(256):
-        kinds.setdefault(targets[:, byte].tobytes(), byte)
+        kinds.setdefault(columns[byte * size : (byte + 1) * size], byte)
     return list(kinds.values())
 
 

@@ -12,6 +12,8 @@ that are not UTF-8 stay as they are.
 from functools import cache
 from typing import Final
 
+from contrada.model.languages.work import spend
+
 UNICODE_VERSION: Final = "14.0.0"
 
 # fmt: off
@@ -88,10 +90,16 @@ TABLE: Final = {
 """Code point to folded code point, where they differ. Serves `str.translate`."""
 
 
+_BYTES_PER_STEP: Final = 10
+"""Bytes of other than ASCII that are folded in a step of work."""
+
+
 def fold(text: bytes) -> bytes:
     """The text with every character folded. Cost: linear."""
     if text.isascii():
         return text.lower()
+    if len(text) > _BYTES_PER_STEP:
+        spend(len(text) // _BYTES_PER_STEP)
     unfolded = text.decode("utf-8", "surrogateescape")
     return unfolded.translate(TABLE).encode("utf-8", "surrogateescape")
 

@@ -33,9 +33,11 @@ from contrada.model.languages.language import (
     atoms_of,
     contains,
     every,
+    size_of,
     some,
 )
 from contrada.model.languages.tally import Tally
+from contrada.model.languages.work import Work, spend
 
 OPAQUE_ATOMS_MAX: Final = 6
 """Distinct opaque atoms in one question. Their cases double with each. Beyond it: the safe
@@ -44,6 +46,13 @@ answer."""
 CONSTANTS_TRIED_MAX: Final = 8
 """Constants tried as an answer before automata are built. Beyond it: automata are built."""
 
+DECISION_WORK_MAX: Final = 1_000_000
+"""Steps of one decision, of about a microsecond each, without those to build its automata. Beyond
+it: the safe answer."""
+
+READABLE_WORK_MAX: Final = 30_000
+"""Steps to make the text of a witness readable. Beyond it: the rest of it stays as it was found."""
+
 PAIRS_ASKED_MAX: Final = 1_000
 """Pairs of parts of a question that are asked whether they exclude each other. Beyond it: that is
 not told; automata are built where the answer must be exact."""
@@ -51,6 +60,12 @@ not told; automata are built where the answer must be exact."""
 DECISIONS_CACHED_MAX: Final = 65_536
 """Answers about languages kept, by question. Beyond it: the least recently used is decided
 again."""
+
+_STATE_WORK: Final = 20
+"""Steps that each state of an automaton counts for in a decision."""
+
+_ATOM_WORK: Final = 400
+"""Steps to build the smallest automaton of most operators."""
 
 safe_answers: Final = Tally()
 """How often a decision could not be made and the safe answer was given, by the question."""
@@ -83,20 +98,32 @@ _State: TypeAlias = tuple[int, ...]
 def find(language: Language) -> Answer:
     """A text of the language, or that there is none, or that it cannot be told.
 
-    Cost: at most `STATES_MAX` states of the product for each case of the opaque atoms.
+    Cost: `DECISION_WORK_MAX`, and that of the automata. In each case of the opaque atoms at most
+    `STATES_MAX` states of the product.
     """
-    tried = _tried(language)
-    if tried is not None:
-        return tried
-    opaque = sorted({atom for atom in atoms_of(language) if _is_opaque(atom)})
-    if not opaque:
-        return _searched(language)
+    work = Work("DECISION_WORK_MAX", DECISION_WORK_MAX)
+    try:
+        with work:
+            tried = _tried(language)
+            if tried is not None:
+                return tried
+            spend(_building_work(language))
+        opaque = sorted({atom for atom in atoms_of(language) if _is_opaque(atom)})
+        if not opaque:
+            return _searched(language, work)
+        return _by_cases(language, opaque, work)
+    except LimitError:
+        return UNDECIDED
+
+
+def _by_cases(language: Language, opaque: Sequence[Atom], work: Work) -> Answer:
+    """As `find`: each opaque atom may hold or not. Raises LimitError."""
     if len(opaque) > OPAQUE_ATOMS_MAX:
         return UNDECIDED
     answer: Answer = EMPTY
     for holding in product((True, False), repeat=len(opaque)):
         case = dict(zip(opaque, holding, strict=True))
-        found = _find_in_case(language, case)
+        found = _find_in_case(language, case, work)
         if isinstance(found, Found):
             return found
         if found is UNDECIDED:
@@ -109,7 +136,13 @@ def automaton_for(language: Language) -> Automaton:
 
     Raises LimitError beyond `STATES_MAX`, ValueError at an opaque atom.
     """
-    automata, value = _prepared(language)
+    with Work("DECISION_WORK_MAX", DECISION_WORK_MAX):
+        spend(_building_work(language))
+        return _product_of(*_prepared(language))
+
+
+def _product_of(automata: Sequence[Automaton], value: Callable[[_Vector], int]) -> Automaton:
+    """The minimal automaton of a product."""
     start = (0,) * len(automata)
     numbers: dict[_State, int] = {start: 0}
     rows: list[list[int]] = []
@@ -119,6 +152,7 @@ def automaton_for(language: Language) -> Automaton:
         accepts = [a.accepting[s] for a, s in zip(automata, state, strict=True)]
         accepting.append(value(accepts) == UNIVERSAL)
         turns = frozenset().union(*(a.turns[s] for a, s in zip(automata, state, strict=True)))
+        spend(_step_work(len(automata), len(turns)))
         for byte, next_turn in pairwise((*sorted(turns), 256)):
             target = tuple(a.rows[s][byte] for a, s in zip(automata, state, strict=True))
             if target not in numbers:
@@ -131,19 +165,32 @@ def automaton_for(language: Language) -> Automaton:
     return automaton.minimised(rows, accepting)
 
 
-def _find_in_case(language: Language, case: dict[Atom, bool]) -> Answer:
+def _find_in_case(language: Language, case: dict[Atom, bool], work: Work) -> Answer:
     """As `find`, where each opaque atom is taken to hold or not to hold."""
     regular = _with(language, case)
-    answer = _tried(regular)
+    with work:
+        answer = _tried(regular)
     if answer is None:
-        answer = _searched(regular)
-    if not isinstance(answer, Found) or _contradicts(case):
-        return EMPTY if isinstance(answer, Found) else answer
-    candidates = _points(regular)
-    for text in candidates if candidates is not None else (answer.text,):
-        if contains(language, text):
-            return Found(text)
+        answer = _searched(regular, work)
+    with work:
+        if not isinstance(answer, Found) or _contradicts(case):
+            return EMPTY if isinstance(answer, Found) else answer
+        candidates = _points(regular)
+        for text in candidates if candidates is not None else (answer.text,):
+            spend(_test_work(language, text))
+            if contains(language, text):
+                return Found(text)
     return EMPTY if candidates is not None else UNDECIDED
+
+
+def _test_work(language: Language, text: bytes) -> int:
+    """About the steps of a membership test."""
+    return size_of(language) * (1 + len(text) // 100)
+
+
+def _step_work(leaves: int, turns: int) -> int:
+    """About the steps from one state of a product of automata to the next ones."""
+    return 1 + (leaves + 4) * (turns + 8) // 16
 
 
 def _tried(language: Language) -> Answer | None:
@@ -156,9 +203,11 @@ def _tried(language: Language) -> Answer | None:
     if is_contradiction(language):
         return EMPTY
     for text in islice(_examples(language), CONSTANTS_TRIED_MAX):
+        spend(_test_work(language, text))
         if contains(language, text):
             return Found(text)
     text = b"".join(guess(language))
+    spend(_test_work(language, text))
     return Found(text) if contains(language, text) else None
 
 
@@ -167,7 +216,13 @@ def exclude(one: Language, two: Language) -> bool:
 
     No automaton is built. A no may be wrong. Cost: the pairs, at most `PAIRS_ASKED_MAX`.
     """
-    return pairs_of(one, two) <= PAIRS_ASKED_MAX and _exclude(one, two, iter(_ASKED))
+    if pairs_of(one, two) > PAIRS_ASKED_MAX:
+        return False
+    try:
+        with Work("PAIRS_ASKED_MAX", PAIRS_ASKED_MAX):
+            return _exclude(one, two)
+    except LimitError:
+        return False
 
 
 def pairs_of(one: Language, two: Language) -> int:
@@ -181,40 +236,40 @@ def _parts(language: Language) -> int:
 
 def is_contradiction(language: Language) -> bool:
     """Whether it shows that the language has no text; as `exclude`."""
-    return _is_contradiction(language, iter(_ASKED))
+    if not isinstance(language, Some | Every):
+        return language == NO_TEXT
+    try:
+        with Work("PAIRS_ASKED_MAX", PAIRS_ASKED_MAX):
+            return _is_contradiction(language)
+    except LimitError:
+        return False
 
 
-_ASKED: Final = range(PAIRS_ASKED_MAX)
-"""One for each pair that a question may ask for."""
-
-
-def _is_contradiction(language: Language, asking: Iterator[int]) -> bool:
+def _is_contradiction(language: Language) -> bool:
     """Whether each alternative has two parts that exclude each other."""
     if isinstance(language, Some):
-        return all(_is_contradiction(part, asking) for part in language.parts)
+        return all(map(_is_contradiction, language.parts))
     if isinstance(language, Every):
-        return any(_exclude(a, b, asking) for a, b in combinations(language.parts, 2))
+        return any(_exclude(a, b) for a, b in combinations(language.parts, 2))
     return language == NO_TEXT
 
 
-def _exclude(one: Language, two: Language, asking: Iterator[int]) -> bool:
+def _exclude(one: Language, two: Language) -> bool:
     for a, b in ((one, two), (two, one)):
         if isinstance(a, Some):
-            return all(_exclude(part, b, asking) for part in a.parts)
+            return all(_exclude(part, b) for part in a.parts)
     for a, b in ((one, two), (two, one)):
         if isinstance(a, Every):
-            return any(_exclude(part, b, asking) for part in a.parts)
-    if next(asking, None) is None:
-        return False
+            return any(_exclude(part, b) for part in a.parts)
+    spend(1)
     if isinstance(one, Pieces):
         one, two = two, one
     if isinstance(one, Pieces):
         return not line.overlaps(one.cuts, two.cuts)  # type: ignore[union-attr]
     if isinstance(two, Pieces):
+        spend(len(two.cuts) // 2)
         texts = _points(two)
-        return texts is not None and not any(
-            next(asking, None) is None or contains(one, text) for text in texts
-        )
+        return texts is not None and not any(contains(one, text) for text in texts)
     assert isinstance(one, Literal), "nothing else is left"
     assert isinstance(two, Literal), "nothing else is left"
     if one.atom == two.atom:
@@ -253,12 +308,27 @@ _GUESSED: Final = {
 """Where the constants of operators stand in a guess: in front, within, or behind."""
 
 
-def _searched(language: Language) -> Answer:
-    """What the automata of a language without opaque atoms say."""
-    try:
-        return _explored(*_prepared(language))
-    except LimitError:
-        return UNDECIDED
+def _searched(language: Language, work: Work) -> Answer:
+    """What the automata of a language without opaque atoms say. Raises LimitError.
+
+    What builds an automaton spends nothing of the decision, which would else be told by what was
+    built before; but each counts for its size.
+    """
+    automata, value = _prepared(language)
+    with work:
+        spend(_STATE_WORK * sum(len(each.rows) for each in automata))
+        return _explored(automata, value)
+
+
+def _building_work(language: Language) -> int:
+    """About the steps to build the automata of an expression, at least."""
+    if isinstance(language, Every | Some):
+        return sum(map(_building_work, language.parts))
+    if isinstance(language, Pieces):
+        ends = sum(len(cut[1]) for cut in language.cuts if len(cut) == 2)  # type: ignore[arg-type,misc]
+        return _STATE_WORK * (2 + ends)
+    is_searched = language.atom.operator in ("suffix", "contains")
+    return _STATE_WORK * (2 + len(language.atom.constant)) + (0 if is_searched else _ATOM_WORK)
 
 
 def _examples(language: Language) -> Iterator[bytes]:
@@ -274,16 +344,22 @@ def _examples(language: Language) -> Iterator[bytes]:
 def readable(language: Language, text: bytes) -> bytes:
     """A text of the language, of the same length, with readable characters where it may be.
 
-    Cost: a membership test for each byte and candidate.
+    Cost: a membership test for each byte and candidate, at most `READABLE_WORK_MAX`.
     """
     readable_text = bytearray(text)
-    for place in range(len(text)):
-        for byte in _READABLE:
-            readable_text[place] = byte
-            if contains(language, bytes(readable_text)):
-                break
-        else:
-            readable_text[place] = text[place]
+    done = 0
+    try:
+        with Work("READABLE_WORK_MAX", READABLE_WORK_MAX):
+            for done in range(len(text)):
+                for byte in _READABLE:
+                    readable_text[done] = byte
+                    spend(_test_work(language, text))
+                    if contains(language, bytes(readable_text)):
+                        break
+                else:
+                    readable_text[done] = text[done]
+    except LimitError:
+        readable_text[done:] = text[done:]
     return bytes(readable_text)
 
 
@@ -305,7 +381,9 @@ def _explored(automata: Sequence[Automaton], value: Callable[[_Vector], int]) ->
             if fate == DEAD:
                 rows = [r[s] for r, s in zip(all_rows, state, strict=True)]
                 turns = [t[s] for t, s in zip(all_turns, state, strict=True)]
-                for byte in turns[0].union(*turns[1:]):
+                steps = turns[0].union(*turns[1:])
+                spend(_step_work(len(turns), len(steps)))
+                for byte in steps:
                     target = tuple([row[byte] for row in rows])
                     if target not in came_from:
                         came_from[target] = (state, byte)

@@ -25,7 +25,12 @@ from contrada.model.languages.language import (
     atoms_of,
     contains,
     negation,
+    size_of,
 )
+from contrada.model.languages.work import Work, spend
+
+KEY_WORK_MAX: Final = 1_000_000
+"""Steps to make a key. Beyond it: it is not known."""
 
 KEY_TEXTS_MAX: Final = 65_536
 """Texts of a finite set that its key is made of where an automaton is asked. Beyond it: the key is
@@ -62,7 +67,11 @@ def key(language: Language) -> Key:
 
 @lru_cache(maxsize=AUTOMATA_CACHED_MAX)
 def _known_key(language: Language) -> Key:
-    return _key(language)
+    try:
+        with Work("KEY_WORK_MAX", KEY_WORK_MAX):
+            return _key(language)
+    except LimitError:
+        return None
 
 
 def _key(language: Language) -> Key:
@@ -83,6 +92,7 @@ def _of_language(language: Language) -> _Start | None:
         return _of_literal(language)
     if isinstance(language, Some):
         return _joined([_of_language(part) for part in language.parts])
+    spend(size_of(language) * len(language.parts))
     starts = [(part, _of_part(part)) for part in language.parts]
     for part, start in sorted(starts, key=lambda each: each[1] is None or each[1].folded is None):
         rest = [other for other in language.parts if other is not part]
@@ -104,9 +114,11 @@ def _within(few: Language, rest: list[Language]) -> _Start | None:
         return _joined([_within(part, rest) for part in few.parts])
     if isinstance(few, Pieces):
         texts = [text for piece in line.pieces(few.cuts) for text in _texts(piece) or ()]
+        spend(len(texts) * sum(map(size_of, rest)))
         kept = [text for text in texts if all(contains(other, text) for other in rest)]
         return _joined([_Start(text, frozenset((fold(text),))) for text in kept])
     start = _of_language(few)
+    spend(sum(map(size_of, rest)))
     if start is None or start.folded is None or len(start.folded) != 1:
         return None
     return start if all(contains(other, start.first) for other in rest) else None

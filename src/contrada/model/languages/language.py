@@ -14,9 +14,14 @@ from contrada.model.domains import line
 from contrada.model.domains.line import ALL_TEXT, EMPTY, Cuts
 from contrada.model.domains.values import TEXT
 from contrada.model.languages.atoms import Atom, failures, registry
+from contrada.model.languages.work import spend
 
 NESTING_MAX: Final = 50
 """How deep `and` and `or` alternate within one expression on text. Beyond it: LimitError."""
+
+
+_SHORT: Final = 250
+"""Bytes of a text that an operator looks at in a step of work; a shorter one counts for none."""
 
 
 class Pieces(NamedTuple):
@@ -73,6 +78,8 @@ def contains(language: Language, text: bytes) -> bool:
 def applies(atom: Atom, text: bytes) -> bool:
     """Whether the atom accepts the text. See `contains` for operators that fail."""
     operator = registry.get(atom.operator)
+    if len(text) > _SHORT:
+        spend(len(text) // _SHORT)
     try:
         answer = operator.apply(text, atom.constant)
     except Exception:  # noqa: BLE001  extension code may raise anything
@@ -112,6 +119,13 @@ def atoms_of(language: Language) -> Iterator[Atom]:
             yield from atoms_of(part)
 
 
+def size_of(language: Language) -> int:
+    """How many cuts and atoms the expression has, and nodes: about what a walk through it costs."""
+    if isinstance(language, Pieces):
+        return 1 + len(language.cuts) // 8
+    return 1 if isinstance(language, Literal) else 1 + sum(map(size_of, language.parts))
+
+
 def depth(language: Language) -> int:
     """How deep `Every` and `Some` stand in one another."""
     if isinstance(language, Pieces | Literal):
@@ -130,13 +144,14 @@ def _joined(parts: Iterable[Language], node: type[Every] | type[Some]) -> Langua
     """The normal form of a conjunction or, dually, of a disjunction."""
     nothing, all_idle = (NO_TEXT, ANY_TEXT) if node is Every else (ANY_TEXT, NO_TEXT)
     join = line.intersection if node is Every else line.union
-    cuts = all_idle.cuts
+    pieces: list[Cuts] = [all_idle.cuts]
     rest: dict[Language, None] = {}
     for part in _flat(parts, node):
         if isinstance(part, Pieces):
-            cuts = join(cuts, part.cuts)
+            pieces.append(part.cuts)
         else:
             rest[part] = None
+    cuts = line.joined(join, pieces)
     if cuts == nothing.cuts or any(_opposite(part) in rest for part in rest):
         return nothing
     if cuts != all_idle.cuts:

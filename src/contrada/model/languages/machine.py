@@ -25,6 +25,7 @@ from contrada.model.languages import characters, regular
 from contrada.model.languages.automaton import STATES_MAX, Automaton, minimised
 from contrada.model.languages.characters import Ranges
 from contrada.model.languages.steps import Closure, Relation
+from contrada.model.languages.work import spend
 
 MACHINE_STATES_MAX: Final = 10_000
 """States of the machine of a regular expression or wildcard. Beyond it: InvalidFilterError."""
@@ -40,6 +41,15 @@ of its states. Beyond it: all are dropped and found out again."""
 FOLLOWED_MAX: Final = 2_000_000
 """States of such a machine that are followed, each by every kind of byte, to make its automaton.
 Beyond it: the safe answer."""
+
+_WORK_PER_STEP: Final = 10_000
+"""Of that work, what takes about as long as one step of `spend`."""
+
+_ROW_WORK: Final = 4
+"""Steps to find out a row of the smallest machine."""
+
+_BYTES_PER_STEP: Final = 20
+"""Bytes of a text that are looked up in a step."""
 
 MATCH: Final = 0
 """The state where the expression has been found."""
@@ -217,11 +227,13 @@ class Machine:
         self._kinds, self._byte_of = program.classified()
         self._steps: dict[int, Relation] = {}
         self._closures = program.closures()
+        spend(2 * self.states)
         times = 2 if program.looked_for else 1
         steps = len(program.any_step()) + times * max(map(len, self._closures.values()))
         work = steps * (self.states + 2_000)
         if work > MACHINE_WORK_MAX:
             raise LimitError("MACHINE_WORK_MAX", MACHINE_WORK_MAX, work)
+        self._byte_work = _ROW_WORK + work // _WORK_PER_STEP
         self._looking = _bits(state for state, look in enumerate(program.looks) if look)
         self._at_start = _bits(
             s for s, look in enumerate(program.looks) if look == regular.AT_START
@@ -238,6 +250,7 @@ class Machine:
     def finds(self, text: bytes) -> bool:
         """Whether the text has what the machine searches. Cost: linear in the text."""
         row = self._first
+        spend(1 + len(text) // _BYTES_PER_STEP)
         kinds = text.translate(self._kinds)
         for kind in kinds:
             row = row[kind]
@@ -253,6 +266,7 @@ class Machine:
         targets: list[array[int]] = []
         followed = 0
         for row in rows:
+            spend(len(self._byte_of) * (self._byte_work + 1) + 10)
             followed += _set_of(row).bit_count() * len(self._byte_of)
             if followed > FOLLOWED_MAX:
                 raise LimitError("FOLLOWED_MAX", FOLLOWED_MAX)
@@ -279,7 +293,10 @@ class Machine:
         row, unknown = self._first, self.unknown
         for kind in kinds:
             target: Row = row[kind]
-            row = self._next(row, kind) if target is unknown else target
+            if target is unknown:
+                spend(self._byte_work)
+                target = self._next(row, kind)
+            row = target
         return row
 
     def _next(self, row: Row, kind: int) -> Row:

@@ -31,6 +31,7 @@ from contrada.model.languages.characters import (
     inverse,
     joined,
 )
+from contrada.model.languages.work import spend
 
 REPEATED_MAX: Final = 1_000
 """The largest count in `{…}` of a regular expression, and product of counts in one another. Beyond
@@ -101,6 +102,7 @@ def read(pattern: str) -> Tree:
     if len(pattern) > PATTERN_CHARACTERS_MAX:
         reason = f"longer than PATTERN_CHARACTERS_MAX = {PATTERN_CHARACTERS_MAX} characters"
         raise InvalidFilterError("matches", (pattern,), reason)
+    spend(2 * len(pattern))
     return _RegexReader(pattern).whole()
 
 

@@ -89,6 +89,11 @@ class Matches(Operator):
             return Atom("contains nocase", fold(text.encode()))
         return Atom("contains", text.encode())
 
+    def examples(self, constant: bytes) -> tuple[bytes, ...]:
+        """What is found itself where nothing is asked of what is around it."""
+        first = first_of(tree_of(constant), at_looks=b"")
+        return () if first is None else (first,)
+
     def first(self, constant: bytes) -> bytes | None:
         """The first text that is found itself, where nothing is asked of what is around it."""
         return first_of(tree_of(constant))
@@ -133,18 +138,21 @@ def _large_machine(constant: bytes, read: ReadTree) -> Machine:
     return Machine(read(constant))
 
 
-def first_of(tree: regular.Tree) -> bytes | None:
-    """The shortest text of a tree, of these the lowest; None where it has none, or looks around."""
+def first_of(tree: regular.Tree, at_looks: bytes | None = None) -> bytes | None:
+    """The shortest text of a tree, of these the lowest; None where it has none, or looks around.
+
+    `at_looks` is taken for what it looks at, if anything; then it may be no text of the tree.
+    """
     if isinstance(tree, regular.Chars):
         return chr(tree.ranges[0][0]).encode() if tree.ranges else None
     if isinstance(tree, regular.Anything):
         return b""
     if isinstance(tree, regular.Repeat):
-        part = first_of(tree.part)
+        part = first_of(tree.part, at_looks)
         return None if part is None else part * tree.least
     if isinstance(tree, regular.Look):
-        return None
-    parts = [first_of(part) for part in tree.parts]
+        return at_looks
+    parts = [first_of(part, at_looks) for part in tree.parts]
     known = [part for part in parts if part is not None]
     if len(known) < len(parts) or (not parts and isinstance(tree, regular.Alternation)):
         return None

@@ -15,10 +15,14 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from contrada.errors import LimitError
+from contrada.model.languages.work import spend
 
 CLOSURE_PAIRS_MAX: Final = 400_000
 """Pairs of states in the relations of all closures of one machine. Beyond it:
 InvalidFilterError."""
+
+_PAIR_WORK: Final = 4
+"""Steps of work that a pair of states counts for."""
 
 _FEW: Final = 20
 """Shifts and stars that are few enough."""
@@ -102,6 +106,7 @@ class Closure:
             self.pairs += sum(map(len, power.values()))
             if self.pairs > CLOSURE_PAIRS_MAX:
                 raise LimitError("CLOSURE_PAIRS_MAX", CLOSURE_PAIRS_MAX)
+            spend(_PAIR_WORK * sum(map(len, power.values())))
             further = dict(reached)
             for first, seconds in power.items():
                 for second in seconds:
@@ -134,6 +139,7 @@ class Closure:
         operations = sum(map(len, powers))
         if operations <= _FEW or self.pairs + pairs > CLOSURE_PAIRS_MAX // 2:
             return powers
+        spend(_PAIR_WORK * pairs)
         self.pairs += pairs
         whole = Relation((first, second) for first in reached for second in bits_of(reached[first]))
         return [whole] if len(whole) < operations else powers

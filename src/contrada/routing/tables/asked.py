@@ -28,7 +28,7 @@ from contrada.routing.messages import (
 from contrada.routing.refusals import RefusedError
 from contrada.routing.tables.front import Front, indexed
 from contrada.routing.tables.ledger import Ledger
-from contrada.routing.tables.poset import ForwardingChange, Node, Poset
+from contrada.routing.tables.poset import ForwardingChange, Node, Poset, form_of
 
 P = TypeVar("P", bound=Product)
 
@@ -60,7 +60,7 @@ class AskedTable(Generic[P]):
         wanted = list(products)
         known = self.ledger.get(party, identity)
         if known is not None:
-            if {node.product for node in known} == set(wanted):
+            if {form_of(node.product) for node in known} == set(map(form_of, wanted)):
                 return ()
             raise RefusedError(Reason.IDENTITY_IN_USE)
         self.check_room(len(wanted))
@@ -107,7 +107,7 @@ class AskedTable(Generic[P]):
         ledger = self.ledger
         parties = ledger.ways(origin) if isinstance(origin, Neighbour) else (origin,)
         entries = (nodes for party in parties for nodes in ledger.of(party).values())
-        return list(dict.fromkeys(node.product for nodes in entries for node in nodes))
+        return [each.product for each in dict.fromkeys(node for nodes in entries for node in nodes)]
 
     def maintain(self, units: int) -> bool:
         """Does a bounded piece of upkeep of the indexes; whether more is waiting."""

@@ -39,6 +39,8 @@ class NextHops:
     clients: Sequence[tuple[Client, tuple[str, ...]]] = ()
     ways: Sequence[Way] = ()
     parts: Sequence[int] = ()
+    pairs: int = 0
+    """How many subscriptions of clients these are."""
 
 
 NOBODY: Final = NextHops()
@@ -57,7 +59,7 @@ class NextHopCache:
         found = self._kept.get(key)
         if found is None:
             found = self._find(key)
-            size = len(key) + sum(len(identities) for _, identities in found.clients)
+            size = len(key) + found.pairs
             if size <= NEXT_HOPS_SIZE_MAX:
                 if len(self._kept) >= NEXT_HOPS_MAX:
                     self._kept.clear()
@@ -88,7 +90,8 @@ class NextHopCache:
                     clients[party.name] = party, [*identities]
         _, parts = clients.pop(ITSELF.name, (ITSELF, []))
         asked = [(each, (*sorted({*names}),)) for _, (each, names) in sorted(clients.items())]
-        return NextHops(asked, (*ways.values(),), (*map(int, parts),))
+        pairs = sum(len(names) for _, names in asked)
+        return NextHops(asked, (*ways.values(),), (*map(int, parts),), pairs)
 
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken. Cost: all that is kept."""

@@ -1,0 +1,43 @@
+"""Turns: how long one connection may keep a server's loop with what it asks for.
+
+What takes no longer than a turn is free; others have their turns in between. What takes longer
+counts against the connection, as water in a bucket with a hole: it may take some at once, then it
+rests until its share of the time allows for what it took. Nothing is refused for that. Of what is
+published only the turns are counted: what it costs is mostly asked for by others.
+"""
+
+from typing import Final
+
+TURN_S: Final = 0.02
+"""Seconds that one connection works in a row. Beyond it: the others get a turn."""
+
+SHARE: Final = 0.25
+"""Of the time, what one connection may use for what takes longer than a turn."""
+
+AT_ONCE_S: Final = 0.25
+"""Seconds of that which it may take at once. Beyond it: it rests."""
+
+REST_S_MAX: Final = 5.0
+"""Seconds that a connection rests at a time. Beyond it: it goes on, and rests again later."""
+
+
+class Turns:
+    """The turns of one connection. The time is the loop's, in seconds."""
+
+    def __init__(self, now_s: float) -> None:
+        self._began_s = self._seen_s = now_s
+        self._over_s = 0.0
+
+    def begin(self, now_s: float) -> None:
+        """A turn begins."""
+        self._began_s = now_s
+
+    def rest_s(self, now_s: float) -> float | None:
+        """How long to rest when the turn ends now; None where it may go on."""
+        took_s = now_s - self._began_s
+        if took_s < TURN_S:
+            return None
+        self._over_s -= min((now_s - self._seen_s) * SHARE, self._over_s)
+        self._over_s += took_s - TURN_S
+        self._began_s = self._seen_s = now_s
+        return min(max(self._over_s - AT_ONCE_S, 0.0) / SHARE, REST_S_MAX)

@@ -1,0 +1,394 @@
+"""A search for the costliest request per byte, against a broker's own code.
+
+Requests are made of lists of numbers, which say what is chosen next; the lists of the costliest are
+changed a little and tried again. What counts is the longest time of the processor that the loop of
+the broker is kept without a turn for others.
+
+    python -m tests.net.costly [SECONDS] [SEED]
+
+It prints the worst of each kind, and fails where one is above `TURN_S_MAX`.
+"""
+
+import asyncio
+import math
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from contrada.errors import ContradaError
+from contrada.extensions import bitsets, filtervalues, unification
+from contrada.model import Filter, FilterSet, Notification, ValueSet
+from contrada.model.algebra import sets
+from contrada.model.encoding import to_msgpack
+from contrada.model.languages.work import Work
+from contrada.net import Broker
+from contrada.net.connection import CLIENT
+from contrada.net.frames import CONTENT_BYTES_MAX, Credit, Frame, Hello, Ping, encode
+from contrada.net.peer import REQUEST_WORK_MAX, Peer
+from tests.net.requests import publish, subscribe, unsubscribe
+
+TURN_S_MAX: Final = 0.25
+"""Seconds of the processor that a broker may take without a turn for others."""
+
+MAKING_WORK: Final = 1_000_000
+"""Steps that it may take to make a filter or a set: more would be asked for in vain."""
+
+GENES: Final = 48
+KEPT: Final = 6
+WIDE: Final = 2
+
+C = TypeVar("C")
+
+
+class Choices:
+    """What a list of numbers between 0 and 1 says, one after the other, again from the start."""
+
+    def __init__(self, genes: Sequence[float]) -> None:
+        self._genes = genes
+        self._at = 0
+
+    def next(self) -> float:
+        self._at += 1
+        return self._genes[self._at % len(self._genes)]
+
+    def size(self, most: int) -> int:
+        """A size from one to the most, small ones as likely as large ones."""
+        return max(1, round(math.pow(most, self.next())))
+
+    def one(self, among: Sequence[C]) -> C:
+        return among[min(int(self.next() * len(among)), len(among) - 1)]
+
+
+class Memory(asyncio.Transport):
+    """A client that reads everything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = 0
+        self.closed = False
+
+    def write(self, data: Any) -> None:
+        self.written += len(data)
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+
+class Desk:
+    """A broker and its clients, without sockets."""
+
+    def __init__(self) -> None:
+        self.broker = Broker()
+        self._transports: dict[Peer, Memory] = {}
+
+    def client(self) -> Peer:
+        """A client that said hello."""
+        peer, transport = Peer(self.broker), Memory()
+        self._transports[peer] = transport
+        peer.connection_made(transport)
+        peer.data_received(encode(Hello(CLIENT)))
+        return peer
+
+    def is_closed(self, peer: Peer) -> bool:
+        """Whether the broker has closed the connection of a client."""
+        return self._transports[peer].closed
+
+    def written(self, peer: Peer) -> int:
+        """How many bytes a client was sent."""
+        return self._transports[peer].written
+
+    async def longest_s(self, peer: Peer, data: bytes) -> float:
+        """How long the loop is kept at most until what a client sends is answered."""
+        return await self.longest_of(lambda: peer.data_received(data), peer)
+
+    async def longest_of(self, act: Callable[[], object], peer: Peer) -> float:
+        """As `longest_s`, of anything that a client does."""
+        transport = self._transports[peer]
+        written = transport.written
+        began_s = time.thread_time()
+        act()
+        longest_s = time.thread_time() - began_s
+        for _ in range(100_000):
+            began_s = time.thread_time()
+            await asyncio.sleep(0)
+            longest_s = max(longest_s, time.thread_time() - began_s)
+            if transport.written > written or transport.closed or not peer._transport:
+                break
+        return longest_s
+
+
+# --- what requests are made of ------------------------------------------------------------------
+
+_EXPRESSIONS: Final = [
+    "(a|b)*a(a|b){{{n}}}c{{{m}}}?$",
+    "(?:a.{{1,{m}}}){{{n}}}c",
+    "(a?b?c?d?){{{n}}}e",
+    "(?i)[\\x{{80}}-\\x{{2000}}]{{{m}}}k",
+    "((a|b|ab)*c){{{m}}}",
+    "\\b\\w+\\b.{{{n}}}z",
+    "(?:(?:a?){{{m}}}){{{m}}}b",
+    "[^a]{{{n}}}|a{{{n}}}b",
+    "(?:abc|abd|ab|a[b-z]){{{m}}}",
+    "(?s).*a.{{{m}}}b.*c.{{{m}}}",
+]
+
+
+def text(of: Choices, most: int) -> bytes:
+    alphabet = of.one([b"a", b"ab", b"\x01", b"abc ", "äK\u212a".encode(), b"\xff", b"(a,_X"])
+    length = of.size(most)
+    start = int(of.next() * 50)
+    return (alphabet * (length // len(alphabet) + 1))[:length] + b"%d" % start
+
+
+def expression(of: Choices) -> str:
+    shape: str = of.one(_EXPRESSIONS)
+    return shape.format(n=of.size(300), m=of.size(30))
+
+
+def number(of: Choices) -> int:
+    return int(of.next() * 1000)
+
+
+def term(of: Choices) -> str:
+    shape = of.one(["f({})", "g({},_X)", "f(g(_X),{})"])
+    part = of.one(["_X", "a", "f(_Y,_Y)", "_Z1"])
+    inner: str = ",".join([part] * of.size(2_000))
+    return str(shape.format(inner))
+
+
+def inner_filter(of: Choices) -> str:
+    parts = [f"a = {n} or b matches /{expression(of)}/" for n in range(of.size(40))]
+    return " or ".join(parts)
+
+
+_SETS: Final[list[Callable[[Choices], ValueSet]]] = [
+    lambda of: sets.suffix(text(of, 5_000)),
+    lambda of: sets.contains(text(of, 15_000)),
+    lambda of: sets.contains(text(of, 100).decode(errors="replace"), nocase=True),
+    lambda of: sets.suffix(text(of, 2_000).decode(errors="replace"), nocase=True),
+    lambda of: sets.prefix(text(of, 2_000).decode(errors="replace"), nocase=True),
+    lambda of: sets.prefix(text(of, 100)),
+    lambda of: sets.matches(expression(of)),
+    lambda of: sets.wildcard("*?" * of.size(200) + "a" + "?b*" * of.size(20)),
+    lambda of: sets.wildcard("?K*" * of.size(50), nocase=True),
+    lambda of: sets.cidr(of.one(["10.0.0.0/9", "2001:db8::/33", "::ffff:1.2.3.4/128"])),
+    lambda of: sets.in_(*[f"{number(of)}-{n}" for n in range(of.size(5_000))], nocase=True),
+    lambda of: sets.in_(*range(of.size(30_000))),
+    lambda of: sets.between(number(of), number(of) + 500),
+    lambda of: sets.extension("set<=", text(of, 3_000)),
+    lambda of: sets.extension("set~", text(of, 3_000)),
+    lambda of: sets.extension("unifies", term(of)),
+    lambda of: sets.extension("&&", inner_filter(of)),
+    lambda of: ~sets.contains(text(of, 50)),
+]
+
+
+def value_set(of: Choices, levels: int = WIDE) -> ValueSet:
+    kind = of.next()
+    if levels == 0 or kind < 0.5:
+        make: Callable[[Choices], ValueSet] = of.one(_SETS)
+        try:
+            return make(of)
+        except ContradaError:
+            return sets.contains(b"refused")
+    parts = [value_set(of, levels - 1) for _ in range(of.size(60 if levels == WIDE else 5))]
+    joined = parts[0]
+    for part in parts[1:]:
+        joined = joined & part if kind < 0.65 else joined | part
+    return ~joined if kind > 0.95 else joined
+
+
+def filter_of(of: Choices) -> Filter:
+    with Work("MAKING_WORK", MAKING_WORK):
+        return _filter_of(of)
+
+
+def _filter_of(of: Choices) -> Filter:
+    return Filter.of_sets({f"x{n % 12}": value_set(of) for n in range(of.size(6))})
+
+
+def filters_of(of: Choices) -> bytes:
+    if of.next() < 0.05:
+        return to_msgpack(FilterSet([Filter({})])).replace(
+            b"\x91\x80", b"\xdd" + (count := of.size(500_000)).to_bytes(4, "big") + b"\x80" * count
+        )
+    made = [filter_of(of) for _ in range(of.size(8))]
+    copies = of.size(3_000 // len(made))
+    spread = [
+        Filter.of_sets({**each.sides, "copy": sets.eq(n)}) for each in made for n in range(copies)
+    ]
+    return to_msgpack(FilterSet(made + spread))
+
+
+def notification_of(of: Choices) -> bytes:
+    attributes: dict[str, Any] = {
+        f"x{n % 12}": of.one([number(of), text(of, 200_000), term(of), inner_filter(of)])
+        for n in range(of.size(12))
+    }
+    return to_msgpack(Notification(attributes))
+
+
+# --- requests of all kinds ----------------------------------------------------------------------
+
+
+async def subscribing(of: Choices) -> tuple[float, int]:
+    """One subscription, and one more that is alike."""
+    desk = Desk()
+    peer = desk.client()
+    data = filters_of(of)
+    if len(data) > CONTENT_BYTES_MAX:
+        return 0.0, 1
+    frames = [encode(subscribe(n, n, data, 0)) for n in (1, 2)]
+    return max([await desk.longest_s(peer, each) for each in frames]), len(frames[0])
+
+
+async def publishing(of: Choices) -> tuple[float, int]:
+    """What is published while a client has subscribed much."""
+    desk = Desk()
+    peer = desk.client()
+    for n in range(of.size(40)):
+        data = to_msgpack(filter_of(of))
+        frame = encode(subscribe(n, n, data, 2**30))
+        await desk.longest_s(peer, frame)
+        peer._turns._over_s = 0.0
+    publisher = desk.client()
+    notifications = [notification_of(of)] * of.size(256)
+    while sum(map(len, notifications)) > CONTENT_BYTES_MAX:
+        notifications = notifications[: len(notifications) // 2]
+    if not notifications:
+        return 0.0, 1
+    frame = encode(publish(1, 0, notifications))
+    return await desk.longest_s(publisher, frame), len(frame)
+
+
+async def many_small(of: Choices) -> tuple[float, int]:
+    """Many small frames, requests and subscriptions of one client, which then leaves."""
+    desk = Desk()
+    peer = desk.client()
+    plain = to_msgpack(Filter(of.one(["x = 1", "everything", "x contains 'a'", "x < 5"])))
+    small = to_msgpack(of.one([Notification({"x": 1}), Notification({"x": "a"})]))
+    makes: list[Callable[[int], Frame]] = [
+        lambda n: subscribe(n, n, plain, 2**20),
+        lambda n: unsubscribe(n, n),
+        lambda n: publish(n, 0, [small] * 200),
+        lambda n: Ping(n),
+        lambda n: Credit(str(n), 1),
+    ]
+    longest_s, size = 0.0, 0
+    for _ in range(of.size(4)):
+        make = of.one(makes)
+        data = b"".join(encode(make(n)) for n in range(of.size(3_000)))[: 256 * 1024]
+        size += len(data)
+        longest_s = max(longest_s, await desk.longest_s(peer, data))
+    return max(longest_s, await desk.longest_of(lambda: peer.connection_lost(None), peer)), size
+
+
+async def deciding(of: Choices) -> tuple[float, int]:
+    """A decision, as a server of a network makes it for a request."""
+    with Work("MAKING_WORK", MAKING_WORK):
+        one, two = value_set(of), value_set(of)
+    ask: Callable[[], object] = of.one(
+        [
+            lambda: one.meets(two),
+            lambda: one >= two,
+            lambda: one == two,
+            lambda: one.is_empty,
+            lambda: one.some_key(),
+            lambda: Filter.of_sets({"a": one, "b": two}).covers(Filter.of_sets({"a": two})),
+        ]
+    )
+    began_s = time.thread_time()
+    try:
+        with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
+            ask()
+    except ContradaError:
+        pass
+    return time.thread_time() - began_s, len(to_msgpack(one)) + len(to_msgpack(two))
+
+
+KINDS: Final = (subscribing, publishing, many_small, deciding)
+
+
+@dataclass(order=True)
+class Tried:
+    """A request and what it cost."""
+
+    took_s: float
+    size: int
+    genes: list[float] = field(compare=False)
+
+
+def _changed(genes: list[float], rng: random.Random) -> list[float]:
+    return [
+        rng.random() if rng.random() < 0.08 else min(max(each + rng.gauss(0, 0.03), 0), 0.999)
+        for each in genes
+    ]
+
+
+def search(kind: Any, seconds: float, seed: int) -> list[Tried]:
+    """The costliest that were found, the worst first."""
+    rng = random.Random(seed)
+    best: list[Tried] = []
+    until_s = time.monotonic() + seconds
+    while time.monotonic() < until_s:
+        new = not best or rng.random() < 0.4
+        genes = [rng.random() for _ in range(GENES)]
+        if not new:
+            genes = _changed(rng.choice(best).genes, rng)
+        try:
+            took_s, size = asyncio.run(kind(Choices(genes)))
+        except ContradaError:  # It is too much work to make it.
+            continue
+        best = sorted([*best, Tried(took_s, size, genes)], reverse=True)[:KEPT]
+    return best
+
+
+def prepare() -> None:
+    """Loads the extensions, and what comes with their first use."""
+    for kind in (bitsets.SetType, unification.UnifyType, filtervalues.FilterType):
+        kind().define()
+    Filter("x unifies 'f(_X)' or y && 'a = 1 or b = 2'".partition(" or ")[0])
+    sets.matches("a{3}b|c$").meets(sets.suffix("x", nocase=True))
+
+
+def worst(seconds: float, seed: int) -> Iterator[tuple[str, list[Tried]]]:
+    """The worst of each kind."""
+    prepare()
+    for kind in KINDS:
+        yield kind.__name__, search(kind, seconds / len(KINDS), seed)
+
+
+def main() -> int:
+    """Searches, prints, and says by its status whether all was in time."""
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 120.0
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    is_late = False
+    for name, found in worst(seconds, seed):
+        for each in found[:3]:
+            per_byte = each.took_s / max(each.size, 1) * 1e6
+            print(  # noqa: T201
+                f"{name:12} {each.took_s * 1000:7.0f} ms {each.size:8} B {per_byte:8.1f} us/B"
+            )
+        is_late |= bool(found) and found[0].took_s > TURN_S_MAX
+    return int(is_late)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,211 @@
+"""What one client asks for does not keep a broker from the others."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from contrada.model import Filter, FilterSet, Notification, ValueSet
+from contrada.model.algebra.sets import contains, in_, matches, suffix
+from contrada.model.algebra.valueset import union
+from contrada.model.encoding import to_msgpack
+from contrada.net import Broker, connect, peer
+from contrada.net.connection import CLIENT
+from contrada.net.frames import Hello, Reply, encode
+from tests.asynchronous import on_loop, until
+from tests.net.costly import TURN_S_MAX, Desk, worst
+from tests.net.requests import publish, subscribe, unsubscribe
+from tests.net.test_broker import RawClient
+
+
+def _one(values: ValueSet) -> bytes:
+    return to_msgpack(Filter({"a": values}))
+
+
+def _empties() -> bytes:
+    return msgspec.msgpack.encode([1, "filter_set", [{}] * 5_000_000])
+
+
+def _expressions() -> bytes:
+    return to_msgpack(
+        FilterSet(
+            [
+                Filter({"a": matches(f"(a|b)*a(a|b){{{n}}}c{{{i}}}?$")})
+                for n in range(1, 13)
+                for i in range(1, 26)
+            ]
+        )
+    )
+
+
+HOSTILE: dict[str, Callable[[], bytes]] = {
+    "a long constant that is not readable": lambda: _one(contains(b"\x01" * 15_000) & suffix("zz")),
+    "expressions with large automata": _expressions,
+    "many points": lambda: _one(
+        in_(*map(str, range(10_000)), nocase=True) & in_(*map(str, range(9, 10_009)), nocase=True)
+    ),
+    "a union of many": lambda: _one(union(contains(f"k{n}") for n in range(3_200))),
+    "many filters that say nothing": _empties,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", HOSTILE)
+@on_loop
+async def test_a_subscription_keeps_the_loop_no_longer_than_a_turn(case: str) -> None:
+    """Another client's publication would wait for a minute."""
+    data = HOSTILE[case]()
+    desk = Desk()
+    asker = desk.client()
+    for number in (1, 2, 3):
+        frame = encode(subscribe(number, number, data, 0))
+        assert await desk.longest_s(asker, frame) < TURN_S_MAX
+    assert not desk.is_closed(asker), "the connection stays"
+
+
+def _hard(count: int) -> list[bytes]:
+    """Expressions that learn a new row for almost every byte."""
+    return [_one(matches(f"(a|b)*a(a|b){{{1 + n % 12}}}.{{{1 + n // 12}}}d")) for n in range(count)]
+
+
+_TEXT = "".join(random.Random(1).choices("ab", k=10_000))
+
+
+@on_loop
+async def test_matching_keeps_the_loop_no_longer_than_a_turn() -> None:
+    """A few hundred mild expressions would stop a broker for seconds with each long text."""
+    desk = Desk()
+    asker = desk.client()
+    for number, data in enumerate(_hard(300)):
+        frame = encode(subscribe(number, number, data, 2**20))
+        await desk.longest_s(asker, frame)
+    publisher = desk.client()
+    for count in (1, 3):
+        batch = [to_msgpack(Notification({"a": _TEXT, "n": n})) for n in range(count)]
+        frame = encode(publish(1, 0, batch))
+        assert await desk.longest_s(publisher, frame) < TURN_S_MAX
+    assert not desk.is_closed(publisher)
+
+
+@on_loop
+async def test_what_the_broker_cannot_afford_its_subscriber_looks_at_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A subscriber would get what it did not ask for, or miss what it asked for."""
+    monkeypatch.setattr(peer, "BATCH_WORK_MAX", 1_000)
+    monkeypatch.setattr(peer, "NOTIFICATION_WORK_MAX", 1_000)
+    async with (
+        Broker(port=0) as broker,
+        connect(broker.address) as service,
+        service.subscribe({"a": matches("(a|b)*a(a|b){12}c{3}d")}) as hard,
+        service.subscribe("n >= 0") as easy,
+    ):
+        await service.publish_batch([{"a": _TEXT + "d", "n": 1}, {"a": _TEXT + "cccd", "n": 2}])
+        assert (await anext(hard))["n"] == 2
+        assert [(await anext(easy))["n"] for _ in range(2)] == [1, 2]
+        assert broker.statistics().safe_answers["holds: NOTIFICATION_WORK_MAX"]
+        assert broker.statistics().dropped == {}
+
+
+@on_loop
+async def test_a_batch_that_is_too_much_is_matched_in_smaller_ones() -> None:
+    """Answers would be safe instead of exact though each notification alone is cheap."""
+    async with (
+        Broker(port=0) as broker,
+        connect(broker.address) as service,
+        service.subscribe({"a": matches("(a|b)*a(a|b){9}c")}) as hard,
+    ):
+        text = _TEXT[:3_000] + "a" * 10
+        before = broker.statistics().safe_answers
+        await service.publish_batch([{"a": text + "c" * (n % 2), "n": n} for n in range(100)])
+        assert [(await anext(hard))["n"] for _ in range(50)] == [*range(1, 100, 2)]
+        assert broker.statistics().safe_answers == before
+
+
+@on_loop
+async def test_others_have_their_turn_between_the_requests_of_one_client() -> None:
+    """Requests that are each short enough would together keep the broker for a minute."""
+    desk = Desk()
+    asker = desk.client()
+    many = to_msgpack(FilterSet([Filter({"a": n, "b": -n}) for n in range(1_000)]))
+    data = b"".join(encode(subscribe(n, n, many, 0)) for n in range(40))
+    other = desk.client()
+    began_s = time.thread_time()
+    asker.data_received(data)
+    other.data_received(encode(publish(1, 0, [to_msgpack(Notification({"a": 1}))])))
+    written = desk.written(other)
+    while desk.written(other) == written:
+        await asyncio.sleep(0)
+    assert time.thread_time() - began_s < TURN_S_MAX
+    assert len(asker._requests) > 20, "they wait for their turns"
+    assert not desk.is_closed(asker)
+
+
+@pytest.mark.slow
+@on_loop
+async def test_a_client_with_many_subscriptions_leaves_in_turns() -> None:
+    """A broker would be kept for seconds by each client that leaves."""
+    desk = Desk()
+    asker, other = desk.client(), desk.client()
+    for n in range(60):
+        many = to_msgpack(FilterSet([Filter({"a": i, "b": n}) for i in range(500)]))
+        await desk.longest_s(asker, encode(subscribe(n, n, many, 0)))
+        asker._turns._over_s = 0.0
+    data = encode(publish(1, 0, [to_msgpack(Notification({"a": 1, "b": 1}))]))
+    began_s = time.thread_time()
+    asker.connection_lost(None)
+    left = desk.broker.exchange.statistics().subscriptions
+    assert await desk.longest_s(other, data) < TURN_S_MAX
+    assert time.thread_time() - began_s < TURN_S_MAX
+    assert 0 < left < 60, "it leaves in turns"
+    await until(lambda: not desk.broker.exchange.statistics().subscriptions)
+    desk.broker.exchange._router.validate()
+    assert desk.broker.statistics().dropped == {}
+
+
+@on_loop
+async def test_a_request_that_is_too_much_is_refused_and_changes_nothing() -> None:
+    """It would end the connection, or be carried out in half."""
+    async with Broker(port=0) as broker:
+        client = await RawClient.to(broker, Hello(CLIENT), subscribe(1, 1, _expressions(), 0))
+        assert isinstance(await client.hears(), Hello)
+        reply = await client.hears()
+        assert isinstance(reply, Reply)
+        assert reply.code == "LimitError"
+        assert "REQUEST_WORK_MAX" in reply.reason
+        client.say(unsubscribe(2, 1), subscribe(3, 1, _one(suffix("z")), 0))
+        assert [(await client.hears()).code for _ in range(2)] == ["unknown", ""]  # type: ignore[attr-defined]
+        assert broker.statistics().refused == {"LimitError": 1, "unknown": 1}
+        assert broker.statistics().subscriptions == 1
+        broker.exchange._router.validate()
+        await client.leave()
+
+
+@pytest.mark.slow
+@on_loop
+async def test_another_client_is_served_while_one_asks_for_too_much() -> None:
+    """One client would stop a server for all others."""
+    async with (
+        Broker(port=0) as broker,
+        connect(broker.address) as service,
+        service.subscribe("n >= 0") as events,
+    ):
+        client = await RawClient.to(broker, Hello(CLIENT))
+        client.say(*(subscribe(n, n, HOSTILE[case](), 0) for n, case in enumerate([*HOSTILE][:4])))
+        for n in range(20):
+            began_s = time.thread_time()
+            await service.publish({"n": n})
+            assert (await anext(events))["n"] == n
+            assert time.thread_time() - began_s < 2 * TURN_S_MAX, "a publication has two turns"
+        await client.leave()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_search_finds_nothing_that_takes_longer_than_a_turn() -> None:
+    """What costs one client little would cost a server much; `make costly` searches for longer."""
+    for name, found in worst(seconds=20, seed=1):
+        assert found[0].took_s < TURN_S_MAX, (name, found[0])
