@@ -16,7 +16,7 @@ from contrada.net import Broker, connect, peer
 from contrada.net.connection import CLIENT
 from contrada.net.frames import Hello, Reply, encode
 from tests.asynchronous import on_loop, until
-from tests.net.costly import TURN_S_MAX, Desk, worst
+from tests.net.costly import ENGINES, TURN_S_MAX, Desk, worst
 from tests.net.requests import publish, subscribe, unsubscribe
 from tests.net.test_broker import RawClient
 
@@ -74,17 +74,36 @@ def _hard(count: int) -> list[bytes]:
 _TEXT = "".join(random.Random(1).choices("ab", k=10_000))
 
 
+def _unions(count: int) -> list[bytes]:
+    """Expressions that are unions of many plain texts, each of which is looked for."""
+    return [_one(matches(f"a(a|b){{9}}c{n:x}d")) for n in range(count)]
+
+
+def _nearly(count: int) -> list[bytes]:
+    """Texts of which nearly all is there, at each place."""
+    return [_one(contains("a" * 3_000 + f"{n:x}")) for n in range(count)]
+
+
+@pytest.mark.parametrize("compiled", ENGINES)
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [(_hard(300), _TEXT), (_unions(300), _TEXT), (_nearly(100), "a" * 10_000)],
+    ids=["hard", "unions", "nearly"],
+)
 @on_loop
-async def test_matching_keeps_the_loop_no_longer_than_a_turn() -> None:
+async def test_matching_keeps_the_loop_no_longer_than_a_turn(
+    asked: list[bytes], text: str, compiled: bool
+) -> None:
     """A few hundred mild expressions would stop a broker for seconds with each long text."""
-    desk = Desk()
+    desk = Desk(compiled=compiled)
     asker = desk.client()
-    for number, data in enumerate(_hard(300)):
+    for number, data in enumerate(asked):
         frame = encode(subscribe(number, number, data, 2**20))
         await desk.longest_s(asker, frame)
+        asker._turns._over_s = 0.0
     publisher = desk.client()
     for count in (1, 3):
-        batch = [to_msgpack(Notification({"a": _TEXT, "n": n})) for n in range(count)]
+        batch = [to_msgpack(Notification({"a": text, "n": n})) for n in range(count)]
         frame = encode(publish(1, 0, batch))
         assert await desk.longest_s(publisher, frame) < TURN_S_MAX
     assert not desk.is_closed(publisher)

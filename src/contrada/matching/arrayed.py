@@ -33,7 +33,6 @@ from contrada.matching.batches import (
 )
 from contrada.matching.generation import Generation
 from contrada.matching.hanging import Drift
-from contrada.matching.kernels import checking
 from contrada.matching.kernels.jit import is_pure
 from contrada.matching.kernels.schema import UNREADABLE
 from contrada.matching.slots import Slots
@@ -41,12 +40,17 @@ from contrada.matching.spans import Given, asked_for, encode, exactly, with_enve
 from contrada.model import Envelope, Filter, FilterSet, Notification, Product
 from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.algebra.product import ENVELOPE_SETS
+from contrada.model.algebra.valueset import safe_where_it_ends
+from contrada.model.languages.work import Exhausted, spend
 
 UNITS_PER_UPDATE: Final = 4
 """Keys of a renewal that is under way for which an update pays."""
 
 UNITS_PER_MATCH: Final = 1
 """The same of a match, or of a batch."""
+
+VERIFY_STEPS: Final = 20
+"""Steps of work to look at a filter of which only the model can tell, its operators apart."""
 
 K = TypeVar("K", bound=Hashable)
 
@@ -163,13 +167,13 @@ class ArrayEngine(Generic[K]):
         if (self._next or self._last) is not None and not self._in_batch:
             self.maintain(UNITS_PER_MATCH)
         message, arrays = self._message(given, envelope), self._generation.arrays
-        answer = checking.match(message, arrays.memory)
+        answer = arrays.match(message)
         while answer < 0:
             if answer >> 2 == UNREADABLE:
                 assert not isinstance(given, Notification), "a notification is readable"
                 return self.match(self._exactly(given, envelope))
             arrays.grow_for(answer >> 2)
-            answer = checking.match(message, arrays.memory)
+            answer = arrays.match(message)
         if answer & 2:
             self._drift.mend(self._generation.hanging)
         if answer < 4:
@@ -213,9 +217,19 @@ class ArrayEngine(Generic[K]):
         for each in found:
             if each >= 0:
                 slots[each] = None
-            elif self._holds(-1 - each, notification, inexact, known):
+            elif self._may_hold(-1 - each, notification, inexact, known):
                 slots.update(dict.fromkeys(self._generation.slots(-1 - each)))
         return self._keys_at(list(slots))
+
+    def _may_hold(
+        self, number: int, notification: Notification, inexact: bool, known: dict[int, bool]
+    ) -> bool:
+        """As `_holds`; yes, counted, where no work is left to look at the filter."""
+        try:
+            spend(VERIFY_STEPS)
+        except Exhausted as exhausted:
+            return safe_where_it_ends(exhausted, "holds", answer=True)
+        return self._holds(number, notification, inexact, known)
 
     def _keys_at(self, slots: Any) -> list[K]:
         return self._slots.keys[slots].tolist()  # type: ignore[no-any-return]

@@ -32,12 +32,17 @@ from contrada.matching.kernels.schema import (
     SKETCH_REGISTERS,
     WORDS_MASK,
 )
+from contrada.model.languages.work import budget, spend
 
 COPIED_BYTES_MAX: Final = 2**21
 """Bytes of an array of an index. Beyond it: it gets 64 times the room when it grows, where the
 system promises it, and is hardly copied again."""
 
+BYTES_PER_STEP: Final = 400
+"""Bytes that a kernel compares in a step of work, where the processor guesses badly what comes."""
+
 _ROOM: Final = 64
+_UNBOUNDED: Final = 2**62
 _TOUCHING_AT_ONCE: Final = 4096
 
 _PLACES: Final = {name: 2 * place for place, name in enumerate(ARRAYS)}
@@ -106,6 +111,7 @@ class Arrays:
             rows = _FIRST.get(name, 8) * _PER_ROW.get(name, 1)
             self.put(name, np.zeros(rows, dtype=kind))
         self.seed[0] = _SEED
+        self.counters.work[0] = _UNBOUNDED
 
     def put(self, name: str, array: Any, rows: int | None = None) -> None:
         """Takes an array in place of the one of this name, with so many rows asked for, or all."""
@@ -133,11 +139,30 @@ class Arrays:
 
     # --- matching -----------------------------------------------------------------------------
 
+    def match(self, message: bytes) -> int:
+        """`checking.match`."""
+        if budget() is None:
+            return checking.match(message, self.memory)  # type: ignore[no-any-return]
+        return int(self._bounded(checking.match, message))
+
     def match_rows(self, rows: Any, row: int, offsets: Any, found: Any) -> tuple[int, int]:
         """`checking.match_rows` of columns or spans (see `batches`); only of compiled kernels."""
         of = rows.described, rows.address, rows.starts
-        status, row = checking.match_rows(*of, row, offsets, found, self.memory)
+        status, row = self._bounded(checking.match_rows, *of, row, offsets, found)
         return int(status), int(row)
+
+    def _bounded(self, kernel: Any, *arguments: Any) -> Any:
+        """Runs a kernel, which compares no more than what the budgets around leave."""
+        work = budget()
+        if work is None:
+            return kernel(*arguments, self.memory)
+        left = work.steps_left()
+        self.counters.work[0] = left * BYTES_PER_STEP
+        try:
+            return kernel(*arguments, self.memory)
+        finally:
+            spend(left - max(0, self.counters.work[0]) // BYTES_PER_STEP)
+            self.counters.work[0] = _UNBOUNDED
 
     def grow_for(self, status: int) -> None:
         """Doubles what a kernel said it needs more of; or clears the stamps."""

@@ -332,6 +332,7 @@ def _pack_sets(of: Filter | Advertisement | Query) -> dict[str, Any]:
 
 def _unpack_sets(payload: Any) -> dict[str, ValueSet]:
     _expect(isinstance(payload, dict), "a map of attributes")
+    spend(5)
     return {check_name(name): _unpack_set(value_set) for name, value_set in payload.items()}
 
 

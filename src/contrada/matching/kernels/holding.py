@@ -33,6 +33,8 @@ from contrada.matching.kernels.schema import (
 )
 
 MAYBE = 2
+STEP_WORK = 16
+"""Bytes whose comparison costs as much as a step of an expression."""
 
 
 @kernel
@@ -78,20 +80,34 @@ def in_text_range(m: Any, first: Any, before: Any, text: Any, start: Any, length
 
 @kernel
 def contains_text(m: Any, ref: Any, text: Any, start: Any, length: Any) -> Any:
-    """Whether the notification's text contains a text of the store."""
-    size = ref & LENGTH_MASK
+    """Whether the notification's text contains a text of the store: 0, 1 or MAYBE."""
+    size, of = ref & LENGTH_MASK, ref >> TEXT_SHIFT
     if size == 0:
-        return True
-    lead = m.texts[ref >> TEXT_SHIFT]
+        return 1
+    texts, counters = m.texts, m.counters[0]
+    lead = texts[of]
+    work = counters.work - length
+    found = 0
     for at in range(start, start + length - size + 1):
-        if text[at] == lead and is_at(m, ref, text, at):
-            return True
-    return False
+        if text[at] == lead:
+            i = 1
+            while i < size and texts[of + i] == text[at + i]:
+                i += 1
+            if i == size:
+                found = 1
+                break
+            # A text that is made for it is nearly there at each place.
+            work -= i
+            if work < 0:
+                found = MAYBE
+                break
+    counters.work = work
+    return found
 
 
 @kernel
 def atom_holds(kind: Any, ref: Any, m: Any, row: Any) -> Any:
-    """Whether an operator on text accepts a value."""
+    """Whether an operator on text accepts a value: 0, 1 or MAYBE."""
     values, text = m.values, m.text
     size = ref & LENGTH_MASK
     if kind == ATOM_SUFFIX or kind == ATOM_CONTAINS:
@@ -99,29 +115,37 @@ def atom_holds(kind: Any, ref: Any, m: Any, row: Any) -> Any:
     else:
         start, length = values[row].folded, values[row].folded_length
     if size > length:
-        return False
+        return 0
     if kind == ATOM_CONTAINS or kind == ATOM_CONTAINS_NOCASE:
         return contains_text(m, ref, text, start, length)
     if kind == ATOM_EQUAL_NOCASE and size != length:
-        return False
+        return 0
+    m.counters[0].work -= size
     if kind == ATOM_SUFFIX or kind == ATOM_SUFFIX_NOCASE:
-        return is_at(m, ref, text, start + length - size)
-    return is_at(m, ref, text, start)
+        return 1 if is_at(m, ref, text, start + length - size) else 0
+    return 1 if is_at(m, ref, text, start) else 0
 
 
 @kernel
 def expression_holds(at: Any, end: Any, m: Any, row: Any) -> Any:
-    """The value of an expression on text: 0, 1, or MAYBE where only the model can tell."""
-    sets, stack, values = m.sets, m.stack, m.values
+    """The value of an expression on text: 0, 1, or MAYBE where only the model can tell.
+
+    Nor is it told where the work is used up: the model then decides what may still be looked at.
+    """
+    sets, stack, values, counters = m.sets, m.stack, m.values, m.counters[0]
     top = 0
     while at < end:
+        if counters.work < 0:
+            return MAYBE
         op = sets[at]
+        counters.work -= STEP_WORK
         if op == X_ATOM:
-            stack[top] = 1 if atom_holds(sets[at + 1], sets[at + 2], m, row) else 0
+            stack[top] = atom_holds(sets[at + 1], sets[at + 2], m, row)
             top += 1
             at += 3
         elif op == X_PIECES:
             count = sets[at + 1]
+            counters.work -= STEP_WORK * count
             stack[top] = 0
             for i in range(count):
                 first, before = sets[at + 2 + 2 * i], sets[at + 3 + 2 * i]

@@ -160,6 +160,7 @@ SCRATCH: Final[dict[str, Any]] = {
         "due",  # how many they are when somebody is to look at what hangs badly
         "chained",  # filters with several keys, the chains of which stand at the end of out
         "asked",  # places to be looked up
+        "work",  # bytes of texts that may still be compared; below 0 texts are not looked at
     ),
     # a row per attribute, valid where its epoch is the current one
     "state": _row(

@@ -90,7 +90,7 @@ class ValueSet:
         try:
             return language.contains(self.text, key[1])  # type: ignore[arg-type]
         except Exhausted as exhausted:
-            return _safe_where_it_ends(exhausted, "holds", True)
+            return safe_where_it_ends(exhausted, "holds", answer=True)
 
     def __and__(self, other: "ValueSet") -> "ValueSet":
         if self.text is None and other.text is None:
@@ -135,7 +135,7 @@ class ValueSet:
         try:
             return self._includes(other)
         except Exhausted as exhausted:
-            return _safe_where_it_ends(exhausted, "covers", False)
+            return safe_where_it_ends(exhausted, "covers", answer=False)
 
     def _includes(self, other: "ValueSet") -> bool:
         """As `issuperset`, where one of the sets has an expression."""
@@ -166,7 +166,7 @@ class ValueSet:
         try:
             return self._overlaps(other)
         except Exhausted as exhausted:
-            return _safe_where_it_ends(exhausted, "meets", True)
+            return safe_where_it_ends(exhausted, "meets", answer=True)
 
     def _overlaps(self, other: "ValueSet") -> bool:
         """As `meets`, where one of the sets has an expression."""
@@ -208,7 +208,7 @@ class ValueSet:
         try:
             return not _nonempty(self.text, "empty")
         except Exhausted as exhausted:
-            return _safe_where_it_ends(exhausted, "empty", False)
+            return safe_where_it_ends(exhausted, "empty", answer=False)
 
     def __bool__(self) -> bool:
         raise TypeError("ask a ValueSet for is_empty, or for contains(value)")
@@ -269,7 +269,7 @@ class ValueSet:
                     text = found.text
                     return (TEXT, decision.readable(self.text, text) if readable else text)
             except Exhausted as exhausted:
-                _safe_where_it_ends(exhausted, "witness", False)
+                safe_where_it_ends(exhausted, "witness", answer=False)
         return line.friendly_key(self.line) if self.line else None
 
     def unknown(self) -> tuple[str, ...]:
@@ -355,7 +355,7 @@ def _nonempty(text: Language, question: str) -> bool:
     return isinstance(answer, Found)
 
 
-def _safe_where_it_ends(exhausted: Exhausted, question: str, answer: bool) -> bool:
+def safe_where_it_ends(exhausted: Exhausted, question: str, *, answer: bool) -> bool:
     """The safe answer to a question for which a request's work did not do, counted.
 
     Within another decision it would be kept as an answer: there it goes on.

@@ -45,6 +45,9 @@ Beyond it: the safe answer."""
 _WORK_PER_STEP: Final = 10_000
 """Of that work, what takes about as long as one step of `spend`."""
 
+_STATE_WORK: Final = 8
+"""Steps to make a state."""
+
 _ROW_WORK: Final = 4
 """Steps to find out a row of the smallest machine."""
 
@@ -104,6 +107,7 @@ class _Program:
         """A new state. Raises LimitError beyond `MACHINE_STATES_MAX`."""
         if len(self.edges) >= MACHINE_STATES_MAX:
             raise LimitError("MACHINE_STATES_MAX", MACHINE_STATES_MAX)
+        spend(_STATE_WORK)
         self.edges.append(edges)
         self.free.append(free)
         self.looks.append(look)

@@ -43,6 +43,9 @@ GROUPS_NESTED_MAX: Final = 50
 PATTERN_CHARACTERS_MAX: Final = 20_000
 """Characters of a regular expression. Beyond it: InvalidFilterError."""
 
+_CHARACTER_WORK: Final = 10
+"""Steps of work to read a character of an expression, see `work`."""
+
 
 class Chars(NamedTuple):
     """One character out of ranges of code points, sorted and apart.
@@ -102,7 +105,7 @@ def read(pattern: str) -> Tree:
     if len(pattern) > PATTERN_CHARACTERS_MAX:
         reason = f"longer than PATTERN_CHARACTERS_MAX = {PATTERN_CHARACTERS_MAX} characters"
         raise InvalidFilterError("matches", (pattern,), reason)
-    spend(2 * len(pattern))
+    spend(_CHARACTER_WORK * len(pattern))
     return _RegexReader(pattern).whole()
 
 

@@ -81,6 +81,14 @@ class Work:
         if exhausted is not None:  # The outermost: what it ends must not be kept as an answer.
             raise Exhausted(exhausted)
 
+    def steps_left(self) -> int:
+        """The steps that this budget and all around it leave."""
+        work, left = self, self.left
+        while work._outer is not None:
+            work = work._outer
+            left = min(left, work.left)
+        return max(0, left)
+
 
 class Unbounded:
     """What is done in its `with` is not to end half way, whatever the budgets around."""
@@ -95,6 +103,9 @@ class Unbounded:
 
 
 _current: Final[ContextVar[Work | None]] = ContextVar("work", default=None)
+
+budget: Final = _current.get
+"""The innermost budget, or None where nothing is bounded."""
 
 
 def spend(steps: int) -> None:
