@@ -134,8 +134,15 @@ class UnsatisfiableFilterError(ContradaError):
     """A subscription could never match. Carries `filter`."""
 
     def __init__(self, filter: object) -> None:
-        super().__init__(f"no notification can match the filter {filter}")
+        super().__init__(filter)
         self.filter = filter
+
+    def __str__(self) -> str:
+        """Said only when somebody reads it, and of many filters not each: it may be large."""
+        members = getattr(self.filter, "filters", ())
+        if len(members) > _MEMBERS_SHOWN_MAX:
+            return f"no notification can match any of the {len(members)} filters"
+        return f"no notification can match the filter {_cut(str(self.filter))}"
 
 
 class ServiceError(ContradaError):
@@ -253,6 +260,7 @@ class RefusedRuleError(ContradaError):
 
 
 _SHOWN_MAX = 80
+_MEMBERS_SHOWN_MAX = 4
 
 
 def _shown(value: object) -> str:
@@ -261,4 +269,8 @@ def _shown(value: object) -> str:
         text = repr(value)
     except Exception as error:  # noqa: BLE001  a caller's repr may raise anything
         text = f"<{type(value).__name__} whose repr fails: {type(error).__name__}>"
+    return _cut(text)
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 1] + "…"
