@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import contrada as ct
-from contrada.errors import InvalidNotificationError, LimitError
+from contrada.errors import InvalidFilterError, InvalidNotificationError, LimitError
 from contrada.matching import index as index_module
 from contrada.matching.arrays import _SEED
 from contrada.matching.compiling import TEXT_BYTES_MAX, number_key
@@ -67,8 +67,8 @@ def test_a_refused_filter_leaves_its_key_as_it_was(compiled: Any) -> None:
     index.add(1, ct.Filter("a = 1"))
     with pytest.raises(LimitError):
         index.add(1, ct.Filter({"a": "x" * (TEXT_BYTES_MAX + 1)}))
-    with pytest.raises(TypeError, match="takes a Filter"):
-        index.add(1, "a = 2")  # type: ignore[arg-type]
+    with pytest.raises(InvalidFilterError, match="a filter is a Filter"):
+        index.add(1, 5)  # type: ignore[arg-type]
     assert index.match({"a": 1}) == [1]
     index.validate()
 

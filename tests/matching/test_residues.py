@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import contrada as ct
 from contrada.dialects import cesql, sql
 from contrada.dialects.rules import Rule
-from contrada.errors import EncodingError
+from contrada.errors import EncodingError, InvalidFilterError
 from contrada.model.algebra.notification import Envelope
 from tests.matching.engines import ENGINES, new_index
 
@@ -77,8 +77,13 @@ def test_a_residue_goes_with_its_key(compiled: bool) -> None:
     index.remove("k")
     index.add("k", sql.read("a = 1"))
     assert index.match({"a": 1, "b": 2}) == ["k"]
-    with pytest.raises(TypeError):
-        index.add("k", "a = 1")  # type: ignore[arg-type]
+    index.add("k", "a = 1")
+    index.add("m", {"a": 2})
+    assert index.match({"a": 1}) == ["k"]
+    assert index.match({"a": 2}) == ["m"]
+    for wrong in (5, None, RULES):
+        with pytest.raises(InvalidFilterError):
+            index.add("k", wrong)  # type: ignore[arg-type]
 
 
 def test_a_rule_with_a_residue_covers_nothing_for_sure(tmp_path: Path) -> None:

@@ -175,3 +175,19 @@ def test_a_notification_shows_all_of_itself() -> None:
         assert part in shown
     assert eval(shown, vars(ct)) == notification
     assert str(notification) == "Notification({'a': 1})"
+
+
+def test_a_filter_is_no_truth_value() -> None:
+    """`f and g` would be g alone, and `not f` False, without a word."""
+    f, g = ct.Filter("a = 1"), ct.FilterSet("b = 2 or c = 3")
+    for wrong in (lambda: f and g, lambda: g or f, lambda: not f):
+        with pytest.raises(TypeError, match="joined by `&`"):
+            wrong()
+
+
+def test_a_text_or_a_mapping_may_stand_on_the_left_too() -> None:
+    """Python would say that a text and a filter cannot be joined."""
+    f = ct.Filter("a > 1")
+    assert "b = 2" & f == ct.Filter("b = 2 and a > 1")
+    assert {"b": 2} | f == ct.FilterSet("b = 2 or a > 1")
+    assert "a > 0" - f == ct.FilterSet("a > 0 and a <= 1")

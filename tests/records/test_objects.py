@@ -131,3 +131,13 @@ def test_names_are_dropped_and_changed_before_all_else() -> None:
     at = datetime(2013, 1, 1, tzinfo=UTC)
     assert dict(found.notification) == {"id": "x", "agents": 2, "at": at}
     assert found.notification.body == b""
+
+
+def test_what_is_dropped_is_not_in_the_body_either() -> None:
+    """A password would travel on in the body of those records that have one."""
+    reading = Reading(drop=frozenset({"password", "legs.pin"}), rename={"user": "who"})
+    line = '{"user": "x", "password": "pw", "legs": [{"a": 1, "pin": {"x": 2}}, [{"pin": 3}]]}'
+    for keep in (False, True):
+        found = notification_of_object(line, reading, keep=keep)
+        assert dict(found) == {"who": "x"}
+        assert found.body == b'{"user": "x", "legs": [{"a": 1}, [{}]]}'

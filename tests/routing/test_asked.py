@@ -5,7 +5,8 @@ import pytest
 from contrada.dialects.rules import Rule
 from contrada.errors import LimitError
 from contrada.matching import Index
-from contrada.model import Advertisement, Filter, FilterSet, Selection
+from contrada.model import Advertisement, Filter, FilterSet
+from contrada.model.algebra.filter import Selects
 from contrada.routing.links import topology
 from contrada.routing.messages import (
     Client,
@@ -60,7 +61,7 @@ def test_filters_of_all_subscriptions_are_bounded(monkeypatch: pytest.MonkeyPatc
 class Narrow(Index[int]):
     """An index that takes no filter on `z`."""
 
-    def add(self, key: int, subscription: Selection | Rule) -> None:
+    def add(self, key: int, subscription: Selects | Rule) -> None:
         if isinstance(subscription, Filter) and "z" in subscription.sides:
             raise LimitError("ATTRS_MAX", 0)
         super().add(key, subscription)

@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 
 from contrada.errors import InvalidNotificationError, ParseError, ServiceClosedError, ServiceError
+from contrada.net.connecting import connect_sync
 from contrada.runtime import BlockingService, EmbeddedService, blocking
 from contrada.runtime.blocking import BATCH_READ
 from contrada.service import ServiceStatistics
@@ -142,6 +143,7 @@ def test_a_closed_service_says_so() -> None:
 FORKED = """
 import os, sys, threading
 from contrada.errors import ServiceError
+from contrada.net.connecting import connect_sync
 from contrada.runtime import BlockingService, EmbeddedService
 
 with BlockingService(EmbeddedService()) as service, service.subscribe("a = 1") as events:
@@ -279,3 +281,15 @@ def test_a_thread_that_reads_while_the_service_closes_misses_nothing() -> None:
             reader.join(10)
         assert not reader.is_alive()
         assert read == list(range(1_000))
+
+
+def test_what_was_not_entered_cannot_be_read() -> None:
+    """A loop over it would end at once, as if nothing had come."""
+    outside = connect_sync().subscribe("a = 1")
+    with pytest.raises(ServiceError, match="inside its own `with`"):
+        next(iter(outside))
+    with connect_sync() as service:
+        with pytest.raises(ServiceError, match="inside its own `with`"):
+            service.subscribe("a = 1").next(1)
+        with service.subscribe("a = 1") as events, pytest.raises(TimeoutError, match=r"0\.01 s"):
+            events.next(0.01)

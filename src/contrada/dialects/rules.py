@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from contrada.errors import ContradaError, LimitError, RefusedRuleError
 from contrada.model.algebra.filter import FilterSet
@@ -48,8 +48,10 @@ class Rule:
             raise RefusedRuleError(dialect, NOT_FILTERS, self.residue)
         return self.filters
 
-    def matches(self, notification: Notification) -> bool:
-        """Whether the rule matches the notification. Exact."""
+    def matches(self, notification: Notification | Mapping[str, Any]) -> bool:
+        """Whether the rule matches the notification, or that of these attributes. Exact."""
+        if not isinstance(notification, Notification):
+            notification = Notification(notification)
         if not self.filters.matches(notification):
             return False
         return self.residue_holds is None or self.residue_holds(notification)

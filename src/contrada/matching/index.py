@@ -22,6 +22,7 @@ from contrada.matching.plain import PlainEngine
 from contrada.matching.residues import Residues, whole
 from contrada.matching.spans import EMPTY_SPAN, Given
 from contrada.model import Envelope, Filter, FilterSet, Notification, Product, Selection
+from contrada.model.algebra.filter import Selects, selection
 from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.algebra.product import product_meets
 from contrada.model.algebra.relations import covers, witness
@@ -108,21 +109,22 @@ class Index(Mapping[K, Filter | FilterSet]):
 
     # --- keys ---------------------------------------------------------------------------------
 
-    def add(self, key: K, subscription: Selection | Rule) -> None:
+    def add(self, key: K, subscription: Selects | Rule) -> None:
         """Gives a key its filter or filters, instead of those it had.
+
+        A text or a mapping may stand for a filter.
 
         The key of a rule of another dialect matches where the rule does: what its filters leave
         open is asked of what they match, some microseconds each.
-        Raises TypeError for what is no filter or cannot be a key, LimitError for what is too
-        large; then the key keeps what it had. Cost: some microseconds per constraint.
+        Raises InvalidFilterError for what is no filter, TypeError for what cannot be a key,
+        LimitError for what is too large; then the key keeps what it had. Cost: some microseconds
+        per constraint.
         """
         hash(key)
         holds = None
         if isinstance(subscription, Rule):
             holds, subscription = subscription.residue_holds, subscription.filters
-        if not isinstance(subscription, Selection):
-            raise TypeError(f"an index takes a Filter or a FilterSet, not {subscription!r}")
-        members = subscription.filters
+        members = selection(subscription).filters
         if self._plain is not None and self._may_compile:
             self._go_over_if_loaded()
         with Unbounded():
@@ -399,7 +401,8 @@ class Index(Mapping[K, Filter | FilterSet]):
     def _check_residues(self) -> None:
         """What decides a residue is a function, which cannot be written down."""
         if self._residues.of:
-            raise EncodingError("an index", f"{len(self._residues.of)} rules leave a residue open")
+            reason = f"{len(self._residues.of)} rules leave a residue open, which no bytes hold"
+            raise EncodingError("an index to be saved", reason)
 
     @classmethod
     def load(cls, path: str | Path, *, compiled: bool | None = None) -> "Index[Any]":

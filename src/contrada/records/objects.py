@@ -42,11 +42,26 @@ def _notification(
 ) -> Notification:
     """The notification of what was decoded; `encoded` gives its bytes, for the body."""
     found: dict[str, list[Value]] = {}
-    is_dropped = reading.is_dropped if reading.drop else None
+    if reading.drop:
+        content = _without_dropped(content, "", reading)
+        encoded = partial(_encoded, content)
     put = partial(_put, found=found, reading=reading)
-    if flatten(_object(content), put, is_dropped) and not keep:
+    if flatten(_object(content), put) and not keep:
         return reading.notification(found)
     return reading.notification(found, body=encoded(), content_type=JSON_TYPE)
+
+
+def _without_dropped(content: Any, path: str, reading: Reading) -> Any:
+    """What is left of an object, also within arrays; so the body, too, has nothing dropped."""
+    if isinstance(content, list):
+        return [_without_dropped(each, path, reading) for each in content]
+    if not isinstance(content, dict):
+        return content
+    return {
+        key: _without_dropped(each, f"{path}{key}.", reading)
+        for key, each in content.items()
+        if not reading.is_dropped(f"{path}{key}")
+    }
 
 
 def read_array(data: bytes, source: str, reading: Reading) -> Iterator[Record | BadRecord]:

@@ -256,10 +256,12 @@ class _BlockingIterator(_Blocking[S], Generic[S, T]):
     def __init__(self, service: BlockingService, held: S, timeout_s: float | None) -> None:
         super().__init__(service, held)
         self._timeout_s = checked_timeout(timeout_s)
+        self._is_entered = False
         self._rest: deque[Any] = deque()  # what was left when the service was closed
 
     def __enter__(self) -> Self:
         super().__enter__()
+        self._is_entered = True
         self._service._iterated.add(self)
         return self
 
@@ -279,8 +281,10 @@ class _BlockingIterator(_Blocking[S], Generic[S, T]):
         """The next object.
 
         Raises TimeoutError when nothing came for `timeout_s`, ServiceClosedError when it has
-        ended, ServiceError for what is no timeout.
+        ended, ServiceError for what is no timeout, and outside of its `with`.
         """
+        if not self._is_entered:
+            raise ServiceError("read from a subscription inside its own `with`")
         try:
             found: T = self._service.run(self._next(timeout_s))
         except ServiceClosedError:

@@ -55,8 +55,11 @@ async def next_of(held: AsyncIterator[T], timeout_s: float | None) -> T:
 
     Raises TimeoutError, ServiceClosedError when it has ended, ServiceError for what is no timeout.
     """
-    async with asyncio.timeout(checked_timeout(timeout_s)):
-        found: Any = await anext(held, _END)
+    try:
+        async with asyncio.timeout(checked_timeout(timeout_s)):
+            found: Any = await anext(held, _END)
+    except TimeoutError:
+        raise TimeoutError(f"nothing came for {timeout_s} s") from None
     if found is _END:
         raise ServiceClosedError("it has ended")
     return found  # type: ignore[no-any-return]

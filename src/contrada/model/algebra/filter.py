@@ -77,8 +77,22 @@ class Selection(ABC):
     def __sub__(self, other: "Selects") -> "FilterSet":
         return filter_set(And((_condition(self), negation(_condition(selection(other))))))
 
+    def __rand__(self, other: "Selects") -> "Filter | FilterSet":
+        return self & other
+
+    def __ror__(self, other: "Selects") -> "FilterSet":
+        return self | other
+
+    def __rsub__(self, other: "Selects") -> "FilterSet":
+        return filter_set(And((_condition(selection(other)), negation(_condition(self)))))
+
     def __invert__(self) -> "FilterSet":
+        """All that is not selected, and what has several values of which one is not."""
         return filter_set(negation(_condition(self)))
+
+    def __bool__(self) -> bool:
+        """Python's `and`, `or` and `not` would take one of two filters, and forget the other."""
+        raise TypeError("filters are joined by `&`, `|` and `~`; ask one for is_empty or matches")
 
 
 class Filter(HeldProduct, Selection):

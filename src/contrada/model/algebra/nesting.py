@@ -34,26 +34,17 @@ _WITHIN_NOTHING: Final = frozenset((str, int, float, bool, type(None), bytes, da
 _NUMBERS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
-def flatten(
-    content: Mapping[str, Any],
-    put: Callable[[str, Iterable[Any]], None],
-    is_dropped: Callable[[str], bool] | None = None,
-) -> bool:
+def flatten(content: Mapping[str, Any], put: Callable[[str, Iterable[Any]], None]) -> bool:
     """Puts out the values of each attribute by its dotted name; whether all of them fitted.
 
-    What is dropped, by the dotted name, is left out with all that is in it.
     Raises InvalidNotificationError with the name and the value, LimitError beyond
     OBJECT_DEPTH_MAX. Cost: proportional to the content.
     """
-    return _flatten(content, "", put, is_dropped, 1)
+    return _flatten(content, "", put, 1)
 
 
 def _flatten(
-    content: Mapping[str, Any],
-    prefix: str,
-    put: Callable[[str, Iterable[Any]], None],
-    is_dropped: Callable[[str], bool] | None,
-    depth: int,
+    content: Mapping[str, Any], prefix: str, put: Callable[[str, Iterable[Any]], None], depth: int
 ) -> bool:
     if depth > OBJECT_DEPTH_MAX:
         raise LimitError("OBJECT_DEPTH_MAX", OBJECT_DEPTH_MAX)
@@ -62,13 +53,11 @@ def _flatten(
         if type(key) is not str:
             raise InvalidNotificationError(key, member, "a name is a str")
         name = prefix + key
-        if is_dropped is not None and is_dropped(name):
-            continue
         if isinstance(member, dict | Mapping):
             if is_typed(member):
                 put(name, (_typed(name, member),))
             else:
-                is_whole &= _flatten(member, f"{name}.", put, is_dropped, depth + 1)
+                is_whole &= _flatten(member, f"{name}.", put, depth + 1)
         elif not isinstance(member, _SEVERAL):
             put(name, (member,))
         else:
