@@ -55,7 +55,7 @@ async def test_a_publisher_gives_others_their_turn() -> None:
 
 
 @on_loop
-async def test_losses_are_counted_by_reason() -> None:
+async def test_losses_are_counted_by_reason(caplog: pytest.LogCaptureFixture) -> None:
     """Best effort would mean silent."""
     extra = 10
     total = outlet.QUEUE_NOTIFICATIONS_MAX + extra
@@ -68,6 +68,9 @@ async def test_losses_are_counted_by_reason() -> None:
         assert service.statistics().dropped == {"queue full": extra}
         assert service.statistics().matched == total
         assert (await anext(events))["n"] == 0, "the newest are dropped, not the oldest"
+    assert [each.getMessage() for each in caplog.records] == [
+        "subscription 1 of client 1 does not keep up: what finds no room is dropped"
+    ]
 
 
 @on_loop

@@ -11,6 +11,7 @@ Source: PODC 2000 §2 (clients and their access point).
 
 import asyncio
 import itertools
+import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -55,6 +56,8 @@ UPKEEP_UNITS_OF_NOTIFICATION: Final = 2
 
 NOTIFICATIONS_PER_UPKEEP: Final = 16
 """Notifications after which theirs is done together: asking for it costs more than a unit."""
+
+_LOG: Final = logging.getLogger(__name__)
 
 WAITS_PER_TURN: Final = 256
 """Outlets that a publisher begins to wait for in one go. Beyond it: others get a turn."""
@@ -252,6 +255,12 @@ class Exchange:
         finally:
             if route.identity not in self._routes.get(route.client.name, ()):
                 lost = 0  # Nobody waits for it any more.
+            if lost and not route.dropped:
+                _LOG.warning(
+                    "subscription %s of client %s does not keep up: what finds no room is dropped",
+                    route.identity,
+                    route.client.name,
+                )
             route.dropped += lost
             self._dropped[QUEUE_FULL] += lost
         return lost
