@@ -47,6 +47,7 @@ from contrada.matching.kernels.schema import (
     X_SOME,
 )
 from contrada.model import Filter, ValueSet
+from contrada.model.algebra.valueset import of_cuts
 from contrada.model.domains import line
 from contrada.model.domains.line import Cuts
 from contrada.model.domains.values import (
@@ -234,14 +235,14 @@ class Compiler:
         if op == OP_SET:
             return self.set_values[operands[0]]
         if op == OP_TEXT:
-            return ValueSet(line.point((TEXT, self.text_at(operands[0]))))
+            return of_cuts(line.point((TEXT, self.text_at(operands[0]))))
         if op == OP_TEXT_RANGE:
             start = line.cut_before((TEXT, self.text_at(operands[0])))
             before = operands[1]
             end = None if before < 0 else line.cut_before((TEXT, self.text_at(before)))
-            return ValueSet(line.interval(start, end))
+            return of_cuts(line.interval(start, end))
         low, high = _key_at(tag, operands[0]), _key_at(tag, operands[-1])
-        return ValueSet(line.interval(line.cut_before(low), line.cut_after(high)))
+        return of_cuts(line.interval(line.cut_before(low), line.cut_after(high)))
 
     def text_at(self, ref: int) -> bytes:
         """The text of a reference."""

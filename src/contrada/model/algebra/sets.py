@@ -11,7 +11,15 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from contrada.errors import InvalidFilterError, InvalidValueError
-from contrada.model.algebra.valueset import ABSENT, EVERYTHING, PRESENT, ValueSet, of_keys, union
+from contrada.model.algebra.valueset import (
+    ABSENT,
+    EVERYTHING,
+    PRESENT,
+    ValueSet,
+    of_cuts,
+    of_keys,
+    union,
+)
 from contrada.model.domains import line
 from contrada.model.domains.values import NAN, NULL, NUMBER, TEXT, Key, Value, key_of
 from contrada.model.languages import casefold, network, regular, search
@@ -27,7 +35,7 @@ def eq(value: Value, *, nocase: bool = False) -> ValueSet:
     """The one value; with `nocase` every text that equals it but for case."""
     if nocase:
         return _text_atom("= nocase", value)
-    return ValueSet(line.point(_key("=", value)))
+    return of_cuts(line.point(_key("=", value)))
 
 
 def ne(value: Value, *, nocase: bool = False) -> ValueSet:
@@ -39,22 +47,22 @@ def ne(value: Value, *, nocase: bool = False) -> ValueSet:
 
 def lt(value: Value) -> ValueSet:
     """Every smaller value of the constant's domain."""
-    return ValueSet(line.below(_bound("<", value)))
+    return of_cuts(line.below(_bound("<", value)))
 
 
 def le(value: Value) -> ValueSet:
     """Every smaller or equal value of the constant's domain."""
-    return ValueSet(line.at_most(_bound("<=", value)))
+    return of_cuts(line.at_most(_bound("<=", value)))
 
 
 def gt(value: Value) -> ValueSet:
     """Every larger value of the constant's domain."""
-    return ValueSet(line.above(_bound(">", value)))
+    return of_cuts(line.above(_bound(">", value)))
 
 
 def ge(value: Value) -> ValueSet:
     """Every larger or equal value of the constant's domain."""
-    return ValueSet(line.at_least(_bound(">=", value)))
+    return of_cuts(line.at_least(_bound(">=", value)))
 
 
 def between(low: Value, high: Value) -> ValueSet:
@@ -62,7 +70,7 @@ def between(low: Value, high: Value) -> ValueSet:
     low_key, high_key = _bound("between", low), _bound("between", high)
     if low_key[0] != high_key[0]:
         raise InvalidFilterError("between", (low, high), "both ends must be of one domain")
-    return ValueSet(line.interval(line.cut_before(low_key), line.cut_after(high_key)))
+    return of_cuts(line.interval(line.cut_before(low_key), line.cut_after(high_key)))
 
 
 def in_(*constants: Value, nocase: bool = False) -> ValueSet:
@@ -70,7 +78,7 @@ def in_(*constants: Value, nocase: bool = False) -> ValueSet:
     if nocase:
         _some_constants("in nocase", constants)
         atoms = (Literal(_atom("= nocase", value), True) for value in constants)
-        return ValueSet(line.EMPTY, some(atoms))
+        return of_cuts(line.EMPTY, some(atoms))
     return of_keys(_keys("in", constants))
 
 
@@ -85,14 +93,14 @@ def not_in(*constants: Value, nocase: bool = False) -> ValueSet:
     domains = line.EMPTY
     for tag in tags:
         domains = line.union(domains, line.domain(tag))
-    return ValueSet(domains) - of_keys(keys)
+    return of_cuts(domains) - of_keys(keys)
 
 
 def prefix(value: str | bytes, *, nocase: bool = False) -> ValueSet:
     """Every text that begins with the constant."""
     if nocase:
         return _text_atom("prefix nocase", value)
-    return ValueSet(line.starting_with(_text("prefix", value)))
+    return of_cuts(line.starting_with(_text("prefix", value)))
 
 
 def suffix(value: str | bytes, *, nocase: bool = False) -> ValueSet:
@@ -215,14 +223,13 @@ def _text_atom(operator: str, value: Value) -> ValueSet:
     atom = _atom(operator, value)
     if not atom.constant and operator in ("suffix", "contains"):
         return ALL_TEXT
-    return ValueSet(line.EMPTY, Literal(atom, True))
+    return of_cuts(line.EMPTY, Literal(atom, True))
 
 
 def _atom(operator: str, value: Value) -> Atom:
     constant = _text(operator, value)
     if operator.endswith(" nocase"):
-        checked(operator, constant)
-        constant = casefold.fold(constant)
+        return Atom(operator, casefold.fold(checked(operator, constant).constant))
     return checked(operator, constant)
 
 

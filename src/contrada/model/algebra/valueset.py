@@ -331,10 +331,10 @@ def _joined(
     if len(sets) == 1:
         return sets[0]
     if all(each.text is None for each in sets):
-        return ValueSet(line.joined(join, [each.line for each in sets]))
+        return of_cuts(line.joined(join, [each.line for each in sets]))
     parts = [each.parts() for each in sets]
     text = join_texts([language_part for _, language_part in parts])
-    return ValueSet(line.joined(join, [cuts for cuts, _ in parts]), text)
+    return of_cuts(line.joined(join, [cuts for cuts, _ in parts]), text)
 
 
 @lru_cache(maxsize=automaton.AUTOMATA_CACHED_MAX)
