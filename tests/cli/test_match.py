@@ -137,6 +137,49 @@ def test_bad_input_is_one_line(
     assert result.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "hint"),
+    [
+        ("d.json", '[{"x": 1}, {"x": 2}]', "is a JSON array; --entries . reads its objects"),
+        ("d.json", '[\n  {"x": 1},\n  {"x": 2}\n]\n', "is a JSON array; --entries . reads its"),
+        ("d.ndjson", '[{"x": 1}]', "is a JSON array; --format json --entries . reads its objects"),
+        ("d.geojson", '{"features": [{"x": 1}]}', "--entries features reads them, --format jsonl"),
+        ("d.csv", "x;y\n1,5;2\n", "the header has ';': --delimiter ';' parts cells by that"),
+        ("d.csv", "x\ty\n1,5\t2\n", "the header has '\\t': --format tsv parts cells by that"),
+    ],
+)
+def test_files_of_another_shape_get_a_hint(tmp_path: Path, file: str, text: str, hint: str) -> None:
+    """Else a newcomer would see what is wrong, but not what to do."""
+    (tmp_path / file).write_text(text)
+    result = match(tmp_path, file, subscriptions="a: x = 1")
+    assert (result.exit_code, result.stderr.count(hint)) == (2, 1), result.stderr
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "options"),
+    [
+        ("d.json", '[{"x": 1}', ("--entries=.",)),
+        ("d.json", '{"x": 1}\n[{"x": 1}]\n', ()),
+        ("d.csv", "[x]\n1,2\n", ()),
+    ],
+)
+def test_other_faults_get_no_hint(
+    tmp_path: Path, file: str, text: str, options: tuple[str, ...]
+) -> None:
+    """Else a hint that has nothing to do with the fault would lead astray."""
+    (tmp_path / file).write_text(text)
+    result = match(tmp_path, file, *options, subscriptions="a: x = 1")
+    assert result.exit_code == 2
+    assert "--" not in result.stderr
+
+
+def test_geojson_in_lines_is_read_where_that_is_said(tmp_path: Path) -> None:
+    """Else a file of one feature a line could not be read by its name."""
+    (tmp_path / "d.geojson").write_text('{"x": 1}\n{"x": 2}\n')
+    result = match(tmp_path, "d.geojson", "--format", "jsonl", subscriptions="a: x = 1")
+    assert (result.exit_code, len(result.stdout.splitlines())) == (0, 1)
+
+
 def test_needs_neither_java_nor_spark(tmp_path: Path) -> None:
     """Else the smallest installation could not match a file."""
     (tmp_path / "a.csv").write_text(ROWS)

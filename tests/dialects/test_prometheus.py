@@ -302,7 +302,7 @@ def test_files_of_rules_are_read_in_order() -> None:
     assert not isinstance(third, Rule)
     assert [second.reason, third.reason] == [
         "a function or an aggregation",
-        "a query that is no text",
+        "a rule that is no text",
     ]
 
 

@@ -57,6 +57,10 @@ def test_every_dialect_is_read_alike(dialect: str) -> None:
     assert {"read", "read_rules", "filters"} <= {*module.__all__}
     with pytest.raises(RefusedRuleError):
         module.read("")
+    for given in (None, 5, object()):
+        for read in (module.read, module.filters):
+            with pytest.raises(RefusedRuleError, match=dialect):
+                read(given)
 
 
 @pytest.mark.parametrize(

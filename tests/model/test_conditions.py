@@ -137,7 +137,7 @@ HINTS = [
     ("a is null", "`absent` where there is none"),
     ("5 < a", "the attribute stands first, as in `a > 5`"),
     ("'x' = a", "the attribute stands first, as in `a = 'x'`"),
-    ("1 < a < 5", "the attribute stands first, as in `a > 1`"),
+    ("1 < a < 5", "write `a > 1 and a < 5`"),
     ("a > 1 < 5", "two comparisons are joined by `and`"),
     ("a = 1 && b = 2", "write `and`"),
     ("a = 1 || b = 2", "write `or`"),
@@ -149,6 +149,39 @@ HINTS = [
     ("a = True", "write `true`"),
     ("a = None", "write `null`"),
     ("a startswith 'x'", "write `prefix`"),
+    ("price not between 1 and 2", "write `not (a between 1 and 2)`"),
+    ("name = 'O''Hare'", "a quote in a text stands behind a backslash, or in the other quotes"),
+    ("name = 'O'Hare'", "a quote in a text stands behind a backslash, or in the other quotes"),
+    ("a = 2026-11-20", "a time has a time of day and a zone, as @2026-11-20T09:30:00Z"),
+    ("a = 2026/11/20", "a time has a time of day and a zone, as @2026-11-20T09:30:00Z"),
+    ("a = @2026-11-20T09:30:00", "a time with a time of day and a zone, as @2026-11-20T09:30:00Z"),
+    ("a = @2026-11-20", "a time with a time of day and a zone, as @2026-11-20T09:30:00Z"),
+    ("exists a", "the attribute stands first, as in `a exists`"),
+    ("absent(a) and b = 1", "the attribute stands first, as in `a absent`"),
+    ("not exists a", "the attribute stands first, as in `a exists`"),
+    ("a not exists", "write `a absent`"),
+    ("a not any 5", "write `a absent`"),
+    ("a not absent", "write `a exists`"),
+    ("a not null and b = 1", "write `a != null` or `a exists`"),
+    ("a is null", "write `= null` for the value null, `absent` where there is none, or `exists`"),
+    ("a is not null", "for the value null, `absent` where there is none, or `exists`"),
+    ("a in [1,2]", "a list stands in ( )"),
+    ("a in 1, 2", "a list stands in ( )"),
+    ("a = [1,2]", "one of several values is `in (…)`"),
+    ("a in ()", "a list has at least one value"),
+    ("a none of ( )", "a list has at least one value"),
+    ("a = 1# c", "a comment needs a blank before `#`"),
+    ("lower(a) = 'x'", "there are no functions; `nocase` disregards case, as in `a = nocase 'x'`"),
+    ("a = 1 and len(b) > 3", "there are no functions"),
+    ("substr(a, 1) = 'x'", "there are no functions"),
+    ("a = upper(b)", "there are no functions"),
+    ("lower('A') = 'a'", "there are no functions"),
+    ("0 < a < 6", "write `a > 0 and a < 6`"),
+    ("0 < a.b <= 6", "write `a.b > 0 and a.b <= 6`"),
+    ("a = 0x10", "a number is written plainly, as 1000 or 1e3; a text stands in quotes"),
+    ("a = 1_000", "a number is written plainly, as 1000 or 1e3; a text stands in quotes"),
+    ("a = 1,000", "a number is written plainly, as 1000 or 1e3; a text stands in quotes"),
+    ("a = 10.0.0.1", "a number is written plainly, as 1000 or 1e3; a text stands in quotes"),
 ]
 
 
@@ -161,13 +194,24 @@ def test_habits_of_other_languages_get_a_hint(text: str, hint: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["a =", "a = 1 b = 2", "a ! 2", "not", "a not = 5", "= 5", "", "a = 'OR' b"]
+    "text",
+    [
+        *("a =", "a = 1 b = 2", "a ! 2", "not", "a not = 5", "= 5", "", "a = 'OR' b"),
+        *("not(a)", "a = 1)", "a 5", "a1:"),
+    ],
 )
 def test_other_faults_get_no_hint(text: str) -> None:
     """A hint that has nothing to do with the fault would lead astray."""
     with pytest.raises(ParseError) as caught:
         ct.parse(text)
     assert ";" not in caught.value.expected
+
+
+def test_what_is_expected_can_stand_there() -> None:
+    """A person would try one after another of what the message names."""
+    with pytest.raises(ParseError) as caught:
+        ct.parse("a = 1; b = 2")
+    assert caught.value.expected.startswith("the end, `and`, `or` or `->`; ")
 
 
 def test_a_literal_holds_no_comment() -> None:

@@ -1,5 +1,7 @@
 """All operators behind the paper's interface."""
 
+from typing import Any
+
 import pytest
 
 from contrada.errors import InvalidFilterError, UnknownOperatorError
@@ -23,6 +25,13 @@ def test_indices_agree_with_the_registry() -> None:
     assert sum(registry.find(name) is None for name in sets.OPERATORS) == INDEX_FIRST
     for name in registry.names():
         assert operator(name).index == registry.get(name).index
+
+
+@pytest.mark.parametrize("flags", [{"a": 3}, None, b"i"])
+def test_flags_that_are_no_text_tell_what_else_may_be_meant(flags: Any) -> None:
+    """Who asks whether a filter matches would be told of flags that nobody has written."""
+    with pytest.raises(InvalidFilterError, match=r"Filter\(…\)\.matches\(…\)"):
+        sets.matches("a < 5", flags)
 
 
 @pytest.mark.parametrize(("symbol", "name"), sets.SYNONYMS.items())

@@ -1,5 +1,8 @@
 """Addresses say where a broker is, or what is wrong with them."""
 
+import re
+from typing import Any
+
 import pytest
 
 from contrada.errors import AddressError
@@ -19,6 +22,20 @@ def test_addresses_are_read(text: str, expected: Address) -> None:
     """A client would connect elsewhere."""
     assert parse_address(text) == expected
     assert parse_address(str(expected)) == expected
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:7655", "desk.example", "[::1]:9000"])
+def test_an_address_without_its_scheme_is_named_with_it(text: str) -> None:
+    """A person would look for the fault in the host."""
+    with pytest.raises(AddressError, match=re.escape(f"did you mean contrada://{text}?")):
+        parse_address(text)
+
+
+@pytest.mark.parametrize("given", [5, b"contrada://h", ["contrada://h"]])
+def test_what_is_no_text_is_no_address(given: Any) -> None:
+    """The error would be one of a library, and a program could not catch it."""
+    with pytest.raises(AddressError, match="expected contrada://host"):
+        parse_address(given)
 
 
 @pytest.mark.parametrize(

@@ -186,8 +186,23 @@ def test_nobody_listens() -> None:
 def test_a_bad_line_ends_publishing_with_its_place(broker_address: str) -> None:
     """A person would have to look for the bad line."""
     run = contrada("pub", "--to", broker_address, "--json", "-", text='{"a": 1}\n{"a": \n')
-    assert run.returncode == 2
+    assert (run.returncode, run.stdout) == (2, "published 1\n")
     assert run.stderr.startswith("contrada: error: standard input:2:")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ('[{"a": 1}]', "; a file has one object per line"),
+        ('[\n{"a": 1}\n]', "; a file has one object per line"),
+        ('{"a": 1, "@id": "x", "@time": null}', "; --drop @id,@publisher,@time leaves them out"),
+    ],
+)
+def test_lines_of_another_shape_get_a_hint(broker_address: str, text: str, hint: str) -> None:
+    """A person would see what is wrong, but not what to do."""
+    run = contrada("pub", "--to", broker_address, "--json", "-", text=text)
+    assert (run.returncode, run.stdout) == (2, "published 0\n")
+    assert run.stderr.endswith(f"{hint}\n")
 
 
 def test_attributes_are_renamed_and_dropped(broker_address: str) -> None:

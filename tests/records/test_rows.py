@@ -50,6 +50,14 @@ def test_a_cell_not_of_its_declared_type_names_its_column() -> None:
     assert found.reason == "column 'b': 'x': expected a number of 64 bits"
 
 
+@pytest.mark.parametrize("text", ["007", "-01.5", "+5"])
+def test_a_number_that_is_written_otherwise_says_so(text: str) -> None:
+    """Else one would wonder why so small a number does not fit into 64 bits."""
+    (found,) = read("a", text, reading=Reading(types={"a": "number"}))
+    assert isinstance(found, BadRecord)
+    assert found.reason.endswith("expected a number of 64 bits without `+` or leading zeros")
+
+
 @pytest.mark.parametrize("header", ["", "  ", "a,a", 'a,"b', "a,@id", "a,,b"])
 def test_a_file_without_a_header_is_one_bad_record(header: str) -> None:
     """Else every row would be read under wrong names."""

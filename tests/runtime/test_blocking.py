@@ -6,15 +6,18 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from typing import Any
 from unittest import mock
 
 import pytest
 
+import contrada as ct
 from contrada.errors import InvalidNotificationError, ParseError, ServiceClosedError, ServiceError
 from contrada.net.connecting import connect_sync
 from contrada.runtime import BlockingService, EmbeddedService, blocking
 from contrada.runtime.blocking import BATCH_READ
 from contrada.service import ServiceStatistics
+from tests.asynchronous import on_loop
 
 
 def test_it_publishes_and_subscribes() -> None:
@@ -293,3 +296,20 @@ def test_what_was_not_entered_cannot_be_read() -> None:
             service.subscribe("a = 1").next(1)
         with service.subscribe("a = 1") as events, pytest.raises(TimeoutError, match=r"0\.01 s"):
             events.next(0.01)
+
+
+@pytest.mark.parametrize("items", [{"a": 1}, "a = 1", b"a", ct.Notification({"a": 1})])
+def test_one_item_is_no_batch(items: Any) -> None:
+    """Its names or letters would be taken for items, and the error be about these."""
+    with BlockingService(EmbeddedService()) as service:
+        with pytest.raises(ServiceError, match="expected a list of items") as caught:
+            service.publish_batch(items)
+        assert caught.value.published == 0
+
+
+@on_loop
+async def test_one_item_is_no_batch_where_it_is_awaited() -> None:
+    """The same, without threads."""
+    async with EmbeddedService() as service:
+        with pytest.raises(ServiceError, match="expected a list of items"):
+            await service.publish_batch("a = 1")  # type: ignore[arg-type]

@@ -74,6 +74,13 @@ def test_patterns_are_not_offered() -> None:
         filters_of("a = 1 -> b = 1")
 
 
+@pytest.mark.parametrize("subjects", [["a = 1", "b = 2"], ("a = 1",), {"a = 1"}])
+def test_several_filters_are_a_filter_set(subjects: Any) -> None:
+    """The error would not say how to ask for one or the other."""
+    with pytest.raises(ServiceError, match=r"several filters are one FilterSet\(\[…\]\)"):
+        filters_of(subjects)
+
+
 @pytest.mark.parametrize("subject", [3, None, object, Sale()])
 def test_other_things_cannot_be_subscribed(subject: Any) -> None:
     """The error would not say what can be."""

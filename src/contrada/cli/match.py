@@ -16,11 +16,13 @@ from contrada.cli.reading import constants, naming_options, reading_of
 from contrada.cli.rule_files import DIALECTS, PLACES, STANDARD_INPUT, about_of, load_rules
 from contrada.cli.tables import progress_of
 from contrada.dialects.rules import Rule
+from contrada.errors import InputError
 from contrada.records import (
     FORMATS,
     BadRecord,
     Matcher,
     Outcomes,
+    Reading,
     Record,
     check_name_of,
     format_of,
@@ -28,10 +30,17 @@ from contrada.records import (
     plain_time,
 )
 from contrada.records.matcher import Wish
+from contrada.records.objects import WHOLE_DOCUMENT
 from contrada.records.subscriptions import load_subscriptions
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 INPUT = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=True)
+
+_READS_ARRAY: Final = {
+    "json": "--entries . reads",
+    "jsonl": "--format json --entries . reads",
+}
+"""What reads a JSON array where a format is for lines."""
 
 ERRORS_SHOWN_MAX: Final = 20
 """Records that cannot be read and are told of one by one. Beyond it: they are only counted."""
@@ -75,9 +84,9 @@ def match(
 
     A subscription is a line `name: filter`; lines that begin with # are comments. A record is
     a row of CSV (csv, tsv), a line of JSON (json, jsonl, ndjson), an XML document or, with
-    --entries, one repeated element of it, or of an array in a JSON document (json, geojson). A
-    suffix .gz is unpacked. The file `-` is standard input, and needs --format. Each match is
-    written as one line of JSON.
+    --entries, one repeated element of it, or of an array in a JSON document (json, and geojson,
+    which needs it). A suffix .gz is unpacked. The file `-` is standard input, and needs --format.
+    Each match is written as one line of JSON.
 
     With --from, SUBSCRIPTIONS is a file of rules as for `contrada translate`, or a directory of
     such. They are matched exactly, also where no filter says them, and each match shows the title,
@@ -100,10 +109,15 @@ def match(
     wanted, refused = _wanted(subscriptions, dialect)
     for path in files:
         check_name_of(path)
-    inputs = [_input(path, format_name) for path in files]
+    inputs = [_input(path, format_name, reading) for path in files]
     matcher = Matcher(wanted.values(), reading)
     report = _MatchReport(wanted, output, quiet=count)
     report.take_all(inputs, matcher)
+    report.unmet += [
+        f"{source} is a JSON array; {_READS_ARRAY[format_]} its objects"
+        for _, format_, source in inputs
+        if source in report.arrays and format_ in _READS_ARRAY and reading.entries != WHOLE_DOCUMENT
+    ]
     if reading.entries:
         report.unmet += [f"{each}: found no entry {reading.entries!r}" for each in report.empty]
     if report.read:
@@ -115,9 +129,15 @@ def match(
         raise click.exceptions.Exit(EXIT_BAD_INPUT if report.bad or refused else EXIT_UNMET)
 
 
-def _input(path: Path, format_name: str | None) -> tuple[Path, str, str]:
+def _input(path: Path, format_name: str | None, reading: Reading) -> tuple[Path, str, str]:
     """Where a file is read from, its format, and what its records call it."""
     if str(path) != STANDARD_INPUT:
+        is_geojson = path.name.lower().removesuffix(".gz").endswith(".geojson")
+        if is_geojson and format_name is None and not reading.entries:
+            reason = (
+                "its records are in an array: --entries features reads them, --format jsonl lines"
+            )
+            raise InputError(str(path), reason)
         return path, format_name or format_of(path), str(path)
     if format_name is None:
         raise click.UsageError("standard input needs --format")
@@ -144,6 +164,7 @@ class _MatchReport:
         self.bad = 0
         self.matches: Counter[str] = Counter()
         self.empty: list[str] = []  # inputs without a record
+        self.arrays: set[str] = set()  # inputs that begin with a bracket and cannot be read so
         self.unmet: list[str] = []
         self._wanted = wanted
         self._names = list(wanted)
@@ -181,6 +202,8 @@ class _MatchReport:
         for told in outcomes.told:
             if isinstance(told, BadRecord):
                 self.bad += 1
+                if told.line == 1 and told.text.lstrip().startswith("["):
+                    self.arrays.add(told.source)
                 if self.bad <= ERRORS_SHOWN_MAX:
                     click.echo(str(told.error()), err=True)
                 continue

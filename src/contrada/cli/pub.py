@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import IO, Final, TypeAlias
@@ -14,7 +15,9 @@ from contrada.cli.literals import attributes_of
 from contrada.cli.reading import naming_options, reading_of
 from contrada.cli.rule_files import STANDARD_INPUT
 from contrada.cli.running import run
+from contrada.errors import InputError
 from contrada.model import Notification
+from contrada.model.domains.values import ENVELOPE_NAMES, RESERVED
 from contrada.net import PORT_DEFAULT, connect
 from contrada.records import (
     BadRecord,
@@ -97,12 +100,16 @@ async def _publish_lines(
     to: str, publisher: str | None, source: str, make: Make
 ) -> ServiceStatistics:
     async with connect(to, publisher=publisher) as service:
-        if source == STANDARD_INPUT:
-            async for block in _arriving(sys.stdin.buffer):
-                await _publish_block(service, block, "standard input", make)
-        else:
-            for block in open_blocks(Path(source)):
-                await _publish_block(service, block, source, make)
+        try:
+            if source == STANDARD_INPUT:
+                async for block in _arriving(sys.stdin.buffer):
+                    await _publish_block(service, block, "standard input", make)
+            else:
+                for block in open_blocks(Path(source)):
+                    await _publish_block(service, block, source, make)
+        except InputError:
+            click.echo(f"published {service.statistics().published}")
+            raise
         return service.statistics()
 
 
@@ -121,7 +128,16 @@ async def _publish_block(service: Service, block: Block, source: str, make: Make
         found.append(record.notification)
     await service.publish_batch(found)
     if bad is not None:
-        raise bad.error()
+        raise replace(bad, reason=f"{bad.reason}{_hint_for(bad)}").error()
+
+
+def _hint_for(bad: BadRecord) -> str:
+    """What may be done about a bad line; or nothing."""
+    if bad.text.lstrip().startswith("["):
+        return "; a file has one object per line"
+    if bad.reason.endswith(RESERVED):
+        return f"; --drop {','.join(ENVELOPE_NAMES)} leaves them out"
+    return ""
 
 
 async def _arriving(stream: IO[bytes]) -> AsyncIterator[Block]:

@@ -12,6 +12,10 @@ NOT_FILTERS: Final = "no filters alone say it"
 """Why a rule that has a residue is refused where filters are asked for."""
 
 
+NO_TEXT: Final = "a rule that is no text"
+"""Why what is no text is refused where a rule's text is asked for."""
+
+
 class Note(NamedTuple):
     """What whoever takes a rule should know of it. `reason` is one of a few fixed phrases."""
 
@@ -70,6 +74,13 @@ class RefusedRule:
         if isinstance(self.error, LimitError):
             return f"more than {self.error.limit} allows"
         return str(getattr(self.error, "reason", self.error))
+
+
+def checked_text(dialect: str, given: object) -> str:
+    """What was given, where it is text. Raises RefusedRuleError where not."""
+    if not isinstance(given, str):
+        raise RefusedRuleError(dialect, NO_TEXT, given)
+    return given
 
 
 ReadRules: TypeAlias = Callable[[str], Iterator[Rule | RefusedRule]]

@@ -27,20 +27,32 @@ class Address:
 
 def parse_address(text: str) -> Address:
     """The address that a text names. Raises AddressError that says what was expected."""
+    given: object = text
+    if not isinstance(given, str):
+        raise AddressError(text, _EXPECTED)
+    found = _address_of(text)
+    if found is None:
+        meant = f"{SCHEME}://{text}"
+        hint = "" if "://" in text or _address_of(meant) is None else f"; did you mean {meant}?"
+        raise AddressError(text, _EXPECTED + hint)
+    return found
+
+
+def _address_of(text: str) -> Address | None:
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise AddressError(text, _EXPECTED) from None
+        return None
     extra = parts.path.strip("/") or parts.query or parts.fragment or parts.username
     if parts.scheme != SCHEME or not host or extra or port == 0 or parts.netloc.endswith(":"):
-        raise AddressError(text, _EXPECTED)
+        return None
     if any(c.isspace() or not c.isprintable() for c in text):
-        raise AddressError(text, _EXPECTED)
+        return None
     try:
         check_host(host)
     except AddressError:
-        raise AddressError(text, _EXPECTED) from None
+        return None
     return Address(host, PORT_DEFAULT if port is None else port)
 
 

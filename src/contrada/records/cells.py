@@ -29,6 +29,7 @@ from contrada.model.domains.values import INT_MAX, INT_MIN, datetime_of
 Converter = Callable[[Any], Value]
 
 _LITERAL: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_ODD_NUMBER: Final = re.compile(r"[+-]?0[0-9]|\+[0-9]")
 _BEGINS_LITERAL: Final = frozenset("-0123456789")
 _INTEGER_CHARS_MAX: Final = len(str(INT_MIN))
 _SPECIAL_NUMBERS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -57,7 +58,8 @@ def number_value(text: str) -> Value:
         return _SPECIAL_NUMBERS[text]
     number = _number(text)
     if number is None:
-        raise InvalidValueError(text, "expected a number of 64 bits")
+        hint = " without `+` or leading zeros" if _ODD_NUMBER.match(text) else ""
+        raise InvalidValueError(text, f"expected a number of 64 bits{hint}")
     return number
 
 

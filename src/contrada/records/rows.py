@@ -33,7 +33,9 @@ class Rows:
         if isinstance(checked, BadRecord):
             raise checked.error()
         self._reading = reading
-        self.columns = _columns(_cells(header, reading), header, reading)
+        cells = _cells(header, reading)
+        self._hint = _hint_for(cells)
+        self.columns = _columns(cells, header, reading)
         """The attributes of the cells of a row; None for what is dropped."""
         self._converters = [
             (name, reading.converter(name) if name else None) for name in self.columns
@@ -54,7 +56,7 @@ class Rows:
         """
         cells = _cells(line, self._reading)
         if len(cells) != len(self._converters):
-            found, expected = f"{len(cells)} cells", f"{len(self._converters)}"
+            found, expected = f"{len(cells)} cells", f"{len(self._converters)}{self._hint}"
             raise ParseError(1, len(line) + 1, found, expected)
         is_absent = self._reading.is_absent
         found_values: dict[str, Value] = {}
@@ -109,12 +111,22 @@ def is_header(text: str, reading: Reading) -> bool:
         return False
 
 
+def _hint_for(columns: list[str]) -> str:
+    """What else may part the cells, where nothing seems to part the header's; or nothing."""
+    for sign, option in ((";", "--delimiter ';'"), ("\t", "--format tsv")):
+        if len(columns) == 1 and sign in columns[0]:
+            return f"; the header has {sign!r}: {option} parts cells by that"
+    return ""
+
+
 def _columns(cells: list[str], header: str, reading: Reading) -> tuple[str | None, ...]:
     names = tuple(map(reading.attribute, cells))
     if is_blank(header):
         raise ParseError(1, 1, "a blank line", "the names of the columns")
     if len(names) > COLUMNS_MAX:
         raise ParseError(1, 1, f"{len(names)} columns", f"at most COLUMNS_MAX = {COLUMNS_MAX}")
+    if len(names) == 1 and "\t" in (names[0] or ""):
+        raise ParseError(1, header.index("\t") + 1, "a tab in a name", f"none{_hint_for(cells)}")
     known: set[str] = set()
     for name in names:
         if name is None:

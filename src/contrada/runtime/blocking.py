@@ -19,7 +19,13 @@ from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.algebra.notification import Body
 from contrada.patterns import Match
 from contrada.routing.messages import Offer
-from contrada.runtime.calling import checked_timeout, in_batches, next_of, tell_published
+from contrada.runtime.calling import (
+    check_items,
+    checked_timeout,
+    in_batches,
+    next_of,
+    tell_published,
+)
 from contrada.service import (
     Advertisements,
     Interest,
@@ -105,6 +111,7 @@ class BlockingService:
         """
         count = 0
         try:
+            check_items(items)
             # A list or tuple waits for nothing, and goes as a whole.
             is_there = isinstance(items, list | tuple)
             for batch in (items,) if is_there else in_batches(items, BATCH_READ):

@@ -1,7 +1,7 @@
 """How services are called: from which event loop, for how long, and with batches of items."""
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from contrada.errors import ServiceClosedError, ServiceError
@@ -65,6 +65,13 @@ async def next_of(held: AsyncIterator[T], timeout_s: float | None) -> T:
     return found  # type: ignore[no-any-return]
 
 
+def check_items(items: object) -> None:
+    """Refuse one item in the place of many, whose parts would be taken for items."""
+    if isinstance(items, str | bytes | Mapping):
+        kind = type(items).__name__
+        raise ServiceError(f"cannot publish the parts of a {kind}: expected a list of items")
+
+
 def in_batches(items: Iterable[T], most: int) -> Iterator[Sequence[T]]:
     """The items in batches. What they raise comes after a batch of those before it."""
     batch: list[T] = []
@@ -87,8 +94,10 @@ async def batches_of(
 ) -> AsyncIterator[Sequence[Notification]]:
     """Notifications of the items in batches; what comes by and by comes one by one.
 
-    An item that is none ends them with its error, after those before it.
+    An item that is none ends them with its error, after those before it. Raises ServiceError where
+    the items are one mapping or text.
     """
+    check_items(items)
     if isinstance(items, AsyncIterable):
         async for item in items:
             yield (notification_of(item),)

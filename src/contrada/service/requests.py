@@ -4,7 +4,7 @@ Every service admits and refuses through these functions, so that the embedded s
 network of brokers give the same errors. A filter that nothing can match is refused here.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, cast
 
 from contrada.dialects.rules import Rule
@@ -115,9 +115,10 @@ def _asked(subject: object) -> Filter | FilterSet:
         raise ServiceError(
             "a pattern is subscribed as an object, Pattern(text), and at the embedded service only"
         )
+    several = "; several filters are one FilterSet([…])" if isinstance(wanted, Collection) else ""
     raise ServiceError(
         f"cannot subscribe to {_kind_of(wanted)}: expected a filter, its text, a mapping, "
-        "or something with to_filters()"
+        f"or something with to_filters(){several}"
     )
 
 

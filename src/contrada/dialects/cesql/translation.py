@@ -23,7 +23,7 @@ from contrada.dialects.cesql.evaluation import evaluated, holds, holds_for, retu
 from contrada.dialects.cesql.outcomes import CESQL_FILTERS_MAX, CESQL_MERGED_MAX
 from contrada.dialects.cesql.parsing import parse
 from contrada.dialects.kleene import ALWAYS, Bound, Truth, all_of, filters_of, member
-from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
+from contrada.dialects.rules import RefusedRule, Rule, checked_text, read_or_refused
 from contrada.errors import ParseError, RefusedRuleError
 from contrada.model.algebra import boxes, sets
 from contrada.model.algebra.expression import MIRRORED
@@ -42,7 +42,7 @@ def read(text: str, name: str = "", line: int = 1) -> Rule:
     function that CESQL does not have; LimitError where it is too long or too deep.
     """
     try:
-        return translated(parse(text), name)
+        return translated(parse(checked_text(DIALECT, text)), name)
     except ParseError as error:
         place = f"line {error.line + line - 1}, column {error.column}"
         found = f"{error.found}, expected {error.expected}"

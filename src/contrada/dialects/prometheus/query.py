@@ -28,6 +28,7 @@ from lark import Lark, Token, Transformer, UnexpectedInput, v_args
 
 from contrada.dialects import grammar
 from contrada.dialects.prometheus.labels import DIALECT, label_values
+from contrada.dialects.rules import checked_text
 from contrada.errors import InvalidNameError, LimitError, RefusedRuleError
 from contrada.model.algebra import sets
 from contrada.model.algebra.expression import MIRRORED, And, Condition, Member, Or, negation
@@ -85,7 +86,7 @@ def filters(query: str, *, rows: bool = False) -> FilterSet:
     Cost: linear, and the filters (see `expression.filter_set`). Raises RefusedRuleError with one
     of the phrases above, and LimitError.
     """
-    if len(query) > QUERY_CHARACTERS_MAX:
+    if len(checked_text(DIALECT, query)) > QUERY_CHARACTERS_MAX:
         raise LimitError("QUERY_CHARACTERS_MAX", QUERY_CHARACTERS_MAX, len(query))
     _check_size(query)
     try:

@@ -13,11 +13,10 @@ from typing import Final
 from contrada.dialects.documents import Document, documents
 from contrada.dialects.prometheus.labels import DIALECT
 from contrada.dialects.prometheus.query import filters
-from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
+from contrada.dialects.rules import RefusedRule, Rule, checked_text, read_or_refused
 from contrada.errors import ContradaError, RefusedRuleError
 
 NO_RULES: Final = "no rule in the file"
-NO_QUERY: Final = "a query that is no text"
 
 _QUERIES: Final = ("expr", "query")
 _NAMES: Final = ("alert", "record", "name")
@@ -47,9 +46,7 @@ def read_rules(text: str, *, rows: bool = False) -> Iterator[Rule | RefusedRule]
 
 def read(query: Document, name: str = "", *, rows: bool = False) -> Rule:
     """The rule of a query; see `query.filters`. Raises RefusedRuleError, LimitError."""
-    if not isinstance(query, str):
-        raise RefusedRuleError(DIALECT, NO_QUERY, query)
-    return Rule(name, filters(query, rows=rows))
+    return Rule(name, filters(checked_text(DIALECT, query), rows=rows))
 
 
 def _queries(document: Document) -> Iterator[tuple[str, Document]]:

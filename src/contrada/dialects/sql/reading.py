@@ -24,6 +24,7 @@ from lark import Lark, Token, Transformer, UnexpectedInput, v_args
 from contrada.dialects import grammar, kleene
 from contrada.dialects.json_text import exact_number
 from contrada.dialects.kleene import Truth
+from contrada.dialects.rules import checked_text
 from contrada.dialects.sql import truth
 from contrada.dialects.sql.truth import ColumnReference, Operand, SqlLiteral
 from contrada.errors import (
@@ -74,7 +75,7 @@ def filters(text: str, line: int = 1) -> FilterSet:
     filters (see `expression.filter_set`). Raises RefusedRuleError with one of the phrases above,
     and LimitError.
     """
-    if len(text) > CONDITION_CHARACTERS_MAX:
+    if len(checked_text(DIALECT, text)) > CONDITION_CHARACTERS_MAX:
         raise LimitError("CONDITION_CHARACTERS_MAX", CONDITION_CHARACTERS_MAX, len(text))
     tokens = (match[0] for match in TOKENS.finditer(text))
     grammar.check_nesting(tokens, "CONDITION_NESTING_MAX", CONDITION_NESTING_MAX)

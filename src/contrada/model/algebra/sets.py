@@ -120,6 +120,10 @@ def matches(pattern: str | bytes, flags: str = "") -> ValueSet:
     Cost: linear in the expression. See `regular` for the syntax and for what is refused.
     """
     text = _utf8("matches", pattern)
+    given: object = flags
+    if not isinstance(given, str):
+        reason = "the flags are text; Filter(…).matches(…) tells whether a filter matches"
+        raise InvalidFilterError("matches", (pattern, given), reason)
     constant = regular.normal(text, flags)
     plain = search.plain_forms(search.tree_of(constant.encode()))
     if plain is None:

@@ -54,6 +54,9 @@ are the system's; all others are the users'."""
 MARK_PREFIX: Final = "@is."
 """What the names of type marks begin with."""
 
+RESERVED: Final = f"{' '.join(ENVELOPE_NAMES)} and {MARK_PREFIX}… are reserved"
+"""Why a user may not give such a name."""
+
 _MICROSECOND: Final = timedelta(microseconds=1)
 TIME_MIN_US: Final = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 TIME_MAX_US: Final = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
@@ -211,7 +214,7 @@ def check_user_name(name: object) -> str:
     """As `check_name`; and the system's names are refused."""
     checked = check_name(name)
     if checked[0] == "@" and is_system_name(checked):
-        raise InvalidNameError(name, f"{' '.join(ENVELOPE_NAMES)} and {MARK_PREFIX}… are reserved")
+        raise InvalidNameError(name, RESERVED)
     return checked
 
 

@@ -40,7 +40,7 @@ from contrada.model.algebra import (
 from contrada.model.algebra.expression import And, Condition, Member, Or, negation
 from contrada.model.algebra.filter import filter_set
 from contrada.model.domains.values import INT_MAX, INT_MIN, UNITS_US, Value, check_name
-from contrada.model.syntax.hints import hint_for, hint_for_operator
+from contrada.model.syntax.hints import NEGATED, TIME, hint_for, hint_for_operator
 
 CONDITIONS_NESTED_MAX: Final = 100
 """Parentheses and `not` of a text in one another. Beyond it: LimitError."""
@@ -197,6 +197,10 @@ class _FilterBuilder(Transformer[Token, Any]):
         return _unless(negation, _built(operator, sets.matches, expression))
 
     def extension(self, negation: Token | None, operator: Token, constant: Token) -> ValueSet:
+        if negation and operator in NEGATED:
+            expected = f"an operator; write {NEGATED[operator]}"
+            raise _at(operator, ParseError, repr(f"not {operator}"), expected)
+
         def build(value: Value) -> ValueSet:
             return sets.of_operator(str(operator), (value,))
 
@@ -290,7 +294,7 @@ def _time(token: Token) -> datetime:
     except ValueError:
         time = None
     if time is None or time.tzinfo is None:
-        raise _at(token, ParseError, str(token), "a time as @2026-11-20T09:30:00Z")
+        raise _at(token, ParseError, str(token), f"a time with {TIME}")
     return time
 
 
@@ -359,7 +363,7 @@ def _explained(text: str, error: UnexpectedInput) -> ParseError:
         line, column = _end_of(text) if at_end else (error.line, error.column)
     else:
         assert isinstance(error, UnexpectedCharacters)
-        wanted = error.allowed or set()
+        wanted = error.interactive_parser.accepts()  # type: ignore[no-untyped-call]
         line, column, position = error.line, error.column, error.pos_in_stream
         rest = text[error.pos_in_stream :]
         found = f"unterminated text: {rest[:30]}" if rest[0] in "\"'`" else repr(rest[0])

@@ -13,7 +13,10 @@ from contrada.model.languages.atoms import KEYWORDS
 _WORD: Final = re.compile(r"[^\W\d]\w*")
 _WORD_BEFORE: Final = re.compile(r"([^\W\d]\w*)\s*$")
 _QUOTED: Final = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`""")
-_COMPARISON_AFTER: Final = re.compile(r"""([+-]?[\d.]+|'[^']*'|"[^"]*")\s*([<>]=?|!?=)""")
+_LITERAL: Final = r"""([+-]?[\d.]+|'[^']*'|"[^"]*")"""
+_COMPARISON_AFTER: Final = re.compile(
+    rf"{_LITERAL}\s*([<>]=?|!?=)(?:\s*([^\W\d][\w.]*)\s*([<>]=?\s*{_LITERAL}))?"
+)
 
 _OPERATORS: Final = {
     "like": "`prefix`, `suffix`, `contains`, or `wildcard 'a*b?'` say what `like` does",
@@ -22,7 +25,7 @@ _OPERATORS: Final = {
     "endswith": "write `suffix`",
     "regexp": "write `matches /…/`",
     "rlike": "write `matches /…/`",
-    "is": "write `= null` for the value null, `absent` where there is none",
+    "is": "write `= null` for the value null, `absent` where there is none, or `exists`",
 }
 
 _SIGNS: Final = (
@@ -38,17 +41,59 @@ _SIGNS: Final = (
 )
 """Signs, how many of their characters were taken before the fault, and what is written instead."""
 
+NEGATED: Final = {
+    "between": "`not (a between 1 and 2)`",
+    "exists": "`a absent`",
+    "any": "`a absent`",
+    "absent": "`a exists`",
+    "null": "`a != null` or `a exists`",
+}
+"""Words that `not` cannot stand before, and what is written instead."""
+
+TIME: Final = "a time of day and a zone, as @2026-11-20T09:30:00Z"
+
+_CALLED: Final = rf"\b(?!(?:{'|'.join(sorted(KEYWORDS))})\b)[^\W\d]\w*\("
+_QUOTE_IN_TEXT: Final = "a quote in a text stands behind a backslash, or in the other quotes"
+_NO_FUNCTIONS: Final = "there are no functions; `nocase` disregards case, as in `a = nocase 'x'`"
+_PLAIN_NUMBER: Final = "a number is written plainly, as 1000 or 1e3; a text stands in quotes"
+
+_HABITS: Final = tuple(
+    (re.compile(sign), needed, hint)
+    for sign, needed, hint in (
+        (r"""'\0['\w]|"\0["\w]""", "AND", _QUOTE_IN_TEXT),
+        (r"(?<![\w.])\d{4}\0[-/]\d", "AND", f"a time has {TIME}"),
+        (r"(?<![\w.])\d[\d.]*\0([\w.:/%]|,\d{3}\b)", "AND", _PLAIN_NUMBER),
+        (r"\S\0#", "", "a comment needs a blank before `#`"),
+        *((rf"\bnot\s+{word}\s*\0", "NUMBER", f"write {put}") for word, put in NEGATED.items()),
+        (r"\bexists[\s(]+[\w.]+\s*\0", "NUMBER", "the attribute stands first, as in `a exists`"),
+        (r"\babsent[\s(]+[\w.]+\s*\0", "NUMBER", "the attribute stands first, as in `a absent`"),
+        (rf"{_CALLED}([\w.]+\s*\0[),]|\0['\"\d)])|\0{_CALLED}", "", _NO_FUNCTIONS),
+        (r"\(\s*\0\)", "NUMBER", "a list has at least one value"),
+        (r"\b(in|of|but|nocase)\s*\0[^(]", "LPAR", "a list stands in ( )"),
+        (r"\0[\[{]", "NUMBER", "one of several values is `in (…)`"),
+    )
+)
+"""What stands around a fault, NUL at its place; a terminal that may stand there; and the hint."""
+
+AROUND_CHARACTERS: Final = 80
+"""Characters before and after a fault that are looked at for a hint."""
+
 _VALUES: Final = {"true": "true", "false": "false", "null": "null", "none": "null", "nan": "nan"}
 
 
 def hint_for(text: str, position: int, wanted: Collection[str]) -> str:
     """What may have been meant at a fault, where these terminals may stand; or nothing."""
-    before = _WORD_BEFORE.search(text, 0, position)
+    start, end = max(0, position - AROUND_CHARACTERS), position + AROUND_CHARACTERS
+    around = f"{text[start:position]}\0{text[position:end]}"
+    before = _WORD_BEFORE.search(text, start, position)
     if before is not None and before[1].lower() in _OPERATORS:
         return _OPERATORS[before[1].lower()]
     for sign, taken, hint in _SIGNS:
         stands = position >= taken and text.startswith(sign, position - taken)
         if stands and (sign != "!" or "NAME" in wanted):
+            return hint
+    for habit, needed, hint in _HABITS:
+        if (not needed or needed in wanted) and habit.search(around):
             return hint
     bare = _QUOTED.sub("", text[:position])
     large = [each for each in _WORD.findall(bare) if _is_large(each)]
@@ -58,7 +103,10 @@ def hint_for(text: str, position: int, wanted: Collection[str]) -> str:
     if word is not None:
         return _hint_for_word(word[0], wanted)
     if "NAME" in wanted and (turned := _COMPARISON_AFTER.match(text, position)) is not None:
-        return f"the attribute stands first, as in `a {MIRRORED[turned[2]]} {turned[1]}`"
+        first = f"{MIRRORED[turned[2]]} {turned[1]}"
+        if turned[3]:
+            return f"write `{turned[3]} {first} and {turned[3]} {turned[4]}`"
+        return f"the attribute stands first, as in `a {first}`"
     if "AND" in wanted and text[position : position + 1] in tuple("<>=!"):
         return "two comparisons are joined by `and`, or are `between … and …`"
     return ""
