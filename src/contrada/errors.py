@@ -142,7 +142,7 @@ class UnsatisfiableFilterError(ContradaError):
         members = getattr(self.filter, "filters", ())
         if len(members) > _MEMBERS_SHOWN_MAX:
             return f"no notification can match any of the {len(members)} filters"
-        return f"no notification can match the filter {_cut(str(self.filter))}"
+        return f"no notification can match the filter {shortened(str(self.filter), _SHOWN_MAX)}"
 
 
 class ServiceError(ContradaError):
@@ -185,7 +185,7 @@ class FrameError(ProtocolError):
     """
 
     def __init__(self, code: str, reason: str) -> None:
-        super().__init__(reason)
+        super().__init__(shortened(reason))
         self.code = code
 
 
@@ -269,8 +269,9 @@ def _shown(value: object) -> str:
         text = repr(value)
     except Exception as error:  # noqa: BLE001  a caller's repr may raise anything
         text = f"<{type(value).__name__} whose repr fails: {type(error).__name__}>"
-    return _cut(text)
+    return shortened(text, _SHOWN_MAX)
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 1] + "…"
+def shortened(text: str, most: int = 500) -> str:
+    """A text for a person, cut where it is too long: it may quote what a stranger has sent."""
+    return text if len(text) <= most else text[: most - 1] + "…"

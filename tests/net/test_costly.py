@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
+from msgspec import Raw
 
 from contrada.model import Filter, FilterSet, Notification, ValueSet
 from contrada.model.algebra.sets import contains, in_, matches, suffix
@@ -14,9 +15,9 @@ from contrada.model.algebra.valueset import union
 from contrada.model.encoding import to_msgpack
 from contrada.net import Broker, connect, peer
 from contrada.net.connection import CLIENT
-from contrada.net.frames import Hello, Reply, encode
+from contrada.net.frames import Failure, Hello, Reply, Request, encode
 from tests.asynchronous import on_loop, until
-from tests.net.costly import ENGINES, TURN_S_MAX, Desk, worst
+from tests.net.costly import ENGINES, TURN_S_MAX, Desk, prepare, worst
 from tests.net.requests import publish, subscribe, unsubscribe
 from tests.net.test_broker import RawClient
 
@@ -57,6 +58,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
 @on_loop
 async def test_a_subscription_keeps_the_loop_no_longer_than_a_turn(case: str) -> None:
     """Another client's publication would wait for a minute."""
+    prepare()  # What comes with the first use of all is loaded once.
     data = HOSTILE[case]()
     desk = Desk()
     asker = desk.client()
@@ -228,3 +230,38 @@ def test_a_search_finds_nothing_that_takes_longer_than_a_turn() -> None:
     """What costs one client little would cost a server much; `make costly` searches for longer."""
     for name, found in worst(seconds=20, seed=1):
         assert found[0].took_s < TURN_S_MAX, (name, found[0])
+
+
+@on_loop
+async def test_a_refusal_quotes_no_more_than_a_line() -> None:
+    """A refusal would be as long as what is refused, and too long to be sent at all."""
+    async with Broker(port=0) as broker:
+        client = await RawClient.to(broker, Hello("\0" * 60_000))
+        failure = await client.hears()
+        assert isinstance(failure, Failure)
+        assert (failure.code, len(failure.reason)) == ("role", 500)
+        await client.leave()
+        unknown = msgspec.msgpack.encode(["x" * 14_000_000, 1])
+        client = await RawClient.to(
+            broker,
+            Hello(CLIENT),
+            Request(1, Raw(unknown)),
+        )
+        assert isinstance(await client.hears(), Hello)
+        reply = await client.hears()
+        assert isinstance(reply, Reply)
+        assert reply.code
+        assert len(reply.reason) <= 500
+        await client.leave()
+
+
+@on_loop
+async def test_a_hello_is_short() -> None:
+    """What a stranger says of itself would fill the broker's memory."""
+    async with Broker(port=0) as broker:
+        client = await RawClient.to(broker, Hello(CLIENT, "x" * 2**16))
+        failure = await client.hears()
+        assert isinstance(failure, Failure)
+        assert failure.code == "oversized"
+        assert "HELLO_BYTES_MAX" in failure.reason
+        await client.leave()

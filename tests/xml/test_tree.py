@@ -63,3 +63,11 @@ def test_entities_bring_nothing_in() -> None:
     with pytest.raises(ParseError):
         parse_document(outside)
     assert parse_document(b'<!DOCTYPE a SYSTEM "no.dtd"><a>1</a>') == Element("a", texts=("1",))
+
+
+def test_attributes_are_counted_before_they_are_read() -> None:
+    """A file of half a megabyte would take a quarter of a minute."""
+    at_most = " ".join(f'a{n}="1"' for n in range(4_096))
+    assert len(parse_document(f"<r {at_most}/>".encode()).attributes) == 4_096
+    with pytest.raises(LimitError, match="ATTRIBUTES_MAX"):
+        parse_document(f'<r {at_most} more="1"/>'.encode())

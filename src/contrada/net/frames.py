@@ -29,6 +29,9 @@ MAGIC: Final = b"ct"
 FRAME_BYTES_MAX: Final = 16 * 2**20
 """Bytes of a frame's payload. Beyond it: the peer is told and closed."""
 
+HELLO_BYTES_MAX: Final = 2**16
+"""Bytes of a Hello. Beyond it: the peer is told and closed."""
+
 CONTENT_BYTES_MAX: Final = 8 * 2**20
 """Bytes of one notification, or of the filters of one subscription. Beyond it: a LimitError, or it
 is refused."""
@@ -255,8 +258,9 @@ class FrameReader:
             raise FrameError("version", f"protocol version {version}; this side speaks {VERSION}")
         if kind not in _KINDS:
             raise FrameError("unknown kind", f"frame kind {kind} is not known")
-        if length > FRAME_BYTES_MAX:
-            most = f"at most FRAME_BYTES_MAX = {FRAME_BYTES_MAX}"
+        is_hello = _KINDS[kind] is Hello
+        if length > (HELLO_BYTES_MAX if is_hello else FRAME_BYTES_MAX):
+            most = f"at most {'HELLO' if is_hello else 'FRAME'}_BYTES_MAX"
             raise FrameError("oversized", f"a frame of {length} bytes; {most}")
         return kind, length
 

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
 
-from contrada.errors import ContradaError, FrameError, LimitError
+from contrada.errors import ContradaError, FrameError, LimitError, shortened
 from contrada.model import Notification
 from contrada.model.encoding import to_msgpack
 from contrada.model.languages.work import Work
@@ -450,8 +450,9 @@ class Peer(Wire):
     def _refuse(self, number: int, error: ContradaError) -> None:
         code = error.code if isinstance(error, FrameError) else type(error).__name__
         self._broker.refused[code] += 1
-        _LOG.info("client %s is refused a request: %s", self._name, error)
-        self._connection.send(Reply(number, code=code, reason=str(error)))
+        reason = shortened(str(error))
+        _LOG.info("client %s is refused a request: %s", self._name, reason)
+        self._connection.send(Reply(number, code=code, reason=reason))
 
     def _fault(self, code: str, reason: str) -> FrameError:
         error = FrameError(code, reason)

@@ -16,6 +16,7 @@ from typing import Final
 from lxml import etree
 
 from contrada.errors import LimitError, ParseError
+from contrada.model.algebra.notification import ATTRIBUTES_MAX
 
 DOCUMENT_DEPTH_MAX: Final = 64
 """Elements within elements. Beyond it: the document is a bad record."""
@@ -105,6 +106,8 @@ def _tree(node: "etree._Element", depth: int) -> Element:
 
 
 def _attributes(node: "etree._Element") -> Iterator[tuple[str, str]]:
+    if len(node.attrib) > ATTRIBUTES_MAX:  # Reading them costs the square of their number.
+        raise LimitError("ATTRIBUTES_MAX", ATTRIBUTES_MAX, len(node.attrib))
     named = {_attribute_name(node, str(name)): str(value) for name, value in node.items()}
     for name in sorted(named):
         text = named[name].strip(XML_BLANKS)
