@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from bisect import bisect_right
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import contrada as ct
+from contrada.errors import InvalidFilterError
 from contrada.matching import plain
 from contrada.matching.plain import PlainEngine
 from contrada.model.languages.atoms import Atom
@@ -178,9 +180,9 @@ def test_what_is_refused_changes_nothing() -> None:
     """A key would lose its filter, or keep half of another."""
     index: ct.Index[Any] = ct.Index(compiled=False)
     index.add("k", ct.Filter("a = 1"))
-    wrong: Any = [("k", "a = 1"), ([], ct.Filter("a = 2"))]
-    for key, subscription in wrong:
-        with pytest.raises(TypeError):
+    wrong: Any = [("k", 5, InvalidFilterError), ([], ct.Filter("a = 2"), TypeError)]
+    for key, subscription, error in wrong:
+        with pytest.raises(error):
             index.add(key, subscription)
     assert index.match({"a": 1}) == ["k"]
     assert index.match({"a": 2}) == []
@@ -225,3 +227,15 @@ def test_matching_needs_no_arrays() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["[1]", "False", "False"]
+
+
+@given(
+    cuts=st.lists(st.integers(0, 30), unique=True, max_size=7).map(sorted),
+    held=st.lists(st.integers(0, 30), unique=True, max_size=8).map(sorted),
+)
+def test_several_values_are_held_against_intervals_at_once(cuts: Any, held: Any) -> None:
+    """A notification would match, or not, by values that it does not have."""
+    line = tuple((4, cut) for cut in cuts)
+    keys = tuple((4, value) for value in held)
+    expected = any(bisect_right(line, key) & 1 for key in keys)
+    assert plain._any_in(line, keys) == expected

@@ -1,8 +1,10 @@
 """What a notification and its envelope refuse, and what an envelope without a time means."""
 
+import itertools
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
+from time import thread_time
 
 import msgspec
 import pytest
@@ -245,3 +247,51 @@ def test_values_that_are_kept_are_those_of_the_bytes(of: Notification, more: int
     read = of_parts(made.span, b"", "", made.envelope)
     assert repr(dict(made)) == repr(dict(read))
     assert [*map(type, made.values())] == [*map(type, read.values())]
+
+
+_ONE_HASH = [2.0 ** (61 * n) for n in range(-17, 17) if n]
+
+
+def _pairs(count: int) -> bytes:
+    """A map whose keys are lists that have one hash in Python."""
+    keys = itertools.islice(itertools.product(_ONE_HASH, repeat=4), count)
+    pairs = b"".join(msgspec.msgpack.encode(list(key)) + b"\xc0" for key in keys)
+    return b"\xdf" + count.to_bytes(4, "big") + pairs
+
+
+@pytest.mark.parametrize(
+    ("span", "error", "said"),
+    [
+        (b"\x81\xa1a" + _pairs(3_000), InvalidNotificationError, "a map is no value"),
+        (b"\x81\xa1a\x91" + _pairs(3_000), InvalidNotificationError, "a map is no value"),
+        (b"\x82\xa1a" + _pairs(3_000) + b"\xa1a\xc0", EncodingError, "two attributes"),
+        (
+            b"\x81\xa1a\xdd\x00\x0f\x00\x00" + b"\x90" * 0xF0000,
+            InvalidNotificationError,
+            "VALUES_MAX",
+        ),
+        (
+            b"\x81\xa1a\xdc\x0f\xff" + b"\x90" * 4_095,
+            InvalidNotificationError,
+            "a list is no value",
+        ),
+        (b"\xdf\x00\x0f\x00\x00" + b"\xa0\xc0" * 0xF0000, LimitError, "ATTRIBUTES_MAX"),
+        (b"\x91" + b"\xc0" * 5_000, EncodingError, "cannot read msgpack"),
+    ],
+)
+def test_what_is_no_value_is_refused_before_it_is_made(
+    span: bytes, error: type[Exception], said: str
+) -> None:
+    """A few hundred kilobytes would keep a server for seconds, or fill its memory."""
+    began_s = thread_time()
+    with pytest.raises(error, match=said):
+        check_span(span)
+    assert thread_time() - began_s < 0.1
+
+
+def test_a_long_span_has_the_values_of_a_short_one() -> None:
+    """Long notifications would be refused, or read otherwise."""
+    values = {"a": ["x" * 3_000, 1, None], "b": b"\xff", "t": datetime(2026, 1, 1, tzinfo=UTC)}
+    notification = Notification({**values, "n": 2**63 - 1, "f": -0.5})
+    assert check_span(notification.span)["b"] == b"\xff"
+    assert from_msgpack(to_msgpack(notification)) == notification

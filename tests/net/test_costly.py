@@ -10,7 +10,7 @@ import pytest
 from msgspec import Raw
 
 from contrada.model import Filter, FilterSet, Notification, ValueSet
-from contrada.model.algebra.sets import contains, in_, matches, suffix
+from contrada.model.algebra.sets import cidr, contains, eq, in_, matches, suffix, wildcard
 from contrada.model.algebra.valueset import union
 from contrada.model.encoding import to_msgpack
 from contrada.net import Broker, connect, peer
@@ -265,3 +265,34 @@ async def test_a_hello_is_short() -> None:
         assert failure.code == "oversized"
         assert "HELLO_BYTES_MAX" in failure.reason
         await client.leave()
+
+
+_MANY = list(range(4_096))
+_ADDRESSES = [f"10.200.{n // 250}.{n % 250}" for n in _MANY]
+_WITH_MANY: dict[str, tuple[list[ValueSet], list[dict[str, object]]]] = {
+    "nobody asks": ([], [{"a": _MANY}] * 200),
+    "of many attributes": ([], [{f"n{n}": _MANY[:1_500] for n in range(700)}]),
+    "single values": ([eq(n) for n in range(1_000)], [{"a": _MANY}] * 20),
+    "networks": ([cidr(f"10.{n}.0.0/17") for n in range(250)], [{"a": _ADDRESSES}]),
+    "wildcards": ([wildcard(f"*x*{n}?") for n in range(100)], [{"a": _ADDRESSES}]),
+}
+
+
+@pytest.mark.parametrize("compiled", ENGINES)
+@pytest.mark.parametrize("case", _WITH_MANY)
+@on_loop
+async def test_many_values_of_one_attribute_keep_the_loop_no_longer(
+    case: str, compiled: bool
+) -> None:
+    """Each value would be held against each filter: ten seconds for 53 kilobytes."""
+    prepare()
+    asked, published = _WITH_MANY[case]
+    desk = Desk(compiled=compiled)
+    asker = desk.client()
+    for number, values in enumerate(asked):
+        await desk.longest_s(asker, encode(subscribe(number, number, _one(values), 2**20)))
+        asker._turns._over_s = 0.0
+    publisher = desk.client()
+    batch = [to_msgpack(Notification(each)) for each in published]
+    assert await desk.longest_s(publisher, encode(publish(1, 0, batch))) < TURN_S_MAX
+    assert not desk.is_closed(publisher)

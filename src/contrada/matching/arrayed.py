@@ -227,9 +227,9 @@ class ArrayEngine(Generic[K]):
         """As `_holds`; yes, counted, where no work is left to look at the filter."""
         try:
             spend(VERIFY_STEPS)
+            return self._holds(number, notification, inexact, known)
         except Exhausted as exhausted:
             return safe_where_it_ends(exhausted, "holds", answer=True)
-        return self._holds(number, notification, inexact, known)
 
     def _keys_at(self, slots: Any) -> list[K]:
         return self._slots.keys[slots].tolist()  # type: ignore[no-any-return]
@@ -252,9 +252,9 @@ class ArrayEngine(Generic[K]):
                 value_set = self._generation.compiler.opaque_sets[each]
                 attr = self._generation.arrays.sets_by_row.attr[each]
                 name = self._generation.compiler.names[attr]
-                known[each] = bool(value_set.unknown()) or any(
-                    value_set.holds(key) for key in notification.keys_of(name)
-                )
+                keys = notification.keys_of(name)
+                spend(len(keys))
+                known[each] = bool(value_set.unknown()) or any(map(value_set.holds, keys))
             if not known[each]:
                 return False
         return True

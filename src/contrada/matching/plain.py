@@ -23,11 +23,14 @@ from contrada.model import Envelope, Filter, Notification, ValueSet
 from contrada.model.algebra.nesting import flattened
 from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.algebra.product import ENVELOPE_SETS
+from contrada.model.algebra.valueset import safe_where_it_ends
 from contrada.model.domains import line
+from contrada.model.domains.line import Cuts
 from contrada.model.domains.values import NUMBER, TEXT, TIME, Key, is_system_name, key_of
 from contrada.model.languages.atoms import registry
 from contrada.model.languages.casefold import fold
 from contrada.model.languages.language import Every, Literal, Some, contains
+from contrada.model.languages.work import Exhausted, spend
 
 K = TypeVar("K", bound=Hashable)
 
@@ -399,9 +402,29 @@ def _holds(sets: Mapping[str, ValueSet], known: dict[str, tuple[Key, ...]]) -> b
         elif of.text is None and len(keys) == 1:  # the usual case, for speed
             if not bisect_right(of.line, keys[0]) & 1:
                 return False
-        elif not any(_may_hold(of, key) for key in keys):
+        elif not (_any_in(of.line, keys) if of.text is None else _any_may_hold(of, keys)):
             return False
     return True
+
+
+def _any_in(cuts: Cuts, keys: tuple[Key, ...]) -> bool:
+    """Whether one of some values, which are in order, lies in one of the intervals."""
+    for n in range(0, len(cuts), 2):
+        at = bisect_left(keys, cuts[n])
+        if at == len(keys):
+            return False
+        if n + 1 == len(cuts) or keys[at] < cuts[n + 1]:
+            return True
+    return False
+
+
+def _any_may_hold(of: ValueSet, keys: tuple[Key, ...]) -> bool:
+    """Whether a set with an expression holds one of the values; each is a step of work."""
+    try:
+        spend(len(keys) - 1)
+    except Exhausted as exhausted:
+        return safe_where_it_ends(exhausted, "holds", answer=True)
+    return any(_may_hold(of, key) for key in keys)
 
 
 def _may_hold(of: ValueSet, key: Key) -> bool:

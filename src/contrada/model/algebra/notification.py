@@ -44,6 +44,7 @@ from contrada.model.domains.values import (
     key_of,
     normal,
 )
+from contrada.model.languages.work import spend
 
 Values: TypeAlias = Value | tuple[Value, ...]
 """One value, or several: distinct, in the order of the line."""
@@ -398,6 +399,11 @@ NAMES_KNOWN_MAX: Final = 65_536
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(dict[str, Any]).decode
+_decode_apart: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
+_decode_items: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+
+_SHORT_SPAN_BYTES: Final = 2_048
+"""Bytes of a span that is decoded whatever stands in it."""
 
 _STR: Final = frozenset((str,))
 _PLAIN: Final = frozenset((str, int, float, bool, bytes, type(None)))
@@ -460,6 +466,8 @@ def _checked(attributes: Mapping[str, Any], *, system: bool) -> dict[str, Values
 def check_span(span: bytes) -> dict[str, Values]:
     """The values in a span that came from elsewhere. Raises as `span_of`, and EncodingError."""
     try:
+        if len(span) > _SHORT_SPAN_BYTES:
+            _check_long(span)
         values = _decode(span)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise EncodingError("msgpack", str(error)) from None
@@ -467,7 +475,7 @@ def check_span(span: bytes) -> dict[str, Values]:
         raise EncodingError("msgpack", "nested too deeply") from None
     if len(values) > ATTRIBUTES_MAX:
         raise LimitError("ATTRIBUTES_MAX", ATTRIBUTES_MAX, len(values))
-    if len(values) != _pairs_of(span):
+    if len(values) != _count_in(span):
         raise EncodingError("msgpack", "two attributes of one name")
     if not (
         _good_names_and_marks.issuperset(values)
@@ -478,12 +486,45 @@ def check_span(span: bytes) -> dict[str, Values]:
     return values
 
 
-def _pairs_of(span: bytes) -> int:
-    """The number that the header of a map tells."""
-    first = span[0]
-    if first <= 0x8F:
+def _count_in(packed: bytes) -> int:
+    """The number that the header of a map or an array tells."""
+    first = packed[0]
+    if first <= 0x9F:
         return first & 0x0F
-    return int.from_bytes(span[1 : 3 if first == 0xDE else 5])
+    return int.from_bytes(packed[1 : 3 if first in (0xDC, 0xDE) else 5])
+
+
+def _check_long(span: bytes) -> None:
+    """Looks at the parts of a long span before they are made into values.
+
+    What is no value would be made first and refused then: millions of empty lists, or maps whose
+    keys are lists of one hash, which takes the square of their number.
+    """
+    if _kind_of(span) == "map" and _count_in(span) > ATTRIBUTES_MAX:
+        raise LimitError("ATTRIBUTES_MAX", ATTRIBUTES_MAX, _count_in(span))
+    parts = _decode_apart(span)
+    if len(parts) != _count_in(span):  # What stands under a name for the first time is not here.
+        raise EncodingError("msgpack", "two attributes of one name")
+    for name, raw in parts.items():
+        packed = bytes(raw)
+        kind = _kind_of(packed)
+        if kind == "list":
+            if _count_in(packed) > VALUES_MAX:
+                reason = f"{_count_in(packed)} values, more than VALUES_MAX = {VALUES_MAX}"
+                raise InvalidNotificationError(name, "a list", reason)
+            spend(_count_in(packed) // 4)
+            items = map(bytes, _decode_items(packed))
+            kind = next((found for each in items if (found := _kind_of(each))), "")
+        if kind:
+            raise InvalidNotificationError(name, f"a {kind}", f"a {kind} is no value")
+
+
+def _kind_of(packed: bytes) -> str:
+    """Whether it is a map or a list, by its first byte."""
+    first = packed[0]
+    if 0x80 <= first <= 0x8F or first in (0xDE, 0xDF):
+        return "map"
+    return "list" if 0x90 <= first <= 0x9F or first in (0xDC, 0xDD) else ""
 
 
 def _values_in(span: bytes) -> dict[str, Values]:
@@ -541,6 +582,7 @@ def _held(name: str, value: object) -> Values:
         if len(value) > VALUES_MAX:
             reason = f"{len(value)} values, more than VALUES_MAX = {VALUES_MAX}"
             raise InvalidNotificationError(name, value, reason)
+        spend(len(value))
         by_key = {key_of(each): each for each in map(normal, value)}
     except InvalidValueError as error:
         raise InvalidNotificationError(name, value, error.reason) from None
