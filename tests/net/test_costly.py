@@ -1,9 +1,10 @@
 """What one client asks for does not keep a broker from the others."""
 
 import asyncio
+import gc
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
@@ -20,6 +21,17 @@ from tests.asynchronous import on_loop, until
 from tests.net.costly import ENGINES, TURN_S_MAX, Desk, prepare, worst
 from tests.net.requests import publish, subscribe, unsubscribe
 from tests.net.test_broker import RawClient
+
+
+@pytest.fixture(autouse=True)
+def _without_old_objects() -> Iterator[None]:
+    """A request is not to be blamed for what all tests before have left to be looked through."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    yield
+    gc.enable()
+    gc.unfreeze()
 
 
 def _one(values: ValueSet) -> bytes:
