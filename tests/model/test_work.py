@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextvars import copy_context
 
 import pytest
 
@@ -37,6 +38,20 @@ def test_an_outer_budget_ends_past_the_inner_one() -> None:
 def test_what_is_used_up_is_no_exception_that_extensions_raise() -> None:
     """Else it would be counted as a failure of an operator, and kept."""
     assert not issubclass(Exhausted, Exception)
+
+
+def test_what_goes_on_after_a_budget_is_not_bounded_by_it() -> None:
+    """A callback that a request had left behind would be refused what it asks for."""
+    with Work("OUTER", 1), Work("INNER", 1):
+        later = copy_context()
+    later.run(spend, 10_000)
+    with pytest.raises(LimitError, match="NEXT"):
+        later.run(_spend_in, Work("NEXT", 10), 11)
+
+
+def _spend_in(work: Work, steps: int) -> None:
+    with work:
+        spend(steps)
 
 
 def test_without_a_budget_nothing_is_counted() -> None:

@@ -161,7 +161,9 @@ class Arrays:
         try:
             return kernel(*arguments, self.memory)
         finally:
-            spend(left - max(0, self.counters.work[0]) // BYTES_PER_STEP)
+            used = left - max(0, self.counters.work[0]) // BYTES_PER_STEP
+            if used:  # It is never more than there is: whoever verifies ends what is over.
+                spend(used)
             self.counters.work[0] = _UNBOUNDED
 
     def grow_for(self, status: int) -> None:

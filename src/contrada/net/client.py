@@ -342,7 +342,7 @@ class TcpService(Service):
 class TcpSubscription(QueuedSubscription[Any]):
     """A subscription at a broker; its queue here is bounded by the credit it grants."""
 
-    __slots__ = ("_identity", "_looks_again", "_lost_there", "_read_bytes", "_service")
+    __slots__ = ("_identity", "_lost_there", "_read_bytes", "_service")
 
     def __init__(
         self,
@@ -361,7 +361,6 @@ class TcpSubscription(QueuedSubscription[Any]):
         self._identity = ""
         self._read_bytes = 0
         self._lost_there = 0
-        self._looks_again = filters.has_text_operators and not filters.unknown()
 
     def arrived(self, frame: Delivery) -> None:
         """The broker has delivered. Raises FrameError when it ignores the credit."""
@@ -373,8 +372,8 @@ class TcpSubscription(QueuedSubscription[Any]):
         for data in frame.notifications:
             try:
                 found = notification_from_msgpack(data, to_be_read=True)
-                if self._looks_again and not self.filters.matches(found):
-                    self._taken(ENTRY_BYTES + len(data))  # It was too much work for the broker.
+                if frame.is_undecided and not self.filters.matches(found):
+                    self._taken(ENTRY_BYTES + len(data))
                 else:
                     entries.append((found, ENTRY_BYTES + len(data)))
             except ContradaError:

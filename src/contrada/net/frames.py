@@ -119,11 +119,15 @@ class Reply(Frame, frozen=True):
 
 
 class Delivery(Frame, frozen=True):
-    """Notifications for a subscription; `dropped` is how many the broker lost for it so far."""
+    """Notifications for a subscription; `dropped` is how many the broker lost for it so far.
+
+    Where they are undecided the broker could not afford to decide whether all of them match.
+    """
 
     subscription: str
     dropped: int
     notifications: list[bytes]
+    is_undecided: bool = False
 
 
 class Credit(Frame, frozen=True):

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from contrada.errors import ContradaError, FrameError, LimitError, shortened
 from contrada.model import Notification
+from contrada.model.algebra.notification import keep_packed
 from contrada.model.encoding import to_msgpack
 from contrada.model.languages.work import Work
 from contrada.net.connection import CLIENT, Phase
@@ -72,11 +73,11 @@ REQUEST_WORK_MAX: Final = 100_000
 
 BATCH_WORK_MAX: Final = 50_000
 """Steps to match notifications in one go. Beyond it: nothing of it is done yet, and fewer are
-matched in one go."""
+matched in one go; one alone is matched anew with NOTIFICATION_WORK_MAX."""
 
 NOTIFICATION_WORK_MAX: Final = 100_000
-"""Steps to match one notification. Beyond it: what is not decided counts as matching, so that its
-subscriber, who looks again, gets it; counted as a safe answer."""
+"""Steps to match one notification. Beyond it: what is not decided counts as matching; it is
+delivered as undecided, and its subscriber decides; counted as a safe answer."""
 
 NOTIFICATIONS_PER_TURN: Final = 256
 """Published notifications that are worked off in one go. Beyond it: the other connections get a
@@ -120,6 +121,10 @@ class Host(Protocol):
         """So many bytes more are held for a client; less where it is negative."""
 
 
+class _Undecided(bytes):
+    """A packed notification of which not all that it matches could be decided here."""
+
+
 class _Feed(Outlet[Notification]):
     """The queue of one subscription of a client, and the credit that is left."""
 
@@ -143,7 +148,11 @@ class _Feed(Outlet[Notification]):
         if not batch:
             return None
         self.credit -= size
-        return Delivery(self.route.identity, self.route.dropped, list(map(to_msgpack, batch)))
+        packed = list(map(to_msgpack, batch))
+        is_undecided = _Undecided in map(type, packed)
+        if is_undecided:
+            packed = list(map(bytes, packed))
+        return Delivery(self.route.identity, self.route.dropped, packed, is_undecided)
 
 
 class Peer(Wire):
@@ -390,28 +399,38 @@ class Peer(Wire):
         now_us = time.time_ns() // 1000
         dropped = done = 0
         size = NOTIFICATIONS_PER_TURN
+        is_decided = True
         whole = message.notifications
         while done < len(whole):
             batch = whole[done : done + size]
             part = message if batch is whole else replace(message, notifications=batch)
             try:
-                pending = self._matched(part, now_us)
+                pending = self._matched(part, now_us, is_decided=is_decided)
             except LimitError as error:
                 if error.limit != "BATCH_WORK_MAX":
                     raise
                 size = max(len(batch) // _FEWER, 1)
+                if len(batch) == 1:
+                    is_decided = False
+                    keep_packed(batch[0], _Undecided(to_msgpack(batch[0])))
                 await asyncio.sleep(0)
                 continue
             done += len(batch)
+            is_decided = True
             if pending:
                 dropped += await self.exchange.wait(pending, wait_s)
             if done < len(whole):
                 await asyncio.sleep(0)
         return dropped
 
-    def _matched(self, message: Publish, now_us: int) -> list[Pending[Notification]]:
-        """Publish what is matched in one go. Raises LimitError, nothing done, where it is much."""
-        if len(message.notifications) > 1:
+    def _matched(
+        self, message: Publish, now_us: int, *, is_decided: bool
+    ) -> list[Pending[Notification]]:
+        """Publish what is matched in one go.
+
+        Raises LimitError, nothing done, where it is much, unless it need not all be decided.
+        """
+        if is_decided:
             work = Work("BATCH_WORK_MAX", BATCH_WORK_MAX, is_strict=True)
         else:
             work = Work("NOTIFICATION_WORK_MAX", NOTIFICATION_WORK_MAX)

@@ -154,7 +154,8 @@ def put_if_holds(number: Any, begin: Any, m: Any) -> Any:
     at, chained = counters.out, counters.chained
     if at + chained + 2 > len(m.out):
         return NEED_OUT
-    if counters.inexact != 0 or m.program[begin] & VERIFY != 0:
+    # Where no work is left, what holds may be what was not looked at.
+    if counters.inexact != 0 or counters.work < 0 or m.program[begin] & VERIFY != 0:
         m.out[at] = -1 - number
         counters.out = at + 1
         counters.doubted += 1

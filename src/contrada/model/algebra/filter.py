@@ -53,13 +53,6 @@ class Selection(ABC):
     def is_empty(self) -> bool:
         """Whether no notification matches. Beyond the limits: no, and counted."""
 
-    @property
-    def has_text_operators(self) -> bool:
-        """Whether it asks for text by operators that are no intervals."""
-        return any(
-            value_set.text is not None for each in self.filters for value_set in each.sides.values()
-        )
-
     @abstractmethod
     def matches(self, notification: Notification | Mapping[str, Any]) -> bool:
         """Whether the notification, or that of these attributes, is selected. Exact."""

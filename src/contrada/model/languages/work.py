@@ -18,6 +18,8 @@ from typing import Final, Self
 
 from contrada.errors import LimitError
 
+_UNBOUNDED: Final = 2**48
+
 
 class Exhausted(BaseException):
     """There is no work left in a budget. It does not leave the `with` of that budget.
@@ -65,6 +67,8 @@ class Work:
         trace: TracebackType | None,
     ) -> None:
         _current.reset(self._token)
+        # What was begun inside and goes on later, as a callback of a loop does, is not bounded.
+        self._outer, self.left = None, _UNBOUNDED
         if isinstance(error, Exhausted) and error.work is self:
             raise LimitError(self.limit, self.maximum) from None
 
