@@ -302,12 +302,13 @@ async def test_stopping_ends_publications_under_way() -> None:
     """A broker would go on working after it has ended."""
     many = [to_msgpack(Notification({"a": 1}))] * 10_000
     async with Broker(port=0) as broker:
-        client = await RawClient.to(broker, Hello("client"), publish(3, 0, many))
+        asked = [publish(number, 0, many) for number in range(peer.PUBLISHES_PENDING_MAX)]
+        client = await RawClient.to(broker, Hello("client"), *asked)
         await until(lambda: broker.statistics().published > 0)
         await client.leave()
         await until(lambda: broker.statistics().connections == 0)
     assert asyncio.all_tasks() == {asyncio.current_task()}
-    assert 0 < broker.statistics().published < len(many)
+    assert 0 < broker.statistics().published < len(asked) * len(many)
     assert broker.statistics().held_bytes == 0
 
 
