@@ -215,6 +215,17 @@ def test_a_filter_that_is_refused_leaves_nothing_behind(monkeypatch: pytest.Monk
     index.validate()
 
 
+@pytest.mark.parametrize("compiled", ENGINES)
+@pytest.mark.parametrize("given", ["a text", None, 3, [1]])
+def test_what_is_no_notification_is_said(compiled: Any, given: Any) -> None:
+    """An error about an attribute of Python's would not say what to give."""
+    index: ct.Index[int] = new_index(compiled)
+    index.add(1, "a > 1")
+    for call in (index.match, lambda each: index.match_batch([each])):
+        with pytest.raises(InvalidNotificationError, match="attributes are a mapping"):
+            call(given)
+
+
 @pytest.mark.parametrize("compiled", ENGINES[:2])
 @given(
     members=st.lists(strategies.filters() | strategies.filter_sets(), max_size=8),

@@ -63,6 +63,19 @@ async def first(events: Subscription[Notification], count: int) -> list[Notifica
 
 
 @on_loop
+async def test_a_service_can_be_awaited_and_closed_by_hand(address: str | None) -> None:
+    """Who writes it so everywhere else would be told that a service cannot be awaited."""
+    service = await connect(address)
+    events = await service.subscribe("change < 0")
+    await service.publish({"change": -1})
+    assert (await anext(events))["change"] == -1
+    await events.unsubscribe()
+    await service.aclose()
+    with pytest.raises(ServiceClosedError):
+        await service.publish({"change": -2})
+
+
+@on_loop
 async def test_what_matches_is_delivered_in_order(address: str | None) -> None:
     """Subscribers would get something else than they asked for."""
     async with connect(address) as service, service.subscribe("change < 0") as events:

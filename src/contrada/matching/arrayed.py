@@ -38,6 +38,7 @@ from contrada.matching.kernels.schema import UNREADABLE
 from contrada.matching.slots import Slots
 from contrada.matching.spans import Given, asked_for, encode, exactly, with_envelope
 from contrada.model import Envelope, Filter, FilterSet, Notification, Product
+from contrada.model.algebra.nesting import values_of
 from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.algebra.product import ENVELOPE_SETS
 from contrada.model.algebra.valueset import safe_where_it_ends
@@ -202,7 +203,8 @@ class ArrayEngine(Generic[K]):
     def _packed(self, attributes: Mapping[str, Any]) -> bytes:
         """The attributes of a mapping as msgpack, checked where the encoder takes too much."""
         asked = self._generation.compiler.attrs
-        if _PLAIN.issuperset(map(type, attributes.values())) or _are_plain(attributes.values()):
+        values = values_of(attributes)
+        if _PLAIN.issuperset(map(type, values)) or _are_plain(values):
             try:
                 return encode(asked_for(attributes, asked) if self._system_names else attributes)
             except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):

@@ -9,7 +9,7 @@ Source: PODC 2000 §2 (the interface of an event notification service).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeAlias, TypeVar, overload, runtime_checkable
 
@@ -125,6 +125,10 @@ class InForce(ABC):
 
     async def __aexit__(self, *_: object) -> None:
         await self._end()
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        """`await` puts it in force too, and gives it; whoever does so has to end it."""
+        return self.__aenter__().__await__()
 
 
 class Subscription(InForce, AsyncIterator[T_co]):

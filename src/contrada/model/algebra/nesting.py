@@ -11,7 +11,7 @@ JSON, and what is given as Python dicts, mean the same.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, ValuesView
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -77,12 +77,20 @@ def flattened(content: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
 
     It is the mapping itself where nothing is within anything. Raises as `flatten`.
     """
-    values = content.values()
+    values = values_of(content)
     if _WITHIN_NOTHING.issuperset(map(type, values)) or not any(map(_may_hold_more, values)):
         return content, True
     found: dict[str, list[Any]] = {}
     is_whole = flatten(content, lambda name, values: found.setdefault(name, []).extend(values))
     return found, is_whole
+
+
+def values_of(content: Mapping[str, Any]) -> ValuesView[Any]:
+    """The values of a mapping. Raises InvalidNotificationError for anything else."""
+    try:
+        return content.values()
+    except AttributeError:
+        raise InvalidNotificationError("", content, "attributes are a mapping") from None
 
 
 def _may_hold_more(member: Any) -> bool:
