@@ -11,9 +11,6 @@ CODE   := src tests bench examples
 # For targets that need Spark. Ends the target with one line when there is no Java.
 WITH_JAVA = JAVA_HOME=$$(scripts/ensure_java.sh) && export JAVA_HOME &&
 
-# Tests give the same again: the index takes the seed of its hashes from Python's, which is by chance.
-SEEDED = PYTHONHASHSEED=1
-
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup java demo test quick verify exact thorough worlds patterns costly bench limits check lint types imports format lock clean
@@ -42,13 +39,13 @@ demo: $(STAMP) ## run the main job on real data; writes out/report.html
 	@$(WITH_JAVA) $(BIN)/python -m examples.demo
 
 test: check ## lint, types, import contract and all tests
-	@$(WITH_JAVA) $(SEEDED) $(BIN)/python -m pytest
+	@$(WITH_JAVA) $(BIN)/python -m pytest
 
 quick: check ## the same without what is slow or needs Spark
-	@$(SEEDED) $(BIN)/python -m pytest -q -n auto --hypothesis-profile=quick -m "not slow and not spark"
+	@$(BIN)/python -m pytest -q -n auto --hypothesis-profile=quick -m "not slow and not spark"
 
 verify: $(STAMP) ## the tests on the larger real data; fails where the data is absent
-	@$(WITH_JAVA) $(SEEDED) CONTRADA_REQUIRE_SHARED=1 $(BIN)/python -m pytest -m shared_data
+	@$(WITH_JAVA) CONTRADA_REQUIRE_SHARED=1 $(BIN)/python -m pytest -m shared_data
 
 exact: $(STAMP) ## compare all decisions of the algebra with enumerated universes; some minutes
 	@$(BIN)/python -m tests.model.exactness

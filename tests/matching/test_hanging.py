@@ -33,9 +33,9 @@ FILTERS = {False: 300, True: 2_000}
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_places_follow_what_is_published(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Filters would stay where they were hung before anything was known of notifications."""
-    drift = module("hanging", compiled)
-    monkeypatch.setattr(drift, "FADING_AFTER", 500 if compiled else 150)
-    monkeypatch.setattr(drift, "SEEN_MIN", 512 if compiled else 150)
+    drift, counted = module("hanging", compiled), module("kernels.seeking", compiled)
+    monkeypatch.setattr(drift, "FADING_AFTER", 500 if compiled else counted.NOTIFICATIONS_MIN)
+    monkeypatch.setattr(drift, "SEEN_MIN", 512 if compiled else counted.NOTIFICATIONS_MIN)
     monkeypatch.setattr(drift, "LOOKED_MIN", 64 if compiled else 5)
     monkeypatch.setattr(drift, "LOOKED_BETWEEN", 0)
     random = Random(5)
@@ -50,7 +50,7 @@ def test_places_follow_what_is_published(compiled: bool, monkeypatch: pytest.Mon
     assert after < before / 2
     by_owner = [{"kind": each["owner"].replace("o", "k"), "owner": "o1"} for each in by_kind]
     before = looked_at(index, by_owner[:size])
-    for _ in range(3 if compiled else 6):
+    for _ in range(3):
         looked_at(index, by_owner)
     assert looked_at(index, by_owner[:size]) < before / 2
     index.validate()
@@ -81,6 +81,11 @@ def test_what_hangs_well_is_left_alone(compiled: bool, monkeypatch: pytest.Monke
         assert not index.maintain(8)
     assert arrays_of(index)._generation is first
     assert 0 < len(asked) <= drift.REHUNG_AT_ONCE * (drift.PATIENCE_MAX.bit_length() + 1)
+
+
+def test_what_was_seen_counts_after_it_faded() -> None:
+    """Filters would be hung anew by what was seen for a part of the time only, and by chance."""
+    assert module("hanging").FADING_AFTER >= module("kernels.seeking").NOTIFICATIONS_MIN
 
 
 def test_renewal_moves_filters_to_places_that_are_seldom_visited() -> None:

@@ -101,15 +101,39 @@ def test_one_filter_and_several_are_told_apart() -> None:
         ct.Advertisement("not a = 1")
 
 
-@pytest.mark.parametrize("around", [("(", ")"), ("not ", ""), ("not (b = 1 and ", ")")])
-def test_nesting_is_bounded(around: tuple[str, str]) -> None:
-    """A text of brackets would end the process."""
-    before, after = around
-    limit = CONDITIONS_NESTED_MAX // (2 if "(b" in before else 1)
-    assert ct.FilterSet(before * limit + "a = 1" + after * limit).filters
+@pytest.mark.parametrize(
+    "around",
+    [
+        ("(", "a = 1", ")"),
+        ("not ", "a = 1", ""),
+        ("not (b = 1 and ", "a = 1", ")"),
+        ("(b = 1) and (", "a = 1", ")"),
+        ("a (", "= 1", ")"),
+        ("a (~", "= 1", ")"),
+    ],
+)
+def test_nesting_is_bounded(around: tuple[str, str, str]) -> None:
+    """A text of brackets would end the process, or keep the parser for seconds."""
+    before, inside, after = around
+    before, again = (before[:2], before[2:]) if before[0] == "a" else ("", before)
+    limit = CONDITIONS_NESTED_MAX // (2 if again in ("not (b = 1 and ", "(~") else 1)
+    assert ct.FilterSet(before + again * limit + inside + after * limit).filters
     for levels in (limit + 1, 20_000):
-        with pytest.raises(LimitError, match="CONDITIONS_NESTED_MAX"):
-            ct.parse(before * levels + "a = 1" + after * levels)
+        for end in (inside + after * levels, "", "$"):
+            with pytest.raises(LimitError, match="CONDITIONS_NESTED_MAX"):
+                ct.parse(before + again * levels + end)
+
+
+def test_what_stands_side_by_side_is_not_nested() -> None:
+    """Long texts would be refused as deep ones, and lists and texts with parentheses in them."""
+    many = 2 * CONDITIONS_NESTED_MAX
+    text = " or ".join(["not not (a = 1 or not b not in (1, 2) and c (~~(= '((')))"] * many)
+    assert ct.FilterSet(text) == ct.FilterSet("(a = 1 or not b not in (1, 2) and c = '((')")
+    written = ct.parse(f"a = '{'(' * many}' or (b = 'x') # {'(' * many}")
+    assert isinstance(written, ct.FilterSet)
+    for closing in (")", "a = 1)"):
+        with pytest.raises(ParseError):
+            ct.parse(closing)
 
 
 def test_alternatives_are_bounded() -> None:

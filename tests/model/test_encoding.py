@@ -2,6 +2,7 @@
 
 from unittest import mock
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,3 +81,67 @@ def test_what_stands_twice_in_an_encoding_is_looked_at() -> None:
     assert from_msgpack(twice) == Filter("a = 2")
     with pytest.raises(EncodingError):
         from_msgpack(broken)
+
+
+MAP = {(1, 2): 3}
+"""A key that is an array, as nobody writes it."""
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        [MAP, "filter", {}],
+        [1, MAP, {}],
+        [1, "filter", {"a": MAP}],
+        [1, "filter", {"a": [MAP, None]}],
+        [1, "filter", {"a": [[MAP], None]}],
+        [1, "filter", {"a": [[[MAP]], None]}],
+        [1, "filter", {"a": [[[4, MAP]], None]}],
+        [1, "filter", {"a": [[], MAP]}],
+        [1, "filter", {"a": [[], ["is", MAP, b""]]}],
+        [1, "filter", {"a": [[], ["not", "suffix", MAP]]}],
+        [1, "filter", {"a": [[], ["every", MAP]]}],
+        [1, "filter", {"a": [[], ["some", [MAP]]]}],
+        [1, "filter", {"a": [[], ["some", [["pieces", [[6, MAP]]]]]]}],
+        [1, "filter_set", MAP],
+        [1, "filter_set", [{"a": MAP}]],
+        [1, "advertisement", {"a": MAP}],
+        [1, "query", {"a": MAP}],
+        [1, "value_set", MAP],
+        [1, "value_set", [[], MAP]],
+        [1, "pattern", MAP],
+        [1, "pattern", [[{}, {"a": MAP}], [], None, False]],
+        [1, "pattern", [[{}, {}], MAP, None, False]],
+        [1, "pattern", [[{}, {}], [MAP], None, False]],
+        [1, "pattern", [[{}, {}], [], MAP, False]],
+        [1, "pattern", [[{}, {}], [], None, MAP]],
+    ],
+)
+def test_maps_are_refused_before_they_are_made(encoded: object) -> None:
+    """Many keys that are arrays of one hash would take the square of their number, or minutes."""
+    with pytest.raises(EncodingError, match=r"Expected .*, got `object`"):
+        from_msgpack(msgspec.msgpack.encode(encoded))
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        [1, "filter", MAP],
+        [1, "filter_set", [MAP]],
+        [1, "advertisement", MAP],
+        [1, "query", MAP],
+        [1, "pattern", [[{}, MAP], [], None, False]],
+    ],
+)
+def test_keys_of_maps_are_names(encoded: object) -> None:
+    """As above, of the maps that there are."""
+    with pytest.raises(EncodingError, match=r"Expected `str`, got `array`"):
+        from_msgpack(msgspec.msgpack.encode(encoded))
+
+
+def test_what_is_wrong_is_told_briefly() -> None:
+    """A stranger would have his own bytes sent back, and written into logs."""
+    for encoded in ({"a": [[], ["x" * 10_000, 1]]}, {"x" * 10_000: [[], 1]}):
+        with pytest.raises(EncodingError) as caught:
+            from_msgpack(msgspec.msgpack.encode([1, "filter", encoded]))
+        assert len(str(caught.value)) < 1_000

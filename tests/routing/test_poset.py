@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Mapping, Set
+from itertools import combinations
 from typing import Final
 
 import pytest
@@ -10,9 +11,11 @@ from contrada.errors import LimitError
 from contrada.model import Filter, FilterSet, Product
 from contrada.model.algebra.product import product_covers
 from contrada.model.algebra.sets import gt
+from contrada.model.algebra.valueset import of_cuts
+from contrada.model.domains.values import NUMBER, plain_number
 from contrada.routing.messages import Client, Neighbour, Way
 from contrada.routing.tables.front import Example, FilterFront
-from contrada.routing.tables.poset import Node, Poset, PosetStatistics
+from contrada.routing.tables.poset import Node, Poset, PosetStatistics, form_of
 
 WAYS: Final = tuple(Way(Neighbour(name)) for name in "LMN")
 ME: Final = Client("me")
@@ -199,3 +202,12 @@ def test_a_chain_is_withdrawn_from_its_wide_end() -> None:
             world.want({product: frozenset()})
     assert len(asked) <= len(chain)
     assert len(world.poset) == 0
+
+
+def test_filters_of_numbers_of_one_hash_are_found_at_once() -> None:
+    """A stranger could have each look-up go through all filters: some thousands take seconds."""
+    of_one_hash = [plain_number(2.0 ** (61 * n)) for n in range(-6, 7)]
+    lines = [tuple((NUMBER, n) for n in each) for each in combinations(of_one_hash, 4)]
+    assert len(set(map(hash, lines))) == 1
+    filters = [Filter.of_sets({"a": of_cuts(each)}) for each in lines]
+    assert len({hash(form_of(each)) for each in filters}) == len(filters)

@@ -9,7 +9,7 @@ Numbers become the bits of their double, as an integer in the order of doubles.
 """
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from contrada.errors import LimitError
@@ -140,7 +140,7 @@ class Compiler:
         self.system_names = 0
         self.name_bytes = 0
         self._texts: dict[bytes, int] = {}
-        self._sets: dict[tuple[int, Cuts, Language | None], int] = {}
+        self._sets: dict[tuple[int, Hashable], int] = {}
         self._wide_sets: set[int] = set()
         self._set_sizes: list[int] = []  # words, those of their texts included
         self._users: dict[tuple[bool, int], int] = {}
@@ -212,7 +212,7 @@ class Compiler:
         self.set_values = [unpacked(each) for each in state["sets"]]
         attrs = self._arrays.of["sets_by_row"]["attr"][: len(self.set_values)].tolist()
         self._sets = {
-            (attr, each.line, each.text): number
+            (attr, each.form()): number
             for number, (attr, each) in enumerate(zip(attrs, self.set_values, strict=True))
         }
         self.opaque_sets = {number: self.set_values[number] for number in state["opaque"]}
@@ -359,7 +359,7 @@ class Compiler:
 
     def _set_number(self, attr: int, value_set: ValueSet) -> tuple[int, bool]:
         """The row of a set on an attribute, and whether its intervals are wider."""
-        form = (attr, value_set.line, value_set.text)
+        form = (attr, value_set.form())
         number = self._sets.get(form)
         if number is not None:
             return number, number in self._wide_sets

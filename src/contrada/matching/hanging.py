@@ -77,7 +77,8 @@ PATIENCE_MAX: Final = 4_096
 attempts become no rarer."""
 
 FADING_AFTER: Final = 8_192
-"""Notifications after which what was seen is halved; more where that takes long."""
+"""Of so many notifications what was seen is left when it is halved; of more where halving takes
+long. No fewer than must be seen to count."""
 
 FADED_EACH: Final = 8
 """Buckets that are faded per notification between, at most."""

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from contrada.errors import ContradaError, EncodingError
+from contrada.errors import ContradaError, EncodingError, shortened
 from contrada.model.algebra import (
     Advertisement,
     Envelope,
@@ -85,11 +85,7 @@ _KINDS: Final[dict[type, str]] = {
 }
 
 _msgpack_encoder: Final = msgspec.msgpack.Encoder()
-_msgpack_decoder: Final = msgspec.msgpack.Decoder()
-_head_decoder: Final = msgspec.msgpack.Decoder(tuple[Any, Any, msgspec.Raw])
-_members_decoder: Final = msgspec.msgpack.Decoder(
-    typing.Annotated[list[Any], msgspec.Meta(max_length=FILTERS_READ_MAX)]
-)
+_head_decoder: Final = msgspec.msgpack.Decoder(tuple[int, str, msgspec.Raw])
 
 
 def to_msgpack(thing: Encodable) -> bytes:
@@ -115,8 +111,7 @@ def from_msgpack(data: bytes) -> Encodable:
             raise EncodingError("msgpack", f"version {version!r}, expected {VERSION}")
         if kind == "notification":
             return notification_from_msgpack(data)
-        decoder = _members_decoder if kind == "filter_set" else _msgpack_decoder
-        return _UNPACK[kind](decoder.decode(payload))
+        return _UNPACK[kind](_DECODERS[kind].decode(payload))
     except EncodingError:
         raise
     except (ContradaError, msgspec.DecodeError, *_MALFORMED) as error:
@@ -166,7 +161,9 @@ _MALFORMED: Final = (KeyError, ValueError, TypeError, IndexError, RecursionError
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, ContradaError | msgspec.DecodeError):
+    if isinstance(error, msgspec.DecodeError):
+        return shortened(str(error))
+    if isinstance(error, ContradaError):
         return str(error)
     if isinstance(error, RecursionError):
         return "nested too deeply"
@@ -238,6 +235,54 @@ def notification_from_msgpack(data: bytes, *, to_be_read: bool = False) -> Notif
 # --- msgpack: value sets and what is made of them ---------------------------------------------
 
 
+class _Form(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=True):
+    """A language as it travels, its kind first.
+
+    Types say all that may stand there. What else came would be made before it is looked at: maps
+    whose keys are arrays of one hash take the square of their number.
+    """
+
+
+_PackedCut: TypeAlias = tuple[int | float | bool | bytes, ...]
+_PackedCuts: TypeAlias = typing.Annotated[list[_PackedCut], msgspec.Meta(max_length=SET_PARTS_MAX)]
+
+
+class _IsForm(_Form, tag="is"):
+    operator: str
+    constant: bytes
+
+
+class _NotForm(_IsForm, tag="not"):
+    pass
+
+
+class _PiecesForm(_Form, tag="pieces"):
+    cuts: _PackedCuts
+
+
+class _EveryForm(_Form, tag="every"):
+    parts: list["_AnyForm"]
+
+
+class _SomeForm(_EveryForm, tag="some"):
+    pass
+
+
+_AnyForm: TypeAlias = _IsForm | _NotForm | _PiecesForm | _EveryForm | _SomeForm
+_PackedSet: TypeAlias = tuple[_PackedCuts, _AnyForm | None]
+_PackedSets: TypeAlias = dict[str, _PackedSet]
+_Members: TypeAlias = typing.Annotated[list[_PackedSets], msgspec.Meta(max_length=FILTERS_READ_MAX)]
+
+_DECODERS: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {
+    "filter": msgspec.msgpack.Decoder(_PackedSets),
+    "filter_set": msgspec.msgpack.Decoder(_Members),
+    "advertisement": msgspec.msgpack.Decoder(_PackedSets),
+    "query": msgspec.msgpack.Decoder(_PackedSets),
+    "pattern": msgspec.msgpack.Decoder(tuple[_Members, list[str], int | None, bool]),
+    "value_set": msgspec.msgpack.Decoder(_PackedSet),
+}
+
+
 def _pack_set(of: ValueSet) -> tuple[Cuts, list[Any] | None]:
     return of.line, None if of.text is None else _pack_language(of.text)
 
@@ -251,9 +296,9 @@ def _pack_language(of: Language) -> list[Any]:
     return [name, [_pack_language(part) for part in of.parts]]
 
 
-def _unpack_set(payload: Any) -> ValueSet:
+def _unpack_set(packed: _PackedSet) -> ValueSet:
     spend(5)
-    cuts, text = payload
+    cuts, text = packed
     if text is None:
         return of_cuts(_unpack_cuts(cuts))
     left = [SET_PARTS_MAX]
@@ -262,10 +307,9 @@ def _unpack_set(payload: Any) -> ValueSet:
     return of_cuts(held, expression)
 
 
-def _unpack_cuts(payload: Any) -> Cuts:
-    _expect(isinstance(payload, list) and len(payload) <= SET_PARTS_MAX, "a list of cuts")
-    spend(2 * len(payload))
-    cuts = tuple(map(_unpack_cut, payload))
+def _unpack_cuts(packed: _PackedCuts) -> Cuts:
+    spend(2 * len(packed))
+    cuts = tuple(map(_unpack_cut, packed))
     try:
         line.check(cuts)
     except ValueError as error:
@@ -273,32 +317,27 @@ def _unpack_cuts(payload: Any) -> Cuts:
     return cuts
 
 
-def _unpack_cut(payload: Any) -> Cut:
+def _unpack_cut(packed: _PackedCut) -> Cut:
     """A cut as it is held: a number that is an integer is one."""
-    tag, *rest = payload
-    if tag == values.NUMBER and rest and type(rest[0]) is float:
-        rest[0] = values.plain_number(rest[0])
-    return (tag, *rest)
+    if len(packed) == 2 and packed[0] == values.NUMBER and type(packed[1]) is float:
+        return (values.NUMBER, values.plain_number(packed[1]))
+    return packed  # type: ignore[return-value]
 
 
-def _unpack_language(payload: Any, left: list[int], levels: int) -> Language:
+def _unpack_language(form: _AnyForm, left: list[int], levels: int) -> Language:
     """An expression, brought into normal form again; bounded in parts and in depth."""
     left[0] -= 1
     _expect(left[0] >= 0, f"at most SET_PARTS_MAX = {SET_PARTS_MAX} parts")
     spend(5)
     _expect(levels >= 0, f"at most NESTING_MAX = {language.NESTING_MAX} levels")
-    kind, *rest = payload
-    if kind in ("is", "not"):
-        operator, constant = rest
-        _expect(isinstance(operator, str) and isinstance(constant, bytes), "an operator on text")
-        known = registry.find(operator) is not None
-        atom = checked(operator, constant) if known else Atom(operator, constant)
-        return Literal(atom, kind == "is")
-    if kind == "pieces":
-        cuts = _unpack_cuts(*rest)
-        return Pieces(line.intersection(cuts, line.ALL_TEXT))
-    join = {"every": language.every, "some": language.some}[kind]
-    return join([_unpack_language(part, left, levels - 1) for part in rest[0]])
+    if isinstance(form, _IsForm):
+        known = registry.find(form.operator) is not None
+        atom = (checked if known else Atom)(form.operator, form.constant)
+        return Literal(atom, not isinstance(form, _NotForm))
+    if isinstance(form, _PiecesForm):
+        return Pieces(line.intersection(_unpack_cuts(form.cuts), line.ALL_TEXT))
+    join = language.some if isinstance(form, _SomeForm) else language.every
+    return join([_unpack_language(part, left, levels - 1) for part in form.parts])
 
 
 def _plain_filter(data: bytes) -> Filter | None:
@@ -321,7 +360,7 @@ _sets_decoder: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 @lru_cache(maxsize=SETS_KEPT_MAX)
 def _plain_set(packed: bytes) -> ValueSet:
     """The set of some intervals. Raises EncodingError for others: their operators may change."""
-    cuts, text = _msgpack_decoder.decode(packed)
+    cuts, text = _DECODERS["value_set"].decode(packed)
     _expect(text is None, "intervals")
     return of_cuts(_unpack_cuts(cuts))
 
@@ -330,19 +369,17 @@ def _pack_sets(of: Filter | Advertisement | Query) -> dict[str, Any]:
     return {name: _pack_set(value_set) for name, value_set in of.sets.items()}
 
 
-def _unpack_sets(payload: Any) -> dict[str, ValueSet]:
-    _expect(isinstance(payload, dict), "a map of attributes")
+def _unpack_sets(packed: _PackedSets) -> dict[str, ValueSet]:
     spend(5)
-    return {check_name(name): _unpack_set(value_set) for name, value_set in payload.items()}
+    return {check_name(name): _unpack_set(value_set) for name, value_set in packed.items()}
 
 
 def _pack_pattern(of: Pattern) -> list[Any]:
     return [[_pack_sets(part) for part in of.filters], list(of.by), of.within_us, of.every]
 
 
-def _unpack_pattern(payload: Any) -> Pattern:
-    filters, by, within_us, every = payload
-    _expect(type(every) is bool and isinstance(by, list), "a pattern's options")
+def _unpack_pattern(packed: tuple[list[_PackedSets], list[str], int | None, bool]) -> Pattern:
+    filters, by, within_us, every = packed
     parts = [Filter.of_sets(_unpack_sets(part)) for part in filters]
     return Pattern(parts, by=by, within_us=within_us, every=every)
 

@@ -12,7 +12,7 @@ box into the fewest pieces is taken away first.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from contrada.errors import LimitError
@@ -21,7 +21,6 @@ from contrada.model.algebra.product import ENVELOPE_SETS, Product, product_cover
 from contrada.model.algebra.valueset import EVERYTHING, ValueSet, union
 from contrada.model.domains.line import TEXT_START, Cuts
 from contrada.model.languages import decision
-from contrada.model.languages.language import Language
 from contrada.model.languages.work import spend
 
 BOX_WORK_MAX: Final = 3_000_000
@@ -45,7 +44,7 @@ _SIDE_WORK: Final = 5
 """Steps of work for a side that is looked at to merge or to group boxes."""
 
 Box: TypeAlias = Mapping[str, ValueSet]
-Form: TypeAlias = tuple[tuple[str, Cuts, Language | None], ...]
+Form: TypeAlias = tuple[tuple[str, Hashable], ...]
 
 
 class Asking:
@@ -227,7 +226,7 @@ def merged(boxes: Iterable[Box]) -> list[Box]:
 
 def form(box: Box) -> Form:
     """The sides as they are written down, for comparing without deciding."""
-    return tuple(sorted((name, side.line, side.text) for name, side in box.items()))
+    return tuple([(name, box[name].form()) for name in sorted(box)])
 
 
 def _near(box: Box, parts: Iterable[Box], asking: Asking) -> list[Box]:

@@ -29,6 +29,7 @@ from contrada.errors import (
 from contrada.model.algebra import nesting, notation
 from contrada.model.algebra.product import ENVELOPE_SETS, ENVELOPE_TEXT_BYTES_MAX, Product
 from contrada.model.algebra.valueset import ABSENT, ValueSet, of_keys
+from contrada.model.domains import line
 from contrada.model.domains.values import (
     ABSENT_KEY,
     INT_MAX,
@@ -333,7 +334,8 @@ class Notification(Product, Mapping[str, Values]):
         return self._identity() == other._identity()
 
     def __hash__(self) -> int:
-        return hash(self._identity())
+        attributes = frozenset((name, line.packed(self.keys_of(name))) for name in self._read())
+        return hash((attributes, self.envelope.id, self.body, self.content_type))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("a Notification cannot be changed")

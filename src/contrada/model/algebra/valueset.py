@@ -11,7 +11,7 @@ and covers nothing; asking it for membership raises UnknownOperatorError.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -237,9 +237,14 @@ class ValueSet:
         Beyond the limits, and with operators that are not registered, it is of the form.
         """
         if self.text is not None and self.unknown():
-            return self.line, self.text
+            return self.form()
         cuts, text = self.parts()
-        return cuts, keys.key(text)
+        return line.packed(cuts), keys.key(text)
+
+    def form(self) -> Hashable:
+        """What sets have in common just where they are written alike. Cost: linear, no decision."""
+        cuts = line.packed(self.line)
+        return cuts if self.text is None else (cuts, self.text)
 
     def canonical(self) -> "ValueSet":
         """The same set, as plain cuts wherever it is a finite union of intervals.

@@ -23,6 +23,8 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Final, TypeAlias, TypeVar
 
+import msgspec
+
 from contrada.model.domains import values
 from contrada.model.domains.values import ABSENT, BOOL, NAN, NULL, NUMBER, TEXT, TIME, Key
 
@@ -90,6 +92,15 @@ _COMPARABLE: Final[dict[int, tuple[type, ...]]] = {
     TIME: (int,),
     TEXT: (bytes,),
 }
+
+
+packed: Final[Callable[[Cuts | tuple[Key, ...]], bytes]] = msgspec.msgpack.Encoder().encode
+"""Cuts, or keys of values, as bytes, the same for equal ones: dictionaries are keyed by these.
+
+Python salts the hash of bytes in each process, and of numbers it does not: of several numbers a
+stranger could send any number of combinations with one hash, so that each look-up would compare
+them all. Single numbers need no packing: some tens at most share a hash.
+"""
 
 
 def cut_before(key: Key) -> Cut:

@@ -7,15 +7,15 @@ of the model. Errors carry the place in the text.
 import math
 import pkgutil
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from decimal import Decimal
 from functools import cache
-from itertools import chain
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final
 
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, v_args
 from lark.exceptions import UnexpectedEOF, UnexpectedToken
+from lark.lark import PostLex
 
 from contrada.errors import (
     ContradaError,
@@ -43,17 +43,7 @@ from contrada.model.domains.values import INT_MAX, INT_MIN, UNITS_US, Value, che
 from contrada.model.syntax.hints import NEGATED, TIME, hint_for, hint_for_operator
 
 CONDITIONS_NESTED_MAX: Final = 100
-"""Parentheses and `not` of a text in one another. Beyond it: LimitError."""
-
-
-class Nested(NamedTuple):
-    """A condition with parentheses or `not` in it, and how deep these are."""
-
-    condition: Condition
-    levels: int
-
-
-Term: TypeAlias = Member | Nested
+"""Parentheses, `not` and `~` of a text in one another. Beyond it: LimitError."""
 
 
 def built(text: str, start: str) -> Any:
@@ -69,7 +59,36 @@ def _lark() -> Lark:
     grammar = pkgutil.get_data(__name__, "text.lark")
     assert grammar is not None
     starts = ["statement", "union", "advertisement"]
-    return Lark(grammar.decode(), start=starts, parser="lalr", transformer=_FilterBuilder())
+    return Lark(
+        grammar.decode(),
+        start=starts,
+        parser="lalr",
+        transformer=_FilterBuilder(),
+        postlex=_Nesting(),
+    )
+
+
+class _Nesting(PostLex):
+    """Ends reading where a text goes too deep: a parser would keep all that is open first."""
+
+    always_accept = ()
+
+    def process(self, stream: Iterator[Token]) -> Iterator[Token]:
+        levels, prefixes = 0, 0
+        opened: list[int] = []  # Of each parenthesis the levels that end with it.
+        for token in stream:
+            if token.type in ("LPAR", "NOT", "TILDE"):
+                levels, prefixes = levels + 1, prefixes + 1
+                if levels > CONDITIONS_NESTED_MAX:
+                    raise LimitError("CONDITIONS_NESTED_MAX", CONDITIONS_NESTED_MAX)
+                if token.type == "LPAR":
+                    opened.append(prefixes)
+                    prefixes = 0
+            elif prefixes or token.type == "RPAR":
+                levels, prefixes = levels - prefixes, 0
+                if token.type == "RPAR" and opened:
+                    levels -= opened.pop()
+            yield token
 
 
 def _grouped(members: Iterable[Member]) -> dict[str, list[ValueSet]]:
@@ -80,16 +99,16 @@ def _grouped(members: Iterable[Member]) -> dict[str, list[ValueSet]]:
     return grouped
 
 
-def _filters(terms: tuple[Term, ...]) -> tuple[Filter, ...]:
+def _filters(terms: tuple[Condition, ...]) -> tuple[Filter, ...]:
     """The filters of which one matches where all terms hold; one for constraints alone."""
     members = [term for term in terms if isinstance(term, Member)]
     if len(members) < len(terms):
-        return filter_set(And(tuple(map(_condition, terms)))).filters
+        return filter_set(And(terms)).filters
     sets = {name: intersection(parts) for name, parts in _grouped(members).items()}
     return (Filter.of_sets(sets),)
 
 
-def _one_filter(terms: tuple[Term, ...]) -> Filter:
+def _one_filter(terms: tuple[Condition, ...]) -> Filter:
     found = _filters(terms)
     if len(found) != 1:
         reason = "each part of a pattern is one filter"
@@ -97,22 +116,11 @@ def _one_filter(terms: tuple[Term, ...]) -> Filter:
     return found[0]
 
 
-def _condition(term: Term) -> Condition:
-    return term.condition if isinstance(term, Nested) else term
-
-
-def _nested(condition: Condition, terms: Iterable[Term]) -> Nested:
-    levels = 1 + max((term.levels for term in terms if isinstance(term, Nested)), default=0)
-    if levels > CONDITIONS_NESTED_MAX:
-        raise LimitError("CONDITIONS_NESTED_MAX", CONDITIONS_NESTED_MAX)
-    return Nested(condition, levels)
-
-
 @v_args(inline=True)
 class _FilterBuilder(Transformer[Token, Any]):
     """Makes values of the model, bottom up, while lark parses."""
 
-    def filter_set(self, *conjunctions: tuple[Term, ...]) -> FilterSet:
+    def filter_set(self, *conjunctions: tuple[Condition, ...]) -> FilterSet:
         return FilterSet(each for terms in conjunctions for each in _filters(terms))
 
     def pattern(self, every: Token | None, *rest: Any) -> Pattern:
@@ -134,15 +142,14 @@ class _FilterBuilder(Transformer[Token, Any]):
             raise _at(number, ParseError, str(number), "a time in whole microseconds")
         return int(span_us)
 
-    def conjunction(self, *terms: Term) -> tuple[Term, ...]:
+    def conjunction(self, *terms: Condition) -> tuple[Condition, ...]:
         return terms
 
-    def group(self, *conjunctions: tuple[Term, ...]) -> Nested:
-        parts = tuple(And(tuple(map(_condition, terms))) for terms in conjunctions)
-        return _nested(Or(parts), chain.from_iterable(conjunctions))
+    def group(self, *conjunctions: tuple[Condition, ...]) -> Condition:
+        return Or(tuple(map(And, conjunctions)))
 
-    def negated(self, _: Token, term: Term) -> Nested:
-        return _nested(negation(_condition(term)), (term,))
+    def negated(self, _: Token, term: Condition) -> Condition:
+        return negation(term)
 
     def advertisement(self, *members: Member) -> dict[str, list[ValueSet]]:
         return _grouped(members)

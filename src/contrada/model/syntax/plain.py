@@ -122,7 +122,7 @@ _kept_set: Final = lru_cache(maxsize=PLAIN_SETS_KEPT)(_new_set)
 class _SetReader:
     """Reads a set by the rules `set`, `union`, `intersection`, `inverse` of the grammar.
 
-    How deep it goes is bounded by what `_group` takes, but for `~`.
+    How deep it goes is bounded by what `_group` takes. A `~` behind another is left to the parser.
     """
 
     def __init__(self, text: str) -> None:
@@ -152,11 +152,7 @@ class _SetReader:
         return intersection(parts)
 
     def _inverse(self) -> ValueSet:
-        is_inverse = False
-        while self._has("~"):
-            is_inverse = not is_inverse
-        value_set = self.set()
-        return ~value_set if is_inverse else value_set
+        return ~self.set() if self._has("~") else self.set()
 
     def _has(self, sign: str) -> bool:
         """Whether a sign comes next; then it is taken."""

@@ -324,7 +324,7 @@ def form_of(product: Product) -> Hashable:
     Equal ones that are written otherwise are two nodes, of which one hangs below the other.
     """
     sides = product.sides
-    return type(product), *sides, *[(side.line, side.text) for side in sides.values()]
+    return type(product), *sides, *[side.form() for side in sides.values()]
 
 
 def _hang(node: Node[P], above: Node[P], way: Way) -> None:
