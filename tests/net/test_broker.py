@@ -28,7 +28,7 @@ from contrada.net.frames import (
 from contrada.net.peer import Peer
 from contrada.runtime.outlet import ENTRY_BYTES
 from tests.asynchronous import on_loop, until
-from tests.net.requests import delivery, publish, subscribe, unsubscribe
+from tests.net.requests import delivery, frames_in, publish, subscribe, unsubscribe
 from tests.operators import register_failing
 
 
@@ -58,7 +58,8 @@ class RawClient:
         while not self._got:
             data = await self._reader.read(65536)
             assert data, "the broker has closed"
-            self._got = self._frames.feed(data)
+            self._frames.feed(data)
+            self._got = frames_in(self._frames)
         return self._got.pop(0)
 
     async def is_closed(self) -> bool:
@@ -399,7 +400,8 @@ async def _answering(hello: bytes, answer: bytes = b"") -> tuple[asyncio.Server,
         writer.write(hello)
         frames = FrameReader()
         while data := await reader.read(65536):
-            if any(isinstance(frame, Request) for frame in frames.feed(data)):
+            frames.feed(data)
+            if any(isinstance(frame, Request) for frame in frames_in(frames)):
                 writer.write(answer)
             elif not answer:
                 break

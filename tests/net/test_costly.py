@@ -16,7 +16,18 @@ from contrada.model.algebra.valueset import union
 from contrada.model.encoding import to_msgpack
 from contrada.net import Broker, connect, peer
 from contrada.net.connection import CLIENT
-from contrada.net.frames import Failure, Hello, Reply, Request, encode
+from contrada.net.frames import (
+    Credit,
+    Failure,
+    Frame,
+    Goodbye,
+    Hello,
+    Ping,
+    Reply,
+    Request,
+    StatisticsRequest,
+    encode,
+)
 from tests.asynchronous import on_loop, until
 from tests.net.costly import ENGINES, TURN_S_MAX, Desk, prepare, worst
 from tests.net.requests import publish, subscribe, unsubscribe
@@ -173,8 +184,68 @@ async def test_others_have_their_turn_between_the_requests_of_one_client() -> No
     while desk.written(other) == written:
         await asyncio.sleep(0)
     assert time.thread_time() - began_s < TURN_S_MAX
-    assert len(asker._requests) > 20, "they wait for their turns"
+    assert desk.broker.exchange.statistics().subscriptions < 20, "they wait for their turns"
     assert not desk.is_closed(asker)
+
+
+_READ_BYTES = 256 * 1024
+"""What an event loop reads at once."""
+
+_SMALL: dict[str, Frame] = {
+    "statistics": StatisticsRequest(1),
+    "malformed requests": Request(1, Raw(b"\xc0")),
+    "pings": Ping(1),
+    "credit": Credit("", 1),
+    "unknown subscriptions": unsubscribe(1, 1),
+}
+
+
+@pytest.mark.parametrize("kind", _SMALL)
+@on_loop
+async def test_many_small_frames_in_one_read_are_worked_off_in_turns(kind: str) -> None:
+    """Frames that each take microseconds would together keep the broker for a second."""
+    desk = Desk()
+    asker, other = desk.client(), desk.client()
+    frame = encode(_SMALL[kind])
+    data = frame * (_READ_BYTES // len(frame))
+    began_s = time.thread_time()
+    asker.data_received(data)
+    assert time.thread_time() - began_s < TURN_S_MAX / 2, "a turn is much shorter"
+    assert asker._turn_due, "the rest waits for its turn"
+    assert await desk.longest_s(other, encode(StatisticsRequest(1))) < TURN_S_MAX / 2
+    assert not desk.is_closed(asker)
+
+
+@on_loop
+async def test_a_single_request_is_answered_without_a_turn_of_the_loop() -> None:
+    """Each request would wait until all other clients had their turn."""
+    desk = Desk()
+    asker = desk.client()
+    for frame in (subscribe(1, 1, to_msgpack(Filter("a = 1")), 0), StatisticsRequest(2)):
+        written = desk.written(asker)
+        asker.data_received(encode(frame))
+        assert desk.written(asker) > written
+
+
+@pytest.mark.parametrize("last", [Goodbye(), Failure("x", "y"), Hello(CLIENT), b"no frame"])
+@on_loop
+async def test_what_stands_before_the_end_is_carried_out_in_order(last: Frame | bytes) -> None:
+    """What a client asked for would depend on how its bytes were cut into reads."""
+    desk = Desk()
+    asker = desk.client()
+    data = to_msgpack(FilterSet([Filter({"a": n, "b": -n}) for n in range(1_000)]))
+    asked = [subscribe(n, n, data, 0) for n in range(1, 4)]
+    asked.insert(1, Request(99, Raw(b"\xc0")))
+    asked.append(publish(4, 0, [to_msgpack(Notification({"a": 1}))]))
+    end = last if isinstance(last, bytes) else encode(last)
+    asker.data_received(b"".join(map(encode, asked)) + end + encode(unsubscribe(5, 1)))
+    assert asker._turn_due
+    assert not desk.is_closed(asker), "the end comes in its turn too"
+    await until(lambda: desk.is_closed(asker))
+    await until(lambda: desk.broker.statistics().published == 1)
+    assert desk.broker.statistics().subscriptions == 3
+    assert desk.broker.refused["EncodingError"] == 1
+    assert not desk.broker.refused["unknown"]
 
 
 @pytest.mark.slow

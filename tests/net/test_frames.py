@@ -28,7 +28,7 @@ from contrada.net.frames import (
     unpacked,
 )
 from contrada.routing.messages import Publish, Subscribe, Unsubscribe
-from tests.net.requests import delivery, publish, subscribe, unsubscribe
+from tests.net.requests import delivery, frames_in, publish, subscribe, unsubscribe
 
 EVERY = [
     Hello("client", "x", {"a": 1, "b": True, "c": "d"}),
@@ -49,6 +49,7 @@ EVERY = [
 def fault_of(reader: FrameReader, data: bytes) -> str | None:
     try:
         reader.feed(data)
+        frames_in(reader)
     except FrameError as error:
         return error.code
     return None
@@ -62,7 +63,8 @@ def test_frames_survive_any_cut_of_the_stream(frames: list[Frame], cuts: list[in
     reader = FrameReader()
     got: list[Frame] = []
     for start, end in pairwise(places):
-        got += reader.feed(data[start:end])
+        reader.feed(data[start:end])
+        got += frames_in(reader)
     assert got == frames
 
 
@@ -95,16 +97,16 @@ def test_any_payload_is_a_frame_or_malformed(kind: int, payload: bytes) -> None:
 )
 def test_each_fault_has_its_name(data: bytes, code: str) -> None:
     """Faults could not be told apart in statistics."""
-    with pytest.raises(FrameError) as caught:
-        FrameReader().feed(data)
-    assert caught.value.code == code
+    assert fault_of(FrameReader(), data) == code
 
 
 def test_later_versions_may_append_fields() -> None:
     """A field added later would need a new version of everything."""
     payload = b"\x92\x05\xa5later"
     data = b"ct\x02\x04" + len(payload).to_bytes(4, "big") + payload
-    assert FrameReader().feed(data) == [Ping(5)]
+    reader = FrameReader()
+    reader.feed(data)
+    assert frames_in(reader) == [Ping(5)]
 
 
 def test_what_is_sent_is_bounded_too() -> None:

@@ -92,21 +92,29 @@ class Connection:
         self._outgoing.clear()
         return data
 
-    def receive(self, data: bytes, now_s: float) -> list[Frame]:
-        """The frames that concern the owner, in order; hello and pings are dealt with here.
+    def receive(self, data: bytes, now_s: float) -> None:
+        """Bytes have come; `next` gives their frames."""
+        if self.state is not Phase.CLOSED:
+            self._heard_s = now_s
+            self._pinged = False
+            self._reader.feed(data)
+
+    def next(self) -> Frame | None:
+        """The next frame, in order, or None; hello and pings have been dealt with here.
 
         Raises FrameError when the peer broke the protocol: a Failure that says so is then the
-        last of the outgoing bytes, and the connection is closed.
+        last of the outgoing bytes, and the connection is closed. What stands before is unharmed.
         """
         if self.state is Phase.CLOSED:
-            return []
-        self._heard_s = now_s
-        self._pinged = False
+            return None
         try:
-            return [frame for frame in self._reader.feed(data) if self._concerns_owner(frame)]
+            frame = self._reader.next()
+            if frame is not None:
+                self._check(frame)
         except FrameError as error:
             self.fail(error)
             raise
+        return frame
 
     def tick(self, now_s: float) -> None:
         """Ask a silent peer for a sign of life. Raises FrameError when it is taken for dead."""
@@ -133,22 +141,17 @@ class Connection:
         self.send(Goodbye(reason))
         self.state = Phase.CLOSED
 
-    def _concerns_owner(self, frame: Frame) -> bool:
-        if self.state is Phase.CLOSED:
-            return False  # Something after a goodbye.
+    def _check(self, frame: Frame) -> None:
         if isinstance(frame, _LAST):
             self.state = Phase.CLOSED
-            return True
-        if self.peer is None:
+        elif self.peer is None:
             self._meet(frame)
-            return True
-        if not isinstance(frame, _ALLOWED[self._peer_role]):
+        elif not isinstance(frame, _ALLOWED[self._peer_role]):
             raise FrameError(
                 "unexpected", f"a {self._peer_role} may not send {type(frame).__name__} now"
             )
-        if isinstance(frame, Ping):
+        elif isinstance(frame, Ping):
             self.send(Pong(frame.token))
-        return not isinstance(frame, _ALIVE)
 
     def _meet(self, frame: Frame) -> None:
         if not isinstance(frame, Hello):

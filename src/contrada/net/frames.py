@@ -223,36 +223,37 @@ _MESSAGE_DECODER: Final = msgspec.msgpack.Decoder(Asked, dec_hook=_unpacked_cont
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames; holds at most one unfinished frame."""
+    """Cuts a stream of bytes into frames, one when asked for it; holds what was not asked for."""
 
     def __init__(self) -> None:
         self._pending = bytearray()
 
-    def feed(self, data: bytes) -> list[Frame]:
-        """The frames that these bytes complete.
+    def feed(self, data: bytes) -> None:
+        """Bytes have come."""
+        self._pending += data
+
+    def next(self) -> Frame | None:
+        """The next frame; None until all of it has come.
 
         Raises FrameError at the first fault; the reader is of no use afterwards.
         """
         pending = self._pending
-        pending += data
-        frames: list[Frame] = []
-        start = 0
+        if len(pending) < HEADER_BYTES:
+            return None
+        kind, length = self._header(pending)
+        end = HEADER_BYTES + length
+        if len(pending) < end:
+            return None
         with memoryview(pending) as view:
-            while len(pending) - start >= HEADER_BYTES:
-                kind, length = self._header(pending, start)
-                end = start + HEADER_BYTES + length
-                if end > len(pending):
-                    break
-                # Bytes of their own: what is left raw in a frame refers to them.
-                frames.append(_decode(kind, bytes(view[start + HEADER_BYTES : end])))
-                start = end
-        del pending[:start]
-        return frames
+            # Bytes of their own: what is left raw in a frame refers to them.
+            payload = bytes(view[HEADER_BYTES:end])
+        del pending[:end]  # Cheap: what is left stays where it is.
+        return _decode(kind, payload)
 
-    def _header(self, pending: bytearray, start: int) -> tuple[int, int]:
-        magic, version, kind, length = _HEADER.unpack_from(pending, start)
+    def _header(self, pending: bytearray) -> tuple[int, int]:
+        magic, version, kind, length = _HEADER.unpack_from(pending)
         if magic != MAGIC:
-            begin = bytes(pending[start : start + HEADER_BYTES])
+            begin = bytes(pending[:HEADER_BYTES])
             raise FrameError("not contrada", f"the bytes {begin!r} begin no Contrada frame")
         if version != VERSION:
             raise FrameError("version", f"protocol version {version}; this side speaks {VERSION}")

@@ -160,7 +160,6 @@ class Peer(Wire):
         self._write_paused = False
         self._name: object = None
         self.budget = Budget(CLIENT_BYTES_MAX, broker.hold)
-        self._requests: deque[Request] = deque()
         self._turns = Turns(self._loop.time())
         self._turn_due = False
         self._has_left = False
@@ -234,7 +233,6 @@ class Peer(Wire):
             )
         )
         self._withdraw_all()
-        self._requests.clear()
         while self._publishes:
             self._change_pending(-self._publishes.popleft()[2])
 
@@ -247,12 +245,32 @@ class Peer(Wire):
 
     # ------------------------------------------------------------------------------- requests
 
+    def _work_off(self) -> None:
+        """As every `Wire`, but in turns: after a while the other connections get theirs."""
+        if self._turn_due:
+            return
+        self._turns.begin(self._loop.time())
+        try:
+            while (frame := self._connection.next()) is not None:
+                self._handle(frame)
+                rest_s = self._turns.rest_s(self._loop.time())
+                if rest_s is not None:
+                    self._turn_due = True
+                    self._loop.call_later(rest_s, self._take_turn)
+                    break
+        except FrameError as error:
+            self._end(error)
+        self._regulate_reading()
+        self._write_outgoing()
+
+    def _take_turn(self) -> None:
+        self._turn_due = False
+        self._work_off()
+
     def _handle(self, frame: Frame) -> None:
         match frame:
             case Request():
-                self._requests.append(frame)
-                if not self._turn_due:
-                    self._take_turn()
+                self._asked(frame)
             case Credit():
                 self._grant(frame)
             case StatisticsRequest():
@@ -262,24 +280,6 @@ class Peer(Wire):
                 self._close_transport()
             case Goodbye():
                 self._close_transport()
-
-    def _take_turn(self) -> None:
-        """Carry out what is asked, in order; after a while the other connections get a turn."""
-        self._turn_due = False
-        self._turns.begin(self._loop.time())
-        try:
-            while self._requests:
-                self._asked(self._requests.popleft())
-                rest_s = self._turns.rest_s(self._loop.time())
-                if rest_s is not None:
-                    self._turn_due = True
-                    self._loop.call_later(rest_s, self._take_turn)
-                    break
-        except FrameError as error:
-            self._requests.clear()
-            self._end(error)
-        self._regulate_reading()
-        self._write_outgoing()
 
     def _asked(self, request: Request) -> None:
         try:
