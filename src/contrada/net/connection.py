@@ -67,7 +67,7 @@ class Connection:
         """`hello` is what this side says of itself; `peer_role` what the other side must be."""
         self._hello = hello
         self._peer_role = peer_role
-        self._reader = FrameReader()
+        self._reader = FrameReader(expects_hello=True)
         self._outgoing: list[bytes] = []
         self._began_s = now_s
         self._heard_s = now_s
@@ -116,6 +116,11 @@ class Connection:
             raise
         return frame
 
+    @property
+    def unread_bytes(self) -> int:
+        """What has come and was not asked for by `next`, unfinished frames too."""
+        return len(self._reader)
+
     def tick(self, now_s: float) -> None:
         """Ask a silent peer for a sign of life. Raises FrameError when it is taken for dead."""
         silent_s = now_s - self._heard_s
@@ -134,16 +139,20 @@ class Connection:
     def fail(self, error: FrameError) -> None:
         """Tell the peer what it did wrong, as the last frame."""
         self.send(Failure(error.code, error.reason))
-        self.state = Phase.CLOSED
+        self._closed()
 
     def close(self, reason: str = "") -> None:
         """Say goodbye, as the last frame."""
         self.send(Goodbye(reason))
+        self._closed()
+
+    def _closed(self) -> None:
         self.state = Phase.CLOSED
+        self._reader = FrameReader()  # Nothing that has come is asked for any more.
 
     def _check(self, frame: Frame) -> None:
         if isinstance(frame, _LAST):
-            self.state = Phase.CLOSED
+            self._closed()
         elif self.peer is None:
             self._meet(frame)
         elif not isinstance(frame, _ALLOWED[self._peer_role]):
@@ -161,6 +170,7 @@ class Connection:
                 "role", f"the other side is a {frame.role!r}, expected a {self._peer_role}"
             )
         self.peer = frame
+        self._reader.expects_hello = False
         if self.state is Phase.NEW:
             self.greet()
         self.state = Phase.OPEN

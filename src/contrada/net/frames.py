@@ -30,7 +30,7 @@ FRAME_BYTES_MAX: Final = 16 * 2**20
 """Bytes of a frame's payload. Beyond it: the peer is told and closed."""
 
 HELLO_BYTES_MAX: Final = 2**16
-"""Bytes of a Hello. Beyond it: the peer is told and closed."""
+"""Bytes of the first frame, a Hello. Beyond it: the peer is told and closed."""
 
 CONTENT_BYTES_MAX: Final = 8 * 2**20
 """Bytes of one notification, or of the filters of one subscription. Beyond it: a LimitError, or it
@@ -225,8 +225,14 @@ _MESSAGE_DECODER: Final = msgspec.msgpack.Decoder(Asked, dec_hook=_unpacked_cont
 class FrameReader:
     """Cuts a stream of bytes into frames, one when asked for it; holds what was not asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, expects_hello: bool = False) -> None:
         self._pending = bytearray()
+        self.expects_hello = expects_hello
+        """Whether only something short may come."""
+
+    def __len__(self) -> int:
+        """The bytes that it holds."""
+        return len(self._pending)
 
     def feed(self, data: bytes) -> None:
         """Bytes have come."""
@@ -259,9 +265,8 @@ class FrameReader:
             raise FrameError("version", f"protocol version {version}; this side speaks {VERSION}")
         if kind not in _KINDS:
             raise FrameError("unknown kind", f"frame kind {kind} is not known")
-        is_hello = _KINDS[kind] is Hello
-        if length > (HELLO_BYTES_MAX if is_hello else FRAME_BYTES_MAX):
-            most = f"at most {'HELLO' if is_hello else 'FRAME'}_BYTES_MAX"
+        if length > (HELLO_BYTES_MAX if self.expects_hello else FRAME_BYTES_MAX):
+            most = f"at most {'HELLO' if self.expects_hello else 'FRAME'}_BYTES_MAX"
             raise FrameError("oversized", f"a frame of {length} bytes; {most}")
         return kind, length
 

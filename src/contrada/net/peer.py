@@ -162,6 +162,7 @@ class Peer(Wire):
         self.budget = Budget(CLIENT_BYTES_MAX, broker.hold)
         self._turns = Turns(self._loop.time())
         self._turn_due = False
+        self._unread_bytes = 0
         self._has_left = False
         self._publishes: deque[tuple[Request, Publish, int]] = deque()
         self._pending_bytes = 0
@@ -182,6 +183,7 @@ class Peer(Wire):
     def connection_lost(self, error: Exception | None) -> None:
         """The connection has ended, in order or not. What it has published is still handed over."""
         self._transport = None
+        self._count_unread()
         _LOG.info("client %s is gone%s", self._name, f": {error}" if error else "")
         self._withdraw_all()
         self._broker.forget(self)
@@ -212,7 +214,7 @@ class Peer(Wire):
     @property
     def held_bytes(self) -> int:
         """What this connection makes the broker hold."""
-        return self.budget.held_bytes + self._pending_bytes
+        return self.budget.held_bytes + self._pending_bytes + self._unread_bytes
 
     def tick(self) -> None:
         """Look whether the client is still alive."""
@@ -247,25 +249,31 @@ class Peer(Wire):
 
     def _work_off(self) -> None:
         """As every `Wire`, but in turns: after a while the other connections get theirs."""
-        if self._turn_due:
-            return
         self._turns.begin(self._loop.time())
         try:
-            while (frame := self._connection.next()) is not None:
+            while not self._turn_due and (frame := self._connection.next()) is not None:
                 self._handle(frame)
                 rest_s = self._turns.rest_s(self._loop.time())
                 if rest_s is not None:
                     self._turn_due = True
                     self._loop.call_later(rest_s, self._take_turn)
-                    break
         except FrameError as error:
             self._end(error)
+        self._count_unread()
         self._regulate_reading()
         self._write_outgoing()
 
     def _take_turn(self) -> None:
         self._turn_due = False
         self._work_off()
+
+    def _count_unread(self) -> None:
+        """Tells the broker what it holds of what this client sent."""
+        is_over = self._transport is None and not self._turn_due
+        size = 0 if is_over else self._connection.unread_bytes
+        if size != self._unread_bytes:
+            self._broker.hold(size - self._unread_bytes)
+            self._unread_bytes = size
 
     def _handle(self, frame: Frame) -> None:
         match frame:
@@ -458,6 +466,10 @@ class Peer(Wire):
         error = FrameError(code, reason)
         self._connection.fail(error)
         return error
+
+    def _close_transport(self) -> None:
+        super()._close_transport()
+        self._count_unread()
 
     def _end(self, error: FrameError) -> None:
         self._broker.refused[error.code] += 1
