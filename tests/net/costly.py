@@ -44,6 +44,9 @@ MAKING_WORK: Final = 1_000_000
 ENGINES: Final = (False, True) if find_spec("numba") else (False,)
 """Whether filters are matched by compiled kernels."""
 
+IDLE_MAX: Final = 100_000
+"""Turns of the loop after which no more is waited for."""
+
 GENES: Final = 48
 KEPT: Final = 6
 WIDE: Final = 2
@@ -135,7 +138,9 @@ class Desk:
         began_s = time.thread_time()
         act()
         longest_s = time.thread_time() - began_s
-        for _ in range(100_000):
+        idle = 0
+        while idle < IDLE_MAX:
+            idle += not peer._turn_due  # Who rests is not done yet.
             began_s = time.thread_time()
             await asyncio.sleep(0)
             longest_s = max(longest_s, time.thread_time() - began_s)

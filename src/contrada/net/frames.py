@@ -14,15 +14,27 @@ StatisticsReply; both Ping, Pong, Goodbye, Failure.
 """
 
 import struct
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
 from contrada.errors import EncodingError, FrameError, LimitError
-from contrada.model import Advertisement, Filter, FilterSet, Notification
-from contrada.model.encoding import from_msgpack, notification_from_msgpack, to_msgpack
+from contrada.model import Filter, FilterSet, Notification
+from contrada.model.encoding import (
+    FILTERS_READ_MAX,
+    from_msgpack,
+    notification_from_msgpack,
+    to_msgpack,
+)
 from contrada.model.languages.work import spend
-from contrada.routing.messages import Publish, Subscribe, Unsubscribe
+from contrada.routing.messages import (
+    SUBSCRIPTION_FILTERS_MAX,
+    Publish,
+    Saying,
+    Subscribe,
+    Unsubscribe,
+)
+from contrada.routing.messages import VERSION as VERSION_OF_MESSAGES
 
 VERSION: Final = 2
 MAGIC: Final = b"ct"
@@ -163,17 +175,56 @@ def encode(frame: Frame) -> bytes:
 
 # --- messages within frames -------------------------------------------------------------------
 
-Asked: TypeAlias = Publish | Subscribe | Unsubscribe
+
+class PackedSubscribe(Saying, frozen=True, tag="subscribe"):
+    """A `Subscribe` as it travels: nobody has looked at its filters yet.
+
+    So many of them can be looked at in parts.
+    """
+
+    identity: str
+    filters: bytes
+    home: str = ""
+    version: int = VERSION_OF_MESSAGES
+
+    def members(self) -> list[msgspec.Raw]:
+        """The filters as they travel, each once. Raises EncodingError, LimitError. Cost: linear."""
+        data = _checked(self.filters)
+        if not data.startswith(_SET_HEAD):
+            return [msgspec.Raw(data)]
+        try:
+            _, _, members = _SET_DECODER.decode(data)
+        except msgspec.DecodeError as error:
+            raise EncodingError("a message", str(error)) from None
+        distinct = {bytes(member): member for member in members}
+        if len(distinct) > SUBSCRIPTION_FILTERS_MAX:
+            limit = "SUBSCRIPTION_FILTERS_MAX"
+            raise LimitError(limit, SUBSCRIPTION_FILTERS_MAX, len(distinct))
+        return [*distinct.values()]
+
+    def part(self, members: list[msgspec.Raw]) -> Subscribe:
+        """What asks for some of its members. Raises what the content of a message may raise."""
+        data = self.filters
+        if data.startswith(_SET_HEAD):
+            data = _MESSAGE_ENCODER.encode([1, "filter_set", members])
+        found = from_msgpack(data)
+        if not isinstance(found, Filter | FilterSet):
+            kind = type(found).__name__.lower()
+            raise FrameError("unsupported", f"expected a filter, found {kind}")
+        return Subscribe(self.identity, found, self.home, self.version)
+
+
+Asked: TypeAlias = Publish | PackedSubscribe | Unsubscribe
 """What a client asks a broker for."""
 
 
-def packed(message: Asked) -> msgspec.Raw:
+def packed(message: Publish | Subscribe | Unsubscribe) -> msgspec.Raw:
     """A message as it stands in a frame. Raises LimitError for content that is too large."""
     return msgspec.Raw(_MESSAGE_ENCODER.encode(message))
 
 
 def unpacked(data: msgspec.Raw) -> Asked:
-    """The message that stands in a frame, its content checked.
+    """The message that stands in a frame, what is published checked.
 
     Raises EncodingError, LimitError, InvalidNotificationError and what else its content may raise.
     """
@@ -193,20 +244,12 @@ def packed_content(content: Any) -> bytes:
     return _checked(to_msgpack(content))
 
 
-def _unpacked_content(kind: type, data: Any) -> Any:
+def _unpacked_notification(kind: type, data: Any) -> Notification:
+    assert kind is Notification, "nothing else is looked at"
     if type(data) is not bytes:
         raise EncodingError("a message", f"expected bytes, found {type(data).__name__}")
-    _checked(data)
-    if kind is Notification:
-        spend(_NOTIFICATION_WORK + len(data) // 2_000)
-        return notification_from_msgpack(data)
-    found = from_msgpack(data)
-    if not isinstance(found, _CONTENT):
-        raise FrameError("unsupported", f"expected a filter, found {type(found).__name__.lower()}")
-    return found
-
-
-_CONTENT: Final = Filter | FilterSet | Advertisement
+    spend(_NOTIFICATION_WORK + len(data) // 2_000)
+    return notification_from_msgpack(_checked(data))
 
 
 def _checked(data: bytes) -> bytes:
@@ -216,7 +259,14 @@ def _checked(data: bytes) -> bytes:
 
 
 _MESSAGE_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=packed_content)
-_MESSAGE_DECODER: Final = msgspec.msgpack.Decoder(Asked, dec_hook=_unpacked_content)
+_MESSAGE_DECODER: Final = msgspec.msgpack.Decoder(Asked, dec_hook=_unpacked_notification)
+
+_SET_HEAD: Final = to_msgpack(FilterSet([]))[:-1]
+"""What every set of filters begins with, before their number."""
+
+_SET_DECODER: Final = msgspec.msgpack.Decoder(
+    tuple[int, str, Annotated[list[msgspec.Raw], msgspec.Meta(max_length=FILTERS_READ_MAX)]]
+)
 
 
 # --- streams ----------------------------------------------------------------------------------

@@ -10,12 +10,18 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Generator, Sequence
 from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
 
-from contrada.errors import ContradaError, FrameError, LimitError, shortened
+from contrada.errors import (
+    ContradaError,
+    FrameError,
+    LimitError,
+    UnsatisfiableFilterError,
+    shortened,
+)
 from contrada.model import Notification
 from contrada.model.encoding import to_msgpack
 from contrada.model.languages.work import Work
@@ -27,6 +33,7 @@ from contrada.net.frames import (
     Frame,
     Goodbye,
     Hello,
+    PackedSubscribe,
     Reply,
     Request,
     StatisticsReply,
@@ -35,7 +42,7 @@ from contrada.net.frames import (
 )
 from contrada.net.turns import TURN_S, Turns
 from contrada.net.wire import Wire
-from contrada.routing.messages import Publish, Subscribe, Unsubscribe
+from contrada.routing.messages import Publish, Unsubscribe
 from contrada.runtime.budget import Budget
 from contrada.runtime.exchange import Exchange, Pending, Route
 from contrada.runtime.outlet import PUBLISH_WAIT_S_MAX, Outlet, size_of
@@ -67,8 +74,8 @@ WRITE_BUFFER_BYTES: Final = 1024 * 1024
 nor read from until it takes them."""
 
 REQUEST_WORK_MAX: Final = 100_000
-"""Steps to read a request and to carry it out, of about a microsecond each (see
-`model.languages.work`). Beyond it: it is refused, the connection stays."""
+"""Steps to read a request, or one of its filters, and to carry it out, of about a microsecond each
+(see `model.languages.work`). Beyond it: it is refused, the connection stays."""
 
 BATCH_WORK_MAX: Final = 50_000
 """Steps to match notifications in one go. Beyond it: nothing of it is done yet, and fewer are
@@ -82,8 +89,12 @@ NOTIFICATIONS_PER_TURN: Final = 256
 """Published notifications that are worked off in one go. Beyond it: the other connections get a
 turn."""
 
+FILTERS_PER_TURN: Final = 256
+"""Filters of a subscription that are entered in one go. Beyond it: the other connections get a
+turn."""
+
 _FEWER: Final = 8
-"""How many times fewer notifications are matched in one go where it was too much work."""
+"""How many times fewer are taken in one go where it was too much work."""
 
 CREDIT_MAX: Final = 2**40
 """Bytes of credit of a subscription. Beyond it: it is cut to this."""
@@ -162,6 +173,9 @@ class Peer(Wire):
         self.budget = Budget(CLIENT_BYTES_MAX, broker.hold)
         self._turns = Turns(self._loop.time())
         self._turn_due = False
+        self._under_way: Generator[None] | None = None
+        self._under_way_bytes = 0
+        self._leaving: list[Route[Notification]] = []
         self._unread_bytes = 0
         self._has_left = False
         self._publishes: deque[tuple[Request, Publish, int]] = deque()
@@ -251,8 +265,7 @@ class Peer(Wire):
         """As every `Wire`, but in turns: after a while the other connections get theirs."""
         self._turns.begin(self._loop.time())
         try:
-            while not self._turn_due and (frame := self._connection.next()) is not None:
-                self._handle(frame)
+            while not self._turn_due and self._go_on():
                 rest_s = self._turns.rest_s(self._loop.time())
                 if rest_s is not None:
                     self._turn_due = True
@@ -267,10 +280,26 @@ class Peer(Wire):
         self._turn_due = False
         self._work_off()
 
+    def _go_on(self) -> bool:
+        """Does a part of what is under way, or takes the next frame; False where there is none."""
+        if self._connection.state is Phase.CLOSED:
+            return False
+        if self._under_way is not None:
+            try:
+                next(self._under_way)
+            except StopIteration:
+                self._under_way = None
+        else:
+            frame = self._connection.next()
+            if frame is None:
+                return False
+            self._handle(frame)
+        return True
+
     def _count_unread(self) -> None:
         """Tells the broker what it holds of what this client sent."""
         is_over = self._transport is None and not self._turn_due
-        size = 0 if is_over else self._connection.unread_bytes
+        size = 0 if is_over else self._connection.unread_bytes + self._under_way_bytes
         if size != self._unread_bytes:
             self._broker.hold(size - self._unread_bytes)
             self._unread_bytes = size
@@ -278,7 +307,7 @@ class Peer(Wire):
     def _handle(self, frame: Frame) -> None:
         match frame:
             case Request():
-                self._asked(frame)
+                self._under_way = self._asked(frame)
             case Credit():
                 self._grant(frame)
             case StatisticsRequest():
@@ -289,62 +318,111 @@ class Peer(Wire):
             case Goodbye():
                 self._close_transport()
 
-    def _asked(self, request: Request) -> None:
+    def _asked(self, request: Request) -> Generator[None]:
+        """Carries out a request; where it yields the others may have a turn."""
         try:
             with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
                 message = unpacked(request.message)
-                if isinstance(message, Subscribe):
-                    self._subscribe(request, message)
             if isinstance(message, Publish):
                 self._accept(request, message)
             elif isinstance(message, Unsubscribe):
-                self._unsubscribe(request, message.identity)
+                yield from self._unsubscribe(request, message.identity)
+            elif self._transport is not None:  # Else it has ended while this waited for its turn.
+                yield from self._subscribe(request, message)
         except ContradaError as error:
             if self._connection.state is Phase.CLOSED:
                 raise  # It was the fault of the whole connection.
             self._refuse(request.number, error)
 
-    def _subscribe(self, request: Request, message: Subscribe) -> None:
-        if self._transport is None:
-            return  # It has ended while this waited for its turn.
+    def _subscribe(self, request: Request, message: PackedSubscribe) -> Generator[None]:
         if message.identity in self._feeds:
             raise FrameError("repeated", f"subscription {message.identity} is in force already")
         if len(self._feeds) >= SUBSCRIPTIONS_PER_CLIENT_MAX:
             raise LimitError("SUBSCRIPTIONS_PER_CLIENT_MAX", SUBSCRIPTIONS_PER_CLIENT_MAX)
         feed = _Feed(self, request.credit)
-        feed.route = self.exchange.subscribe(self.client, message, feed)
+        feed.route = self.exchange.prepare(self.client, message.identity, feed)
+        self._leaving.append(feed.route)  # All of it, should it not come to be in force.
+        self._under_way_bytes = len(message.filters)
+        try:
+            yield from self._enter(feed.route, message)
+        except ContradaError:
+            while self._withdraw_some():
+                yield
+            raise
+        finally:
+            self._under_way_bytes = 0
+        self._leaving.pop()
+        self.exchange.begin(feed.route)
         self._feeds[message.identity] = feed
-        _LOG.debug("client %s subscribed to %s", self._name, message.filters)
+        _LOG.debug("client %s subscribed: %s", self._name, message.identity)
         self._connection.send(Reply(request.number))
 
-    def _unsubscribe(self, request: Request, identity: str) -> None:
+    def _enter(self, route: Route[Notification], message: PackedSubscribe) -> Generator[None]:
+        """Enters the filters of a subscription, in parts."""
+        members = message.members()
+        done, size = 0, FILTERS_PER_TURN
+        nothing: UnsatisfiableFilterError | None = None
+        while done < len(members):
+            part = members[done : done + size]
+            try:
+                with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
+                    self.exchange.enter(route, message.part(part))
+            except UnsatisfiableFilterError as error:
+                nothing = error  # Others may be satisfiable.
+            except LimitError as error:
+                if error.limit != "REQUEST_WORK_MAX" or len(part) == 1:
+                    raise
+                size = max(1, len(part) // _FEWER)
+                part = []
+            done += len(part)
+            if done < len(members):
+                yield
+        if nothing is not None and not route.names:
+            raise nothing
+
+    def _unsubscribe(self, request: Request, identity: str) -> Generator[None]:
         feed = self._feeds.pop(identity, None)
         if feed is None:
             raise FrameError("unknown", f"subscription {identity} is not in force")
         self._ready.pop(feed, None)
-        self._withdraw(feed, "unsubscribed")
+        self._end_feed(feed, "unsubscribed")
+        while self._withdraw_some():
+            yield
         self._connection.send(Reply(request.number, feed.route.dropped))
 
     def _withdraw_all(self) -> None:
         """Forget at once what waits for the client, and take out its subscriptions in turns."""
+        if self._under_way is not None:
+            self._under_way.close()
+            self._under_way = None
         self._ready.clear()
         for feed in self._feeds.values():
-            self._broker.dropped["connection ended"] += feed.discard()
+            self._end_feed(feed, "connection ended")
+        self._feeds.clear()
+        self._count_unread()
         self._withdraw_more()
 
     def _withdraw_more(self) -> None:
         until_s = self._loop.time() + TURN_S
-        while self._feeds and self._loop.time() < until_s:
-            self.exchange.unsubscribe(self._feeds.popitem()[1].route)
-        if self._feeds:
+        while self._withdraw_some() and self._loop.time() < until_s:
+            pass
+        if self._leaving:
             self._loop.call_soon(self._withdraw_more)
         elif self._transport is None and not self._has_left:
             self._has_left = True
             self.exchange.leave(self.client)
 
-    def _withdraw(self, feed: _Feed, reason: str) -> None:
-        self.exchange.unsubscribe(feed.route)
+    def _end_feed(self, feed: _Feed, reason: str) -> None:
+        """Deliver nothing more of a subscription; it is taken out by `_withdraw_some`."""
+        self.exchange.end(feed.route)
         self._broker.dropped[reason] += feed.discard()
+        self._leaving.append(feed.route)
+
+    def _withdraw_some(self) -> bool:
+        """Takes out a part of a subscription that leaves; whether there is more."""
+        if self._leaving and not self.exchange.withdraw(self._leaving[-1]):
+            self._leaving.pop()
+        return bool(self._leaving)
 
     def _grant(self, frame: Credit) -> None:
         feed = self._feeds.get(frame.subscription)
