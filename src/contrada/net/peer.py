@@ -11,8 +11,10 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Coroutine, Generator, Sequence
+from itertools import accumulate, takewhile
 from typing import Any, Final, Protocol
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from contrada.errors import (
@@ -89,9 +91,13 @@ NOTIFICATIONS_PER_TURN: Final = 256
 """Published notifications that are worked off in one go. Beyond it: the other connections get a
 turn."""
 
-FILTERS_PER_TURN: Final = 256
+FILTERS_PER_TURN: Final = 64
 """Filters of a subscription that are entered in one go. Beyond it: the other connections get a
 turn."""
+
+FILTER_BYTES_PER_TURN: Final = 8 * 1024
+"""Bytes of such filters, after which no more are entered in one go. Beyond it: the other
+connections get a turn."""
 
 _FEWER: Final = 8
 """How many times fewer are taken in one go where it was too much work."""
@@ -363,7 +369,7 @@ class Peer(Wire):
         done, size = 0, FILTERS_PER_TURN
         nothing: UnsatisfiableFilterError | None = None
         while done < len(members):
-            part = members[done : done + size]
+            part = _up_to(FILTER_BYTES_PER_TURN, members[done : done + size])
             try:
                 with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
                     self.exchange.enter(route, message.part(part))
@@ -553,3 +559,9 @@ class Peer(Wire):
         self._broker.refused[error.code] += 1
         _LOG.info("client %s is ended: %s", self._name, error)
         super()._end(error)
+
+
+def _up_to(bytes_max: int, members: list[Raw]) -> list[Raw]:
+    """The first of these, ended by one that reaches a limit."""
+    sizes = accumulate(map(len, members))
+    return members[: 1 + sum(1 for _ in takewhile(bytes_max.__gt__, sizes))]
