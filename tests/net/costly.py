@@ -21,16 +21,29 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any, Final, TypeVar
 
+from msgspec import Raw
+
 from contrada.errors import ContradaError
 from contrada.extensions import bitsets, filtervalues, unification
 from contrada.matching import Index
 from contrada.model import Filter, FilterSet, Notification, ValueSet
 from contrada.model.algebra import sets
+from contrada.model.algebra.notification import VALUES_MAX
 from contrada.model.encoding import to_msgpack
 from contrada.model.languages.work import Work
 from contrada.net import Broker
 from contrada.net.connection import CLIENT
-from contrada.net.frames import CONTENT_BYTES_MAX, Credit, Frame, Hello, Ping, encode
+from contrada.net.frames import (
+    CONTENT_BYTES_MAX,
+    Credit,
+    Frame,
+    Hello,
+    Ping,
+    Pong,
+    Request,
+    StatisticsRequest,
+    encode,
+)
 from contrada.net.peer import REQUEST_WORK_MAX, Peer
 from contrada.routing.router import Router
 from tests.net.requests import publish, subscribe, unsubscribe
@@ -43,6 +56,9 @@ MAKING_WORK: Final = 1_000_000
 
 ENGINES: Final = (False, True) if find_spec("numba") else (False,)
 """Whether filters are matched by compiled kernels."""
+
+IDLE_MAX: Final = 100_000
+"""Turns of the loop after which no more is waited for."""
 
 GENES: Final = 48
 KEPT: Final = 6
@@ -135,7 +151,9 @@ class Desk:
         began_s = time.thread_time()
         act()
         longest_s = time.thread_time() - began_s
-        for _ in range(100_000):
+        idle = 0
+        while idle < IDLE_MAX:
+            idle += not peer._turn_due  # Who rests is not done yet.
             began_s = time.thread_time()
             await asyncio.sleep(0)
             longest_s = max(longest_s, time.thread_time() - began_s)
@@ -247,9 +265,21 @@ def filters_of(of: Choices) -> bytes:
     return to_msgpack(FilterSet(made + spread))
 
 
+def _values_of(of: Choices, makes: Sequence[Callable[[Choices], Any]]) -> Any:
+    """One value, or several."""
+    make = of.one(makes)
+    if of.next() < 0.7:
+        return make(of)
+    short = make(of) if make is number else make(of)[: of.size(400)]
+    if isinstance(short, int):
+        return [short + n for n in range(of.size(VALUES_MAX))]
+    end = b"%d" if isinstance(short, bytes) else "%d"
+    return [short + end % n for n in range(of.size(VALUES_MAX))]
+
+
 def notification_of(of: Choices) -> bytes:
     attributes: dict[str, Any] = {
-        f"x{n % 12}": of.one([number(of), text(of, 200_000), term(of), inner_filter(of)])
+        f"x{n % 12}": _values_of(of, [number, partial(text, most=200_000), term, inner_filter])
         for n in range(of.size(12))
     }
     return to_msgpack(Notification(attributes))
@@ -299,12 +329,16 @@ async def many_small(of: Choices) -> tuple[float, int]:
         lambda n: unsubscribe(n, n),
         lambda n: publish(n, 0, [small] * 200),
         lambda n: Ping(n),
+        lambda n: Pong(n),
         lambda n: Credit(str(n), 1),
+        lambda n: StatisticsRequest(n),
+        lambda n: Request(n, Raw(b"\xc0")),
     ]
     longest_s, size = 0.0, 0
     for _ in range(of.size(4)):
-        make = of.one(makes)
-        data = b"".join(encode(make(n)) for n in range(of.size(3_000)))[: 256 * 1024]
+        mixed = [of.one(makes) for _ in range(of.size(8))]
+        frames = (encode(mixed[n % len(mixed)](n)) for n in range(of.size(24_000)))
+        data = b"".join(frames)[: 256 * 1024]
         size += len(data)
         longest_s = max(longest_s, await desk.longest_s(peer, data))
     return max(longest_s, await desk.longest_of(lambda: peer.connection_lost(None), peer)), size

@@ -2,11 +2,17 @@
 
 import msgspec
 
-from contrada.net.frames import Delivery, Request
+from contrada.net.connection import Connection
+from contrada.net.frames import Delivery, Frame, FrameReader, Request
 
 
 def _request(number: int, *fields: object, credit: int = 0, wait_ms: int = 0) -> Request:
     return Request(number, msgspec.Raw(msgspec.msgpack.encode(fields)), credit, wait_ms)
+
+
+def frames_in(reader: FrameReader | Connection) -> list[Frame]:
+    """The frames that have come, in order."""
+    return [*iter(reader.next, None)]
 
 
 def subscribe(number: int, identity: object, filters: bytes, credit: int) -> Request:

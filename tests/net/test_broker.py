@@ -15,6 +15,8 @@ from contrada.net.client import CREDIT_BYTES
 from contrada.net.frames import (
     CONTENT_BYTES_MAX,
     FRAME_BYTES_MAX,
+    HEADER_BYTES,
+    HELLO_BYTES_MAX,
     Credit,
     Delivery,
     Failure,
@@ -28,7 +30,7 @@ from contrada.net.frames import (
 from contrada.net.peer import Peer
 from contrada.runtime.outlet import ENTRY_BYTES
 from tests.asynchronous import on_loop, until
-from tests.net.requests import delivery, publish, subscribe, unsubscribe
+from tests.net.requests import delivery, frames_in, publish, subscribe, unsubscribe
 from tests.operators import register_failing
 
 
@@ -58,7 +60,8 @@ class RawClient:
         while not self._got:
             data = await self._reader.read(65536)
             assert data, "the broker has closed"
-            self._got = self._frames.feed(data)
+            self._frames.feed(data)
+            self._got = frames_in(self._frames)
         return self._got.pop(0)
 
     async def is_closed(self) -> bool:
@@ -284,6 +287,70 @@ async def test_a_broker_that_holds_too_much_ends_the_heaviest_client() -> None:
         assert broker.statistics().dropped["connection ended"] > 0
 
 
+def unfinished(size: int) -> bytes:
+    """A large frame of which so much has come."""
+    return encode(publish(3, 0, [bytes(4 * size)]))[:size]
+
+
+@on_loop
+async def test_unfinished_frames_are_held_too() -> None:
+    """Clients that finish nothing could fill the broker's memory unseen."""
+    async with Broker(port=0) as broker:
+        client = await RawClient.to(broker, Hello("client"), SUBSCRIBE)
+        client.write(data := unfinished(10**6))
+        await until(lambda: broker.statistics().held_bytes == len(data))
+        client.write(encode(publish(3, 0, [bytes(4 * 10**6)]))[len(data) :])
+        await until(lambda: broker.statistics().held_bytes == 0)
+        endings: list[Callable[[Peer], None]] = [
+            lambda its_end: its_end.close("done"),
+            lambda its_end: its_end.evict(),
+            lambda its_end: its_end.abort(),
+        ]
+        for end in endings:
+            other = await RawClient.to(broker, Hello("client"))
+            other.write(data)
+            await until(lambda: broker.statistics().held_bytes == len(data))
+            end(next(each for each in broker._peers if each.held_bytes))
+            await until(lambda: broker.statistics().held_bytes == 0)
+            await other.leave()
+        await client.leave()
+
+
+@on_loop
+async def test_who_holds_most_unfinished_is_ended_where_it_is_too_much() -> None:
+    """A few clients that finish nothing could end the broker."""
+    async with (
+        Broker(port=0, bytes_max=10**6) as broker,
+        connect(broker.address) as service,
+        service.subscribe("a = 1") as events,
+    ):
+        clients = [await RawClient.to(broker, Hello("client")) for _ in range(3)]
+        for client, size in zip(clients, (200_000, 300_000, 500_001), strict=True):
+            assert isinstance(await client.hears(), Hello)
+            client.write(unfinished(size))
+        failure = await clients[2].hears()
+        assert isinstance(failure, Failure)
+        assert failure.code == "overloaded"
+        assert broker.statistics().held_bytes == 500_000
+        await service.publish({"a": 1})
+        assert (await anext(events))["a"] == 1
+        for client in clients:
+            await client.leave()
+
+
+@on_loop
+async def test_strangers_may_send_little() -> None:
+    """Sixteen megabytes of each stranger would be held until it says who it is."""
+    async with Broker(port=0) as broker:
+        client = await RawClient.to(broker)
+        client.write(unfinished(HELLO_BYTES_MAX)[:HEADER_BYTES])
+        failure = await client.hears()
+        assert isinstance(failure, Failure)
+        assert failure.code == "oversized"
+        assert "HELLO_BYTES_MAX" in failure.reason
+        assert await client.is_closed()
+
+
 @on_loop
 async def test_what_a_client_publishes_ahead_is_bounded_in_bytes() -> None:
     """Sixteen large frames of each client would wait in the broker."""
@@ -400,7 +467,8 @@ async def _answering(hello: bytes, answer: bytes = b"") -> tuple[asyncio.Server,
         writer.write(hello)
         frames = FrameReader()
         while data := await reader.read(65536):
-            if any(isinstance(frame, Request) for frame in frames.feed(data)):
+            frames.feed(data)
+            if any(isinstance(frame, Request) for frame in frames_in(frames)):
                 writer.write(answer)
             elif not answer:
                 break

@@ -5,6 +5,7 @@ import gc
 import random
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,14 +13,29 @@ from msgspec import Raw
 
 from contrada.model import Filter, FilterSet, Notification, ValueSet
 from contrada.model.algebra.sets import cidr, contains, eq, in_, matches, suffix, wildcard
+from contrada.model.algebra.valueset import intersection as every
 from contrada.model.algebra.valueset import union
 from contrada.model.encoding import to_msgpack
 from contrada.net import Broker, connect, peer
 from contrada.net.connection import CLIENT
-from contrada.net.frames import Failure, Hello, Reply, Request, encode
+from contrada.net.frames import (
+    Credit,
+    Failure,
+    Frame,
+    Goodbye,
+    Hello,
+    Ping,
+    Reply,
+    Request,
+    StatisticsRequest,
+    encode,
+    unpacked,
+)
+from contrada.net.peer import Peer
+from contrada.routing.messages import SUBSCRIPTION_FILTERS_MAX, Publish
 from tests.asynchronous import on_loop, until
 from tests.net.costly import ENGINES, TURN_S_MAX, Desk, prepare, worst
-from tests.net.requests import publish, subscribe, unsubscribe
+from tests.net.requests import delivery, publish, subscribe, unsubscribe
 from tests.net.test_broker import RawClient
 
 
@@ -32,6 +48,17 @@ def _without_old_objects() -> Iterator[None]:
     yield
     gc.enable()
     gc.unfreeze()
+
+
+_HEAD = len(to_msgpack(Filter({}))) - 1
+"""The bytes before the sets of a filter."""
+
+
+def unpacked_publish(data: bytes) -> Publish:
+    """A message that publishes one notification."""
+    message = unpacked(publish(1, 0, [data]).message)
+    assert isinstance(message, Publish)
+    return message
 
 
 def _one(values: ValueSet) -> bytes:
@@ -173,8 +200,68 @@ async def test_others_have_their_turn_between_the_requests_of_one_client() -> No
     while desk.written(other) == written:
         await asyncio.sleep(0)
     assert time.thread_time() - began_s < TURN_S_MAX
-    assert len(asker._requests) > 20, "they wait for their turns"
+    assert desk.broker.exchange.statistics().subscriptions < 20, "they wait for their turns"
     assert not desk.is_closed(asker)
+
+
+_READ_BYTES = 256 * 1024
+"""What an event loop reads at once."""
+
+_SMALL: dict[str, Frame] = {
+    "statistics": StatisticsRequest(1),
+    "malformed requests": Request(1, Raw(b"\xc0")),
+    "pings": Ping(1),
+    "credit": Credit("", 1),
+    "unknown subscriptions": unsubscribe(1, 1),
+}
+
+
+@pytest.mark.parametrize("kind", _SMALL)
+@on_loop
+async def test_many_small_frames_in_one_read_are_worked_off_in_turns(kind: str) -> None:
+    """Frames that each take microseconds would together keep the broker for a second."""
+    desk = Desk()
+    asker, other = desk.client(), desk.client()
+    frame = encode(_SMALL[kind])
+    data = frame * (_READ_BYTES // len(frame))
+    began_s = time.thread_time()
+    asker.data_received(data)
+    assert time.thread_time() - began_s < TURN_S_MAX / 2, "a turn is much shorter"
+    assert asker._turn_due, "the rest waits for its turn"
+    assert await desk.longest_s(other, encode(StatisticsRequest(1))) < TURN_S_MAX / 2
+    assert not desk.is_closed(asker)
+
+
+@on_loop
+async def test_a_single_request_is_answered_without_a_turn_of_the_loop() -> None:
+    """Each request would wait until all other clients had their turn."""
+    desk = Desk()
+    asker = desk.client()
+    for frame in (subscribe(1, 1, to_msgpack(Filter("a = 1")), 0), StatisticsRequest(2)):
+        written = desk.written(asker)
+        asker.data_received(encode(frame))
+        assert desk.written(asker) > written
+
+
+@pytest.mark.parametrize("last", [Goodbye(), Failure("x", "y"), Hello(CLIENT), b"no frame"])
+@on_loop
+async def test_what_stands_before_the_end_is_carried_out_in_order(last: Frame | bytes) -> None:
+    """What a client asked for would depend on how its bytes were cut into reads."""
+    desk = Desk()
+    asker = desk.client()
+    data = to_msgpack(FilterSet([Filter({"a": n, "b": -n}) for n in range(1_000)]))
+    asked = [subscribe(n, n, data, 0) for n in range(1, 4)]
+    asked.insert(1, Request(99, Raw(b"\xc0")))
+    asked.append(publish(4, 0, [to_msgpack(Notification({"a": 1}))]))
+    end = last if isinstance(last, bytes) else encode(last)
+    asker.data_received(b"".join(map(encode, asked)) + end + encode(unsubscribe(5, 1)))
+    assert asker._turn_due
+    assert not desk.is_closed(asker), "the end comes in its turn too"
+    await until(lambda: desk.is_closed(asker))
+    await until(lambda: desk.broker.statistics().published == 1)
+    assert desk.broker.statistics().subscriptions == 3
+    assert desk.broker.refused["EncodingError"] == 1
+    assert not desk.broker.refused["unknown"]
 
 
 @pytest.mark.slow
@@ -188,22 +275,138 @@ async def test_a_client_with_many_subscriptions_leaves_in_turns() -> None:
         await desk.longest_s(asker, encode(subscribe(n, n, many, 0)))
         asker._turns._over_s = 0.0
     data = encode(publish(1, 0, [to_msgpack(Notification({"a": 1, "b": 1}))]))
+    held = _held(desk)[0]
     began_s = time.thread_time()
     asker.connection_lost(None)
-    left = desk.broker.exchange.statistics().subscriptions
+    left = _held(desk)[0]
     assert await desk.longest_s(other, data) < TURN_S_MAX
     assert time.thread_time() - began_s < TURN_S_MAX
-    assert 0 < left < 60, "it leaves in turns"
-    await until(lambda: not desk.broker.exchange.statistics().subscriptions)
+    assert desk.broker.statistics().subscriptions == 0
+    assert 0 < left < held, "it leaves in turns"
+    await until(lambda: _held(desk) == (0, 0))
     desk.broker.exchange._router.validate()
     assert desk.broker.statistics().dropped == {}
+
+
+def _held(desk: Desk) -> tuple[int, int]:
+    """The parts of subscriptions and the filters that a broker holds."""
+    counts = desk.broker.exchange._router.statistics()
+    return counts.subscriptions.entries, counts.filters.nodes
+
+
+_SUBSCRIPTIONS: dict[str, tuple[int, Callable[[int], ValueSet]]] = {
+    "plain": (SUBSCRIPTION_FILTERS_MAX, lambda n: eq(-n)),
+    "nocase": (SUBSCRIPTION_FILTERS_MAX, lambda n: contains(f"Name {n}", nocase=True)),
+    "texts": (2_000, lambda n: every(contains(f"k{n}-{i}") for i in range(20))),
+    "expressions": (500, lambda n: matches(f"^name{n}@[a-z]+$")),
+}
+
+
+def _many(kind: str) -> bytes:
+    count, make = _SUBSCRIPTIONS[kind]
+    return to_msgpack(FilterSet([Filter({"a": n, "b": make(n)}) for n in range(count)]))
+
+
+@pytest.mark.parametrize("kind", _SUBSCRIPTIONS)
+@on_loop
+async def test_a_subscription_of_many_filters_is_taken_in_turns(kind: str) -> None:
+    """An honest client would be refused, or keep the broker from all others."""
+    data = _many(kind)
+    desk = Desk()
+    asker, other = desk.client(), desk.client()
+    assert await desk.longest_s(asker, encode(subscribe(1, 1, data, 2**20))) < TURN_S_MAX
+    assert desk.broker.refused == {}
+    assert desk.broker.statistics().subscriptions == 1
+    assert _held(desk)[1] == _SUBSCRIPTIONS[kind][0]
+    assert desk.broker.statistics().held_bytes == 0
+    asker._turns._over_s = 0.0
+    assert await desk.longest_s(asker, encode(unsubscribe(2, 1))) < TURN_S_MAX
+    assert _held(desk) == (0, 0)
+    await desk.longest_s(asker, encode(subscribe(3, 1, data, 2**20)))
+    assert await desk.longest_of(lambda: asker.connection_lost(None), other) < TURN_S_MAX
+    await until(lambda: _held(desk) == (0, 0))
+    desk.broker.exchange._router.validate()
+
+
+@on_loop
+async def test_nobody_sees_half_of_a_subscription() -> None:
+    """A client would get what it has no answer for, miss what it asked for, or get it twice."""
+    async with Broker(port=0) as broker:
+        client = await RawClient.to(broker, Hello(CLIENT))
+        assert isinstance(await client.hears(), Hello)
+        router = broker.exchange._router
+        filters = [Filter({"a": 1, "b": in_(0, -n)}) for n in range(1, 2_000)]
+        early, late = (to_msgpack(Notification({"a": 1, "b": 0, "n": n})) for n in (1, 2))
+        async with connect(broker.address) as service:
+            client.say(subscribe(1, 1, to_msgpack(FilterSet(filters)), 2**20))
+            await until(lambda: router.statistics().subscriptions.entries > 0)
+            assert broker.statistics().subscriptions == 0
+            assert broker.statistics().held_bytes > 0, "what is not worked off is held"
+            broker.exchange.publish(broker.exchange.client(), unpacked_publish(early), 0)
+            assert broker.statistics().matched == 0
+            assert await client.hears() == Reply(1), "before all it is answered"
+            client.say(publish(2, 0, [late]))
+            heard = [await client.hears() for _ in range(2)]
+            assert delivery(1, 0, [late]) in heard
+            assert Reply(2) in heard
+            assert broker.statistics().matched == 1, "though it matches filters of all parts"
+            assert service.statistics().dropped == {}
+        client.say(unsubscribe(3, 1), publish(4, 0, [late]))
+        assert [await client.hears() for _ in range(2)] == [Reply(3), Reply(4)]
+        assert router.statistics().subscriptions.entries == 0
+        router.validate()
+        await client.leave()
+
+
+@pytest.mark.parametrize(
+    ("last", "code"),
+    [
+        (b"\x81\xa1b\x92\x90\x93\xa2is\xa8nobody's\xc4\x01x", "UnknownOperatorError"),
+        (b"\xc0", "EncodingError"),
+        (b"\x81\xa1b\x92\x90\xc0", ""),
+        ("too much", "LimitError"),
+    ],
+)
+@on_loop
+async def test_a_fault_in_the_middle_takes_out_what_was_entered(last: Any, code: str) -> None:
+    """Half of a refused subscription would stay, or an empty filter cost all others."""
+    desk = Desk()
+    asker = desk.client()
+    plain = [Raw(to_msgpack(Filter({"a": n}))[_HEAD:]) for n in range(1_000)]
+    if last == "too much":
+        last = HOSTILE["many points"]()[_HEAD:]
+    data = msgspec.msgpack.encode([1, "filter_set", [*plain, Raw(last)]])
+    assert await desk.longest_s(asker, encode(subscribe(1, 1, data, 0))) < TURN_S_MAX
+    assert desk.broker.refused == ({code: 1} if code else {})
+    assert desk.broker.statistics().subscriptions == (not code)
+    assert _held(desk)[1] == (0 if code else 1_000)
+    assert desk.broker.statistics().held_bytes == 0
+    desk.broker.exchange._router.validate()
+    assert not desk.is_closed(asker)
+
+
+@pytest.mark.parametrize("end", [lambda its: its.connection_lost(None), Peer.evict])
+@on_loop
+async def test_who_leaves_in_the_middle_leaves_nothing(end: Callable[[Peer], None]) -> None:
+    """What nobody can withdraw any more would stay in the broker for ever."""
+    desk = Desk()
+    asker = desk.client()
+    asker.data_received(encode(subscribe(1, 1, _many("plain"), 0)))
+    await until(lambda: _held(desk)[0] > 0)
+    assert desk.broker.statistics().subscriptions == 0
+    end(asker)
+    await until(lambda: _held(desk) == (0, 0))
+    assert desk.broker.statistics().held_bytes == 0
+    desk.broker.exchange._router.validate()
 
 
 @on_loop
 async def test_a_request_that_is_too_much_is_refused_and_changes_nothing() -> None:
     """It would end the connection, or be carried out in half."""
     async with Broker(port=0) as broker:
-        client = await RawClient.to(broker, Hello(CLIENT), subscribe(1, 1, _expressions(), 0))
+        client = await RawClient.to(
+            broker, Hello(CLIENT), subscribe(1, 1, HOSTILE["many points"](), 0)
+        )
         assert isinstance(await client.hears(), Hello)
         reply = await client.hears()
         assert isinstance(reply, Reply)

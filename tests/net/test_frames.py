@@ -13,12 +13,14 @@ from contrada.model.encoding import to_msgpack
 from contrada.net.frames import (
     CONTENT_BYTES_MAX,
     FRAME_BYTES_MAX,
+    Asked,
     Credit,
     Failure,
     Frame,
     FrameReader,
     Goodbye,
     Hello,
+    PackedSubscribe,
     Ping,
     Pong,
     Reply,
@@ -27,8 +29,8 @@ from contrada.net.frames import (
     packed_content,
     unpacked,
 )
-from contrada.routing.messages import Publish, Subscribe, Unsubscribe
-from tests.net.requests import delivery, publish, subscribe, unsubscribe
+from contrada.routing.messages import SUBSCRIPTION_FILTERS_MAX, Publish, Subscribe, Unsubscribe
+from tests.net.requests import delivery, frames_in, publish, subscribe, unsubscribe
 
 EVERY = [
     Hello("client", "x", {"a": 1, "b": True, "c": "d"}),
@@ -49,6 +51,7 @@ EVERY = [
 def fault_of(reader: FrameReader, data: bytes) -> str | None:
     try:
         reader.feed(data)
+        frames_in(reader)
     except FrameError as error:
         return error.code
     return None
@@ -62,7 +65,8 @@ def test_frames_survive_any_cut_of_the_stream(frames: list[Frame], cuts: list[in
     reader = FrameReader()
     got: list[Frame] = []
     for start, end in pairwise(places):
-        got += reader.feed(data[start:end])
+        reader.feed(data[start:end])
+        got += frames_in(reader)
     assert got == frames
 
 
@@ -95,16 +99,16 @@ def test_any_payload_is_a_frame_or_malformed(kind: int, payload: bytes) -> None:
 )
 def test_each_fault_has_its_name(data: bytes, code: str) -> None:
     """Faults could not be told apart in statistics."""
-    with pytest.raises(FrameError) as caught:
-        FrameReader().feed(data)
-    assert caught.value.code == code
+    assert fault_of(FrameReader(), data) == code
 
 
 def test_later_versions_may_append_fields() -> None:
     """A field added later would need a new version of everything."""
     payload = b"\x92\x05\xa5later"
     data = b"ct\x02\x04" + len(payload).to_bytes(4, "big") + payload
-    assert FrameReader().feed(data) == [Ping(5)]
+    reader = FrameReader()
+    reader.feed(data)
+    assert frames_in(reader) == [Ping(5)]
 
 
 def test_what_is_sent_is_bounded_too() -> None:
@@ -131,7 +135,12 @@ def test_what_is_sent_is_bounded_too() -> None:
 def test_messages_of_strangers_are_one_clear_error(data: bytes) -> None:
     """What a client asks for would end the connection of a broker with a fault of its own."""
     with pytest.raises(ContradaError):
-        unpacked(msgspec.Raw(data))
+        whole(unpacked(msgspec.Raw(data)))
+
+
+def whole(asked: Asked) -> object:
+    """A message with all its filters."""
+    return asked.part(asked.members()) if isinstance(asked, PackedSubscribe) else asked
 
 
 def test_messages_travel_as_they_are() -> None:
@@ -143,4 +152,19 @@ def test_messages_travel_as_they_are() -> None:
         Subscribe("2", FilterSet("a = 1 or b = 2")),
         Unsubscribe("1"),
     ):
-        assert unpacked(packed(message)) == message
+        assert whole(unpacked(packed(message))) == message
+
+
+def test_filters_are_looked_at_in_parts() -> None:
+    """A part would ask for something else, or many filters have to be read at once."""
+    filters = [Filter({"a": n % 7, "b": n}) for n in range(50)]
+    asked = unpacked(packed(Subscribe("1", FilterSet([*filters, *filters[:20]]), "home")))
+    assert isinstance(asked, PackedSubscribe)
+    members = asked.members()
+    assert len(members) == 50, "what is written alike comes once"
+    parts = [asked.part(members[n : n + 8]) for n in range(0, 50, 8)]
+    assert [each for part in parts for each in part.filters.filters] == filters
+    assert {(part.identity, part.home) for part in parts} == {("1", "home")}
+    many = FilterSet([Filter({"a": n}) for n in range(SUBSCRIPTION_FILTERS_MAX + 1)])
+    with pytest.raises(LimitError, match="SUBSCRIPTION_FILTERS_MAX"):
+        PackedSubscribe("1", to_msgpack(many)).members()

@@ -104,6 +104,32 @@ async def test_what_a_publisher_no_longer_waits_for_is_counted(count: int) -> No
     assert exchange.statistics().dropped == {"queue full": count}
 
 
+def test_a_subscription_in_parts_is_in_force_when_all_are_there() -> None:
+    """Half of a subscription would be served, or what two parts match come twice."""
+    exchange: Exchange = Exchange()
+    client = exchange.client()
+    outlet: Outlet[Notification] = Outlet()
+    route = exchange.prepare(client, "1", outlet)
+    for part in ("a = 1", "a < 5 or b = 1"):
+        exchange.enter(route, Subscribe("1", FilterSet(part)))
+        assert exchange.publish(client, PUBLISHED, 0) == []
+        assert len(outlet) == exchange.statistics().subscriptions == 0
+    exchange.begin(route)
+    other = subscribe(exchange, client, Filter("a = 1"), Outlet())
+    exchange.publish(client, PUBLISHED, 0)
+    assert len(outlet) == len(other.outlet) == 1
+    assert exchange.statistics().matched == exchange.statistics().subscriptions == 2
+    exchange.end(route)
+    exchange.end(route)
+    assert exchange.statistics().subscriptions == 1
+    exchange.publish(client, PUBLISHED, 0)
+    assert len(outlet) == 1, "nothing is handed over while its parts leave"
+    assert [exchange.withdraw(route) for _ in range(3)] == [True, False, False]
+    exchange.leave(client)
+    exchange._router.validate()
+    assert exchange._router.statistics().subscriptions.entries == 0
+
+
 @on_loop
 async def test_a_publisher_goes_on_when_the_one_it_waits_for_leaves() -> None:
     """It would wait for room in a queue that nobody will ever read."""

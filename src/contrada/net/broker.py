@@ -30,8 +30,8 @@ CONNECTIONS_MAX: Final = 4096
 """Connections of a broker. Beyond it: a client is told that it is full, and closed."""
 
 BROKER_BYTES_MAX: Final = 2 * 2**30
-"""Bytes that a broker holds for its clients: what waits for them, and what they published. Beyond
-it: those for which most is held are told and closed, until it is kept."""
+"""Bytes that a broker holds for its clients: what waits for them, and what they sent that is not
+worked off yet. Beyond it: those for which most is held are told and closed, until it is kept."""
 
 BROKER_TICK_S: Final = 5.0
 """How often a broker looks for clients that went silent. Beyond it: that much later it acts."""
@@ -48,9 +48,9 @@ class BrokerStatistics:
     """What a broker did up to one moment.
 
     `refused` counts faults of peers and refused requests by name, `dropped` notifications that
-    a subscription did not get, by reason. `held_bytes` waits to be delivered or worked off.
-    `safe_answers` and `operator_failures` are those of the whole process; see
-    `ServiceStatistics`.
+    a subscription did not get, by reason. `held_bytes` waits to be delivered or worked off, or
+    for the rest of its frame. `safe_answers` and `operator_failures` are those of the whole
+    process; see `ServiceStatistics`.
     """
 
     connections: int

@@ -67,7 +67,7 @@ class Connection:
         """`hello` is what this side says of itself; `peer_role` what the other side must be."""
         self._hello = hello
         self._peer_role = peer_role
-        self._reader = FrameReader()
+        self._reader = FrameReader(expects_hello=True)
         self._outgoing: list[bytes] = []
         self._began_s = now_s
         self._heard_s = now_s
@@ -92,21 +92,34 @@ class Connection:
         self._outgoing.clear()
         return data
 
-    def receive(self, data: bytes, now_s: float) -> list[Frame]:
-        """The frames that concern the owner, in order; hello and pings are dealt with here.
+    def receive(self, data: bytes, now_s: float) -> None:
+        """Bytes have come; `next` gives their frames."""
+        if self.state is not Phase.CLOSED:
+            self._heard_s = now_s
+            self._pinged = False
+            self._reader.feed(data)
+
+    def next(self) -> Frame | None:
+        """The next frame, in order, or None; hello and pings have been dealt with here.
 
         Raises FrameError when the peer broke the protocol: a Failure that says so is then the
-        last of the outgoing bytes, and the connection is closed.
+        last of the outgoing bytes, and the connection is closed. What stands before is unharmed.
         """
         if self.state is Phase.CLOSED:
-            return []
-        self._heard_s = now_s
-        self._pinged = False
+            return None
         try:
-            return [frame for frame in self._reader.feed(data) if self._concerns_owner(frame)]
+            frame = self._reader.next()
+            if frame is not None:
+                self._check(frame)
         except FrameError as error:
             self.fail(error)
             raise
+        return frame
+
+    @property
+    def unread_bytes(self) -> int:
+        """What has come and was not asked for by `next`, unfinished frames too."""
+        return len(self._reader)
 
     def tick(self, now_s: float) -> None:
         """Ask a silent peer for a sign of life. Raises FrameError when it is taken for dead."""
@@ -126,29 +139,28 @@ class Connection:
     def fail(self, error: FrameError) -> None:
         """Tell the peer what it did wrong, as the last frame."""
         self.send(Failure(error.code, error.reason))
-        self.state = Phase.CLOSED
+        self._closed()
 
     def close(self, reason: str = "") -> None:
         """Say goodbye, as the last frame."""
         self.send(Goodbye(reason))
-        self.state = Phase.CLOSED
+        self._closed()
 
-    def _concerns_owner(self, frame: Frame) -> bool:
-        if self.state is Phase.CLOSED:
-            return False  # Something after a goodbye.
+    def _closed(self) -> None:
+        self.state = Phase.CLOSED
+        self._reader = FrameReader()  # Nothing that has come is asked for any more.
+
+    def _check(self, frame: Frame) -> None:
         if isinstance(frame, _LAST):
-            self.state = Phase.CLOSED
-            return True
-        if self.peer is None:
+            self._closed()
+        elif self.peer is None:
             self._meet(frame)
-            return True
-        if not isinstance(frame, _ALLOWED[self._peer_role]):
+        elif not isinstance(frame, _ALLOWED[self._peer_role]):
             raise FrameError(
                 "unexpected", f"a {self._peer_role} may not send {type(frame).__name__} now"
             )
-        if isinstance(frame, Ping):
+        elif isinstance(frame, Ping):
             self.send(Pong(frame.token))
-        return not isinstance(frame, _ALIVE)
 
     def _meet(self, frame: Frame) -> None:
         if not isinstance(frame, Hello):
@@ -158,6 +170,7 @@ class Connection:
                 "role", f"the other side is a {frame.role!r}, expected a {self._peer_role}"
             )
         self.peer = frame
+        self._reader.expects_hello = False
         if self.state is Phase.NEW:
             self.greet()
         self.state = Phase.OPEN

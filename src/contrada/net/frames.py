@@ -14,15 +14,27 @@ StatisticsReply; both Ping, Pong, Goodbye, Failure.
 """
 
 import struct
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
 from contrada.errors import EncodingError, FrameError, LimitError
-from contrada.model import Advertisement, Filter, FilterSet, Notification
-from contrada.model.encoding import from_msgpack, notification_from_msgpack, to_msgpack
+from contrada.model import Filter, FilterSet, Notification
+from contrada.model.encoding import (
+    FILTERS_READ_MAX,
+    from_msgpack,
+    notification_from_msgpack,
+    to_msgpack,
+)
 from contrada.model.languages.work import spend
-from contrada.routing.messages import Publish, Subscribe, Unsubscribe
+from contrada.routing.messages import (
+    SUBSCRIPTION_FILTERS_MAX,
+    Publish,
+    Saying,
+    Subscribe,
+    Unsubscribe,
+)
+from contrada.routing.messages import VERSION as VERSION_OF_MESSAGES
 
 VERSION: Final = 2
 MAGIC: Final = b"ct"
@@ -30,7 +42,7 @@ FRAME_BYTES_MAX: Final = 16 * 2**20
 """Bytes of a frame's payload. Beyond it: the peer is told and closed."""
 
 HELLO_BYTES_MAX: Final = 2**16
-"""Bytes of a Hello. Beyond it: the peer is told and closed."""
+"""Bytes of the first frame, a Hello. Beyond it: the peer is told and closed."""
 
 CONTENT_BYTES_MAX: Final = 8 * 2**20
 """Bytes of one notification, or of the filters of one subscription. Beyond it: a LimitError, or it
@@ -167,17 +179,56 @@ def encode(frame: Frame) -> bytes:
 
 # --- messages within frames -------------------------------------------------------------------
 
-Asked: TypeAlias = Publish | Subscribe | Unsubscribe
+
+class PackedSubscribe(Saying, frozen=True, tag="subscribe"):
+    """A `Subscribe` as it travels: nobody has looked at its filters yet.
+
+    So many of them can be looked at in parts.
+    """
+
+    identity: str
+    filters: bytes
+    home: str = ""
+    version: int = VERSION_OF_MESSAGES
+
+    def members(self) -> list[msgspec.Raw]:
+        """The filters as they travel, each once. Raises EncodingError, LimitError. Cost: linear."""
+        data = _checked(self.filters)
+        if not data.startswith(_SET_HEAD):
+            return [msgspec.Raw(data)]
+        try:
+            _, _, members = _SET_DECODER.decode(data)
+        except msgspec.DecodeError as error:
+            raise EncodingError("a message", str(error)) from None
+        distinct = {bytes(member): member for member in members}
+        if len(distinct) > SUBSCRIPTION_FILTERS_MAX:
+            limit = "SUBSCRIPTION_FILTERS_MAX"
+            raise LimitError(limit, SUBSCRIPTION_FILTERS_MAX, len(distinct))
+        return [*distinct.values()]
+
+    def part(self, members: list[msgspec.Raw]) -> Subscribe:
+        """What asks for some of its members. Raises what the content of a message may raise."""
+        data = self.filters
+        if data.startswith(_SET_HEAD):
+            data = _MESSAGE_ENCODER.encode([1, "filter_set", members])
+        found = from_msgpack(data)
+        if not isinstance(found, Filter | FilterSet):
+            kind = type(found).__name__.lower()
+            raise FrameError("unsupported", f"expected a filter, found {kind}")
+        return Subscribe(self.identity, found, self.home, self.version)
+
+
+Asked: TypeAlias = Publish | PackedSubscribe | Unsubscribe
 """What a client asks a broker for."""
 
 
-def packed(message: Asked) -> msgspec.Raw:
+def packed(message: Publish | Subscribe | Unsubscribe) -> msgspec.Raw:
     """A message as it stands in a frame. Raises LimitError for content that is too large."""
     return msgspec.Raw(_MESSAGE_ENCODER.encode(message))
 
 
 def unpacked(data: msgspec.Raw) -> Asked:
-    """The message that stands in a frame, its content checked.
+    """The message that stands in a frame, what is published checked.
 
     Raises EncodingError, LimitError, InvalidNotificationError and what else its content may raise.
     """
@@ -197,20 +248,12 @@ def packed_content(content: Any) -> bytes:
     return _checked(to_msgpack(content))
 
 
-def _unpacked_content(kind: type, data: Any) -> Any:
+def _unpacked_notification(kind: type, data: Any) -> Notification:
+    assert kind is Notification, "nothing else is looked at"
     if type(data) is not bytes:
         raise EncodingError("a message", f"expected bytes, found {type(data).__name__}")
-    _checked(data)
-    if kind is Notification:
-        spend(_NOTIFICATION_WORK + len(data) // 2_000)
-        return notification_from_msgpack(data)
-    found = from_msgpack(data)
-    if not isinstance(found, _CONTENT):
-        raise FrameError("unsupported", f"expected a filter, found {type(found).__name__.lower()}")
-    return found
-
-
-_CONTENT: Final = Filter | FilterSet | Advertisement
+    spend(_NOTIFICATION_WORK + len(data) // 2_000)
+    return notification_from_msgpack(_checked(data))
 
 
 def _checked(data: bytes) -> bytes:
@@ -220,51 +263,64 @@ def _checked(data: bytes) -> bytes:
 
 
 _MESSAGE_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=packed_content)
-_MESSAGE_DECODER: Final = msgspec.msgpack.Decoder(Asked, dec_hook=_unpacked_content)
+_MESSAGE_DECODER: Final = msgspec.msgpack.Decoder(Asked, dec_hook=_unpacked_notification)
+
+_SET_HEAD: Final = to_msgpack(FilterSet([]))[:-1]
+"""What every set of filters begins with, before their number."""
+
+_SET_DECODER: Final = msgspec.msgpack.Decoder(
+    tuple[int, str, Annotated[list[msgspec.Raw], msgspec.Meta(max_length=FILTERS_READ_MAX)]]
+)
 
 
 # --- streams ----------------------------------------------------------------------------------
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames; holds at most one unfinished frame."""
+    """Cuts a stream of bytes into frames, one when asked for it; holds what was not asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, expects_hello: bool = False) -> None:
         self._pending = bytearray()
+        self.expects_hello = expects_hello
+        """Whether only something short may come."""
 
-    def feed(self, data: bytes) -> list[Frame]:
-        """The frames that these bytes complete.
+    def __len__(self) -> int:
+        """The bytes that it holds."""
+        return len(self._pending)
+
+    def feed(self, data: bytes) -> None:
+        """Bytes have come."""
+        self._pending += data
+
+    def next(self) -> Frame | None:
+        """The next frame; None until all of it has come.
 
         Raises FrameError at the first fault; the reader is of no use afterwards.
         """
         pending = self._pending
-        pending += data
-        frames: list[Frame] = []
-        start = 0
+        if len(pending) < HEADER_BYTES:
+            return None
+        kind, length = self._header(pending)
+        end = HEADER_BYTES + length
+        if len(pending) < end:
+            return None
         with memoryview(pending) as view:
-            while len(pending) - start >= HEADER_BYTES:
-                kind, length = self._header(pending, start)
-                end = start + HEADER_BYTES + length
-                if end > len(pending):
-                    break
-                # Bytes of their own: what is left raw in a frame refers to them.
-                frames.append(_decode(kind, bytes(view[start + HEADER_BYTES : end])))
-                start = end
-        del pending[:start]
-        return frames
+            # Bytes of their own: what is left raw in a frame refers to them.
+            payload = bytes(view[HEADER_BYTES:end])
+        del pending[:end]  # Cheap: what is left stays where it is.
+        return _decode(kind, payload)
 
-    def _header(self, pending: bytearray, start: int) -> tuple[int, int]:
-        magic, version, kind, length = _HEADER.unpack_from(pending, start)
+    def _header(self, pending: bytearray) -> tuple[int, int]:
+        magic, version, kind, length = _HEADER.unpack_from(pending)
         if magic != MAGIC:
-            begin = bytes(pending[start : start + HEADER_BYTES])
+            begin = bytes(pending[:HEADER_BYTES])
             raise FrameError("not contrada", f"the bytes {begin!r} begin no Contrada frame")
         if version != VERSION:
             raise FrameError("version", f"protocol version {version}; this side speaks {VERSION}")
         if kind not in _KINDS:
             raise FrameError("unknown kind", f"frame kind {kind} is not known")
-        is_hello = _KINDS[kind] is Hello
-        if length > (HELLO_BYTES_MAX if is_hello else FRAME_BYTES_MAX):
-            most = f"at most {'HELLO' if is_hello else 'FRAME'}_BYTES_MAX"
+        if length > (HELLO_BYTES_MAX if self.expects_hello else FRAME_BYTES_MAX):
+            most = f"at most {'HELLO' if self.expects_hello else 'FRAME'}_BYTES_MAX"
             raise FrameError("oversized", f"a frame of {length} bytes; {most}")
         return kind, length
 

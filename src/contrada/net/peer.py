@@ -10,12 +10,20 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Generator, Sequence
+from itertools import accumulate, takewhile
 from typing import Any, Final, Protocol
 
+from msgspec import Raw
 from msgspec.structs import replace
 
-from contrada.errors import ContradaError, FrameError, LimitError, shortened
+from contrada.errors import (
+    ContradaError,
+    FrameError,
+    LimitError,
+    UnsatisfiableFilterError,
+    shortened,
+)
 from contrada.model import Notification
 from contrada.model.algebra.notification import keep_packed
 from contrada.model.encoding import to_msgpack
@@ -28,6 +36,7 @@ from contrada.net.frames import (
     Frame,
     Goodbye,
     Hello,
+    PackedSubscribe,
     Reply,
     Request,
     StatisticsReply,
@@ -36,7 +45,7 @@ from contrada.net.frames import (
 )
 from contrada.net.turns import TURN_S, Turns
 from contrada.net.wire import Wire
-from contrada.routing.messages import Publish, Subscribe, Unsubscribe
+from contrada.routing.messages import Publish, Unsubscribe
 from contrada.runtime.budget import Budget
 from contrada.runtime.exchange import Exchange, Pending, Route
 from contrada.runtime.outlet import PUBLISH_WAIT_S_MAX, Outlet, size_of
@@ -68,8 +77,8 @@ WRITE_BUFFER_BYTES: Final = 1024 * 1024
 nor read from until it takes them."""
 
 REQUEST_WORK_MAX: Final = 100_000
-"""Steps to read a request and to carry it out, of about a microsecond each (see
-`model.languages.work`). Beyond it: it is refused, the connection stays."""
+"""Steps to read a request, or one of its filters, and to carry it out, of about a microsecond each
+(see `model.languages.work`). Beyond it: it is refused, the connection stays."""
 
 BATCH_WORK_MAX: Final = 50_000
 """Steps to match notifications in one go. Beyond it: nothing of it is done yet, and fewer are
@@ -83,8 +92,16 @@ NOTIFICATIONS_PER_TURN: Final = 256
 """Published notifications that are worked off in one go. Beyond it: the other connections get a
 turn."""
 
+FILTERS_PER_TURN: Final = 64
+"""Filters of a subscription that are entered in one go. Beyond it: the other connections get a
+turn."""
+
+FILTER_BYTES_PER_TURN: Final = 8 * 1024
+"""Bytes of such filters, after which no more are entered in one go. Beyond it: the other
+connections get a turn."""
+
 _FEWER: Final = 8
-"""How many times fewer notifications are matched in one go where it was too much work."""
+"""How many times fewer are taken in one go where it was too much work."""
 
 CREDIT_MAX: Final = 2**40
 """Bytes of credit of a subscription. Beyond it: it is cut to this."""
@@ -169,9 +186,12 @@ class Peer(Wire):
         self._write_paused = False
         self._name: object = None
         self.budget = Budget(CLIENT_BYTES_MAX, broker.hold)
-        self._requests: deque[Request] = deque()
         self._turns = Turns(self._loop.time())
         self._turn_due = False
+        self._under_way: Generator[None] | None = None
+        self._under_way_bytes = 0
+        self._leaving: list[Route[Notification]] = []
+        self._unread_bytes = 0
         self._has_left = False
         self._publishes: deque[tuple[Request, Publish, int]] = deque()
         self._pending_bytes = 0
@@ -192,6 +212,7 @@ class Peer(Wire):
     def connection_lost(self, error: Exception | None) -> None:
         """The connection has ended, in order or not. What it has published is still handed over."""
         self._transport = None
+        self._count_unread()
         _LOG.info("client %s is gone%s", self._name, f": {error}" if error else "")
         self._withdraw_all()
         self._broker.forget(self)
@@ -222,7 +243,7 @@ class Peer(Wire):
     @property
     def held_bytes(self) -> int:
         """What this connection makes the broker hold."""
-        return self.budget.held_bytes + self._pending_bytes
+        return self.budget.held_bytes + self._pending_bytes + self._unread_bytes
 
     def tick(self) -> None:
         """Look whether the client is still alive."""
@@ -243,7 +264,6 @@ class Peer(Wire):
             )
         )
         self._withdraw_all()
-        self._requests.clear()
         while self._publishes:
             self._change_pending(-self._publishes.popleft()[2])
 
@@ -256,12 +276,53 @@ class Peer(Wire):
 
     # ------------------------------------------------------------------------------- requests
 
+    def _work_off(self) -> None:
+        """As every `Wire`, but in turns: after a while the other connections get theirs."""
+        self._turns.begin(self._loop.time())
+        try:
+            while not self._turn_due and self._go_on():
+                rest_s = self._turns.rest_s(self._loop.time())
+                if rest_s is not None:
+                    self._turn_due = True
+                    self._loop.call_later(rest_s, self._take_turn)
+        except FrameError as error:
+            self._end(error)
+        self._count_unread()
+        self._regulate_reading()
+        self._write_outgoing()
+
+    def _take_turn(self) -> None:
+        self._turn_due = False
+        self._work_off()
+
+    def _go_on(self) -> bool:
+        """Does a part of what is under way, or takes the next frame; False where there is none."""
+        if self._connection.state is Phase.CLOSED:
+            return False
+        if self._under_way is not None:
+            try:
+                next(self._under_way)
+            except StopIteration:
+                self._under_way = None
+        else:
+            frame = self._connection.next()
+            if frame is None:
+                return False
+            self._handle(frame)
+        return True
+
+    def _count_unread(self) -> None:
+        """Tells the broker what it holds of what this client sent."""
+        is_over = self._transport is None and not self._turn_due
+        size = 0 if is_over else self._connection.unread_bytes + self._under_way_bytes
+        if size != self._unread_bytes:
+            self._broker.hold(size - self._unread_bytes)
+            self._unread_bytes = size
+
     def _handle(self, frame: Frame) -> None:
         match frame:
             case Request():
-                self._requests.append(frame)
-                if not self._turn_due:
-                    self._take_turn()
+                self._under_way = self._asked(frame)
             case Credit():
                 self._grant(frame)
             case StatisticsRequest():
@@ -272,80 +333,111 @@ class Peer(Wire):
             case Goodbye():
                 self._close_transport()
 
-    def _take_turn(self) -> None:
-        """Carry out what is asked, in order; after a while the other connections get a turn."""
-        self._turn_due = False
-        self._turns.begin(self._loop.time())
-        try:
-            while self._requests:
-                self._asked(self._requests.popleft())
-                rest_s = self._turns.rest_s(self._loop.time())
-                if rest_s is not None:
-                    self._turn_due = True
-                    self._loop.call_later(rest_s, self._take_turn)
-                    break
-        except FrameError as error:
-            self._requests.clear()
-            self._end(error)
-        self._regulate_reading()
-        self._write_outgoing()
-
-    def _asked(self, request: Request) -> None:
+    def _asked(self, request: Request) -> Generator[None]:
+        """Carries out a request; where it yields the others may have a turn."""
         try:
             with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
                 message = unpacked(request.message)
-                if isinstance(message, Subscribe):
-                    self._subscribe(request, message)
             if isinstance(message, Publish):
                 self._accept(request, message)
             elif isinstance(message, Unsubscribe):
-                self._unsubscribe(request, message.identity)
+                yield from self._unsubscribe(request, message.identity)
+            elif self._transport is not None:  # Else it has ended while this waited for its turn.
+                yield from self._subscribe(request, message)
         except ContradaError as error:
             if self._connection.state is Phase.CLOSED:
                 raise  # It was the fault of the whole connection.
             self._refuse(request.number, error)
 
-    def _subscribe(self, request: Request, message: Subscribe) -> None:
-        if self._transport is None:
-            return  # It has ended while this waited for its turn.
+    def _subscribe(self, request: Request, message: PackedSubscribe) -> Generator[None]:
         if message.identity in self._feeds:
             raise FrameError("repeated", f"subscription {message.identity} is in force already")
         if len(self._feeds) >= SUBSCRIPTIONS_PER_CLIENT_MAX:
             raise LimitError("SUBSCRIPTIONS_PER_CLIENT_MAX", SUBSCRIPTIONS_PER_CLIENT_MAX)
         feed = _Feed(self, request.credit)
-        feed.route = self.exchange.subscribe(self.client, message, feed)
+        feed.route = self.exchange.prepare(self.client, message.identity, feed)
+        self._leaving.append(feed.route)  # All of it, should it not come to be in force.
+        self._under_way_bytes = len(message.filters)
+        try:
+            yield from self._enter(feed.route, message)
+        except ContradaError:
+            while self._withdraw_some():
+                yield
+            raise
+        finally:
+            self._under_way_bytes = 0
+        self._leaving.pop()
+        self.exchange.begin(feed.route)
         self._feeds[message.identity] = feed
-        _LOG.debug("client %s subscribed to %s", self._name, message.filters)
+        _LOG.debug("client %s subscribed: %s", self._name, message.identity)
         self._connection.send(Reply(request.number))
 
-    def _unsubscribe(self, request: Request, identity: str) -> None:
+    def _enter(self, route: Route[Notification], message: PackedSubscribe) -> Generator[None]:
+        """Enters the filters of a subscription, in parts."""
+        members = message.members()
+        done, size = 0, FILTERS_PER_TURN
+        nothing: UnsatisfiableFilterError | None = None
+        while done < len(members):
+            part = _up_to(FILTER_BYTES_PER_TURN, members[done : done + size])
+            try:
+                with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
+                    self.exchange.enter(route, message.part(part))
+            except UnsatisfiableFilterError as error:
+                nothing = error  # Others may be satisfiable.
+            except LimitError as error:
+                if error.limit != "REQUEST_WORK_MAX" or len(part) == 1:
+                    raise
+                size = max(1, len(part) // _FEWER)
+                part = []
+            done += len(part)
+            if done < len(members):
+                yield
+        if nothing is not None and not route.names:
+            raise nothing
+
+    def _unsubscribe(self, request: Request, identity: str) -> Generator[None]:
         feed = self._feeds.pop(identity, None)
         if feed is None:
             raise FrameError("unknown", f"subscription {identity} is not in force")
         self._ready.pop(feed, None)
-        self._withdraw(feed, "unsubscribed")
+        self._end_feed(feed, "unsubscribed")
+        while self._withdraw_some():
+            yield
         self._connection.send(Reply(request.number, feed.route.dropped))
 
     def _withdraw_all(self) -> None:
         """Forget at once what waits for the client, and take out its subscriptions in turns."""
+        if self._under_way is not None:
+            self._under_way.close()
+            self._under_way = None
         self._ready.clear()
         for feed in self._feeds.values():
-            self._broker.dropped["connection ended"] += feed.discard()
+            self._end_feed(feed, "connection ended")
+        self._feeds.clear()
+        self._count_unread()
         self._withdraw_more()
 
     def _withdraw_more(self) -> None:
         until_s = self._loop.time() + TURN_S
-        while self._feeds and self._loop.time() < until_s:
-            self.exchange.unsubscribe(self._feeds.popitem()[1].route)
-        if self._feeds:
+        while self._withdraw_some() and self._loop.time() < until_s:
+            pass
+        if self._leaving:
             self._loop.call_soon(self._withdraw_more)
         elif self._transport is None and not self._has_left:
             self._has_left = True
             self.exchange.leave(self.client)
 
-    def _withdraw(self, feed: _Feed, reason: str) -> None:
-        self.exchange.unsubscribe(feed.route)
+    def _end_feed(self, feed: _Feed, reason: str) -> None:
+        """Deliver nothing more of a subscription; it is taken out by `_withdraw_some`."""
+        self.exchange.end(feed.route)
         self._broker.dropped[reason] += feed.discard()
+        self._leaving.append(feed.route)
+
+    def _withdraw_some(self) -> bool:
+        """Takes out a part of a subscription that leaves; whether there is more."""
+        if self._leaving and not self.exchange.withdraw(self._leaving[-1]):
+            self._leaving.pop()
+        return bool(self._leaving)
 
     def _grant(self, frame: Credit) -> None:
         feed = self._feeds.get(frame.subscription)
@@ -478,7 +570,17 @@ class Peer(Wire):
         self._connection.fail(error)
         return error
 
+    def _close_transport(self) -> None:
+        super()._close_transport()
+        self._count_unread()
+
     def _end(self, error: FrameError) -> None:
         self._broker.refused[error.code] += 1
         _LOG.info("client %s is ended: %s", self._name, error)
         super()._end(error)
+
+
+def _up_to(bytes_max: int, members: list[Raw]) -> list[Raw]:
+    """The first of these, ended by one that reaches a limit."""
+    sizes = accumulate(map(len, members))
+    return members[: 1 + sum(1 for _ in takewhile(bytes_max.__gt__, sizes))]

@@ -34,8 +34,13 @@ class Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the other side."""
+        self._connection.receive(data, self._loop.time())
+        self._work_off()
+
+    def _work_off(self) -> None:
+        """Do what has come."""
         try:
-            for frame in self._connection.receive(data, self._loop.time()):
+            while (frame := self._connection.next()) is not None:
                 self._handle(frame)
         except FrameError as error:
             self._end(error)

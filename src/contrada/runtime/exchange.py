@@ -4,18 +4,24 @@ The embedded service and the TCP broker both stand on an exchange: one server of
 has clients and no links. What clients ask for becomes events of the `Router`, and what it delivers
 goes into outlets: notifications, which hold their bytes, and matches of patterns.
 
-Invariant: the router holds of all clients exactly the subscriptions that have a route here.
+A subscription may be entered in parts, each a subscription of the router under a name that only
+the exchange knows. It is in force once all parts are there, and is out before the first is gone.
+
+Invariant: the router holds of all clients exactly the parts of routes; of these, the names that
+`_routes` knows are in force.
 
 Source: PODC 2000 §2 (clients and their access point).
 """
 
 import asyncio
+import dataclasses
 import itertools
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from msgspec import structs
 
 from contrada.errors import ContradaError, LimitError, ServiceError, UnknownOperatorError
 from contrada.matching import Index
@@ -24,6 +30,7 @@ from contrada.model.languages.decision import safe_answers
 from contrada.patterns import Match
 from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.messages import (
+    LABEL_CHARS_MAX,
     Advertise,
     Client,
     Deliver,
@@ -69,14 +76,19 @@ _UNTIMED_US: Final = 0
 """What the clock says at requests, which tell the router no time."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclasses.dataclass(slots=True, eq=False)
 class Route(Generic[P]):
-    """One subscription of an exchange, its client and outlet, and how many it lost here."""
+    """One subscription of an exchange, its client and outlet, and how many it lost here.
+
+    `names` are those of its parts in the router.
+    """
 
     client: Client
     identity: str
     outlet: Outlet[P]
     is_pattern: bool
+    names: list[str] = dataclasses.field(default_factory=list)
+    is_in_force: bool = False
     dropped: int = 0
 
 
@@ -111,29 +123,53 @@ class Exchange:
 
     def leave(self, client: Client) -> None:
         """A client is gone: its subscriptions end."""
-        for route in list(self._routes[client.name].values()):
+        for route in dict.fromkeys(self._routes[client.name].values()):
             self.unsubscribe(route)
         del self._routes[client.name]
 
     def subscribe(
         self, client: Client, request: Subscribe | SubscribePattern, outlet: Outlet[P]
     ) -> Route[P]:
-        """Put a subscription in force; matches of a pattern have its identity as their key.
+        """Put a subscription in force.
 
         Raises LimitError, UnknownOperatorError, UnsatisfiableFilterError.
         """
+        is_pattern = isinstance(request, SubscribePattern)
+        route = self.prepare(client, request.identity, outlet, is_pattern=is_pattern)
+        self.enter(route, request)
+        self.begin(route)
+        return route
+
+    def prepare(
+        self, client: Client, identity: str, outlet: Outlet[P], *, is_pattern: bool = False
+    ) -> Route[P]:
+        """A route that asks for nothing yet. Raises LimitError."""
         if self._subscriptions >= SUBSCRIPTIONS_MAX:
             raise LimitError("SUBSCRIPTIONS_MAX", SUBSCRIPTIONS_MAX)
-        is_pattern = isinstance(request, SubscribePattern)
+        if len(identity) > LABEL_CHARS_MAX:
+            raise LimitError("LABEL_CHARS_MAX", LABEL_CHARS_MAX, len(identity))
+        return Route(client, identity, outlet, is_pattern)
+
+    def enter(self, route: Route[Any], request: Subscribe | SubscribePattern) -> None:
+        """A route asks for this too; nothing is handed over for it until `begin`.
+
+        Raises LimitError, UnknownOperatorError, UnsatisfiableFilterError, and has changed nothing.
+        """
+        name = str(next(self._names))
         if isinstance(request, Subscribe):
             for operator in request.filters.unknown():
                 raise UnknownOperatorError(operator)
-        self._ask(client, request)
-        route = Route(client, request.identity, outlet, is_pattern)
-        self._routes[client.name][request.identity] = route
+            self._ask(route.client, structs.replace(request, identity=name))
+        else:
+            self._ask(route.client, dataclasses.replace(request, identity=name))
+        route.names.append(name)
+
+    def begin(self, route: Route[Any]) -> None:
+        """All that a route asks for is entered: it is in force."""
+        self._routes[route.client.name].update(dict.fromkeys(route.names, route))
+        route.is_in_force = True
         self._subscriptions += 1
-        self._patterns += is_pattern
-        return route
+        self._patterns += route.is_pattern
 
     @property
     def due_us(self) -> int | None:
@@ -164,14 +200,28 @@ class Exchange:
 
     def unsubscribe(self, route: Route[Any]) -> None:
         """Take a subscription out; twice is once. Publishers that wait for it go on."""
-        if self._routes[route.client.name].pop(route.identity, None) is not None:
+        self.end(route)
+        while self.withdraw(route):
+            pass
+
+    def end(self, route: Route[Any]) -> None:
+        """Nothing more is handed over for a route; twice is once. Its parts are to be withdrawn."""
+        if route.is_in_force:
+            route.is_in_force = False
+            for name in route.names:
+                del self._routes[route.client.name][name]
             self._subscriptions -= 1
             self._patterns -= route.is_pattern
+        route.outlet.finish()
+
+    def withdraw(self, route: Route[Any]) -> bool:
+        """Take out one part of a route that is not in force; whether there are more."""
+        if route.names:
             withdrawal = UnsubscribePattern if route.is_pattern else Unsubscribe
-            self._ask(route.client, withdrawal(route.identity))
+            self._ask(route.client, withdrawal(route.names.pop()))
             # What the removed leave behind is cleared in pieces, as they go.
             self._router.maintain(UPKEEP_UNITS)
-        route.outlet.finish()
+        return bool(route.names)
 
     def publish(self, client: Client, message: Publish, now_us: int) -> list[Pending[Any]]:
         """Match and hand over at once; what found no room is returned, matches of patterns too.
@@ -191,8 +241,12 @@ class Exchange:
             if isinstance(effect, Deliver):
                 routes = self._routes[effect.client.name]
                 entries = [(each, size_of(each)) for each in effect.notifications]
-                for identity in effect.subscriptions:
-                    filled.setdefault(routes[identity], []).append(entries)
+                for name in effect.subscriptions:
+                    route = routes.get(name)  # None where it is not in force.
+                    if route is not None:
+                        runs = filled.setdefault(route, [])
+                        if not runs or runs[-1] is not entries:  # Not those of another part.
+                            runs.append(entries)
             elif isinstance(effect, DeliverMatch):
                 match = _entry_of_match(effect.match)
                 filled.setdefault(self._route_of(effect), []).append([match])
@@ -253,7 +307,7 @@ class Exchange:
                 if await route.outlet.put(item, size, wait_s):
                     lost -= 1
         finally:
-            if route.identity not in self._routes.get(route.client.name, ()):
+            if not route.is_in_force:
                 lost = 0  # Nobody waits for it any more.
             if lost and not route.dropped:
                 _LOG.warning(
