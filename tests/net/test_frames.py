@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrada.errors import ContradaError, FrameError, LimitError
+from contrada.errors import ContradaError, EncodingError, FrameError, LimitError
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.encoding import to_msgpack
 from contrada.net.frames import (
@@ -46,6 +46,9 @@ EVERY = [
     Reply(1, 0, "code", "reason"),
     delivery(1, 2, [b"a", b"b"]),
 ]
+
+MAP = {(1, 2): 3}
+"""A key that is an array."""
 
 
 def fault_of(reader: FrameReader, data: bytes) -> str | None:
@@ -168,3 +171,23 @@ def test_filters_are_looked_at_in_parts() -> None:
     many = FilterSet([Filter({"a": n}) for n in range(SUBSCRIPTION_FILTERS_MAX + 1)])
     with pytest.raises(LimitError, match="SUBSCRIPTION_FILTERS_MAX"):
         PackedSubscribe("1", to_msgpack(many)).members()
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        ["publish", MAP],
+        ["publish", [MAP]],
+        ["publish", [b""], MAP],
+        ["publish", [b""], 0, "", MAP],
+        ["subscribe", MAP, b""],
+        ["subscribe", "1", MAP],
+        ["unsubscribe", MAP],
+        [MAP],
+        MAP,
+    ],
+)
+def test_maps_in_messages_are_refused_before_they_are_made(message: object) -> None:
+    """Many keys that are arrays of one hash would take the square of their number."""
+    with pytest.raises(EncodingError, match=r"Expected .*, got `object`"):
+        unpacked(msgspec.Raw(msgspec.msgpack.encode(message)))

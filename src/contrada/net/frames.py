@@ -218,6 +218,15 @@ class PackedSubscribe(Saying, frozen=True, tag="subscribe"):
         return Subscribe(self.identity, found, self.home, self.version)
 
 
+class _PackedPublish(Saying, frozen=True, tag="publish"):
+    """A `Publish` as it travels. Bytes are all that may stand there: nothing else is ever made."""
+
+    notifications: list[bytes]
+    hops: int = 0
+    source: str = ""
+    version: int = VERSION_OF_MESSAGES
+
+
 Asked: TypeAlias = Publish | PackedSubscribe | Unsubscribe
 """What a client asks a broker for."""
 
@@ -233,11 +242,15 @@ def unpacked(data: msgspec.Raw) -> Asked:
     Raises EncodingError, LimitError, InvalidNotificationError and what else its content may raise.
     """
     try:
-        return _MESSAGE_DECODER.decode(data)  # type: ignore[no-any-return]
+        message = _MESSAGE_DECODER.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise EncodingError("a message", str(error)) from None
     except RecursionError:
         raise EncodingError("a message", "nested too deeply") from None
+    if not isinstance(message, _PackedPublish):
+        return message  # type: ignore[no-any-return]
+    notifications = tuple(map(_unpacked_notification, message.notifications))
+    return Publish(notifications, message.hops, message.source, message.version)
 
 
 def packed_content(content: Any) -> bytes:
@@ -248,10 +261,7 @@ def packed_content(content: Any) -> bytes:
     return _checked(to_msgpack(content))
 
 
-def _unpacked_notification(kind: type, data: Any) -> Notification:
-    assert kind is Notification, "nothing else is looked at"
-    if type(data) is not bytes:
-        raise EncodingError("a message", f"expected bytes, found {type(data).__name__}")
+def _unpacked_notification(data: bytes) -> Notification:
     spend(_NOTIFICATION_WORK + len(data) // 2_000)
     return notification_from_msgpack(_checked(data))
 
@@ -263,7 +273,7 @@ def _checked(data: bytes) -> bytes:
 
 
 _MESSAGE_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=packed_content)
-_MESSAGE_DECODER: Final = msgspec.msgpack.Decoder(Asked, dec_hook=_unpacked_notification)
+_MESSAGE_DECODER: Final = msgspec.msgpack.Decoder(_PackedPublish | PackedSubscribe | Unsubscribe)
 
 _SET_HEAD: Final = to_msgpack(FilterSet([]))[:-1]
 """What every set of filters begins with, before their number."""
