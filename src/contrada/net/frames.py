@@ -49,7 +49,9 @@ CONTENT_BYTES_MAX: Final = 8 * 2**20
 is refused."""
 
 _NOTIFICATION_WORK: Final = 6
-"""Steps of work to read a notification."""
+"""Steps of work to read a notification, and one for so many bytes of it."""
+
+_BYTES_PER_STEP: Final = 2_000
 
 _HEADER: Final = struct.Struct(">2sBBI")
 HEADER_BYTES: Final = _HEADER.size
@@ -249,7 +251,7 @@ def unpacked(data: msgspec.Raw) -> Asked:
         raise EncodingError("a message", "nested too deeply") from None
     if not isinstance(message, _PackedPublish):
         return message  # type: ignore[no-any-return]
-    notifications = tuple(map(_unpacked_notification, message.notifications))
+    notifications = _unpacked_notifications(message.notifications)
     return Publish(notifications, message.hops, message.source, message.version)
 
 
@@ -261,9 +263,10 @@ def packed_content(content: Any) -> bytes:
     return _checked(to_msgpack(content))
 
 
-def _unpacked_notification(data: bytes) -> Notification:
-    spend(_NOTIFICATION_WORK + len(data) // 2_000)
-    return notification_from_msgpack(_checked(data))
+def _unpacked_notifications(each: list[bytes]) -> tuple[Notification, ...]:
+    spend(_NOTIFICATION_WORK * len(each) + sum(map(len, each)) // _BYTES_PER_STEP)
+    _checked(max(each, key=len, default=b""))
+    return tuple(map(notification_from_msgpack, each))
 
 
 def _checked(data: bytes) -> bytes:
