@@ -284,15 +284,19 @@ class Peer(Wire):
                 rest_s = self._turns.rest_s(self._loop.time())
                 if rest_s is not None:
                     self._turn_due = True
-                    self._loop.call_later(rest_s, self._take_turn)
+                    self._broker.start_work(self._take_turn(rest_s))
         except FrameError as error:
             self._end(error)
         self._count_unread()
         self._regulate_reading()
         self._write_outgoing()
 
-    def _take_turn(self) -> None:
-        self._turn_due = False
+    async def _take_turn(self, rest_s: float) -> None:
+        try:
+            await asyncio.sleep(rest_s)
+        finally:  # Also when the broker stops: what is unread then is forgotten.
+            self._turn_due = False
+            self._count_unread()
         self._work_off()
 
     def _go_on(self) -> bool:
