@@ -6,9 +6,11 @@ from contextvars import copy_context
 
 import pytest
 
-from contrada import simplify, witness
+from contrada import covers, meets, simplify, witness
 from contrada.errors import LimitError
 from contrada.model import Filter, FilterSet, ValueSet
+from contrada.model.algebra import filter as filter_module
+from contrada.model.algebra import relations
 from contrada.model.algebra.sets import between, contains, in_, matches, suffix
 from contrada.model.algebra.valueset import union
 from contrada.model.languages import decision
@@ -137,3 +139,42 @@ def test_simplifying_ends_and_keeps_the_union(monkeypatch: pytest.MonkeyPatch) -
     before = decision.safe_answers["simplify: SIMPLIFY_WORK_MAX"]
     assert simplify([*given, given[0]]) == FilterSet(given)
     assert decision.safe_answers["simplify: SIMPLIFY_WORK_MAX"] > before
+
+
+def _squares(count: int, width: int) -> FilterSet:
+    return FilterSet(Filter({"x": between(n, n + width), "y": n}) for n in range(count))
+
+
+def test_relations_of_unions_end_with_the_safe_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two unions of ten thousand filters would be compared for minutes."""
+    wide, narrow = _squares(100, 2), _squares(100, 1)
+    apart = FilterSet(Filter({"x": n, "y": -1 - n}) for n in range(100))
+    assert covers(wide, narrow)
+    assert not meets(wide, apart)
+    before = decision.safe_answers.total()
+    assert witness(wide, apart) is None
+    assert decision.safe_answers.total() == before, "that there is none was decided"
+    for module in (filter_module, relations):
+        monkeypatch.setattr(module, "RELATION_WORK_MAX", 5_000)
+    assert not covers(wide, narrow)
+    assert meets(wide, apart)
+    assert witness(wide, apart) is None
+    assert wide != narrow
+    assert decision.safe_answers["covers: RELATION_WORK_MAX"]
+    assert decision.safe_answers["meets: RELATION_WORK_MAX"]
+    assert decision.safe_answers.total() == before + 4
+
+
+def test_members_written_alike_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unions that differ in their order would be compared member by member."""
+    monkeypatch.setattr(filter_module, "RELATION_WORK_MAX", 0)
+    some = _squares(100, 1)
+    assert some == FilterSet(reversed(some.filters))
+    assert some.covers(FilterSet(some.filters[:50]))
+
+
+def test_joining_large_unions_ends() -> None:
+    """All pairs of a thousand alternatives each would be tried for a minute, and give nothing."""
+    some, others = _squares(1_000, 0), FilterSet(Filter({"y": -n - 1, "z": n}) for n in range(1000))
+    with pytest.raises(LimitError, match="FORMS_WORK_MAX"):
+        some & others

@@ -43,6 +43,9 @@ _STEPS_PER_WORK: Final = 3
 _SIDE_WORK: Final = 5
 """Steps of work for a side that is looked at to merge or to group boxes."""
 
+_PART_WORK: Final = 3
+"""Steps of work to look whether one part alone covers a product."""
+
 Box: TypeAlias = Mapping[str, ValueSet]
 Form: TypeAlias = tuple[tuple[str, Hashable], ...]
 
@@ -116,6 +119,7 @@ class AskingForms(Asking):
 
 def covered(whole: Product, parts: Sequence[Product]) -> bool:
     """Whether every notification of the product is in one of the parts, which are filters."""
+    spend(_PART_WORK * len(parts))
     if any(product_covers(part, whole) for part in parts):
         return True
     try:

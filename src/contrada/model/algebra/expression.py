@@ -168,6 +168,7 @@ def _overlapping_less(certain: Sets, choices: list[list[Sets]]) -> Iterator[Sets
     exceptions = [_exception(choice) for choice in choices if max(map(len, choice)) == 1]
     several = [choice for choice in choices if max(map(len, choice)) > 1]
     for chosen in product(*several):
+        asking.take(sum(map(len, chosen)))
         yield from boxes.remaining(_joined((certain, *chosen)), exceptions, asking)
 
 

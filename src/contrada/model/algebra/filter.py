@@ -11,9 +11,14 @@ Source: PODC 2000 §2, figure 3; §3 (a filter as a subscription).
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeAlias, overload
+from typing import Any, Final, TypeAlias, overload
 
-from contrada.errors import InvalidFilterError, InvalidNameError, InvalidValueError
+from contrada.errors import (
+    InvalidFilterError,
+    InvalidNameError,
+    InvalidValueError,
+    LimitError,
+)
 from contrada.model.algebra import boxes, notation
 from contrada.model.algebra.expression import (
     And,
@@ -28,6 +33,12 @@ from contrada.model.algebra.product import HeldProduct, product_covers, universe
 from contrada.model.algebra.sets import in_
 from contrada.model.algebra.valueset import ValueSet, of_keys
 from contrada.model.domains.values import Key, Value, check_name, key_of
+from contrada.model.languages import decision
+from contrada.model.languages.work import Work
+
+RELATION_WORK_MAX: Final = 5_000_000
+"""Steps of about a microsecond of a relation between unions of filters, or of a witness of one.
+Beyond it: the safe answer, counted: covers nothing, meets all, no witness."""
 
 
 class Selection(ABC):
@@ -206,10 +217,17 @@ class FilterSet(Selection):
         """Whether every notification that the other matches is matched by this one.
 
         A union can cover what none of its members covers: the members' boxes are subtracted
-        from the other's. Exact up to `boxes.BOX_WORK_MAX`; beyond it no, and
-        counted.
+        from the other's. Exact up to `boxes.BOX_WORK_MAX` for each member, and
+        `RELATION_WORK_MAX` for all; beyond these no, and counted.
         """
-        return all(boxes.covered(member, self.filters) for member in selection(other).filters)
+        mine = {boxes.form(member.sets) for member in self.filters}
+        others = [each for each in selection(other).filters if boxes.form(each.sets) not in mine]
+        try:
+            with Work("RELATION_WORK_MAX", RELATION_WORK_MAX):
+                return all(boxes.covered(each, self.filters) for each in others)
+        except LimitError:
+            decision.safe_answers.add("covers: RELATION_WORK_MAX")
+            return False
 
     def unknown(self) -> tuple[str, ...]:
         """The names of operators in the filters that nobody registered here."""

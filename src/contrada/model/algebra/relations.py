@@ -21,7 +21,13 @@ from contrada.errors import InvalidFilterError, InvalidNotificationError, LimitE
 from contrada.model.algebra import boxes
 from contrada.model.algebra.advertisement import Advertisement
 from contrada.model.algebra.boxes import Box
-from contrada.model.algebra.filter import Filter, FilterSet, Selects, selection
+from contrada.model.algebra.filter import (
+    RELATION_WORK_MAX,
+    Filter,
+    FilterSet,
+    Selects,
+    selection,
+)
 from contrada.model.algebra.notification import Envelope, Notification
 from contrada.model.algebra.product import (
     ENVELOPE_SETS,
@@ -35,11 +41,18 @@ from contrada.model.algebra.valueset import ValueSet, of_cuts
 from contrada.model.domains import line
 from contrada.model.domains.values import ABSENT, TIME, Value, value_of
 from contrada.model.languages import decision
+from contrada.model.languages.work import Work, spend
 
 Things: TypeAlias = Product | Selects
 """Products and unions of filters; a text, or a mapping, stands for the filters that it says."""
 
 _Thing: TypeAlias = Product | FilterSet
+
+_PAIR_WORK: Final = 3
+"""Steps of work to look at a pair of filters."""
+
+_COMMON_WORK: Final = 10
+"""Steps of work to find what two filters have in common."""
 
 
 def covers(p: Things, q: Things) -> bool:
@@ -67,8 +80,15 @@ def meets(p: Things, q: Things) -> bool:
 
     Source: PODC 2000 §3 (relevance); CU-CS-948-03 §4, equation 2, and §7.
     """
-    others = _members(_thing(q))
-    return any(product_meets(a, b) for a in _members(_thing(p)) for b in others)
+    p, q = _thing(p), _thing(q)
+    if isinstance(p, Product) and isinstance(q, Product):
+        return product_meets(p, q)
+    try:
+        with Work("RELATION_WORK_MAX", RELATION_WORK_MAX):
+            return any(product_meets(a, b) for a, b in _pairs(p, q))
+    except LimitError:
+        decision.safe_answers.add("meets: RELATION_WORK_MAX")
+        return True
 
 
 def matches_subscription(
@@ -173,20 +193,16 @@ def witness(
     None where there is none, and where none can be named: an opaque operator, or a limit; then
     it is counted in `decision.safe_answers["witness"]`. Cost: as the relation it explains.
     """
-    others: Sequence[Product] = _members(_thing(q)) if q is not None else (Filter({}),)
+    pairs = _pairs(_thing(p), Filter({}) if q is None else _thing(q))
     left_out = None if but_not is None else _thing(but_not)
-    areas = (
-        area
-        for member in _members(_thing(p))
-        for other in others
-        for area in _areas(member, other, left_out)
-    )
+    areas = (area for a, b in pairs for area in _areas(a, b, left_out))
     try:
-        for box, default in areas:
-            notification = _notification_in(box, default)
-            if notification is not None:
-                return notification
-            decision.safe_answers.add("witness")
+        with Work("RELATION_WORK_MAX", RELATION_WORK_MAX):
+            for box, default in areas:
+                notification = _notification_in(box, default)
+                if notification is not None:
+                    return notification
+                decision.safe_answers.add("witness")
     except LimitError:
         decision.safe_answers.add("witness")
     return None
@@ -210,8 +226,17 @@ def _members(thing: _Thing) -> Sequence[Product]:
     return thing.filters if isinstance(thing, FilterSet) else (thing,)
 
 
+def _pairs(p: _Thing, q: _Thing) -> Iterator[tuple[Product, Product]]:
+    """Each member of one with each of the other; they are steps of work."""
+    for a in _members(p):
+        for b in _members(q):
+            spend(_PAIR_WORK)
+            yield a, b
+
+
 def _areas(p: Product, q: Product, but_not: _Thing | None) -> Iterator[_Area]:
     """The boxes of p and q, less another thing, lazily."""
+    spend(_COMMON_WORK)
     common = dict(common_sets(p, q))
     default = p.default & q.default
     if any(side.is_empty for side in common.values()):
