@@ -14,7 +14,7 @@ from contrada.errors import ContradaError
 from contrada.model import Filter, FilterSet
 from contrada.model.languages.atoms import KEYWORDS
 from contrada.model.syntax.building import built
-from contrada.model.syntax.plain import PLAIN_DEPTH_MAX, plain_statement
+from contrada.model.syntax.plain import PLAIN_DEPTH_MAX, PLAIN_SET_CHARACTERS_MAX, plain_statement
 from tests.strategies import filter_sets
 
 
@@ -148,6 +148,8 @@ def test_no_text_at_all_is_read_otherwise(text: str) -> None:
         f"a = '{'long ' * 20}'",
         "a = 'é' and a-b.c:d = 1",
         "a = 1 or b = 2 and a > 3 and a < 9 or c exists",
+        "a = 1\tand b = 2 or a = 1 and\nb = 3 or a = 1",
+        "a = 'x or b = 1' or a = 'x and b = 1' and b (= 'y or (' | = ' and ') or a matches /b\\) or c/",
         r'a contains nocase "\\x\"" and b not suffix "y" or b in (1, true, "z") and a not in (1)',
         "a (= nocase 'x' | = 5 & ~(prefix 'y' | absent)) and b (~= 1)",
         r"a matches /b and c\/d/i or a not cidr '10.0.0.0/8' and a any but (null, x'00')",
@@ -182,6 +184,16 @@ def test_a_set_that_is_nested_deeply_is_left_to_the_parser() -> None:
     nested = "a " + "(" * 100 + "= 1" + ")" * 100
     assert plain_statement(nested) is None
     assert Filter(nested) == Filter("a = 1")
+
+
+def test_members_share_the_sets_that_they_say_alike() -> None:
+    """A rule of many long conditions would take its time, and memory, for each of its members."""
+    long = " | ".join(f"= 'text {number}'" for number in range(PLAIN_SET_CHARACTERS_MAX // 10))
+    found = plain_statement(f"a ({long}) and b = 1 or a ({long}) and b = 2")
+    assert found is not None
+    first, second = found.filters
+    assert first.sets["a"] is second.sets["a"]
+    assert first.sets["b"] != second.sets["b"]
 
 
 def test_what_repeats_is_read_in_time_in_line_with_its_length() -> None:

@@ -201,19 +201,22 @@ class PlainEngine(Generic[K]):
     def add(self, key: K, members: tuple[Filter, ...]) -> None:
         """Gives a key its filters, instead of those it had."""
         self.remove(key)
-        entries = tuple([self._filed(key, member) for member in members])
+        places: dict[int, tuple[Place, ...]] = {}  # of sets that members share, by identity
+        entries = tuple([self._filed(key, member, places) for member in members])
         self._entries[key] = entries[0] if len(entries) == 1 else entries
         self._several += len(entries) > 1
         if self._are_int and not is_int(key):
             self._are_int = False
 
-    def _filed(self, key: K, member: Filter) -> _Entry[K]:
+    def _filed(self, key: K, member: Filter, known: dict[int, tuple[Place, ...]]) -> _Entry[K]:
         entry, best = _Entry(key, member), math.inf
         for name, value_set in member.sides.items():
             file = self._file_asked(name)
             if value_set.line[:1] == line.EVERYTHING:  # it may be absent
                 continue
-            places = places_of(value_set)
+            places = known.get(id(value_set))
+            if places is None:
+                places = known[id(value_set)] = places_of(value_set)
             cost = file.cost(places)
             if cost < best:
                 best, entry.file, entry.places = cost, file, places
