@@ -149,7 +149,7 @@ def test_no_text_at_all_is_read_otherwise(text: str) -> None:
         "a = 'é' and a-b.c:d = 1",
         "a = 1 or b = 2 and a > 3 and a < 9 or c exists",
         "a = 1\tand b = 2 or a = 1 and\nb = 3 or a = 1",
-        "a = 'x or b = 1' or a = 'x and b = 1' and b (= 'y or (' | = ' and ') or a matches /b\\) or c/",
+        "a = 'x or b = 1' or b (= 'y or (' | = ' and ') or a matches /b\\) or c and d/",
         r'a contains nocase "\\x\"" and b not suffix "y" or b in (1, true, "z") and a not in (1)',
         "a (= nocase 'x' | = 5 & ~(prefix 'y' | absent)) and b (~= 1)",
         r"a matches /b and c\/d/i or a not cidr '10.0.0.0/8' and a any but (null, x'00')",
