@@ -14,7 +14,12 @@ from contrada.errors import ContradaError
 from contrada.model import Filter, FilterSet
 from contrada.model.languages.atoms import KEYWORDS
 from contrada.model.syntax.building import built
-from contrada.model.syntax.plain import PLAIN_DEPTH_MAX, PLAIN_SET_CHARACTERS_MAX, plain_statement
+from contrada.model.syntax.plain import (
+    _SHORT,
+    PLAIN_DEPTH_MAX,
+    PLAIN_SET_CHARACTERS_MAX,
+    plain_statement,
+)
 from tests.strategies import filter_sets
 
 
@@ -105,10 +110,12 @@ def nearly_plain(draw: st.DrawFn) -> str:
 
 
 def check(text: str) -> bool:
-    """Whether it is read as plain; if so, the parser reads the same."""
-    found = plain_statement(text)
-    if found is None:
+    """Whether it is read as plain, short or long; if so, the parser reads the same."""
+    found, longer = plain_statement(text), plain_statement(text + " " * _SHORT)
+    assert (found is None) == (longer is None), text
+    if found is None or longer is None:
         return False
+    assert [*map(_form, longer.filters)] == [*map(_form, found.filters)], text
     parsed = built(text, "statement")
     assert isinstance(parsed, FilterSet)
     assert [_form(each) for each in found.filters] == [_form(each) for each in parsed.filters], text

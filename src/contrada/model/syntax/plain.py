@@ -65,6 +65,10 @@ _match_sign: Final = _matcher(rf"{_BLANKS}([()|&~])")
 _find_literals: Final = re.compile(_LITERAL, re.ASCII).findall
 
 
+_SHORT: Final = 250
+"""Characters of a text in which it takes longer to look for what members have in common."""
+
+
 class _NeedsParserError(Exception):
     """The parser has to see the text."""
 
@@ -72,7 +76,7 @@ class _NeedsParserError(Exception):
 def plain_statement(text: str) -> Filter | FilterSet | None:
     """The filter or filter set that a text says, or None where the parser has to see it."""
     try:
-        members = (" or " in text and _split(text)) or _scanned(text)
+        members = (len(text) > _SHORT and _split(text)) or _scanned(text)
     except (ContradaError, _NeedsParserError):
         return None
     return members[0] if len(members) == 1 else FilterSet(members)
@@ -87,9 +91,11 @@ def _scanned(text: str) -> list[Filter]:
         constraint = _match_constraint(text, position)
         if constraint is None:
             raise _NeedsParserError
-        name, set_text = _named(constraint)
+        name, set_text, joint = constraint.group("name", "set", "joint")
+        if name in KEYWORDS or len(name) > NAME_BYTES_MAX:
+            raise _NeedsParserError
         texts.setdefault(name, []).append(set_text)
-        position, joint = constraint.end(), constraint["joint"]
+        position = constraint.end()
         if joint != "and":
             named = {each: _set_of(tuple(parts)) for each, parts in texts.items()}
             members.append(Filter.of_sets(named))
@@ -114,7 +120,10 @@ def _split(text: str) -> list[Filter]:
                 constraint = _match_constraint(each)
                 if constraint is None or constraint["joint"]:
                     return []
-                constraints[each] = _named(constraint)
+                name, set_text = constraint.group("name", "set")
+                if name in KEYWORDS or len(name) > NAME_BYTES_MAX:
+                    return []
+                constraints[each] = name, set_text
             name, set_text = constraints[each]
             texts.setdefault(name, []).append(set_text)
         named: dict[str, ValueSet] = {}
@@ -125,14 +134,6 @@ def _split(text: str) -> list[Filter]:
             named[name] = sets[parts]
         members.append(Filter.of_sets(named))
     return members
-
-
-def _named(constraint: "re.Match[str]") -> tuple[str, str]:
-    """The name and the text of the set of a constraint."""
-    name, set_text = constraint.group("name", "set")
-    if name in KEYWORDS or len(name) > NAME_BYTES_MAX:
-        raise _NeedsParserError
-    return name, set_text
 
 
 def _set_of(parts: tuple[str, ...]) -> ValueSet:
