@@ -1,5 +1,6 @@
 """`contrada match`."""
 
+import gc
 import json
 import subprocess
 import sys
@@ -330,3 +331,14 @@ def test_files_of_security_events_are_read(
     counts = json.loads(result.stdout)
     assert counts["bad"] == 0
     assert counts["matches"]["a"] == counts["read"] > 0
+
+
+@pytest.mark.parametrize("subscriptions", ["".join(f"s{n}: a = {n}\n" for n in range(5_000)), "a:"])
+def test_no_collector_goes_over_what_is_read(tmp_path: Path, subscriptions: str) -> None:
+    """Large files would take a seventh longer; or, after a bad one, memory would never be freed."""
+    (tmp_path / "a.jsonl").write_text("")
+    match(tmp_path, "a.jsonl")  # which imports everything
+    before = gc.get_stats()[1]["collections"]
+    match(tmp_path, "a.jsonl", subscriptions=subscriptions)
+    assert gc.get_stats()[1]["collections"] - before <= 1
+    assert gc.isenabled()

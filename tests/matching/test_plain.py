@@ -207,6 +207,17 @@ def test_filters_that_are_gone_leave_nothing() -> None:
     assert list(engine.envelope) == []
 
 
+def test_members_share_the_places_of_sets_that_they_share() -> None:
+    """A rule of a hundred filters would be looked through a hundred times for where to file it."""
+    engine: PlainEngine[int] = PlainEngine()
+    shared = ct.contains("needle")
+    members = tuple(ct.Filter({"a": shared, "b": ct.gt(number)}) for number in range(3))
+    engine.add(1, members)
+    engine.validate()
+    places = {id(entry.places) for entry in engine._entries[1]}  # type: ignore[union-attr]
+    assert len(places) == 1
+
+
 def test_a_filter_of_many_values_is_filed_by_presence(monkeypatch: pytest.MonkeyPatch) -> None:
     """A filter of ten thousand values would be filed ten thousand times, or lost."""
     monkeypatch.setattr(plain, "PLAIN_PLACES_MAX", 3)

@@ -14,7 +14,12 @@ from contrada.errors import ContradaError
 from contrada.model import Filter, FilterSet
 from contrada.model.languages.atoms import KEYWORDS
 from contrada.model.syntax.building import built
-from contrada.model.syntax.plain import PLAIN_DEPTH_MAX, plain_statement
+from contrada.model.syntax.plain import (
+    _SHORT,
+    PLAIN_DEPTH_MAX,
+    PLAIN_SET_CHARACTERS_MAX,
+    plain_statement,
+)
 from tests.strategies import filter_sets
 
 
@@ -105,10 +110,12 @@ def nearly_plain(draw: st.DrawFn) -> str:
 
 
 def check(text: str) -> bool:
-    """Whether it is read as plain; if so, the parser reads the same."""
-    found = plain_statement(text)
-    if found is None:
+    """Whether it is read as plain, short or long; if so, the parser reads the same."""
+    found, longer = plain_statement(text), plain_statement(text + " " * _SHORT)
+    assert (found is None) == (longer is None), text
+    if found is None or longer is None:
         return False
+    assert [*map(_form, longer.filters)] == [*map(_form, found.filters)], text
     parsed = built(text, "statement")
     assert isinstance(parsed, FilterSet)
     assert [_form(each) for each in found.filters] == [_form(each) for each in parsed.filters], text
@@ -148,6 +155,8 @@ def test_no_text_at_all_is_read_otherwise(text: str) -> None:
         f"a = '{'long ' * 20}'",
         "a = 'é' and a-b.c:d = 1",
         "a = 1 or b = 2 and a > 3 and a < 9 or c exists",
+        "a = 1\tand b = 2 or a = 1 and\nb = 3 or a = 1",
+        "a = 'x or b = 1' or b (= 'y or (' | = ' and ') or a matches /b\\) or c and d/",
         r'a contains nocase "\\x\"" and b not suffix "y" or b in (1, true, "z") and a not in (1)',
         "a (= nocase 'x' | = 5 & ~(prefix 'y' | absent)) and b (~= 1)",
         r"a matches /b and c\/d/i or a not cidr '10.0.0.0/8' and a any but (null, x'00')",
@@ -182,6 +191,16 @@ def test_a_set_that_is_nested_deeply_is_left_to_the_parser() -> None:
     nested = "a " + "(" * 100 + "= 1" + ")" * 100
     assert plain_statement(nested) is None
     assert Filter(nested) == Filter("a = 1")
+
+
+def test_members_share_the_sets_that_they_say_alike() -> None:
+    """A rule of many long conditions would take its time, and memory, for each of its members."""
+    long = " | ".join(f"= 'text {number}'" for number in range(PLAIN_SET_CHARACTERS_MAX // 10))
+    found = plain_statement(f"a ({long}) and b = 1 or a ({long}) and b = 2")
+    assert found is not None
+    first, second = found.filters
+    assert first.sets["a"] is second.sets["a"]
+    assert first.sets["b"] != second.sets["b"]
 
 
 def test_what_repeats_is_read_in_time_in_line_with_its_length() -> None:

@@ -1,7 +1,9 @@
 """`contrada match`: which records of some files match which subscriptions. Needs no Spark."""
 
+import gc
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
@@ -106,11 +108,10 @@ def match(
     reading = reading_of(
         absent=frozenset(absent), add=constants(add), marks=mark, **cast(Any, options)
     )
-    wanted, refused = _wanted(subscriptions, dialect)
-    for path in files:
-        check_name_of(path)
-    inputs = [_input(path, format_name, reading) for path in files]
-    matcher = Matcher(wanted.values(), reading)
+    with _uncollected():
+        wanted, refused = _wanted(subscriptions, dialect)
+        inputs = [_input(path, format_name, reading) for path in files]
+        matcher = Matcher(wanted.values(), reading)
     report = _MatchReport(wanted, output, quiet=count)
     report.take_all(inputs, matcher)
     report.unmet += [
@@ -129,8 +130,19 @@ def match(
         raise click.exceptions.Exit(EXIT_BAD_INPUT if report.bad or refused else EXIT_UNMET)
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """What is made inside stays: passes of the collector over it would only take their time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def _input(path: Path, format_name: str | None, reading: Reading) -> tuple[Path, str, str]:
     """Where a file is read from, its format, and what its records call it."""
+    check_name_of(path)
     if str(path) != STANDARD_INPUT:
         is_geojson = path.name.lower().removesuffix(".gz").endswith(".geojson")
         if is_geojson and format_name is None and not reading.entries:

@@ -97,12 +97,13 @@ class _File:
         cost = 0
         for place in places:
             cost += _COSTS.get(place[0], 1)
-            if place == _ANYWHERE:
-                cost += len(self.present)
+            held = self.at.get(place)
+            if held is not None:
+                cost += 1 if isinstance(held, _Entry) else len(held)
             elif place[0] in self.ordered:
                 cost += len(self.ordered[place[0]][0]) // 2
-            else:
-                cost += len(_listed(self.at.get(place)))
+            elif place == _ANYWHERE:
+                cost += len(self.present)
         return cost * (1 + self.met)
 
     def put(self, entry: _Entry[Any]) -> None:
@@ -201,19 +202,26 @@ class PlainEngine(Generic[K]):
     def add(self, key: K, members: tuple[Filter, ...]) -> None:
         """Gives a key its filters, instead of those it had."""
         self.remove(key)
-        entries = tuple([self._filed(key, member) for member in members])
+        places: dict[int, tuple[Place, ...]] = {}  # of sets that members share, by identity
+        entries = tuple([self._filed(key, member, places) for member in members])
         self._entries[key] = entries[0] if len(entries) == 1 else entries
         self._several += len(entries) > 1
         if self._are_int and not is_int(key):
             self._are_int = False
 
-    def _filed(self, key: K, member: Filter) -> _Entry[K]:
+    def _filed(self, key: K, member: Filter, known: dict[int, tuple[Place, ...]]) -> _Entry[K]:
         entry, best = _Entry(key, member), math.inf
         for name, value_set in member.sides.items():
-            file = self._file_asked(name)
+            file = self._files.get(name)
+            if file is None:
+                file = self._files[name] = _File()
+                self._find_envelope()
+            file.asked += 1
             if value_set.line[:1] == line.EVERYTHING:  # it may be absent
                 continue
-            places = places_of(value_set)
+            places = known.get(id(value_set))
+            if places is None:
+                places = known[id(value_set)] = places_of(value_set)
             cost = file.cost(places)
             if cost < best:
                 best, entry.file, entry.places = cost, file, places
@@ -222,14 +230,6 @@ class PlainEngine(Generic[K]):
         else:
             entry.file.put(entry)
         return entry
-
-    def _file_asked(self, name: str) -> _File:
-        file = self._files.get(name)
-        if file is None:
-            file = self._files[name] = _File()
-            self._find_envelope()
-        file.asked += 1
-        return file
 
     def _find_envelope(self) -> None:
         self.envelope = tuple(name for name in ENVELOPE_SETS if name in self._files)

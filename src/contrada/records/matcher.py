@@ -86,7 +86,7 @@ class Matcher:
             left = differing(wish, reading)
             if left.filters:
                 self._index.add(position, left)
-                self._asked.update(*(member.sets for member in left.filters))
+                self._asked.update(*(member.sides for member in left.filters))
         self._in_common = any(is_system_name(name) or name in reading.add for name in self._asked)
         self._can_bulk = not self._in_common and _has_arrow()
         self.unmet = reading.names_expected()
@@ -264,26 +264,27 @@ class _Lines(NamedTuple):
     is_blank: Callable[[str], bool]
 
 
-def differing(wish: Filter | FilterSet, reading: Reading) -> FilterSet:
+def differing(wish: Filter | FilterSet, reading: Reading) -> Filter | FilterSet:
     """What filters still ask of a record, where some is the same for all records of a source.
 
     A filter with an operator that nobody registered stays as it is.
     """
+    if not any(_has_common(member, reading) for member in wish.filters):
+        return wish  # the usual case, for speed
     stamp = reading.stamp
     common = replace(reading, time=None if stamp else reading.time).notification({})
-    members = wish.filters if isinstance(wish, FilterSet) else (wish,)
     left = (
         _differing(member, reading, common, stamp)
         if _has_common(member, reading) and not member.unknown()
         else member
-        for member in members
+        for member in wish.filters
     )
     return FilterSet(member for member in left if member is not None)
 
 
 def _has_common(member: Filter, reading: Reading) -> bool:
     """Whether a filter asks for something that may be the same for all records of a source."""
-    return any(name[0] == "@" or name in reading.add for name in member.sets)
+    return any(name[0] == "@" or name in reading.add for name in member.sides)
 
 
 def _differing(

@@ -65,32 +65,75 @@ _match_sign: Final = _matcher(rf"{_BLANKS}([()|&~])")
 _find_literals: Final = re.compile(_LITERAL, re.ASCII).findall
 
 
+_SHORT: Final = 250
+"""Characters of a text in which it takes longer to look for what members have in common."""
+
+
 class _NeedsParserError(Exception):
     """The parser has to see the text."""
 
 
 def plain_statement(text: str) -> Filter | FilterSet | None:
     """The filter or filter set that a text says, or None where the parser has to see it."""
-    members: list[Filter] = []
-    texts: dict[str, list[str]] = {}  # of the sets of the filter that is being read, by name
-    position, joint = 0, "and"
     try:
-        while joint:
-            constraint = _match_constraint(text, position)
-            if constraint is None:
-                return None
-            name, set_text, joint = constraint.group("name", "set", "joint")
-            if name in KEYWORDS or len(name) > NAME_BYTES_MAX:
-                return None
-            texts.setdefault(name, []).append(set_text)
-            position = constraint.end()
-            if joint != "and":
-                named = {each: _set_of(tuple(parts)) for each, parts in texts.items()}
-                members.append(Filter.of_sets(named))
-                texts = {}
+        members = (len(text) > _SHORT and _split(text)) or _scanned(text)
     except (ContradaError, _NeedsParserError):
         return None
     return members[0] if len(members) == 1 else FilterSet(members)
+
+
+def _scanned(text: str) -> list[Filter]:
+    """The filters of which a text is a union, read from constraint to constraint."""
+    members: list[Filter] = []
+    texts: dict[str, list[str]] = {}  # of the sets of the filter that is being read, by name
+    position, joint = 0, "and"
+    while joint:
+        constraint = _match_constraint(text, position)
+        if constraint is None:
+            raise _NeedsParserError
+        name, set_text, joint = constraint.group("name", "set", "joint")
+        if name in KEYWORDS or len(name) > NAME_BYTES_MAX:
+            raise _NeedsParserError
+        texts.setdefault(name, []).append(set_text)
+        position = constraint.end()
+        if joint != "and":
+            named = {each: _set_of(tuple(parts)) for each, parts in texts.items()}
+            members.append(Filter.of_sets(named))
+            texts = {}
+    return members
+
+
+def _split(text: str) -> list[Filter]:
+    """The same, each constraint and each set read once: members have most of them in common.
+
+    It gives none where what lies between the words is not always a constraint: texts may have the
+    words in them, and other blanks stand around these. A constraint that is whole by itself is one
+    here too, since it ends where its last text or parenthesis does.
+    """
+    constraints: dict[str, tuple[str, str]] = {}
+    sets: dict[tuple[str, ...], ValueSet] = {}
+    members: list[Filter] = []
+    for member in text.split(" or "):
+        texts: dict[str, list[str]] = {}
+        for each in member.split(" and "):
+            if each not in constraints:
+                constraint = _match_constraint(each)
+                if constraint is None or constraint["joint"]:
+                    return []
+                name, set_text = constraint.group("name", "set")
+                if name in KEYWORDS or len(name) > NAME_BYTES_MAX:
+                    return []
+                constraints[each] = name, set_text
+            name, set_text = constraints[each]
+            texts.setdefault(name, []).append(set_text)
+        named: dict[str, ValueSet] = {}
+        for name, several in texts.items():
+            parts = tuple(several)
+            if parts not in sets:
+                sets[parts] = _set_of(parts)
+            named[name] = sets[parts]
+        members.append(Filter.of_sets(named))
+    return members
 
 
 def _set_of(parts: tuple[str, ...]) -> ValueSet:
