@@ -1,7 +1,8 @@
 """What all tests share: markers that follow from the place, Hypothesis profiles, shared data."""
 
+import gc
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -35,3 +36,14 @@ def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
 def shared_data() -> Callable[..., Path]:
     """Finds a file of the shared data by the parts of its path; skips or fails when absent."""
     return shared.shared_data
+
+
+@pytest.fixture
+def without_old_objects() -> Iterator[None]:
+    """What is measured is not to be blamed for what all tests before have left to look through."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    yield
+    gc.enable()
+    gc.unfreeze()

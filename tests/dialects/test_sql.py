@@ -247,6 +247,7 @@ def test_states_in_one_another_stay_small(step: str, filters_max: int) -> None:
     assert len(filters(condition).filters) <= filters_max
 
 
+@pytest.mark.usefixtures("without_old_objects")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "condition",

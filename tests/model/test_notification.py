@@ -259,6 +259,7 @@ def _pairs(count: int) -> bytes:
     return b"\xdf" + count.to_bytes(4, "big") + pairs
 
 
+@pytest.mark.usefixtures("without_old_objects")
 @pytest.mark.parametrize(
     ("span", "error", "said"),
     [

@@ -245,6 +245,7 @@ def test_any_text_is_read_or_refused(expression: str) -> None:
     assert ValueSet.parse(str(held)) == held
 
 
+@pytest.mark.usefixtures("without_old_objects")
 @pytest.mark.parametrize(
     "expression",
     [
@@ -302,6 +303,7 @@ def test_rows_are_forgotten_and_found_again(monkeypatch: pytest.MonkeyPatch) -> 
     assert sum(map(len, machine._rows.values())) < 2_000
 
 
+@pytest.mark.usefixtures("without_old_objects")
 def test_an_expression_is_linear_to_apply() -> None:
     """A text ten times as long would take far more than ten times as long."""
     operator, constant = Matches(), b"(?i)(a|b)*a(a|b){6}c|x[^y]*z"
@@ -326,6 +328,7 @@ def test_reading_needs_no_deep_stack() -> None:
     assert deep(sys.getrecursionlimit() // 4)
 
 
+@pytest.mark.usefixtures("without_old_objects")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "expression",

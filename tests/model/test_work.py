@@ -78,6 +78,7 @@ def _points(first: int) -> ValueSet:
     return in_(*map(str, range(first, first + 10_000)), nocase=True)
 
 
+@pytest.mark.usefixtures("without_old_objects")
 @pytest.mark.parametrize("case", _HARD)
 def test_what_is_hard_gets_a_safe_answer_within_a_request(case: str) -> None:
     """Else one client's sets would stop a server for a minute."""

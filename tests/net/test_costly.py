@@ -1,10 +1,9 @@
 """What one client asks for does not keep a broker from the others."""
 
 import asyncio
-import gc
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -38,16 +37,7 @@ from tests.net.costly import ENGINES, TURN_S_MAX, Desk, prepare, worst
 from tests.net.requests import delivery, publish, subscribe, unsubscribe
 from tests.net.test_broker import RawClient
 
-
-@pytest.fixture(autouse=True)
-def _without_old_objects() -> Iterator[None]:
-    """A request is not to be blamed for what all tests before have left to be looked through."""
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    yield
-    gc.enable()
-    gc.unfreeze()
+pytestmark = pytest.mark.usefixtures("without_old_objects")
 
 
 _HEAD = len(to_msgpack(Filter({}))) - 1
