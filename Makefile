@@ -64,7 +64,7 @@ worlds: $(STAMP) ## 60 seeded worlds of every kind of network, with faults; half
 patterns: $(STAMP) ## 10,000 seeded networks of patterns against one matcher; twenty minutes
 	@$(BIN)/python -m tests.routing.assembly_worlds 10000
 
-costly: $(STAMP) ## search for the costliest requests of a broker; SECONDS=120 says how long
+costly: $(STAMP) ## search for the costliest requests of a broker, records and rules; SECONDS=120 says how long
 	@$(BIN)/python -m tests.net.costly $(or $(SECONDS),120)
 
 bench: $(STAMP) ## measure; ONLY=name picks, BEFORE=revision pairs with it

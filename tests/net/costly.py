@@ -10,6 +10,7 @@ It prints the worst of each kind, and fails where one is above `TURN_S_MAX`.
 """
 
 import asyncio
+import contextlib
 import gc
 import math
 import random
@@ -23,10 +24,11 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Raw
 
+from contrada.cli.rule_files import DIALECTS
 from contrada.errors import ContradaError
 from contrada.extensions import bitsets, filtervalues, unification
 from contrada.matching import Index
-from contrada.model import Filter, FilterSet, Notification, ValueSet
+from contrada.model import Filter, FilterSet, Notification, ValueSet, from_json, parse
 from contrada.model.algebra import sets
 from contrada.model.algebra.notification import VALUES_MAX
 from contrada.model.encoding import to_msgpack
@@ -45,6 +47,9 @@ from contrada.net.frames import (
     encode,
 )
 from contrada.net.peer import REQUEST_WORK_MAX, Peer
+from contrada.records import Reading, notification_of_object, notification_of_shown
+from contrada.records.documents import entries_of_document
+from contrada.records.rows import Rows
 from contrada.routing.router import Router
 from tests.net.requests import publish, subscribe, unsubscribe
 
@@ -367,7 +372,71 @@ async def deciding(of: Choices) -> tuple[float, int]:
     return time.thread_time() - began_s, len(to_msgpack(one)) + len(to_msgpack(two))
 
 
-KINDS: Final = (subscribing, publishing, many_small, deciding)
+# --- what stands in files -----------------------------------------------------------------------
+
+FILE_BYTES_MAX: Final = 4_096
+"""Bytes of a record or a rule that is tried: what reads them takes them one by one."""
+
+_FRAGMENTS: Final = [
+    *["a = 1 and ", "a = 'x' or ", "not (", "(", ")", "~", "a in (1,", "1, ", "'", '"', "--", "-"],
+    *["a contains nocase 'k' | ", "a matches /(a|b)*a(a|b){9}/ and ", "/", "`a` ", "# ", "\n", " "],
+    *["{", "}", "[", "]", '{"a":', '"a":[', '[{"x":1},', "1,", "1", "0", "1e", ".", "\\u00e9", ","],
+    *['{"prefix":"a"},', '{"anything-but":["a"]},', '{"wildcard":"*a*b"},', '"$or":[', "null,"],
+    *["<e>", "</e>", "<e a='1'>", "&amp;", "<!--", "a: ", "- ", "&a [*a,*a]\n", "*", "'*a?'"],
+    *[
+        "a LIKE '%a_' AND ",
+        "a IS NULL OR ",
+        "NOT ",
+        "CASE WHEN ",
+        "EXISTS a AND ",
+        "a BETWEEN 1 AND ",
+    ],
+    *[
+        "rate(x[5m]) > ",
+        'x{a=~"(a|b)*c"} > 1 and ',
+        "sum by (a) (",
+        "selection and ",
+        "1 of them or ",
+    ],
+    "title: t\nlogsource: {product: p}\ndetection:\n  s:\n    f|re: '(a|b)*a(a|b){9}'\n",
+    "  condition: s\n",
+    *["  s|contains:\n    - 'a'\n", "    f|base64offset|contains: aa\n", "    f|windash: ' -a'\n"],
+]
+
+_HEADER: Final = ",".join(f"c{n}" for n in range(20))
+
+
+def _record_of(line: str) -> object:
+    return Rows(_HEADER, Reading()).notification(line)
+
+
+def _rules_in(dialect: str, text: str) -> object:
+    return [*DIALECTS[dialect].reader()(text)]
+
+
+_READERS: Final[dict[str, Callable[[str], object]]] = {
+    "text": parse,
+    "json": lambda line: notification_of_object(line, Reading()),
+    "shown": notification_of_shown,
+    "csv": _record_of,
+    "xml": lambda text: [*entries_of_document(text.encode(), "", Reading(entries="e"))],
+    "types": from_json,
+    **{name: partial(_rules_in, name) for name in DIALECTS},
+}
+
+
+async def reading(of: Choices) -> tuple[float, int]:
+    """One record, filter or file of rules, as commands and clients read it."""
+    read = _READERS[of.one([*_READERS])]
+    parts = [of.one(_FRAGMENTS) * of.size(2_000) for _ in range(of.size(12))]
+    text = "".join(parts)[:FILE_BYTES_MAX]
+    began_s = time.thread_time()
+    with contextlib.suppress(ContradaError):
+        read(text)
+    return time.thread_time() - began_s, len(text.encode())
+
+
+KINDS: Final = (subscribing, publishing, many_small, deciding, reading)
 
 
 @dataclass(order=True)
