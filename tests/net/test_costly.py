@@ -32,6 +32,7 @@ from contrada.net.frames import (
     unpacked,
 )
 from contrada.net.peer import Peer
+from contrada.net.turns import Turns
 from contrada.routing.messages import SUBSCRIPTION_FILTERS_MAX, Publish
 from tests.asynchronous import on_loop, until
 from tests.net.costly import ENGINES, TURN_S_MAX, Desk, prepare, worst
@@ -326,6 +327,19 @@ async def test_a_subscription_of_many_filters_is_taken_in_turns(kind: str) -> No
     assert await desk.longest_of(lambda: asker.connection_lost(None), other) < TURN_S_MAX
     await until(lambda: _held(desk) == (0, 0))
     desk.broker.exchange._router.validate()
+
+
+@on_loop
+async def test_a_request_that_waits_for_its_turn_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each connection could hold a whole frame that nobody counts."""
+    monkeypatch.setattr(Turns, "rest_s", lambda *_: 0.0)
+    desk = Desk()
+    asker = desk.client()
+    for fields in (["unsubscribe", "1" * 10_000], ["subscribe", "1", b"", "", 1, "later" * 2_000]):
+        data = encode(Request(1, Raw(msgspec.msgpack.encode(fields))))
+        asker.data_received(data)
+        assert desk.broker.statistics().held_bytes == len(data)
+        await until(lambda: desk.broker.statistics().held_bytes == 0)
 
 
 @on_loop
