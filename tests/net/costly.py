@@ -125,8 +125,8 @@ class Desk:
 
     def __init__(self, *, compiled: bool = False) -> None:
         self.broker = Broker()
-        if compiled:  # the broker's own goes over by itself, after a while
-            self.broker.exchange._router = Router(index=partial(Index, compiled=True))
+        # The broker's own goes over by itself, at once where kernels are loaded already.
+        self.broker.exchange._router = Router(index=partial(Index, compiled=compiled))
         self._transports: dict[Peer, Memory] = {}
 
     def client(self) -> Peer:

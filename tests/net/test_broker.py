@@ -364,6 +364,30 @@ async def test_what_a_client_publishes_ahead_is_bounded_in_bytes() -> None:
             await client.leave()
 
 
+@pytest.mark.parametrize("fields", [[], ["s" * 200_000], ["", 1, "later" * 40_000]])
+@on_loop
+async def test_what_waits_to_be_published_is_held_without_its_frame(fields: list[object]) -> None:
+    """Each client could make a broker hold hundreds of megabytes that nobody counts."""
+    data = to_msgpack(Notification({"a": 1}))
+    asked = msgspec.msgpack.encode(["publish", [data], 0, *fields])
+    async with Broker(port=0) as broker:
+        client = await RawClient.to(broker, Hello("client"), SUBSCRIBE)
+        await until(lambda: broker.statistics().subscriptions == 1)
+        (its_end,) = broker._peers
+        next(iter(its_end._feeds.values()))._notifications_max = 1  # Later ones wait for room.
+        client.say(*[Request(n, msgspec.Raw(asked), 0, 60_000) for n in range(6)])
+        if fields and fields[0]:
+            replies = [await client.hears() for _ in range(8)][2:]
+            assert {each.code for each in replies} == {"EncodingError"}  # type: ignore[attr-defined]
+        else:
+            await until(lambda: len(its_end._publishes) >= 3)
+            await until(lambda: not its_end._turn_due)
+            assert broker.statistics().held_bytes <= 6 * (ENTRY_BYTES + len(data))
+            parts = [part for each in its_end._publishes for part in each]
+            assert not any(isinstance(part, Request) for part in parts), "it refers to its frame"
+        await client.leave()
+
+
 @on_loop
 async def test_stopping_ends_publications_under_way() -> None:
     """A broker would go on working after it has ended."""

@@ -11,7 +11,18 @@ import pytest
 from msgspec import Raw
 
 from contrada.model import Filter, FilterSet, Notification, ValueSet
-from contrada.model.algebra.sets import cidr, contains, eq, in_, matches, suffix, wildcard
+from contrada.model.algebra.sets import (
+    between,
+    cidr,
+    contains,
+    eq,
+    ge,
+    in_,
+    matches,
+    ne,
+    suffix,
+    wildcard,
+)
 from contrada.model.algebra.valueset import intersection as every
 from contrada.model.algebra.valueset import union
 from contrada.model.encoding import to_msgpack
@@ -31,6 +42,7 @@ from contrada.net.frames import (
     unpacked,
 )
 from contrada.net.peer import Peer
+from contrada.net.turns import Turns
 from contrada.routing.messages import SUBSCRIPTION_FILTERS_MAX, Publish
 from tests.asynchronous import on_loop, until
 from tests.net.costly import ENGINES, TURN_S_MAX, Desk, prepare, worst
@@ -319,6 +331,19 @@ async def test_a_subscription_of_many_filters_is_taken_in_turns(kind: str) -> No
 
 
 @on_loop
+async def test_a_request_that_waits_for_its_turn_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each connection could hold a whole frame that nobody counts."""
+    monkeypatch.setattr(Turns, "rest_s", lambda *_: 0.0)
+    desk = Desk()
+    asker = desk.client()
+    for fields in (["unsubscribe", "1" * 10_000], ["subscribe", "1", b"", "", 1, "later" * 2_000]):
+        data = encode(Request(1, Raw(msgspec.msgpack.encode(fields))))
+        asker.data_received(data)
+        assert desk.broker.statistics().held_bytes == len(data)
+        await until(lambda: desk.broker.statistics().held_bytes == 0)
+
+
+@on_loop
 async def test_nobody_sees_half_of_a_subscription() -> None:
     """A client would get what it has no answer for, miss what it asked for, or get it twice."""
     async with Broker(port=0) as broker:
@@ -474,12 +499,16 @@ async def test_a_hello_is_short() -> None:
 
 _MANY = list(range(4_096))
 _ADDRESSES = [f"10.200.{n // 250}.{n % 250}" for n in _MANY]
+_TEXTS = [f"x{n}y" + "q" * 400 for n in _MANY]
 _WITH_MANY: dict[str, tuple[list[ValueSet], list[dict[str, object]]]] = {
     "nobody asks": ([], [{"a": _MANY}] * 200),
     "of many attributes": ([], [{f"n{n}": _MANY[:1_500] for n in range(700)}]),
     "single values": ([eq(n) for n in range(1_000)], [{"a": _MANY}] * 20),
     "networks": ([cidr(f"10.{n}.0.0/17") for n in range(250)], [{"a": _ADDRESSES}]),
     "wildcards": ([wildcard(f"*x*{n}?") for n in range(100)], [{"a": _ADDRESSES}]),
+    "open intervals": ([ge(-n) for n in range(8_000)], [{"a": _MANY}]),
+    "intervals": ([between(-n, 5_000 + n) for n in range(8_000)], [{"a": _MANY}]),
+    "parts of texts": ([contains(f"x{n}y") for n in range(300)], [{"a": _TEXTS}]),
 }
 
 
@@ -499,5 +528,19 @@ async def test_many_values_of_one_attribute_keep_the_loop_no_longer(
         asker._turns._over_s = 0.0
     publisher = desk.client()
     batch = [to_msgpack(Notification(each)) for each in published]
+    assert await desk.longest_s(publisher, encode(publish(1, 0, batch))) < TURN_S_MAX
+    assert not desk.is_closed(publisher)
+
+
+@pytest.mark.parametrize("compiled", ENGINES)
+@on_loop
+async def test_filters_of_many_attributes_keep_the_loop_no_longer(compiled: bool) -> None:
+    """A filter would count for one look though it takes a dozen."""
+    desk = Desk(compiled=compiled)
+    asker, publisher = desk.client(), desk.client()
+    names = [f"a{n}" for n in range(12)]
+    many = [Filter({name: ne(n) for name in names}) for n in range(2_000)]
+    await desk.longest_s(asker, encode(subscribe(1, 1, to_msgpack(FilterSet(many)), 2**30)))
+    batch = [to_msgpack(Notification(dict.fromkeys(names, -1)))] * 64
     assert await desk.longest_s(publisher, encode(publish(1, 0, batch))) < TURN_S_MAX
     assert not desk.is_closed(publisher)

@@ -35,7 +35,8 @@ K = TypeVar("K", bound=Hashable)
 
 WORK_PLAIN_MAX: Final = 500_000
 """Work of the plain engine, where compiled kernels are cached. About as long as loading them takes:
-a notification counts for four, each filter that is checked for one. Beyond it: they are loaded."""
+a notification counts for four, each filter that is checked for one, or more where it has many
+attributes. Beyond it: they are loaded."""
 
 WORK_UNCACHED_MAX: Final = 20_000_000
 """The same work, where the kernels must be compiled first, once per machine. Beyond it: they are

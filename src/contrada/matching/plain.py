@@ -44,15 +44,21 @@ filters found are told apart when they are checked."""
 SUBSTRING_BYTES: Final = 4
 """Bytes of a substring by which it is looked up."""
 
-PARTS_TEXT_BYTES_MAX: Final = 65_536
-"""Bytes of a text of which all parts are looked up. Beyond it: every filter that asks for a part is
-checked."""
+PARTS_LOOKED_UP_MAX: Final = 524_288
+"""Parts of a notification's texts, of each length that is asked for, that are looked up. Beyond it:
+every filter of the attribute that asks for one of such a length is checked."""
 
 CELL_BITS: Final = (-40, 60)
 """Cells of numbers have widths from two to the first of these up to two to the second."""
 
 _WORK: Final = 4
 """What a notification counts for, where a filter that is checked counts for one."""
+
+_FEW: Final = 64
+"""Filters that count for no more. Where more are checked, two of their attributes count for one."""
+
+_PARTS_PER_STEP: Final = 8
+"""Parts of texts that are looked up, and count for one."""
 
 _CELL, _FROM, _UNTIL, _PRESENT = "cell", "from", "until", "present"
 _COSTS: Final = {_FROM: 8, _UNTIL: 8, _PRESENT: 32}
@@ -150,26 +156,38 @@ class _File:
                 if not self.shapes[shape]:
                     del self.shapes[shape]
 
-    def find(self, keys: tuple[Key, ...], found: list[_Entry[Any]]) -> None:
-        """Adds the entries that the values come by, some perhaps more than once."""
+    def find(self, keys: tuple[Key, ...], found: list[_Entry[Any]], room: int) -> int:
+        """Adds the entries that the values, in order, come by, some perhaps more than once.
+
+        `room` is how many parts of texts may be looked up; what is left is returned.
+        Many values look at each place once.
+        """
         at = self.at
         found += self.present
         for key in keys:
             held = at.get(key)
             if held is not None:
                 found += held if isinstance(held, dict) else (held,)
-            is_long = key[0] == TEXT and len(key[1]) > PARTS_TEXT_BYTES_MAX  # type: ignore[arg-type]
-            for shape in self.shapes:
-                if is_long and shape[0] == "contains":
+        for shape in self.shapes:
+            if shape[0] == "contains":
+                size = _text_bytes(keys)
+                if size > room:
                     found += self.with_shape(shape)
                     continue
-                for part in _parts(shape, key):
-                    held = at.get((shape, part))
-                    if held is not None:
-                        found += held if isinstance(held, dict) else (held,)
-            for kind, (cuts, entries) in self.ordered.items():
-                behind = bisect_right(cuts, key)
-                found += entries[:behind] if kind == _FROM else entries[behind:]
+                room -= size
+            parts = _parts(shape, keys[0])
+            if len(keys) > 1:
+                parts = {part for key in keys for part in _parts(shape, key)}
+            for part in parts:
+                held = at.get((shape, part))
+                if held is not None:
+                    found += held if isinstance(held, dict) else (held,)
+        for kind, (cuts, entries) in self.ordered.items():
+            if kind == _FROM:
+                found += entries[: bisect_right(cuts, keys[-1])]
+            else:
+                found += entries[bisect_right(cuts, keys[0]) :]
+        return room
 
     def with_shape(self, shape: Any) -> Iterator[_Entry[Any]]:
         """The entries at all places of a shape."""
@@ -274,13 +292,16 @@ class PlainEngine(Generic[K]):
         """See `Index.match` and `Index.match_span`."""
         known, files = self._known(given, envelope), self._files
         found: list[_Entry[K]] = list(self._always)
+        room = PARTS_LOOKED_UP_MAX
         for name, keys in known.items():
             file = files[name]
             file.met += 1
-            file.find(keys, found)
+            room = file.find(keys, found, room)
         self.notifications += 1
         self._candidates = len(found)
-        self.work += _WORK + len(found)
+        self.work += _WORK + len(found) + (PARTS_LOOKED_UP_MAX - room) // _PARTS_PER_STEP
+        if len(found) > _FEW:
+            self.work += sum([len(entry.sets) for entry in found]) // 2
         several = set(found) if len(found) > 1 else found
         matching = [entry.key for entry in several if _holds(entry.sets, known)]
         return list(dict.fromkeys(matching)) if self._several else matching
@@ -486,6 +507,11 @@ def _place(of: Trait) -> Place:
     elif kind != "=":
         text = text[:PART_BYTES_MAX] if kind == "prefix" else text[-PART_BYTES_MAX:]
     return (kind, nocase, 0 if kind == "=" else len(text)), text
+
+
+def _text_bytes(keys: tuple[Key, ...]) -> int:
+    texts: Any = [key[1] for key in keys if key[0] == TEXT]
+    return sum(map(len, texts))
 
 
 def _parts(shape: Any, key: Key) -> Any:

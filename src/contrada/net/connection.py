@@ -121,6 +121,11 @@ class Connection:
         """What has come and was not asked for by `next`, unfinished frames too."""
         return len(self._reader)
 
+    @property
+    def given_bytes(self) -> int:
+        """What the frame takes that `next` gave last, all that came with it too."""
+        return self._reader.given_bytes
+
     def tick(self, now_s: float) -> None:
         """Ask a silent peer for a sign of life. Raises FrameError when it is taken for dead."""
         silent_s = now_s - self._heard_s

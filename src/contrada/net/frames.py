@@ -29,6 +29,7 @@ from contrada.model.encoding import (
 from contrada.model.languages.work import spend
 from contrada.routing.messages import (
     SUBSCRIPTION_FILTERS_MAX,
+    Label,
     Publish,
     Saying,
     Subscribe,
@@ -190,7 +191,7 @@ class PackedSubscribe(Saying, frozen=True, tag="subscribe"):
 
     identity: str
     filters: bytes
-    home: str = ""
+    home: Label = ""
     version: int = VERSION_OF_MESSAGES
 
     def members(self) -> list[msgspec.Raw]:
@@ -225,7 +226,7 @@ class _PackedPublish(Saying, frozen=True, tag="publish"):
 
     notifications: list[bytes]
     hops: int = 0
-    source: str = ""
+    source: Label = ""
     version: int = VERSION_OF_MESSAGES
 
 
@@ -296,6 +297,8 @@ class FrameReader:
         self._pending = bytearray()
         self.expects_hello = expects_hello
         """Whether only something short may come."""
+        self.given_bytes = 0
+        """The bytes of the frame that was given last."""
 
     def __len__(self) -> int:
         """The bytes that it holds."""
@@ -321,6 +324,7 @@ class FrameReader:
             # Bytes of their own: what is left raw in a frame refers to them.
             payload = bytes(view[HEADER_BYTES:end])
         del pending[:end]  # Cheap: what is left stays where it is.
+        self.given_bytes = end
         return _decode(kind, payload)
 
     def _header(self, pending: bytearray) -> tuple[int, int]:

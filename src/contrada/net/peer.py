@@ -189,11 +189,10 @@ class Peer(Wire):
         self._turns = Turns(self._loop.time())
         self._turn_due = False
         self._under_way: Generator[None] | None = None
-        self._under_way_bytes = 0
         self._leaving: list[Route[Notification]] = []
         self._unread_bytes = 0
         self._has_left = False
-        self._publishes: deque[tuple[Request, Publish, int]] = deque()
+        self._publishes: deque[tuple[int, int, Publish, int]] = deque()
         self._pending_bytes = 0
         self._worker: asyncio.Task[None] | None = None
 
@@ -265,7 +264,7 @@ class Peer(Wire):
         )
         self._withdraw_all()
         while self._publishes:
-            self._change_pending(-self._publishes.popleft()[2])
+            self._change_pending(-self._publishes.popleft()[-1])
 
     def mark_ready(self, feed: _Feed) -> None:
         """A subscription has something to deliver; it goes out in this turn of the loop."""
@@ -317,8 +316,9 @@ class Peer(Wire):
 
     def _count_unread(self) -> None:
         """Tells the broker what it holds of what this client sent."""
-        is_over = self._transport is None and not self._turn_due
-        size = 0 if is_over else self._connection.unread_bytes + self._under_way_bytes
+        connection, size = self._connection, 0
+        if self._transport is not None or self._turn_due:
+            size = connection.unread_bytes + (connection.given_bytes if self._under_way else 0)
         if size != self._unread_bytes:
             self._broker.hold(size - self._unread_bytes)
             self._unread_bytes = size
@@ -361,15 +361,12 @@ class Peer(Wire):
         feed = _Feed(self, request.credit)
         feed.route = self.exchange.prepare(self.client, message.identity, feed)
         self._leaving.append(feed.route)  # All of it, should it not come to be in force.
-        self._under_way_bytes = len(message.filters)
         try:
             yield from self._enter(feed.route, message)
         except ContradaError:
             while self._withdraw_some():
                 yield
             raise
-        finally:
-            self._under_way_bytes = 0
         self._leaving.pop()
         self.exchange.begin(feed.route)
         self._feeds[message.identity] = feed
@@ -464,7 +461,8 @@ class Peer(Wire):
                 f"more than PENDING_BYTES_MAX = {PENDING_BYTES_MAX} bytes unanswered",
             )
         self._change_pending(size)
-        self._publishes.append((request, message, size))
+        # Without the request, which holds all of its frame.
+        self._publishes.append((request.number, request.wait_ms, message, size))
         if self._worker is None:
             self._worker = self._broker.start_work(self._work())
             self._worker.add_done_callback(self._worked)
@@ -476,13 +474,13 @@ class Peer(Wire):
     async def _work(self) -> None:
         began_s = self._loop.time()
         while self._publishes:
-            request, message, size = self._publishes.popleft()
+            number, wait_ms, message, size = self._publishes.popleft()
             try:
-                dropped = await self._publish(request, message)
+                dropped = await self._publish(wait_ms, message)
             except ContradaError as error:
-                self._refuse(request.number, error)
+                self._refuse(number, error)
             else:
-                self._connection.send(Reply(request.number, dropped))
+                self._connection.send(Reply(number, dropped))
             self._change_pending(-size)
             self._write_outgoing()
             if self._loop.time() - began_s > TURN_S:
@@ -490,8 +488,8 @@ class Peer(Wire):
                 began_s = self._loop.time()
         self._worker = None  # Here, not when the task is seen to be done: frames come between.
 
-    async def _publish(self, request: Request, message: Publish) -> int:
-        wait_s = min(max(request.wait_ms, 0) / 1000, PUBLISH_WAIT_S_MAX)
+    async def _publish(self, wait_ms: int, message: Publish) -> int:
+        wait_s = min(max(wait_ms, 0) / 1000, PUBLISH_WAIT_S_MAX)
         now_us = time.time_ns() // 1000
         dropped = done = 0
         size = NOTIFICATIONS_PER_TURN

@@ -13,7 +13,7 @@ Source: PODC 2000 §2 (the interface of the service) and §4 (the server protoco
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
@@ -29,6 +29,9 @@ VERSION: Final = delegation.VERSION
 
 LABEL_CHARS_MAX: Final = 255
 """Characters of a server's name, and of an identity. Beyond it: refused, counted."""
+
+Label: TypeAlias = Annotated[str, msgspec.Meta(max_length=LABEL_CHARS_MAX)]
+"""A server's name as it is decoded: one that is longer is never held."""
 
 SUBSCRIPTION_FILTERS_MAX: Final = 10_000
 """Filters of one subscription. Beyond it: refused, counted."""
@@ -78,7 +81,7 @@ class Publish(Saying, frozen=True, tag="publish"):
 
     notifications: tuple[Notification, ...]
     hops: int = 0
-    source: str = ""
+    source: Label = ""
     version: int = VERSION
 
 
@@ -94,7 +97,7 @@ class Ask(Saying, frozen=True, tag="ask"):
     asker: str
     identity: str
     hops: int = 0
-    source: str = ""
+    source: Label = ""
     version: int = VERSION
 
 
@@ -103,7 +106,7 @@ class Subscribe(Saying, frozen=True, tag="subscribe"):
 
     identity: str
     filters: Selection
-    home: str = ""
+    home: Label = ""
     version: int = VERSION
 
 
@@ -111,7 +114,7 @@ class Unsubscribe(Saying, frozen=True, tag="unsubscribe"):
     """The sender withdraws the subscription of this identity."""
 
     identity: str
-    home: str = ""
+    home: Label = ""
     version: int = VERSION
 
 
@@ -120,7 +123,7 @@ class Advertise(Saying, frozen=True, tag="advertise"):
 
     identity: str
     offer: HeldProduct
-    home: str = ""
+    home: Label = ""
     version: int = VERSION
 
 
@@ -128,7 +131,7 @@ class Unadvertise(Saying, frozen=True, tag="unadvertise"):
     """The sender withdraws the advertisement of this identity."""
 
     identity: str
-    home: str = ""
+    home: Label = ""
     version: int = VERSION
 
 
