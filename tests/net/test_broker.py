@@ -10,7 +10,8 @@ import pytest
 from contrada.errors import ConnectionFailedError, LimitError, ServiceError
 from contrada.model import Filter, Notification
 from contrada.model.encoding import to_msgpack
-from contrada.net import Broker, client, connect, parse_address, peer
+from contrada.net import Broker, accepted, client, connect, parse_address, peer
+from contrada.net.accepted import Accepted
 from contrada.net.client import CREDIT_BYTES
 from contrada.net.frames import (
     CONTENT_BYTES_MAX,
@@ -354,7 +355,7 @@ async def test_strangers_may_send_little() -> None:
 @on_loop
 async def test_what_a_client_publishes_ahead_is_bounded_in_bytes() -> None:
     """Sixteen large frames of each client would wait in the broker."""
-    with mock.patch.object(peer, "PENDING_BYTES_MAX", 3000):
+    with mock.patch.object(accepted, "PENDING_BYTES_MAX", 3000):
         async with Broker(port=0) as broker:
             client = await RawClient.to(broker, Hello("client"), publish(3, 0, [a_kilobyte()] * 2))
             assert isinstance(await client.hears(), Hello)
@@ -380,10 +381,10 @@ async def test_what_waits_to_be_published_is_held_without_its_frame(fields: list
             replies = [await client.hears() for _ in range(8)][2:]
             assert {each.code for each in replies} == {"EncodingError"}  # type: ignore[attr-defined]
         else:
-            await until(lambda: len(its_end._publishes) >= 3)
+            await until(lambda: len(its_end._accepted._waiting) >= 3)
             await until(lambda: not its_end._turn_due)
             assert broker.statistics().held_bytes <= 6 * (ENTRY_BYTES + len(data))
-            parts = [part for each in its_end._publishes for part in each]
+            parts = [part for each in its_end._accepted._waiting for part in each]
             assert not any(isinstance(part, Request) for part in parts), "it refers to its frame"
         await client.leave()
 
@@ -393,7 +394,7 @@ async def test_stopping_ends_publications_under_way() -> None:
     """A broker would go on working after it has ended."""
     many = [to_msgpack(Notification({"a": 1}))] * 10_000
     async with Broker(port=0) as broker:
-        asked = [publish(number, 0, many) for number in range(peer.PUBLISHES_PENDING_MAX)]
+        asked = [publish(number, 0, many) for number in range(accepted.PUBLISHES_PENDING_MAX)]
         client = await RawClient.to(broker, Hello("client"), *asked)
         await until(lambda: broker.statistics().published > 0)
         await client.leave()
@@ -437,7 +438,7 @@ async def test_a_fault_of_the_broker_is_logged_there(caplog: pytest.LogCaptureFi
         assert broker.statistics().refused == {"internal": 1}
         assert broker.statistics().held_bytes == 0
     (record,) = caplog.records
-    assert record.name == "contrada.net.peer"
+    assert record.name == "contrada.net.accepted"
     assert "secret" in caplog.text
 
 
@@ -631,7 +632,7 @@ async def test_a_batch_that_is_cancelled_ends_at_once() -> None:
         await asyncio.Event().wait()
 
     taken = asyncio.Event()
-    with mock.patch.object(Peer, "_work", stuck):
+    with mock.patch.object(Accepted, "_work", stuck):
         async with Broker(port=0) as broker, connect(broker.address) as service:
             publishing = asyncio.create_task(service.publish_batch(items()))
             await taken.wait()
@@ -687,9 +688,9 @@ async def test_what_a_client_publishes_ahead_is_bounded_in_frames() -> None:
     async def stuck(_: Peer) -> None:
         await asyncio.Event().wait()
 
-    with mock.patch.object(Peer, "_work", stuck):
+    with mock.patch.object(Accepted, "_work", stuck):
         async with Broker(port=0) as broker:
-            frames = (publish(n, 0, []) for n in range(peer.PUBLISHES_PENDING_MAX + 1))
+            frames = (publish(n, 0, []) for n in range(accepted.PUBLISHES_PENDING_MAX + 1))
             raw = await RawClient.to(broker, Hello("client"), *frames)
             assert isinstance(await raw.hears(), Hello)
             heard = await raw.hears()

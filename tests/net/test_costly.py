@@ -26,7 +26,7 @@ from contrada.model.algebra.sets import (
 from contrada.model.algebra.valueset import intersection as every
 from contrada.model.algebra.valueset import union
 from contrada.model.encoding import to_msgpack
-from contrada.net import Broker, connect, peer
+from contrada.net import Broker, accepted, connect
 from contrada.net.connection import CLIENT
 from contrada.net.frames import (
     Credit,
@@ -157,8 +157,8 @@ async def test_what_the_broker_cannot_afford_its_subscriber_looks_at_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A subscriber would get what it did not ask for, or miss what it asked for."""
-    monkeypatch.setattr(peer, "BATCH_WORK_MAX", 1_000)
-    monkeypatch.setattr(peer, "NOTIFICATION_WORK_MAX", 1_000)
+    monkeypatch.setattr(accepted, "BATCH_WORK_MAX", 1_000)
+    monkeypatch.setattr(accepted, "NOTIFICATION_WORK_MAX", 1_000)
     async with (
         Broker(port=0) as broker,
         connect(broker.address) as service,

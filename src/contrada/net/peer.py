@@ -8,14 +8,12 @@ publisher asks for is worked off in order; it is answered when all of it is in t
 
 import asyncio
 import logging
-import time
-from collections import Counter, deque
-from collections.abc import Coroutine, Generator, Sequence
+from collections import Counter
+from collections.abc import Generator, Sequence
 from itertools import accumulate, takewhile
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from msgspec import Raw
-from msgspec.structs import replace
 
 from contrada.errors import (
     ContradaError,
@@ -25,9 +23,9 @@ from contrada.errors import (
     shortened,
 )
 from contrada.model import Notification
-from contrada.model.algebra.notification import keep_packed
 from contrada.model.encoding import to_msgpack
 from contrada.model.languages.work import Work
+from contrada.net.accepted import FEWER, Accepted, Doubtful, Working
 from contrada.net.connection import CLIENT, Phase
 from contrada.net.frames import (
     Credit,
@@ -47,8 +45,8 @@ from contrada.net.turns import TURN_S, Turns
 from contrada.net.wire import Wire
 from contrada.routing.messages import Publish, Unsubscribe
 from contrada.runtime.budget import Budget
-from contrada.runtime.exchange import Exchange, Pending, Route
-from contrada.runtime.outlet import PUBLISH_WAIT_S_MAX, Outlet, size_of
+from contrada.runtime.exchange import Exchange, Route
+from contrada.runtime.outlet import Outlet
 
 SUBSCRIPTIONS_PER_CLIENT_MAX: Final = 10_000
 """Subscriptions of a connection. Beyond it: it is refused, the connection stays."""
@@ -56,14 +54,6 @@ SUBSCRIPTIONS_PER_CLIENT_MAX: Final = 10_000
 CLIENT_BYTES_MAX: Final = 256 * 2**20
 """Bytes that wait for one client, in the queues of all its subscriptions together. Beyond it: the
 publisher waits, then the newest is dropped, counted."""
-
-PUBLISHES_PENDING_MAX: Final = 16
-"""Publications of a connection not yet worked off. Beyond it: the connection is told and
-closed."""
-
-PENDING_BYTES_MAX: Final = 64 * 2**20
-"""Bytes of Publications of a connection not yet worked off. Beyond it: the connection is told
-and closed."""
 
 DELIVER_NOTIFICATIONS_MAX: Final = 512
 """Notifications in a Delivery. Beyond it: the next takes the rest."""
@@ -80,18 +70,6 @@ REQUEST_WORK_MAX: Final = 100_000
 """Steps to read a request, or one of its filters, and to carry it out, of about a microsecond each
 (see `model.languages.work`). Beyond it: it is refused, the connection stays."""
 
-BATCH_WORK_MAX: Final = 50_000
-"""Steps to match notifications in one go. Beyond it: nothing of it is done yet, and fewer are
-matched in one go; one alone is matched anew with NOTIFICATION_WORK_MAX."""
-
-NOTIFICATION_WORK_MAX: Final = 100_000
-"""Steps to match one notification. Beyond it: what is not decided counts as matching; it is
-delivered as undecided, and its subscriber decides; counted as a safe answer."""
-
-NOTIFICATIONS_PER_TURN: Final = 256
-"""Published notifications that are worked off in one go. Beyond it: the other connections get a
-turn."""
-
 FILTERS_PER_TURN: Final = 64
 """Filters of a subscription that are entered in one go. Beyond it: the other connections get a
 turn."""
@@ -100,16 +78,13 @@ FILTER_BYTES_PER_TURN: Final = 8 * 1024
 """Bytes of such filters, after which no more are entered in one go. Beyond it: the other
 connections get a turn."""
 
-_FEWER: Final = 8
-"""How many times fewer are taken in one go where it was too much work."""
-
 CREDIT_MAX: Final = 2**40
 """Bytes of credit of a subscription. Beyond it: it is cut to this."""
 
 _LOG: Final = logging.getLogger(__name__)
 
 
-class Host(Protocol):
+class Host(Working, Protocol):
     """What a connection needs of its broker."""
 
     exchange: Exchange
@@ -126,20 +101,9 @@ class Host(Protocol):
     def forget(self, peer: "Peer") -> None:
         """A connection has ended."""
 
-    def start_work(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Do something for a client, also when its connection ends meanwhile."""
-        ...
-
     def counts(self) -> dict[str, int | dict[str, int]]:
         """What the broker did so far: its statistics by name."""
         ...
-
-    def hold(self, size: int) -> None:
-        """So many bytes more are held for a client; less where it is negative."""
-
-
-class _Undecided(bytes):
-    """A packed notification of which not all that it matches could be decided here."""
 
 
 class _Feed(Outlet[Notification]):
@@ -166,7 +130,7 @@ class _Feed(Outlet[Notification]):
             return None
         self.credit -= size
         packed = list(map(to_msgpack, batch))
-        is_undecided = _Undecided in map(type, packed)
+        is_undecided = Doubtful in map(type, packed)
         if is_undecided:
             packed = list(map(bytes, packed))
         return Delivery(self.route.identity, self.route.dropped, packed, is_undecided)
@@ -192,9 +156,9 @@ class Peer(Wire):
         self._leaving: list[Route[Notification]] = []
         self._unread_bytes = 0
         self._has_left = False
-        self._publishes: deque[tuple[int, int, Publish, int]] = deque()
-        self._pending_bytes = 0
-        self._worker: asyncio.Task[None] | None = None
+        self._accepted = Accepted(
+            self.exchange, self.client, broker, answer=self._answer, end=self._end
+        )
 
     # ---------------------------------------------------------------- called by the event loop
 
@@ -242,7 +206,7 @@ class Peer(Wire):
     @property
     def held_bytes(self) -> int:
         """What this connection makes the broker hold."""
-        return self.budget.held_bytes + self._pending_bytes + self._unread_bytes
+        return self.budget.held_bytes + self._accepted.held_bytes + self._unread_bytes
 
     def tick(self) -> None:
         """Look whether the client is still alive."""
@@ -263,8 +227,7 @@ class Peer(Wire):
             )
         )
         self._withdraw_all()
-        while self._publishes:
-            self._change_pending(-self._publishes.popleft()[-1])
+        self._accepted.forget()
 
     def mark_ready(self, feed: _Feed) -> None:
         """A subscription has something to deliver; it goes out in this turn of the loop."""
@@ -388,7 +351,7 @@ class Peer(Wire):
             except LimitError as error:
                 if error.limit != "REQUEST_WORK_MAX" or len(part) == 1:
                     raise
-                size = max(1, len(part) // _FEWER)
+                size = max(1, len(part) // FEWER)
                 part = []
             done += len(part)
             if done < len(members):
@@ -449,96 +412,19 @@ class Peer(Wire):
             self.mark_ready(feed)
 
     def _accept(self, request: Request, message: Publish) -> None:
-        if len(self._publishes) >= PUBLISHES_PENDING_MAX:
-            raise self._fault(
-                "too many publishes",
-                f"more than PUBLISHES_PENDING_MAX = {PUBLISHES_PENDING_MAX} unanswered",
-            )
-        size = sum(map(size_of, message.notifications))
-        if self._pending_bytes + size > PENDING_BYTES_MAX:
-            raise self._fault(
-                "too many publishes",
-                f"more than PENDING_BYTES_MAX = {PENDING_BYTES_MAX} bytes unanswered",
-            )
-        self._change_pending(size)
-        # Without the request, which holds all of its frame.
-        self._publishes.append((request.number, request.wait_ms, message, size))
-        if self._worker is None:
-            self._worker = self._broker.start_work(self._work())
-            self._worker.add_done_callback(self._worked)
+        try:
+            self._accepted.add(request.number, request.wait_ms, message)
+        except FrameError as error:
+            self._connection.fail(error)
+            raise
 
-    def _change_pending(self, size: int) -> None:
-        self._pending_bytes += size
-        self._broker.hold(size)
-
-    async def _work(self) -> None:
-        began_s = self._loop.time()
-        while self._publishes:
-            number, wait_ms, message, size = self._publishes.popleft()
-            try:
-                dropped = await self._publish(wait_ms, message)
-            except ContradaError as error:
-                self._refuse(number, error)
-            else:
-                self._connection.send(Reply(number, dropped))
-            self._change_pending(-size)
-            self._write_outgoing()
-            if self._loop.time() - began_s > TURN_S:
-                await asyncio.sleep(0)
-                began_s = self._loop.time()
-        self._worker = None  # Here, not when the task is seen to be done: frames come between.
-
-    async def _publish(self, wait_ms: int, message: Publish) -> int:
-        wait_s = min(max(wait_ms, 0) / 1000, PUBLISH_WAIT_S_MAX)
-        now_us = time.time_ns() // 1000
-        dropped = done = 0
-        size = NOTIFICATIONS_PER_TURN
-        is_decided = True
-        whole = message.notifications
-        while done < len(whole):
-            batch = whole[done : done + size]
-            part = message if batch is whole else replace(message, notifications=batch)
-            try:
-                pending = self._matched(part, now_us, is_decided=is_decided)
-            except LimitError as error:
-                if error.limit != "BATCH_WORK_MAX":
-                    raise
-                size = max(len(batch) // _FEWER, 1)
-                if len(batch) == 1:
-                    is_decided = False
-                    keep_packed(batch[0], _Undecided(to_msgpack(batch[0])))
-                await asyncio.sleep(0)
-                continue
-            done += len(batch)
-            is_decided = True
-            if pending:
-                dropped += await self.exchange.wait(pending, wait_s)
-            if done < len(whole):
-                await asyncio.sleep(0)
-        return dropped
-
-    def _matched(
-        self, message: Publish, now_us: int, *, is_decided: bool
-    ) -> list[Pending[Notification]]:
-        """Publish what is matched in one go.
-
-        Raises LimitError, nothing done, where it is much, unless it need not all be decided.
-        """
-        if is_decided:
-            work = Work("BATCH_WORK_MAX", BATCH_WORK_MAX, is_strict=True)
+    def _answer(self, number: int, answer: int | ContradaError) -> None:
+        """What is published was worked off: so many were dropped, or it was refused."""
+        if isinstance(answer, ContradaError):
+            self._refuse(number, answer)
         else:
-            work = Work("NOTIFICATION_WORK_MAX", NOTIFICATION_WORK_MAX)
-        with work:
-            return self.exchange.publish(self.client, message, now_us)
-
-    def _worked(self, task: asyncio.Task[None]) -> None:
-        fault = None if task.cancelled() else task.exception()
-        if fault is not None:
-            _LOG.error("a fault of this broker while it worked for a client", exc_info=fault)
-            self._end(FrameError("internal", f"a fault of this broker ({type(fault).__name__})"))
-        if self._worker is task:  # It did not come to its end: neither will what waited for it.
-            self._publishes.clear()
-            self._change_pending(-self._pending_bytes)
+            self._connection.send(Reply(number, answer))
+        self._write_outgoing()
 
     # -------------------------------------------------------------------------------- sending
 
@@ -566,11 +452,6 @@ class Peer(Wire):
         reason = shortened(str(error))
         _LOG.info("client %s is refused a request: %s", self._name, reason)
         self._connection.send(Reply(number, code=code, reason=reason))
-
-    def _fault(self, code: str, reason: str) -> FrameError:
-        error = FrameError(code, reason)
-        self._connection.fail(error)
-        return error
 
     def _close_transport(self) -> None:
         super()._close_transport()

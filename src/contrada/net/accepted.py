@@ -1,0 +1,180 @@
+"""What a client has published, worked off in order; it is answered when all is in the queues."""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Protocol
+
+from msgspec.structs import replace
+
+from contrada.errors import ContradaError, FrameError, LimitError
+from contrada.model import Notification
+from contrada.model.algebra.notification import keep_packed
+from contrada.model.encoding import to_msgpack
+from contrada.model.languages.work import Work
+from contrada.net.turns import TURN_S
+from contrada.routing.messages import Client, Publish
+from contrada.runtime.exchange import Exchange, Pending
+from contrada.runtime.outlet import PUBLISH_WAIT_S_MAX, size_of
+
+PUBLISHES_PENDING_MAX: Final = 16
+"""Publications of a connection not yet worked off. Beyond it: the connection is told and
+closed."""
+
+PENDING_BYTES_MAX: Final = 64 * 2**20
+"""Bytes of Publications of a connection not yet worked off. Beyond it: the connection is told
+and closed."""
+
+BATCH_WORK_MAX: Final = 50_000
+"""Steps to match notifications in one go. Beyond it: nothing of it is done yet, and fewer are
+matched in one go; one alone is matched anew with NOTIFICATION_WORK_MAX."""
+
+NOTIFICATION_WORK_MAX: Final = 100_000
+"""Steps to match one notification. Beyond it: what is not decided counts as matching; it is
+delivered as undecided, and its subscriber decides; counted as a safe answer."""
+
+NOTIFICATIONS_PER_TURN: Final = 256
+"""Published notifications that are worked off in one go. Beyond it: the other connections get a
+turn."""
+
+FEWER: Final = 8
+"""How many times fewer are taken in one go where it was too much work."""
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Doubtful(bytes):
+    """A packed notification of which not all that it matches could be decided here."""
+
+
+class Working(Protocol):
+    """What is needed of a broker."""
+
+    def start_work(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Do something for a client, also when its connection ends meanwhile."""
+        ...
+
+    def hold(self, size: int) -> None:
+        """So many bytes more are held for a client; less where it is negative."""
+
+
+class Accepted:
+    """The publications of one client that are not worked off yet."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        client: Client,
+        broker: Working,
+        *,
+        answer: Callable[[int, int | ContradaError], None],
+        end: Callable[[FrameError], None],
+    ) -> None:
+        """`answer` is called with a request's number and how many were dropped, or a refusal.
+
+        `end` is called where a fault of this broker ends it.
+        """
+        self._exchange = exchange
+        self._client = client
+        self._broker = broker
+        self._answer = answer
+        self._end = end
+        self._waiting: deque[tuple[int, int, Publish, int]] = deque()
+        self._worker: asyncio.Task[None] | None = None
+        self.held_bytes = 0
+        """The bytes of all of them."""
+
+    def add(self, number: int, wait_ms: int, message: Publish) -> None:
+        """One more. Raises FrameError where a client publishes too far ahead."""
+        if len(self._waiting) >= PUBLISHES_PENDING_MAX:
+            reason = f"more than PUBLISHES_PENDING_MAX = {PUBLISHES_PENDING_MAX} unanswered"
+            raise FrameError("too many publishes", reason)
+        size = sum(map(size_of, message.notifications))
+        if self.held_bytes + size > PENDING_BYTES_MAX:
+            reason = f"more than PENDING_BYTES_MAX = {PENDING_BYTES_MAX} bytes unanswered"
+            raise FrameError("too many publishes", reason)
+        self._hold(size)
+        # Without the request, which holds all of its frame.
+        self._waiting.append((number, wait_ms, message, size))
+        if self._worker is None:
+            self._worker = self._broker.start_work(self._work())
+            self._worker.add_done_callback(self._worked)
+
+    def forget(self) -> None:
+        """Forget at once what waits."""
+        while self._waiting:
+            self._hold(-self._waiting.popleft()[-1])
+
+    def _hold(self, size: int) -> None:
+        self.held_bytes += size
+        self._broker.hold(size)
+
+    async def _work(self) -> None:
+        began_s = time.monotonic()
+        while self._waiting:
+            number, wait_ms, message, size = self._waiting.popleft()
+            answer: int | ContradaError
+            try:
+                answer = await self._publish(wait_ms, message)
+            except ContradaError as error:
+                answer = error
+            self._hold(-size)
+            self._answer(number, answer)
+            if time.monotonic() - began_s > TURN_S:
+                await asyncio.sleep(0)
+                began_s = time.monotonic()
+        self._worker = None  # Here, not when the task is seen to be done: frames come between.
+
+    async def _publish(self, wait_ms: int, message: Publish) -> int:
+        wait_s = min(max(wait_ms, 0) / 1000, PUBLISH_WAIT_S_MAX)
+        now_us = time.time_ns() // 1000
+        dropped = done = 0
+        size = NOTIFICATIONS_PER_TURN
+        is_decided = True
+        whole = message.notifications
+        while done < len(whole):
+            batch = whole[done : done + size]
+            part = message if batch is whole else replace(message, notifications=batch)
+            try:
+                pending = self._matched(part, now_us, is_decided=is_decided)
+            except LimitError as error:
+                if error.limit != "BATCH_WORK_MAX":
+                    raise
+                size = max(len(batch) // FEWER, 1)
+                if len(batch) == 1:
+                    is_decided = False
+                    keep_packed(batch[0], Doubtful(to_msgpack(batch[0])))
+                await asyncio.sleep(0)
+                continue
+            done += len(batch)
+            is_decided = True
+            if pending:
+                dropped += await self._exchange.wait(pending, wait_s)
+            if done < len(whole):
+                await asyncio.sleep(0)
+        return dropped
+
+    def _matched(
+        self, message: Publish, now_us: int, *, is_decided: bool
+    ) -> list[Pending[Notification]]:
+        """Publish what is matched in one go.
+
+        Raises LimitError, nothing done, where it is much, unless it need not all be decided.
+        """
+        if is_decided:
+            work = Work("BATCH_WORK_MAX", BATCH_WORK_MAX, is_strict=True)
+        else:
+            work = Work("NOTIFICATION_WORK_MAX", NOTIFICATION_WORK_MAX)
+        with work:
+            return self._exchange.publish(self._client, message, now_us)
+
+    def _worked(self, task: "asyncio.Task[None]") -> None:
+        fault = None if task.cancelled() else task.exception()
+        if fault is not None:
+            _LOG.error("a fault of this broker while it worked for a client", exc_info=fault)
+            self._end(FrameError("internal", f"a fault of this broker ({type(fault).__name__})"))
+        if self._worker is task:  # It did not come to its end: neither will what waited for it.
+            self._waiting.clear()
+            self._hold(-self.held_bytes)
