@@ -1,11 +1,15 @@
 """All errors of the package stand in one module."""
 
 import ast
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import pytest
 
 import contrada as ct
 from contrada import errors
+from contrada.dialects.cloudevents.events import event_of
 
 SOURCE: Final = Path(errors.__file__).parent
 
@@ -36,3 +40,31 @@ def test_a_filter_that_nothing_can_match_is_shown_in_part() -> None:
     error = errors.UnsatisfiableFilterError(many)
     assert str(error) == "no notification can match any of the 9 filters"
     assert error.filter is many
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: ct.Filter("a cidr 'x'"), "cidr ('x'): "),
+        (lambda: ct.Filter("a wildcard '\\\\x'"), "wildcard ('\\\\x'): "),
+        (lambda: ct.Filter("a cidr x'ff'"), "cidr (b'\\xff'): "),
+        (
+            lambda: ct.Filter("nothing"),
+            "found `nothing`, the empty filter set, expected one filter",
+        ),
+        (lambda: ct.Filter("a = 1 or b = 1"), "found a filter set (`or`), expected one filter"),
+        (lambda: ct.Filter({"a": {"b": 1}}), "name what is nested with dots, as 'a.b'"),
+    ],
+)
+def test_an_error_shows_what_was_written(make: Callable[[], object], said: str) -> None:
+    """A person would look for something else in what they wrote."""
+    with pytest.raises(errors.ContradaError) as caught:
+        make()
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("attributes", [{}, {"id": 1, "source": "a", "type": "b"}])
+def test_what_cannot_be_written_is_not_said_to_be_unreadable(attributes: dict[str, Any]) -> None:
+    """A person would look for a damaged file."""
+    with pytest.raises(errors.EncodingError, match=r"^cannot write CloudEvent: "):
+        event_of(ct.Notification(attributes))

@@ -48,7 +48,7 @@ class InvalidFilterError(ContradaError):
     def __init__(
         self, operator: str, constants: tuple[object, ...], reason: str, name: str | None = None
     ) -> None:
-        shown = ", ".join(_shown(constant) for constant in constants)
+        shown = ", ".join(_shown(_as_text(constant)) for constant in constants)
         place = f"attribute {name!r}: " if name is not None else ""
         super().__init__(f"{place}{operator} ({shown}): {reason}")
         self.operator = operator
@@ -99,10 +99,10 @@ class LimitError(ContradaError):
 
 
 class EncodingError(ContradaError):
-    """Bytes or JSON do not encode what they should. Carries `what` and `reason`."""
+    """Bytes or JSON do not encode what they should, or cannot. Carries `what` and `reason`."""
 
-    def __init__(self, what: str, reason: str) -> None:
-        super().__init__(f"cannot read {what}: {reason}")
+    def __init__(self, what: str, reason: str, *, writing: bool = False) -> None:
+        super().__init__(f"cannot {'write' if writing else 'read'} {what}: {reason}")
         self.what = what
         self.reason = reason
 
@@ -270,6 +270,14 @@ def _shown(value: object) -> str:
     except Exception as error:  # noqa: BLE001  a caller's repr may raise anything
         text = f"<{type(value).__name__} whose repr fails: {type(error).__name__}>"
     return shortened(text, _SHOWN_MAX)
+
+
+def _as_text(constant: object) -> object:
+    """A constant as it is written: operators on texts hold their bytes."""
+    try:
+        return constant.decode() if isinstance(constant, bytes) else constant
+    except UnicodeDecodeError:
+        return constant
 
 
 def shortened(text: str, most: int = 500) -> str:

@@ -147,6 +147,13 @@ def test_bad_input_is_one_line(
         ("d.geojson", '{"features": [{"x": 1}]}', "--entries features reads them, --format jsonl"),
         ("d.csv", "x;y\n1,5;2\n", "the header has ';': --delimiter ';' parts cells by that"),
         ("d.csv", "x\ty\n1,5\t2\n", "the header has '\\t': --format tsv parts cells by that"),
+        ("d.csv", "x;y\n1;2\n", "the header has ';': --delimiter ';' parts cells by that"),
+        ("d.csv", ",x\n1,1\n", "1 without a name, expected one; --rename =NAME gives it one"),
+        ("d.csv", "@id,x\n1,1\n", "are reserved; --rename @id=NAME names one anew"),
+        ("d.json", '{"@id": 1}\n{"@id": 1}', "are reserved; --rename @id=NAME names one anew"),
+        ("d.json", '{"": 1}', "this one 0; --rename =NAME gives it one"),
+        ("d.json", '{\n "x": 1\n}\n', "; each line is one object: `jq -c .` writes them so"),
+        ("d.json", '{"x": NaN}', """which has no such number; write {"$number": "NaN"})"""),
     ],
 )
 def test_files_of_another_shape_get_a_hint(tmp_path: Path, file: str, text: str, hint: str) -> None:
@@ -303,6 +310,25 @@ def test_counts_as_json(tmp_path: Path) -> None:
     result = match(tmp_path, "a.csv", "--count", "--json")
     assert json.loads(result.stdout) == {"read": 3, "bad": 0, "matches": {"late": 1}}
     assert match(tmp_path, "a.csv", "--json").exit_code == 2
+
+
+def test_times_that_name_no_zone_get_a_hint(tmp_path: Path) -> None:
+    """Else a newcomer would write to all times what one option says."""
+    (tmp_path / "a.csv").write_text("at\n2013-01-01T00:00\n2013-01-02T00:00\n")
+    result = match(tmp_path, "a.csv", "--types", "at=time")
+    hint = "; --zone says the zone of times that name none"
+    assert result.stderr.splitlines()[0].endswith(f"2013-01-01T05:00:00Z{hint}")
+    assert result.stderr.count(hint) == 1
+    result = match(tmp_path, "a.csv", "--types", "at=time", "--zone", "UTC")
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_a_column_without_a_name_gets_one(tmp_path: Path) -> None:
+    """Else tables whose first column is a bare index could not be read at all."""
+    (tmp_path / "a.csv").write_text(",delay\n7,121\n")
+    result = match(tmp_path, "a.csv", "--rename", "=row", subscriptions="a: row = 7")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert json.loads(result.stdout)["attributes"] == {"row": 7, "delay": 121}
 
 
 def test_options_of_reading(tmp_path: Path) -> None:

@@ -142,6 +142,7 @@ def test_alternatives_are_bounded() -> None:
         ct.parse(" and ".join(f"(a{n} = 1 and c = 1 or b{n} = 2)" for n in range(16)))
 
 
+TOPICS = ("a.*", "a.>", "a.*.b", "*.b", "a/+/b/#", "a/#", "+/b", "a.b.>", "a/*")
 HINTS = [
     ("a like 'x%'", "`wildcard 'a*b?'`"),
     ("a LIKE 'x%'", "`wildcard 'a*b?'`"),
@@ -206,6 +207,29 @@ HINTS = [
     ("a = 1_000", "a number is written plainly, as 1000 or 1e3; a text stands in quotes"),
     ("a = 1,000", "a number is written plainly, as 1000 or 1e3; a text stands in quotes"),
     ("a = 10.0.0.1", "a number is written plainly, as 1000 or 1e3; a text stands in quotes"),
+    *((each, "a topic is an attribute, as in `topic prefix 'a/'`") for each in TOPICS),
+    *((each, "what matches all is `everything`") for each in ("*", ">", "#", " true", "True", "1")),
+    ("a eq 5", "write `=`"),
+    ("a ne 5", "write `!=`"),
+    ("a gte 5", "write `>=`"),
+    ("a: 5", "equality is `=`"),
+    ("a := 5", "equality is `=`"),
+    ("a ≤ 5", "write `<=`"),
+    ("a ≥ 5", "write `>=`"),
+    ("a ≠ 5", "write `!=`"),
+    ("a ~ 'x'", "write `matches /…/`"),
+    ("a = “x”", "a text stands in ' or \""),
+    ("a = ‘x’", "a text stands in ' or \""),
+    ("'x' in a", "the attribute stands first, as in `a contains 'x'`; one of several is `a = 'x'`"),
+    ("a = 1 -- c", "a comment begins with `#`"),
+    ("a = 1 // c", "a comment begins with `#`"),
+    ("a = 1 /* c */", "a comment begins with `#`"),
+    ("Threat Name = 'x'", "a name with blanks stands in backticks: `Threat Name`"),
+    ("b = 1 and Threat Name != 'x'", "a name with blanks stands in backticks: `Threat Name`"),
+    ("a in (1..5)", "a range is `between 1 and 5`"),
+    ("a + b > 3", "there is no arithmetic"),
+    ("a = 3 * 4", "there is no arithmetic"),
+    ("a > 3 - 4", "there is no arithmetic"),
 ]
 
 
@@ -221,7 +245,7 @@ def test_habits_of_other_languages_get_a_hint(text: str, hint: str) -> None:
     "text",
     [
         *("a =", "a = 1 b = 2", "a ! 2", "not", "a not = 5", "= 5", "", "a = 'OR' b"),
-        *("not(a)", "a = 1)", "a 5", "a1:"),
+        *("not(a)", "a = 1)", "a 5", "a1:", "a prefix = 'x'", "a = 1 'x'", "truer", "11", "a /"),
     ],
 )
 def test_other_faults_get_no_hint(text: str) -> None:

@@ -195,7 +195,9 @@ def test_a_bad_line_ends_publishing_with_its_place(broker_address: str) -> None:
     [
         ('[{"a": 1}]', "; a file has one object per line"),
         ('[\n{"a": 1}\n]', "; a file has one object per line"),
-        ('{"a": 1, "@id": "x", "@time": null}', "; --drop @id,@publisher,@time leaves them out"),
+        ('{"a": 1, "@id": "x", "@time": null}', ", --drop @id,@publisher,@time leaves them out"),
+        ('{"a": "x", "": 1}', "; --rename =NAME gives it one"),
+        ('{\n"a": 1}', "; each line is one object: `jq -c .` writes them so"),
     ],
 )
 def test_lines_of_another_shape_get_a_hint(broker_address: str, text: str, hint: str) -> None:

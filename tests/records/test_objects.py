@@ -107,6 +107,7 @@ def test_an_array_in_a_document_is_read_by_its_name() -> None:
         (b'{"a": [\n 1,\n }', "a", "found '}', expected value"),
         (b'{"a": [\n NaN]}', "a", "found NaN, expected JSON"),
         (b"\xff", "a", "expected"),
+        (b"{}", ".", "found a JSON object at '.', expected an array"),
     ],
 )
 def test_a_document_without_the_array_is_one_bad_record(

@@ -29,10 +29,13 @@ def literal(text: str) -> Value:
     return text if key is None else value_of(key)
 
 
-def named_text(pair: str, source: str) -> tuple[str, str]:
-    """Name and text of `NAME=VALUE`. Raises InputError, with where it stood, for what is none."""
+def named_text(pair: str, source: str, *, empty: bool = False) -> tuple[str, str]:
+    """Name and text of `NAME=VALUE`. Raises InputError, with where it stood, for what is none.
+
+    With `empty` the name may be, as that of a column that has none.
+    """
     name, equals, text = pair.partition("=")
-    if not equals or not name:
+    if not equals or not (name or empty):
         raise InputError(source, f"found {pair!r}, expected NAME=VALUE")
     return name, text
 

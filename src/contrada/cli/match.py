@@ -14,7 +14,7 @@ from rich.table import Table
 
 from contrada.cli.extension import extension_option
 from contrada.cli.lazy import EXIT_BAD_INPUT, EXIT_UNMET
-from contrada.cli.reading import constants, naming_options, reading_of
+from contrada.cli.reading import constants, hint_for, naming_options, reading_of
 from contrada.cli.rule_files import DIALECTS, PLACES, STANDARD_INPUT, about_of, load_rules
 from contrada.cli.tables import progress_of
 from contrada.dialects.rules import Rule
@@ -178,6 +178,7 @@ class _MatchReport:
         self.empty: list[str] = []  # inputs without a record
         self.arrays: set[str] = set()  # inputs that begin with a bracket and cannot be read so
         self.unmet: list[str] = []
+        self._hints: set[str] = set()  # each is given once
         self._wanted = wanted
         self._names = list(wanted)
         self._output = output
@@ -217,7 +218,10 @@ class _MatchReport:
                 if told.line == 1 and told.text.lstrip().startswith("["):
                     self.arrays.add(told.source)
                 if self.bad <= ERRORS_SHOWN_MAX:
-                    click.echo(str(told.error()), err=True)
+                    hint = hint_for(told)
+                    hint = "" if hint in self._hints else hint
+                    self._hints.add(hint)
+                    click.echo(f"{told.error()}{hint}", err=True)
                 continue
             for position in told.positions:
                 name = self._names[position]

@@ -12,12 +12,11 @@ from typing import IO, Final, TypeAlias
 import click
 
 from contrada.cli.literals import attributes_of
-from contrada.cli.reading import naming_options, reading_of
+from contrada.cli.reading import hint_for, naming_options, reading_of
 from contrada.cli.rule_files import STANDARD_INPUT
 from contrada.cli.running import run
 from contrada.errors import InputError
 from contrada.model import Notification
-from contrada.model.domains.values import ENVELOPE_NAMES, RESERVED
 from contrada.net import PORT_DEFAULT, connect
 from contrada.records import (
     BadRecord,
@@ -128,16 +127,9 @@ async def _publish_block(service: Service, block: Block, source: str, make: Make
         found.append(record.notification)
     await service.publish_batch(found)
     if bad is not None:
-        raise replace(bad, reason=f"{bad.reason}{_hint_for(bad)}").error()
-
-
-def _hint_for(bad: BadRecord) -> str:
-    """What may be done about a bad line; or nothing."""
-    if bad.text.lstrip().startswith("["):
-        return "; a file has one object per line"
-    if bad.reason.endswith(RESERVED):
-        return f"; --drop {','.join(ENVELOPE_NAMES)} leaves them out"
-    return ""
+        is_array = bad.text.lstrip().startswith("[")
+        hint = "; a file has one object per line" if is_array else hint_for(bad)
+        raise replace(bad, reason=f"{bad.reason}{hint}").error()
 
 
 async def _arriving(stream: IO[bytes]) -> AsyncIterator[Block]:

@@ -1,4 +1,4 @@
-"""The options of commands that say how records are read, and the `Reading` they make."""
+"""The options of commands that say how records are read, the `Reading` they make, and hints."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
@@ -7,8 +7,9 @@ import click
 
 from contrada.cli.literals import literal, named_text
 from contrada.model import Value
-from contrada.records import Reading
-from contrada.records.cells import CONVERTERS
+from contrada.model.domains.values import ENVELOPE_NAMES, RESERVED
+from contrada.records import BadRecord, Reading
+from contrada.records.cells import CONVERTERS, TIME_WITH_ZONE
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -35,7 +36,7 @@ def reading_of(
     """How records are read. Raises InputError and InvalidNameError for wrong options."""
     return Reading(
         types=_pairs(_listed(types)),
-        rename=_pairs(_listed(rename)),
+        rename=_pairs(_listed(rename), empty=True),
         drop=frozenset(_listed(drop)),
         zone=zone,
         **others,
@@ -47,9 +48,23 @@ def constants(texts: Iterable[str]) -> dict[str, Value]:
     return {name: literal(value) for name, value in _pairs(texts).items()}
 
 
+def hint_for(bad: BadRecord) -> str:
+    """The option with which a bad record could be read; or nothing."""
+    if bad.reason.endswith(RESERVED):
+        dropped = ",".join(ENVELOPE_NAMES)
+        return f"; --rename @id=NAME names one anew, --drop {dropped} leaves them out"
+    if bad.reason.endswith(("without a name, expected one", "bytes, this one 0")):
+        return "; --rename =NAME gives it one"
+    if bad.reason.endswith(TIME_WITH_ZONE):
+        return "; --zone says the zone of times that name none"
+    if bad.text.strip() == "{":
+        return "; each line is one object: `jq -c .` writes them so"
+    return ""
+
+
 def _listed(text: str | None) -> list[str]:
     return [each.strip() for each in text.split(",")] if text else []
 
 
-def _pairs(texts: Iterable[str]) -> dict[str, str]:
-    return dict(named_text(text.strip(), "option") for text in texts)
+def _pairs(texts: Iterable[str], *, empty: bool = False) -> dict[str, str]:
+    return dict(named_text(text.strip(), "option", empty=empty) for text in texts)

@@ -403,7 +403,7 @@ class Index(Mapping[K, Filter | FilterSet]):
         """What decides a residue is a function, which cannot be written down."""
         if self._residues.of:
             reason = f"{len(self._residues.of)} rules leave a residue open, which no bytes hold"
-            raise EncodingError("an index to be saved", reason)
+            raise EncodingError("the index", reason, writing=True)
 
     @classmethod
     def load(cls, path: str | Path, *, compiled: bool | None = None) -> "Index[Any]":

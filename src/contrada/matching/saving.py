@@ -56,7 +56,7 @@ def save(path: Path, generation: Generation, slots: Slots[Any]) -> None:
             raise TypeError
     except (TypeError, OverflowError) as error:
         reason = "keys must be None, bool, int of 64 bits, float, str, bytes or tuples of these"
-        raise EncodingError("the keys of an index", reason) from error
+        raise EncodingError("the keys of an index", reason, writing=True) from error
     header = {
         "arrays": {name: len(array) for name, array in arrays.items()},
         "used": {name: generation.arrays.used[name] for name in STORE},

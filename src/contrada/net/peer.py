@@ -333,7 +333,6 @@ class Peer(Wire):
         self._leaving.pop()
         self.exchange.begin(feed.route)
         self._feeds[message.identity] = feed
-        _LOG.debug("client %s subscribed: %s", self._name, message.identity)
         self._connection.send(Reply(request.number))
 
     def _enter(self, route: Route[Notification], message: PackedSubscribe) -> Generator[None]:
@@ -345,7 +344,9 @@ class Peer(Wire):
             part = _up_to(FILTER_BYTES_PER_TURN, members[done : done + size])
             try:
                 with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
-                    self.exchange.enter(route, message.part(part))
+                    asked = message.part(part)
+                    self.exchange.enter(route, asked)
+                _LOG.debug("client %s subscribed to %s", self._name, asked.filters)
             except UnsatisfiableFilterError as error:
                 nothing = error  # Others may be satisfiable.
             except LimitError as error:

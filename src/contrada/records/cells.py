@@ -40,6 +40,9 @@ _LOCAL_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 
+TIME_WITH_ZONE: Final = "a time with a zone, like 2013-01-01T05:00:00Z"
+
+
 def untyped_value(text: str) -> Value:
     """The value of a cell that is not empty and has no declared type."""
     if text[0] in _BEGINS_LITERAL:
@@ -86,8 +89,7 @@ def time_value(text: str, *, zone: str | None = None) -> Value:
             return _in_zone(datetime.fromisoformat(text), zone, text)
     except (ValueError, OverflowError):
         pass  # a 30th of February: the same answer as below
-    example = "a time with a zone, like 2013-01-01T05:00:00Z"
-    raise InvalidValueError(text, f"expected {example if zone is None else 'a time'}")
+    raise InvalidValueError(text, f"expected {TIME_WITH_ZONE if zone is None else 'a time'}")
 
 
 @cache

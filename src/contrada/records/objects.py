@@ -194,11 +194,11 @@ def _int(literal: str) -> int:
 
 
 def _kind(content: object) -> str:
-    kinds = {list: "array", str: "string", bool: "truth value", type(None): "null"}
+    kinds = {dict: "object", list: "array", str: "string", bool: "truth value", type(None): "null"}
     return kinds.get(type(content), "number")
 
 
 _INTEGER_CHARS_MAX: Final = 40
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s"{}\[\]:,]+')
-_NO_NUMBER: Final = 'JSON (which has no such number; declare the type of a text "NaN")'
+_NO_NUMBER: Final = 'JSON (which has no such number; write {"$number": "NaN"})'
 _DECODER: Final = strict(_int, no_number=_NO_NUMBER)

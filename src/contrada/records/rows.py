@@ -113,7 +113,7 @@ def is_header(text: str, reading: Reading) -> bool:
 
 def _hint_for(columns: list[str]) -> str:
     """What else may part the cells, where nothing seems to part the header's; or nothing."""
-    for sign, option in ((";", "--delimiter ';'"), ("\t", "--format tsv")):
+    for sign, option in ((";", "--delimiter ';'"), ("\t", "--format tsv"), (",", "--delimiter ,")):
         if len(columns) == 1 and sign in columns[0]:
             return f"; the header has {sign!r}: {option} parts cells by that"
     return ""
@@ -125,12 +125,15 @@ def _columns(cells: list[str], header: str, reading: Reading) -> tuple[str | Non
         raise ParseError(1, 1, "a blank line", "the names of the columns")
     if len(names) > COLUMNS_MAX:
         raise ParseError(1, 1, f"{len(names)} columns", f"at most COLUMNS_MAX = {COLUMNS_MAX}")
-    if len(names) == 1 and "\t" in (names[0] or ""):
-        raise ParseError(1, header.index("\t") + 1, "a tab in a name", f"none{_hint_for(cells)}")
+    hint = _hint_for(cells)
+    if hint and not (reading.quote and header.startswith(reading.quote)):
+        raise ParseError(1, 1, "one column", f"more, or its name in quotes{hint}")
     known: set[str] = set()
-    for name in names:
+    for number, name in enumerate(names, start=1):
         if name is None:
             continue
+        if not name:
+            raise ParseError(1, 1, f"column {number} without a name", "one")
         check_user_name(name)
         if name in known:
             raise ParseError(1, 1, f"the column {name!r} twice", "different names")

@@ -93,14 +93,15 @@ def event_of(notification: Notification) -> dict[str, Any]:
         try:
             event[name] = _checked(name, value)
         except ContradaError as error:
-            raise EncodingError("CloudEvent", str(error)) from None
+            raise EncodingError("CloudEvent", str(error), writing=True) from None
     missing = [name for name in REQUIRED if name not in event]
     if missing:
-        raise EncodingError("CloudEvent", f"the notification has no attribute {missing[0]!r}")
+        reason = f"the notification has no attribute {missing[0]!r}"
+        raise EncodingError("CloudEvent", reason, writing=True)
     if notification.content_type:
         event |= _member(notification, event.get("datacontenttype"))
     elif notification.body:
-        raise EncodingError("CloudEvent", "the body has no content type")
+        raise EncodingError("CloudEvent", "the body has no content type", writing=True)
     return event
 
 

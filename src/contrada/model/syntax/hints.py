@@ -25,6 +25,12 @@ _OPERATORS: Final = {
     "endswith": "write `suffix`",
     "regexp": "write `matches /…/`",
     "rlike": "write `matches /…/`",
+    **dict.fromkeys(("eq", "equals"), "write `=`"),
+    **dict.fromkeys(("ne", "neq"), "write `!=`"),
+    **dict.fromkeys(("le", "lte"), "write `<=`"),
+    **dict.fromkeys(("ge", "gte"), "write `>=`"),
+    "lt": "write `<`",
+    "gt": "write `>`",
     "is": "write `= null` for the value null, `absent` where there is none, or `exists`",
 }
 
@@ -34,10 +40,15 @@ _SIGNS: Final = (
     ("=<", 1, "write `<=`"),
     ("=>", 1, "write `>=`"),
     ("=~", 1, "write `matches /…/`"),
+    ("≤", 0, "write `<=`"),
+    ("≥", 0, "write `>=`"),
+    ("≠", 0, "write `!=`"),
     ("&&", 0, "write `and`"),
     ("||", 0, "write `or`"),
     ("!", 0, "write `not (…)`"),
     (";", 0, "one filter has no end sign"),
+    *((sign, 0, "a comment begins with `#`") for sign in ("--", "//", "/*")),
+    *((sign, 0, "a text stands in ' or \"") for sign in "“”„‘’«"),
 )
 """Signs, how many of their characters were taken before the fault, and what is written instead."""
 
@@ -52,10 +63,22 @@ NEGATED: Final = {
 
 TIME: Final = "a time of day and a zone, as @2026-11-20T09:30:00Z"
 
-_CALLED: Final = rf"\b(?!(?:{'|'.join(sorted(KEYWORDS))})\b)[^\W\d]\w*\("
+_NO_KEYWORD: Final = rf"\b(?!(?:{'|'.join(sorted(KEYWORDS))})\b)[^\W\d]\w*"
+_CALLED: Final = rf"{_NO_KEYWORD}\("
 _QUOTE_IN_TEXT: Final = "a quote in a text stands behind a backslash, or in the other quotes"
 _NO_FUNCTIONS: Final = "there are no functions; `nocase` disregards case, as in `a = nocase 'x'`"
 _PLAIN_NUMBER: Final = "a number is written plainly, as 1000 or 1e3; a text stands in quotes"
+
+_ATTRIBUTE_FIRST: Final = "the attribute stands first, as in `a contains 'x'`; one of several is"
+
+_WHOLE: Final = (
+    (re.compile(r"\s*([*>#1]|true)\s*", re.IGNORECASE), "what matches all is `everything`"),
+    (
+        re.compile(r"(?=.*[*?+>#])([\w*?-]+|\+)([./]([\w*?-]+|\+))*([./][>#])?"),
+        "a topic is an attribute, as in `topic prefix 'a/'`",
+    ),
+)
+"""Texts that a person of other systems writes for a filter, and the hint."""
 
 _HABITS: Final = tuple(
     (re.compile(sign), needed, hint)
@@ -71,9 +94,16 @@ _HABITS: Final = tuple(
         (r"\(\s*\0\)", "NUMBER", "a list has at least one value"),
         (r"\b(in|of|but|nocase)\s*\0[^(]", "LPAR", "a list stands in ( )"),
         (r"\0[\[{]", "NUMBER", "one of several values is `in (…)`"),
+        (r"""\0('[^']*'|"[^"]*")\s*in\b""", "NAME", f"{_ATTRIBUTE_FIRST} `a = 'x'`"),
+        (r"\(\s*[\d.]+\0\.", "", "a range is `between 1 and 5`"),
+        (r"\0:=?\s*\S", "", "equality is `=`"),
+        (r"""\0~\s*['"]""", "", "write `matches /…/`"),
+        (r"[^\W\d]\w*\s+\0[-+/%]\s*\w|\d\s*\0[-+*/%]\s*\w", "", "there is no arithmetic"),
     )
 )
 """What stands around a fault, NUL at its place; a terminal that may stand there; and the hint."""
+
+_NAME_WITH_BLANKS: Final = re.compile(rf"({_NO_KEYWORD}\s+{_NO_KEYWORD})\s+$")
 
 AROUND_CHARACTERS: Final = 80
 """Characters before and after a fault that are looked at for a hint."""
@@ -83,6 +113,10 @@ _VALUES: Final = {"true": "true", "false": "false", "null": "null", "none": "nul
 
 def hint_for(text: str, position: int, wanted: Collection[str]) -> str:
     """What may have been meant at a fault, where these terminals may stand; or nothing."""
+    if len(text) <= AROUND_CHARACTERS:
+        for whole, hint in _WHOLE:
+            if whole.fullmatch(text):
+                return hint
     start, end = max(0, position - AROUND_CHARACTERS), position + AROUND_CHARACTERS
     around = f"{text[start:position]}\0{text[position:end]}"
     before = _WORD_BEFORE.search(text, start, position)
@@ -92,6 +126,9 @@ def hint_for(text: str, position: int, wanted: Collection[str]) -> str:
         stands = position >= taken and text.startswith(sign, position - taken)
         if stands and (sign != "!" or "NAME" in wanted):
             return hint
+    named = _NAME_WITH_BLANKS.search(text, start, position) if "NUMBER" in wanted else None
+    if named is not None and text[position : position + 1] in tuple("=<>!"):
+        return f"a name with blanks stands in backticks: `{named[1]}`"
     for habit, needed, hint in _HABITS:
         if (not needed or needed in wanted) and habit.search(around):
             return hint

@@ -88,4 +88,6 @@ _WANTED: Final = {
 def _only(kind: type[_T], parsed: Filter | FilterSet | Pattern) -> _T:
     if isinstance(parsed, kind):
         return parsed
-    raise ParseError(1, 1, _FOUND[type(parsed)], _WANTED[kind])
+    is_nothing = isinstance(parsed, FilterSet) and not parsed.filters
+    found = "`nothing`, the empty filter set" if is_nothing else _FOUND[type(parsed)]
+    raise ParseError(1, 1, found, _WANTED[kind])
