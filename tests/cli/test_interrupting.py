@@ -83,6 +83,32 @@ def test_ctrl_c_while_pub_waits_for_its_input(address: str) -> None:
         assert interrupted(process) == (130, "")
 
 
+@pytest.mark.parametrize("ends", ["Ctrl-C", "the broker"])
+def test_pub_tells_how_many_it_published_however_it_ends(ends: str) -> None:
+    """Whoever goes on later would not know with which line."""
+    with subprocess.Popen(
+        [*CONTRADA, "serve", "--port", "0"], stdout=subprocess.PIPE, text=True
+    ) as broker:
+        assert broker.stdout is not None
+        address = broker.stdout.readline().strip()
+        process = started([*CONTRADA, "pub", "--to", address, "--json", "-"])
+        assert process.stdin is not None
+        with connect_sync(address) as service, service.subscribe("a >= 1") as events:
+            process.stdin.write('{"a": 1}\n{"a": 2}\n')
+            process.stdin.flush()
+            assert [events.next(WAIT_S)["a"] for _ in range(2)] == [1, 2]
+        if ends == "Ctrl-C":
+            process.send_signal(signal.SIGINT)
+            out, errors = process.communicate(timeout=WAIT_S)
+            assert (process.returncode, out, errors) == (130, "published 2\n", "")
+        broker.send_signal(signal.SIGTERM)
+        assert broker.wait(WAIT_S) == 0
+        if ends == "the broker":
+            out, errors = process.communicate('{"a": 3}\n', timeout=WAIT_S)
+            assert (process.returncode, out) == (1, "published 2\n")
+            assert errors == f"contrada: error: {address}: the broker stops\n"
+
+
 def test_ctrl_c_while_the_broker_does_not_answer() -> None:
     """A command would hang as long as its broker does."""
     with subprocess.Popen(

@@ -41,6 +41,14 @@ def test_values(text: str, value: Any) -> None:
     assert type(read) is type(value)
 
 
+@pytest.mark.parametrize("text", ["@2026-11-20", "@2026-11-20T09:30", "@2026-13-20T09:30:00Z"])
+def test_a_time_that_is_none_is_refused(text: str) -> None:
+    """It would be published as a text, which no filter for times matches."""
+    with pytest.raises(InputError, match="expected a time as @2026-11-20T09:30:00Z"):
+        literal(text)
+    assert literal(f"'{text}'") == text
+
+
 def test_a_repeated_name_has_several_values() -> None:
     """Only the last value would be published."""
     assert attributes_of(["a=1", "b=x=y", "a=z"]) == {"a": [1, "z"], "b": "x=y"}

@@ -25,10 +25,11 @@ def test_addresses_are_read(text: str, expected: Address) -> None:
 
 
 @pytest.mark.parametrize("text", ["127.0.0.1:7655", "desk.example", "[::1]:9000"])
-def test_an_address_without_its_scheme_is_named_with_it(text: str) -> None:
+@pytest.mark.parametrize("scheme", ["", "tcp://", "nats://"])
+def test_an_address_without_its_scheme_is_named_with_it(text: str, scheme: str) -> None:
     """A person would look for the fault in the host."""
     with pytest.raises(AddressError, match=re.escape(f"did you mean contrada://{text}?")):
-        parse_address(text)
+        parse_address(scheme + text)
 
 
 @pytest.mark.parametrize("given", [5, b"contrada://h", ["contrada://h"]])

@@ -5,6 +5,7 @@ A value is read as in a filter where it can be (`12.5`, `true`, `null`, `"12"`, 
 several values.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -13,10 +14,14 @@ from contrada.model import Filter, Value
 from contrada.model.domains.values import value_of
 
 _NAME: Final = "value"
+_DATED: Final = re.compile(r"@\d{4}-\d")
 
 
 def literal(text: str) -> Value:
-    """The value that a text writes; itself when it is no literal."""
+    """The value that a text writes; itself when it is no literal.
+
+    Raises InputError for what looks like a time but is none.
+    """
     if "\n" in text:
         return text
     try:
@@ -24,6 +29,11 @@ def literal(text: str) -> Value:
         # comment would have no end.
         value_set = Filter(f"{_NAME} in ({text}) and {_NAME} = {text}").sets[_NAME]
     except ContradaError:
+        if _DATED.match(text):
+            reason = (
+                f"found {text!r}, expected a time as @2026-11-20T09:30:00Z, or a text in quotes"
+            )
+            raise InputError("argument", reason) from None
         return text
     key = value_set.some_key()
     return text if key is None else value_of(key)

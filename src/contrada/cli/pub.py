@@ -15,7 +15,6 @@ from contrada.cli.literals import attributes_of
 from contrada.cli.reading import hint_for, naming_options, reading_of
 from contrada.cli.rule_files import STANDARD_INPUT
 from contrada.cli.running import run
-from contrada.errors import InputError
 from contrada.model import Notification
 from contrada.net import PORT_DEFAULT, connect
 from contrada.records import (
@@ -81,8 +80,6 @@ def pub(
         counts = run(_publish_one(to, publisher, Notification(attributes_of(attributes))))
     else:
         counts = run(_publish_lines(to, publisher, source, make))
-    if source is not None:
-        click.echo(f"published {counts.published}")
     for reason, lost in counts.dropped.items():
         click.echo(f"{lost} dropped: {reason}", err=True)
 
@@ -106,9 +103,8 @@ async def _publish_lines(
             else:
                 for block in open_blocks(Path(source)):
                     await _publish_block(service, block, source, make)
-        except InputError:
+        finally:
             click.echo(f"published {service.statistics().published}")
-            raise
         return service.statistics()
 
 

@@ -32,8 +32,8 @@ def parse_address(text: str) -> Address:
         raise AddressError(text, _EXPECTED)
     found = _address_of(text)
     if found is None:
-        meant = f"{SCHEME}://{text}"
-        hint = "" if "://" in text or _address_of(meant) is None else f"; did you mean {meant}?"
+        meant = f"{SCHEME}://{text.rpartition('://')[2]}"
+        hint = "" if _address_of(meant) is None else f"; did you mean {meant}?"
         raise AddressError(text, _EXPECTED + hint)
     return found
 
