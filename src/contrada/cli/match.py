@@ -133,11 +133,13 @@ def match(
 @contextmanager
 def _uncollected() -> Iterator[None]:
     """What is made inside stays: passes of the collector over it would only take their time."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if was_enabled:
+            gc.enable()
 
 
 def _input(path: Path, format_name: str | None, reading: Reading) -> tuple[Path, str, str]:

@@ -220,8 +220,10 @@ class FilterSet(Selection):
         from the other's. Exact up to `boxes.BOX_WORK_MAX` for each member, and
         `RELATION_WORK_MAX` for all; beyond these no, and counted.
         """
-        mine = {boxes.form(member.sets) for member in self.filters}
-        others = [each for each in selection(other).filters if boxes.form(each.sets) not in mine]
+        others = selection(other).filters
+        if len(others) > 1:  # Unions are often alike but for a few members.
+            mine = {boxes.form(member.sets) for member in self.filters}
+            others = tuple([each for each in others if boxes.form(each.sets) not in mine])
         try:
             with Work("RELATION_WORK_MAX", RELATION_WORK_MAX):
                 return all(boxes.covered(each, self.filters) for each in others)
