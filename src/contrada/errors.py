@@ -194,11 +194,19 @@ class DeliveryError(ServiceError):
 
 
 class CannotPublishError(ServiceError):
-    """A durable subscription has no room. Carries `subscription`, `records` and `held_bytes`."""
+    """What is promised cannot be kept, so nothing was published. Carries `reason`.
 
-    def __init__(self, subscription: str, records: int, held_bytes: int) -> None:
-        held = f"{records} records, {held_bytes} bytes"
-        super().__init__(f"the durable subscription {subscription!r} is full: it keeps {held}")
+    Where that is since a durable subscription has no room, or a server has not taken what was sent
+    to it, it carries `subscription`, or nothing there, and what is kept: `records`, `held_bytes`.
+    """
+
+    def __init__(
+        self, subscription: str, records: int = 0, held_bytes: int = 0, *, reason: str = ""
+    ) -> None:
+        reason = reason or f"the durable subscription {subscription!r} is full"
+        held = f": it keeps {records} records, {held_bytes} bytes" if records else ""
+        super().__init__(reason + held)
+        self.reason = reason
         self.subscription = subscription
         self.records = records
         self.held_bytes = held_bytes

@@ -29,12 +29,43 @@ def test_a_crash_takes_an_end(survived: int) -> None:
     store.sync()
     for number in range(1, 6):
         store.append("a", [b"%d" % number], 1)
+        store.seal()
     assert store.unsynced == 5
     store.crash(survived)
     left = [b"%d" % number for number in range(1 + min(survived, 5))]
     assert store.read("a", 1, 9) == [LogRecord(at, 1, data) for at, data in enumerate(left, 1)]
     store.crash()
     assert len(store.read("a", 1, 9)) == len(left), "what survived is on stable storage"
+
+
+@pytest.mark.parametrize("survived", [0, 1])
+def test_a_group_survives_whole_or_not_at_all(survived: int) -> None:
+    """A notification would be in the log, and not counted as taken, or the reverse."""
+    store = MemoryStore()
+    store.append("a", [b"one"], 1)
+    store.note("taken", b"1")
+    store.crash(survived)
+    assert (len(store.read("a", 1, 9)), len(store.notes())) == (survived, survived)
+
+
+def test_what_comes_to_the_disk_after_a_crash_was_lost() -> None:
+    """A write that the crash took would be there again."""
+    store = MemoryStore()
+    store.append("a", [b"one"], 1)
+    late = store.seal()
+    store.crash()
+    late()
+    store.crash()
+    assert store.read("a", 1, 9) == []
+
+
+def test_what_is_not_to_survive_holds_no_past() -> None:
+    """The steps of a store that never syncs would fill the memory."""
+    store = MemoryStore(survives=False)
+    store.append("a", [b"one"], 1)
+    store.truncate("a", 2)
+    assert store.unsynced == 0
+    assert store.extent("a") == (2, 2, 0)
 
 
 def test_what_is_damaged_is_reported_and_not_served() -> None:

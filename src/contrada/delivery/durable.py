@@ -41,6 +41,9 @@ OUT_MAX: Final = 10_000
 READ_AT_ONCE: Final = 1_000
 """Records that are read from the store in one step."""
 
+EASED: Final = 7 / 8
+"""A subscription that refused publishers takes more once no more of its room than this is used."""
+
 
 class OnFull(StrEnum):
     """What happens when a durable subscription has no room for what is published."""
@@ -112,7 +115,7 @@ class DurableSubscription:
         self.retention = retention
         self.statistics = DurableStatistics()
         self.has_ended = False
-        self._store = store
+        self.store = store
         if store.extent(name) is None:
             store.append(name, (), 0)
         self._done = Positions(store.acknowledged(name))
@@ -126,38 +129,51 @@ class DurableSubscription:
     @property
     def extent(self) -> Extent:
         """What the log holds."""
-        extent = self._store.extent(self.name)
+        extent = self.store.extent(self.name)
         return Extent(1, 1, 0) if extent is None else extent
 
     # --- publishers ---------------------------------------------------------------------------
 
-    def make_room(self, records: Sequence[bytes]) -> None:
-        """To be called before `append`, at all subscriptions of a group before any of them.
-
-        Raises CannotPublishError where there is no room and the policy is to refuse: nothing is
-        changed then.
-        """
+    def check_room(self, records: Sequence[bytes]) -> None:
+        """Raises CannotPublishError where records find no room and publishers are refused."""
         extent, keep = self.extent, self.retention
-        size = sum(map(len, records))
-        over = extent.next - extent.first + len(records) - keep.records_max
-        over_bytes = extent.held_bytes + size - keep.bytes_max
+        too_many = len(records) > keep.records_max or sum(map(len, records)) > keep.bytes_max
+        if too_many or (keep.on_full is OnFull.REFUSE and any(n > 0 for n in self._over(records))):
+            raise CannotPublishError(self.name, extent.next - extent.first, extent.held_bytes)
+
+    def is_full(self, *, was_full: bool = False) -> bool:
+        """Whether publishers are refused; once they were, until there is ample room again."""
+        extent, keep = self.extent, self.retention
+        part = EASED if was_full else 1
+        return keep.on_full is OnFull.REFUSE and (
+            extent.next - extent.first >= keep.records_max * part
+            or extent.held_bytes >= keep.bytes_max * part
+        )
+
+    def make_room(self, records: Sequence[bytes]) -> None:
+        """Makes room for what was published: by `OnFull` the oldest go, or the subscription ends.
+
+        Where publishers are refused, what they had published before they knew is kept all the same.
+        """
+        over, over_bytes = self._over(records)
         if over <= 0 and over_bytes <= 0:
             return
-        if keep.on_full is OnFull.END:
+        if self.retention.on_full is OnFull.END:
             self.end()
-        elif (
-            keep.on_full is OnFull.REFUSE
-            or len(records) > keep.records_max
-            or size > keep.bytes_max
-        ):
-            raise CannotPublishError(self.name, extent.next - extent.first, extent.held_bytes)
-        else:
+        elif self.retention.on_full is OnFull.DROP_OLDEST:
             self._drop_oldest(max(over, 0), max(over_bytes, 0))
+
+    def _over(self, records: Sequence[bytes]) -> tuple[int, int]:
+        """By how many records and bytes there would be too much."""
+        extent, keep = self.extent, self.retention
+        count = extent.next - extent.first + len(records)
+        size = extent.held_bytes + sum(map(len, records))
+        return count - keep.records_max, size - keep.bytes_max
 
     def append(self, records: Sequence[bytes], time_us: int) -> None:
         """Keeps records. Raises StoreError: none of them is kept."""
         if not self.has_ended:
-            self._store.append(self.name, records, time_us)
+            self.store.append(self.name, records, time_us)
             self.statistics.appended += len(records)
 
     def end(self) -> None:
@@ -166,7 +182,7 @@ class DurableSubscription:
         done = sum(end - first for first, end in self._done)
         self.statistics.dropped += extent.next - extent.first - done
         self.has_ended = True
-        self._store.drop(self.name)
+        self.store.drop(self.name)
         self._consumers.clear()
         self._holders.clear()
 
@@ -175,7 +191,7 @@ class DurableSubscription:
         first = self.extent.first
         before = first + count
         while size > 0 or first < before:
-            for entry in self._store.read(self.name, first, READ_AT_ONCE):
+            for entry in self.store.read(self.name, first, READ_AT_ONCE):
                 if size <= 0 and entry.position >= before:
                     before = entry.position
                     break
@@ -215,7 +231,7 @@ class DurableSubscription:
         if self._holders:
             raise DeliveryError(f"consumers of {self.name!r} have records they did not acknowledge")
         if time_us is not None:
-            position = min(self._store.position_at(self.name, time_us), self._cursor)
+            position = min(self.store.position_at(self.name, time_us), self._cursor)
         if position is None or not 0 < position <= self._cursor:
             reason = f"expected a position from 1 to {self._cursor}, the next to be handed out"
             raise InvalidValueError(position, reason)
@@ -234,12 +250,12 @@ class DurableSubscription:
         while self._again and self._may_have(of, handed):
             position = heappop(self._again)
             if position >= self.extent.first and position not in self._done:
-                handed += self._handed(of, self._store.read(self.name, position, 1))
+                handed += self._handed(of, self.store.read(self.name, position, 1))
         while self._may_have(of, handed):
             room = min(of.credit - len(handed), OUT_MAX - len(of.has), READ_AT_ONCE)
             if self._cursor >= self._replays_to:
                 self._cursor = self._done.first_without(self._cursor)
-            entries = self._store.read(self.name, self._cursor, room)
+            entries = self.store.read(self.name, self._cursor, room)
             if not entries:
                 break
             self._cursor = entries[-1].position + 1
@@ -275,7 +291,7 @@ class DurableSubscription:
     def _bury(self, entry: LogRecord) -> None:
         """Moves a record to the dead letters, in one step with its acknowledgement."""
         if self.retention.dead_letter:
-            self._store.append(self.retention.dead_letter, [entry.data], entry.time_us)
+            self.store.append(self.retention.dead_letter, [entry.data], entry.time_us)
         self.statistics.dead += 1
         self._acknowledge([(entry.position, entry.position + 1)])
 
@@ -293,7 +309,7 @@ class DurableSubscription:
 
     def _acknowledge(self, intervals: list[tuple[int, int]]) -> None:
         extent = self.extent
-        self._store.acknowledge(self.name, intervals)
+        self.store.acknowledge(self.name, intervals)
         for first, end in intervals:
             self.statistics.acknowledged += self._done.add(max(first, extent.first), end)
             self._let_go(first, end)
@@ -325,7 +341,7 @@ class DurableSubscription:
     def _truncate(self, before: int) -> None:
         first = self.extent.first
         self._let_go(first, before)
-        self._store.truncate(self.name, before)
+        self.store.truncate(self.name, before)
         self._done.forget(before)
         self._cursor = max(self._cursor, before)
 
@@ -333,7 +349,7 @@ class DurableSubscription:
         """Checks the invariant; AssertionError says what is broken. Cost: all that is kept."""
         extent = self.extent
         assert extent.first <= self._cursor <= extent.next
-        assert list(self._done) == self._store.acknowledged(self.name)
+        assert list(self._done) == self.store.acknowledged(self.name)
         again = {each for each in self._again if each not in self._done and each >= extent.first}
         held = [each for of in self._consumers.values() for each in of.has]
         assert sorted(held) == sorted(self._holders), "a record has two holders, or none"

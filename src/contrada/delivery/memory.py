@@ -4,9 +4,10 @@ It does what a disk may do: lose what was not synced, tear a record that was bei
 byte, lose a record in the middle, be full. Worlds run on it; a broker that need not survive may.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
-from typing import Final
+from typing import Final, TypeAlias
 
 from contrada.delivery.store import (
     Entry,
@@ -14,6 +15,7 @@ from contrada.delivery.store import (
     Head,
     Stored,
     check_log_name,
+    check_note_name,
     check_records,
     entries_of,
 )
@@ -21,6 +23,9 @@ from contrada.errors import StoreFullError
 
 MEMORY_BYTES_MAX: Final = 2**30
 """Bytes of the records of a store in memory. Beyond it: StoreFullError."""
+
+
+_Step: TypeAlias = "Callable[[_Disk], object]"
 
 
 class _MemoryLog:
@@ -75,23 +80,28 @@ class _Disk:
 class MemoryStore:
     """See `Store`. `is_full`, `crash`, `flip` and `lose` are the failures."""
 
-    def __init__(self, bytes_max: int = MEMORY_BYTES_MAX) -> None:
+    def __init__(self, bytes_max: int = MEMORY_BYTES_MAX, *, survives: bool = True) -> None:
+        """`survives`: it plays a disk, and has what was synced after a crash."""
         self.is_full = False
         self._bytes_max = bytes_max
+        self._survives = survives
         self._stable = _Disk()
         self._now = _Disk()
-        self._since: list[Callable[[_Disk], object]] = []
+        self._group: list[_Step] = []
+        self._sealed: deque[tuple[int, list[_Step]]] = deque()
+        self._seals = 0
 
     def append(self, log: str, records: Sequence[bytes], time_us: int) -> int:
         """See `Store.append`."""
         check_log_name(log)
         check_records(records)
-        held = self._now.held_bytes + sum(map(len, records))
-        if self.is_full or held > self._bytes_max:
+        if not self.has_room(sum(map(len, records))):
             raise StoreFullError("the store in memory is full")
         records = tuple(records)
-        self._since.append(lambda disk: disk.append(log, records, time_us))
-        return self._now.append(log, records, time_us)
+        first = self._now.append(log, records, time_us)
+        if self._survives:
+            self._group.append(lambda disk: disk.append(log, records, time_us))
+        return first
 
     def read(self, log: str, first: int, count: int) -> list[Entry]:
         """See `Store.read`."""
@@ -144,35 +154,54 @@ class MemoryStore:
 
     def note(self, name: str, value: bytes | None) -> None:
         """See `Store.note`."""
-        check_log_name(name)
+        check_note_name(name)
         self._done(lambda disk: disk.note(name, value))
 
     def notes(self) -> Mapping[str, bytes]:
         """See `Store.notes`."""
         return self._now.notes
 
+    def has_room(self, size: int) -> bool:
+        """See `Store.has_room`."""
+        return not self.is_full and self._now.held_bytes + size <= self._bytes_max
+
+    def seal(self) -> Callable[[], None]:
+        """See `Store.seal`. What a crash took does not come to the disk after it."""
+        self._seals += 1
+        number = self._seals
+        self._sealed.append((number, self._group))
+        self._group = []
+
+        def bring() -> None:
+            while self._sealed and self._sealed[0][0] <= number:
+                for step in self._sealed.popleft()[1]:
+                    step(self._stable)
+
+        return bring
+
     def sync(self) -> None:
         """See `Store.sync`."""
-        for step in self._since:
-            step(self._stable)
-        self._since.clear()
+        self.seal()()
 
     def _done(self, step: Callable[[_Disk], object]) -> None:
         step(self._now)
-        self._since.append(step)
+        if self._survives:
+            self._group.append(step)
 
     # --- failures -----------------------------------------------------------------------------
 
     @property
     def unsynced(self) -> int:
-        """Steps since the last sync: what a crash may take."""
-        return len(self._since)
+        """Groups that are not on the disk, the one that is open counted where it holds something."""
+        return len(self._sealed) + bool(self._group)
 
     def crash(self, survived: int = 0) -> None:
-        """Comes back with what was synced, and the first few of the steps since."""
-        for step in self._since[:survived]:
-            step(self._stable)
-        self._since.clear()
+        """Comes back with what was synced, and the first few groups since."""
+        for _, group in [*self._sealed, (0, self._group)][:survived]:
+            for step in group:
+                step(self._stable)
+        self._sealed.clear()
+        self._group = []
         self._now = deepcopy(self._stable)
 
     def flip(self, log: str, position: int, at: int) -> None:

@@ -5,23 +5,26 @@ time and bytes. It stays until it is truncated; that it was acknowledged is writ
 A *note* is a small value by name, for whatever else must survive.
 
 What is done is seen at once by whoever reads, and is on stable storage when a later `sync` has
-returned. A crash takes of what was done since the last finished sync an end: what was done first
-survives what was done last. A record that comes back damaged is found by its checksum, or by the
-gap that it leaves; it is reported as `Damaged` in its place, and never served.
+returned. What is done between two syncs survives a crash whole or not at all. A record that comes
+back damaged is found by its checksum, or by the gap that it leaves; it is reported as `Damaged` in
+its place, and never served.
 
 Source: EPFL 2503 §5.3.6 (subscriptions that outlive their process), §5.2.2 (certified delivery).
 """
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from contrada.delivery.positions import Positions
 from contrada.errors import InvalidValueError, LimitError
 
 LOG_NAME_CHARS_MAX: Final = 255
-"""Characters of the name of a log or a note. Beyond it: InvalidValueError."""
+"""Characters of the name of a log. Beyond it: InvalidValueError."""
+
+NOTE_NAME_CHARS_MAX: Final = 1_024
+"""Characters of the name of a note. Beyond it: InvalidValueError."""
 
 RECORD_BYTES_MAX: Final = 16 * 1024 * 1024 + 65_536
 """Bytes of a record: a notification as large as it may be, and what goes with it. Beyond it:
@@ -112,8 +115,20 @@ class Store(Protocol):
         """All notes."""
         ...
 
+    def has_room(self, size: int) -> bool:
+        """Whether records of so many bytes can be appended now."""
+        ...
+
+    def seal(self) -> Callable[[], None]:
+        """Ends the group of what survives together; who calls the answer brings it to the disk.
+
+        That may take long, and be done in a thread while the next group begins. Groups are brought
+        in order. Raises StoreError there: the group is tried again with the next one.
+        """
+        ...
+
     def sync(self) -> None:
-        """Returns when all that was done before is on stable storage. May take long."""
+        """Returns when all that was done before is on stable storage: `seal`, and the answer."""
         ...
 
 
@@ -167,9 +182,15 @@ class Head:
 
 
 def check_log_name(name: str) -> None:
-    """Raises InvalidValueError for what is no name of a log or a note."""
+    """Raises InvalidValueError for what is no name of a log."""
     if not 0 < len(name) <= LOG_NAME_CHARS_MAX or not name.isprintable():
         raise InvalidValueError(name, f"expected 1 to {LOG_NAME_CHARS_MAX} printable characters")
+
+
+def check_note_name(name: str) -> None:
+    """Raises InvalidValueError for what is no name of a note."""
+    if not 0 < len(name) <= NOTE_NAME_CHARS_MAX:
+        raise InvalidValueError(name, f"expected 1 to {NOTE_NAME_CHARS_MAX} characters")
 
 
 def check_records(records: Sequence[bytes]) -> None:

@@ -12,8 +12,8 @@ file, and made to survive a crash at any time; WAL lets read while it writes.
 
 import sqlite3
 import zlib
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from itertools import count
 from pathlib import Path
@@ -29,6 +29,7 @@ from contrada.delivery.store import (
     Head,
     Stored,
     check_log_name,
+    check_note_name,
     check_records,
     entries_of,
 )
@@ -95,15 +96,6 @@ class _Writes:
         self.notes: dict[str, bytes | None] = {}
         self.bytes = 0
 
-    def put_back(self, earlier: "_Writes") -> None:
-        """Takes what could not be written, before what came meanwhile."""
-        self.rows[:0] = earlier.rows
-        self.heads = earlier.heads | self.heads
-        self.truncated = earlier.truncated | self.truncated
-        self.dropped[:0] = earlier.dropped
-        self.notes = earlier.notes | self.notes
-        self.bytes += earlier.bytes
-
 
 class SqliteStore:
     """See `Store`. Opening costs a look at each log's head, none at its records.
@@ -119,6 +111,8 @@ class SqliteStore:
         self._logs: dict[str, _FileLog] = {}
         self._notes: dict[str, bytes] = {}
         self._writes = _Writes()
+        self._waiting_bytes = 0  # of groups that are open or sealed
+        self._sealed: deque[tuple[_Writes, list[tuple[int, str, bytes]]]] = deque()
         self._changing, self._syncing = Lock(), Lock()
         with _errors(self.path), ExitStack() as stack:
             # A database of its own that stays locked: a second broker on one store would ruin it,
@@ -157,7 +151,7 @@ class SqliteStore:
         check_records(records)
         size = sum(map(len, records))
         with self._changing:
-            if self._writes.bytes + size > WAITING_BYTES_MAX:
+            if not self.has_room(size):
                 raise StoreFullError(f"{self.path}: too much waits to be written")
             of = self._logs.get(log) or self._new(log)
             first, number = of.next, of.number
@@ -165,6 +159,7 @@ class SqliteStore:
                 of.rows.append((number, position, before, time, data, summed))
             self._writes.rows += of.rows[len(of.rows) - len(records) :]
             self._writes.bytes += size
+            self._waiting_bytes += size
             self._writes.heads[log] = of
         return first
 
@@ -282,7 +277,7 @@ class SqliteStore:
 
     def note(self, name: str, value: bytes | None) -> None:
         """See `Store.note`."""
-        check_log_name(name)
+        check_note_name(name)
         with self._changing:
             if value is None:
                 self._notes.pop(name, None)
@@ -294,25 +289,34 @@ class SqliteStore:
         """See `Store.notes`."""
         return self._notes
 
-    def sync(self) -> None:
-        """See `Store.sync`. May run in a thread beside the other calls.
+    def has_room(self, size: int) -> bool:
+        """See `Store.has_room`."""
+        return self._waiting_bytes + size <= WAITING_BYTES_MAX
 
-        What cannot be written stays, and is tried again by the next call.
-        """
+    def seal(self) -> Callable[[], None]:
+        """See `Store.seal`. What cannot be written stays, and is tried again with the next group."""
+        with self._changing:
+            group, self._writes = self._writes, _Writes()
+            heads = [(of.number, name, of.packed()) for name, of in group.heads.items()]
+            self._sealed.append((group, heads))
+        return self._bring
+
+    def sync(self) -> None:
+        """See `Store.sync`. May run in a thread beside the other calls."""
+        self.seal()()
+
+    def _bring(self) -> None:
+        """Writes all groups that are sealed, in order."""
         with self._syncing:
-            with self._changing:
-                group, self._writes = self._writes, _Writes()
-                heads = [(of.number, name, of.packed()) for name, of in group.heads.items()]
-            try:
+            while self._sealed:
+                group, heads = self._sealed[0]
                 self._write(group, heads)
-            except BaseException:
+                self._sealed.popleft()
+                self._waiting_bytes -= group.bytes
+                written = Counter(row[0] for row in group.rows)
                 with self._changing:
-                    self._writes.put_back(group)
-                raise
-            written = Counter(row[0] for row in group.rows)
-            with self._changing:
-                for of in group.heads.values():
-                    del of.rows[: written[of.number]]
+                    for of in group.heads.values():
+                        del of.rows[: written[of.number]]
 
     def _write(self, group: _Writes, heads: list[tuple[int, str, bytes]]) -> None:
         db = self._db

@@ -1,0 +1,72 @@
+"""`Causality`: what must have arrived elsewhere before what is published here is delivered.
+
+Each server has a *row*: to each home the last number of its stream that was not taken yet. What is
+causally ordered carries the rows that its server knows, its own too. Whoever takes it waits until
+what each row sends to itself has come; then these rows are known here, too.
+
+    A  -- n1 to H (7), to B (3) -->  B takes n1, with A's row: H 7, B 3
+                                     B -- n2 to H, with the rows of A and B -->  H
+    H  waits with n2 until it has taken 7 from A
+
+A newer row of a server replaces an older one, so what was taken is forgotten with it.
+
+Invariant: who delivers something has delivered all that is for it, was sent before by what its
+publisher's server knew, and was not lost with a server's memory.
+
+Source: EPFL 2503 §5.2.2 (causal order).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from contrada.delivery.messages import Context, Row
+
+
+class Causality:
+    """The newest row of each other server that is known here."""
+
+    def __init__(self, rows: Iterable[Row] = ()) -> None:
+        self._rows = {row.server: row for row in rows}
+
+    def merge(self, context: Context, but: str) -> bool:
+        """Takes in rows of servers but this one; whether any was newer."""
+        changed = False
+        for row in context:
+            known = self._rows.get(row.server)
+            if row.server != but and (known is None or _age(known) < _age(row)):
+                self._rows[row.server] = row
+                changed = True
+        return changed
+
+    def context(self, own: Row) -> Context:
+        """All rows that say something, with this server's own."""
+        rows = [row for row in self._rows.values() if row.numbers]
+        return (*rows, own) if own.numbers else tuple(rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self._rows.values())
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+def _age(row: Row) -> tuple[int, int, int]:
+    return row.life, row.boot, row.count
+
+
+def waits_for(
+    context: Context, home: str, life: int, source: str, taken: Mapping[str, tuple[int, int]]
+) -> str | None:
+    """The server from which something must come here before; None where nothing must.
+
+    `taken` has the life of each server and what was taken from it in this life. What was sent in
+    an earlier life, of either end, will not come.
+    """
+    for row in context:
+        if row.server in (source, home):
+            continue  # A stream is in order by itself.
+        for to, its_life, number in row.numbers:
+            if to == home and its_life == life:
+                known, until = taken.get(row.server, (0, 0))
+                if known < row.life or (known == row.life and until < number):
+                    return row.server
+    return None

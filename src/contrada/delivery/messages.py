@@ -1,0 +1,214 @@
+"""What servers say to one another so that delivery can be promised.
+
+A server's *life* is a number that it has as long as it remembers: as long as its store lasts, or
+without one from start to end. Of two lives the later one is higher. Its *boot* counts its starts
+within a life. Standing subscriptions are *announced* to all servers. What is to arrive goes in
+*parcels*: each has one or more *addresses*, one for each server that is to take it.
+"""
+
+from typing import TypeAlias
+
+import msgspec
+
+from contrada.model import Notification, Selection
+from contrada.routing.messages import Label, Saying
+
+
+class Standing(msgspec.Struct, frozen=True, array_like=True):
+    """A standing subscription as all servers know it. `is_full`: its publishers are refused."""
+
+    name: Label
+    filters: Selection
+    is_full: bool = False
+
+
+class Announce(Saying, frozen=True, tag="announce"):
+    """What stands at a server, flooded: all of it, or what makes a version of the one before.
+
+    A number without a subscription has ended. `has_store`: what is certified survives its crashes.
+    `sequences`: it remembers all that it ever was asked to put in order.
+    """
+
+    home: Label
+    life: int
+    boot: int
+    version: int
+    is_whole: bool
+    changes: tuple[tuple[int, Standing | None], ...]
+    has_store: bool = False
+    sequences: bool = False
+
+
+class Sequenced(Saying, frozen=True, tag="sequenced"):
+    """A server gives the order of a sequence from now on, flooded; the higher epoch holds."""
+
+    sequence: str
+    epoch: int
+    server: Label
+
+
+class Address(msgspec.Struct, frozen=True, array_like=True):
+    """A server that is to take a parcel, in which of its lives, and the place in the stream to it.
+
+    `ids` are the subscriptions there for which a notification is.
+    """
+
+    home: Label
+    life: int
+    before: int
+    number: int
+    ids: tuple[int, ...] = ()
+
+
+class Row(msgspec.Struct, frozen=True, array_like=True):
+    """The last number that a server had sent to each home and that was not taken yet, as known.
+
+    Of two rows of one server the one with the later (life, boot, count) is newer, and holds alone:
+    what it does not name any longer was taken.
+    """
+
+    server: Label
+    life: int
+    boot: int
+    count: int
+    numbers: tuple[tuple[str, int, int], ...]  # the home, its life, the number
+
+
+Context: TypeAlias = tuple[Row, ...]
+"""What must have arrived before what carries this is delivered."""
+
+
+class Notice(msgspec.Struct, frozen=True, array_like=True, tag="notice"):
+    """A notification for the subscriptions that its address names."""
+
+    notification: Notification
+
+
+class ToSequence(msgspec.Struct, frozen=True, array_like=True, tag="to sequence"):
+    """A notification that is to get its place in a sequence, and to be published by who gives it."""
+
+    notification: Notification
+
+
+class PassSequence(msgspec.Struct, frozen=True, array_like=True, tag="pass sequence"):
+    """The receiver gives the order of this sequence from now on."""
+
+    sequence: str
+    epoch: int
+
+
+class AskPast(msgspec.Struct, frozen=True, array_like=True, tag="ask past"):
+    """What must others know who get what a publisher publishes, having left the receiver?"""
+
+    publisher: str
+
+
+class Past(msgspec.Struct, frozen=True, array_like=True, tag="past"):
+    """The answer: the publisher's last sequence number; the parcel's context is what it knew."""
+
+    publisher: str
+    sequence: int
+
+
+class OpenLog(msgspec.Struct, frozen=True, array_like=True, tag="open"):
+    """A client of the sender reads a subscription; from a position or a time that is kept, if said."""
+
+    name: str
+    consumer: str
+    position: int | None = None
+    time_us: int | None = None
+
+
+class Grant(msgspec.Struct, frozen=True, array_like=True, tag="grant"):
+    """A consumer may have so many more records."""
+
+    name: str
+    consumer: str
+    credit: int
+
+
+class Done(msgspec.Struct, frozen=True, array_like=True, tag="done"):
+    """A consumer is done with the positions from each first to before each end."""
+
+    name: str
+    consumer: str
+    intervals: tuple[tuple[int, int], ...]
+
+
+class GiveBack(msgspec.Struct, frozen=True, array_like=True, tag="give back"):
+    """A consumer lets records come again."""
+
+    name: str
+    consumer: str
+    positions: tuple[int, ...]
+
+
+class CloseLog(msgspec.Struct, frozen=True, array_like=True, tag="close"):
+    """A consumer is gone; `ends`: and the subscription is to end."""
+
+    name: str
+    consumer: str
+    ends: bool = False
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True):
+    """What a log has at a position; None and a reason where it was damaged; how often it came."""
+
+    position: int
+    time_us: int
+    notification: Notification | None
+    attempt: int = 1
+    reason: str = ""
+
+
+class Records(msgspec.Struct, frozen=True, array_like=True, tag="records"):
+    """What a consumer gets."""
+
+    name: str
+    consumer: str
+    records: tuple[Record, ...]
+
+
+class Closed(msgspec.Struct, frozen=True, array_like=True, tag="closed"):
+    """A consumer gets nothing more, and why."""
+
+    name: str
+    consumer: str
+    reason: str
+
+
+Consuming: TypeAlias = OpenLog | Grant | Done | GiveBack | CloseLog
+Body: TypeAlias = Notice | ToSequence | PassSequence | AskPast | Past | Consuming | Records | Closed
+
+
+class Parcel(msgspec.Struct, frozen=True, array_like=True):
+    """Something that is to arrive once at each address."""
+
+    to: tuple[Address, ...]
+    body: Body
+    context: Context = ()
+
+
+class Carry(Saying, frozen=True, tag="carry"):
+    """Parcels of a server on their way, in order; `hops` counts the links."""
+
+    source: Label
+    life: int
+    boot: int
+    parcels: tuple[Parcel, ...]
+    hops: int = 0
+
+
+class Taken(Saying, frozen=True, tag="taken"):
+    """A home has taken all up to a number of the stream from a source, on its way there."""
+
+    home: Label
+    life: int
+    source: Label
+    source_life: int
+    number: int
+    context: Context = ()
+    hops: int = 0
+
+
+DeliveryMessage: TypeAlias = Announce | Sequenced | Carry | Taken

@@ -1,0 +1,64 @@
+"""`Sequences`: which server gives the order of each sequence.
+
+All that is in a sequence goes to one server, its *sequencer*, and is published by it; its streams
+keep that order. First it is the server that the network's configuration names. It moves only when
+the sequencer itself passes it on: the message that makes another one the sequencer is the last that
+it publishes for the sequence, and goes once. So there are never two, not even in a parted network;
+while the sequencer is away, nothing of its sequences is published. A server that has lost its memory
+is the first sequencer no longer, since it may have passed sequences on.
+
+Invariant: each epoch of a sequence has one sequencer, named by that of the epoch before.
+
+Source: EPFL 2503 §5.2.2 (total order).
+"""
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from contrada.delivery.messages import Sequenced
+from contrada.errors import LimitError
+
+SEQUENCES_MAX: Final = 10_000
+"""Sequences that were passed on, known to a server. Beyond it: LimitError to who passes one on; of
+another's the server learns nothing, counted, and it goes on sending to the first sequencer."""
+
+
+class Sequences:
+    """Where sequences are, as known here. `first` has all that were never passed on."""
+
+    def __init__(
+        self, first: str, moved: Mapping[str, tuple[int, str]] = MappingProxyType({})
+    ) -> None:
+        self.first = first
+        self.left_out = 0
+        self._moved = dict(moved)
+
+    def where(self, sequence: str) -> tuple[int, str]:
+        """The epoch and the sequencer of a sequence."""
+        return self._moved.get(sequence, (0, self.first))
+
+    def move(self, sequence: str, epoch: int, server: str) -> None:
+        """A sequence has another sequencer. Raises LimitError."""
+        if sequence not in self._moved and len(self._moved) >= SEQUENCES_MAX:
+            raise LimitError("SEQUENCES_MAX", SEQUENCES_MAX, len(self._moved) + 1)
+        self._moved[sequence] = epoch, server
+
+    @property
+    def have_moved(self) -> bool:
+        """Whether any sequence was passed on."""
+        return bool(self._moved)
+
+    def learn(self, said: Sequenced) -> bool:
+        """Whether it is news where a sequence is, and there is room to know it; then `move`."""
+        if said.epoch <= self.where(said.sequence)[0]:
+            return False
+        if said.sequence not in self._moved and len(self._moved) >= SEQUENCES_MAX:
+            self.left_out += 1
+            return False
+        return True
+
+    def tell(self) -> Iterator[Sequenced]:
+        """All that was passed on, for a new neighbour."""
+        for sequence, (epoch, server) in self._moved.items():
+            yield Sequenced(sequence, epoch, server)

@@ -1,0 +1,165 @@
+"""`StandingTable`: the subscriptions of all servers that are promised more than best effort.
+
+A *standing* subscription is one for which its home keeps a log. All servers know all of them, so
+that the access point of what is promised knows which homes must take it, be they reachable or not.
+Each home announces its own, in versions; a server passes on what is news to it, and tells a new
+neighbour all. So what stands is known wherever a way leads, after as many delays as there are links.
+
+Invariants: of a home, what is held is what it announced with one version of its newest life; a
+server alone changes what it says of itself.
+
+Source: EPFL 2503 §5.3.6 (durable subscriptions); PODC 2000 §4 (what a server asks for is forwarded).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from contrada.delivery.messages import Announce, Standing
+from contrada.errors import LimitError
+from contrada.matching import Index
+from contrada.model import Notification
+from contrada.routing.links.link_states import SERVERS_MAX
+
+STANDING_MAX: Final = 100_000
+"""Standing subscriptions of a network that a server knows. Beyond it: LimitError to who subscribes
+here; of what another server announces the rest is left out, counted, and gets best effort from
+here."""
+
+Addressees: TypeAlias = dict[str, list[int]]
+"""Homes, and the numbers of the subscriptions there."""
+
+
+@dataclass(slots=True)
+class Home:
+    """What is known of a server: its life, how often it started in it, and what stands there."""
+
+    life: int
+    boot: int
+    version: int
+    has_store: bool
+    sequences: bool
+    standing: dict[int, Standing] = field(default_factory=dict)
+
+    def is_before(self, said: Announce) -> bool:
+        """Whether an announcement is newer than this."""
+        return (self.life, self.boot, self.version) < (said.life, said.boot, said.version)
+
+
+class StandingTable:
+    """What stands, at this server and elsewhere."""
+
+    def __init__(self, name: str, own: Home) -> None:
+        self.name = name
+        self.own = own
+        self.homes: dict[str, Home] = {name: own}
+        self.left_out = 0
+        self._index: Index[tuple[str, int]] = Index()
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def change(self, number: int, standing: Standing | None) -> Announce:
+        """Something stands here from now on, or does not any longer; what to announce.
+
+        Raises LimitError where no more may stand.
+        """
+        if number not in self.own.standing and len(self) >= STANDING_MAX:
+            raise LimitError("STANDING_MAX", STANDING_MAX, len(self) + 1)
+        self.own.version += 1
+        self._set(self.name, self.own, number, standing)
+        changes = ((number, standing),)
+        return self._announce(self.name, self.own, changes, is_whole=False)
+
+    def restore(self, name: str, home: Home) -> None:
+        """Another server is known from before a restart."""
+        self.homes[name] = home
+
+    def put_back(self, name: str, number: int, standing: Standing) -> None:
+        """What stood at another server is known from before a restart."""
+        self._set(name, self.homes[name], number, standing)
+
+    def tell(self) -> Iterator[Announce]:
+        """All that is known, for a new neighbour."""
+        for name, home in self.homes.items():
+            yield self._announce(name, home, tuple(home.standing.items()), is_whole=True)
+
+    def learn(self, said: Announce) -> bool:
+        """Takes in what a home announced; whether it was news, to be passed on."""
+        home = self.homes.get(said.home)
+        if said.home == self.name or (home is not None and not home.is_before(said)):
+            return False
+        if home is None:
+            if len(self.homes) >= SERVERS_MAX:
+                self.left_out += 1
+                return False
+            home = self.homes[said.home] = Home(
+                said.life, said.boot, -1, said.has_store, said.sequences
+            )
+        changes = dict(said.changes)
+        if said.is_whole:
+            changes = dict.fromkeys(home.standing.keys() - changes.keys()) | changes
+        elif (said.life, said.boot, said.version) != (home.life, home.boot, home.version + 1):
+            return False  # A whole is on its way: a new neighbour tells all, and then its changes.
+        home.life, home.boot, home.version = said.life, said.boot, said.version
+        home.has_store, home.sequences = said.has_store, said.sequences
+        for number, standing in changes.items():
+            self._set(said.home, home, number, standing)
+        return True
+
+    def forget(self, name: str) -> None:
+        """A server will never be back: what stands there is given up."""
+        for number in list(self.homes[name].standing):
+            self._set(name, self.homes[name], number, None)
+        del self.homes[name]
+
+    def _set(self, name: str, home: Home, number: int, standing: Standing | None) -> None:
+        before = home.standing.get(number)
+        if standing is None:
+            home.standing.pop(number, None)
+            self._index.remove((name, number))
+        elif before is None and len(self) >= STANDING_MAX:
+            self.left_out += 1
+        else:
+            home.standing[number] = standing
+            if before is None or before.filters != standing.filters:
+                self._index.add((name, number), standing.filters)
+
+    def _announce(
+        self,
+        name: str,
+        home: Home,
+        changes: tuple[tuple[int, Standing | None], ...],
+        *,
+        is_whole: bool,
+    ) -> Announce:
+        age = home.life, home.boot, home.version
+        return Announce(name, *age, is_whole, changes, home.has_store, home.sequences)
+
+    # --- publishing ---------------------------------------------------------------------------
+
+    def addressees(self, notifications: Sequence[Notification]) -> list[Addressees]:
+        """For each notification the homes that must take it, and for which subscriptions."""
+        found = []
+        for keys in self._index.match_each(notifications):
+            homes: Addressees = {}
+            for home, number in keys:
+                homes.setdefault(home, []).append(number)
+            found.append(homes)
+        return found
+
+    def home_of(self, name: str) -> tuple[str, int] | None:
+        """Where a subscription of this name stands, and its number there; the first of several."""
+        found = (
+            (home, number)
+            for home in sorted(self.homes)
+            for number, standing in self.homes[home].standing.items()
+            if standing.name == name
+        )
+        return next(found, None)
+
+    def validate(self) -> None:
+        """Checks the invariants; AssertionError says which is broken. Cost: all that is held."""
+        held = {(name, number) for name, home in self.homes.items() for number in home.standing}
+        assert held == set(self._index), "the index has others than what stands"
+        assert self.homes[self.name] is self.own, "this server is not among the homes"

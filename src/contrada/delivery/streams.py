@@ -1,0 +1,155 @@
+"""`Outgoing` and `Incoming`: a stream of items from one server to another, each taken once, in order.
+
+A stream outlives connections, ways, and crashes after which its ends come back with their disks.
+What is sent is numbered, and kept until the other end says that it has taken it. What was not
+taken in time, since it was lost on its way, is sent again, maybe by another way.
+
+    Outgoing                                          Incoming
+    send       -- a1 b2 c3 ----------------------->   take: a b c
+               <------------------- taken: 3 ------
+    send       -- d4 e5 --x  lost
+    send       -- f6 ---------------------------->    nothing: 4 is missing
+               <------------------- taken: 3 ------
+    again      -- d4 e5 f6 ---------------------->    take: d e f
+
+Each run of items says what number the item before it has. After a crash that took items which need
+not survive, numbers go on behind all that were given out; so what is new is never taken for old.
+
+Invariant: what was handed to `send` is taken once, in order, or it is still held.
+
+Source: EPFL 2503 §5.2.2 (reliable obvents).
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from contrada.errors import ProtocolError
+
+HELD_MAX: Final = 100_000
+"""Items that a stream keeps until they are taken. Beyond it: `has_room` is no, and who publishes
+what would have to go there gets CannotPublishError."""
+
+HELD_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bytes of these items. Beyond it: the same."""
+
+T = TypeVar("T")
+
+
+class Run(NamedTuple, Generic[T]):
+    """Items in order, the number of the first, and of the item that was sent before it."""
+
+    before: int
+    first: int
+    items: Sequence[T]
+
+
+class _Held(NamedTuple, Generic[T]):
+    """What was sent together, and its bytes."""
+
+    run: Run[T]
+    size: int
+
+
+class Outgoing(Generic[T]):
+    """What one end sends. Numbers begin at 1, or at `first` after a crash."""
+
+    def __init__(self, first: int = 1) -> None:
+        self.next = first
+        self.last = self.taken = 0  # what was sent before a crash is not waited for
+        self.held = 0
+        self.held_bytes = 0
+        self.resent = 0
+        self._runs: deque[_Held[T]] = deque()
+
+    def has_room(self) -> bool:
+        """Whether more may be sent. One run may go beyond the limits."""
+        return self.held < HELD_MAX and self.held_bytes < HELD_BYTES_MAX
+
+    def send(self, items: Sequence[T], size: int) -> Run[T]:
+        """Numbers items, which have so many bytes, and keeps them; to be sent in this order."""
+        run = Run(self.last, self.next, items)
+        self._keep(run, size)
+        return run
+
+    def restore(self, number: int, item: T, size: int) -> None:
+        """Keeps an item that had a number before a crash, higher than those that are kept."""
+        after = self.next
+        self._keep(Run(self.last, number, (item,)), size)
+        self.next = max(after, self.next)
+
+    def _keep(self, run: Run[T], size: int) -> None:
+        self._runs.append(_Held(run, size))
+        self.next = run.first + len(run.items)
+        self.last = self.next - 1
+        self.held += len(run.items)
+        self.held_bytes += size
+
+    def acknowledge(self, taken: int) -> Sequence[T]:
+        """The other end has taken all up to this number; the items that need not be held any more.
+
+        Raises ProtocolError where it cannot have. Cost: these items. The bytes of a run are free
+        when all of it is taken.
+        """
+        if not 0 <= taken < self.next:
+            raise ProtocolError(
+                f"{taken} was taken of a stream that has sent up to {self.next - 1}"
+            )
+        freed: list[T] = []
+        while self._runs and self._runs[0].run.first <= taken:
+            run, size = self._runs[0]
+            done = max(0, self.taken + 1 - run.first)
+            freed += run.items[done : taken + 1 - run.first]
+            if run.first + len(run.items) - 1 > taken:
+                break
+            self.held_bytes -= size
+            self._runs.popleft()
+        self.held -= len(freed)
+        self.taken = max(self.taken, taken)
+        return freed
+
+    def again(self, count: int) -> Iterator[Run[T]]:
+        """The first items that were not taken, so many at most, to be sent again."""
+        for run in self._untaken():
+            items = run.items[:count]
+            if not items:
+                break
+            count -= len(items)
+            self.resent += len(items)
+            yield Run(run.before, run.first, items)
+
+    def rest(self) -> Iterator[T]:
+        """All that was not taken, in order."""
+        for run in self._untaken():
+            yield from run.items
+
+    def _untaken(self) -> Iterator[Run[T]]:
+        for run, _ in self._runs:
+            done = max(0, self.taken + 1 - run.first)
+            if done < len(run.items):
+                before = run.first + done - 1 if done else run.before
+                yield Run(before, run.first + done, run.items[done:])
+
+
+class Incoming(Generic[T]):
+    """What the other end takes: each item once, in order."""
+
+    def __init__(self, taken: int = 0) -> None:
+        """`taken` is what had been taken before a crash."""
+        self.taken = taken
+        self.repeated = 0
+
+    def take(self, run: Run[T]) -> Sequence[T]:
+        """The items that are new; none where some before them are missing."""
+        before, first, items = run
+        if before == self.taken:  # by far the most
+            self.taken = first + len(items) - 1
+            return items
+        if before > self.taken:
+            return items[:0]
+        known = max(0, min(self.taken + 1 - first, len(items)))
+        self.repeated += known
+        new = items[known:]
+        if new:
+            self.taken = first + len(items) - 1
+        return new
