@@ -30,6 +30,7 @@ from contrada.delivery.messages import (
     Notice,
     Parcel,
     PassSequence,
+    Past,
     Row,
     ToSequence,
 )
@@ -108,11 +109,11 @@ class AccessPoint:
         self._waiting: dict[int, Publication] = {}
         self._is_stale = False
         self._kept_back: set[tuple[str, str]] = set()  # publishers and sequences of what waits
-        self._awaited: set[str] = set()  # publishers whose past is asked for
+        self._awaited: dict[str, str] = {}  # publishers whose past is asked for, and where
         self._to_sequencers: dict[str, tuple[str, int, int]] = {}
         self._rows = 0
         self._publishers: dict[str, _Publisher] = {}
-        self._is_causal = len(causality) > 0
+        self._is_causal = False
         for note, value in (store.notes() if store is not None else {}).items():
             if note.startswith(_NOTE):
                 known = msgspec.msgpack.decode(value, type=_Publisher)
@@ -138,15 +139,34 @@ class AccessPoint:
         else:
             self._wait(of)
 
-    def await_past(self, publisher: str) -> None:
-        """What a publisher publishes waits until `meet` says what it did elsewhere."""
-        self._awaited.add(publisher)
+    def await_past(self, publisher: str, server: str) -> None:
+        """What a publisher publishes waits until `meet` says what it did at another server."""
+        self._awaited[publisher] = server
 
-    def meet(self, publisher: str, sequence: int) -> None:
-        """A publisher has come from another server, where this was its last number."""
-        self._awaited.discard(publisher)
+    def forget_past(self, server: str) -> None:
+        """A server has lost its memory: of what publishers did there is nothing left to wait for."""
+        for publisher in [each for each, where in self._awaited.items() if where == server]:
+            self.meet(publisher, server, 0)
+
+    def meet(self, publisher: str, server: str, sequence: int) -> None:
+        """What a publisher did at another server is known: this was its last number there."""
+        if self._awaited.get(publisher) == server:
+            del self._awaited[publisher]
         self._remember(publisher, sequence, has_moved=True)
         self.look_again()
+
+    def past_of(self, publisher: str) -> Past:
+        """What is known of a publisher that has left. What waits of it is given up."""
+        for token in [each.token for each in self._waiting.values() if each.publisher == publisher]:
+            reason = f"the publisher {publisher!r} has gone to another server"
+            self._fail(self._waiting.pop(token), CannotPublishError("", reason=reason))
+        elsewhere = self._awaited.pop(publisher, "")
+        return Past(publisher, self.sequence_of(publisher), elsewhere)
+
+    @property
+    def awaited(self) -> Mapping[str, str]:
+        """Publishers whose past is asked for, and where."""
+        return self._awaited
 
     def sequence_of(self, publisher: str) -> int:
         """The highest number that was accepted of a publisher, or 0."""
@@ -304,7 +324,7 @@ class AccessPoint:
 
     def send(self, home: str, body: Body, now_us: int, context: Context = ()) -> None:
         """Sends something to one server, to arrive there once."""
-        spools = isinstance(body, PassSequence)
+        spools = self._store is not None and isinstance(body, PassSequence | Past)
         self._post([Posting(body, {home: ()}, context)], now_us, spools=spools)
 
     def context(self, more: Mapping[str, int] | None = None) -> Context:
@@ -314,7 +334,7 @@ class AccessPoint:
 
     def known_context(self) -> Context:
         """The same, if there has been anything for which it matters."""
-        return self.context() if self._is_causal else ()
+        return self.context() if self._is_causal or len(self._causality) else ()
 
     def row(self, more: Mapping[str, int]) -> Row:
         """What this server has sent and was not taken yet."""

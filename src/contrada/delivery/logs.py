@@ -119,7 +119,7 @@ class Logs:
         if self._store is not None:
             self._store.note(f"subscription/{number}", None)
         for reader in kept.readers:
-            yield reader, Closed(kept.standing.name, reader[1], "the subscription has ended")
+            yield reader, Closed(*_of(kept, reader), "the subscription has ended", has_ended=True)
 
     # --- what is published --------------------------------------------------------------------
 

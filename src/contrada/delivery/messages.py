@@ -104,10 +104,14 @@ class AskPast(msgspec.Struct, frozen=True, array_like=True, tag="ask past"):
 
 
 class Past(msgspec.Struct, frozen=True, array_like=True, tag="past"):
-    """The answer: the publisher's last sequence number; the parcel's context is what it knew."""
+    """The answer: the publisher's last sequence number; the parcel's context is what it knew.
+
+    Where the sender waits for its past itself, `elsewhere` is the server to be asked next.
+    """
 
     publisher: str
     sequence: int
+    elsewhere: str = ""
 
 
 class OpenLog(msgspec.Struct, frozen=True, array_like=True, tag="open"):
@@ -170,11 +174,12 @@ class Records(msgspec.Struct, frozen=True, array_like=True, tag="records"):
 
 
 class Closed(msgspec.Struct, frozen=True, array_like=True, tag="closed"):
-    """A consumer gets nothing more, and why."""
+    """A consumer gets nothing more, and why; `has_ended`: nobody does, since there is no log."""
 
     name: str
     consumer: str
     reason: str
+    has_ended: bool = False
 
 
 Consuming: TypeAlias = OpenLog | Grant | Done | GiveBack | CloseLog

@@ -226,10 +226,15 @@ class DeliveryServer:
 
         What it publishes here waits until that server has said what others must know.
         """
-        if server != self.name and server in self._table.homes:
-            self._access.await_past(publisher)
-            self._access.send(server, AskPast(publisher), now_us)
+        if server != self.name:
+            self._ask_past(publisher, server, now_us)
         return self._settle(now_us)
+
+    def _ask_past(self, publisher: str, server: str, now_us: int) -> None:
+        """Asks a server what a publisher did there; one that is not known yet is asked when it is."""
+        self._access.await_past(publisher, server)
+        if server in self._table.homes:
+            self._access.send(server, AskPast(publisher), now_us)
 
     def pass_sequence(self, sequence: str, server: str, now_us: int) -> list[DeliveryEffect]:
         """Another server gives the order of a sequence from now on.
@@ -406,6 +411,12 @@ class DeliveryServer:
             self._note(f"standing/{number}/{said.home}", home.standing.get(number))
         if start != (home.life, home.boot):
             self._restarted(said.home)
+        if start[0] not in (0, home.life):
+            self._access.forget_past(said.home)
+        elif start[0] == 0:
+            for publisher, server in self._access.awaited.items():
+                if server == said.home:
+                    self._access.send(server, AskPast(publisher), now_us)
         self._access.look_again()
 
     def _restarted(self, home: str) -> None:
@@ -492,11 +503,13 @@ class DeliveryServer:
                 case PassSequence(sequence, epoch):
                     self._move(Sequenced(sequence, epoch, self.name))
                 case AskPast(publisher):
-                    past = Past(publisher, self._access.sequence_of(publisher))
+                    past = self._access.past_of(publisher)
                     self._access.send(source, past, now_us, self._access.context())
-                case Past(publisher, last):
+                case Past(publisher, last, elsewhere):
                     self._merge(parcel.context)
-                    self._access.meet(publisher, last)
+                    self._access.meet(publisher, source, last)
+                    if elsewhere not in ("", self.name):
+                        self._ask_past(publisher, elsewhere, now_us)
                 case Records() | Closed():
                     self._merge(parcel.context)
                     self._given(source, body)

@@ -327,6 +327,13 @@ class Router:
         """What is held of patterns, and what was lost of them. Cost: the number of patterns."""
         return self._assembler.statistics()
 
+    def ways(self) -> Mapping[str, str]:
+        """The next server on the way to each that can be reached, for what is addressed to servers.
+
+        Empty for a server without a name, which knows no link states.
+        """
+        return self._topology.steps()
+
     def maintain(self, units: int = 64) -> bool:
         """Does a bounded piece of upkeep of the indexes; whether more is waiting."""
         waiting = [each.maintain(units) for each in (self._wishes, self._offers)]

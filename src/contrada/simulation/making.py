@@ -13,24 +13,32 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from contrada.delivery.durable import OnFull
 from contrada.model import Advertisement, Notification
 from contrada.model.algebra.product import product_covers
 from contrada.model.syntax import parse_filter
 from contrada.simulation.line import SILENCE_US, Faults
 from contrada.simulation.steps import (
     Announce,
+    Attach,
     Connect,
     Crash,
     Cut,
+    Detach,
+    Empty,
+    End,
+    Fill,
     Kind,
     Leave,
     Mend,
     Move,
     Notify,
+    Pass,
     Restart,
     Retract,
     Script,
     Shape,
+    Stand,
     Step,
     Unwish,
     Wish,
@@ -92,6 +100,9 @@ class _Maker:
         self._is_rough = self._chance.random() < 0.5
         self._fails = self._chance.random() < 0.5
         self._moves = self._chance.random() < 0.5
+        self._stood: list[tuple[str, str]] = []
+        chosen = range(1, self._brokers) if kind.promises else ()
+        self._storeless = tuple(each for each in chosen if self._chance.random() < 0.1)
 
     def script(self) -> Script:
         """All of it."""
@@ -105,12 +116,15 @@ class _Maker:
             self._wish()
             self._wish()
             self._offer()
+            if self._kind.promises:
+                self._stand()
         for _ in range(self._chance.randint(3, 8)):
             if self._chance.random() < 0.7:
                 self._rest()
             self._burst()
         faults = ROUGH if self._is_rough else CALM
-        return Script(self._seed, self._kind, self._brokers, faults, tuple(self._steps))
+        steps = tuple(self._steps)
+        return Script(self._seed, self._kind, self._brokers, faults, steps, self._storeless)
 
     def _rest(self) -> None:
         self._now_us += REST_US
@@ -122,6 +136,9 @@ class _Maker:
             (2.0 if self._moves else 0.0, self._move),
             (2.0 if self._fails else 0.0, self._fail),
         ]
+        if self._kind.promises:
+            weights += [(9.0, self._promise), (1.0, self._stand), (1.0, self._read), (0.2, self._end)]
+            weights += [(0.5, self._pass), (0.3 if self._fails else 0.0, self._fill)]
         chosen = [action for _, action in weights]
         pace_us = self._chance.choice((1_000, 5_000, 30_000))
         for _ in range(self._chance.randint(8, 30)):
@@ -176,6 +193,53 @@ class _Maker:
             client = self._chance.choice(able or self._clients)
             self._steps.append(Notify(self._now_us, client, self._named("n"), values))
 
+    # --- more than best effort ----------------------------------------------------------------
+
+    def _promise(self) -> None:
+        """Something that is reliable or certified, with an order or none."""
+        words = [self._chance.choice(("reliable", "certified"))]
+        words += self._chance.choice(((), (), ("fifo",), ("causal",)))
+        words += self._chance.choice(((), (), ("total:t",), ("total:u",)))
+        client, id_ = self._chance.choice(self._clients), self._named("p")
+        values = random_values(self._chance)
+        self._steps.append(Notify(self._now_us, client, id_, values, " ".join(words)))
+
+    def _stand(self) -> None:
+        """A client subscribes for good."""
+        key = self._chance.choice(self._clients), self._named("d")
+        self._stood.append(key)
+        is_durable = self._chance.random() < 0.7
+        on_full = self._chance.choice((OnFull.REFUSE, *OnFull))
+        records_max = 1_000_000 if on_full is OnFull.REFUSE else self._chance.choice((3, 30))
+        if self._chance.random() < 0.1:
+            records_max = 5
+        replay_max = self._chance.choice((0, 100))
+        filters = random_filter(self._chance)
+        self._steps.append(
+            Stand(self._now_us, *key, filters, is_durable, records_max, on_full, replay_max)
+        )
+
+    def _read(self) -> None:
+        """A client begins or ends to read."""
+        if self._stood:
+            client, name = self._chance.choice(self._stood)
+            if self._chance.random() < 0.3:
+                client = self._chance.choice(self._clients)
+            kind = self._chance.choice((Attach, Detach))
+            self._steps.append(kind(self._now_us, client, name))
+
+    def _end(self) -> None:
+        if self._stood:
+            self._steps.append(End(self._now_us, *self._chance.choice(self._stood)))
+
+    def _pass(self) -> None:
+        broker, sequence = self._chance.randrange(self._brokers), self._chance.choice("tu")
+        self._steps.append(Pass(self._now_us, broker, sequence))
+
+    def _fill(self) -> None:
+        broker = self._chance.randrange(self._brokers)
+        self._break(Fill(self._now_us, broker), Empty(0, broker))
+
     def _move(self) -> None:
         client = self._chance.choice(self._clients)
         if self._chance.random() < 0.9:
@@ -199,7 +263,7 @@ class _Maker:
             self._break(Cut(self._now_us, a, b), Mend(0, a, b))
         elif kind < 0.8:
             broker = self._chance.randrange(self._brokers)
-            keeps_store = self._chance.random() < 0.5
+            keeps_store = self._chance.random() < (0.85 if self._kind.promises else 0.5)
             self._break(Crash(self._now_us, broker, keeps_store), Restart(0, broker))
         else:
             side = set(self._chance.sample(range(self._brokers), self._brokers // 2))

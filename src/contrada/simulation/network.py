@@ -5,12 +5,14 @@ speak over lines (see `line`). All that happens is noted in a `History`.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeAlias
 
+from contrada.delivery.classes import BEST_EFFORT
+from contrada.delivery.messages import Announce, Carry, DeliveryMessage, Sequenced, Taken
 from contrada.model import Envelope, Notification
 from contrada.model.algebra.product import product_covers
 from contrada.routing.duplicates import Duplicates
@@ -35,6 +37,7 @@ from contrada.routing.messages import (
 )
 from contrada.routing.router import Router, Strategy
 from contrada.simulation.line import Faults, Line
+from contrada.simulation.promises import Promises
 from contrada.simulation.records import Cause, Change, Delivered, Handled, Held, History, Published
 from contrada.simulation.schedule import Schedule
 from contrada.simulation.steps import BROKERS_MAX, Kind
@@ -60,7 +63,7 @@ class _Customer:
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    message: Message
+    message: Message | DeliveryMessage
     cause: Cause
 
 
@@ -76,6 +79,7 @@ class Network:
         seed: int = 0,
         records: bool = False,
         validates: bool = False,
+        storeless: Iterable[int] = (),
     ) -> None:
         self.kind = kind
         self.schedule = Schedule()
@@ -96,6 +100,9 @@ class Network:
         self._open = 0
         self._settled = 0
         self._stored: set[int] = set()
+        self.promises: Promises | None = None
+        if kind.promises:
+            self.promises = Promises(brokers, self.schedule, self, seed, storeless)
 
     # --- links and servers --------------------------------------------------------------------
 
@@ -126,6 +133,8 @@ class Network:
         if self.routers[broker] is None:
             return
         self.routers[broker] = None
+        if self.promises is not None:
+            self.promises.crash(broker, keeps_store=keeps_store)
         self._order += 1
         for number, end in self._lines_of(broker):
             self.history.changes.append(Change(self._order, number, end, is_up=False))
@@ -146,6 +155,8 @@ class Network:
         for name, customer in self._customers.items():
             if customer.broker == broker:
                 self._ask_again(name, customer)
+        if self.promises is not None:
+            self.promises.restart(broker)
 
     def _lines_of(self, broker: int) -> list[tuple[int, int]]:
         return [found for (a, _), found in self._line_to.items() if a == broker]
@@ -160,11 +171,15 @@ class Network:
         customer = self._customers.setdefault(client, _Customer())
         customer.broker = broker
         self._ask_again(client, customer)
+        if self.promises is not None:
+            self.promises.move(client, broker)
 
     def leave(self, client: str) -> None:
         """A client is gone, and wants nothing any more."""
         self._go(client)
         self._customers.pop(client, None)
+        if self.promises is not None:
+            self.promises.leave(client)
 
     def _go(self, client: str) -> None:
         customer = self._customers.get(client)
@@ -227,6 +242,10 @@ class Network:
             return False
         broker = customer.broker
         assert broker is not None
+        if notification.envelope.delivery != BEST_EFFORT:
+            assert self.promises is not None, "a world of another kind promises nothing"
+            self.promises.publish(client, notification.envelope.id, notification)
+            return True
         offers = tuple(
             held
             for held in customer.held.values()
@@ -305,6 +324,10 @@ class Network:
             router.maintain()
             if self._validates:
                 router.validate()
+                if self.promises is not None:
+                    self.promises.check()
+        if self.promises is not None:
+            self.promises.change_ways(broker, router.ways())
 
     def _note_delivered(self, broker: int, effect: Deliver) -> None:
         name = effect.client.name
@@ -314,6 +337,17 @@ class Network:
             self.history.delivered.append(
                 Delivered(self._order, name, broker, effect.subscriptions, envelope.id, is_taken)
             )
+
+    def tell(self, broker: int, to: str, message: DeliveryMessage) -> None:
+        """Sends what a delivery server says to a neighbour."""
+        found = self._line_to.get((broker, int(to)))
+        if found is None:
+            return
+        number, end = found
+        self.traffic[number, type(message).__name__] += 1
+        with self._cause(is_control=False) as cause:
+            cause.on_their_way += 1
+            self.lines[number].send(end, _Sent(message, cause))
 
     # --- what lines tell ----------------------------------------------------------------------
 
@@ -333,12 +367,19 @@ class Network:
             self.history.changes.append(Change(cause.begun, line, end, is_up))
             neighbour = Neighbour(name_of(self.ends[line][1 - end]))
             self._handle(self.ends[line][end], event(neighbour), cause)
+        if self.promises is not None:
+            say = self.promises.link_up if is_up else self.promises.link_down
+            say(self.ends[line][end], neighbour.name)
 
     def take(self, line: int, end: int, message: _Sent) -> None:
         """A message has come to an end."""
         neighbour = Neighbour(name_of(self.ends[line][1 - end]))
-        event = Received(neighbour, message.message)
-        self._handle(self.ends[line][end], event, message.cause)
+        said = message.message
+        if isinstance(said, Announce | Sequenced | Carry | Taken):
+            assert self.promises is not None, "only servers that promise say this"
+            self.promises.receive(self.ends[line][end], neighbour.name, said)
+        else:
+            self._handle(self.ends[line][end], Received(neighbour, said), message.cause)
         self._end_one(message.cause)
 
     def lose(self, line: int, message: _Sent) -> None:

@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from contrada.delivery.durable import OnFull
 from contrada.errors import InputError
 from contrada.routing.router import Strategy
 from contrada.simulation.line import Faults
@@ -101,6 +102,43 @@ class Notify(_ClientAct, frozen=True, tag="publish"):
 
     id: str
     values: dict[str, int | float | str | bool | None]
+    delivery: str = "best-effort"
+
+
+class Stand(_NamedAct, frozen=True, tag="stand"):
+    """A client subscribes where it is, to be kept until it has acknowledged; and reads."""
+
+    filters: str
+    is_durable: bool
+    records_max: int
+    on_full: OnFull
+    replay_max: int
+
+
+class Attach(_NamedAct, frozen=True, tag="attach"):
+    """A client reads a standing subscription, maybe another's."""
+
+
+class Detach(_NamedAct, frozen=True, tag="detach"):
+    """A client reads a standing subscription no longer."""
+
+
+class End(_NamedAct, frozen=True, tag="end"):
+    """A client ends a standing subscription."""
+
+
+class Pass(_BrokerAct, frozen=True, tag="pass"):
+    """The sequencer of a sequence passes it to another server."""
+
+    sequence: str
+
+
+class Fill(_BrokerAct, frozen=True, tag="fill"):
+    """The disk of a server is full."""
+
+
+class Empty(_BrokerAct, frozen=True, tag="empty"):
+    """The disk of a server has room again."""
 
 
 Step: TypeAlias = (
@@ -116,6 +154,13 @@ Step: TypeAlias = (
     | Announce
     | Retract
     | Notify
+    | Stand
+    | Attach
+    | Detach
+    | End
+    | Pass
+    | Fill
+    | Empty
 )
 
 Shape: TypeAlias = Literal["central", "hierarchical", "acyclic", "general", "hybrid"]
@@ -130,12 +175,14 @@ class Kind(msgspec.Struct, frozen=True, order=True):
     strategy: Strategy
     covering: bool = True
     merging: bool = False
+    promises: bool = False
 
     @property
     def name(self) -> str:
         """As in `general, advertisement forwarding, covering`."""
         saving = "merging" if self.merging else "covering" if self.covering else "plain"
-        return f"{self.shape}, {self.strategy}, {saving}"
+        promises = ", promises" if self.promises else ""
+        return f"{self.shape}, {self.strategy}, {saving}{promises}"
 
 
 class Script(msgspec.Struct, frozen=True):
@@ -146,6 +193,7 @@ class Script(msgspec.Struct, frozen=True):
     brokers: int
     faults: Faults
     steps: tuple[Step, ...]
+    storeless: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.brokers <= BROKERS_MAX:

@@ -12,25 +12,37 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final
 
+import msgspec
+
+from contrada.delivery.durable import Retention
 from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification
 from contrada.model.algebra.relations import covers
 from contrada.model.syntax import parse_filter, parse_filter_set
 from contrada.routing.messages import Advertise, Neighbour, Offer, Reason, Role, Subscribe
 from contrada.routing.router import Router, RouterStatistics, Strategy
+from contrada.simulation.keeping import Kept, judge_promises
 from contrada.simulation.network import Network, name_of
 from contrada.simulation.oracle import Outcome, Violation, judge
+from contrada.simulation.promises import Promises
 from contrada.simulation.steps import (
     Announce,
+    Attach,
     Connect,
     Crash,
     Cut,
+    Detach,
+    Empty,
+    End,
+    Fill,
     Leave,
     Mend,
     Move,
     Notify,
+    Pass,
     Restart,
     Retract,
     Script,
+    Stand,
     Step,
     Unwish,
     Wish,
@@ -54,6 +66,12 @@ def run(script: Script) -> Outcome:
     try:
         broken = list(_run(script, network))
         outcome = judge(network)
+        if network.promises is not None:
+            kept = Kept()
+            outcome.violations += judge_promises(network.promises, kept)
+            outcome.published += len(network.promises.sent)
+            outcome.must += kept.must
+            outcome.delivered += kept.read
     except Exception as error:  # noqa: BLE001 - whatever a router raises is what worlds look for
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{place.name} line {place.lineno}"
@@ -76,6 +94,7 @@ def network_of(script: Script) -> Network:
         seed=script.seed,
         records=True,
         validates=script.brokers <= VALIDATED_BROKERS_MAX,
+        storeless=script.storeless,
     )
 
 
@@ -88,7 +107,11 @@ def _run(script: Script, network: Network) -> Iterator[Violation]:
             line.mend()
     for broker in range(script.brokers):
         network.restart(broker)
+        if network.promises is not None:
+            network.promises.fill(broker, is_full=False)
     network.schedule.run()
+    if network.promises is not None:
+        network.promises.audit(network.schedule.run)
     yield from _tables(script, network)
     _probe(script, network)
     yield from _withdrawn(script, network)
@@ -122,8 +145,31 @@ def do(network: Network, step: Step) -> None:  # noqa: C901 - one line for each 
             network.ask(client, Advertise(identity, _offer(offer, is_open)))
         case Retract(_, client, identity):
             network.withdraw(client, Advertise, identity)
-        case Notify(_, client, id_, values):
-            network.publish(client, Notification(values, envelope=Envelope(id=id_)))
+        case Notify(_, client, id_, values, delivery):
+            envelope = Envelope(id=id_, delivery=delivery)
+            network.publish(client, Notification(values, envelope=envelope))
+        case _ if network.promises is not None:
+            _promise(network.promises, step)
+
+
+def _promise(promises: Promises, step: Step) -> None:
+    """Does a step of what is more than best effort, where it can be done."""
+    match step:
+        case Stand(_, client, name, filters, is_durable, records_max, on_full, replay_max):
+            retention = Retention(records_max, on_full=on_full, replay_max=replay_max)
+            promises.stand(client, name, _filters(filters), retention, is_durable=is_durable)
+        case Attach(_, client, name):
+            promises.attach(client, name)
+        case Detach(_, client, name):
+            promises.detach(client, name)
+        case End(_, client, name):
+            promises.end(client, name)
+        case Pass(_, broker, sequence):
+            promises.pass_sequence(sequence, broker)
+        case Fill(_, broker):
+            promises.fill(broker, is_full=True)
+        case Empty(_, broker):
+            promises.fill(broker, is_full=False)
 
 
 @lru_cache(maxsize=4_096)
@@ -155,7 +201,7 @@ def _tables(script: Script, network: Network) -> Iterator[Violation]:
 
 def _fresh(script: Script, network: Network) -> Network:
     """Servers with the same lines, to which nobody has said anything."""
-    fresh = Network(script.kind, script.brokers)
+    fresh = Network(msgspec.structs.replace(script.kind, promises=False), script.brokers)
     for step in script.steps:
         if isinstance(step, Connect) and fresh.line(step.a, step.b) is None:
             do(fresh, step)

@@ -30,6 +30,8 @@ def kinds(only: str = "") -> list[Kind]:
         for strategy in Strategy
         for covering, merging in SAVINGS
     ]
+    # What is promised goes by link states, so routing is the same to it.
+    every += [Kind(shape, Strategy.SUBSCRIPTIONS, promises=True) for shape in SHAPES]
     return [kind for kind in every if only in kind.name]
 
 

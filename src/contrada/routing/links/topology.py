@@ -46,7 +46,14 @@ from typing import Final
 
 from contrada.errors import LimitError
 from contrada.routing.links.link_states import COST_MAX, LinkStates
-from contrada.routing.links.paths import Weights, beyond, towards, weights_of
+from contrada.routing.links.paths import (
+    Weights,
+    beyond,
+    distances,
+    first_steps,
+    towards,
+    weights_of,
+)
 from contrada.routing.messages import (
     Adjacency,
     Client,
@@ -89,6 +96,8 @@ class Topology:
         self._mesh: Weights = {}
         self._onward: dict[str, frozenset[Way]] = {}
         self._chosen = (0, 0)
+        self._steps: Mapping[str, str] = {}
+        self._stepped = 0
 
     # --- links --------------------------------------------------------------------------------
 
@@ -261,6 +270,19 @@ class Topology:
             mesh = (Way(Neighbour(name), home) for home, name in steps.items())
             found = self._onward[source] = self._plain.union(mesh)
         return found
+
+    def steps(self) -> Mapping[str, str]:
+        """The next server on the shortest way to each that can be reached, whatever goes there.
+
+        Cost: all known links, where they have changed since it was asked last.
+        """
+        if self._states is None:
+            return {}
+        if self._stepped != self._states.changes:
+            self._stepped = self._states.changes
+            weights = weights_of(self._states.graph.used)
+            self._steps = first_steps(weights, distances(weights, self.name), self.name)
+        return self._steps
 
     def __iter__(self) -> Iterator[Neighbour]:
         return iter(self._links)

@@ -1,0 +1,496 @@
+"""`Promises`: the part of a simulated network that keeps what is more than best effort.
+
+Each server has a `DeliveryServer` beside its router, and most have a disk (`MemoryStore`). What a
+server does is seen outside once its disk has it, a moment later; a crash in between takes it, or a
+part of it. Clients publish with numbers of their own, and publish again what was not answered when
+they meet a server again; they read standing subscriptions from wherever they are, acknowledge
+sometimes at once and sometimes late, and know by its position what they have read.
+
+All that matters for what was promised is noted, see `keeping`.
+"""
+
+import random
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from contrada.delivery.access import Accepted, Failed
+from contrada.delivery.classes import DeliveryClass, delivery_class
+from contrada.delivery.durable import OnFull, Retention
+from contrada.delivery.memory import MemoryStore
+from contrada.delivery.messages import (
+    Closed,
+    CloseLog,
+    DeliveryMessage,
+    Done,
+    Grant,
+    OpenLog,
+    Record,
+    Records,
+)
+from contrada.delivery.server import DeliveryEffect, DeliveryServer, Give, Tell
+from contrada.errors import ContradaError
+from contrada.model import Envelope, Notification, Selection
+from contrada.routing.messages import Neighbour
+from contrada.simulation.schedule import Schedule
+
+SYNC_US: Final = 2_000
+"""How long a disk takes."""
+
+CREDIT: Final = 5
+"""Records that a client may have before it has read them."""
+
+REOPENED_MAX: Final = 50
+"""How often a client that reads nothing asks again for a subscription. Beyond it: it gives up."""
+
+SEQUENCER: Final = "0"
+"""The first sequencer of every world."""
+
+
+@dataclass(slots=True, eq=False)
+class Sent:
+    """A notification that a client published, more than at best effort.
+
+    `known` are the standing subscriptions that all servers knew then and that it matches; `past`
+    are those that its publisher had published or read before, and theirs.
+    """
+
+    id: str
+    notification: Notification
+    promised: DeliveryClass
+    client: str
+    sequence: int
+    past: frozenset[str] = frozenset()
+    brokers: list[int] = field(default_factory=list)
+    known: frozenset[str] = frozenset()
+    order: int = 0
+    is_accepted: bool = False
+    error: ContradaError | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Stood:
+    """A standing subscription: its home, and in which life of it."""
+
+    name: str
+    filters: Selection
+    broker: int
+    is_durable: bool
+    order: int
+    ended: int | None = None
+    is_lost: bool = False  # with its server, or its server's disk
+    policy: OnFull = OnFull.REFUSE
+    replays: bool = False
+
+
+@dataclass(slots=True)
+class Read:
+    """What one client has read of a standing subscription, by position; `late` are not answered."""
+
+    records: dict[int, str] = field(default_factory=dict)
+    late: list[int] = field(default_factory=list)
+    is_open: bool = False
+    refused: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Server:
+    """A server that runs, and what waits for its disk."""
+
+    machine: DeliveryServer
+    store: MemoryStore | None
+    waiting: deque[tuple[Callable[[], None], list[DeliveryEffect]]] = field(default_factory=deque)
+    tick_us: int | None = None
+    ways: Mapping[str, str] | None = None
+
+
+class Lines(Protocol):
+    """What carries messages between servers."""
+
+    def tell(self, broker: int, to: str, message: DeliveryMessage) -> None:
+        """Sends a message over the line to a neighbour."""
+
+
+class Promises:
+    """The delivery servers of a network, and their clients."""
+
+    def __init__(
+        self, brokers: int, schedule: Schedule, lines: Lines, seed: int, storeless: Iterable[int]
+    ) -> None:
+        self.sent: dict[str, Sent] = {}
+        self.stood: dict[str, Stood] = {}
+        self.reads: defaultdict[tuple[str, str], Read] = defaultdict(Read)
+        self.crashes: list[tuple[int, int, bool]] = []  # order, server, whether its disk survived
+        self.sequencers = {int(SEQUENCER)}  # all that ever were
+        self.doubles: list[str] = []
+        self.acknowledged: defaultdict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
+        self._schedule, self._lines = schedule, lines
+        self._chance = random.Random(seed)
+        self._order = 0
+        self._is_over = False
+        self._clients: dict[str, int] = {}  # where each is
+        self._met: dict[str, int] = {}  # where each published last
+        self._known: defaultdict[str, set[str]] = defaultdict(set)  # what of causal each sent, read
+        self._unanswered: defaultdict[str, dict[str, Sent]] = defaultdict(dict)
+        self._sequences: dict[str, int] = defaultdict(int)
+        self._wanted: defaultdict[str, dict[str, None]] = defaultdict(dict)  # who reads what
+        self._tokens: dict[int, Sent] = {}
+        storeless = set(storeless)
+        self._disks = [None if each in storeless else MemoryStore() for each in range(brokers)]
+        self.servers: list[_Server | None] = [None] * brokers
+        for broker in range(brokers):
+            self._start(broker, is_new=True)
+
+    # --- servers ------------------------------------------------------------------------------
+
+    def _start(self, broker: int, *, is_new: bool) -> None:
+        store = self._disks[broker]
+        life = 1 + self._schedule.now_us
+        machine = DeliveryServer(
+            str(broker), life=life, store=store, sequencer=SEQUENCER, is_new=is_new
+        )
+        self.servers[broker] = _Server(machine, store)
+        self.do(broker, [])
+
+    def crash(self, broker: int, *, keeps_store: bool) -> None:
+        """A server is gone; of what its disk had not got a part may survive, if the disk does."""
+        self._order += 1
+        store = self._disks[broker]
+        survives = keeps_store and store is not None
+        self.crashes.append((self._order, broker, survives))
+        if store is not None and survives:
+            store.crash(self._chance.randint(0, store.unsynced))
+            store.is_full = False
+        elif store is not None:
+            self._disks[broker] = MemoryStore()
+        self.servers[broker] = None
+        for client in [each for each, where in self._clients.items() if where == broker]:
+            for name in self._wanted[client]:
+                self.reads[client, name].is_open = False
+            if not keeps_store:
+                del self._clients[client]
+        for stood in self.stood.values():
+            if stood.broker == broker and not (stood.is_durable and survives):
+                stood.is_lost = True
+
+    def restart(self, broker: int) -> None:
+        """A server is back, with what its disk has."""
+        self._start(broker, is_new=False)
+        for client in [each for each, where in self._clients.items() if where == broker]:
+            self.move(client, broker)
+
+    def fill(self, broker: int, *, is_full: bool) -> None:
+        """The disk of a server is full, or has room again."""
+        store = self._disks[broker]
+        if store is not None:
+            store.is_full = is_full
+
+    def link_up(self, broker: int, neighbour: str) -> None:
+        """A session with a neighbour has begun."""
+        self._at(broker, lambda of: of.link_up(Neighbour(neighbour), self._schedule.now_us))
+
+    def link_down(self, broker: int, neighbour: str) -> None:
+        """A session with a neighbour has ended."""
+        self._at(broker, lambda of: of.link_down(Neighbour(neighbour), self._schedule.now_us))
+
+    def change_ways(self, broker: int, ways: Mapping[str, str]) -> None:
+        """The router knows these ways."""
+        server = self.servers[broker]
+        if server is None or ways is server.ways:
+            return
+        server.ways = ways
+        self._at(broker, lambda of: of.change_ways(ways, self._schedule.now_us))
+
+    def receive(self, broker: int, neighbour: str, message: DeliveryMessage) -> None:
+        """A message has come."""
+        now_us = self._schedule.now_us
+        self._at(broker, lambda of: of.receive(Neighbour(neighbour), message, now_us))
+
+    def _at(self, broker: int, act: Callable[[DeliveryServer], list[DeliveryEffect]]) -> None:
+        server = self.servers[broker]
+        if server is not None:
+            self.do(broker, act(server.machine))
+
+    def do(self, broker: int, effects: list[DeliveryEffect]) -> None:
+        """Does what a server says, once its disk has what was before."""
+        server = self.servers[broker]
+        assert server is not None, "a server that has crashed does nothing"
+        if server.store is None:
+            self._perform(broker, effects)
+        else:
+            server.waiting.append((server.store.seal(), effects))
+            self._schedule.after(SYNC_US, lambda: self._synced(broker, server))
+        due_us = server.machine.due_us
+        if due_us is not None and (server.tick_us is None or due_us < server.tick_us):
+            server.tick_us = due_us
+            delay_us = max(0, due_us - self._schedule.now_us)
+            self._schedule.after(delay_us, lambda: self._tick(broker, server, due_us))
+
+    def _synced(self, broker: int, server: _Server) -> None:
+        if server is self.servers[broker]:
+            bring, effects = server.waiting.popleft()
+            bring()
+            self._perform(broker, effects)
+
+    def _tick(self, broker: int, server: _Server, due_us: int) -> None:
+        if server is self.servers[broker] and server.tick_us == due_us:
+            server.tick_us = None
+            self.do(broker, server.machine.tick(self._schedule.now_us))
+
+    def _perform(self, broker: int, effects: Iterable[DeliveryEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case Tell(to, message):
+                    self._lines.tell(broker, to.name, message)
+                case Accepted(token):
+                    self._answer(token, None)
+                case Failed(token, error):
+                    self._answer(token, error)
+                case Give(client, said):
+                    self._given(broker, client, said)
+
+    def check(self) -> None:
+        """Checks the invariants of all servers that run."""
+        for server in self.servers:
+            if server is not None:
+                server.machine.validate()
+
+    # --- clients ------------------------------------------------------------------------------
+
+    def move(self, client: str, broker: int) -> None:
+        """A client has connected to a server: it publishes again what was not answered, reads."""
+        before = self._clients.get(client)
+        if before is not None and before != broker:
+            self.leave(client)
+        self._clients[client] = broker
+        met = self._met.get(client)
+        if met is not None and met != broker and self.servers[broker] is not None:
+            now_us = self._schedule.now_us
+            self._at(broker, lambda of: of.arrive(client, str(met), now_us))
+        self._met[client] = broker
+        for sent in list(self._unanswered[client].values()):
+            self._say(sent, broker)
+        for name in self._wanted[client]:
+            self._open(client, name)
+
+    def leave(self, client: str) -> None:
+        """A client is gone from where it was; it keeps what it knows."""
+        broker = self._clients.pop(client, None)
+        if broker is None:
+            return
+        for name in self._wanted[client]:
+            read = self.reads[client, name]
+            if read.is_open:
+                read.is_open = False
+                self._consume(broker, client, CloseLog(name, client))
+
+    def publish(self, client: str, id_: str, notification: Notification) -> None:
+        """A client publishes, more than at best effort; when it is connected again if it is not."""
+        promised = delivery_class(notification.envelope.delivery)
+        self._sequences[client] += 1
+        sequence = self._sequences[client]
+        envelope = Envelope(
+            id_, client, sequence, self._schedule.now_us, delivery=notification.envelope.delivery
+        )
+        past = frozenset(self._known[client])
+        sent = Sent(id_, notification.with_envelope(envelope), promised, client, sequence, past)
+        self.sent[id_] = sent
+        if promised.is_causal:
+            self._known[client].add(id_)
+        self._unanswered[client][id_] = sent
+        broker = self._clients.get(client)
+        if broker is not None:
+            self._say(sent, broker)
+
+    def _say(self, sent: Sent, broker: int) -> None:
+        server = self.servers[broker]
+        if server is None:
+            return
+        self._order += 1
+        known = self._known_to_all(sent)
+        # Published again, it may be what was addressed the first time, or anew.
+        sent.known = known if not sent.brokers else sent.known & known
+        sent.order = sent.order or self._order
+        sent.brokers.append(broker)
+        token = len(self._tokens)
+        self._tokens[token] = sent
+        publication = server.machine.publish(
+            token, sent.client, [sent.notification], self._schedule.now_us
+        )
+        self.do(broker, publication)
+
+    def _known_to_all(self, sent: Sent) -> frozenset[str]:
+        """What stands, as all servers that run know, and matches."""
+        known = [set(each.machine.standing()) for each in self.servers if each is not None]
+        names = set.intersection(*known) if known else set()
+        return frozenset(
+            name for name in names if self.stood[name].filters.matches(sent.notification)
+        )
+
+    def _answer(self, token: int, error: ContradaError | None) -> None:
+        sent = self._tokens[token]
+        if self._unanswered[sent.client].pop(sent.id, None) is not None:
+            sent.is_accepted, sent.error = error is None, error
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def stand(
+        self, client: str, name: str, filters: Selection, retention: Retention, *, is_durable: bool
+    ) -> None:
+        """A client subscribes where it is, to be kept until it has acknowledged."""
+        broker = self._clients.get(client)
+        server = None if broker is None else self.servers[broker]
+        if broker is None or server is None or name in self.stood:
+            return
+        if is_durable and server.store is None:
+            is_durable = False
+        self._order += 1
+        now_us = self._schedule.now_us
+        try:
+            effects = server.machine.stand(name, filters, now_us, retention, is_durable=is_durable)
+        except ContradaError:
+            return  # Its disk is full.
+        self.stood[name] = Stood(
+            name,
+            filters,
+            broker,
+            is_durable,
+            self._order,
+            policy=retention.on_full,
+            replays=retention.replay_max > 0,
+        )
+        self.do(broker, effects)
+        self.attach(client, name)
+
+    def attach(self, client: str, name: str) -> None:
+        """A client reads a standing subscription from now on, wherever it is."""
+        if name in self.stood and name not in self._wanted[client]:
+            self._wanted[client][name] = None
+            self._open(client, name)
+
+    def detach(self, client: str, name: str) -> None:
+        """A client stops reading, and leaves what it has not acknowledged."""
+        if name in self._wanted[client]:
+            del self._wanted[client][name]
+            read = self.reads[client, name]
+            broker = self._clients.get(client)
+            if read.is_open and broker is not None:
+                self._consume(broker, client, CloseLog(name, client))
+            read.is_open = False
+
+    def end(self, client: str, name: str) -> None:
+        """A client ends a standing subscription that it reads."""
+        broker = self._clients.get(client)
+        if broker is None or self.servers[broker] is None or not self.reads[client, name].is_open:
+            return
+        self._order += 1
+        self.stood[name].ended = self._order
+        del self._wanted[client][name]
+        self.reads[client, name].is_open = False
+        self._consume(broker, client, CloseLog(name, client, ends=True))
+
+    def _open(self, client: str, name: str, position: int | None = None) -> None:
+        broker = self._clients.get(client)
+        read = self.reads[client, name]
+        if broker is None or self.servers[broker] is None or self.stood[name].is_lost:
+            return
+        read.is_open = True
+        read.late.clear()
+        self._consume(broker, client, OpenLog(name, client, position))
+        self._consume(broker, client, Grant(name, client, CREDIT))
+
+    def _consume(self, broker: int, client: str, said: OpenLog | Grant | Done | CloseLog) -> None:
+        now_us = self._schedule.now_us
+        self._at(broker, lambda of: of.consume(client, said, now_us))
+
+    def _given(self, broker: int, client: str, said: Records | Closed) -> None:
+        read = self.reads[client, said.name]
+        if self._clients.get(client) != broker or not read.is_open:
+            return
+        if isinstance(said, Closed):
+            read.is_open = False
+            read.refused += 1
+            if said.has_ended:
+                self._order += 1
+                self.stood[said.name].ended = self._order
+            elif read.refused < REOPENED_MAX:
+                again_us = self._chance.randrange(50_000, 500_000)
+                self._schedule.after(again_us, lambda: self._reopen(client, said.name))
+            return
+        read.refused = 0
+        for record in said.records:
+            self._read(client, said.name, read, record)
+        self._consume(broker, client, Grant(said.name, client, len(said.records)))
+        if read.late and (self._is_over or self._chance.random() < 0.7):
+            self._acknowledge(broker, client, said.name, read)
+
+    def _reopen(self, client: str, name: str) -> None:
+        if name in self._wanted[client] and not self.reads[client, name].is_open:
+            self._open(client, name)
+
+    def _read(self, client: str, name: str, read: Read, record: Record) -> None:
+        position, notification = record.position, record.notification
+        assert notification is not None, "no disk of these worlds damages anything"
+        id_ = notification.envelope.id
+        done = self.acknowledged[name].get(position)
+        is_replay = client == "replayer" and self.stood[name].replays
+        if done is not None and not is_replay and not self._may_be_lost(*done, self.stood[name].broker):
+            self.doubles.append(f"{position} of {name} was acknowledged before {client} got it")
+        if position in read.records:
+            if read.records[position] != id_:
+                self.doubles.append(f"{position} of {name} is {id_}, was {read.records[position]}")
+        else:
+            read.records[position] = id_
+            if self.sent[id_].promised.is_causal:
+                self._known[client] |= {id_, *self.sent[id_].past}
+        read.late.append(position)
+
+    def _acknowledge(self, broker: int, client: str, name: str, read: Read) -> None:
+        intervals = tuple((position, position + 1) for position in read.late)
+        for position in read.late:
+            self.acknowledged[name][position] = self._order, broker
+        read.late.clear()
+        self._consume(broker, client, Done(name, client, intervals))
+
+    def _may_be_lost(self, order: int, broker: int, home: int) -> bool:
+        """Whether a crash may have taken an acknowledgement."""
+        return any(at >= order and where in (broker, home) for at, where, _ in self.crashes)
+
+    def pass_sequence(self, sequence: str, broker: int) -> None:
+        """The sequencer of a sequence passes it to another server, if it can."""
+        for at, server in enumerate(self.servers):
+            if server is not None:
+                try:
+                    now_us = self._schedule.now_us
+                    effects = server.machine.pass_sequence(sequence, str(broker), now_us)
+                except ContradaError:
+                    continue  # It is not the sequencer, or that one cannot be.
+                self.sequencers.add(broker)
+                self.do(at, effects)
+                return
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def audit(self, run: Callable[[], None]) -> None:
+        """When all is mended: somebody reads what is left and acknowledges it, then reads again."""
+        self._is_over = True
+        for client, broker in [*self._clients.items()]:
+            self.move(client, broker)  # What was not answered is published again.
+        run()
+        for client in list(self._clients):
+            for name in list(self._wanted[client]):
+                self.detach(client, name)
+        run()
+        alive = [each.name for each in self.stood.values() if each.ended is None and not each.is_lost]
+        for auditor, position in (("auditor", None), ("replayer", 1)):
+            broker = self._chance.randrange(len(self.servers))
+            self.move(auditor, broker)
+            for name in alive:
+                self._wanted[auditor][name] = None
+                is_replay = position is not None and self.stood[name].replays
+                self._open(auditor, name, position if is_replay else None)
+            run()
+            for name in alive:
+                self.detach(auditor, name)
+            run()
