@@ -7,8 +7,8 @@ does the same as its access point.
     publish ==> not a duplicate? ==> in a sequence? --no--> address, number, hold ==> parcels
                                           `---yes--> to the sequencer, or wait for it
 
-What must wait waits in order, a bounded time: for a sequencer that cannot be reached, and for what a
-publisher did elsewhere before it came here.
+What must wait waits in order, a bounded time: for a sequencer that cannot be reached, and for what
+a publisher did elsewhere before it came here.
 
 Invariants: a publication is accepted whole or fails whole; of a publisher, what has a number not
 above the highest one accepted is a duplicate, and is published no second time.
@@ -33,6 +33,7 @@ from contrada.delivery.messages import (
     Row,
     ToSequence,
 )
+from contrada.delivery.notes import Notes
 from contrada.delivery.outbox import Outbox, Posting
 from contrada.delivery.sequences import Sequences
 from contrada.delivery.standing import StandingTable
@@ -41,7 +42,7 @@ from contrada.errors import CannotPublishError, ContradaError, InvalidValueError
 from contrada.model import Notification
 
 WAITING_MAX: Final = 10_000
-"""Publications that wait for a sequencer or for a publisher's past. Beyond it: CannotPublishError."""
+"""Publications that wait at a server. Beyond it: CannotPublishError."""
 
 WAIT_US: Final = 5_000_000
 """How long a publication waits for these. Beyond it: CannotPublishError; nothing is published."""
@@ -49,8 +50,6 @@ WAIT_US: Final = 5_000_000
 PUBLISHERS_MAX: Final = 100_000
 """Publishers whose last number is known. Beyond it: who published longest ago is forgotten, and
 duplicates of its last publications would be taken for new."""
-
-_NOTE: Final = "publisher/"
 
 
 class Accepted(NamedTuple):
@@ -111,12 +110,9 @@ class AccessPoint:
         self._awaited: set[str] = set()  # publishers whose past is asked for
         self._to_sequencers: dict[str, tuple[str, int, int]] = {}
         self._rows = 0
-        self._publishers: dict[str, _Publisher] = {}
         self._is_causal = len(causality) > 0
-        for note, value in (store.notes() if store is not None else {}).items():
-            if note.startswith(_NOTE):
-                known = msgspec.msgpack.decode(value, type=_Publisher)
-                self._publishers[note.removeprefix(_NOTE)] = known
+        self._notes = Notes(store)
+        self._publishers: dict[str, _Publisher] = dict(self._notes.of("publisher", _Publisher))
 
     # --- publishers ---------------------------------------------------------------------------
 
@@ -327,13 +323,11 @@ class AccessPoint:
         known.sequence = max(known.sequence, sequence)
         known.has_moved |= has_moved
         self._publishers[publisher] = known
-        if self._store is not None:
-            self._store.note(_NOTE + publisher, msgspec.msgpack.encode(known))
+        self._notes.put("publisher", publisher, known)
         if len(self._publishers) > PUBLISHERS_MAX:
             oldest = next(iter(self._publishers))
             del self._publishers[oldest]
-            if self._store is not None:
-                self._store.note(_NOTE + oldest, None)
+            self._notes.put("publisher", oldest, None)
 
     def _fail(self, of: Publication, error: ContradaError) -> None:
         self.failed += 1

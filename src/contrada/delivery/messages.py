@@ -85,7 +85,7 @@ class Notice(msgspec.Struct, frozen=True, array_like=True, tag="notice"):
 
 
 class ToSequence(msgspec.Struct, frozen=True, array_like=True, tag="to sequence"):
-    """A notification that is to get its place in a sequence, and to be published by who gives it."""
+    """A notification for who gives the order of its sequence, to be published by it."""
 
     notification: Notification
 
@@ -111,7 +111,7 @@ class Past(msgspec.Struct, frozen=True, array_like=True, tag="past"):
 
 
 class OpenLog(msgspec.Struct, frozen=True, array_like=True, tag="open"):
-    """A client of the sender reads a subscription; from a position or a time that is kept, if said."""
+    """A client of the sender reads a subscription; again from a position or time, if said."""
 
     name: str
     consumer: str
