@@ -7,8 +7,8 @@ does the same as its access point.
     publish ==> not a duplicate? ==> in a sequence? --no--> address, number, hold ==> parcels
                                           `---yes--> to the sequencer, or wait for it
 
-What must wait waits in order, a bounded time: for a sequencer that cannot be reached, and for what a
-publisher did elsewhere before it came here.
+What must wait waits in order, a bounded time: for a sequencer that cannot be reached, and for what
+a publisher did elsewhere before it came here.
 
 Invariants: a publication is accepted whole or fails whole; of a publisher, what has a number not
 above the highest one accepted is a duplicate, and is published no second time.
@@ -16,6 +16,7 @@ above the highest one accepted is a duplicate, and is published no second time.
 Source: EPFL 2503 §5.2.2 (QoS of obvents).
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -23,17 +24,19 @@ import msgspec
 
 from contrada.delivery.causality import Causality
 from contrada.delivery.classes import DeliveryClass, delivery_class
+from contrada.delivery.inbox import Inbox
 from contrada.delivery.logs import Logs
 from contrada.delivery.messages import (
+    AskPast,
     Body,
     Context,
     Notice,
     Parcel,
-    PassSequence,
     Past,
     Row,
     ToSequence,
 )
+from contrada.delivery.notes import Notes
 from contrada.delivery.outbox import Outbox, Posting
 from contrada.delivery.sequences import Sequences
 from contrada.delivery.standing import StandingTable
@@ -42,16 +45,17 @@ from contrada.errors import CannotPublishError, ContradaError, InvalidValueError
 from contrada.model import Notification
 
 WAITING_MAX: Final = 10_000
-"""Publications that wait for a sequencer or for a publisher's past. Beyond it: CannotPublishError."""
+"""Publications that wait at a server. Beyond it: CannotPublishError."""
 
 WAIT_US: Final = 5_000_000
 """How long a publication waits for these. Beyond it: CannotPublishError; nothing is published."""
 
+ASK_AGAIN_US: Final = 1_000_000
+"""After how long the past of a publisher that waits is asked for again."""
+
 PUBLISHERS_MAX: Final = 100_000
 """Publishers whose last number is known. Beyond it: who published longest ago is forgotten, and
 duplicates of its last publications would be taken for new."""
-
-_NOTE: Final = "publisher/"
 
 
 class Accepted(NamedTuple):
@@ -78,10 +82,17 @@ class Publication(NamedTuple):
 
 
 class _Publisher(msgspec.Struct, array_like=True):
-    """The highest number accepted, and whether the publisher came from another server."""
+    """The highest number accepted, and by which ways went what has an order.
+
+    `via` is the sequencer at which the last of that went, or empty; `ways` has for each sequencer
+    its life and the place of the last one in the stream to it, until all has its place in its
+    sequence. `carries`: it does not all go one way, so it carries the context that keeps its order.
+    """
 
     sequence: int = 0
-    has_moved: bool = False
+    via: str = ""
+    ways: dict[str, tuple[int, int]] = {}
+    carries: bool = False
 
 
 class AccessPoint:
@@ -93,6 +104,7 @@ class AccessPoint:
         store: Store | None,
         table: StandingTable,
         outbox: Outbox,
+        inbox: Inbox,
         logs: Logs,
         sequences: Sequences,
         causality: Causality,
@@ -104,20 +116,17 @@ class AccessPoint:
         self.failed = 0
         self.ways: Mapping[str, str] = {}
         self._store = store
-        self._table, self._outbox, self._logs = table, outbox, logs
+        self._table, self._outbox, self._inbox, self._logs = table, outbox, inbox, logs
         self._sequences, self._causality = sequences, causality
         self._waiting: dict[int, Publication] = {}
         self._is_stale = False
         self._kept_back: set[tuple[str, str]] = set()  # publishers and sequences of what waits
         self._awaited: dict[str, str] = {}  # publishers whose past is asked for, and where
-        self._to_sequencers: dict[str, tuple[str, int, int]] = {}
+        self._ask_us = 0
         self._rows = 0
-        self._publishers: dict[str, _Publisher] = {}
         self._is_causal = False
-        for note, value in (store.notes() if store is not None else {}).items():
-            if note.startswith(_NOTE):
-                known = msgspec.msgpack.decode(value, type=_Publisher)
-                self._publishers[note.removeprefix(_NOTE)] = known
+        self._notes = Notes(store)
+        self._publishers: dict[str, _Publisher] = dict(self._notes.of("publisher", _Publisher))
 
     # --- publishers ---------------------------------------------------------------------------
 
@@ -144,7 +153,7 @@ class AccessPoint:
         self._awaited[publisher] = server
 
     def forget_past(self, server: str) -> None:
-        """A server has lost its memory: of what publishers did there is nothing left to wait for."""
+        """A server has lost its memory: nothing is left of what publishers did there."""
         for publisher in [each for each, where in self._awaited.items() if where == server]:
             self.meet(publisher, server, 0)
 
@@ -152,45 +161,61 @@ class AccessPoint:
         """What a publisher did at another server is known: this was its last number there."""
         if self._awaited.get(publisher) == server:
             del self._awaited[publisher]
-        self._remember(publisher, sequence, has_moved=True)
+        known = self._known(publisher)
+        known.sequence = max(known.sequence, sequence)
+        known.carries = True
+        self._remember(publisher, known)
         self.look_again()
 
-    def past_of(self, publisher: str) -> Past:
-        """What is known of a publisher that has left. What waits of it is given up."""
+    def past_of(self, publisher: str) -> Past | None:
+        """What is known of a publisher that has left; None while its last is on its way.
+
+        What waits of it is given up.
+        """
         for token in [each.token for each in self._waiting.values() if each.publisher == publisher]:
             reason = f"the publisher {publisher!r} has gone to another server"
             self._fail(self._waiting.pop(token), CannotPublishError("", reason=reason))
-        elsewhere = self._awaited.pop(publisher, "")
-        return Past(publisher, self.sequence_of(publisher), elsewhere)
+        known = self._known(publisher)
+        if self._on_their_way(known) is not None:
+            return None
+        return Past(publisher, known.sequence, self._awaited.pop(publisher, ""))
 
-    @property
-    def awaited(self) -> Mapping[str, str]:
-        """Publishers whose past is asked for, and where."""
-        return self._awaited
+    def _known(self, publisher: str) -> _Publisher:
+        return self._publishers.get(publisher) or _Publisher()
 
-    def sequence_of(self, publisher: str) -> int:
-        """The highest number that was accepted of a publisher, or 0."""
-        known = self._publishers.get(publisher)
-        return 0 if known is None else known.sequence
+    def _on_their_way(self, known: _Publisher, *but: str) -> str | None:
+        """A sequencer but these, at which what has an order may have no place in its sequence yet.
+
+        It has one when the sequencer has taken it, unless that returned it. What it returns it has
+        sent before it says what it has taken, and its row says so.
+        """
+        for via, (then, number) in list(known.ways.items()):
+            life, _, taken = self._outbox.sent(via)
+            if life == then and (
+                taken < number or self._inbox.waits_for(self._causality.row_of(via))
+            ):
+                if via not in but:
+                    return via
+            else:
+                del known.ways[via]
+        return None
 
     def _hindrance(self, of: Publication) -> str | None:
         """Why a publication has to wait; None where it need not."""
         if of.publisher in self._awaited:
             return f"what {of.publisher!r} published elsewhere is not known here"
         sequence = of.promised.sequence
-        if not sequence:
-            return None
-        _, server = self._sequences.where(sequence)
-        home = self._table.homes.get(server)
-        if home is None or not home.sequences or (server != self.name and server not in self.ways):
-            return f"server {server!r}, which gives the order of {sequence!r}, cannot be reached"
-        before, life, number = self._to_sequencers.get(sequence, (server, 0, 0))
-        if before != server:
-            # What went to the sequencer before must have been passed on by it.
-            its_life, _, taken = self._outbox.sent(before)
-            if its_life == life and taken < number:
-                return f"server {before!r} has not passed on what is in {sequence!r}"
+        via = self._sequences.where(sequence)[1] if sequence else self.name
+        home = self._table.homes.get(via)
+        if sequence and not (home is not None and home.sequences and self._can_reach(via)):
+            return f"server {via!r}, which gives the order of {sequence!r}, cannot be reached"
+        before = self._on_their_way(self._known(of.publisher), via) if of.promised.is_fifo else None
+        if before is not None:
+            return f"server {before!r} has not said that it has what was published before"
         return None
+
+    def _can_reach(self, server: str) -> bool:
+        return server == self.name or server in self.ways
 
     # --- time ---------------------------------------------------------------------------------
 
@@ -202,6 +227,7 @@ class AccessPoint:
         """Publishes what need not wait any longer, and gives up what has waited too long."""
         if not self._is_stale and (self.due_us is None or now_us < self.due_us):
             return
+        self._ask_again(now_us)
         self._is_stale = False
         waiting, self._waiting = self._waiting, {}
         self._kept_back.clear()
@@ -226,8 +252,25 @@ class AccessPoint:
 
     @property
     def due_us(self) -> int | None:
-        """When the first of what waits is given up."""
-        return min((each.until_us for each in self._waiting.values()), default=None)
+        """When the first of what waits is given up, or a publisher's past is asked for again."""
+        until_us = min((each.until_us for each in self._waiting.values()), default=None)
+        if until_us is None or not self._awaited:
+            return until_us
+        return min(until_us, self._ask_us)
+
+    def _ask_again(self, now_us: int) -> None:
+        """Asks for the past of publishers that wait again: there may have been no answer yet."""
+        if now_us < self._ask_us:
+            return
+        self._ask_us = now_us + ASK_AGAIN_US
+        for publisher in dict.fromkeys(each.publisher for each in self._waiting.values()):
+            self.ask_past(publisher, now_us)
+
+    def ask_past(self, publisher: str, now_us: int) -> None:
+        """Asks for what a publisher did elsewhere, where that is not known and can be asked."""
+        server = self._awaited.get(publisher)
+        if server in self._table.homes:
+            self.send(server, AskPast(publisher), now_us)
 
     @property
     def waiting(self) -> int:
@@ -237,33 +280,69 @@ class AccessPoint:
     # --- publishing ---------------------------------------------------------------------------
 
     def _publish(self, of: Publication, now_us: int) -> None:
-        known = self._publishers.get(of.publisher)
-        accepted = 0 if known is None else known.sequence
+        known, promised = self._known(of.publisher), of.promised
         fresh = [
             each
             for each in of.notifications
-            if not of.publisher or not each.envelope.sequence or each.envelope.sequence > accepted
+            if not of.publisher or not 0 < each.envelope.sequence <= known.sequence
         ]
         self.duplicates += len(of.notifications) - len(fresh)
-        promised = of.promised
-        carries = promised.is_causal or (known is not None and known.has_moved and promised.is_fifo)
         try:
             if promised.is_certified and self._store is None:
-                raise CannotPublishError(
-                    "", reason="this server has no store for what is certified"
-                )
-            if fresh and promised.sequence:
-                self.sequence(fresh, now_us, carries=carries)
-            elif fresh:
-                self._address(fresh, promised, now_us, carries=carries)
+                raise CannotPublishError("", reason="this server has no store, which it would need")
+            self._check_full(fresh)
+            if fresh:
+                self._send_on(of, fresh, known, now_us)
         except ContradaError as error:
             self._fail(of, error)
             return
         if fresh and of.publisher:
-            last = max(each.envelope.sequence for each in fresh)
-            if last:
-                self._remember(of.publisher, last)
+            known.sequence = max([known.sequence, *(each.envelope.sequence for each in fresh)])
+            self._remember(of.publisher, known)
         self.outcomes.append(Accepted(of.token))
+
+    def _send_on(
+        self, of: Publication, fresh: list[Notification], known: _Publisher, now_us: int
+    ) -> None:
+        """Publishes here or at a sequencer, and notes by which way what has an order went."""
+        promised = of.promised
+        via = self._sequences.where(promised.sequence)[1] if promised.sequence else self.name
+        via = "" if via == self.name else via
+        # What goes by another way than what was before could overtake it.
+        carries = known.carries or (known.sequence > 0 and known.via != via)
+        if promised.sequence:
+            self.sequence(fresh, now_us, carries=carries and promised.is_fifo)
+        else:
+            needs = promised.is_causal or (carries and promised.is_fifo)
+            self._address(fresh, promised, now_us, carries=needs)
+        if promised.is_fifo:
+            self._note_way(known, via, carries=carries)
+
+    def _note_way(self, known: _Publisher, via: str, *, carries: bool) -> None:
+        known.carries, known.via = carries, via
+        if via:
+            life, last, _ = self._outbox.sent(via)
+            known.ways = {**known.ways, via: (life, last)}
+
+    def returned(self, source: str, notification: Notification, now_us: int) -> bool:
+        """Sends on what a server returned since it had passed on the sequence.
+
+        False where it would overtake what went another way, so that it is to be tried again.
+        """
+        promised, publisher = (
+            delivery_class(notification.envelope.delivery),
+            notification.envelope.publisher,
+        )
+        via = self._sequences.where(promised.sequence)[1]
+        known = self._known(publisher)
+        if promised.is_fifo and self._on_their_way(known, source, via) is not None:
+            return False
+        self.sequence([notification], now_us, carries=promised.is_fifo)
+        if promised.is_fifo:
+            self._note_way(known, "" if via == self.name else via, carries=True)
+            self._remember(publisher, known)
+        self.look_again()
+        return True
 
     def sequence(
         self, notifications: Sequence[Notification], now_us: int, *, carries: bool
@@ -275,16 +354,14 @@ class AccessPoint:
         if server == self.name:
             self._address(notifications, promised, now_us, carries=carries)
             return
-        home = self._table.homes[server]
-        if promised.is_certified and not home.has_store:
-            reason = f"server {server!r} has no store for what is certified"
+        home = self._table.homes.get(server)
+        if home is None or (promised.is_certified and not home.has_store):
+            reason = f"server {server!r} is not known here, or has no store"
             raise CannotPublishError("", reason=reason)
         self._outbox.check_room({server: ()})
         context = self.context({server: len(notifications)}) if carries else ()
         bodies = [Posting(ToSequence(each), {server: ()}, context) for each in notifications]
         self._post(bodies, now_us, spools=promised.is_certified)
-        life, last, _ = self._outbox.sent(server)
-        self._to_sequencers[promised.sequence] = server, life, last
 
     def _address(
         self,
@@ -296,20 +373,8 @@ class AccessPoint:
     ) -> None:
         """Addresses notifications to all that stands and matches. Raises CannotPublishError."""
         found = self._table.addressees(notifications)
-        counts: dict[str, int] = {}
-        here: dict[int, list[Notification]] = {}
-        for notification, homes in zip(notifications, found, strict=True):
-            for home, ids in homes.items():
-                counts[home] = counts.get(home, 0) + 1
-                standing = self._table.homes[home].standing
-                full = next((each for each in ids if standing[each].is_full), None)
-                if full is not None:
-                    raise CannotPublishError(standing[full].name)
-                if home == self.name:
-                    for number in ids:
-                        here.setdefault(number, []).append(notification)
+        counts = Counter(home for homes in found for home in homes)
         self._outbox.check_room(counts)
-        self._logs.check_room(here)
         context = self.context(counts) if carries else ()
         postings = [
             Posting(Notice(notification), homes, context)
@@ -319,12 +384,27 @@ class AccessPoint:
         if postings:
             self._post(postings, now_us, spools=promised.is_certified)
 
+    def _check_full(self, notifications: Sequence[Notification]) -> None:
+        """Raises CannotPublishError where a subscription has no room and refuses publishers."""
+        here: dict[int, list[Notification]] = {}
+        found = self._table.addressees(notifications)
+        for notification, homes in zip(notifications, found, strict=True):
+            for home, ids in homes.items():
+                standing = self._table.homes[home].standing
+                full = next((each for each in ids if standing[each].is_full), None)
+                if full is not None:
+                    raise CannotPublishError(standing[full].name)
+                for number in ids if home == self.name else ():
+                    here.setdefault(number, []).append(notification)
+        self._logs.check_room(here)
+
     def _post(self, postings: Sequence[Posting], now_us: int, *, spools: bool) -> None:
         self.parcels += self._outbox.post(postings, now_us, spools=spools)
 
-    def send(self, home: str, body: Body, now_us: int, context: Context = ()) -> None:
-        """Sends something to one server, to arrive there once."""
-        spools = self._store is not None and isinstance(body, PassSequence | Past)
+    def send(
+        self, home: str, body: Body, now_us: int, context: Context = (), *, spools: bool = False
+    ) -> None:
+        """Sends something to one server, to arrive there once; `spools`: whatever crashes."""
         self._post([Posting(body, {home: ()}, context)], now_us, spools=spools)
 
     def context(self, more: Mapping[str, int] | None = None) -> Context:
@@ -342,18 +422,14 @@ class AccessPoint:
         own = self._table.own
         return Row(self.name, own.life, own.boot, self._rows, self._outbox.row(more))
 
-    def _remember(self, publisher: str, sequence: int, *, has_moved: bool = False) -> None:
-        known = self._publishers.pop(publisher, None) or _Publisher()
-        known.sequence = max(known.sequence, sequence)
-        known.has_moved |= has_moved
+    def _remember(self, publisher: str, known: _Publisher) -> None:
+        self._publishers.pop(publisher, None)
         self._publishers[publisher] = known
-        if self._store is not None:
-            self._store.note(_NOTE + publisher, msgspec.msgpack.encode(known))
+        self._notes.put("publisher", publisher, known)
         if len(self._publishers) > PUBLISHERS_MAX:
             oldest = next(iter(self._publishers))
             del self._publishers[oldest]
-            if self._store is not None:
-                self._store.note(_NOTE + oldest, None)
+            self._notes.put("publisher", oldest, None)
 
     def _fail(self, of: Publication, error: ContradaError) -> None:
         self.failed += 1

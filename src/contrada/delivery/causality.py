@@ -16,34 +16,37 @@ publisher's server knew, and was not lost with a server's memory.
 Source: EPFL 2503 §5.2.2 (causal order).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 
 from contrada.delivery.messages import Context, Row
+from contrada.delivery.notes import Notes
 
 
 class Causality:
-    """The newest row of each other server that is known here."""
+    """The newest row of each server but `name` that is known there."""
 
-    def __init__(self, rows: Iterable[Row] = ()) -> None:
-        self._rows = {row.server: row for row in rows}
+    def __init__(self, name: str, notes: Notes) -> None:
+        self.name = name
+        self._notes = notes
+        self._rows = dict(notes.of("row", Row))
 
-    def merge(self, context: Context, but: str) -> bool:
-        """Takes in rows of servers but this one; whether any was newer."""
-        changed = False
+    def merge(self, context: Context) -> None:
+        """Takes in rows of other servers that are newer."""
         for row in context:
             known = self._rows.get(row.server)
-            if row.server != but and (known is None or _age(known) < _age(row)):
+            if row.server != self.name and (known is None or _age(known) < _age(row)):
                 self._rows[row.server] = row
-                changed = True
-        return changed
+                self._notes.put("row", row.server, row)
+
+    def row_of(self, server: str) -> Context:
+        """The row of a server, if it is known."""
+        row = self._rows.get(server)
+        return () if row is None else (row,)
 
     def context(self, own: Row) -> Context:
         """All rows that say something, with this server's own."""
         rows = [row for row in self._rows.values() if row.numbers]
         return (*rows, own) if own.numbers else tuple(rows)
-
-    def __iter__(self) -> Iterator[Row]:
-        return iter(self._rows.values())
 
     def __len__(self) -> int:
         return len(self._rows)

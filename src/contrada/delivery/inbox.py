@@ -13,7 +13,8 @@ from heapq import heappop, heappush
 from typing import Final
 
 from contrada.delivery.causality import waits_for
-from contrada.delivery.messages import Address, Notice, Parcel, ToSequence
+from contrada.delivery.messages import Address, Context, Notice, Parcel, ToSequence
+from contrada.delivery.notes import Notes
 from contrada.delivery.streams import Incoming, Run
 
 EARLY_MAX: Final = 1_000
@@ -35,17 +36,17 @@ class _From:
 class Inbox:
     """What has come to a server `name` in its `life`."""
 
-    def __init__(self, name: str, life: int) -> None:
+    def __init__(self, name: str, life: int, notes: Notes) -> None:
+        """Goes on where it was before a restart."""
         self.name = name
         self.life = life
         self.dropped = 0
+        self._notes = notes
         self._streams: dict[str, _From] = {}
         self._taken: dict[str, tuple[int, int]] = {}
-
-    def restore(self, source: str, life: int, taken: int) -> None:
-        """Goes on where it was before a restart."""
-        self._streams[source] = _From(life, 0, Incoming(taken))
-        self._taken[source] = life, taken
+        for source, (its_life, taken) in notes.of("in", tuple[int, int]):
+            self._streams[source] = _From(its_life, 0, Incoming(taken))
+            self._taken[source] = its_life, taken
 
     def meet(self, source: str, life: int, boot: int) -> None:
         """A source has started anew; of what it sent in an earlier life nothing comes any more."""
@@ -76,6 +77,8 @@ class Inbox:
         changed: set[str] = set()
         while self._pass(use, changed):
             pass
+        for source in changed:
+            self._notes.put("in", source, self._taken[source])
         return changed
 
     def _pass(self, use: Callable[[str, Address, Parcel], bool], changed: set[str]) -> bool:
@@ -101,6 +104,10 @@ class Inbox:
                     progress = True
                 del of.early[heappop(of.numbers)]
         return waited and progress
+
+    def waits_for(self, context: Context) -> bool:
+        """Whether something that rows say was sent to this server has not been taken."""
+        return waits_for(context, self.name, self.life, "", self._taken) is not None
 
     def taken(self, source: str) -> tuple[int, int]:
         """The life of a source, and up to which number was taken from it."""

@@ -30,9 +30,10 @@ from contrada.delivery.messages import (
     Records,
     Standing,
 )
+from contrada.delivery.notes import Notes
 from contrada.delivery.store import LogRecord, Store
 from contrada.errors import ContradaError, DeliveryError
-from contrada.model import FilterSet, Notification, Selection, from_msgpack, to_msgpack
+from contrada.model import Notification, Selection, from_msgpack, to_msgpack
 
 Reader: TypeAlias = tuple[str, str]
 """A consumer: its server and its name."""
@@ -55,19 +56,13 @@ class Logs:
         self._store = store
         self._kept: dict[int, _Kept] = {}
         self._numbers: dict[str, int] = {}
-        self._next = 1
         self._touched: dict[int, None] = {}
-        for note, value in (store.notes() if store is not None else {}).items():
-            if note.startswith("subscription/"):
-                self._restore(int(note[13:]), value)
-            elif note == "subscriptions":
-                self._next = msgspec.msgpack.decode(value, type=int)
-
-    def _restore(self, number: int, value: bytes) -> None:
-        name, filters, retention = msgspec.msgpack.decode(value, type=tuple[str, bytes, Retention])
-        selection = from_msgpack(filters)
-        assert isinstance(selection, Selection)
-        self._keep(number, Standing(name, selection), retention, self._store)
+        self._notes = Notes(store)
+        for number, (standing, retention) in self._notes.of(
+            "subscription", tuple[Standing, Retention]
+        ):
+            self._keep(int(number), standing, retention, store)
+        self._next = next((number for _, number in self._notes.of("next", int)), 1)
 
     def _keep(
         self, number: int, standing: Standing, retention: Retention, store: Store | None
@@ -89,12 +84,10 @@ class Logs:
         number, self._next = self._next, self._next + 1
         standing = Standing(name, filters)
         self._keep(number, standing, retention, self._store if is_durable else None)
-        if self._store is not None:
-            # Also of what does not survive no number is given again: parcels may be on their way.
-            self._store.note("subscriptions", msgspec.msgpack.encode(self._next))
-        if self._store is not None and is_durable:
-            value = msgspec.msgpack.encode((name, to_msgpack(FilterSet(filters.filters)), retention))
-            self._store.note(f"subscription/{number}", value)
+        # Also of what does not survive no number is given again: parcels may be on their way.
+        self._notes.put("next", "subscription", self._next)
+        if is_durable:
+            self._notes.put("subscription", str(number), (standing, retention))
         return number, standing
 
     def __contains__(self, name: object) -> bool:
@@ -116,8 +109,7 @@ class Logs:
         del self._numbers[kept.standing.name]
         if not kept.subscription.has_ended:
             kept.subscription.end()
-        if self._store is not None:
-            self._store.note(f"subscription/{number}", None)
+        self._notes.put("subscription", str(number), None)
         for reader in kept.readers:
             yield reader, Closed(*_of(kept, reader), "the subscription has ended", has_ended=True)
 
@@ -152,7 +144,7 @@ class Logs:
         try:
             number = self.number_of(said.name)
             kept = self._kept[number]
-            if not isinstance(said, OpenLog) and reader not in kept.readers:
+            if not isinstance(said, OpenLog | CloseLog) and reader not in kept.readers:
                 raise DeliveryError(f"{said.consumer!r} does not read {said.name!r}")
             self._touched[number] = None
             self._do(kept, reader, said)
@@ -165,6 +157,7 @@ class Logs:
         of, consumer = kept.subscription, _consumer(reader)
         match said:
             case OpenLog():
+                self._close(kept, reader)  # It begins anew; what it had comes again.
                 of.open(consumer)
                 kept.readers[reader] = None
                 if said.position is not None or said.time_us is not None:
@@ -175,8 +168,10 @@ class Logs:
                 of.acknowledge(said.intervals)
             case GiveBack():
                 of.give_back(consumer, said.positions)
-            case CloseLog():
+            case CloseLog(ends=ends):
                 self._close(kept, reader)
+                if ends:
+                    of.end()
 
     def _close(self, kept: _Kept, reader: Reader) -> None:
         if reader in kept.readers:

@@ -192,7 +192,7 @@ class MemoryStore:
 
     @property
     def unsynced(self) -> int:
-        """Groups that are not on the disk, the one that is open counted where it holds something."""
+        """Groups that are not on the disk, with the open one where it holds something."""
         return len(self._sealed) + bool(self._group)
 
     def crash(self, survived: int = 0) -> None:

@@ -85,9 +85,17 @@ class Notice(msgspec.Struct, frozen=True, array_like=True, tag="notice"):
 
 
 class ToSequence(msgspec.Struct, frozen=True, array_like=True, tag="to sequence"):
-    """A notification that is to get its place in a sequence, and to be published by who gives it."""
+    """A notification for who gives the order of its sequence, to be published by it."""
 
     notification: Notification
+
+
+class Returned(msgspec.Struct, frozen=True, array_like=True, tag="returned"):
+    """What was to get its place in a sequence that the sender has passed on; who has it since."""
+
+    notification: Notification
+    epoch: int
+    server: str
 
 
 class PassSequence(msgspec.Struct, frozen=True, array_like=True, tag="pass sequence"):
@@ -115,7 +123,7 @@ class Past(msgspec.Struct, frozen=True, array_like=True, tag="past"):
 
 
 class OpenLog(msgspec.Struct, frozen=True, array_like=True, tag="open"):
-    """A client of the sender reads a subscription; from a position or a time that is kept, if said."""
+    """A client of the sender reads a subscription; again from a position or time, if said."""
 
     name: str
     consumer: str
@@ -183,7 +191,9 @@ class Closed(msgspec.Struct, frozen=True, array_like=True, tag="closed"):
 
 
 Consuming: TypeAlias = OpenLog | Grant | Done | GiveBack | CloseLog
-Body: TypeAlias = Notice | ToSequence | PassSequence | AskPast | Past | Consuming | Records | Closed
+Body: TypeAlias = (
+    Notice | ToSequence | Returned | PassSequence | AskPast | Past | Consuming | Records | Closed
+)
 
 
 class Parcel(msgspec.Struct, frozen=True, array_like=True):

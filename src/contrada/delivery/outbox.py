@@ -2,14 +2,14 @@
 
 What is posted is numbered in the stream of each home that it is for, and held until all of these
 have taken it. What is certified is held in a log of the store, too, the *spool*: one record, be it
-for many homes. What is not taken in time is sent again, at first soon, then more seldom; and at once
-when the way to its home has become another one.
+for many homes. What is not taken in time is sent again, at first soon, then more seldom; and at
+once when the way to its home has become another one.
 
     post ==> streams ==> parcels to be sent              spool: 5 6 7 8 9
     taken  <== home      what all have taken leaves             6 for A and C, 8 for C ...
 
-After a restart the streams go on with what the spool holds, under numbers behind all that were given
-out: these are reserved in thousands, so that few are written down.
+After a restart the streams go on with what the spool holds, under numbers behind all that were
+given out: these are reserved in thousands, so that few are written down.
 
 Invariant: what was posted is held for each home until that has taken it, or has lost its memory.
 
@@ -23,10 +23,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from contrada.delivery.messages import Address, Body, Context, Notice, Parcel, ToSequence
+from contrada.delivery.notes import Notes, encoder, unpack
 from contrada.delivery.store import LogRecord, Store
 from contrada.delivery.streams import Outgoing, Run
 from contrada.errors import CannotPublishError
-from contrada.model import from_msgpack, to_msgpack
 
 SPOOL: Final = "spool"
 """The log of what is certified."""
@@ -86,6 +86,7 @@ class Outbox:
         self.name = name
         self.lost = 0
         self._store = store
+        self._notes = Notes(store)
         self._streams: dict[str, _To] = {}
         self._open: dict[int, int] = {}  # positions of the spool, and how many homes each waits for
         self._truncated = 1
@@ -93,10 +94,8 @@ class Outbox:
             self._restore(store)
 
     def _restore(self, store: Store) -> None:
-        for note, value in store.notes().items():
-            if note.startswith("out/"):
-                life, reserved = msgspec.msgpack.decode(value, type=tuple[int, int])
-                self._streams[note[4:]] = _To(life, Outgoing(reserved), reserved)
+        for home, (life, reserved) in self._notes.of("out", tuple[int, int]):
+            self._streams[home] = _To(life, Outgoing(reserved), reserved)
         extent = store.extent(SPOOL)
         position = self._truncated = 1 if extent is None else extent.first
         while entries := store.read(SPOOL, position, READ_AT_ONCE):
@@ -142,8 +141,7 @@ class Outbox:
         if of is not None:
             self.lost += of.outgoing.held
             self._free(of.outgoing.rest())
-            if self._store is not None:
-                self._store.note(f"out/{home}", None)
+            self._notes.put("out", home, None)
 
     def post(self, postings: Sequence[Posting], now_us: int, *, spools: bool) -> list[Parcel]:
         """Numbers and holds what is to arrive; the parcels to send. Each home was met before."""
@@ -178,9 +176,9 @@ class Outbox:
         of.outgoing.send(items, size)
         if of.due_us is None:
             of.due_us = now_us + of.wait_us
-        if of.outgoing.next > of.reserved and self._store is not None:
+        if of.outgoing.next > of.reserved:
             of.reserved = of.outgoing.next + RESERVED
-            self._store.note(f"out/{home}", msgspec.msgpack.encode((of.life, of.reserved)))
+            self._notes.put("out", home, (of.life, of.reserved))
 
     def _spool(self, parcels: Sequence[Parcel], now_us: int) -> int:
         """Writes parcels down; the position of the first. Raises StoreError: none is."""
@@ -301,13 +299,4 @@ def _size(body: Body) -> int:
     return PARCEL_BYTES
 
 
-def unpack(expected: type, data: Any) -> Any:
-    """What a value of the model was packed from."""
-    thing = from_msgpack(data)
-    if not isinstance(thing, expected):
-        raise TypeError(f"expected {expected.__name__}, found {type(thing).__name__}")
-    return thing
-
-
-encoder: Final = msgspec.msgpack.Encoder(enc_hook=to_msgpack)
 _decoder: Final = msgspec.msgpack.Decoder(Parcel, dec_hook=unpack)

@@ -4,19 +4,19 @@ All that is in a sequence goes to one server, its *sequencer*, and is published 
 keep that order. First it is the server that the network's configuration names. It moves only when
 the sequencer itself passes it on: the message that makes another one the sequencer is the last that
 it publishes for the sequence, and goes once. So there are never two, not even in a parted network;
-while the sequencer is away, nothing of its sequences is published. A server that has lost its memory
-is the first sequencer no longer, since it may have passed sequences on.
+while the sequencer is away, nothing of its sequences is published. A server that has lost its
+memory is the first sequencer no longer, since it may have passed sequences on.
 
 Invariant: each epoch of a sequence has one sequencer, named by that of the epoch before.
 
 Source: EPFL 2503 §5.2.2 (total order).
 """
 
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterator
 from typing import Final
 
 from contrada.delivery.messages import Sequenced
+from contrada.delivery.notes import Notes
 from contrada.errors import LimitError
 
 SEQUENCES_MAX: Final = 10_000
@@ -27,12 +27,11 @@ another's the server learns nothing, counted, and it goes on sending to the firs
 class Sequences:
     """Where sequences are, as known here. `first` has all that were never passed on."""
 
-    def __init__(
-        self, first: str, moved: Mapping[str, tuple[int, str]] = MappingProxyType({})
-    ) -> None:
+    def __init__(self, first: str, notes: Notes) -> None:
         self.first = first
         self.left_out = 0
-        self._moved = dict(moved)
+        self._notes = notes
+        self._moved = dict(notes.of("sequence", tuple[int, str]))
 
     def where(self, sequence: str) -> tuple[int, str]:
         """The epoch and the sequencer of a sequence."""
@@ -43,6 +42,7 @@ class Sequences:
         if sequence not in self._moved and len(self._moved) >= SEQUENCES_MAX:
             raise LimitError("SEQUENCES_MAX", SEQUENCES_MAX, len(self._moved) + 1)
         self._moved[sequence] = epoch, server
+        self._notes.put("sequence", sequence, (epoch, server))
 
     @property
     def have_moved(self) -> bool:

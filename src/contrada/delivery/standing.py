@@ -3,12 +3,13 @@
 A *standing* subscription is one for which its home keeps a log. All servers know all of them, so
 that the access point of what is promised knows which homes must take it, be they reachable or not.
 Each home announces its own, in versions; a server passes on what is news to it, and tells a new
-neighbour all. So what stands is known wherever a way leads, after as many delays as there are links.
+neighbour all. So what stands is known wherever a way leads, after as many delays as there are
+links.
 
 Invariants: of a home, what is held is what it announced with one version of its newest life; a
 server alone changes what it says of itself.
 
-Source: EPFL 2503 §5.3.6 (durable subscriptions); PODC 2000 §4 (what a server asks for is forwarded).
+Source: EPFL 2503 §5.3.6 (durable subscriptions); PODC 2000 §4 (subscriptions are forwarded).
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from contrada.delivery.messages import Announce, Standing
+from contrada.delivery.notes import Notes
 from contrada.errors import LimitError
 from contrada.matching import Index
 from contrada.model import Notification
@@ -49,12 +51,18 @@ class Home:
 class StandingTable:
     """What stands, at this server and elsewhere."""
 
-    def __init__(self, name: str, own: Home) -> None:
+    def __init__(self, name: str, own: Home, notes: Notes) -> None:
         self.name = name
         self.own = own
         self.homes: dict[str, Home] = {name: own}
         self.left_out = 0
+        self._notes = notes
         self._index: Index[tuple[str, int]] = Index()
+        for home, known in notes.of("home", tuple[int, int, int, bool, bool]):
+            self.homes[home] = Home(*known)
+        for note, standing in notes.of("standing", Standing):
+            number, _, home = note.partition("/")
+            self._set(home, self.homes[home], int(number), standing)
 
     def __len__(self) -> int:
         return len(self._index)
@@ -70,14 +78,6 @@ class StandingTable:
         self._set(self.name, self.own, number, standing)
         changes = ((number, standing),)
         return self._announce(self.name, self.own, changes, is_whole=False)
-
-    def restore(self, name: str, home: Home) -> None:
-        """Another server is known from before a restart."""
-        self.homes[name] = home
-
-    def put_back(self, name: str, number: int, standing: Standing) -> None:
-        """What stood at another server is known from before a restart."""
-        self._set(name, self.homes[name], number, standing)
 
     def tell(self) -> Iterator[Announce]:
         """All that is known, for a new neighbour."""
@@ -105,13 +105,18 @@ class StandingTable:
         home.has_store, home.sequences = said.has_store, said.sequences
         for number, standing in changes.items():
             self._set(said.home, home, number, standing)
+            self._notes.put("standing", f"{number}/{said.home}", home.standing.get(number))
+        age = home.life, home.boot, home.version
+        self._notes.put("home", said.home, (*age, home.has_store, home.sequences))
         return True
 
     def forget(self, name: str) -> None:
         """A server will never be back: what stands there is given up."""
         for number in list(self.homes[name].standing):
             self._set(name, self.homes[name], number, None)
+            self._notes.put("standing", f"{number}/{name}", None)
         del self.homes[name]
+        self._notes.put("home", name, None)
 
     def _set(self, name: str, home: Home, number: int, standing: Standing | None) -> None:
         before = home.standing.get(number)

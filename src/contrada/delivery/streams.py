@@ -1,8 +1,9 @@
-"""`Outgoing` and `Incoming`: a stream of items from one server to another, each taken once, in order.
+"""`Outgoing` and `Incoming`: a stream of items from one server to another.
 
-A stream outlives connections, ways, and crashes after which its ends come back with their disks.
-What is sent is numbered, and kept until the other end says that it has taken it. What was not
-taken in time, since it was lost on its way, is sent again, maybe by another way.
+Each is taken once, in order. A stream outlives connections, ways, and crashes after which its ends
+come back with their disks. What is sent is numbered, and kept until the other end says that it has
+taken it. What was not taken in time, since it was lost on its way, is sent again, maybe by another
+way.
 
     Outgoing                                          Incoming
     send       -- a1 b2 c3 ----------------------->   take: a b c

@@ -124,7 +124,7 @@ class _Maker:
             self._burst()
         faults = ROUGH if self._is_rough else CALM
         steps = tuple(self._steps)
-        return Script(self._seed, self._kind, self._brokers, faults, steps, self._storeless)
+        return Script(self._seed, self._kind, self._brokers, faults, self._storeless, steps)
 
     def _rest(self) -> None:
         self._now_us += REST_US
@@ -137,7 +137,12 @@ class _Maker:
             (2.0 if self._fails else 0.0, self._fail),
         ]
         if self._kind.promises:
-            weights += [(9.0, self._promise), (1.0, self._stand), (1.0, self._read), (0.2, self._end)]
+            weights += [
+                (9.0, self._promise),
+                (1.0, self._stand),
+                (1.0, self._read),
+                (0.2, self._end),
+            ]
             weights += [(0.5, self._pass), (0.3 if self._fails else 0.0, self._fill)]
         chosen = [action for _, action in weights]
         pace_us = self._chance.choice((1_000, 5_000, 30_000))

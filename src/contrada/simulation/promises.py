@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 from contrada.delivery.access import Accepted, Failed
 from contrada.delivery.classes import DeliveryClass, delivery_class
+from contrada.delivery.consumers import Give
 from contrada.delivery.durable import OnFull, Retention
 from contrada.delivery.memory import MemoryStore
 from contrada.delivery.messages import (
@@ -29,7 +30,8 @@ from contrada.delivery.messages import (
     Record,
     Records,
 )
-from contrada.delivery.server import DeliveryEffect, DeliveryServer, Give, Tell
+from contrada.delivery.server import DeliveryEffect, DeliveryServer
+from contrada.delivery.transit import Tell
 from contrada.errors import ContradaError
 from contrada.model import Envelope, Notification, Selection
 from contrada.routing.messages import Neighbour
@@ -91,7 +93,12 @@ class Read:
     records: dict[int, str] = field(default_factory=dict)
     late: list[int] = field(default_factory=list)
     is_open: bool = False
+    opened: int = 0
     refused: int = 0
+
+    def consumer(self, client: str) -> str:
+        """The name under which it reads since it opened last: what was for another one is gone."""
+        return f"{client}/{self.opened}"
 
 
 @dataclass(slots=True, eq=False)
@@ -244,9 +251,9 @@ class Promises:
                 case Tell(to, message):
                     self._lines.tell(broker, to.name, message)
                 case Accepted(token):
-                    self._answer(token, None)
+                    self._answer(broker, token, None)
                 case Failed(token, error):
-                    self._answer(token, error)
+                    self._answer(broker, token, error)
                 case Give(client, said):
                     self._given(broker, client, said)
 
@@ -261,7 +268,7 @@ class Promises:
     def move(self, client: str, broker: int) -> None:
         """A client has connected to a server: it publishes again what was not answered, reads."""
         before = self._clients.get(client)
-        if before is not None and before != broker:
+        if before is not None:
             self.leave(client)
         self._clients[client] = broker
         met = self._met.get(client)
@@ -283,7 +290,7 @@ class Promises:
             read = self.reads[client, name]
             if read.is_open:
                 read.is_open = False
-                self._consume(broker, client, CloseLog(name, client))
+                self._consume(broker, CloseLog(name, read.consumer(client)))
 
     def publish(self, client: str, id_: str, notification: Notification) -> None:
         """A client publishes, more than at best effort; when it is connected again if it is not."""
@@ -328,8 +335,10 @@ class Promises:
             name for name in names if self.stood[name].filters.matches(sent.notification)
         )
 
-    def _answer(self, token: int, error: ContradaError | None) -> None:
+    def _answer(self, broker: int, token: int, error: ContradaError | None) -> None:
         sent = self._tokens[token]
+        if self._clients.get(sent.client) != broker:
+            return  # It has gone, and asks elsewhere.
         if self._unanswered[sent.client].pop(sent.id, None) is not None:
             sent.is_accepted, sent.error = error is None, error
 
@@ -376,7 +385,7 @@ class Promises:
             read = self.reads[client, name]
             broker = self._clients.get(client)
             if read.is_open and broker is not None:
-                self._consume(broker, client, CloseLog(name, client))
+                self._consume(broker, CloseLog(name, read.consumer(client)))
             read.is_open = False
 
     def end(self, client: str, name: str) -> None:
@@ -388,7 +397,8 @@ class Promises:
         self.stood[name].ended = self._order
         del self._wanted[client][name]
         self.reads[client, name].is_open = False
-        self._consume(broker, client, CloseLog(name, client, ends=True))
+        consumer = self.reads[client, name].consumer(client)
+        self._consume(broker, CloseLog(name, consumer, ends=True))
 
     def _open(self, client: str, name: str, position: int | None = None) -> None:
         broker = self._clients.get(client)
@@ -397,16 +407,20 @@ class Promises:
             return
         read.is_open = True
         read.late.clear()
-        self._consume(broker, client, OpenLog(name, client, position))
-        self._consume(broker, client, Grant(name, client, CREDIT))
+        read.opened += 1
+        self._consume(broker, OpenLog(name, read.consumer(client), position))
+        self._consume(broker, Grant(name, read.consumer(client), CREDIT))
 
-    def _consume(self, broker: int, client: str, said: OpenLog | Grant | Done | CloseLog) -> None:
+    def _consume(self, broker: int, said: OpenLog | Grant | Done | CloseLog) -> None:
         now_us = self._schedule.now_us
-        self._at(broker, lambda of: of.consume(client, said, now_us))
+        self._at(broker, lambda of: of.consume(said.consumer, said, now_us))
 
-    def _given(self, broker: int, client: str, said: Records | Closed) -> None:
+    def _given(self, broker: int, consumer: str, said: Records | Closed) -> None:
+        client = consumer.partition("/")[0]
         read = self.reads[client, said.name]
-        if self._clients.get(client) != broker or not read.is_open:
+        if self._clients.get(client) != broker or consumer != read.consumer(client):
+            return
+        if not read.is_open:
             return
         if isinstance(said, Closed):
             read.is_open = False
@@ -421,7 +435,7 @@ class Promises:
         read.refused = 0
         for record in said.records:
             self._read(client, said.name, read, record)
-        self._consume(broker, client, Grant(said.name, client, len(said.records)))
+        self._consume(broker, Grant(said.name, consumer, len(said.records)))
         if read.late and (self._is_over or self._chance.random() < 0.7):
             self._acknowledge(broker, client, said.name, read)
 
@@ -435,7 +449,11 @@ class Promises:
         id_ = notification.envelope.id
         done = self.acknowledged[name].get(position)
         is_replay = client == "replayer" and self.stood[name].replays
-        if done is not None and not is_replay and not self._may_be_lost(*done, self.stood[name].broker):
+        if (
+            done is not None
+            and not is_replay
+            and not self._may_be_lost(*done, self.stood[name].broker)
+        ):
             self.doubles.append(f"{position} of {name} was acknowledged before {client} got it")
         if position in read.records:
             if read.records[position] != id_:
@@ -451,7 +469,7 @@ class Promises:
         for position in read.late:
             self.acknowledged[name][position] = self._order, broker
         read.late.clear()
-        self._consume(broker, client, Done(name, client, intervals))
+        self._consume(broker, Done(name, read.consumer(client), intervals))
 
     def _may_be_lost(self, order: int, broker: int, home: int) -> bool:
         """Whether a crash may have taken an acknowledgement."""
@@ -482,7 +500,9 @@ class Promises:
             for name in list(self._wanted[client]):
                 self.detach(client, name)
         run()
-        alive = [each.name for each in self.stood.values() if each.ended is None and not each.is_lost]
+        alive = [
+            each.name for each in self.stood.values() if each.ended is None and not each.is_lost
+        ]
         for auditor, position in (("auditor", None), ("replayer", 1)):
             broker = self._chance.randrange(len(self.servers))
             self.move(auditor, broker)

@@ -192,8 +192,8 @@ class Script(msgspec.Struct, frozen=True):
     kind: Kind
     brokers: int
     faults: Faults
-    steps: tuple[Step, ...]
     storeless: tuple[int, ...] = ()
+    steps: tuple[Step, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.brokers <= BROKERS_MAX:
