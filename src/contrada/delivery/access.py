@@ -84,14 +84,15 @@ class Publication(NamedTuple):
 class _Publisher(msgspec.Struct, array_like=True):
     """The highest number accepted, and by which ways went what has an order.
 
-    `via` is the sequencer at which the last of that went, or empty; `ways` has for each sequencer
-    its life and the place of the last one in the stream to it, until all has its place in its
-    sequence. `carries`: it does not all go one way, so it carries the context that keeps its order.
+    `way` is that of the last: its sequence and the sequencer, or nothing where it went from here.
+    `ways` has for each sequence the sequencer, its life, and the place of the last one in the stream
+    to it, until all has its place in the sequence. `carries`: it does not all go one way, so it
+    carries the context that keeps its order.
     """
 
     sequence: int = 0
-    via: str = ""
-    ways: dict[str, tuple[int, int]] = {}
+    way: tuple[str, str] = ("", "")
+    ways: dict[str, tuple[str, int, int]] = {}
     carries: bool = False
 
 
@@ -121,7 +122,8 @@ class AccessPoint:
         self._waiting: dict[int, Publication] = {}
         self._is_stale = False
         self._kept_back: set[tuple[str, str]] = set()  # publishers and sequences of what waits
-        self._awaited: dict[str, str] = {}  # publishers whose past is asked for, and where
+        # Publishers whose past is asked for: where they were, and in which life of it.
+        self._awaited: dict[str, tuple[str, int]] = {}
         self._ask_us = 0
         self._rows = 0
         self._is_causal = False
@@ -148,18 +150,19 @@ class AccessPoint:
         else:
             self._wait(of)
 
-    def await_past(self, publisher: str, server: str) -> None:
+    def await_past(self, publisher: str, server: str, life: int) -> None:
         """What a publisher publishes waits until `meet` says what it did at another server."""
-        self._awaited[publisher] = server
+        self._awaited[publisher] = server, life
 
-    def forget_past(self, server: str) -> None:
-        """A server has lost its memory: nothing is left of what publishers did there."""
-        for publisher in [each for each, where in self._awaited.items() if where == server]:
-            self.meet(publisher, server, 0)
+    def forget_past(self, server: str, life: int) -> None:
+        """A server has this life: nothing is left of what publishers did in an earlier one."""
+        for publisher, (where, then) in list(self._awaited.items()):
+            if where == server and then < life:
+                self.meet(publisher, server, 0)
 
     def meet(self, publisher: str, server: str, sequence: int) -> None:
         """What a publisher did at another server is known: this was its last number there."""
-        if self._awaited.get(publisher) == server:
+        if self._awaited.get(publisher, ("", 0))[0] == server:
             del self._awaited[publisher]
         known = self._known(publisher)
         known.sequence = max(known.sequence, sequence)
@@ -178,26 +181,24 @@ class AccessPoint:
         known = self._known(publisher)
         if self._on_their_way(known) is not None:
             return None
-        return Past(publisher, known.sequence, self._awaited.pop(publisher, ""))
+        return Past(publisher, known.sequence, *self._awaited.pop(publisher, ("", 0)))
 
     def _known(self, publisher: str) -> _Publisher:
         return self._publishers.get(publisher) or _Publisher()
 
-    def _on_their_way(self, known: _Publisher, *but: str) -> str | None:
-        """A sequencer but these, at which what has an order may have no place in its sequence yet.
+    def _on_their_way(self, known: _Publisher, *but: tuple[str, str]) -> str | None:
+        """A sequencer at which what has an order may have no place in its sequence yet.
 
-        It has one when the sequencer has taken it, unless that returned it. What it returns it has
-        sent before it says what it has taken, and its row says so.
+        But by these ways. It has one when the sequencer has taken it, unless that returned it. What
+        it returns it has sent before it says what it has taken, and its row says so.
         """
-        for via, (then, number) in list(known.ways.items()):
-            life, _, taken = self._outbox.sent(via)
-            if life == then and (
-                taken < number or self._inbox.waits_for(self._causality.row_of(via))
-            ):
-                if via not in but:
-                    return via
-            else:
-                del known.ways[via]
+        for sequence, (server, then, number) in list(known.ways.items()):
+            life, _, taken = self._outbox.sent(server)
+            is_open = taken < number or self._inbox.waits_for(self._causality.row_of(server))
+            if life != then or not is_open:
+                del known.ways[sequence]
+            elif (sequence, server) not in but:
+                return server
         return None
 
     def _hindrance(self, of: Publication) -> str | None:
@@ -209,10 +210,12 @@ class AccessPoint:
         home = self._table.homes.get(via)
         if sequence and not (home is not None and home.sequences and self._can_reach(via)):
             return f"server {via!r}, which gives the order of {sequence!r}, cannot be reached"
-        before = self._on_their_way(self._known(of.publisher), via) if of.promised.is_fifo else None
-        if before is not None:
-            return f"server {before!r} has not said that it has what was published before"
-        return None
+        if not of.promised.is_fifo:
+            return None
+        before = self._on_their_way(self._known(of.publisher), (sequence, via))
+        if before is None:
+            return None
+        return f"server {before!r} has not said that it has what was published before"
 
     def _can_reach(self, server: str) -> bool:
         return server == self.name or server in self.ways
@@ -268,7 +271,7 @@ class AccessPoint:
 
     def ask_past(self, publisher: str, now_us: int) -> None:
         """Asks for what a publisher did elsewhere, where that is not known and can be asked."""
-        server = self._awaited.get(publisher)
+        server, _ = self._awaited.get(publisher, ("", 0))
         if server in self._table.homes:
             self.send(server, AskPast(publisher), now_us)
 
@@ -306,40 +309,43 @@ class AccessPoint:
     ) -> None:
         """Publishes here or at a sequencer, and notes by which way what has an order went."""
         promised = of.promised
-        via = self._sequences.where(promised.sequence)[1] if promised.sequence else self.name
-        via = "" if via == self.name else via
+        way = self._way_of(promised)
         # What goes by another way than what was before could overtake it.
-        carries = known.carries or (known.sequence > 0 and known.via != via)
+        carries = known.carries or (known.sequence > 0 and known.way != way)
         if promised.sequence:
             self.sequence(fresh, now_us, carries=carries and promised.is_fifo)
         else:
             needs = promised.is_causal or (carries and promised.is_fifo)
             self._address(fresh, promised, now_us, carries=needs)
         if promised.is_fifo:
-            self._note_way(known, via, carries=carries)
+            self._note_way(known, way, carries=carries)
 
-    def _note_way(self, known: _Publisher, via: str, *, carries: bool) -> None:
-        known.carries, known.via = carries, via
-        if via:
-            life, last, _ = self._outbox.sent(via)
-            known.ways = {**known.ways, via: (life, last)}
+    def _way_of(self, promised: DeliveryClass) -> tuple[str, str]:
+        """The sequence and its sequencer; nothing where it is published from here."""
+        server = self._sequences.where(promised.sequence)[1] if promised.sequence else self.name
+        return ("", "") if server == self.name else (promised.sequence, server)
+
+    def _note_way(self, known: _Publisher, way: tuple[str, str], *, carries: bool) -> None:
+        known.carries, known.way = carries, way
+        sequence, server = way
+        if server:
+            life, last, _ = self._outbox.sent(server)
+            known.ways = {**known.ways, sequence: (server, life, last)}
 
     def returned(self, source: str, notification: Notification, now_us: int) -> bool:
         """Sends on what a server returned since it had passed on the sequence.
 
         False where it would overtake what went another way, so that it is to be tried again.
         """
-        promised, publisher = (
-            delivery_class(notification.envelope.delivery),
-            notification.envelope.publisher,
-        )
-        via = self._sequences.where(promised.sequence)[1]
+        promised = delivery_class(notification.envelope.delivery)
+        publisher, way = notification.envelope.publisher, self._way_of(promised)
         known = self._known(publisher)
-        if promised.is_fifo and self._on_their_way(known, source, via) is not None:
+        back = promised.sequence, source
+        if promised.is_fifo and self._on_their_way(known, back, way) is not None:
             return False
         self.sequence([notification], now_us, carries=promised.is_fifo)
         if promised.is_fifo:
-            self._note_way(known, "" if via == self.name else via, carries=True)
+            self._note_way(known, way, carries=True)
             self._remember(publisher, known)
         self.look_again()
         return True

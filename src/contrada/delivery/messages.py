@@ -114,12 +114,14 @@ class AskPast(msgspec.Struct, frozen=True, array_like=True, tag="ask past"):
 class Past(msgspec.Struct, frozen=True, array_like=True, tag="past"):
     """The answer: the publisher's last sequence number; the parcel's context is what it knew.
 
-    Where the sender waits for its past itself, `elsewhere` is the server to be asked next.
+    Where the sender waits for its past itself, `elsewhere` is the server to be asked next, and
+    `life` the one in which the publisher was there.
     """
 
     publisher: str
     sequence: int
     elsewhere: str = ""
+    life: int = 0
 
 
 class OpenLog(msgspec.Struct, frozen=True, array_like=True, tag="open"):

@@ -175,19 +175,27 @@ class DeliveryServer:
         self._access.publish(token, publisher, notifications, now_us)
         return self._settle(now_us)
 
-    def arrive(self, publisher: str, server: str, now_us: int) -> list[DeliveryEffect]:
-        """A publisher comes from another server, where it published before.
+    @property
+    def life(self) -> int:
+        """What a publisher is told that connects here, so that it can say it to another server."""
+        return self._table.own.life
+
+    def arrive(self, publisher: str, server: str, life: int, now_us: int) -> list[DeliveryEffect]:
+        """A publisher comes from another server, where it published before, in this life of it.
 
         What it publishes here waits until that server has said what others must know.
         """
         if server != self.name:
-            self._ask_past(publisher, server, now_us)
+            self._ask_past(publisher, server, life, now_us)
         return self._settle(now_us)
 
-    def _ask_past(self, publisher: str, server: str, now_us: int) -> None:
-        """Asks a server what a publisher did there."""
-        self._access.await_past(publisher, server)
-        self._access.ask_past(publisher, now_us)
+    def _ask_past(self, publisher: str, server: str, life: int, now_us: int) -> None:
+        """Asks a server what a publisher did there; nothing is left of an earlier life."""
+        self._access.await_past(publisher, server, life)
+        home = self._table.homes.get(server)
+        if home is not None:
+            self._access.forget_past(server, home.life)
+            self._access.ask_past(publisher, now_us)
 
     def pass_sequence(self, sequence: str, server: str, now_us: int) -> list[DeliveryEffect]:
         """Another server gives the order of a sequence from now on.
@@ -316,8 +324,7 @@ class DeliveryServer:
         self._meet(said.home, home)
         if start != (home.life, home.boot):
             self._consumers.restarted(said.home)
-        if start[0] not in (0, home.life):
-            self._access.forget_past(said.home)
+        self._access.forget_past(said.home, home.life)
         self._access.look_again()
 
     # --- parcels ------------------------------------------------------------------------------
@@ -378,10 +385,10 @@ class DeliveryServer:
                     past = self._access.past_of(publisher)
                     if past is not None:
                         self._access.send(source, past, now_us, self._access.context())
-                case Past(publisher, last, elsewhere):
+                case Past(publisher, last, elsewhere, its_life):
                     self._access.meet(publisher, source, last)
                     if elsewhere not in ("", self.name):
-                        self._ask_past(publisher, elsewhere, now_us)
+                        self._ask_past(publisher, elsewhere, its_life, now_us)
                 case Records() | Closed():
                     self._consumers.given(source, body, now_us)
                 case _:

@@ -1,9 +1,9 @@
 """Whether promises were kept: a checker for each of them, over all that was noted of a run.
 
-*Lost*: what was accepted is read, by the end of the world, from every standing subscription that all
-servers knew when it was published and that it matches. Excused is what the class does not promise:
-reliable where its access point or its sequencer crashed afterwards, and where the subscription was in
-memory and its home crashed; certified where one of these came back without its disk.
+*Lost*: what was accepted is read, by the end of the world, from every standing subscription that
+all servers knew when it was published and that it matches. Excused is what the class does not
+promise: reliable where its access point or a sequencer crashed afterwards, and where the
+subscription was in memory and its home crashed; certified where one of these lost its disk.
 *Double*: a log has a notification once, and what was acknowledged never comes again.
 *Spurious*: a log has what matches, and what was not refused.
 *FIFO*, *causal*, *total*: the order of each log, which is that in which it is read.
@@ -69,6 +69,8 @@ def _is_excused(promises: Promises, sent: Sent, stood: Stood) -> bool:
     if stood.ended is not None or stood.is_lost or stood.policy is not OnFull.REFUSE:
         return True
     for order, broker, disk_survived in promises.crashes:
+        if sent.promised.sequence and broker in promises.sequencers and not disk_survived:
+            return True
         if order < sent.order:
             continue
         if sent.promised.is_certified and disk_survived:

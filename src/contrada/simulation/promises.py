@@ -137,7 +137,7 @@ class Promises:
         self._order = 0
         self._is_over = False
         self._clients: dict[str, int] = {}  # where each is
-        self._met: dict[str, int] = {}  # where each published last
+        self._met: dict[str, tuple[int, int]] = {}  # where each was last, in which life of it
         self._known: defaultdict[str, set[str]] = defaultdict(set)  # what of causal each sent, read
         self._unanswered: defaultdict[str, dict[str, Sent]] = defaultdict(dict)
         self._sequences: dict[str, int] = defaultdict(int)
@@ -271,11 +271,12 @@ class Promises:
         if before is not None:
             self.leave(client)
         self._clients[client] = broker
-        met = self._met.get(client)
-        if met is not None and met != broker and self.servers[broker] is not None:
-            now_us = self._schedule.now_us
-            self._at(broker, lambda of: of.arrive(client, str(met), now_us))
-        self._met[client] = broker
+        server, met = self.servers[broker], self._met.get(client)
+        if server is not None:
+            if met is not None and met[0] != broker:
+                now_us = self._schedule.now_us
+                self.do(broker, server.machine.arrive(client, str(met[0]), met[1], now_us))
+            self._met[client] = broker, server.machine.life
         for sent in list(self._unanswered[client].values()):
             self._say(sent, broker)
         for name in self._wanted[client]:
