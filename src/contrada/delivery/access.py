@@ -16,6 +16,7 @@ above the highest one accepted is a duplicate, and is published no second time.
 Source: EPFL 2503 §5.2.2 (QoS of obvents).
 """
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -25,12 +26,14 @@ from contrada.delivery.causality import Causality
 from contrada.delivery.classes import DeliveryClass, delivery_class
 from contrada.delivery.logs import Logs
 from contrada.delivery.messages import (
+    AskPast,
     Body,
     Context,
     Notice,
     Parcel,
     PassSequence,
     Row,
+    Sequenced,
     ToSequence,
 )
 from contrada.delivery.notes import Notes
@@ -38,11 +41,19 @@ from contrada.delivery.outbox import Outbox, Posting
 from contrada.delivery.sequences import Sequences
 from contrada.delivery.standing import StandingTable
 from contrada.delivery.store import Store
-from contrada.errors import CannotPublishError, ContradaError, InvalidValueError
+from contrada.delivery.transit import Transit
+from contrada.errors import (
+    CannotPublishError,
+    ContradaError,
+    DeliveryError,
+    InvalidValueError,
+    LimitError,
+)
 from contrada.model import Notification
 
 WAITING_MAX: Final = 10_000
-"""Publications that wait at a server. Beyond it: CannotPublishError."""
+"""Publications that wait at a server. Beyond it: CannotPublishError. Of so many publishers it may
+be unknown what they did elsewhere. Beyond it: LimitError to who arrives."""
 
 WAIT_US: Final = 5_000_000
 """How long a publication waits for these. Beyond it: CannotPublishError; nothing is published."""
@@ -89,6 +100,7 @@ class AccessPoint:
         self,
         name: str,
         store: Store | None,
+        transit: Transit,
         table: StandingTable,
         outbox: Outbox,
         logs: Logs,
@@ -100,19 +112,20 @@ class AccessPoint:
         self.parcels: list[Parcel] = []
         self.duplicates = 0
         self.failed = 0
-        self.ways: Mapping[str, str] = {}
         self._store = store
+        self._transit = transit
         self._table, self._outbox, self._logs = table, outbox, logs
         self._sequences, self._causality = sequences, causality
         self._waiting: dict[int, Publication] = {}
         self._is_stale = False
         self._kept_back: set[tuple[str, str]] = set()  # publishers and sequences of what waits
-        self._awaited: set[str] = set()  # publishers whose past is asked for
-        self._to_sequencers: dict[str, tuple[str, int, int]] = {}
+        self._awaited: dict[str, str] = {}  # publishers whose past is asked for, and where
+        # Of sequences that have moved: who gave their order, its life, and what it must have taken.
+        self._before: dict[str, tuple[str, int, int]] = outbox.held_for_sequencers()
         self._rows = 0
         self._is_causal = len(causality) > 0
         self._notes = Notes(store)
-        self._publishers: dict[str, _Publisher] = dict(self._notes.of("publisher", _Publisher))
+        self._publishers = OrderedDict(self._notes.of("publisher", _Publisher))
 
     # --- publishers ---------------------------------------------------------------------------
 
@@ -120,32 +133,53 @@ class AccessPoint:
         self, token: int, publisher: str, notifications: Sequence[Notification], now_us: int
     ) -> None:
         """Publishes what is more than best effort. All of it has one class."""
-        promised = delivery_class(notifications[0].envelope.delivery)
+        try:
+            promised = _class_of(notifications)
+        except InvalidValueError as error:
+            self._fail(token, error)
+            return
         of = Publication(token, publisher, notifications, promised, now_us + WAIT_US)
-        others = {each.envelope.delivery for each in notifications}
-        if len(others) > 1 or not promised.is_reliable:
-            reason = "expected notifications of one class, reliable or certified"
-            self._fail(of, InvalidValueError(sorted(others), reason))
-        elif self._hindrance(of) is None and not self._would_overtake(of):
+        if self._hindrance(of) is None and not self._would_overtake(of):
             self._publish(of, now_us)
         elif len(self._waiting) >= WAITING_MAX:
             reason = f"WAITING_MAX = {WAITING_MAX} publications wait already"
-            self._fail(of, CannotPublishError("", reason=reason))
+            self._fail(token, CannotPublishError("", reason=reason))
         else:
             self._wait(of)
 
-    def await_past(self, publisher: str) -> None:
-        """What a publisher publishes waits until `meet` says what it did elsewhere."""
-        self._awaited.add(publisher)
+    def await_past(self, publisher: str, server: str, now_us: int) -> None:
+        """What a publisher publishes waits until `meet` says what it did at another server.
+
+        Raises LimitError.
+        """
+        if publisher not in self._awaited and len(self._awaited) >= WAITING_MAX:
+            raise LimitError("WAITING_MAX", WAITING_MAX, len(self._awaited) + 1)
+        self._awaited[publisher] = server
+        self.send(server, AskPast(publisher), now_us)
+
+    def restarted(self, server: str, now_us: int) -> None:
+        """A server may have forgotten what it was asked."""
+        for publisher, asked in self._awaited.items():
+            if asked == server:
+                self.send(server, AskPast(publisher), now_us)
+
+    def forget(self, server: str) -> None:
+        """A server will never say what its publishers did there."""
+        self._awaited = {who: asked for who, asked in self._awaited.items() if asked != server}
+        self.look_again()
 
     def meet(self, publisher: str, sequence: int) -> None:
         """A publisher has come from another server, where this was its last number."""
-        self._awaited.discard(publisher)
+        self._awaited.pop(publisher, None)
         self._remember(publisher, sequence, has_moved=True)
         self.look_again()
 
-    def sequence_of(self, publisher: str) -> int:
-        """The highest number that was accepted of a publisher, or 0."""
+    def leave(self, publisher: str) -> int:
+        """A publisher is at another server now; its last number here. What waits of it fails."""
+        for of in [each for each in self._waiting.values() if each.publisher == publisher]:
+            del self._waiting[of.token]
+            self._fail(of.token, CannotPublishError("", reason=f"{publisher!r} has moved"))
+        self.look_again()
         known = self._publishers.get(publisher)
         return 0 if known is None else known.sequence
 
@@ -158,15 +192,50 @@ class AccessPoint:
             return None
         _, server = self._sequences.where(sequence)
         home = self._table.homes.get(server)
-        if home is None or not home.sequences or (server != self.name and server not in self.ways):
+        if (
+            home is None
+            or not home.sequences
+            or (server != self.name and server not in self._transit.ways)
+        ):
             return f"server {server!r}, which gives the order of {sequence!r}, cannot be reached"
-        before, life, number = self._to_sequencers.get(sequence, (server, 0, 0))
-        if before != server:
-            # What went to the sequencer before must have been passed on by it.
-            its_life, _, taken = self._outbox.sent(before)
-            if its_life == life and taken < number:
-                return f"server {before!r} has not passed on what is in {sequence!r}"
+        before = self._before.get(sequence)
+        if before is not None and before[0] != server:
+            if self._is_untaken(*before):
+                return f"server {before[0]!r} has not passed on what is in {sequence!r}"
+            del self._before[sequence]
         return None
+
+    def pass_sequence(self, sequence: str, server: str, now_us: int) -> None:
+        """Another server gives the order of a sequence from now on. Raises as `DeliveryServer`."""
+        epoch, where = self._sequences.where(sequence)
+        home = self._table.homes.get(server)
+        if where != self.name or not self._table.own.sequences:
+            raise DeliveryError(f"server {where!r} gives the order of {sequence!r}, not this one")
+        if home is None or not home.sequences or (self._store is not None and not home.has_store):
+            raise DeliveryError(f"server {server!r} cannot give the order of {sequence!r}")
+        if server != self.name:
+            self._sequences.check_room(sequence)
+            self.send(server, PassSequence(sequence, epoch + 1), now_us, self.context())
+            self.move(Sequenced(sequence, epoch + 1, server))
+
+    def move(self, said: Sequenced) -> None:
+        """Another server gives the order of a sequence, if this is news; all are told."""
+        sequence = said.sequence
+        epoch, server = self._sequences.where(sequence)
+        if said.epoch <= epoch:
+            return
+        # What the one before was sent it has to pass on.
+        before = self._before.get(sequence)
+        if before is None or before[0] == server or not self._is_untaken(*before):
+            life, last, _ = self._outbox.sent(server)
+            self._before[sequence] = server, life, last
+        self._sequences.move(sequence, said.epoch, said.server)
+        self._transit.flood(said)
+        self.look_again()
+
+    def _is_untaken(self, server: str, life: int, number: int) -> bool:
+        its_life, _, taken = self._outbox.sent(server)
+        return its_life == life and taken < number
 
     # --- time ---------------------------------------------------------------------------------
 
@@ -188,7 +257,7 @@ class AccessPoint:
             if reason is None:
                 self._publish(of, now_us)
             elif of.until_us <= now_us:
-                self._fail(of, CannotPublishError("", reason=reason))
+                self._fail(of.token, CannotPublishError("", reason=reason))
             else:
                 self._wait(of)
 
@@ -203,7 +272,7 @@ class AccessPoint:
     @property
     def due_us(self) -> int | None:
         """When the first of what waits is given up."""
-        return min((each.until_us for each in self._waiting.values()), default=None)
+        return next((each.until_us for each in self._waiting.values()), None)
 
     @property
     def waiting(self) -> int:
@@ -233,7 +302,7 @@ class AccessPoint:
             elif fresh:
                 self._address(fresh, promised, now_us, carries=carries)
         except ContradaError as error:
-            self._fail(of, error)
+            self._fail(of.token, error)
             return
         if fresh and of.publisher:
             last = max(each.envelope.sequence for each in fresh)
@@ -245,22 +314,22 @@ class AccessPoint:
         self, notifications: Sequence[Notification], now_us: int, *, carries: bool
     ) -> None:
         """Publishes what is in a sequence, here or at its sequencer. Raises CannotPublishError."""
-        promised = delivery_class(notifications[0].envelope.delivery)
+        promised = _class_of(notifications)
         epoch, server = self._sequences.where(promised.sequence)
         carries = carries or promised.is_causal or epoch > 0
         if server == self.name:
             self._address(notifications, promised, now_us, carries=carries)
             return
-        home = self._table.homes[server]
+        home = self._table.homes.get(server)
+        if home is None:
+            raise CannotPublishError("", reason=f"server {server!r} is not known")
         if promised.is_certified and not home.has_store:
             reason = f"server {server!r} has no store for what is certified"
             raise CannotPublishError("", reason=reason)
-        self._outbox.check_room({server: ()})
+        self._outbox.check_room((server,))
         context = self.context({server: len(notifications)}) if carries else ()
         bodies = [Posting(ToSequence(each), {server: ()}, context) for each in notifications]
         self._post(bodies, now_us, spools=promised.is_certified)
-        life, last, _ = self._outbox.sent(server)
-        self._to_sequencers[promised.sequence] = server, life, last
 
     def _address(
         self,
@@ -299,9 +368,16 @@ class AccessPoint:
         self.parcels += self._outbox.post(postings, now_us, spools=spools)
 
     def send(self, home: str, body: Body, now_us: int, context: Context = ()) -> None:
-        """Sends something to one server, to arrive there once."""
+        """Sends something to one server, to arrive there once; of one that is not known,
+        nothing.
+        """
         spools = isinstance(body, PassSequence)
-        self._post([Posting(body, {home: ()}, context)], now_us, spools=spools)
+        if home in self._table.homes:
+            self._post([Posting(body, {home: ()}, context)], now_us, spools=spools)
+
+    def check_room(self, home: str) -> None:
+        """Raises CannotPublishError where a server has not taken too much already."""
+        self._outbox.check_room((home,))
 
     def context(self, more: Mapping[str, int] | None = None) -> Context:
         """What others must have who get what is published here now, so much to some homes."""
@@ -325,13 +401,21 @@ class AccessPoint:
         self._publishers[publisher] = known
         self._notes.put("publisher", publisher, known)
         if len(self._publishers) > PUBLISHERS_MAX:
-            oldest = next(iter(self._publishers))
-            del self._publishers[oldest]
+            oldest, _ = self._publishers.popitem(last=False)
             self._notes.put("publisher", oldest, None)
 
-    def _fail(self, of: Publication, error: ContradaError) -> None:
+    def _fail(self, token: int, error: ContradaError) -> None:
         self.failed += 1
-        self.outcomes.append(Failed(of.token, error))
+        self.outcomes.append(Failed(token, error))
+
+
+def _class_of(notifications: Sequence[Notification]) -> DeliveryClass:
+    """What all of them promise. Raises InvalidValueError."""
+    found = sorted({each.envelope.delivery for each in notifications})
+    promised = delivery_class(found[0]) if found else DeliveryClass()
+    if len(found) > 1 or not promised.is_reliable:
+        raise InvalidValueError(found, "expected notifications of one class, reliable or certified")
+    return promised
 
 
 def _orders(of: Publication) -> list[tuple[str, str]]:

@@ -16,17 +16,28 @@ Invariant: what was posted is held for each home until that has taken it, or has
 Source: EPFL 2503 §5.2.2 (reliable and certified obvents).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
-from contrada.delivery.messages import Address, Body, Context, Notice, Parcel, ToSequence
+from contrada.delivery.classes import delivery_class
+from contrada.delivery.messages import (
+    Address,
+    Body,
+    Context,
+    Notice,
+    Parcel,
+    Records,
+    Resumed,
+    ToSequence,
+)
 from contrada.delivery.notes import Notes, encoder, unpack
 from contrada.delivery.store import LogRecord, Store
 from contrada.delivery.streams import Outgoing, Run
 from contrada.errors import CannotPublishError
+from contrada.model import Notification
 
 SPOOL: Final = "spool"
 """The log of what is certified."""
@@ -68,6 +79,7 @@ class _To:
     reserved: int = 0  # numbers before it may be given out
     wait_us: int = AGAIN_US
     due_us: int | None = None
+    again_to: int = 0  # up to which number was sent again, while that was not all; or 0
     way: str | None = ""  # the next server, None while there is no way, empty: never looked at
 
 
@@ -89,6 +101,7 @@ class Outbox:
         self._notes = Notes(store)
         self._streams: dict[str, _To] = {}
         self._open: dict[int, int] = {}  # positions of the spool, and how many homes each waits for
+        self._first = 1  # no position before it is open
         self._truncated = 1
         if store is not None:
             self._restore(store)
@@ -97,7 +110,7 @@ class Outbox:
         for home, (life, reserved) in self._notes.of("out", tuple[int, int]):
             self._streams[home] = _To(life, Outgoing(reserved), reserved)
         extent = store.extent(SPOOL)
-        position = self._truncated = 1 if extent is None else extent.first
+        position = self._first = self._truncated = 1 if extent is None else extent.first
         while entries := store.read(SPOOL, position, READ_AT_ONCE):
             for entry in entries:
                 if isinstance(entry, LogRecord):
@@ -117,7 +130,12 @@ class Outbox:
 
     # --- posting ------------------------------------------------------------------------------
 
-    def check_room(self, homes: Mapping[str, Any]) -> None:
+    def resume(self) -> list[Parcel]:
+        """After a restart: lets no home wait for what was lost with it; the parcels to send."""
+        begun = [home for home, of in self._streams.items() if of.outgoing.next > 1]
+        return self.post([Posting(Resumed(), {home: ()}) for home in begun], 0, spools=False)
+
+    def check_room(self, homes: Iterable[str]) -> None:
         """Raises CannotPublishError where a home has not taken too much already."""
         for home in homes:
             of = self._streams.get(home)
@@ -137,11 +155,12 @@ class Outbox:
 
     def forget(self, home: str) -> None:
         """A home will never take anything."""
-        of = self._streams.pop(home, None)
+        of = self._streams.get(home)
         if of is not None:
             self.lost += of.outgoing.held
+            # Should it be back all the same, what is new must have new numbers.
+            self._streams[home] = _To(of.life, Outgoing(of.outgoing.next), of.reserved)
             self._free(of.outgoing.rest())
-            self._notes.put("out", home, None)
 
     def post(self, postings: Sequence[Posting], now_us: int, *, spools: bool) -> list[Parcel]:
         """Numbers and holds what is to arrive; the parcels to send. Each home was met before."""
@@ -201,6 +220,10 @@ class Outbox:
         self._free(freed)
         of.wait_us = AGAIN_US
         of.due_us = now_us + of.wait_us if of.outgoing.held else None
+        if of.again_to and of.outgoing.held and taken >= of.again_to:
+            of.due_us = now_us  # What was not sent again with that follows at once.
+        if taken >= of.again_to:
+            of.again_to = 0
         return True
 
     def _free(self, items: Sequence[_Posted] | Iterator[_Posted]) -> None:
@@ -212,10 +235,11 @@ class Outbox:
         if self._store is None:
             return
         extent = self._store.extent(SPOOL)
-        before = next(iter(self._open), 0 if extent is None else extent.next)
-        if before - self._truncated >= READ_AT_ONCE or (before and not self._open):
-            self._store.truncate(SPOOL, before)
-            self._truncated = before
+        while extent is not None and self._first < extent.next and self._first not in self._open:
+            self._first += 1
+        if self._first - self._truncated >= (READ_AT_ONCE if self._open else 1):
+            self._store.truncate(SPOOL, self._first)
+            self._truncated = self._first
 
     # --- sending again ------------------------------------------------------------------------
 
@@ -233,7 +257,7 @@ class Outbox:
         """
         parcels: list[Parcel] = []
         for home, of in self._streams.items():
-            way = ways.get(home)
+            way = home if home == self.name else ways.get(home)
             has_changed, of.way = way is not None and of.way not in ("", way), way
             if not of.outgoing.held:
                 continue
@@ -243,25 +267,41 @@ class Outbox:
                 if way is not None:
                     for run in of.outgoing.again(AGAIN_MAX):
                         parcels += _parcels(home, of.life, run)
+                        last = run.first + len(run.items) - 1
+                        of.again_to = last if of.outgoing.held > AGAIN_MAX else 0
         return parcels
 
     # --- looking ------------------------------------------------------------------------------
 
     def row(self, more: Mapping[str, int]) -> tuple[tuple[str, int, int], ...]:
-        """To each other home the last number that was sent and not taken yet, with the home's life.
+        """To each home the last number that was sent and not taken yet, with the home's life.
 
         As it will be when so many more have been sent to some.
         """
         return tuple(
             (home, of.life, of.outgoing.next + more[home] - 1 if home in more else of.outgoing.last)
             for home, of in self._streams.items()
-            if home != self.name and (of.outgoing.held or home in more)
+            if of.outgoing.held or home in more
         )
 
     def sent(self, home: str) -> tuple[int, int, int]:
         """A home's life, the last number sent to it, and the last one that it has taken."""
         of = self._streams.get(home)
         return (0, 0, 0) if of is None else (of.life, of.outgoing.last, of.outgoing.taken)
+
+    def held_for_sequencers(self) -> dict[str, tuple[str, int, int]]:
+        """For each sequence the server that something in it is held for, its life, the number.
+
+        Cost: all that is held.
+        """
+        found = {}
+        for home, of in self._streams.items():
+            for run in of.outgoing.untaken():
+                for number, posted in enumerate(run.items, run.first):
+                    if isinstance(posted.body, ToSequence):
+                        promised = delivery_class(posted.body.notification.envelope.delivery)
+                        found[promised.sequence] = home, of.life, number
+        return found
 
     @property
     def held(self) -> int:
@@ -295,8 +335,17 @@ def _parcels(home: str, life: int, run: Run[_Posted]) -> Iterator[Parcel]:
 
 def _size(body: Body) -> int:
     if isinstance(body, Notice | ToSequence):
-        return PARCEL_BYTES + len(body.notification.span) + len(body.notification.body)
+        return PARCEL_BYTES + _bytes(body.notification)
+    if isinstance(body, Records):
+        found = (each.notification for each in body.records)
+        return sum(
+            (PARCEL_BYTES + _bytes(each) for each in found if each is not None), PARCEL_BYTES
+        )
     return PARCEL_BYTES
+
+
+def _bytes(notification: Notification) -> int:
+    return len(notification.span) + len(notification.body)
 
 
 _decoder: Final = msgspec.msgpack.Decoder(Parcel, dec_hook=unpack)
