@@ -42,6 +42,8 @@ class Consumers:
         elif isinstance(said, OpenLog) and reader in self._homes:
             self._close(reader, f"{client!r} reads {said.name!r} already")
             self._say(home, CloseLog(said.name, client), now_us)
+        elif not isinstance(said, OpenLog | CloseLog) and reader not in self._homes:
+            self._close(reader, f"{client!r} does not read {said.name!r}")
         else:
             if isinstance(said, OpenLog):
                 self._homes[reader] = home

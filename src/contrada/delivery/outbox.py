@@ -80,7 +80,6 @@ class _To:
     wait_us: int = AGAIN_US
     due_us: int | None = None
     again_to: int = 0  # up to which number was sent again, while that was not all; or 0
-    way: str | None = ""  # the next server, None while there is no way, empty: never looked at
 
 
 class Posting(NamedTuple):
@@ -101,6 +100,7 @@ class Outbox:
         self._notes = Notes(store)
         self._streams: dict[str, _To] = {}
         self._open: dict[int, int] = {}  # positions of the spool, and how many homes each waits for
+        self._ways = {name: name}
         self._first = 1  # no position before it is open
         self._truncated = 1
         if store is not None:
@@ -250,25 +250,27 @@ class Outbox:
             (of.due_us for of in self._streams.values() if of.due_us is not None), default=None
         )
 
-    def again(self, ways: Mapping[str, str], now_us: int) -> list[Parcel]:
-        """What is to be sent again now: it was not taken in time, or has another way now.
+    def change_ways(self, ways: Mapping[str, str], now_us: int) -> None:
+        """These are the next servers on the ways to all; where one is another, all is due now."""
+        for home, of in self._streams.items():
+            if of.outgoing.held and home in ways and ways[home] != self._ways.get(home):
+                of.due_us, of.wait_us = now_us, AGAIN_US
+        self._ways = {**ways, self.name: self.name}
 
-        `ways` has the next server on the way to each that can be reached.
-        """
+    def again(self, now_us: int) -> list[Parcel]:
+        """What is to be sent again now, since it was not taken in time."""
         parcels: list[Parcel] = []
         for home, of in self._streams.items():
-            way = home if home == self.name else ways.get(home)
-            has_changed, of.way = way is not None and of.way not in ("", way), way
-            if not of.outgoing.held:
+            if of.due_us is None or of.due_us > now_us:
                 continue
-            if has_changed or (of.due_us is not None and of.due_us <= now_us):
-                of.wait_us = AGAIN_US if has_changed else min(2 * of.wait_us, AGAIN_US_MAX)
-                of.due_us = now_us + of.wait_us if way is not None else None
-                if way is not None:
-                    for run in of.outgoing.again(AGAIN_MAX):
-                        parcels += _parcels(home, of.life, run)
-                        last = run.first + len(run.items) - 1
-                        of.again_to = last if of.outgoing.held > AGAIN_MAX else 0
+            if home not in self._ways:
+                of.due_us = None
+                continue
+            of.due_us, of.wait_us = now_us + of.wait_us, min(2 * of.wait_us, AGAIN_US_MAX)
+            for run in of.outgoing.again(AGAIN_MAX):
+                parcels += _parcels(home, of.life, run)
+                last = run.first + len(run.items) - 1
+                of.again_to = last if of.outgoing.held > AGAIN_MAX else 0
         return parcels
 
     # --- looking ------------------------------------------------------------------------------

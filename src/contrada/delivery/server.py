@@ -268,7 +268,8 @@ class DeliveryServer:
         """From now on these are the next servers on the ways to all that can be reached."""
         self._transit.ways = ways
         self._access.look_again()
-        self._dispatch(self._outbox.again(ways, now_us))
+        self._outbox.change_ways(ways, now_us)
+        self._dispatch(self._outbox.again(now_us))
         return self._settle(now_us)
 
     def receive(
@@ -344,9 +345,7 @@ class DeliveryServer:
 
     def tick(self, now_us: int) -> list[DeliveryEffect]:
         """Time has passed: what is due is sent again, tried again, or given up."""
-        due_us = self._outbox.due_us
-        if due_us is not None and due_us <= now_us:
-            self._dispatch(self._outbox.again(self._transit.ways, now_us))
+        self._dispatch(self._outbox.again(now_us))
         return self._settle(now_us)
 
     @property
