@@ -1,4 +1,4 @@
-"""Servers that keep promises, in one process: links that are cut, servers that crash, virtual time."""
+"""Servers that keep promises, in one process and virtual time: links break, servers crash."""
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
@@ -79,8 +79,8 @@ class DeliveryNetwork:
         self._token = 0
         for name in names:
             self.start(name)
-        for a, b in links.split():
-            self.mend(a, b)
+        for link in links.split():
+            self.mend(link[0], link[1])
 
     # --- what happens to it -------------------------------------------------------------------
 
@@ -157,7 +157,7 @@ class DeliveryNetwork:
         """A client gets records, and says that it is done with them."""
         for record in said.records:
             assert record.notification is not None
-            self.got[client].append(int(record.notification["i"]))  # type: ignore[call-overload]
+            self.got[client].append(int(str(record.notification["i"])))
             self.attempts[client].append(record.attempt)
             self.positions[client].append(record.position)
         if self.acks:

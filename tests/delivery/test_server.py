@@ -344,13 +344,11 @@ def test_causes_come_before_what_follows_from_them(seed: int) -> None:
     for number in range(60):
         at = net.rng.choice("abcd")
         known[number] = set(net.got[at]).union(*(known[each] for each in net.got[at]))
-        mine = [each for each in known if each % 4 == "abcd".index(at) and each < number]
-        del mine
         net.publish(at, [notice(number, "reliable causal")])
         for _ in range(net.rng.randrange(6)):
             net.step()
         if net.rng.random() < 0.15:
-            a, b = net.rng.choice(sorted(each for each in net.links if "a" not in each or True))
+            a, b = net.rng.choice(sorted(net.links))
             if len(net.links) > 8:
                 net.cut(a, b)
             net.mend(a, b)
@@ -507,8 +505,8 @@ def test_dead_letters_are_a_subscription() -> None:
     assert net.servers["b"].standing() == {"s": "b", "dead": "b"}
     net.validate()
     for name, dead in (("s2", "spool"), ("s3", "s3"), ("s4", "\n")):
+        bad = Retention(attempts_max=1, dead_letter=dead)
         with pytest.raises(InvalidValueError):
-            bad = Retention(attempts_max=1, dead_letter=dead)
             net.servers["b"].stand(name, all_of(), net.now_us, bad, is_durable=True)
     assert set(net.servers["b"].standing()) == {"s", "dead"}
     net.validate()
@@ -566,20 +564,20 @@ def test_what_waits_of_a_publisher_that_moved_is_given_up() -> None:
     assert "has moved" in str(net.outcomes[old].error)  # type: ignore[union-attr]
 
 
-def test_who_asked_a_server_that_restarts_gets_an_answer() -> None:
+@pytest.mark.parametrize("stores", ["", "a"])
+def test_who_asked_a_server_that_restarts_gets_an_answer(stores: str) -> None:
     """A publisher could publish nowhere, since what was asked was lost in a crash."""
-    for stores in ("", "a"):
-        net = DeliveryNetwork("ab", "ab", stores)
-        net.stand("b", "s")
-        net.run()
-        net.do("b", net.servers["b"].arrive("p", "a", net.now_us))
-        net.step()  # a has taken the question, and its answer is on the way
-        net.crash("a")
-        net.start("a")
-        net.mend("a", "b")
-        token = net.publish("b", [notice(1, "reliable", "p", 1)], "p")
-        net.run(3)
-        assert net.was_accepted(token), stores
+    net = DeliveryNetwork("ab", "ab", stores)
+    net.stand("b", "s")
+    net.run()
+    net.do("b", net.servers["b"].arrive("p", "a", net.now_us))
+    net.step()  # a has taken the question, and its answer is on the way
+    net.crash("a")
+    net.start("a")
+    net.mend("a", "b")
+    token = net.publish("b", [notice(1, "reliable", "p", 1)], "p")
+    net.run(3)
+    assert net.was_accepted(token)
     net.cut("a", "b")
     net.do("b", net.servers["b"].arrive("q", "a", net.now_us))
     token = net.publish("b", [notice(2, "reliable", "q", 1)], "q")

@@ -54,11 +54,12 @@ class Logs:
     """The standing subscriptions of one server, by number and by name."""
 
     def __init__(self, store: Store | None) -> None:
-        self.volatile = MemoryStore()
+        self.volatile = MemoryStore(survives=False)
         self._store = store
         self._kept: dict[int, _Kept] = {}
         self._numbers: dict[str, int] = {}
         self._touched: dict[int, None] = {}  # their consumers may get something
+        self._fresh: dict[bytes, Notification] = {}  # what was appended since the last push
         self._changed: dict[int, None] = {}  # others may have to know them otherwise
         self._notes = Notes(store)
         for number, (standing, retention) in self._notes.of(
@@ -163,6 +164,7 @@ class Logs:
             data = _packed(notification)
             for number in ids:
                 if number in self._kept:
+                    self._fresh[data] = notification
                     records.setdefault(number, []).append(data)
         sizes: dict[bool, int] = {}
         for number, each in records.items():
@@ -252,8 +254,16 @@ class Logs:
             for reader, found in handed.items():
                 if found:
                     kept.readers[reader] = kept.readers.pop(reader)
-                    yield reader, Records(*_of(kept, reader), tuple(map(_record, found)))
+                    yield reader, Records(*_of(kept, reader), tuple(map(self._record, found)))
         self._touched = held_back
+        self._fresh.clear()
+
+    def _record(self, handed: Handed) -> Record:
+        entry, attempt = handed
+        if isinstance(entry, LogRecord):
+            notification: Any = self._fresh.get(entry.data) or from_msgpack(entry.data)
+            return Record(entry.position, entry.time_us, notification, attempt)
+        return Record(entry.position, 0, None, attempt, entry.reason)
 
     def _bury(self, kept: _Kept, time_us: int) -> None:
         """Hands what is dead to the subscription for it; where it has ended, it is lost,
@@ -302,11 +312,3 @@ def _of(kept: _Kept, reader: Reader) -> tuple[str, str]:
 
 def _packed(notification: Notification) -> bytes:
     return notification.packed or to_msgpack(notification)
-
-
-def _record(handed: Handed) -> Record:
-    entry, attempt = handed
-    if isinstance(entry, LogRecord):
-        notification: Any = from_msgpack(entry.data)
-        return Record(entry.position, entry.time_us, notification, attempt)
-    return Record(entry.position, 0, None, attempt, entry.reason)

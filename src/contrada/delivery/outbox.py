@@ -17,7 +17,7 @@ Source: EPFL 2503 §5.2.2 (reliable and certified obvents).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import msgspec
@@ -62,11 +62,9 @@ READ_AT_ONCE: Final = 1_000
 
 
 class _Posted(NamedTuple):
-    """A parcel as it is held for one home."""
+    """A parcel as it is held, for all its homes."""
 
-    body: Body
-    context: Context
-    ids: tuple[int, ...]
+    parcel: Parcel
     spooled: int  # the position in the spool, or 0
 
 
@@ -80,6 +78,17 @@ class _To:
     wait_us: int = AGAIN_US
     due_us: int | None = None
     again_to: int = 0  # up to which number was sent again, while that was not all; or 0
+
+
+@dataclass(slots=True)
+class _Draft:
+    """What goes to one home of what is being posted, and which numbers it gets."""
+
+    life: int
+    before: int
+    number: int
+    items: list[_Posted] = field(default_factory=list)
+    size: int = 0
 
 
 class Posting(NamedTuple):
@@ -123,7 +132,7 @@ class Outbox:
         for address in parcel.to:
             of = self._streams[address.home]
             if of.life == address.life:
-                posted = _Posted(parcel.body, parcel.context, address.ids, position)
+                posted = _Posted(parcel, position)
                 of.outgoing.restore(address.number, posted, _size(parcel.body))
                 of.due_us = 0
                 self._open[position] = self._open.get(position, 0) + 1
@@ -164,30 +173,30 @@ class Outbox:
 
     def post(self, postings: Sequence[Posting], now_us: int, *, spools: bool) -> list[Parcel]:
         """Numbers and holds what is to arrive; the parcels to send. Each home was met before."""
-        runs: dict[str, tuple[_To, int, int]] = {}  # the stream, and the numbers before and next
-        for home in dict.fromkeys(home for posting in postings for home in posting.homes):
-            of = self._streams[home]
-            runs[home] = of, of.outgoing.last, of.outgoing.next
+        drafts = {
+            home: _Draft(of.life, of.outgoing.last, of.outgoing.next)
+            for home in {home: None for posting in postings for home in posting.homes}
+            for of in (self._streams[home],)
+        }
         parcels = []
-        for posting in postings:
+        for body, homes, context in postings:
             to = []
-            for home, ids in posting.homes.items():
-                of, before, number = runs[home]
-                to.append(Address(home, of.life, before, number, tuple(ids)))
-                runs[home] = of, number, number + 1
-            parcels.append(Parcel(tuple(to), posting.body, posting.context))
+            for home, ids in homes.items():
+                of = drafts[home]
+                to.append(Address(home, of.life, of.before, of.number, tuple(ids)))
+                of.before = of.number
+                of.number += 1
+            parcels.append(Parcel(tuple(to), body, context))
         spooled = self._spool(parcels, now_us) if spools and self._store is not None else 0
-        held: dict[str, list[_Posted]] = {}
-        sizes: dict[str, int] = {}
         for at, parcel in enumerate(parcels):
+            posted = _Posted(parcel, spooled + at if spooled else 0)
             size = _size(parcel.body)
             for address in parcel.to:
-                position = spooled + at if spooled else 0
-                posted = _Posted(parcel.body, parcel.context, address.ids, position)
-                held.setdefault(address.home, []).append(posted)
-                sizes[address.home] = sizes.get(address.home, 0) + size
-        for home, items in held.items():
-            self._hold(home, items, sizes[home], now_us)
+                of = drafts[address.home]
+                of.items.append(posted)
+                of.size += size
+        for home, of in drafts.items():
+            self._hold(home, of.items, of.size, now_us)
         return parcels
 
     def _hold(self, home: str, items: list[_Posted], size: int, now_us: int) -> None:
@@ -300,8 +309,8 @@ class Outbox:
         for home, of in self._streams.items():
             for run in of.outgoing.untaken():
                 for number, posted in enumerate(run.items, run.first):
-                    if isinstance(posted.body, ToSequence):
-                        promised = delivery_class(posted.body.notification.envelope.delivery)
+                    if isinstance(posted.parcel.body, ToSequence):
+                        promised = delivery_class(posted.parcel.body.notification.envelope.delivery)
                         found[promised.sequence] = home, of.life, number
         return found
 
@@ -328,10 +337,9 @@ class Outbox:
 
 def _parcels(home: str, life: int, run: Run[_Posted]) -> Iterator[Parcel]:
     before = run.before
-    for number, posted in enumerate(run.items, run.first):
-        yield Parcel(
-            (Address(home, life, before, number, posted.ids),), posted.body, posted.context
-        )
+    for number, (parcel, _) in enumerate(run.items, run.first):
+        ids = next(each.ids for each in parcel.to if each.home == home)
+        yield Parcel((Address(home, life, before, number, ids),), parcel.body, parcel.context)
         before = number
 
 
