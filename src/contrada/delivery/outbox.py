@@ -75,6 +75,7 @@ class _To:
     life: int
     outgoing: Outgoing[_Posted]
     reserved: int = 0  # numbers before it may be given out
+    since: int = 0  # numbers before it were given up
     wait_us: int = AGAIN_US
     due_us: int | None = None
     again_to: int = 0  # up to which number was sent again, while that was not all; or 0
@@ -100,7 +101,7 @@ class Posting(NamedTuple):
 
 
 class Outbox:
-    """What a server sends. `lives` knows the life of each home."""
+    """What a server sends to homes that it has met."""
 
     def __init__(self, name: str, store: Store | None) -> None:
         self.name = name
@@ -116,8 +117,8 @@ class Outbox:
             self._restore(store)
 
     def _restore(self, store: Store) -> None:
-        for home, (life, reserved) in self._notes.of("out", tuple[int, int]):
-            self._streams[home] = _To(life, Outgoing(reserved), reserved)
+        for home, (life, reserved, since) in self._notes.of("out", tuple[int, int, int]):
+            self._streams[home] = _To(life, Outgoing(reserved), reserved, since)
         extent = store.extent(SPOOL)
         position = self._first = self._truncated = 1 if extent is None else extent.first
         while entries := store.read(SPOOL, position, READ_AT_ONCE):
@@ -131,7 +132,7 @@ class Outbox:
     def _put_back(self, position: int, parcel: Parcel) -> None:
         for address in parcel.to:
             of = self._streams[address.home]
-            if of.life == address.life:
+            if of.life == address.life and of.since <= address.number:
                 posted = _Posted(parcel, position)
                 of.outgoing.restore(address.number, posted, _size(parcel.body))
                 of.due_us = 0
@@ -139,9 +140,9 @@ class Outbox:
 
     # --- posting ------------------------------------------------------------------------------
 
-    def resume(self) -> list[Parcel]:
+    def resume(self, homes: Iterable[str]) -> list[Parcel]:
         """After a restart: lets no home wait for what was lost with it; the parcels to send."""
-        begun = [home for home, of in self._streams.items() if of.outgoing.next > 1]
+        begun = [home for home in homes if self._streams[home].outgoing.next > 1]
         return self.post([Posting(Resumed(), {home: ()}) for home in begun], 0, spools=False)
 
     def check_room(self, homes: Iterable[str]) -> None:
@@ -168,7 +169,9 @@ class Outbox:
         if of is not None:
             self.lost += of.outgoing.held
             # Should it be back all the same, what is new must have new numbers.
-            self._streams[home] = _To(of.life, Outgoing(of.outgoing.next), of.reserved)
+            since = of.outgoing.next
+            self._streams[home] = _To(of.life, Outgoing(since), max(of.reserved, since), since)
+            self._note(home)
             self._free(of.outgoing.rest())
 
     def post(self, postings: Sequence[Posting], now_us: int, *, spools: bool) -> list[Parcel]:
@@ -206,7 +209,11 @@ class Outbox:
             of.due_us = now_us + of.wait_us
         if of.outgoing.next > of.reserved:
             of.reserved = of.outgoing.next + RESERVED
-            self._notes.put("out", home, (of.life, of.reserved))
+            self._note(home)
+
+    def _note(self, home: str) -> None:
+        of = self._streams[home]
+        self._notes.put("out", home, (of.life, of.reserved, of.since))
 
     def _spool(self, parcels: Sequence[Parcel], now_us: int) -> int:
         """Writes parcels down; the position of the first. Raises StoreError: none is."""

@@ -156,7 +156,7 @@ class DeliveryServer:
             self._table.change(number, standing)
         for each, known in self._table.homes.items():
             self._meet(each, known)
-        self._access.parcels += self._outbox.resume()
+        self._access.parcels += self._outbox.resume(self._table.homes)
 
     def _meet(self, name: str, home: Home) -> None:
         self._outbox.meet(name, home.life)
