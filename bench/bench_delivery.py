@@ -1,16 +1,27 @@
 """Stores: how many records a second, written with an fsync for each group, and read.
 
 Time is of the clock, since what is waited for is the disk. Each sample has a file of its own.
+Streams and servers: how many notifications a second the machines take in one process, without
+wires and disks; time is of the processor.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Final
 
 from bench.harness import Measurement, figure
+from contrada.delivery.access import Accepted
+from contrada.delivery.consumers import Give
+from contrada.delivery.messages import Done, Grant, OpenLog, Records
+from contrada.delivery.server import DeliveryEffect, DeliveryServer
+from contrada.delivery.streams import Incoming, Outgoing
+from contrada.delivery.transit import Tell
+from contrada.model import Envelope, Notification, from_msgpack, to_msgpack
+from contrada.model.syntax import parse_filter_set
+from contrada.routing.messages import Neighbour
 from contrada.runtime.sqlite import SqliteStore
 
 SAMPLES: Final = 5
@@ -62,3 +73,92 @@ def read() -> Measurement:
             assert position == GROUPS * len(RECORDS) + 1
             samples.append((position - 1) / (perf_counter() - begun))
     return Measurement(samples)
+
+
+BATCH: Final = 100
+BATCHES: Final = 1_000
+
+
+@figure(
+    name="delivery/streams",
+    unit="/s",
+    workload="items in hundreds through a stream, each hundred taken and acknowledged",
+    at_least=300_000.0,
+)
+def streams() -> Measurement:
+    samples = []
+    items = list(range(BATCH))
+    for _ in range(SAMPLES):
+        outgoing: Outgoing[int] = Outgoing()
+        incoming: Incoming[int] = Incoming()
+        begun = process_time()
+        for _ in range(BATCHES):
+            incoming.take(outgoing.send(items, BATCH))
+            outgoing.acknowledge(incoming.taken)
+        samples.append(BATCH * BATCHES / (process_time() - begun))
+        assert (incoming.taken, outgoing.held) == (BATCH * BATCHES, 0)
+    return Measurement(samples)
+
+
+class Pair:
+    """Two servers with a link, and a consumer at the second that acknowledges what it gets."""
+
+    def __init__(self) -> None:
+        self.servers = {name: DeliveryServer(name, life=1) for name in "ab"}
+        self.accepted = self.taken = 0
+        for name, other in ("ab", "ba"):
+            self.do(name, self.servers[name].change_ways({other: other}, 0))
+            self.do(name, self.servers[name].link_up(Neighbour(other), 0))
+        home = self.servers["b"]
+        self.do("b", home.stand("s", parse_filter_set("price >= 0"), 0))
+        self.do("b", home.consume("c", OpenLog("s", "c"), 0))
+        self.do("b", home.consume("c", Grant("s", "c", 10 * BATCH), 0))
+
+    def do(self, name: str, effects: Sequence[DeliveryEffect]) -> None:
+        """Carries out effects, and what follows from them."""
+        for effect in effects:
+            match effect:
+                case Tell(to, message):
+                    found = self.servers[to.name].receive(Neighbour(name), message, 0)
+                    self.do(to.name, found)
+                case Give(client, Records(_, _, records)):
+                    self.taken += len(records)
+                    first, end = records[0].position, records[-1].position + 1
+                    server = self.servers[name]
+                    self.do(name, server.consume(client, Done("s", "c", ((first, end),)), 0))
+                    self.do(name, server.consume(client, Grant("s", "c", len(records)), 0))
+                case Accepted():
+                    self.accepted += 1
+
+
+@figure(
+    name="delivery/server",
+    unit="/s",
+    workload="reliable notifications in hundreds, from one server to a consumer at another",
+    at_least=20_000.0,
+)
+def server() -> Measurement:
+    samples = []
+    for _ in range(SAMPLES):
+        pair = Pair()
+        batches = [_published(number) for number in range(BATCHES // 10)]
+        begun = process_time()
+        for number, batch in enumerate(batches):
+            pair.do("a", pair.servers["a"].publish(number, "p", batch, 0))
+        samples.append(len(batches) * BATCH / (process_time() - begun))
+        assert (pair.accepted, pair.taken) == (len(batches), len(batches) * BATCH)
+    return Measurement(samples)
+
+
+def _published(batch: int) -> list[Notification]:
+    """Some notifications as they come from a client, with their bytes."""
+    made = []
+    for number in range(batch * BATCH + 1, (batch + 1) * BATCH + 1):
+        envelope = Envelope(
+            id=str(number), publisher="p", sequence=number, time_us=number, delivery="reliable"
+        )
+        notification = Notification({"price": number, "name": "x"}, envelope=envelope)
+        came = from_msgpack(to_msgpack(notification))
+        assert isinstance(came, Notification)
+        made.append(came)
+    return made

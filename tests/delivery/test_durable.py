@@ -25,7 +25,7 @@ def subscription(**retention: Any) -> tuple[DurableSubscription, MemoryStore]:
 def append(of: DurableSubscription, *records: str, time_us: int = 1) -> None:
     """Keeps some records."""
     packed = [each.encode() for each in records]
-    of.make_room(packed)
+    of.check_room(packed)
     of.append(packed, time_us)
 
 
@@ -243,6 +243,12 @@ def test_a_full_one_does_as_it_says() -> None:
     of.validate()
     with pytest.raises(CannotPublishError):
         append(of, "ffffff")
+    of.append([b"ffffff", b"g"], 1)  # its publisher knew of no limit
+    assert of.extent == (4, 7, 5)
+    assert of.statistics.dropped == 4
+    of.append([*map(bytes, [[n] for n in range(9)])], 1)
+    assert of.extent == (7, 12, 5)
+    assert of.statistics.dropped == 11
     of, store = subscription(records_max=1, on_full=OnFull.END)
     append(of, "a")
     append(of, "b")
@@ -254,14 +260,14 @@ def test_a_full_one_does_as_it_says() -> None:
 
 def test_what_comes_too_often_goes_to_the_dead_letters() -> None:
     """One record that no consumer can take would hold up all others for ever."""
-    of, store = subscription(attempts_max=2, dead_letter="dead")
+    of, _ = subscription(attempts_max=2, dead_letter="dead")
     of.open("x")
     append(of, "a", "b", time_us=7)
     for attempt in (1, 2):
         assert taken(of) == [f"a {attempt}", *(["b 1"] if attempt == 1 else [])]
         of.give_back("x", [1])
     assert taken(of) == []
-    assert store.read("dead", 1, 9) == [LogRecord(1, 7, b"a")]
+    assert of.buried == [b"a"]
     assert of.statistics.dead == 1
     assert of.extent.first == 2
     with pytest.raises(InvalidValueError, match="its own dead letter"):

@@ -18,9 +18,8 @@ Source: EPFL 2503 §5.2.2 (QoS of obvents).
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from sys import maxsize
 from typing import Final, NamedTuple
-
-import msgspec
 
 from contrada.delivery.causality import Causality
 from contrada.delivery.classes import DeliveryClass, delivery_class
@@ -32,16 +31,27 @@ from contrada.delivery.messages import (
     Context,
     Notice,
     Parcel,
+    PassSequence,
     Past,
+    Returned,
     Row,
+    Sequenced,
     ToSequence,
 )
 from contrada.delivery.notes import Notes
 from contrada.delivery.outbox import Outbox, Posting
+from contrada.delivery.publishers import Publisher, Publishers
 from contrada.delivery.sequences import Sequences
 from contrada.delivery.standing import StandingTable
 from contrada.delivery.store import Store
-from contrada.errors import CannotPublishError, ContradaError, InvalidValueError
+from contrada.delivery.transit import Transit
+from contrada.errors import (
+    CannotPublishError,
+    ContradaError,
+    DeliveryError,
+    InvalidValueError,
+    LimitError,
+)
 from contrada.model import Notification
 
 WAITING_MAX: Final = 10_000
@@ -52,10 +62,6 @@ WAIT_US: Final = 5_000_000
 
 ASK_AGAIN_US: Final = 1_000_000
 """After how long the past of a publisher that waits is asked for again."""
-
-PUBLISHERS_MAX: Final = 100_000
-"""Publishers whose last number is known. Beyond it: who published longest ago is forgotten, and
-duplicates of its last publications would be taken for new."""
 
 
 class Accepted(NamedTuple):
@@ -81,21 +87,6 @@ class Publication(NamedTuple):
     until_us: int
 
 
-class _Publisher(msgspec.Struct, array_like=True):
-    """The highest number accepted, and by which ways went what has an order.
-
-    `way` is that of the last: its sequence and the sequencer, or nothing where it went from here.
-    `ways` has for each sequence the sequencer, its life, and the place of the last one in the stream
-    to it, until all has its place in the sequence. `carries`: it does not all go one way, so it
-    carries the context that keeps its order.
-    """
-
-    sequence: int = 0
-    way: tuple[str, str] = ("", "")
-    ways: dict[str, tuple[str, int, int]] = {}
-    carries: bool = False
-
-
 class AccessPoint:
     """Publishing at one server. What comes of it is collected in `outcomes` and `parcels`."""
 
@@ -103,6 +94,7 @@ class AccessPoint:
         self,
         name: str,
         store: Store | None,
+        transit: Transit,
         table: StandingTable,
         outbox: Outbox,
         inbox: Inbox,
@@ -115,8 +107,7 @@ class AccessPoint:
         self.parcels: list[Parcel] = []
         self.duplicates = 0
         self.failed = 0
-        self.ways: Mapping[str, str] = {}
-        self._store = store
+        self._store, self._transit = store, transit
         self._table, self._outbox, self._inbox, self._logs = table, outbox, inbox, logs
         self._sequences, self._causality = sequences, causality
         self._waiting: dict[int, Publication] = {}
@@ -127,8 +118,7 @@ class AccessPoint:
         self._ask_us = 0
         self._rows = 0
         self._is_causal = False
-        self._notes = Notes(store)
-        self._publishers: dict[str, _Publisher] = dict(self._notes.of("publisher", _Publisher))
+        self._publishers = Publishers(Notes(store), outbox, inbox, causality)
 
     # --- publishers ---------------------------------------------------------------------------
 
@@ -136,22 +126,27 @@ class AccessPoint:
         self, token: int, publisher: str, notifications: Sequence[Notification], now_us: int
     ) -> None:
         """Publishes what is more than best effort. All of it has one class."""
-        promised = delivery_class(notifications[0].envelope.delivery)
+        try:
+            promised = _class_of(notifications)
+        except InvalidValueError as error:
+            self._fail(token, error)
+            return
         of = Publication(token, publisher, notifications, promised, now_us + WAIT_US)
-        others = {each.envelope.delivery for each in notifications}
-        if len(others) > 1 or not promised.is_reliable:
-            reason = "expected notifications of one class, reliable or certified"
-            self._fail(of, InvalidValueError(sorted(others), reason))
-        elif self._hindrance(of) is None and not self._would_overtake(of):
+        if self._hindrance(of) is None and not self._would_overtake(of):
             self._publish(of, now_us)
         elif len(self._waiting) >= WAITING_MAX:
             reason = f"WAITING_MAX = {WAITING_MAX} publications wait already"
-            self._fail(of, CannotPublishError("", reason=reason))
+            self._fail(of.token, CannotPublishError("", reason=reason))
         else:
             self._wait(of)
 
     def await_past(self, publisher: str, server: str, life: int) -> None:
-        """What a publisher publishes waits until `meet` says what it did at another server."""
+        """What a publisher publishes waits until `meet` says what it did at another server.
+
+        Raises LimitError.
+        """
+        if publisher not in self._awaited and len(self._awaited) >= WAITING_MAX:
+            raise LimitError("WAITING_MAX", WAITING_MAX, len(self._awaited) + 1)
         self._awaited[publisher] = server, life
 
     def forget_past(self, server: str, life: int) -> None:
@@ -164,11 +159,15 @@ class AccessPoint:
         """What a publisher did at another server is known: this was its last number there."""
         if self._awaited.get(publisher, ("", 0))[0] == server:
             del self._awaited[publisher]
-        known = self._known(publisher)
+        known = self._publishers.known(publisher)
         known.sequence = max(known.sequence, sequence)
         known.carries = True
-        self._remember(publisher, known)
+        self._publishers.remember(publisher, known)
         self.look_again()
+
+    def forget(self, server: str) -> None:
+        """A server will never say what its publishers did there."""
+        self.forget_past(server, maxsize)
 
     def past_of(self, publisher: str) -> Past | None:
         """What is known of a publisher that has left; None while its last is on its way.
@@ -177,29 +176,12 @@ class AccessPoint:
         """
         for token in [each.token for each in self._waiting.values() if each.publisher == publisher]:
             reason = f"the publisher {publisher!r} has gone to another server"
-            self._fail(self._waiting.pop(token), CannotPublishError("", reason=reason))
-        known = self._known(publisher)
-        if self._on_their_way(known) is not None:
+            del self._waiting[token]
+            self._fail(token, CannotPublishError("", reason=reason))
+        known = self._publishers.known(publisher)
+        if self._publishers.on_their_way(known) is not None:
             return None
         return Past(publisher, known.sequence, *self._awaited.pop(publisher, ("", 0)))
-
-    def _known(self, publisher: str) -> _Publisher:
-        return self._publishers.get(publisher) or _Publisher()
-
-    def _on_their_way(self, known: _Publisher, *but: tuple[str, str]) -> str | None:
-        """A sequencer at which what has an order may have no place in its sequence yet.
-
-        But by these ways. It has one when the sequencer has taken it, unless that returned it. What
-        it returns it has sent before it says what it has taken, and its row says so.
-        """
-        for sequence, (server, then, number) in list(known.ways.items()):
-            life, _, taken = self._outbox.sent(server)
-            is_open = taken < number or self._inbox.waits_for(self._causality.row_of(server))
-            if life != then or not is_open:
-                del known.ways[sequence]
-            elif (sequence, server) not in but:
-                return server
-        return None
 
     def _hindrance(self, of: Publication) -> str | None:
         """Why a publication has to wait; None where it need not."""
@@ -212,13 +194,36 @@ class AccessPoint:
             return f"server {via!r}, which gives the order of {sequence!r}, cannot be reached"
         if not of.promised.is_fifo:
             return None
-        before = self._on_their_way(self._known(of.publisher), (sequence, via))
+        before = self._publishers.on_their_way(
+            self._publishers.known(of.publisher), (sequence, via)
+        )
         if before is None:
             return None
         return f"server {before!r} has not said that it has what was published before"
 
     def _can_reach(self, server: str) -> bool:
-        return server == self.name or server in self.ways
+        return server == self.name or server in self._transit.ways
+
+    def pass_sequence(self, sequence: str, server: str, now_us: int) -> None:
+        """Another server gives the order of a sequence from now on. Raises as `DeliveryServer`."""
+        epoch, where = self._sequences.where(sequence)
+        home = self._table.homes.get(server)
+        if where != self.name or not self._table.own.sequences:
+            raise DeliveryError(f"server {where!r} gives the order of {sequence!r}, not this one")
+        if home is None or not home.sequences or (self._store is not None and not home.has_store):
+            raise DeliveryError(f"server {server!r} cannot give the order of {sequence!r}")
+        if server != self.name:
+            self._sequences.check_room(sequence)
+            said = PassSequence(sequence, epoch + 1)
+            self.send(server, said, now_us, self.context(), spools=self._store is not None)
+            self.move(Sequenced(sequence, epoch + 1, server))
+
+    def move(self, said: Sequenced) -> None:
+        """Another server gives the order of a sequence, if this is news; all are told."""
+        if said.epoch > self._sequences.where(said.sequence)[0]:
+            self._sequences.move(said.sequence, said.epoch, said.server)
+            self._transit.flood(said)
+            self.look_again()
 
     # --- time ---------------------------------------------------------------------------------
 
@@ -241,7 +246,7 @@ class AccessPoint:
             if reason is None:
                 self._publish(of, now_us)
             elif of.until_us <= now_us:
-                self._fail(of, CannotPublishError("", reason=reason))
+                self._fail(of.token, CannotPublishError("", reason=reason))
             else:
                 self._wait(of)
 
@@ -256,7 +261,7 @@ class AccessPoint:
     @property
     def due_us(self) -> int | None:
         """When the first of what waits is given up, or a publisher's past is asked for again."""
-        until_us = min((each.until_us for each in self._waiting.values()), default=None)
+        until_us = next((each.until_us for each in self._waiting.values()), None)
         if until_us is None or not self._awaited:
             return until_us
         return min(until_us, self._ask_us)
@@ -272,7 +277,10 @@ class AccessPoint:
     def ask_past(self, publisher: str, now_us: int) -> None:
         """Asks for what a publisher did elsewhere, where that is not known and can be asked."""
         server, _ = self._awaited.get(publisher, ("", 0))
-        if server in self._table.homes:
+        home = self._table.homes.get(server)
+        if home is not None:
+            self.forget_past(server, home.life)
+        if publisher in self._awaited:
             self.send(server, AskPast(publisher), now_us)
 
     @property
@@ -283,7 +291,7 @@ class AccessPoint:
     # --- publishing ---------------------------------------------------------------------------
 
     def _publish(self, of: Publication, now_us: int) -> None:
-        known, promised = self._known(of.publisher), of.promised
+        known, promised = self._publishers.known(of.publisher), of.promised
         fresh = [
             each
             for each in of.notifications
@@ -297,15 +305,15 @@ class AccessPoint:
             if fresh:
                 self._send_on(of, fresh, known, now_us)
         except ContradaError as error:
-            self._fail(of, error)
+            self._fail(of.token, error)
             return
         if fresh and of.publisher:
             known.sequence = max([known.sequence, *(each.envelope.sequence for each in fresh)])
-            self._remember(of.publisher, known)
+            self._publishers.remember(of.publisher, known)
         self.outcomes.append(Accepted(of.token))
 
     def _send_on(
-        self, of: Publication, fresh: list[Notification], known: _Publisher, now_us: int
+        self, of: Publication, fresh: list[Notification], known: Publisher, now_us: int
     ) -> None:
         """Publishes here or at a sequencer, and notes by which way what has an order went."""
         promised = of.promised
@@ -318,19 +326,22 @@ class AccessPoint:
             needs = promised.is_causal or (carries and promised.is_fifo)
             self._address(fresh, promised, now_us, carries=needs)
         if promised.is_fifo:
-            self._note_way(known, way, carries=carries)
+            self._publishers.note_way(known, way, carries=carries)
 
     def _way_of(self, promised: DeliveryClass) -> tuple[str, str]:
         """The sequence and its sequencer; nothing where it is published from here."""
         server = self._sequences.where(promised.sequence)[1] if promised.sequence else self.name
         return ("", "") if server == self.name else (promised.sequence, server)
 
-    def _note_way(self, known: _Publisher, way: tuple[str, str], *, carries: bool) -> None:
-        known.carries, known.way = carries, way
-        sequence, server = way
-        if server:
-            life, last, _ = self._outbox.sent(server)
-            known.ways = {**known.ways, sequence: (server, life, last)}
+    def order(self, source: str, notification: Notification, now_us: int, *, carries: bool) -> None:
+        """Gives a notification its place in a sequence; or returns it, where that was passed on."""
+        promised = delivery_class(notification.envelope.delivery)
+        epoch, server = self._sequences.where(promised.sequence)
+        if server == self.name:
+            self.sequence([notification], now_us, carries=carries)
+        else:
+            back = Returned(notification, epoch, server)
+            self.send(source, back, now_us, spools=promised.is_certified)
 
     def returned(self, source: str, notification: Notification, now_us: int) -> bool:
         """Sends on what a server returned since it had passed on the sequence.
@@ -339,14 +350,14 @@ class AccessPoint:
         """
         promised = delivery_class(notification.envelope.delivery)
         publisher, way = notification.envelope.publisher, self._way_of(promised)
-        known = self._known(publisher)
+        known = self._publishers.known(publisher)
         back = promised.sequence, source
-        if promised.is_fifo and self._on_their_way(known, back, way) is not None:
+        if promised.is_fifo and self._publishers.on_their_way(known, back, way) is not None:
             return False
         self.sequence([notification], now_us, carries=promised.is_fifo)
         if promised.is_fifo:
-            self._note_way(known, way, carries=True)
-            self._remember(publisher, known)
+            self._publishers.note_way(known, way, carries=True)
+            self._publishers.remember(publisher, known)
         self.look_again()
         return True
 
@@ -364,7 +375,7 @@ class AccessPoint:
         if home is None or (promised.is_certified and not home.has_store):
             reason = f"server {server!r} is not known here, or has no store"
             raise CannotPublishError("", reason=reason)
-        self._outbox.check_room({server: ()})
+        self._outbox.check_room((server,))
         context = self.context({server: len(notifications)}) if carries else ()
         bodies = [Posting(ToSequence(each), {server: ()}, context) for each in notifications]
         self._post(bodies, now_us, spools=promised.is_certified)
@@ -410,8 +421,17 @@ class AccessPoint:
     def send(
         self, home: str, body: Body, now_us: int, context: Context = (), *, spools: bool = False
     ) -> None:
-        """Sends something to one server, to arrive there once; `spools`: whatever crashes."""
+        """Sends something to one server that is known, to arrive there once; `spools`: whatever
+        crashes. To one that is not known nothing is sent.
+        """
+        if home not in self._table.homes:
+            return
+        spools = spools and self._store is not None
         self._post([Posting(body, {home: ()}, context)], now_us, spools=spools)
+
+    def check_room(self, home: str) -> None:
+        """Raises CannotPublishError where a server has not taken too much already."""
+        self._outbox.check_room((home,))
 
     def context(self, more: Mapping[str, int] | None = None) -> Context:
         """What others must have who get what is published here now, so much to some homes."""
@@ -428,18 +448,18 @@ class AccessPoint:
         own = self._table.own
         return Row(self.name, own.life, own.boot, self._rows, self._outbox.row(more))
 
-    def _remember(self, publisher: str, known: _Publisher) -> None:
-        self._publishers.pop(publisher, None)
-        self._publishers[publisher] = known
-        self._notes.put("publisher", publisher, known)
-        if len(self._publishers) > PUBLISHERS_MAX:
-            oldest = next(iter(self._publishers))
-            del self._publishers[oldest]
-            self._notes.put("publisher", oldest, None)
-
-    def _fail(self, of: Publication, error: ContradaError) -> None:
+    def _fail(self, token: int, error: ContradaError) -> None:
         self.failed += 1
-        self.outcomes.append(Failed(of.token, error))
+        self.outcomes.append(Failed(token, error))
+
+
+def _class_of(notifications: Sequence[Notification]) -> DeliveryClass:
+    """What all of them promise. Raises InvalidValueError."""
+    found = sorted({each.envelope.delivery for each in notifications})
+    promised = delivery_class(found[0]) if found else DeliveryClass()
+    if len(found) > 1 or not promised.is_reliable:
+        raise InvalidValueError(found, "expected notifications of one class, reliable or certified")
+    return promised
 
 
 def _orders(of: Publication) -> list[tuple[str, str]]:

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 
 from contrada.delivery.messages import Context, Row
 from contrada.delivery.notes import Notes
+from contrada.routing.links.link_states import SERVERS_MAX
 
 
 class Causality:
@@ -34,9 +35,15 @@ class Causality:
         """Takes in rows of other servers that are newer."""
         for row in context:
             known = self._rows.get(row.server)
-            if row.server != self.name and (known is None or _age(known) < _age(row)):
+            is_news = len(self._rows) < SERVERS_MAX if known is None else _age(known) < _age(row)
+            if row.server != self.name and is_news:
                 self._rows[row.server] = row
                 self._notes.put("row", row.server, row)
+
+    def forget(self, server: str) -> None:
+        """A server will never be back."""
+        if self._rows.pop(server, None) is not None:
+            self._notes.put("row", server, None)
 
     def row_of(self, server: str) -> Context:
         """The row of a server, if it is known."""
@@ -65,7 +72,7 @@ def waits_for(
     an earlier life, of either end, will not come.
     """
     for row in context:
-        if row.server in (source, home):
+        if row.server == source:
             continue  # A stream is in order by itself.
         for to, its_life, number in row.numbers:
             if to == home and its_life == life:

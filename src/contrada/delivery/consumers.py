@@ -13,6 +13,7 @@ from contrada.delivery.access import AccessPoint
 from contrada.delivery.logs import Logs, Reader
 from contrada.delivery.messages import Closed, CloseLog, Consuming, OpenLog, Records
 from contrada.delivery.standing import StandingTable
+from contrada.errors import CannotPublishError
 
 
 class Give(NamedTuple):
@@ -23,30 +24,45 @@ class Give(NamedTuple):
 
 
 class Consumers:
-    """Who reads at a server `name`, here or elsewhere; `gives` is what they are to get."""
+    """Who reads at a server `name` or from there; `gives` is what its clients are to get."""
 
     def __init__(self, name: str, table: StandingTable, logs: Logs, access: AccessPoint) -> None:
         self.name = name
         self.gives: list[Give] = []
         self._table, self._logs, self._access = table, logs, access
-        self._readers: dict[str, dict[Reader, None]] = {}  # clients here, by the home they read at
+        self._homes: dict[Reader, str] = {}  # where clients here read; by subscription and client
 
     def consume(self, client: str, said: Consuming, now_us: int) -> None:
         """A client here says something as a consumer; what cannot be done closes it."""
         reader = said.name, client
         found = self._table.home_of(said.name)
-        home = next((each for each, readers in self._readers.items() if reader in readers), None)
-        home = found[0] if home is None and found is not None else home
-        if home is None:
-            reason = "there is no such standing subscription"
-            self.gives.append(Give(client, Closed(said.name, client, reason)))
-            return
-        if isinstance(said, OpenLog):
-            self._readers.setdefault(home, {})[reader] = None
-        elif isinstance(said, CloseLog):
-            self._readers.get(home, {}).pop(reader, None)
+        home = self._homes.get(reader) or (found and found[0])
+        if not home:
+            self._close(reader, "there is no such standing subscription")
+        elif isinstance(said, OpenLog) and reader in self._homes:
+            self._close(reader, f"{client!r} reads {said.name!r} already")
+            self._say(home, CloseLog(said.name, client), now_us)
+        elif not isinstance(said, OpenLog | CloseLog) and reader not in self._homes:
+            self._close(reader, f"{client!r} does not read {said.name!r}")
+        else:
+            if isinstance(said, OpenLog):
+                self._homes[reader] = home
+            elif isinstance(said, CloseLog):
+                self._homes.pop(reader, None)
+            try:
+                self._access.check_room(home)
+                self._say(home, said, now_us)
+            except CannotPublishError as error:
+                self._close(reader, str(error))
+
+    def _close(self, reader: Reader, reason: str) -> None:
+        self._homes.pop(reader, None)
+        name, client = reader
+        self.gives.append(Give(client, Closed(name, client, reason)))
+
+    def _say(self, home: str, said: Consuming, now_us: int) -> None:
         if home == self.name:
-            self.serve(self.name, said, now_us)
+            self.serve(home, said, now_us)
         else:
             self._access.send(home, said, now_us)
 
@@ -62,25 +78,30 @@ class Consumers:
             self._access.send(server, said, now_us, self._access.known_context())
             return
         if isinstance(said, Closed):
-            self._readers.get(self.name, {}).pop((said.name, client), None)
+            self._homes.pop((said.name, client), None)
         self.gives.append(Give(client, said))
 
     def given(self, home: str, said: Records | Closed, now_us: int) -> None:
-        """Something has come for a client here that reads elsewhere.
-
-        Where there is no such reader any longer, as after one of the servers has restarted, the
-        home is told, so that the records come again.
-        """
-        readers = self._readers.get(home, {})
-        if (said.name, said.consumer) in readers:
+        """Something has come for a client here that reads elsewhere."""
+        reader = said.name, said.consumer
+        if self._homes.get(reader) == home:
             if isinstance(said, Closed):
-                del readers[said.name, said.consumer]
+                del self._homes[reader]
             self.gives.append(Give(said.consumer, said))
         elif isinstance(said, Records):
+            # What it was told before it restarted is not true any more; others may have these.
             self._access.send(home, CloseLog(said.name, said.consumer), now_us)
 
-    def restarted(self, home: str) -> None:
+    def gone(self, home: str, reason: str) -> None:
         """A server knows its clients no longer, nor who read there from here."""
         self._logs.close_all(home)
-        for name, client in self._readers.pop(home, ()):
-            self.gives.append(Give(client, Closed(name, client, f"server {home!r} has restarted")))
+        for reader in [each for each, where in self._homes.items() if where == home]:
+            self._close(reader, reason)
+
+    def has_room(self, server: str) -> bool:
+        """Whether records for the consumers at a server may be sent there."""
+        try:
+            self._access.check_room(server)
+        except CannotPublishError:
+            return False
+        return True

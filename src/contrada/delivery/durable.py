@@ -61,7 +61,8 @@ class Retention:
     """What a durable subscription keeps.
 
     `replay_max` acknowledged records are kept to be read again. A record handed out `attempts_max`
-    times goes to the log `dead_letter`, or is dropped where there is none; 0 is without end.
+    times is dead: it goes to the subscription `dead_letter`, or is dropped where none is named;
+    0 is without end.
     """
 
     records_max: int = RECORDS_MAX
@@ -115,6 +116,7 @@ class DurableSubscription:
         self.retention = retention
         self.statistics = DurableStatistics()
         self.has_ended = False
+        self.buried: list[bytes] = []  # what was dead at the last `take`s, for the owner to keep
         self.store = store
         if store.extent(name) is None:
             store.append(name, (), 0)
@@ -150,18 +152,32 @@ class DurableSubscription:
             or extent.held_bytes >= keep.bytes_max * part
         )
 
-    def make_room(self, records: Sequence[bytes]) -> None:
-        """Makes room for what was published: by `OnFull` the oldest go, or the subscription ends.
-
-        Where publishers are refused, what they had published before they knew is kept all the same.
-        """
+    def _make_room(self, records: Sequence[bytes]) -> Sequence[bytes]:
+        """Makes room by `OnFull`; what there is room for."""
         over, over_bytes = self._over(records)
         if over <= 0 and over_bytes <= 0:
-            return
+            return records
         if self.retention.on_full is OnFull.END:
             self.end()
         elif self.retention.on_full is OnFull.DROP_OLDEST:
-            self._drop_oldest(max(over, 0), max(over_bytes, 0))
+            kept = self._newest(records)
+            self.statistics.dropped += len(records) - len(kept)
+            over, over_bytes = self._over(kept)
+            if over > 0 or over_bytes > 0:
+                self._drop_oldest(max(over, 0), max(over_bytes, 0))
+            return kept
+        return records
+
+    def _newest(self, records: Sequence[bytes]) -> Sequence[bytes]:
+        """The last records, as many as find room in an empty log; none that never would."""
+        room = self.retention.bytes_max
+        kept: list[bytes] = []
+        for data in reversed([each for each in records if len(each) <= room]):
+            room -= len(data)
+            if room < 0 or len(kept) >= self.retention.records_max:
+                break
+            kept.append(data)
+        return kept[::-1]
 
     def _over(self, records: Sequence[bytes]) -> tuple[int, int]:
         """By how many records and bytes there would be too much."""
@@ -171,10 +187,15 @@ class DurableSubscription:
         return count - keep.records_max, size - keep.bytes_max
 
     def append(self, records: Sequence[bytes], time_us: int) -> None:
-        """Keeps records. Raises StoreError: none of them is kept."""
-        if not self.has_ended:
-            self.store.append(self.name, records, time_us)
-            self.statistics.appended += len(records)
+        """Keeps records; by `OnFull` the oldest go, or the subscription ends.
+
+        Where publishers are refused, what they had published before they knew is kept all the same.
+        Raises StoreError: none of them is kept.
+        """
+        kept = () if self.has_ended else self._make_room(records)
+        if kept and not self.has_ended:
+            self.store.append(self.name, kept, time_us)
+            self.statistics.appended += len(kept)
 
     def end(self) -> None:
         """Ends the subscription: its log goes, with what is not acknowledged."""
@@ -191,7 +212,10 @@ class DurableSubscription:
         first = self.extent.first
         before = first + count
         while size > 0 or first < before:
-            for entry in self.store.read(self.name, first, READ_AT_ONCE):
+            entries = self.store.read(self.name, first, READ_AT_ONCE)
+            if not entries:  # the bytes of damaged ones are not known
+                break
+            for entry in entries:
                 if size <= 0 and entry.position >= before:
                     before = entry.position
                     break
@@ -240,19 +264,21 @@ class DurableSubscription:
         self._again = sorted(each for each in self._again if each < self._cursor)
         return self._cursor
 
-    def take(self, consumer: str) -> list[Handed]:
+    def take(self, consumer: str, count: int = OUT_MAX) -> list[Handed]:
         """What a consumer gets now: as many as it has credit for, those that come again first.
 
-        A damaged record is told once, and counts as acknowledged. Cost: what is handed out.
+        At most `count`. A damaged record is told once, and counts as acknowledged. What is dead is
+        `buried`. Cost: what is handed out.
         """
         of = self._consumers[consumer]
         handed: list[Handed] = []
-        while self._again and self._may_have(of, handed):
+        count = min(count, of.credit, OUT_MAX - len(of.has))
+        while self._again and len(handed) < count:
             position = heappop(self._again)
             if position >= self.extent.first and position not in self._done:
                 handed += self._handed(of, self.store.read(self.name, position, 1))
-        while self._may_have(of, handed):
-            room = min(of.credit - len(handed), OUT_MAX - len(of.has), READ_AT_ONCE)
+        while len(handed) < count:
+            room = min(count - len(handed), READ_AT_ONCE)
             if self._cursor >= self._replays_to:
                 self._cursor = self._done.first_without(self._cursor)
             entries = self.store.read(self.name, self._cursor, room)
@@ -264,8 +290,15 @@ class DurableSubscription:
         self.statistics.handed += len(handed)
         return handed
 
-    def _may_have(self, of: _Consumer, handed: list[Handed]) -> bool:
-        return len(handed) < of.credit and len(of.has) < OUT_MAX
+    @property
+    def untaken(self) -> int:
+        """Records that may be taken now, at most."""
+        return len(self._again) + self.extent.next - self._cursor
+
+    def wants(self, consumer: str) -> bool:
+        """Whether a consumer may have something now."""
+        of = self._consumers[consumer]
+        return of.credit > 0 and len(of.has) < OUT_MAX
 
     def _handed(self, of: _Consumer, entries: Iterable[Entry]) -> Iterator[Handed]:
         """Notes who has the entries; without those that are acknowledged, or die."""
@@ -289,9 +322,7 @@ class DurableSubscription:
             yield Handed(entry, attempt)
 
     def _bury(self, entry: LogRecord) -> None:
-        """Moves a record to the dead letters, in one step with its acknowledgement."""
-        if self.retention.dead_letter:
-            self.store.append(self.retention.dead_letter, [entry.data], entry.time_us)
+        self.buried.append(entry.data)
         self.statistics.dead += 1
         self._acknowledge([(entry.position, entry.position + 1)])
 

@@ -1,16 +1,23 @@
-"""`Inbox`: the streams to this server, and what has come too early.
+"""`Inbox`: the streams to this server, and what cannot be taken yet.
 
-What has come is taken when it is its turn: what its source sent before has been taken, and what
-causally precedes it has come (see `causality`). Until then it waits here, within limits; what finds
-no room is sent again by its source. Who takes may also say that it cannot now, and is asked again.
+    put ==> came before its turn: early ==> came in order: ready ==> use
+
+What has come in order is used when what causally precedes it was used (see `causality`) and who
+uses it can; until then it waits here. What finds no room is sent again by its source. What was sent
+by another start of the source than the one that is known is not for now: either it is old, or what
+the source announced is still on its way.
+
+Invariant: of each stream all is used once, in order, but for what its source lost in a crash.
 
 Source: EPFL 2503 §5.2.2.
 """
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Final
+from sys import maxsize
+from typing import Final, TypeAlias
 
 from contrada.delivery.causality import waits_for
 from contrada.delivery.messages import Address, Context, Notice, Parcel, ToSequence
@@ -18,19 +25,25 @@ from contrada.delivery.notes import Notes
 from contrada.delivery.streams import Incoming, Run
 
 EARLY_MAX: Final = 1_000
-"""Parcels from one source that wait for their turn. Beyond it: they are dropped, counted, and sent
-again later."""
+"""Parcels from one source that came too early, and as many that came in order and cannot be used.
+Beyond it: what comes is dropped, counted, and sent again later. One message may go beyond."""
+
+Arrival: TypeAlias = tuple[Address, Parcel]
+"""A parcel that has come, and its address here."""
 
 
 @dataclass(slots=True)
 class _From:
-    """The stream from a source in one of its lives, and what waits of it, by number."""
+    """The stream from a source: in which of its lives and starts, and up to where it was used."""
 
     life: int
     boot: int
-    incoming: Incoming[Parcel]
-    early: dict[int, tuple[Address, Parcel]] = field(default_factory=dict)
-    numbers: list[int] = field(default_factory=list)  # a heap
+    taken: int
+    incoming: Incoming[Arrival]
+    is_gone: bool = False
+    ready: deque[Arrival] = field(default_factory=deque)
+    early: dict[int, Arrival] = field(default_factory=dict)
+    numbers: list[int] = field(default_factory=list)  # of what is early, a heap
 
 
 class Inbox:
@@ -43,82 +56,150 @@ class Inbox:
         self.dropped = 0
         self._notes = notes
         self._streams: dict[str, _From] = {}
-        self._taken: dict[str, tuple[int, int]] = {}
-        for source, (its_life, taken) in notes.of("in", tuple[int, int]):
-            self._streams[source] = _From(its_life, 0, Incoming(taken))
-            self._taken[source] = its_life, taken
+        self._ready: dict[str, None] = {}  # sources of which something is ready
+        self._taken: dict[str, tuple[int, int]] = {}  # what nobody need wait for any more
+        for source, (its_life, taken, is_gone) in notes.of("in", tuple[int, int, bool]):
+            self._set(source, _From(its_life, 0, taken, Incoming(taken), is_gone))
+
+    def _set(self, source: str, of: _From) -> None:
+        self._streams[source] = of
+        self._taken[source] = of.life, maxsize if of.is_gone else of.taken
 
     def meet(self, source: str, life: int, boot: int) -> None:
-        """A source has started anew; of what it sent in an earlier life nothing comes any more."""
+        """A source has started: of what came early, it sends again what is to come."""
         known = self._streams.get(source)
         if known is None or known.life < life:
-            self._streams[source] = _From(life, boot, Incoming())
-            self._taken[source] = life, 0
-        elif known.life == life:
-            known.boot = max(known.boot, boot)
+            self._ready.pop(source, None)
+            self._set(source, _From(life, boot, 0, Incoming()))
+        elif known.life == life and (known.boot < boot or known.is_gone):
+            known.boot, known.is_gone = boot, False
+            known.early.clear()
+            known.numbers.clear()
+            self._set(source, known)
 
-    def put(self, source: str, life: int, address: Address, parcel: Parcel) -> None:
-        """Takes in a parcel that is addressed to this server, to be taken when it is its turn."""
+    def forget(self, source: str) -> None:
+        """A source will never be back: nothing waits for what it has sent."""
+        of = self._streams.get(source)
+        if of is not None:
+            self._ready.pop(source, None)
+            self._set(source, _From(of.life, of.boot, of.taken, Incoming(of.taken), is_gone=True))
+            self._note(source)
+
+    def _note(self, source: str) -> None:
         of = self._streams[source]
-        number = address.number
-        if of.life != life or address.life != self.life:
-            self.dropped += 1  # of an earlier life of one of the ends
-        elif number <= of.incoming.taken:
-            of.incoming.repeated += 1
-        elif number not in of.early:
-            if len(of.early) >= EARLY_MAX:
-                self.dropped += 1
-                return
-            of.early[number] = address, parcel
-            heappush(of.numbers, number)
+        self._notes.put("in", source, (of.life, of.taken, of.is_gone))
 
-    def take(self, use: Callable[[str, Address, Parcel], bool]) -> set[str]:
-        """Lets all be used whose turn it is, until `use` says no; the sources of what was taken."""
+    def put(self, source: str, life: int, boot: int, arrivals: Sequence[Arrival]) -> None:
+        """Takes in what is addressed to this server, in the order of its numbers."""
+        of = self._streams.get(source)
+        if of is None or (of.life, of.boot, of.is_gone) != (life, boot, False):
+            self.dropped += len(arrivals)
+            return
+        runs = _runs(arrivals, self.life)
+        self.dropped += len(arrivals) - sum(len(run.items) for run in runs)
+        has_room = len(of.ready) < EARLY_MAX or source == self.name
+        for run in runs:
+            if run.before > of.incoming.taken:
+                self._keep_early(of, run)
+            elif has_room:
+                of.ready += of.incoming.take(run)
+            else:
+                self.dropped += len(run.items)
+        while of.numbers and has_room:
+            address, _ = arrival = of.early[of.numbers[0]]
+            if address.before > of.incoming.taken:
+                break
+            of.ready += of.incoming.take(Run(address.before, address.number, (arrival,)))
+            del of.early[heappop(of.numbers)]
+        if of.ready:
+            self._ready[source] = None
+
+    def _keep_early(self, of: _From, run: Run[Arrival]) -> None:
+        for number, arrival in enumerate(run.items, run.first):
+            if number not in of.early:
+                if len(of.early) >= EARLY_MAX:
+                    self.dropped += 1
+                    continue
+                heappush(of.numbers, number)
+            of.early[number] = arrival
+
+    def take(self, use: Callable[[str, Sequence[Arrival]], int]) -> set[str]:
+        """Lets all be used whose turn it is; the sources of what was used.
+
+        `use` says how many of what it gets it has used; what it could not use it gets again.
+        """
         changed: set[str] = set()
         while self._pass(use, changed):
             pass
         for source in changed:
-            self._notes.put("in", source, self._taken[source])
+            self._note(source)
         return changed
 
-    def _pass(self, use: Callable[[str, Address, Parcel], bool], changed: set[str]) -> bool:
-        """Goes over all streams once; whether something was taken on which others may wait."""
+    def _pass(self, use: Callable[[str, Sequence[Arrival]], int], changed: set[str]) -> bool:
+        """Goes over all streams once; whether something was used for which others may wait."""
         waited = progress = False
-        for source, of in self._streams.items():
-            while of.numbers:
-                number = of.numbers[0]
-                address, parcel = of.early[number]
-                if address.before > of.incoming.taken:
-                    break
-                if number > of.incoming.taken:
-                    if isinstance(parcel.body, Notice | ToSequence) and waits_for(
-                        parcel.context, self.name, self.life, source, self._taken
-                    ):
-                        waited = True
-                        break
-                    if not use(source, address, parcel):
-                        break
-                    of.incoming.take(Run(address.before, number, (parcel,)))
-                    self._taken[source] = of.life, of.incoming.taken
-                    changed.add(source)
-                    progress = True
-                del of.early[heappop(of.numbers)]
+        for source in list(self._ready):
+            of = self._streams[source]
+            turn = self._turn(source, of)
+            waited |= len(turn) < len(of.ready)
+            count = use(source, turn) if turn else 0
+            if count:
+                of.taken = turn[count - 1][0].number
+                self._taken[source] = of.life, of.taken
+                for _ in range(count):
+                    of.ready.popleft()
+                changed.add(source)
+                progress = True
+            if not of.ready:
+                del self._ready[source]
         return waited and progress
+
+    def _turn(self, source: str, of: _From) -> list[Arrival]:
+        """What is ready and waits for nothing."""
+        turn = []
+        for arrival in of.ready:
+            parcel = arrival[1]
+            if (
+                parcel.context
+                and isinstance(parcel.body, Notice | ToSequence)
+                and waits_for(parcel.context, self.name, self.life, source, self._taken)
+            ):
+                break
+            turn.append(arrival)
+        return turn
 
     def waits_for(self, context: Context) -> bool:
         """Whether something that rows say was sent to this server has not been taken."""
         return waits_for(context, self.name, self.life, "", self._taken) is not None
 
     def taken(self, source: str) -> tuple[int, int]:
-        """The life of a source, and up to which number was taken from it."""
-        return self._taken.get(source, (0, 0))
+        """The life of a source, and up to which number was used from it."""
+        of = self._streams.get(source)
+        return (0, 0) if of is None else (of.life, of.taken)
 
     @property
     def waiting(self) -> int:
         """Parcels that wait for their turn."""
-        return sum(len(of.early) for of in self._streams.values())
+        return sum(len(of.early) + len(of.ready) for of in self._streams.values())
 
     @property
     def repeated(self) -> int:
         """Parcels that came again."""
         return sum(of.incoming.repeated for of in self._streams.values())
+
+
+def _runs(arrivals: Sequence[Arrival], life: int) -> list[Run[Arrival]]:
+    """What came for this life, as runs of numbers without gaps."""
+    runs: list[Run[Arrival]] = []
+    items: list[Arrival] = []
+    following = -1
+    for arrival in arrivals:
+        address = arrival[0]
+        if address.life != life or not address.before < address.number:
+            continue
+        if address.number != following or address.before != following - 1:
+            items = []
+            runs.append(Run(address.before, address.number, items))
+        items.append(arrival)
+        following = address.number + 1
+    return runs

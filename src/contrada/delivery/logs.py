@@ -10,8 +10,8 @@ the subscription gave it up, counted.
 Source: EPFL 2503 §5.3.6 (durable subscriptions), §4.7.2 (one of n).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import msgspec
@@ -31,8 +31,9 @@ from contrada.delivery.messages import (
     Standing,
 )
 from contrada.delivery.notes import Notes
-from contrada.delivery.store import LogRecord, Store
-from contrada.errors import ContradaError, DeliveryError
+from contrada.delivery.outbox import SPOOL
+from contrada.delivery.store import LogRecord, Store, check_log_name
+from contrada.errors import ContradaError, DeliveryError, InvalidValueError
 from contrada.model import Notification, Selection, from_msgpack, to_msgpack
 
 Reader: TypeAlias = tuple[str, str]
@@ -45,50 +46,81 @@ class _Kept:
 
     subscription: DurableSubscription
     standing: Standing
-    readers: dict[Reader, None]
+    is_durable: bool
+    readers: dict[Reader, None] = field(default_factory=dict)  # who had something last comes last
 
 
 class Logs:
     """The standing subscriptions of one server, by number and by name."""
 
     def __init__(self, store: Store | None) -> None:
-        self.volatile = MemoryStore()
+        self.volatile = MemoryStore(survives=False)
         self._store = store
         self._kept: dict[int, _Kept] = {}
         self._numbers: dict[str, int] = {}
-        self._touched: dict[int, None] = {}
+        self._touched: dict[int, None] = {}  # their consumers may get something
+        self._fresh: dict[bytes, Notification] = {}  # what was appended since the last push
+        self._changed: dict[int, None] = {}  # others may have to know them otherwise
         self._notes = Notes(store)
         for number, (standing, retention) in self._notes.of(
             "subscription", tuple[Standing, Retention]
         ):
-            self._keep(int(number), standing, retention, store)
+            self._keep(int(number), standing, retention, is_durable=True)
         self._next = next((number for _, number in self._notes.of("next", int)), 1)
 
     def _keep(
-        self, number: int, standing: Standing, retention: Retention, store: Store | None
+        self, number: int, standing: Standing, retention: Retention, *, is_durable: bool
     ) -> None:
-        kept = DurableSubscription(standing.name, store or self.volatile, retention)
-        self._kept[number] = _Kept(kept, standing, {})
+        kept = DurableSubscription(standing.name, self._store_of(is_durable), retention)
+        self._kept[number] = _Kept(kept, standing, is_durable)
         self._numbers[standing.name] = number
+        self._touch(number)
+
+    def _touch(self, number: int) -> None:
+        self._touched[number] = self._changed[number] = None
+
+    def _store_of(self, is_durable: bool) -> Store:
+        return self._store if is_durable and self._store is not None else self.volatile
 
     # --- subscriptions ------------------------------------------------------------------------
 
     def stand(
         self, name: str, filters: Selection, retention: Retention, *, is_durable: bool
     ) -> tuple[int, Standing]:
-        """A subscription stands here from now on. Raises DeliveryError: its name is in use."""
+        """A subscription stands here from now on.
+
+        Raises DeliveryError: its name is in use, or there is no store; InvalidValueError.
+        """
         if name in self._numbers:
             raise DeliveryError(f"there is a standing subscription {name!r} here already")
         if is_durable and self._store is None:
             raise DeliveryError(f"this server has no store, which {name!r} would need")
-        number, self._next = self._next, self._next + 1
+        number = self._next
         standing = Standing(name, filters)
-        self._keep(number, standing, retention, self._store if is_durable else None)
+        self._keep(number, standing, retention, is_durable=is_durable)
+        self._next += 1
         # Also of what does not survive no number is given again: parcels may be on their way.
         self._notes.put("next", "subscription", self._next)
         if is_durable:
             self._notes.put("subscription", str(number), (standing, retention))
         return number, standing
+
+    def names_of(self, name: str, retention: Retention, *, is_durable: bool) -> list[str]:
+        """Which subscriptions must begin for one: itself, and the one for its dead letters.
+
+        Raises InvalidValueError for a name, DeliveryError where one that is here would lose in a
+        crash what the other keeps.
+        """
+        dead = retention.dead_letter
+        for each in filter(None, (name, dead)):
+            check_log_name(each)
+            if each == SPOOL:
+                raise InvalidValueError(each, "expected another name: the server has such a log")
+        if not dead or dead not in self._numbers:
+            return [name, *filter(None, [dead])]
+        if is_durable and not self._kept[self._numbers[dead]].is_durable:
+            raise DeliveryError(f"{dead!r} is not durable, as the dead letters of {name!r} must be")
+        return [name]
 
     def __contains__(self, name: object) -> bool:
         return name in self._numbers
@@ -111,7 +143,7 @@ class Logs:
             kept.subscription.end()
         self._notes.put("subscription", str(number), None)
         for reader in kept.readers:
-            yield reader, Closed(*_of(kept, reader), "the subscription has ended", has_ended=True)
+            yield reader, Closed(kept.standing.name, reader[1], "the subscription has ended")
 
     # --- what is published --------------------------------------------------------------------
 
@@ -123,17 +155,26 @@ class Logs:
                     [_packed(each) for each in notifications]
                 )
 
-    def append(self, ids: Iterable[int], notification: Notification, time_us: int) -> bool:
-        """Keeps a notification for subscriptions; whether the stores had room, else nothing is."""
-        data = _packed(notification)
-        logs = [(number, self._kept[number]) for number in ids if number in self._kept]
-        stores = [kept.subscription.store for _, kept in logs]
-        if not all(store.has_room(len(data) * len(logs)) for store in stores):
+    def append(self, arrivals: Iterable[tuple[Iterable[int], Notification]], time_us: int) -> bool:
+        """Keeps notifications, each for subscriptions; whether the stores had room, else none
+        is.
+        """
+        records: dict[int, list[bytes]] = {}
+        for ids, notification in arrivals:
+            data = _packed(notification)
+            for number in ids:
+                if number in self._kept:
+                    self._fresh[data] = notification
+                    records.setdefault(number, []).append(data)
+        sizes: dict[bool, int] = {}
+        for number, each in records.items():
+            is_durable = self._kept[number].is_durable
+            sizes[is_durable] = sizes.get(is_durable, 0) + sum(map(len, each))
+        if not all(self._store_of(kind).has_room(size) for kind, size in sizes.items()):
             return False
-        for number, kept in logs:
-            kept.subscription.make_room([data])
-            kept.subscription.append([data], time_us)
-            self._touched[number] = None
+        for number, each in records.items():
+            self._kept[number].subscription.append(each, time_us)
+            self._touch(number)
         return True
 
     # --- consumers ----------------------------------------------------------------------------
@@ -146,7 +187,7 @@ class Logs:
             kept = self._kept[number]
             if not isinstance(said, OpenLog | CloseLog) and reader not in kept.readers:
                 raise DeliveryError(f"{said.consumer!r} does not read {said.name!r}")
-            self._touched[number] = None
+            self._touch(number)
             self._do(kept, reader, said)
         except ContradaError as error:
             if said.name in self._numbers:
@@ -157,7 +198,7 @@ class Logs:
         of, consumer = kept.subscription, _consumer(reader)
         match said:
             case OpenLog():
-                self._close(kept, reader)  # It begins anew; what it had comes again.
+                self._close(kept, reader)  # what its server said before a restart
                 of.open(consumer)
                 kept.readers[reader] = None
                 if said.position is not None or said.time_us is not None:
@@ -183,22 +224,64 @@ class Logs:
         for number, kept in self._kept.items():
             for reader in [each for each in kept.readers if each[0] == server]:
                 self._close(kept, reader)
-                self._touched[number] = None
+                self._touch(number)
 
-    def push(self) -> Iterator[tuple[Reader, Records]]:
-        """What consumers get now, since something changed. Cost: what they get."""
-        touched, self._touched = self._touched, {}
-        for number in touched:
+    def push(
+        self, has_room: Callable[[str], bool], time_us: int
+    ) -> Iterator[tuple[Reader, Records]]:
+        """What consumers get now, since something changed, and the servers they are at have room.
+
+        Those of one subscription share what there is: each gets as much as the others, and who got
+        something is the last next time. Cost: what they get.
+        """
+        held_back: dict[int, None] = {}
+        while self._touched:
+            number, _ = self._touched.popitem()
             kept = self._kept.get(number)
-            for reader in list(kept.readers) if kept is not None else ():
-                assert kept is not None
-                handed = kept.subscription.take(_consumer(reader))
-                if handed:
-                    yield reader, Records(*_of(kept, reader), tuple(map(_record, handed)))
+            if kept is None or kept.subscription.has_ended:
+                continue
+            of, handed = kept.subscription, dict[Reader, list[Handed]]()
+            wanting = [each for each in kept.readers if of.wants(_consumer(each))]
+            ready = [each for each in wanting if has_room(each[0])]
+            if len(ready) < len(wanting):
+                held_back[number] = None
+            while ready and of.untaken:
+                share = -(-of.untaken // len(ready))
+                for reader in ready:
+                    handed.setdefault(reader, []).extend(of.take(_consumer(reader), share))
+                ready = [each for each in ready if of.wants(_consumer(each))]
+            self._bury(kept, time_us)
+            for reader, found in handed.items():
+                if found:
+                    kept.readers[reader] = kept.readers.pop(reader)
+                    yield reader, Records(*_of(kept, reader), tuple(map(self._record, found)))
+        self._touched = held_back
+        self._fresh.clear()
+
+    def _record(self, handed: Handed) -> Record:
+        entry, attempt = handed
+        if isinstance(entry, LogRecord):
+            notification: Any = self._fresh.get(entry.data) or from_msgpack(entry.data)
+            return Record(entry.position, entry.time_us, notification, attempt)
+        return Record(entry.position, 0, None, attempt, entry.reason)
+
+    def _bury(self, kept: _Kept, time_us: int) -> None:
+        """Hands what is dead to the subscription for it; where it has ended, it is lost,
+        counted.
+        """
+        dead, kept.subscription.buried = kept.subscription.buried, []
+        number = self._numbers.get(kept.subscription.retention.dead_letter)
+        if dead and number is not None:
+            self._kept[number].subscription.append(dead, time_us)
+            self._touch(number)
 
     def changes(self) -> Iterator[tuple[int, Standing | None]]:
-        """Which subscriptions refuse publishers now, or do no longer, or ended by their policy."""
-        for number, kept in list(self._kept.items()):
+        """Which subscriptions refuse publishers now, or do no longer, or have ended."""
+        changed, self._changed = self._changed, {}
+        for number in changed:
+            kept = self._kept.get(number)
+            if kept is None:
+                continue
             if kept.subscription.has_ended:
                 yield number, None
                 continue
@@ -229,11 +312,3 @@ def _of(kept: _Kept, reader: Reader) -> tuple[str, str]:
 
 def _packed(notification: Notification) -> bytes:
     return notification.packed or to_msgpack(notification)
-
-
-def _record(handed: Handed) -> Record:
-    entry, attempt = handed
-    if isinstance(entry, LogRecord):
-        notification: Any = from_msgpack(entry.data)
-        return Record(entry.position, entry.time_us, notification, attempt)
-    return Record(entry.position, 0, None, attempt, entry.reason)

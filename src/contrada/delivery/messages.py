@@ -42,7 +42,7 @@ class Announce(Saying, frozen=True, tag="announce"):
 class Sequenced(Saying, frozen=True, tag="sequenced"):
     """A server gives the order of a sequence from now on, flooded; the higher epoch holds."""
 
-    sequence: str
+    sequence: Label
     epoch: int
     server: Label
 
@@ -101,14 +101,18 @@ class Returned(msgspec.Struct, frozen=True, array_like=True, tag="returned"):
 class PassSequence(msgspec.Struct, frozen=True, array_like=True, tag="pass sequence"):
     """The receiver gives the order of this sequence from now on."""
 
-    sequence: str
+    sequence: Label
     epoch: int
+
+
+class Resumed(msgspec.Struct, frozen=True, array_like=True, tag="resumed"):
+    """The sender has restarted; what had a lower number and was not sent again will not come."""
 
 
 class AskPast(msgspec.Struct, frozen=True, array_like=True, tag="ask past"):
     """What must others know who get what a publisher publishes, having left the receiver?"""
 
-    publisher: str
+    publisher: Label
 
 
 class Past(msgspec.Struct, frozen=True, array_like=True, tag="past"):
@@ -118,7 +122,7 @@ class Past(msgspec.Struct, frozen=True, array_like=True, tag="past"):
     `life` the one in which the publisher was there.
     """
 
-    publisher: str
+    publisher: Label
     sequence: int
     elsewhere: str = ""
     life: int = 0
@@ -194,7 +198,16 @@ class Closed(msgspec.Struct, frozen=True, array_like=True, tag="closed"):
 
 Consuming: TypeAlias = OpenLog | Grant | Done | GiveBack | CloseLog
 Body: TypeAlias = (
-    Notice | ToSequence | Returned | PassSequence | AskPast | Past | Consuming | Records | Closed
+    Notice
+    | ToSequence
+    | Returned
+    | PassSequence
+    | Resumed
+    | AskPast
+    | Past
+    | Consuming
+    | Records
+    | Closed
 )
 
 

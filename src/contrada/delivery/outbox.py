@@ -16,17 +16,28 @@ Invariant: what was posted is held for each home until that has taken it, or has
 Source: EPFL 2503 §5.2.2 (reliable and certified obvents).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 import msgspec
 
-from contrada.delivery.messages import Address, Body, Context, Notice, Parcel, ToSequence
+from contrada.delivery.classes import delivery_class
+from contrada.delivery.messages import (
+    Address,
+    Body,
+    Context,
+    Notice,
+    Parcel,
+    Records,
+    Resumed,
+    ToSequence,
+)
 from contrada.delivery.notes import Notes, encoder, unpack
 from contrada.delivery.store import LogRecord, Store
 from contrada.delivery.streams import Outgoing, Run
 from contrada.errors import CannotPublishError
+from contrada.model import Notification
 
 SPOOL: Final = "spool"
 """The log of what is certified."""
@@ -51,11 +62,9 @@ READ_AT_ONCE: Final = 1_000
 
 
 class _Posted(NamedTuple):
-    """A parcel as it is held for one home."""
+    """A parcel as it is held, for all its homes."""
 
-    body: Body
-    context: Context
-    ids: tuple[int, ...]
+    parcel: Parcel
     spooled: int  # the position in the spool, or 0
 
 
@@ -66,9 +75,21 @@ class _To:
     life: int
     outgoing: Outgoing[_Posted]
     reserved: int = 0  # numbers before it may be given out
+    since: int = 0  # numbers before it were given up
     wait_us: int = AGAIN_US
     due_us: int | None = None
-    way: str | None = ""  # the next server, None while there is no way, empty: never looked at
+    again_to: int = 0  # up to which number was sent again, while that was not all; or 0
+
+
+@dataclass(slots=True)
+class _Draft:
+    """What goes to one home of what is being posted, and which numbers it gets."""
+
+    life: int
+    before: int
+    number: int
+    items: list[_Posted] = field(default_factory=list)
+    size: int = 0
 
 
 class Posting(NamedTuple):
@@ -80,7 +101,7 @@ class Posting(NamedTuple):
 
 
 class Outbox:
-    """What a server sends. `lives` knows the life of each home."""
+    """What a server sends to homes that it has met."""
 
     def __init__(self, name: str, store: Store | None) -> None:
         self.name = name
@@ -89,15 +110,17 @@ class Outbox:
         self._notes = Notes(store)
         self._streams: dict[str, _To] = {}
         self._open: dict[int, int] = {}  # positions of the spool, and how many homes each waits for
+        self._ways = {name: name}
+        self._first = 1  # no position before it is open
         self._truncated = 1
         if store is not None:
             self._restore(store)
 
     def _restore(self, store: Store) -> None:
-        for home, (life, reserved) in self._notes.of("out", tuple[int, int]):
-            self._streams[home] = _To(life, Outgoing(reserved), reserved)
+        for home, (life, reserved, since) in self._notes.of("out", tuple[int, int, int]):
+            self._streams[home] = _To(life, Outgoing(reserved), reserved, since)
         extent = store.extent(SPOOL)
-        position = self._truncated = 1 if extent is None else extent.first
+        position = self._first = self._truncated = 1 if extent is None else extent.first
         while entries := store.read(SPOOL, position, READ_AT_ONCE):
             for entry in entries:
                 if isinstance(entry, LogRecord):
@@ -109,15 +132,20 @@ class Outbox:
     def _put_back(self, position: int, parcel: Parcel) -> None:
         for address in parcel.to:
             of = self._streams[address.home]
-            if of.life == address.life:
-                posted = _Posted(parcel.body, parcel.context, address.ids, position)
+            if of.life == address.life and of.since <= address.number:
+                posted = _Posted(parcel, position)
                 of.outgoing.restore(address.number, posted, _size(parcel.body))
                 of.due_us = 0
                 self._open[position] = self._open.get(position, 0) + 1
 
     # --- posting ------------------------------------------------------------------------------
 
-    def check_room(self, homes: Mapping[str, Any]) -> None:
+    def resume(self, homes: Iterable[str]) -> list[Parcel]:
+        """After a restart: lets no home wait for what was lost with it; the parcels to send."""
+        begun = [home for home in homes if self._streams[home].outgoing.next > 1]
+        return self.post([Posting(Resumed(), {home: ()}) for home in begun], 0, spools=False)
+
+    def check_room(self, homes: Iterable[str]) -> None:
         """Raises CannotPublishError where a home has not taken too much already."""
         for home in homes:
             of = self._streams.get(home)
@@ -137,38 +165,41 @@ class Outbox:
 
     def forget(self, home: str) -> None:
         """A home will never take anything."""
-        of = self._streams.pop(home, None)
+        of = self._streams.get(home)
         if of is not None:
             self.lost += of.outgoing.held
+            # Should it be back all the same, what is new must have new numbers.
+            since = of.outgoing.next
+            self._streams[home] = _To(of.life, Outgoing(since), max(of.reserved, since), since)
+            self._note(home)
             self._free(of.outgoing.rest())
-            self._notes.put("out", home, None)
 
     def post(self, postings: Sequence[Posting], now_us: int, *, spools: bool) -> list[Parcel]:
         """Numbers and holds what is to arrive; the parcels to send. Each home was met before."""
-        runs: dict[str, tuple[_To, int, int]] = {}  # the stream, and the numbers before and next
-        for home in dict.fromkeys(home for posting in postings for home in posting.homes):
-            of = self._streams[home]
-            runs[home] = of, of.outgoing.last, of.outgoing.next
+        drafts = {
+            home: _Draft(of.life, of.outgoing.last, of.outgoing.next)
+            for home in {home: None for posting in postings for home in posting.homes}
+            for of in (self._streams[home],)
+        }
         parcels = []
-        for posting in postings:
+        for body, homes, context in postings:
             to = []
-            for home, ids in posting.homes.items():
-                of, before, number = runs[home]
-                to.append(Address(home, of.life, before, number, tuple(ids)))
-                runs[home] = of, number, number + 1
-            parcels.append(Parcel(tuple(to), posting.body, posting.context))
+            for home, ids in homes.items():
+                of = drafts[home]
+                to.append(Address(home, of.life, of.before, of.number, tuple(ids)))
+                of.before = of.number
+                of.number += 1
+            parcels.append(Parcel(tuple(to), body, context))
         spooled = self._spool(parcels, now_us) if spools and self._store is not None else 0
-        held: dict[str, list[_Posted]] = {}
-        sizes: dict[str, int] = {}
         for at, parcel in enumerate(parcels):
+            posted = _Posted(parcel, spooled + at if spooled else 0)
             size = _size(parcel.body)
             for address in parcel.to:
-                position = spooled + at if spooled else 0
-                posted = _Posted(parcel.body, parcel.context, address.ids, position)
-                held.setdefault(address.home, []).append(posted)
-                sizes[address.home] = sizes.get(address.home, 0) + size
-        for home, items in held.items():
-            self._hold(home, items, sizes[home], now_us)
+                of = drafts[address.home]
+                of.items.append(posted)
+                of.size += size
+        for home, of in drafts.items():
+            self._hold(home, of.items, of.size, now_us)
         return parcels
 
     def _hold(self, home: str, items: list[_Posted], size: int, now_us: int) -> None:
@@ -178,7 +209,11 @@ class Outbox:
             of.due_us = now_us + of.wait_us
         if of.outgoing.next > of.reserved:
             of.reserved = of.outgoing.next + RESERVED
-            self._notes.put("out", home, (of.life, of.reserved))
+            self._note(home)
+
+    def _note(self, home: str) -> None:
+        of = self._streams[home]
+        self._notes.put("out", home, (of.life, of.reserved, of.since))
 
     def _spool(self, parcels: Sequence[Parcel], now_us: int) -> int:
         """Writes parcels down; the position of the first. Raises StoreError: none is."""
@@ -201,6 +236,10 @@ class Outbox:
         self._free(freed)
         of.wait_us = AGAIN_US
         of.due_us = now_us + of.wait_us if of.outgoing.held else None
+        if of.again_to and of.outgoing.held and taken >= of.again_to:
+            of.due_us = now_us  # What was not sent again with that follows at once.
+        if taken >= of.again_to:
+            of.again_to = 0
         return True
 
     def _free(self, items: Sequence[_Posted] | Iterator[_Posted]) -> None:
@@ -212,10 +251,11 @@ class Outbox:
         if self._store is None:
             return
         extent = self._store.extent(SPOOL)
-        before = next(iter(self._open), 0 if extent is None else extent.next)
-        if before - self._truncated >= READ_AT_ONCE or (before and not self._open):
-            self._store.truncate(SPOOL, before)
-            self._truncated = before
+        while extent is not None and self._first < extent.next and self._first not in self._open:
+            self._first += 1
+        if self._first - self._truncated >= (READ_AT_ONCE if self._open else 1):
+            self._store.truncate(SPOOL, self._first)
+            self._truncated = self._first
 
     # --- sending again ------------------------------------------------------------------------
 
@@ -226,42 +266,60 @@ class Outbox:
             (of.due_us for of in self._streams.values() if of.due_us is not None), default=None
         )
 
-    def again(self, ways: Mapping[str, str], now_us: int) -> list[Parcel]:
-        """What is to be sent again now: it was not taken in time, or has another way now.
+    def change_ways(self, ways: Mapping[str, str], now_us: int) -> None:
+        """These are the next servers on the ways to all; where one is another, all is due now."""
+        for home, of in self._streams.items():
+            if of.outgoing.held and home in ways and ways[home] != self._ways.get(home):
+                of.due_us, of.wait_us = now_us, AGAIN_US
+        self._ways = {**ways, self.name: self.name}
 
-        `ways` has the next server on the way to each that can be reached.
-        """
+    def again(self, now_us: int) -> list[Parcel]:
+        """What is to be sent again now, since it was not taken in time."""
         parcels: list[Parcel] = []
         for home, of in self._streams.items():
-            way = ways.get(home)
-            has_changed, of.way = way is not None and of.way not in ("", way), way
-            if not of.outgoing.held:
+            if of.due_us is None or of.due_us > now_us:
                 continue
-            if has_changed or (of.due_us is not None and of.due_us <= now_us):
-                of.wait_us = AGAIN_US if has_changed else min(2 * of.wait_us, AGAIN_US_MAX)
-                of.due_us = now_us + of.wait_us if way is not None else None
-                if way is not None:
-                    for run in of.outgoing.again(AGAIN_MAX):
-                        parcels += _parcels(home, of.life, run)
+            if home not in self._ways:
+                of.due_us = None
+                continue
+            of.due_us, of.wait_us = now_us + of.wait_us, min(2 * of.wait_us, AGAIN_US_MAX)
+            for run in of.outgoing.again(AGAIN_MAX):
+                parcels += _parcels(home, of.life, run)
+                last = run.first + len(run.items) - 1
+                of.again_to = last if of.outgoing.held > AGAIN_MAX else 0
         return parcels
 
     # --- looking ------------------------------------------------------------------------------
 
     def row(self, more: Mapping[str, int]) -> tuple[tuple[str, int, int], ...]:
-        """To each other home the last number that was sent and not taken yet, with the home's life.
+        """To each home the last number that was sent and not taken yet, with the home's life.
 
         As it will be when so many more have been sent to some.
         """
         return tuple(
             (home, of.life, of.outgoing.next + more[home] - 1 if home in more else of.outgoing.last)
             for home, of in self._streams.items()
-            if home != self.name and (of.outgoing.held or home in more)
+            if of.outgoing.held or home in more
         )
 
     def sent(self, home: str) -> tuple[int, int, int]:
         """A home's life, the last number sent to it, and the last one that it has taken."""
         of = self._streams.get(home)
         return (0, 0, 0) if of is None else (of.life, of.outgoing.last, of.outgoing.taken)
+
+    def held_for_sequencers(self) -> dict[str, tuple[str, int, int]]:
+        """For each sequence the server that something in it is held for, its life, the number.
+
+        Cost: all that is held.
+        """
+        found = {}
+        for home, of in self._streams.items():
+            for run in of.outgoing.untaken():
+                for number, posted in enumerate(run.items, run.first):
+                    if isinstance(posted.parcel.body, ToSequence):
+                        promised = delivery_class(posted.parcel.body.notification.envelope.delivery)
+                        found[promised.sequence] = home, of.life, number
+        return found
 
     @property
     def held(self) -> int:
@@ -286,17 +344,25 @@ class Outbox:
 
 def _parcels(home: str, life: int, run: Run[_Posted]) -> Iterator[Parcel]:
     before = run.before
-    for number, posted in enumerate(run.items, run.first):
-        yield Parcel(
-            (Address(home, life, before, number, posted.ids),), posted.body, posted.context
-        )
+    for number, (parcel, _) in enumerate(run.items, run.first):
+        ids = next(each.ids for each in parcel.to if each.home == home)
+        yield Parcel((Address(home, life, before, number, ids),), parcel.body, parcel.context)
         before = number
 
 
 def _size(body: Body) -> int:
     if isinstance(body, Notice | ToSequence):
-        return PARCEL_BYTES + len(body.notification.span) + len(body.notification.body)
+        return PARCEL_BYTES + _bytes(body.notification)
+    if isinstance(body, Records):
+        found = (each.notification for each in body.records)
+        return sum(
+            (PARCEL_BYTES + _bytes(each) for each in found if each is not None), PARCEL_BYTES
+        )
     return PARCEL_BYTES
+
+
+def _bytes(notification: Notification) -> int:
+    return len(notification.span) + len(notification.body)
 
 
 _decoder: Final = msgspec.msgpack.Decoder(Parcel, dec_hook=unpack)

@@ -37,10 +37,13 @@ class Sequences:
         """The epoch and the sequencer of a sequence."""
         return self._moved.get(sequence, (0, self.first))
 
-    def move(self, sequence: str, epoch: int, server: str) -> None:
-        """A sequence has another sequencer. Raises LimitError."""
+    def check_room(self, sequence: str) -> None:
+        """Raises LimitError where of one more sequence it cannot be known who gives its order."""
         if sequence not in self._moved and len(self._moved) >= SEQUENCES_MAX:
             raise LimitError("SEQUENCES_MAX", SEQUENCES_MAX, len(self._moved) + 1)
+
+    def move(self, sequence: str, epoch: int, server: str) -> None:
+        """A sequence has another sequencer."""
         self._moved[sequence] = epoch, server
         self._notes.put("sequence", sequence, (epoch, server))
 

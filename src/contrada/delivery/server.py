@@ -31,28 +31,19 @@ from typing import Final, TypeAlias
 
 from contrada.delivery.access import Accepted, AccessPoint, Failed
 from contrada.delivery.causality import Causality
-from contrada.delivery.classes import delivery_class
 from contrada.delivery.consumers import Consumers, Give
-from contrada.delivery.durable import DurableStatistics, Retention
-from contrada.delivery.inbox import Inbox
+from contrada.delivery.durable import DurableStatistics, OnFull, Retention
+from contrada.delivery.handling import Handler
+from contrada.delivery.inbox import Arrival, Inbox
 from contrada.delivery.logs import Logs
 from contrada.delivery.messages import (
-    Address,
     Announce,
-    AskPast,
     Carry,
-    Closed,
     Consuming,
     DeliveryMessage,
-    Notice,
     Parcel,
-    PassSequence,
-    Past,
-    Records,
-    Returned,
     Sequenced,
     Taken,
-    ToSequence,
 )
 from contrada.delivery.notes import Notes
 from contrada.delivery.outbox import Outbox
@@ -61,13 +52,12 @@ from contrada.delivery.standing import Home, StandingTable
 from contrada.delivery.store import Store
 from contrada.delivery.transit import Tell, Transit
 from contrada.errors import (
-    CannotPublishError,
     DeliveryError,
     InvalidValueError,
+    LimitError,
     ProtocolError,
-    StoreError,
 )
-from contrada.model import Notification, Selection
+from contrada.model import FilterSet, Notification, Selection
 from contrada.routing.messages import Neighbour
 
 RETRY_US: Final = 100_000
@@ -86,10 +76,10 @@ class DeliveryStatistics:
 
     `held` counts parcels for each home that has not taken them, `spooled` those on stable storage,
     `early` those that came and wait for their turn, `waiting` publications that wait. `resent` were
-    sent again, `repeated` came again, `duplicates` were published again, `failed` were not
-    accepted. Dropped: `stranded` had no way, `dropped` found no room or were of an earlier life
-    (both are sent again), `lost` were held for a home that has lost its memory, or damaged in the
-    spool.
+    sent again, `repeated` came again, `duplicates` were published again, `failed` not accepted.
+    Dropped: `stranded` had no way, `dropped` no room or came from another start (both are sent
+    again), `refused` never could be used, `lost` were held for a home that has lost its memory, or
+    damaged in the spool.
     """
 
     homes: int
@@ -106,11 +96,13 @@ class DeliveryStatistics:
     failed: int
     stranded: int
     dropped: int
+    refused: int
     lost: int
     logs: Mapping[str, DurableStatistics]
 
 
 _RETENTION: Final = Retention()
+_DEAD_LETTERS: Final = Retention(on_full=OnFull.DROP_OLDEST)
 
 
 class DeliveryServer:
@@ -134,7 +126,6 @@ class DeliveryServer:
             reason = f"expected a server's name of 1 to {SERVER_NAME_CHARS_MAX} characters"
             raise InvalidValueError(name, reason)
         self.name = name
-        self._store = store
         notes = Notes(store)
         own = Home(life, 0, 0, store is not None, is_new)
         for _, (its_life, boot, sequences) in notes.of("life", tuple[int, int, bool]):
@@ -146,18 +137,27 @@ class DeliveryServer:
         self._inbox = Inbox(name, own.life, notes)
         self._sequences = Sequences(sequencer or name, notes)
         self._causality = Causality(name, notes)
-        self._access = AccessPoint(
-            *(name, store, self._table, self._outbox, self._inbox, self._logs),
-            *(self._sequences, self._causality),
-        )
         self._transit = Transit(name)
+        self._access = AccessPoint(
+            name,
+            store,
+            self._transit,
+            self._table,
+            self._outbox,
+            self._inbox,
+            self._logs,
+            self._sequences,
+            self._causality,
+        )
         self._consumers = Consumers(name, self._table, self._logs, self._access)
+        self._handler = Handler(name, self._logs, self._access, self._causality, self._consumers)
         self._to_acknowledge: dict[str, None] = {}
         self._retry_us: int | None = None
         for number, standing in self._logs.standing().items():
             self._table.change(number, standing)
         for each, known in self._table.homes.items():
             self._meet(each, known)
+        self._access.parcels += self._outbox.resume(self._table.homes)
 
     def _meet(self, name: str, home: Home) -> None:
         self._outbox.meet(name, home.life)
@@ -183,48 +183,21 @@ class DeliveryServer:
     def arrive(self, publisher: str, server: str, life: int, now_us: int) -> list[DeliveryEffect]:
         """A publisher comes from another server, where it published before, in this life of it.
 
-        What it publishes here waits until that server has said what others must know.
+        What it publishes here waits until that server has said what others must know. Raises
+        LimitError.
         """
         if server != self.name:
-            self._ask_past(publisher, server, life, now_us)
-        return self._settle(now_us)
-
-    def _ask_past(self, publisher: str, server: str, life: int, now_us: int) -> None:
-        """Asks a server what a publisher did there; nothing is left of an earlier life."""
-        self._access.await_past(publisher, server, life)
-        home = self._table.homes.get(server)
-        if home is not None:
-            self._access.forget_past(server, home.life)
+            self._access.await_past(publisher, server, life)
             self._access.ask_past(publisher, now_us)
+        return self._settle(now_us)
 
     def pass_sequence(self, sequence: str, server: str, now_us: int) -> list[DeliveryEffect]:
         """Another server gives the order of a sequence from now on.
 
-        Raises DeliveryError: this is not its sequencer, or that one cannot be.
+        Raises DeliveryError: this is not its sequencer, or that one cannot be; LimitError.
         """
-        epoch, where = self._sequences.where(sequence)
-        home = self._table.homes.get(server)
-        if where != self.name or not self._table.own.sequences:
-            raise DeliveryError(f"server {where!r} gives the order of {sequence!r}, not this one")
-        if home is None or not home.sequences or (self._store is not None and not home.has_store):
-            raise DeliveryError(f"server {server!r} cannot give the order of {sequence!r}")
-        if server != self.name:
-            context = self._access.context()
-            self._access.send(
-                server,
-                PassSequence(sequence, epoch + 1),
-                now_us,
-                context,
-                spools=self._store is not None,
-            )
-            self._move(Sequenced(sequence, epoch + 1, server))
+        self._access.pass_sequence(sequence, server, now_us)
         return self._settle(now_us)
-
-    def _move(self, said: Sequenced) -> None:
-        """A sequence has another sequencer; all are told."""
-        self._sequences.move(said.sequence, said.epoch, said.server)
-        self._transit.flood(said)
-        self._access.look_again()
 
     # --- subscribers --------------------------------------------------------------------------
 
@@ -239,17 +212,31 @@ class DeliveryServer:
     ) -> list[DeliveryEffect]:
         """A standing subscription begins, with its log here. A durable one survives restarts.
 
-        Raises DeliveryError: the name is in use, here or as far as known elsewhere, or there is no
-        store; LimitError.
+        So does the one for its dead letters, if that is not here: without filters, and giving up
+        its oldest records where it is full. Raises DeliveryError: a name is in use, here or as far
+        as known elsewhere, or there is no store; InvalidValueError for a name; LimitError.
         """
-        found = self._table.home_of(name)
-        if found is not None:
-            raise DeliveryError(
-                f"there is a standing subscription {name!r} at {found[0]!r} already"
-            )
-        number, standing = self._logs.stand(name, filters, retention, is_durable=is_durable)
-        self._transit.flood(self._table.change(number, standing))
+        names = self._logs.names_of(name, retention, is_durable=is_durable)
+        for each in names:
+            found = self._table.home_of(each)
+            if found is not None:
+                reason = f"there is a standing subscription {each!r} at {found[0]!r} already"
+                raise DeliveryError(reason)
+        self._table.check_room(len(names))
+        self._begin(name, filters, retention, is_durable=is_durable)
+        for each in names[1:]:
+            self._begin(each, FilterSet(()), _DEAD_LETTERS, is_durable=is_durable)
         return self._settle(now_us)
+
+    def _begin(
+        self, name: str, filters: Selection, retention: Retention, *, is_durable: bool
+    ) -> None:
+        number, standing = self._logs.stand(name, filters, retention, is_durable=is_durable)
+        try:
+            self._transit.flood(self._table.change(number, standing))
+        except LimitError:
+            list(self._logs.end(number))
+            raise
 
     def keep(
         self, name: str, notifications: Iterable[Notification], now_us: int
@@ -259,8 +246,10 @@ class DeliveryServer:
         What finds no room in the store is lost, as best effort may be. Raises DeliveryError.
         """
         number = self._logs.number_of(name)
-        for each in notifications:
-            self._logs.append([number], each, now_us)
+        arrivals = [((number,), each) for each in notifications]
+        if not self._logs.append(arrivals, now_us):
+            for each in arrivals:
+                self._logs.append([each], now_us)
         return self._settle(now_us)
 
     def consume(self, client: str, said: Consuming, now_us: int) -> list[DeliveryEffect]:
@@ -285,9 +274,10 @@ class DeliveryServer:
 
     def change_ways(self, ways: Mapping[str, str], now_us: int) -> list[DeliveryEffect]:
         """From now on these are the next servers on the ways to all that can be reached."""
-        self._transit.ways = self._access.ways = ways
+        self._transit.ways = ways
         self._access.look_again()
-        self._dispatch(self._outbox.again(ways, now_us))
+        self._outbox.change_ways(ways, now_us)
+        self._dispatch(self._outbox.again(now_us))
         return self._settle(now_us)
 
     def receive(
@@ -299,7 +289,7 @@ class DeliveryServer:
                 self._learn(neighbour, message, now_us)
             case Sequenced():
                 if self._sequences.learn(message):
-                    self._move(message)
+                    self._access.move(message)
             case Carry():
                 self._carry(message)
             case Taken():
@@ -308,10 +298,13 @@ class DeliveryServer:
 
     def forget(self, server: str, now_us: int) -> list[DeliveryEffect]:
         """A server will never be back; what is held for it is given up here, and counted."""
-        home = self._table.homes.get(server)
-        if server != self.name and home is not None:
-            self._outbox.forget(server)
+        if server != self.name and server in self._table.homes:
             self._table.forget(server)
+            self._outbox.forget(server)
+            self._inbox.forget(server)
+            self._causality.forget(server)
+            self._access.forget(server)
+            self._consumers.gone(server, f"server {server!r} will not be back")
         return self._settle(now_us)
 
     def _learn(self, neighbour: Neighbour, said: Announce, now_us: int) -> None:
@@ -323,7 +316,7 @@ class DeliveryServer:
         home = self._table.homes[said.home]
         self._meet(said.home, home)
         if start != (home.life, home.boot):
-            self._consumers.restarted(said.home)
+            self._consumers.gone(said.home, f"server {said.home!r} has restarted")
         self._access.forget_past(said.home, home.life)
         self._access.look_again()
 
@@ -331,25 +324,18 @@ class DeliveryServer:
 
     def _carry(self, message: Carry) -> None:
         """Takes what is for this server, and passes on what is for others."""
-        mine = False
-        for parcel in message.parcels:
-            for address in parcel.to:
-                if address.home == self.name:
-                    mine = True
-                    self._inbox.meet(message.source, message.life, message.boot)
-                    self._inbox.put(message.source, message.life, address, parcel)
-        if mine:
+        arrivals = _addressed(self.name, message.parcels)
+        if arrivals and message.source != self.name:
+            self._inbox.put(message.source, message.life, message.boot, arrivals)
             self._to_acknowledge[message.source] = None
         self._transit.carry(message)
 
     def _dispatch(self, parcels: Sequence[Parcel]) -> None:
         """Sends parcels of this server on their ways."""
         own = self._table.own
-        for parcel in parcels:
-            for address in parcel.to:
-                if address.home == self.name:
-                    self._inbox.put(self.name, own.life, address, parcel)
         if parcels:
+            arrivals = _addressed(self.name, parcels)
+            self._inbox.put(self.name, own.life, own.boot, arrivals)
             self._transit.carry(Carry(self.name, own.life, own.boot, tuple(parcels)))
 
     def _acknowledged(self, message: Taken, now_us: int) -> None:
@@ -363,59 +349,11 @@ class DeliveryServer:
             except ProtocolError:
                 self._transit.stranded += 1
 
-    def _use(self, source: str, address: Address, parcel: Parcel, now_us: int) -> bool:
-        """Does what a parcel is for, whose turn it is; False where it cannot be done now."""
-        body = parcel.body
-        self._causality.merge(parcel.context)
-        try:
-            match body:
-                case Notice(notification):
-                    if not self._logs.append(address.ids, notification, now_us):
-                        return False
-                case ToSequence(notification):
-                    self._sequence(source, notification, now_us, carries=bool(parcel.context))
-                case Returned(notification, epoch, server):
-                    sequence = delivery_class(notification.envelope.delivery).sequence
-                    if epoch > self._sequences.where(sequence)[0]:
-                        self._move(Sequenced(sequence, epoch, server))
-                    return self._access.returned(source, notification, now_us)
-                case PassSequence(sequence, epoch):
-                    self._move(Sequenced(sequence, epoch, self.name))
-                case AskPast(publisher):
-                    past = self._access.past_of(publisher)
-                    if past is not None:
-                        self._access.send(source, past, now_us, self._access.context())
-                case Past(publisher, last, elsewhere, its_life):
-                    self._access.meet(publisher, source, last)
-                    if elsewhere not in ("", self.name):
-                        self._ask_past(publisher, elsewhere, its_life, now_us)
-                case Records() | Closed():
-                    self._consumers.given(source, body, now_us)
-                case _:
-                    self._consumers.serve(source, body, now_us)
-        except (CannotPublishError, StoreError):
-            return False
-        return True
-
-    def _sequence(
-        self, source: str, notification: Notification, now_us: int, *, carries: bool
-    ) -> None:
-        """Gives a notification its place in a sequence; or returns it, where that was passed on."""
-        promised = delivery_class(notification.envelope.delivery)
-        epoch, server = self._sequences.where(promised.sequence)
-        if server == self.name:
-            self._access.sequence([notification], now_us, carries=carries)
-        else:
-            back = Returned(notification, epoch, server)
-            self._access.send(source, back, now_us, spools=promised.is_certified)
-
     # --- what follows -------------------------------------------------------------------------
 
     def tick(self, now_us: int) -> list[DeliveryEffect]:
         """Time has passed: what is due is sent again, tried again, or given up."""
-        due_us = self._outbox.due_us
-        if due_us is not None and due_us <= now_us:
-            self._dispatch(self._outbox.again(self._transit.ways, now_us))
+        self._dispatch(self._outbox.again(now_us))
         return self._settle(now_us)
 
     @property
@@ -428,23 +366,23 @@ class DeliveryServer:
         """Does all that follows from what has happened; the effects, in order."""
         own, is_stuck = self._table.own, False
 
-        def use(source: str, address: Address, parcel: Parcel) -> bool:
+        def use(source: str, turn: Sequence[Arrival]) -> int:
             nonlocal is_stuck
-            is_used = self._use(source, address, parcel, now_us)
-            is_stuck |= not is_used
-            return is_used
+            count = self._handler.use(source, turn, now_us)
+            is_stuck |= count < len(turn)
+            return count
 
         while True:
             self._access.go_on(now_us)
             self._post()
             changed = self._inbox.take(use)
+            for reader, records in self._logs.push(self._consumers.has_room, now_us):
+                self._consumers.give(reader, records, now_us)
             for number, standing in self._logs.changes():
                 if standing is None:
                     for reader, closed in self._logs.end(number):
                         self._consumers.give(reader, closed, now_us)
                 self._transit.flood(self._table.change(number, standing))
-            for reader, records in self._logs.push():
-                self._consumers.give(reader, records, now_us)
             for source in changed:
                 self._to_acknowledge[source] = None
             if self.name in changed:
@@ -504,6 +442,7 @@ class DeliveryServer:
             failed=access.failed,
             stranded=self._transit.stranded,
             dropped=inbox.dropped,
+            refused=self._handler.refused,
             lost=outbox.lost,
             logs=self._logs.statistics(),
         )
@@ -513,3 +452,8 @@ class DeliveryServer:
         self._table.validate()
         self._logs.validate()
         assert self._table.own.standing == self._logs.standing(), "others know of other logs"
+
+
+def _addressed(name: str, parcels: Sequence[Parcel]) -> list[Arrival]:
+    """The parcels for a server, each with the address there."""
+    return [(each, parcel) for parcel in parcels for each in parcel.to if each.home == name]

@@ -28,6 +28,8 @@ STANDING_MAX: Final = 100_000
 here; of what another server announces the rest is left out, counted, and gets best effort from
 here."""
 
+_Age: TypeAlias = tuple[int, int, int]
+
 Addressees: TypeAlias = dict[str, list[int]]
 """Homes, and the numbers of the subscriptions there."""
 
@@ -57,9 +59,10 @@ class StandingTable:
         self.homes: dict[str, Home] = {name: own}
         self.left_out = 0
         self._notes = notes
+        self._names: dict[str, dict[tuple[str, int], None]] = {}  # who has a name, mostly one
         self._index: Index[tuple[str, int]] = Index()
-        for home, known in notes.of("home", tuple[int, int, int, bool, bool]):
-            self.homes[home] = Home(*known)
+        for home, (start, has_store, sequences) in notes.of("home", tuple[_Age, bool, bool]):
+            self.homes[home] = Home(*start, has_store, sequences)
         for note, standing in notes.of("standing", Standing):
             number, _, home = note.partition("/")
             self._set(home, self.homes[home], int(number), standing)
@@ -70,12 +73,10 @@ class StandingTable:
     def change(self, number: int, standing: Standing | None) -> Announce:
         """Something stands here from now on, or does not any longer; what to announce.
 
-        Raises LimitError where no more may stand.
+        Raises LimitError where it cannot be held: see `Index.add`.
         """
-        if number not in self.own.standing and len(self) >= STANDING_MAX:
-            raise LimitError("STANDING_MAX", STANDING_MAX, len(self) + 1)
-        self.own.version += 1
         self._set(self.name, self.own, number, standing)
+        self.own.version += 1
         changes = ((number, standing),)
         return self._announce(self.name, self.own, changes, is_whole=False)
 
@@ -83,6 +84,11 @@ class StandingTable:
         """All that is known, for a new neighbour."""
         for name, home in self.homes.items():
             yield self._announce(name, home, tuple(home.standing.items()), is_whole=True)
+
+    def check_room(self, count: int) -> None:
+        """Raises LimitError where not so many more may stand."""
+        if len(self) + count > STANDING_MAX:
+            raise LimitError("STANDING_MAX", STANDING_MAX, len(self) + count)
 
     def learn(self, said: Announce) -> bool:
         """Takes in what a home announced; whether it was news, to be passed on."""
@@ -107,7 +113,7 @@ class StandingTable:
             self._set(said.home, home, number, standing)
             self._notes.put("standing", f"{number}/{said.home}", home.standing.get(number))
         age = home.life, home.boot, home.version
-        self._notes.put("home", said.home, (*age, home.has_store, home.sequences))
+        self._notes.put("home", said.home, (age, home.has_store, home.sequences))
         return True
 
     def forget(self, name: str) -> None:
@@ -119,16 +125,31 @@ class StandingTable:
         self._notes.put("home", name, None)
 
     def _set(self, name: str, home: Home, number: int, standing: Standing | None) -> None:
+        """Raises LimitError for what cannot stand here; of others it is left out."""
+        key = name, number
         before = home.standing.get(number)
-        if standing is None:
-            home.standing.pop(number, None)
-            self._index.remove((name, number))
-        elif before is None and len(self) >= STANDING_MAX:
+        try:
+            if standing is None:
+                self._index.remove(key)
+            elif before is None or before.filters != standing.filters:
+                if name != self.name and before is None:
+                    self.check_room(1)
+                self._index.add(key, standing.filters)
+        except LimitError:
+            if name == self.name:
+                raise
+            self._index.remove(key)
             self.left_out += 1
-        else:
+            standing = None
+        home.standing.pop(number, None)
+        if before is not None:
+            named = self._names[before.name]
+            del named[key]
+            if not named:
+                del self._names[before.name]
+        if standing is not None:
             home.standing[number] = standing
-            if before is None or before.filters != standing.filters:
-                self._index.add((name, number), standing.filters)
+            self._names.setdefault(standing.name, {})[key] = None
 
     def _announce(
         self,
@@ -155,13 +176,7 @@ class StandingTable:
 
     def home_of(self, name: str) -> tuple[str, int] | None:
         """Where a subscription of this name stands, and its number there; the first of several."""
-        found = (
-            (home, number)
-            for home in sorted(self.homes)
-            for number, standing in self.homes[home].standing.items()
-            if standing.name == name
-        )
-        return next(found, None)
+        return min(self._names.get(name, ()), default=None)
 
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken. Cost: all that is held."""

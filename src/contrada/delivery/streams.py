@@ -111,7 +111,7 @@ class Outgoing(Generic[T]):
 
     def again(self, count: int) -> Iterator[Run[T]]:
         """The first items that were not taken, so many at most, to be sent again."""
-        for run in self._untaken():
+        for run in self.untaken():
             items = run.items[:count]
             if not items:
                 break
@@ -121,10 +121,11 @@ class Outgoing(Generic[T]):
 
     def rest(self) -> Iterator[T]:
         """All that was not taken, in order."""
-        for run in self._untaken():
+        for run in self.untaken():
             yield from run.items
 
-    def _untaken(self) -> Iterator[Run[T]]:
+    def untaken(self) -> Iterator[Run[T]]:
+        """The runs of what was not taken."""
         for run, _ in self._runs:
             done = max(0, self.taken + 1 - run.first)
             if done < len(run.items):

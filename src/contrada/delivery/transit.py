@@ -57,6 +57,12 @@ class Transit:
         """Sends parcels on to all that they are addressed to, but this server."""
         by_way: dict[str, list[Parcel]] = {}
         for parcel in message.parcels:
+            if len(parcel.to) == 1:  # by far the most
+                home = parcel.to[0].home
+                way = self._way(home, message.hops) if home != self.name else None
+                if way is not None:
+                    by_way.setdefault(way, []).append(parcel)
+                continue
             ways: dict[str, list[Address]] = {}
             for address in parcel.to:
                 if address.home != self.name:

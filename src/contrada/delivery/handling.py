@@ -1,0 +1,114 @@
+"""`Handler`: does what parcels are for, once it is their turn."""
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from contrada.delivery.access import AccessPoint
+from contrada.delivery.causality import Causality
+from contrada.delivery.classes import delivery_class
+from contrada.delivery.consumers import Consumers
+from contrada.delivery.inbox import Arrival
+from contrada.delivery.logs import Logs
+from contrada.delivery.messages import (
+    AskPast,
+    Closed,
+    Context,
+    Notice,
+    PassSequence,
+    Past,
+    Records,
+    Resumed,
+    Returned,
+    Sequenced,
+    ToSequence,
+)
+from contrada.errors import CannotPublishError, ContradaError, StoreError
+from contrada.model import Notification
+
+
+class Handler:
+    """Hands what has come to the parts of a server. `refused` counts what never could be done."""
+
+    def __init__(
+        self, name: str, logs: Logs, access: AccessPoint, causality: Causality, consumers: Consumers
+    ) -> None:
+        self.name = name
+        self.refused = 0
+        self._logs, self._access = logs, access
+        self._causality, self._consumers = causality, consumers
+
+    def use(self, source: str, turn: Sequence[Arrival], now_us: int) -> int:
+        """Does what parcels are for, in order; of how many it could be done now."""
+        done = 0
+        for is_notice, group in groupby(turn, key=_is_notice):
+            arrivals = list(group)
+            if is_notice and self._keep(arrivals, now_us):
+                done += len(arrivals)
+                continue
+            for arrival in arrivals:
+                if not self._use_one(source, arrival, now_us):
+                    return done
+                done += 1
+        return done
+
+    def _keep(self, arrivals: Sequence[Arrival], now_us: int) -> bool:
+        """Takes notifications into the logs; False where the stores have no room for all."""
+        found = [
+            (address.ids, parcel.body.notification)
+            for address, parcel in arrivals
+            if isinstance(parcel.body, Notice)
+        ]
+        if not self._logs.append(found, now_us):
+            return False
+        last: Context = ()
+        for _, parcel in arrivals:
+            if parcel.context is not last:  # what was published together has one
+                last = parcel.context
+                self._causality.merge(last)
+        return True
+
+    def _use_one(self, source: str, arrival: Arrival, now_us: int) -> bool:
+        parcel = arrival[1]
+        body = parcel.body
+        self._causality.merge(parcel.context)
+        try:
+            match body:
+                case Notice():
+                    if not self._keep([arrival], now_us):
+                        return False
+                case ToSequence(notification):
+                    carries = bool(parcel.context)
+                    self._access.order(source, notification, now_us, carries=carries)
+                case Returned(notification, epoch, server):
+                    self._access.move(Sequenced(_sequence_of(notification), epoch, server))
+                    return self._access.returned(source, notification, now_us)
+                case PassSequence(sequence, epoch):
+                    self._access.move(Sequenced(sequence, epoch, self.name))
+                case Resumed():
+                    pass  # It has its number, for which others may wait.
+                case AskPast(publisher):
+                    past = self._access.past_of(publisher)
+                    if past is not None:
+                        self._access.send(source, past, now_us, self._access.context())
+                case Past(publisher, last, elsewhere, life):
+                    self._access.meet(publisher, source, last)
+                    if elsewhere not in ("", self.name):
+                        self._access.await_past(publisher, elsewhere, life)
+                        self._access.ask_past(publisher, now_us)
+                case Records() | Closed():
+                    self._consumers.given(source, body, now_us)
+                case _:
+                    self._consumers.serve(source, body, now_us)
+        except (CannotPublishError, StoreError):
+            return False
+        except ContradaError:
+            self.refused += 1  # It never could be done; what is behind it must not wait for it.
+        return True
+
+
+def _sequence_of(notification: Notification) -> str:
+    return delivery_class(notification.envelope.delivery).sequence
+
+
+def _is_notice(arrival: Arrival) -> bool:
+    return isinstance(arrival[1].body, Notice)

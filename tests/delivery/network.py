@@ -1,0 +1,233 @@
+"""Servers that keep promises, in one process and virtual time: links break, servers crash."""
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
+from random import Random
+
+from contrada.delivery.access import Accepted, Failed
+from contrada.delivery.consumers import Give
+from contrada.delivery.memory import MemoryStore
+from contrada.delivery.messages import (
+    Announce,
+    Closed,
+    CloseLog,
+    Consuming,
+    DeliveryMessage,
+    Done,
+    Grant,
+    OpenLog,
+    Records,
+    Sequenced,
+)
+from contrada.delivery.server import DeliveryEffect, DeliveryServer
+from contrada.delivery.transit import Tell
+from contrada.model import Envelope, FilterSet, Notification
+from contrada.model.syntax import parse_filter_set
+from contrada.routing.messages import Neighbour
+
+CREDIT = 1_000
+
+
+def notice(i: int, delivery: str, publisher: str = "", sequence: int = 0) -> Notification:
+    """A notification with a number, of a delivery class."""
+    envelope = Envelope(
+        id=f"{publisher}{i}",
+        publisher=publisher,
+        sequence=sequence,
+        time_us=5,
+        delivery=delivery,
+    )
+    return Notification({"i": i}, envelope=envelope)
+
+
+def all_of(text: str = "i >= 0") -> FilterSet:
+    """A subscription for what a text says, or for all that `notice` makes."""
+    return parse_filter_set(text)
+
+
+class DeliveryNetwork:
+    """Servers with links that keep order; what a server does is done once its store is synced.
+
+    `stores` names the servers with a store. Clients acknowledge what they get at once, if `acks`.
+    """
+
+    def __init__(
+        self,
+        names: str,
+        links: str,
+        stores: str = "",
+        *,
+        seed: int = 0,
+        acks: bool = True,
+        sequencer: str = "",
+    ) -> None:
+        self.now_us = 1_000_000
+        self.rng = Random(seed)
+        self.acks = acks
+        self.dying = 0.0  # how often a server crashes between a change and its sync
+        self.sequencer = sequencer or names[0]
+        self.stores = {name: MemoryStore() for name in stores}
+        self.known: set[str] = set()
+        self.links: set[tuple[str, str]] = set()
+        self.wires: dict[tuple[str, str], deque[DeliveryMessage]] = defaultdict(deque)
+        self.servers: dict[str, DeliveryServer] = {}
+        self.outcomes: dict[int, Accepted | Failed] = {}
+        self.got: dict[str, list[int]] = defaultdict(list)  # by client, the numbers of notices
+        self.attempts: dict[str, list[int]] = defaultdict(list)
+        self.closed: list[Closed] = []
+        self.positions: dict[str, list[int]] = defaultdict(list)
+        self._token = 0
+        for name in names:
+            self.start(name)
+        for link in links.split():
+            self.mend(link[0], link[1])
+
+    # --- what happens to it -------------------------------------------------------------------
+
+    def start(self, name: str) -> None:
+        """A server starts, or restarts with its store or without."""
+        self.now_us += 1
+        self.servers[name] = DeliveryServer(
+            name,
+            life=self.now_us,
+            store=self.stores.get(name),
+            sequencer=self.sequencer,
+            is_new=name not in self.known,
+        )
+        self.known.add(name)
+
+    def crash(self, name: str, survived: int = 0) -> None:
+        """A server is gone, with what was on its links and what its store had not synced."""
+        for other in sorted(b for a, b in self.links if a == name):
+            self.cut(name, other)
+        del self.servers[name]
+        if name in self.stores:
+            self.stores[name].crash(survived)
+
+    def mend(self, a: str, b: str) -> None:
+        """There is a link between two servers."""
+        self.links |= {(a, b), (b, a)}
+        for one, other in ((a, b), (b, a)):
+            self.do(one, self.servers[one].link_up(Neighbour(other), self.now_us))
+        self.find_ways()
+
+    def cut(self, a: str, b: str) -> None:
+        """The link between two servers breaks; what is on it is lost."""
+        self.links -= {(a, b), (b, a)}
+        for one, other in ((a, b), (b, a)):
+            self.wires[one, other].clear()
+            self.do(one, self.servers[one].link_down(Neighbour(other), self.now_us))
+        self.find_ways()
+
+    def lose_parcels(self, a: str, b: str) -> None:
+        """What is on its way between two servers is lost in silence, but for what is flooded."""
+        wire = self.wires[a, b]
+        self.wires[a, b] = deque(each for each in wire if isinstance(each, Announce | Sequenced))
+
+    def find_ways(self) -> None:
+        """All learn the shortest ways that there are now."""
+        for name, server in self.servers.items():
+            ways: dict[str, str] = {}
+            found = deque((b, b) for a, b in sorted(self.links) if a == name)
+            while found:
+                at, first = found.popleft()
+                if at not in ways and at != name:
+                    ways[at] = first
+                    found += [(b, first) for a, b in sorted(self.links) if a == at]
+            self.do(name, server.change_ways(ways, self.now_us))
+
+    def do(self, name: str, effects: Sequence[DeliveryEffect]) -> None:
+        """Carries out effects, once what was done before is on stable storage."""
+        if name in self.stores:
+            self.stores[name].sync()
+        for effect in effects:
+            match effect:
+                case Tell(to, message):
+                    if (name, to.name) in self.links:
+                        self.wires[name, to.name].append(message)
+                case Give(client, Records() as said):
+                    self.hand(name, client, said)
+                case Give(client, Closed() as said):
+                    self.closed.append(said)
+                case Accepted(token) | Failed(token):
+                    assert token not in self.outcomes, "answered twice"
+                    self.outcomes[token] = effect
+
+    def hand(self, name: str, client: str, said: Records) -> None:
+        """A client gets records, and says that it is done with them."""
+        for record in said.records:
+            assert record.notification is not None
+            self.got[client].append(int(str(record.notification["i"])))
+            self.attempts[client].append(record.attempt)
+            self.positions[client].append(record.position)
+        if self.acks:
+            done = tuple((each.position, each.position + 1) for each in said.records)
+            self.say(name, client, Done(said.name, client, done))
+            self.say(name, client, Grant(said.name, client, len(done)))
+
+    def step(self) -> bool:
+        """One message arrives, on a link drawn by lot; whether there was one."""
+        busy = [each for each, wire in sorted(self.wires.items()) if wire]
+        if not busy:
+            return False
+        a, b = self.rng.choice(busy)
+        message = self.wires[a, b].popleft()
+        self.now_us += 1
+        effects = self.servers[b].receive(Neighbour(a), message, self.now_us)
+        if self.rng.random() < self.dying:
+            self.crash(b, self.rng.randrange(2))
+        else:
+            self.do(b, effects)
+        return True
+
+    def tick(self) -> bool:
+        """Time goes on to when something is due first; whether anything is."""
+        due = [(each.due_us, name) for name, each in self.servers.items()]
+        times = sorted((at, name) for at, name in due if at is not None)
+        if not times:
+            return False
+        self.now_us = max(self.now_us, times[0][0])
+        self.do(times[0][1], self.servers[times[0][1]].tick(self.now_us))
+        return True
+
+    def run(self, ticks: int = 0) -> None:
+        """All arrives that is on its way, and so many times what is due is done."""
+        while self.step() or (ticks > 0 and self.tick()):
+            ticks -= not any(self.wires.values())
+
+    # --- clients ------------------------------------------------------------------------------
+
+    def publish(self, at: str, notifications: Iterable[Notification], publisher: str = "") -> int:
+        """Publishes at a server; the token of the answer."""
+        self._token += 1
+        token, self.now_us = self._token, self.now_us + 1
+        listed = list(notifications)
+        self.do(at, self.servers[at].publish(token, publisher, listed, self.now_us))
+        return token
+
+    def say(self, at: str, client: str, said: Consuming) -> None:
+        """A client says something as a consumer."""
+        self.do(at, self.servers[at].consume(client, said, self.now_us))
+
+    def read(self, at: str, client: str, name: str, credit: int = CREDIT) -> None:
+        """A client reads a subscription from now on."""
+        self.say(at, client, OpenLog(name, client))
+        self.say(at, client, Grant(name, client, credit))
+
+    def close(self, at: str, client: str, name: str) -> None:
+        """A client reads it no longer."""
+        self.say(at, client, CloseLog(name, client))
+
+    def stand(self, at: str, name: str, text: str = "i >= 0", *, is_durable: bool = False) -> None:
+        """A standing subscription begins, of which all servers learn that can."""
+        server = self.servers[at]
+        self.do(at, server.stand(name, all_of(text), self.now_us, is_durable=is_durable))
+
+    def was_accepted(self, token: int) -> bool:
+        """Whether a publication was accepted; an assertion that it was answered."""
+        return isinstance(self.outcomes[token], Accepted)
+
+    def validate(self) -> None:
+        """Checks what each server holds."""
+        for server in self.servers.values():
+            server.validate()

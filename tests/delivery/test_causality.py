@@ -1,0 +1,60 @@
+"""Rows: who has them waits for all that precedes, and for nothing that was taken or is lost."""
+
+import pytest
+
+from contrada.delivery import causality
+from contrada.delivery.causality import Causality, waits_for
+from contrada.delivery.memory import MemoryStore
+from contrada.delivery.messages import Row
+from contrada.delivery.notes import Notes
+
+
+def row(
+    server: str, count: int, *numbers: tuple[str, int, int], life: int = 1, boot: int = 0
+) -> Row:
+    """What a server had sent, and was not taken."""
+    return Row(server, life, boot, count, numbers)
+
+
+def test_the_newest_row_of_each_server_holds() -> None:
+    """What was taken would be waited for; or what is on its way be forgotten."""
+    store = MemoryStore()
+    of = Causality("me", Notes(store))
+    of.merge((row("a", 2, ("h", 1, 7)), row("me", 9, ("h", 1, 1)), row("b", 1)))
+    of.merge((row("a", 1, ("h", 1, 3)),))
+    assert of.context(row("me", 1)) == (row("a", 2, ("h", 1, 7)),)
+    of.merge((row("a", 1, ("h", 1, 9), boot=1),))
+    own = row("me", 2, ("h", 1, 4))
+    assert of.context(own) == (row("a", 1, ("h", 1, 9), boot=1), own)
+    store.sync()
+    store.crash()
+    again = Causality("me", Notes(store))
+    assert again.context(own) == of.context(own)
+    of.merge((row("a", 1, life=2),))
+    of.forget("a")
+    of.forget("unknown")
+    assert (of.context(own), len(of)) == ((own,), 1)
+
+
+def test_it_waits_for_what_was_sent_here_and_not_taken() -> None:
+    """Something would come before what caused it; or wait for what never comes."""
+    taken = {"a": (1, 6), "h": (1, 2)}
+    seven = (row("a", 1, ("h", 1, 7), ("g", 1, 99)),)
+    assert waits_for(seven, "h", 1, "b", taken) == "a"
+    assert waits_for(seven, "h", 1, "a", taken) is None, "a stream is in order by itself"
+    assert waits_for(seven, "h", 2, "b", taken) is None, "it was for an earlier life"
+    assert waits_for(seven, "h", 1, "b", {"a": (1, 7)}) is None
+    assert waits_for(seven, "h", 1, "b", {"a": (2, 0)}) is None, "its source lost its memory"
+    assert waits_for(seven, "h", 1, "b", {}) == "a"
+    own = (row("h", 1, ("h", 1, 3)),)
+    assert waits_for(own, "h", 1, "b", taken) == "h", "what was sent here from here, too"
+
+
+def test_rows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A neighbour could fill the memory with servers that there are not."""
+    monkeypatch.setattr(causality, "SERVERS_MAX", 2)
+    of = Causality("me", Notes(None))
+    of.merge(tuple(row(str(n), 1, ("h", 1, 1)) for n in range(5)))
+    assert len(of) == 2
+    of.merge((row("1", 2, ("h", 1, 2)),))
+    assert of.context(row("me", 1))[1].count == 2

@@ -1,0 +1,203 @@
+"""The inbox: what comes is used once and in order, after what precedes it, within limits."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from contrada.delivery import inbox
+from contrada.delivery.inbox import Arrival, Inbox
+from contrada.delivery.memory import MemoryStore
+from contrada.delivery.messages import Address, Context, Notice, Parcel, Row
+from contrada.delivery.notes import Notes
+from tests.delivery.network import notice
+
+ME = "me"
+
+
+def arrival(
+    number: int, before: int | None = None, context: Context = (), life: int = 1
+) -> Arrival:
+    """A parcel for this server that has come."""
+    address = Address(ME, life, number - 1 if before is None else before, number, (1,))
+    return address, Parcel((address,), Notice(notice(number, "reliable")), context)
+
+
+class Used:
+    """Uses what it gets, so many at most."""
+
+    def __init__(self) -> None:
+        self.room = 1_000
+        self.by: dict[str, list[int]] = {}
+
+    def __call__(self, source: str, turn: Sequence[Arrival]) -> int:
+        count = min(self.room, len(turn))
+        self.room -= count
+        self.by.setdefault(source, []).extend(address.number for address, _ in turn[:count])
+        return count
+
+
+def made(store: MemoryStore | None = None) -> Inbox:
+    """An inbox that has met `a` and `b`."""
+    of = Inbox(ME, 1, Notes(store))
+    of.meet("a", 1, 0)
+    of.meet("b", 1, 0)
+    return of
+
+
+class InboxMachine(RuleBasedStateMachine):
+    """A source that sends, repeats and restarts; a receiver that has room or not, and restarts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = MemoryStore()
+        self.of = made(self.store)
+        self.used = Used()
+        self.boot = 0
+        self.next = 1
+        self.before: dict[int, int] = {}  # the number before each that is held by the source
+        self.last = 0
+        self.lost: set[int] = set()
+
+    @rule(count=st.integers(1, 3))
+    def send(self, count: int) -> None:
+        """The source numbers some more."""
+        for _ in range(count):
+            self.before[self.next] = self.last
+            self.last, self.next = self.next, self.next + 1
+
+    @precondition(lambda self: self.before)
+    @rule(data=st.data())
+    def put(self, data: st.DataObject) -> None:
+        """Some of them come, in the order of their numbers."""
+        numbers = data.draw(st.sets(st.sampled_from(sorted(self.before)), max_size=6))
+        arrivals = [arrival(each, self.before[each]) for each in sorted(numbers)]
+        self.of.put("a", 1, self.boot, arrivals)
+
+    @rule(room=st.integers(0, 5))
+    def take(self, room: int) -> None:
+        """So many can be used."""
+        self.used.room = room
+        self.of.take(self.used)
+        self.store.sync()
+
+    @rule(data=st.data())
+    def restart_source(self, data: st.DataObject) -> None:
+        """The source loses some, and goes on with others and new numbers."""
+        kept = data.draw(st.sets(st.sampled_from(sorted(self.before) or [0]))) & set(self.before)
+        self.lost |= self.before.keys() - kept
+        self.boot += 1
+        self.next += 10
+        self.last, self.before = 0, {}
+        for each in sorted(kept):
+            self.before[each], self.last = self.last, each
+        self.before[self.next] = self.last  # that it has restarted
+        self.last, self.next = self.next, self.next + 1
+        self.of.meet("a", 1, self.boot)
+
+    @rule()
+    def restart(self) -> None:
+        """The receiver comes back with what it has used."""
+        self.store.crash()
+        self.of = made(self.store)
+        self.of.meet("a", 1, self.boot)
+
+    @invariant()
+    def in_order(self) -> None:
+        """Each is used once, in order."""
+        used = self.used.by.get("a", [])
+        assert used == sorted(set(used))
+
+    def teardown(self) -> None:
+        """In the end all is used that its source did not lose."""
+        arrivals = [arrival(each, self.before[each]) for each in sorted(self.before)]
+        self.used.room = 1_000
+        self.of.put("a", 1, self.boot, arrivals)
+        self.of.take(self.used)
+        assert set(self.used.by.get("a", [])) >= set(range(1, self.next)) & set(self.before)
+        assert self.of.waiting == 0
+
+
+TestInbox = InboxMachine.TestCase
+
+
+def test_what_came_early_for_another_start_is_not_waited_with() -> None:
+    """A source that lost what is missing would send the rest for ever."""
+    of, used = made(), Used()
+    of.put("a", 1, 0, [arrival(3)])
+    of.meet("a", 1, 1)
+    of.put("a", 1, 0, [arrival(1)])
+    assert of.dropped == 1, "it was sent before the restart"
+    of.put("a", 1, 1, [arrival(3, before=0)])
+    assert of.take(used) == {"a"}
+    assert used.by == {"a": [3]}
+    of.put("a", 1, 1, [arrival(3, before=0)])
+    assert of.repeated == 1
+
+
+def test_the_missing_one_always_finds_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came early would fill the inbox, and keep out what all of it waits for."""
+    monkeypatch.setattr(inbox, "EARLY_MAX", 3)
+    of, used = made(), Used()
+    of.put("a", 1, 0, [arrival(each) for each in range(2, 9)])
+    assert (of.waiting, of.dropped) == (3, 4)
+    of.put("a", 1, 0, [arrival(1)])
+    of.take(used)
+    assert used.by == {"a": [1, 2, 3, 4]}
+    used.room = 0
+    of.put("a", 1, 0, [arrival(each) for each in range(5, 10)])
+    of.take(used)
+    of.put("a", 1, 0, [arrival(each) for each in range(10, 30)])
+    assert of.waiting == 5, "what cannot be used is bounded, too"
+    used.room = 99
+    of.take(used)
+    of.put("a", 1, 0, [arrival(each) for each in range(10, 30)])
+    of.take(used)
+    assert used.by == {"a": [*range(1, 30)]}
+
+
+def test_it_waits_for_what_precedes() -> None:
+    """An answer would come before its question; or wait for what will never come."""
+    of, used = made(), Used()
+    row = Row("b", 1, 0, 1, ((ME, 1, 2),))
+    of.put("a", 1, 0, [arrival(1), arrival(2, context=(row,)), arrival(3)])
+    assert of.take(used) == {"a"}
+    assert used.by == {"a": [1]}
+    of.put("b", 1, 0, [arrival(1), arrival(2)])
+    assert of.take(used) == {"a", "b"}
+    assert used.by == {"a": [1, 2, 3], "b": [1, 2]}
+    later = Row("b", 1, 0, 2, ((ME, 1, 9), (ME, 0, 99), ("other", 1, 99)))
+    of.put("a", 1, 0, [arrival(4, context=(later,))])
+    assert of.take(used) == set()
+    of.forget("b")
+    assert of.take(used) == {"a"}
+
+
+def test_a_forgotten_source_is_known_again_when_it_is_back() -> None:
+    """What it sends again would be taken twice, or for ever dropped."""
+    store = MemoryStore()
+    of, used = made(store), Used()
+    of.put("b", 1, 0, [arrival(1)])
+    of.take(used)
+    of.forget("b")
+    of.put("b", 1, 0, [arrival(2)])
+    assert (of.waiting, of.dropped) == (0, 1)
+    of = Inbox(ME, 1, Notes(store))
+    of.meet("b", 1, 0)
+    of.put("b", 1, 0, [arrival(1), arrival(2)])
+    of.take(used)
+    assert used.by == {"b": [1, 2]}
+    of.meet("b", 2, 0)
+    assert of.taken("b") == (2, 0), "it lost its memory: its numbers begin anew"
+    assert of.taken("unknown") == (0, 0)
+
+
+def test_nonsense_is_dropped() -> None:
+    """A neighbour could break the order of a stream, or stop the server."""
+    of, used = made(), Used()
+    of.put("unknown", 1, 0, [arrival(1)])
+    of.put("a", 1, 0, [arrival(1, life=9), arrival(2, before=2), arrival(-4, before=7)])
+    of.put("a", 2, 0, [arrival(1)])
+    assert of.take(used) == set()
+    assert of.dropped == 5

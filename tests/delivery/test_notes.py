@@ -1,0 +1,36 @@
+"""Notes: what a part of a server wrote is what it reads after a crash."""
+
+import pytest
+
+from contrada.delivery.memory import MemoryStore
+from contrada.delivery.messages import Standing
+from contrada.delivery.notes import Notes, unpack
+from contrada.model import FilterSet, Notification, to_msgpack
+from tests.delivery.network import all_of
+
+
+def test_notes_are_read_by_kind() -> None:
+    """One part of a server would read what another has written."""
+    store = MemoryStore()
+    notes = Notes(store)
+    notes.put("a", "x/y", (1, True))
+    notes.put("ab", "", Standing("s", all_of(), is_full=True))
+    notes.put("a", "z", (2, False))
+    notes.put("a", "z", None)
+    store.sync()
+    store.crash()
+    assert [*Notes(store).of("a", tuple[int, bool])] == [("x/y", (1, True))]
+    assert [*Notes(store).of("ab", Standing)] == [("", Standing("s", all_of(), is_full=True))]
+
+
+def test_without_a_store_there_are_none() -> None:
+    """A server without a disk would fail."""
+    notes = Notes(None)
+    notes.put("a", "x", 1)
+    assert [*notes.of("a", int)] == []
+
+
+def test_what_is_something_else_is_refused() -> None:
+    """A filter would be taken for a notification."""
+    with pytest.raises(TypeError, match="expected FilterSet, found Notification"):
+        unpack(FilterSet, to_msgpack(Notification({"i": 1})))

@@ -1,0 +1,279 @@
+"""The outbox: what was posted is held until it was taken; what is certified also over a crash."""
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from contrada.delivery import outbox
+from contrada.delivery.memory import MemoryStore
+from contrada.delivery.messages import Notice, Parcel, Resumed, ToSequence
+from contrada.delivery.outbox import AGAIN_US, AGAIN_US_MAX, SPOOL, Outbox, Posting
+from contrada.errors import CannotPublishError, ProtocolError, StoreFullError
+from tests.delivery.network import notice
+
+HOMES = ("a", "b")
+
+
+def posting(i: int, *homes: str) -> Posting:
+    """Something for the subscription 1 of homes."""
+    return Posting(Notice(notice(i, "certified")), dict.fromkeys(homes, (1,)))
+
+
+def made(store: MemoryStore | None = None) -> Outbox:
+    """An outbox that has met two homes."""
+    of = Outbox("me", store)
+    for home in HOMES:
+        of.meet(home, 1)
+    return of
+
+
+def again(of: Outbox, now_us: int) -> list[tuple[str, int, int]]:
+    """What is sent again: the home, the number, what."""
+    return [
+        (to.home, to.number, _number(parcel)) for parcel in of.again(now_us) for to in parcel.to
+    ]
+
+
+def _number(parcel: Parcel) -> int:
+    assert isinstance(parcel.body, Notice)
+    return int(str(parcel.body.notification["i"]))
+
+
+class OutboxMachine(RuleBasedStateMachine):
+    """Posts, acknowledgements and crashes at any sync point, against plain sets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = MemoryStore()
+        self.of = made(self.store)
+        self.posted = self.now_us = 0
+        self.held: dict[str, dict[int, int]] = {home: {} for home in HOMES}  # number to notice
+        self.numbers: dict[tuple[str, int], int] = {}
+        self.certified: set[int] = set()
+        self.last = dict.fromkeys(HOMES, 0)
+        self.groups: list[tuple[dict[str, dict[int, int]], dict[str, int]]] = []
+        self.seal()
+
+    def seal(self) -> None:
+        """What is now is what a crash that keeps all groups so far comes back with."""
+        held = {home: dict(of) for home, of in self.held.items()}
+        self.groups.append((held, dict(self.last)))
+
+    @rule(
+        homes=st.lists(st.sets(st.sampled_from(HOMES), min_size=1), max_size=4),
+        spools=st.booleans(),
+    )
+    def post(self, homes: list[set[str]], spools: bool) -> None:
+        """Posts some."""
+        postings = []
+        for each in homes:
+            self.posted += 1
+            postings.append(posting(self.posted, *sorted(each)))
+            if spools:
+                self.certified.add(self.posted)
+        for parcel, number in zip(
+            self.of.post(postings, 0, spools=spools),
+            range(self.posted - len(homes) + 1, self.posted + 1),
+            strict=True,
+        ):
+            for to in parcel.to:
+                assert to.number > self.last[to.home], "a number was given twice"
+                assert to.before <= self.last[to.home]
+                self.last[to.home] = to.number
+                self.held[to.home][to.number] = self.numbers[to.home, to.number] = number
+
+    @rule(home=st.sampled_from(HOMES), part=st.floats(0, 1))
+    def acknowledge(self, home: str, part: float) -> None:
+        """A home has taken some."""
+        numbers = sorted(self.held[home])
+        taken = numbers[: int(len(numbers) * part)]
+        if taken:
+            assert self.of.acknowledge(home, 1, taken[-1], 0)
+            for each in taken:
+                del self.held[home][each]
+
+    @rule()
+    def sync(self) -> None:
+        """All is on stable storage; only then others have heard of it."""
+        self.store.sync()
+        self.groups.clear()
+        self.seal()
+
+    @rule()
+    def end_group(self) -> None:
+        """The group of what survives together ends."""
+        self.store.seal()
+        self.seal()
+
+    @rule(survived=st.integers(0, 4))
+    def crash(self, survived: int) -> None:
+        """The server comes back with the first few groups."""
+        self.store.crash(survived)
+        if survived >= len(self.groups):
+            self.seal()  # also what was not sealed
+        held, self.last = self.groups[min(survived, len(self.groups) - 1)]
+        self.of = made(self.store)
+        found = self.found()
+        for home, number, each in found:
+            assert self.numbers[home, number] == each
+            assert each in self.certified
+        for home, of in held.items():
+            for number, each in of.items():
+                assert each not in self.certified or (home, number, each) in found, "it is lost"
+        # What some home had not taken is for all of its homes again.
+        self.held = {home: {at: each for to, at, each in found if to == home} for home in HOMES}
+        self.groups = []
+        self.seal()
+
+    def found(self) -> list[tuple[str, int, int]]:
+        """What is sent again when there is a way."""
+        self.now_us += 10**9
+        self.of.change_ways({home: home for home in HOMES}, 0)
+        return again(self.of, self.now_us)
+
+    @invariant()
+    def holds(self) -> None:
+        """What is held is what was posted and not taken."""
+        found = self.found()
+        assert found == [
+            (home, number, each)
+            for home in self.of._streams
+            if home in HOMES
+            for number, each in sorted(self.held[home].items())
+        ]
+        assert self.of.held == len(found)
+        open_ = {each for of in self.held.values() for each in of.values()} & self.certified
+        assert self.of.spooled == len(open_)
+        extent = self.store.extent(SPOOL)
+        assert open_ or extent is None or extent.first == extent.next, "the spool is never empty"
+
+
+TestOutbox = OutboxMachine.TestCase
+
+
+def test_what_is_not_taken_is_sent_again_more_and_more_seldom() -> None:
+    """What a link lost would never come; or a home that is away fill the links."""
+    of = made()
+    of.change_ways({"a": "x"}, 0)
+    of.post([posting(1, "a", "b")], 0, spools=False)
+    assert of.due_us == AGAIN_US
+    assert again(of, AGAIN_US - 1) == []
+    assert again(of, AGAIN_US) == [("a", 1, 1)]
+    assert of.due_us == 2 * AGAIN_US, "b has no way: it is not due before there is one"
+    times = [0]
+    for _ in range(20):
+        assert of.due_us is not None
+        times.append(of.due_us)
+        assert again(of, of.due_us) == [("a", 1, 1)]
+    assert times[-1] - times[-2] == AGAIN_US_MAX
+    of.change_ways({"a": "y", "b": "y"}, times[-1] + 1)
+    assert again(of, times[-1] + 1) == [("a", 1, 1), ("b", 1, 1)]
+    assert of.acknowledge("a", 1, 1, 0)
+    assert not of.acknowledge("a", 1, 1, 0)
+    assert not of.acknowledge("a", 2, 1, 0), "of another life"
+    assert not of.acknowledge("z", 1, 1, 0)
+    with pytest.raises(ProtocolError):
+        of.acknowledge("a", 1, 2, 0)
+    of.acknowledge("b", 1, 1, 0)
+    assert of.due_us is None
+    assert of.resent == 23
+
+
+def test_who_is_far_behind_catches_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was held while a home was away would come a small part at a time, with long breaks."""
+    monkeypatch.setattr(outbox, "AGAIN_MAX", 2)
+    of = made()
+    of.post([posting(i, "a") for i in range(5)], 0, spools=False)
+    of.change_ways({"a": "a"}, 7)
+    assert again(of, 7) == [("a", 1, 0), ("a", 2, 1)]
+    of.acknowledge("a", 1, 2, 9)
+    assert of.due_us == 9
+    assert again(of, 9) == [("a", 3, 2), ("a", 4, 3)]
+    of.acknowledge("a", 1, 4, 11)
+    assert again(of, 11) == [("a", 5, 4)]
+    of.post([posting(6, "a")], 12, spools=False)
+    of.acknowledge("a", 1, 5, 13)
+    assert of.due_us == 13 + AGAIN_US, "what was sent just now is not sent again at once"
+
+
+def test_a_home_with_a_new_life_gets_nothing_of_the_old() -> None:
+    """What was for a log that is gone would be held for ever, or come to another."""
+    store = MemoryStore()
+    of = made(store)
+    of.post([posting(1, "a", "b")], 0, spools=True)
+    of.meet("a", 2)
+    assert (of.held, of.lost, of.spooled) == (1, 1, 1)
+    of.meet("a", 1)
+    parcels = of.post([posting(2, "a")], 0, spools=True)
+    assert [(to.life, to.before, to.number) for to in parcels[0].to] == [(2, 0, 1)]
+    of.acknowledge("b", 1, 1, 0)
+    assert of.spooled == 1
+
+
+def test_who_is_forgotten_stays_forgotten_over_a_restart() -> None:
+    """The spool would be held for it again, and never be empty."""
+    store = MemoryStore()
+    of = made(store)
+    of.post([posting(1, "b"), posting(2, "a")], 0, spools=True)
+    of.forget("a")
+    of.forget("unknown")
+    assert (of.held, of.lost, of.spooled) == (1, 1, 1)
+    store.sync()
+    store.crash()
+    of = made(store)
+    assert (of.held, of.spooled) == (1, 1)
+    parcels = of.post([posting(3, "a")], 0, spools=False)
+    assert parcels[0].to[0].number > 1, "should it be back, what is new is new to it"
+
+
+def test_after_a_restart_homes_learn_that_nothing_else_comes() -> None:
+    """Who waits for what was lost would wait for ever."""
+    store = MemoryStore()
+    of = made(store)
+    of.post([posting(1, "a")], 0, spools=False)
+    store.sync()
+    of = made(store)
+    (parcel,) = of.resume(HOMES)
+    assert parcel.body == Resumed()
+    assert parcel.to[0].home == "a", "b was never sent anything"
+    assert parcel.to[0].number > 1
+
+
+def test_what_finds_no_room_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A publisher would be told that something is held, or be refused and have it held."""
+    store = MemoryStore()
+    of = made(store)
+    store.is_full = True
+    with pytest.raises(StoreFullError):
+        of.post([posting(1, "a")], 0, spools=True)
+    assert (of.held, of.spooled) == (0, 0)
+    monkeypatch.setattr("contrada.delivery.streams.HELD_MAX", 1)
+    of.check_room(HOMES)
+    of.post([posting(1, "a")], 0, spools=False)
+    of.check_room(["b", "unknown"])
+    with pytest.raises(CannotPublishError, match="'a' has not taken"):
+        of.check_room(HOMES)
+
+
+def test_it_knows_what_is_held_for_sequencers_and_damaged() -> None:
+    """After a restart something could overtake it; or a damaged spool stop the server."""
+    store = MemoryStore()
+    of = made(store)
+    to = Posting(ToSequence(notice(1, "certified total:t")), {"a": ()})
+    of.post([posting(0, "a"), to, posting(2, "a")], 0, spools=True)
+    store.sync()
+    store.flip(SPOOL, 1, 3)
+    of = made(store)
+    assert of.held_for_sequencers() == {"t": ("a", 1, 2)}
+    assert (of.lost, of.held) == (1, 2)
+
+
+def test_letting_go_one_by_one_costs_each_the_same() -> None:
+    """A long spool would be gone through again for each that is taken."""
+    store = MemoryStore(survives=False)
+    of = made(store)
+    of.post([posting(1, "a")] * 5_000, 0, spools=True)
+    for number in range(1, 5_001):
+        of.acknowledge("a", 1, number, 0)
+    assert of._first == 5_001
+    assert store.extent(SPOOL) == (5_001, 5_001, 0)

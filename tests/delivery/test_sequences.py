@@ -1,0 +1,52 @@
+"""Who gives the order of a sequence: one server at a time, as all learn in the end."""
+
+import pytest
+
+from contrada.delivery import sequences
+from contrada.delivery.memory import MemoryStore
+from contrada.delivery.messages import Sequenced
+from contrada.delivery.notes import Notes
+from contrada.delivery.sequences import Sequences
+from contrada.errors import LimitError
+
+
+def test_the_higher_epoch_holds() -> None:
+    """An old word would bring back a sequencer that has passed a sequence on."""
+    of = Sequences("first", Notes(None))
+    assert of.where("t") == (0, "first")
+    assert not of.have_moved
+    for epoch, server, is_news in (
+        (2, "b", True),
+        (1, "a", False),
+        (2, "c", False),
+        (3, "d", True),
+    ):
+        said = Sequenced("t", epoch, server)
+        assert of.learn(said) is is_news
+        if is_news:
+            of.move(said.sequence, said.epoch, said.server)
+    assert of.where("t") == (3, "d")
+    assert of.where("u") == (0, "first")
+    assert [*of.tell()] == [Sequenced("t", 3, "d")]
+
+
+def test_it_is_known_after_a_crash() -> None:
+    """A sequencer that has passed a sequence on would give its order again."""
+    store = MemoryStore()
+    Sequences("first", Notes(store)).move("t", 1, "b")
+    store.sync()
+    store.crash()
+    assert Sequences("first", Notes(store)).where("t") == (1, "b")
+
+
+def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another server could fill the memory with sequences."""
+    monkeypatch.setattr(sequences, "SEQUENCES_MAX", 1)
+    of = Sequences("first", Notes(None))
+    of.move("t", 1, "b")
+    assert not of.learn(Sequenced("u", 1, "b"))
+    assert of.left_out == 1
+    assert of.learn(Sequenced("t", 2, "c"))
+    of.check_room("t")
+    with pytest.raises(LimitError, match="SEQUENCES_MAX"):
+        of.check_room("u")
