@@ -19,8 +19,8 @@ class Publisher(msgspec.Struct, array_like=True):
     """The highest number accepted, and by which ways went what has an order.
 
     `way` is that of the last: its sequence and sequencer, or nothing where it went from here.
-    `ways` has for each sequence the sequencer, its life, and the place of the last one in the stream
-    to it, until all has its place in the sequence. `carries`: it does not all go one way, so it
+    `ways` has for each sequence the sequencer, its life, and the place of the last in the stream to
+    it, until all has its place in the sequence. `carries`: it does not all go one way, so it
     carries the context that keeps its order.
     """
 
