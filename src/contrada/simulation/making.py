@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from contrada.model import Advertisement, Notification
 from contrada.model.algebra.product import product_covers
 from contrada.model.syntax import parse_filter
+from contrada.simulation.haste import hastened
 from contrada.simulation.line import SILENCE_US, Faults
 from contrada.simulation.steps import (
     Announce,
@@ -51,7 +52,7 @@ Links = list[tuple[int, int, bool]]
 
 def made(seed: int, kind: Kind, brokers_max: int = WORLD_BROKERS_MAX) -> Script:
     """The script of a seed."""
-    return _Maker(seed, kind, brokers_max).script()
+    return hastened(_Maker(seed, kind, brokers_max).script())
 
 
 def links_of(shape: Shape, brokers: int, chance: random.Random) -> Links:

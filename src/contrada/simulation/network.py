@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeAlias
 
-from contrada.model import Envelope, Notification
+from msgspec.structs import replace
+
+from contrada.model import Notification
 from contrada.model.algebra.product import product_covers
 from contrada.routing.duplicates import Duplicates
 from contrada.routing.messages import (
@@ -35,6 +37,7 @@ from contrada.routing.messages import (
 )
 from contrada.routing.router import Router, Strategy
 from contrada.simulation.line import Faults, Line
+from contrada.simulation.reading import Readers
 from contrada.simulation.records import Cause, Change, Delivered, Handled, Held, History, Published
 from contrada.simulation.schedule import Schedule
 from contrada.simulation.steps import BROKERS_MAX, Kind
@@ -80,6 +83,7 @@ class Network:
         self.kind = kind
         self.schedule = Schedule()
         self.history = History()
+        self.readers = Readers(self.schedule)
         self.traffic: Counter[tuple[int, str]] = Counter()
         self.ends: list[tuple[int, int]] = []
         self.lines: list[Line[_Sent]] = []
@@ -164,7 +168,8 @@ class Network:
     def leave(self, client: str) -> None:
         """A client is gone, and wants nothing any more."""
         self._go(client)
-        self._customers.pop(client, None)
+        if self._customers.pop(client, None) is not None:
+            self.readers.forget(client)
 
     def _go(self, client: str) -> None:
         customer = self._customers.get(client)
@@ -235,9 +240,7 @@ class Network:
         )
         if not offers and self.kind.strategy is Strategy.ADVERTISEMENTS:
             return False
-        envelope = Envelope(
-            id=notification.envelope.id, publisher=client, time_us=self.schedule.now_us
-        )
+        envelope = replace(notification.envelope, publisher=client, time_us=self.schedule.now_us)
         stamped = notification.with_envelope(envelope)
         settled = self._settled if self._open else self._order
         with self._cause(is_control=False) as cause:
@@ -279,7 +282,7 @@ class Network:
         """One of the messages of a cause is not on its way any more."""
         cause.on_their_way -= 1
         if not cause.on_their_way:
-            cause.ended = self._order
+            cause.ended, cause.ended_us = self._order, self.schedule.now_us
             self._open -= cause.is_control
 
     def _handle(self, broker: int, event: Event, cause: Cause) -> None:
@@ -314,6 +317,8 @@ class Network:
             self.history.delivered.append(
                 Delivered(self._order, name, broker, effect.subscriptions, envelope.id, is_taken)
             )
+            if is_taken:
+                self.readers.give(name, envelope)
 
     # --- what lines tell ----------------------------------------------------------------------
 

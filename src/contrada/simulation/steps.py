@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from contrada.errors import InputError
+from contrada.model.algebra.notification import PRIORITY_DEFAULT
 from contrada.routing.router import Strategy
 from contrada.simulation.line import Faults
 
@@ -101,6 +102,16 @@ class Notify(_ClientAct, frozen=True, tag="publish"):
 
     id: str
     values: dict[str, int | float | str | bool | None]
+    ttl_us: int | None = None
+    priority: int = PRIORITY_DEFAULT
+
+
+class Pause(_ClientAct, frozen=True, tag="pause"):
+    """A client reads no more; what it is given waits."""
+
+
+class Resume(_ClientAct, frozen=True, tag="resume"):
+    """A client reads again, what waits first."""
 
 
 Step: TypeAlias = (
@@ -116,6 +127,8 @@ Step: TypeAlias = (
     | Announce
     | Retract
     | Notify
+    | Pause
+    | Resume
 )
 
 Shape: TypeAlias = Literal["central", "hierarchical", "acyclic", "general", "hybrid"]

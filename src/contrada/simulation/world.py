@@ -28,13 +28,16 @@ from contrada.simulation.steps import (
     Mend,
     Move,
     Notify,
+    Pause,
     Restart,
+    Resume,
     Retract,
     Script,
     Step,
     Unwish,
     Wish,
 )
+from contrada.simulation.timeliness import judged
 
 VALIDATED_BROKERS_MAX: Final = 12
 """Servers of a network in which each checks its invariants now and then. Beyond it: they are
@@ -63,6 +66,11 @@ def run(script: Script) -> Outcome:
         for broker, effect in network.history.refused
         if effect.reason not in EXPECTED_REFUSALS
     ]
+    published = (each.notification.envelope for each in network.history.published)
+    envelopes = {envelope.id: envelope for envelope in published}
+    outcome.violations += [
+        Violation(what, case) for what, case in judged(network.readers.noted, envelopes)
+    ]
     outcome.violations += broken
     return outcome
 
@@ -89,6 +97,7 @@ def _run(script: Script, network: Network) -> Iterator[Violation]:
     for broker in range(script.brokers):
         network.restart(broker)
     network.schedule.run()
+    network.readers.resume_all()
     yield from _tables(script, network)
     _probe(script, network)
     yield from _withdrawn(script, network)
@@ -122,8 +131,13 @@ def do(network: Network, step: Step) -> None:  # noqa: C901 - one line for each 
             network.ask(client, Advertise(identity, _offer(offer, is_open)))
         case Retract(_, client, identity):
             network.withdraw(client, Advertise, identity)
-        case Notify(_, client, id_, values):
-            network.publish(client, Notification(values, envelope=Envelope(id=id_)))
+        case Notify(_, client, id_, values, ttl_us, priority):
+            envelope = Envelope(id=id_, ttl_us=ttl_us, priority=priority)
+            network.publish(client, Notification(values, envelope=envelope))
+        case Pause(_, client):
+            network.readers.pause(client)
+        case Resume(_, client):
+            network.readers.resume(client)
 
 
 @lru_cache(maxsize=4_096)
