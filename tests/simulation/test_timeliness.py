@@ -14,7 +14,7 @@ from contrada.routing.router import Strategy
 from contrada.simulation.haste import hastened
 from contrada.simulation.line import Faults
 from contrada.simulation.making import made
-from contrada.simulation.reading import Reading
+from contrada.simulation.reading import ReaderEvent
 from contrada.simulation.shrinking import shrunk
 from contrada.simulation.steps import (
     Kind,
@@ -186,7 +186,7 @@ def test_what_clients_read_is_judged(said: str, expected: list[str]) -> None:
     for words in said.split(", "):
         what, *rest = words.split()
         at_us = int(rest.pop()) if rest and rest[-1].isdigit() else 1
-        noted.append(Reading(what, at_us, "c", *rest))  # type: ignore[arg-type]
+        noted.append(ReaderEvent(what, at_us, "c", *rest))  # type: ignore[arg-type]
     assert [what for what, _ in judged(noted, ENVELOPES)] == expected
 
 

@@ -13,7 +13,7 @@ from contrada.simulation.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReaderEvent:
     """A client is given a notification or reads it, stops or begins to read, or is gone."""
 
     what: Literal["given", "reads", "pauses", "resumes", "gone"]
@@ -26,7 +26,7 @@ class Readers:
     """The clients of a network, as far as they read."""
 
     def __init__(self, schedule: Schedule) -> None:
-        self.noted: list[Reading] = []
+        self.noted: list[ReaderEvent] = []
         self._schedule = schedule
         self._backlogs: dict[str, Backlog[str]] = {}  # of those that do not read
 
@@ -70,4 +70,4 @@ class Readers:
         client: str,
         id_: str = "",
     ) -> None:
-        self.noted.append(Reading(what, self._schedule.now_us, client, id_))
+        self.noted.append(ReaderEvent(what, self._schedule.now_us, client, id_))

@@ -15,7 +15,7 @@ from math import inf
 from contrada.delivery.classes import delivery_class
 from contrada.model import Envelope
 from contrada.model.algebra.notification import PRIORITY_DEFAULT
-from contrada.simulation.reading import Reading
+from contrada.simulation.reading import ReaderEvent
 
 
 def end_us(envelope: Envelope) -> float:
@@ -61,7 +61,7 @@ class _Client:
 
 
 def judged(
-    noted: Iterable[Reading], envelopes: Mapping[str, Envelope]
+    noted: Iterable[ReaderEvent], envelopes: Mapping[str, Envelope]
 ) -> Iterator[tuple[str, str]]:
     """What does not hold of what clients read: in a word, and in which case."""
     clients: defaultdict[str, _Client] = defaultdict(_Client)
