@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from contrada.errors import ConnectionFailedError, LimitError, ServiceError
-from contrada.model import Filter, Notification
-from contrada.model.encoding import to_msgpack
+from contrada.model import Envelope, Filter, Notification
+from contrada.model.encoding import notification_from_msgpack, to_msgpack
 from contrada.net import Broker, accepted, client, connect, parse_address, peer
 from contrada.net.accepted import Accepted
 from contrada.net.client import CREDIT_BYTES
@@ -29,7 +29,9 @@ from contrada.net.frames import (
     encode,
 )
 from contrada.net.peer import Peer
-from contrada.runtime.outlet import ENTRY_BYTES
+from contrada.runtime.exchange import EXPIRED_ON_ARRIVAL
+from contrada.runtime.outlet import ENTRY_BYTES, EXPIRED
+from contrada.runtime.stamping import wall_clock_us
 from tests.asynchronous import on_loop, until
 from tests.net.requests import delivery, frames_in, publish, subscribe, unsubscribe
 from tests.operators import register_failing
@@ -697,3 +699,46 @@ async def test_what_a_client_publishes_ahead_is_bounded_in_frames() -> None:
             assert isinstance(heard, Failure)
             assert heard.code == "too many publishes"
             await raw.leave()
+
+
+@on_loop
+async def test_what_waits_at_a_broker_leaves_by_priority_and_in_time() -> None:
+    """A client that comes back to reading would get what is over, and not know what it missed."""
+    async with Broker(port=0) as broker, connect(broker.address) as service:
+        client = await RawClient.to(broker)
+        client.say(Hello("client"), subscribe(2, 1, to_msgpack(Filter("a >= 0")), 0))
+        assert isinstance(await client.hears(), Hello)
+        assert await client.hears() == Reply(2)
+        short = await service.publish({"a": 0}, ttl_s=1, priority=9)
+        for number, priority in ((1, 0), (2, 7)):
+            await service.publish({"a": number}, priority=priority)
+        await service.publish(Notification({"a": 3}, envelope=Envelope(time_us=5, ttl_us=5)))
+        await until(lambda: wall_clock_us() > (short.expires_us or 0))
+        client.say(Credit("1", 10**6))
+        frame = await client.hears()
+        assert isinstance(frame, Delivery)
+        assert [notification_from_msgpack(each)["a"] for each in frame.notifications] == [2, 1]
+        assert (frame.dropped, frame.expired) == (0, 1)
+        assert broker.statistics().dropped == {EXPIRED: 1, EXPIRED_ON_ARRIVAL: 1}
+        client.say(unsubscribe(4, 1))
+        assert await client.hears() == Reply(4, expired=1)
+        await client.leave()
+
+
+@on_loop
+async def test_what_expires_at_a_client_is_credit_again() -> None:
+    """A client that was away for long would never be sent anything again."""
+    async with (
+        Broker(port=0) as broker,
+        connect(broker.address) as service,
+        service.subscribe("a >= 0") as events,
+    ):
+        large = b"x" * (CREDIT_BYTES // 2)
+        one = await service.publish({"a": 0}, body=large, ttl_s=2)
+        two = await service.publish({"a": 1}, body=large, ttl_s=2)
+        await until(lambda: events.statistics().queued == 2)
+        ends = max(each.expires_us or 0 for each in (one, two))
+        await service.publish({"a": 2}, body=large)
+        await until(lambda: wall_clock_us() > ends + 1_000)
+        assert (await events.next(10))["a"] == 2
+        assert events.statistics().dropped == {EXPIRED: 2}

@@ -77,6 +77,19 @@ def test_what_is_published_is_printed(broker_address: str, tmp_path: Path) -> No
     ]
 
 
+def test_pub_says_how_long_and_how_urgently(broker_address: str) -> None:
+    """Whoever publishes from a shell could say neither, or a slip would go through."""
+    with connect_sync(broker_address) as service, service.subscribe("desk = 7") as events:
+        contrada("pub", "--to", broker_address, "--ttl", "60", "--priority", "9", "desk=7")
+        options = "--json", "-", "--ttl", "0.5", "--priority", "0"
+        contrada("pub", "--to", broker_address, *options, text='{"desk": 7}\n')
+        envelopes = [events.next(20).envelope for _ in range(2)]
+    assert [(each.ttl_us, each.priority) for each in envelopes] == [(60_000_000, 9), (500_000, 0)]
+    for option, value in (("--ttl", "0"), ("--priority", "10")):
+        refused = contrada("pub", "--to", broker_address, option, value, "desk=7")
+        assert (refused.returncode, option in refused.stderr) == (2, True)
+
+
 def test_what_was_printed_is_published_as_it_was(broker_address: str) -> None:
     """A pipe from one broker to another would lose times, bytes, NaN, marks or bodies."""
     sent = ct.Notification.marked(

@@ -19,9 +19,10 @@ from contrada.errors import (
     ServiceError,
     UnsatisfiableFilterError,
 )
-from contrada.model import Filter, FilterSet, Notification
+from contrada.model import Envelope, Filter, FilterSet, Notification
 from contrada.net import connect
-from contrada.runtime.outlet import QUEUE_NOTIFICATIONS_MAX
+from contrada.runtime.outlet import EXPIRED, QUEUE_NOTIFICATIONS_MAX
+from contrada.runtime.stamping import wall_clock_us
 from contrada.service import Subscription
 from contrada.typed import Obvent, type_name_of
 from tests.asynchronous import on_loop, until
@@ -479,3 +480,34 @@ async def test_a_broker_says_that_it_has_no_advertisements(broker_address: str) 
             service.advertise("a = 1")
         with pytest.raises(ServiceError, match="advertisements"):
             service.advertisements()
+
+
+@on_loop
+async def test_a_backlog_leaves_by_priority_and_in_time(address: str | None) -> None:
+    """A reader that was busy would find the small talk first, or what is over."""
+    async with connect(address) as service, service.subscribe("backlog >= 0") as events:
+        for n, priority in enumerate((None, 0, 9, None, 9)):
+            await service.publish({"backlog": n}, priority=priority)
+        short = await service.publish({"backlog": 5}, priority=8, ttl_s=1)
+        sure = Envelope(ttl_us=1, priority=9, delivery="reliable")
+        await service.publish(Notification({"backlog": 6}, envelope=sure))
+        assert (short.priority, short.ttl_us) == (8, 1_000_000)
+        await until(lambda: events.statistics().queued == 7)
+        assert short.expires_us is not None
+        await until(lambda: wall_clock_us() > (short.expires_us or 0) + 1_000)
+        assert [each["backlog"] for each in await first(events, 6)] == [2, 4, 0, 3, 6, 1]
+        assert events.statistics().dropped == {EXPIRED: 1}
+        old = Envelope(time_us=5, ttl_us=10)
+        await service.publish(Notification({"backlog": 7}, envelope=old))
+        await service.publish({"backlog": 8})
+        assert (await events.next(10))["backlog"] == 8
+
+
+@on_loop
+async def test_an_impossible_time_to_live_is_refused(address: str | None) -> None:
+    """It would be dropped on its way, and nobody would know why."""
+    async with connect(address) as service:
+        with pytest.raises(ServiceError, match="ttl_s = 0: expected seconds above 0"):
+            await service.publish({"a": 1}, ttl_s=0)
+        with pytest.raises(ServiceError, match="priority = 11: expected 0"):
+            await service.publish({"a": 1}, priority=11)

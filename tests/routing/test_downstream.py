@@ -100,3 +100,24 @@ def test_times_that_are_not_believed_are_counted_one_by_one() -> None:
     told = together.pattern_statistics()
     assert told == singly.pattern_statistics()
     assert (told.learned_us, told.dropped[AHEAD]) == (20, 2)
+
+
+def timed(id_: str, ttl_us: int | None, delivery: str = "best-effort") -> Notification:
+    """A notification of the time 100."""
+    envelope = Envelope(id=id_, publisher="p", time_us=100, ttl_us=ttl_us, delivery=delivery)
+    return Notification({"a": 1}, envelope=envelope)
+
+
+def test_what_comes_too_late_goes_nowhere_and_is_counted() -> None:
+    """A reader would get what is over, or what is good or promised would be dropped."""
+    router = subscribed([(0, 4), (2, 4)])
+    late, good, sure = timed("late", 10), timed("good", 11), timed("sure", 1, "reliable")
+    every = late, good, timed("any", None), sure
+    got = received(router.handle(Received(PUBLISHER, Publish(every)), 110))
+    in_time = ["good", "any", "sure"]
+    assert got == {(PARTIES[0], "0"): in_time, LINKS[0]: in_time}
+    assert router.statistics().expired == 1
+    assert router.statistics().received == {"Subscribe": 2, "Publish": 3}
+    over = Publish((timed("over", 10),), hops=1)
+    assert router.handle(Received(LINKS[1], over), 110) == []
+    assert router.statistics().expired == 2

@@ -272,6 +272,22 @@ def test_what_is_queued_when_the_service_closes_can_be_read() -> None:
         assert list(kept) == []
 
 
+def test_what_expires_after_the_service_was_closed_is_not_read() -> None:
+    """What was over would be read, because it had arrived in time."""
+    inner = EmbeddedService()
+    now_us = inner.now_us()
+    inner.now_us = lambda: now_us
+    with BlockingService(inner) as service, service.subscribe("a > 0") as events:
+        service.publish({"a": 1}, ttl_s=100)
+        service.publish({"a": 2}, ttl_s=50, priority=0)
+        service.publish({"a": 3}, priority=0)
+        service.close()
+        assert events.next()["a"] == 1
+        now_us += 60_000_000
+        assert [each["a"] for each in events] == [3]
+        assert events.statistics().dropped == {"expired": 1}
+
+
 def test_a_thread_that_reads_while_the_service_closes_misses_nothing() -> None:
     """What is kept for later would be taken away from a thread that is reading just then."""
     with BlockingService(EmbeddedService()) as service:

@@ -14,11 +14,11 @@ async def test_queues_share_their_bytes() -> None:
     budget = Budget(10, changes.append)
     one: Outlet[int] = Outlet(budget=budget)
     other: Outlet[int] = Outlet(budget=budget)
-    assert one.offer(0, 6)
-    assert not other.offer(1, 6), "also where the queue itself is empty"
-    assert other.offer(2, 4)
+    assert one.offer((0, 6, None))
+    assert not other.offer((1, 6, None)), "also where the queue itself is empty"
+    assert other.offer((2, 4, None))
     one.take()
-    assert other.offer(3, 6)
+    assert other.offer((3, 6, None))
     assert other.discard() == 2
     assert budget.held_bytes == 0
     assert changes == [6, 4, -6, 6, -10]
@@ -31,8 +31,8 @@ async def test_room_in_one_queue_lets_publishers_of_another_go_on() -> None:
     full: Outlet[int] = Outlet(budget=budget)
     empty: Outlet[int] = Outlet(budget=budget)
     for number in range(10):
-        assert full.offer(number, 10)
-    waiting = [asyncio.create_task(empty.put(number, 30, 60.0)) for number in range(2)]
+        assert full.offer((number, 10, None))
+    waiting = [asyncio.create_task(empty.put((number, 30, None), 60.0)) for number in range(2)]
     await asyncio.sleep(0)
     for _ in range(2):
         full.take()
@@ -51,8 +51,8 @@ async def test_a_queue_that_was_given_up_takes_part_again() -> None:
     budget = Budget(10)
     full: Outlet[int] = Outlet(budget=budget)
     empty: Outlet[int] = Outlet(budget=budget)
-    assert full.offer(0, 10)
-    assert not await empty.put(1, 10, 0.01)
+    assert full.offer((0, 10, None))
+    assert not await empty.put((1, 10, None), 0.01)
     full.take()
-    waiting = asyncio.create_task(empty.put(2, 10, 60.0))
+    waiting = asyncio.create_task(empty.put((2, 10, None), 60.0))
     assert await waiting

@@ -74,6 +74,23 @@ async def test_losses_are_counted_by_reason(caplog: pytest.LogCaptureFixture) ->
 
 
 @on_loop
+async def test_what_makes_way_for_what_is_urgent_is_counted() -> None:
+    """An alarm would be dropped at a dead reader, or what made way for it be lost in silence."""
+    total = outlet.QUEUE_NOTIFICATIONS_MAX
+    async with (
+        EmbeddedService(publish_wait_s=0) as service,
+        service.subscribe("n >= 0") as events,
+    ):
+        await service.publish_batch({"n": n} for n in range(total))
+        await service.publish({"n": total}, priority=9)
+        await service.publish({"n": total + 1}, priority=3)
+        assert events.statistics().dropped == {"queue full": 2}
+        assert service.statistics().dropped == {"queue full": 2}
+        assert [(await anext(events))["n"] for _ in range(3)] == [total, 0, 1]
+        assert events.statistics().queued == total - 3
+
+
+@on_loop
 async def test_subscriptions_are_bounded() -> None:
     """Subscribers could fill the memory."""
     with mock.patch.object(exchange, "SUBSCRIPTIONS_MAX", 1):

@@ -3,12 +3,13 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from contrada.errors import LimitError, ParseError, ServiceError, UnsatisfiableFilterError
-from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern
+from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.algebra.expression import CONJUNCTIONS_MAX
 from contrada.model.algebra.sets import lt
-from contrada.service import filters_of, notification_of, offer_of, reader_of
+from contrada.service import filters_of, notification_of, offer_of, reader_of, transmitted
 
 
 class Cheap:
@@ -146,3 +147,36 @@ def test_readers_belong_to_those_who_offer_one() -> None:
     reader = reader_of(Cheap())
     assert reader is not None
     assert reader(Notification({"price": 5})) == 5
+
+
+def test_a_time_to_live_and_a_priority_go_into_the_envelope() -> None:
+    """What a publisher says of how long and how urgently would not travel."""
+    envelope = Envelope(ttl_us=7, priority=2, delivery="reliable")
+    kept = Notification({"a": 1}, envelope=envelope)
+    assert transmitted(kept, None, 9).envelope == replace(envelope, priority=9)
+    assert transmitted(kept, 2.5, None).envelope == replace(envelope, ttl_us=2_500_000)
+    assert transmitted(kept, 1e-9, 0).envelope == replace(envelope, ttl_us=1, priority=0)
+    assert kept.envelope == envelope
+
+
+@pytest.mark.parametrize(
+    ("ttl_s", "priority", "said"),
+    [
+        (0, None, "ttl_s = 0: expected seconds above 0, at most 1000000000"),
+        (-1, None, "ttl_s = -1: expected seconds above 0"),
+        (float("nan"), None, "ttl_s = nan: expected seconds"),
+        (float("inf"), None, "ttl_s = inf: expected seconds"),
+        ("5", None, "ttl_s = '5': expected seconds"),
+        (True, None, "ttl_s = True: expected seconds"),
+        (None, 10, r"priority = 10: expected 0 \(lowest\) to 9"),
+        (None, -1, "priority = -1: expected 0"),
+        (None, 4.0, r"priority = 4\.0: expected 0"),
+        (None, True, "priority = True: expected 0"),
+    ],
+)
+def test_what_is_no_time_to_live_or_priority_is_refused(
+    ttl_s: Any, priority: Any, said: str
+) -> None:
+    """A slip would drop everything at once, or be carried along without a word."""
+    with pytest.raises(ServiceError, match=said):
+        transmitted(Notification({"a": 1}), ttl_s, priority)

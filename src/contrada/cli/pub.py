@@ -26,7 +26,8 @@ from contrada.records import (
 from contrada.records.lines import BLOCK_BYTES, Block, LineCutter, open_blocks, readable
 from contrada.records.record import record_of
 from contrada.records.rows import is_blank
-from contrada.service import Service, ServiceStatistics
+from contrada.service import Service, ServiceStatistics, transmitted
+from contrada.service.requests import PRIORITY_MAX, TTL_S_MAX
 
 ADDRESS_DEFAULT: Final = f"contrada://127.0.0.1:{PORT_DEFAULT}"
 
@@ -40,6 +41,17 @@ Make: TypeAlias = Callable[[str], Notification]
 @click.option("--json", "source", metavar="FILE", help="Publish the JSON objects of its lines.")
 @click.option("--publisher", metavar="NAME", help="Who publishes; a random name otherwise.")
 @click.option("--keep", is_flag=True, help="Keep each line of FILE as the body too.")
+@click.option(
+    "--ttl",
+    metavar="SECONDS",
+    type=click.FloatRange(0, TTL_S_MAX, min_open=True),
+    help="Nobody reads it after so long.",
+)
+@click.option(
+    "--priority",
+    type=click.IntRange(0, PRIORITY_MAX),
+    help="What leaves first where several wait for a reader.",
+)
 @naming_options
 def pub(
     attributes: tuple[str, ...],
@@ -47,6 +59,8 @@ def pub(
     source: str | None,
     publisher: str | None,
     keep: bool,
+    ttl: float | None,
+    priority: int | None,
     **options: str | None,
 ) -> None:
     """Publish one notification, or one for each line of a file of JSON objects.
@@ -63,6 +77,7 @@ def pub(
     contrada pub symbol=DIS price=61.5 tag=media tag=parks
     contrada pub zip='"00123"' at=@2026-11-20T09:30:00Z
     contrada pub --to contrada://10.0.0.7:7655 --json quotes.jsonl
+    contrada pub alarm=fire --ttl 30 --priority 9
     tail -f beats.ndjson | contrada pub --json - --rename @timestamp=at --types at=time
     """  # noqa: D301 - click reads the escape
     if (source is None) != bool(attributes) or (keep and source is None):
@@ -77,9 +92,15 @@ def pub(
         else partial(notification_of_object, reading=reading, keep=keep)
     )
     if source is None:
-        counts = run(_publish_one(to, publisher, Notification(attributes_of(attributes))))
+        one = transmitted(Notification(attributes_of(attributes)), ttl, priority)
+        counts = run(_publish_one(to, publisher, one))
     else:
-        counts = run(_publish_lines(to, publisher, source, make))
+
+        def make_timed(line: str) -> Notification:
+            return transmitted(make(line), ttl, priority)
+
+        is_timed = ttl is not None or priority is not None
+        counts = run(_publish_lines(to, publisher, source, make_timed if is_timed else make))
     for reason, lost in counts.dropped.items():
         click.echo(f"{lost} dropped: {reason}", err=True)
 

@@ -18,6 +18,7 @@ from contrada.net.turns import TURN_S
 from contrada.routing.messages import Client, Publish
 from contrada.runtime.exchange import Exchange, Pending
 from contrada.runtime.outlet import PUBLISH_WAIT_S_MAX, size_of
+from contrada.runtime.stamping import wall_clock_us
 
 PUBLISHES_PENDING_MAX: Final = 16
 """Publications of a connection not yet worked off. Beyond it: the connection is told and
@@ -129,7 +130,7 @@ class Accepted:
 
     async def _publish(self, wait_ms: int, message: Publish) -> int:
         wait_s = min(max(wait_ms, 0) / 1000, PUBLISH_WAIT_S_MAX)
-        now_us = time.time_ns() // 1000
+        now_us = wall_clock_us()
         dropped = done = 0
         size = NOTIFICATIONS_PER_TURN
         is_decided = True

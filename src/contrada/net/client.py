@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from contrada.delivery.backlog import transmission_of
 from contrada.errors import (
     ConnectionFailedError,
     ContradaError,
@@ -47,8 +48,7 @@ from contrada.net.publishing import (
 from contrada.net.wire import ClientWire
 from contrada.routing.messages import Subscribe, Unsubscribe
 from contrada.runtime.calling import batches_of, check_loop, checked_wait, tell_published
-from contrada.runtime.exchange import QUEUE_FULL
-from contrada.runtime.outlet import ENTRY_BYTES, PUBLISH_WAIT_S, Outlet
+from contrada.runtime.outlet import ENTRY_BYTES, PUBLISH_WAIT_S, QUEUE_FULL, Outlet
 from contrada.runtime.stamping import Stamp
 from contrada.runtime.subscription import UNREADABLE, UNSUBSCRIBED, QueuedSubscription
 from contrada.service import (
@@ -64,6 +64,7 @@ from contrada.service import (
     notification_of,
     reader_of,
     residue_of,
+    transmitted,
 )
 
 CONNECT_WAIT_S: Final = 10.0
@@ -96,6 +97,7 @@ class TcpService(Service):
         """
         self._address = parse_address(address)
         self._stamp = Stamp(publisher)
+        self.now_us = self._stamp.now_us
         self._wait_ms = round(checked_wait(publish_wait_s) * 1000)
         self._wire: ClientWire | None = None
         self._trying: ClientWire | None = None
@@ -152,9 +154,19 @@ class TcpService(Service):
         if self._wire is not None:
             await self._wire.close()
 
-    async def publish(self, item: Item, *, body: Body = b"", content_type: str = "") -> Envelope:
+    async def publish(
+        self,
+        item: Item,
+        *,
+        body: Body = b"",
+        content_type: str = "",
+        ttl_s: float | None = None,
+        priority: int | None = None,
+    ) -> Envelope:
         """Publish one notification; see `Service.publish`."""
         notification = notification_of(item, body, content_type)
+        if ttl_s is not None or priority is not None:
+            notification = transmitted(notification, ttl_s, priority)
         ((envelope, batch),) = self._send((notification,))
         await self._settled(batch, 1)
         return envelope
@@ -231,14 +243,15 @@ class TcpService(Service):
             raise
         return identity
 
-    async def leave(self, identity: str) -> int:
-        """Take a subscription out at the broker; returns how many it lost there."""
+    async def leave(self, identity: str) -> tuple[int, int]:
+        """Take a subscription out at the broker; returns how many found no room or time there."""
         if identity not in self._subscriptions or self._failure is not None:
-            return 0
+            return 0, 0
         try:
-            return await self._request(packed(Unsubscribe(identity)))
+            reply = await self._request(packed(Unsubscribe(identity)))
+            return reply.dropped, reply.expired
         except (ConnectionFailedError, ServiceClosedError):
-            return 0  # It ended with the connection.
+            return 0, 0  # It ended with the connection.
         finally:
             self._subscriptions.pop(identity, None)
 
@@ -277,8 +290,8 @@ class TcpService(Service):
         counts: dict[str, Any] = await self._answered(StatisticsRequest)
         return counts
 
-    async def _request(self, message: msgspec.Raw, credit: int = 0) -> int:
-        made: int = await self._answered(lambda number: Request(number, message, credit))
+    async def _request(self, message: msgspec.Raw, credit: int = 0) -> Reply:
+        made: Reply = await self._answered(lambda number: Request(number, message, credit))
         return made
 
     async def _answered(self, asking: Callable[[int], Frame]) -> Any:
@@ -319,7 +332,7 @@ class TcpService(Service):
         if answer is None or answer.done():
             return
         if error is None:
-            answer.set_result(frame.dropped)
+            answer.set_result(frame)
         else:
             answer.set_exception(error)
 
@@ -355,16 +368,18 @@ class TcpSubscription(QueuedSubscription[Any]):
         outlet: Outlet[Notification] = Outlet(
             notifications_max=CREDIT_BYTES // ENTRY_BYTES + 1,
             bytes_max=CREDIT_BYTES + CONTENT_BYTES_MAX + ENTRY_BYTES,
+            clock=service.now_us,
         )
+        outlet.keeper = self
         super().__init__(filters, outlet, reader, residue)
         self._service = service
         self._identity = ""
         self._read_bytes = 0
-        self._lost_there = 0
+        self._lost_there = 0, 0
 
     def arrived(self, frame: Delivery) -> None:
         """The broker has delivered. Raises FrameError when it ignores the credit."""
-        self._lost_there = frame.dropped
+        self._lost_there = frame.dropped, frame.expired
         if self.outlet.finished:  # It was sent before our unsubscribe came.
             self.count_dropped(UNSUBSCRIBED, len(frame.notifications))
             return
@@ -375,7 +390,8 @@ class TcpSubscription(QueuedSubscription[Any]):
                 if frame.is_undecided and not self.filters.matches(found):
                     self._taken(ENTRY_BYTES + len(data))
                 else:
-                    entries.append((found, ENTRY_BYTES + len(data)))
+                    waits = transmission_of(found.envelope)
+                    entries.append((found, ENTRY_BYTES + len(data), waits))
             except ContradaError:
                 self.count_dropped(UNREADABLE, 1)
                 self._taken(ENTRY_BYTES + len(data))
@@ -388,13 +404,18 @@ class TcpSubscription(QueuedSubscription[Any]):
     async def _leave(self) -> None:
         self._lost_there = max(self._lost_there, await self._service.leave(self._identity))
 
+    def count_lost(self, reason: str, count: int, size: int) -> None:
+        """So many were dropped in the outlet: the broker may send as much again."""
+        self.count_dropped(reason, count)
+        self._taken(size)
+
     def _taken(self, size: int) -> None:
         self._read_bytes += size
         if self._read_bytes >= _CREDIT_STEP:
             self._service.grant(self._identity, self._read_bytes)
             self._read_bytes = 0
 
-    def _lost_before(self) -> int:
+    def _lost_before(self) -> tuple[int, int]:
         return self._lost_there
 
 

@@ -124,17 +124,19 @@ class StatisticsReply(Frame, frozen=True):
 class Reply(Frame, frozen=True):
     """A request was carried out, or with a code nothing of it: the connection stays.
 
-    `dropped` pairs or notifications were lost by it.
+    `dropped` pairs or notifications were lost by it; where a subscription ends, `expired` had no
+    time left.
     """
 
     number: int
     dropped: int = 0
     code: str = ""
     reason: str = ""
+    expired: int = 0
 
 
 class Delivery(Frame, frozen=True):
-    """Notifications for a subscription; `dropped` is how many the broker lost for it so far.
+    """Notifications for a subscription; so far `dropped` found no room there, `expired` no time.
 
     Where they are undecided the broker could not afford to decide whether all of them match.
     """
@@ -143,6 +145,7 @@ class Delivery(Frame, frozen=True):
     dropped: int
     notifications: list[bytes]
     is_undecided: bool = False
+    expired: int = 0
 
 
 class Credit(Frame, frozen=True):

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 from msgspec import Raw
 
+from contrada.delivery.backlog import Entry
 from contrada.errors import (
     ContradaError,
     FrameError,
@@ -53,7 +54,7 @@ SUBSCRIPTIONS_PER_CLIENT_MAX: Final = 10_000
 
 CLIENT_BYTES_MAX: Final = 256 * 2**20
 """Bytes that wait for one client, in the queues of all its subscriptions together. Beyond it: the
-publisher waits, then the newest is dropped, counted."""
+publisher waits, then the newest of the lowest priority is dropped, counted."""
 
 DELIVER_NOTIFICATIONS_MAX: Final = 512
 """Notifications in a Delivery. Beyond it: the next takes the rest."""
@@ -118,8 +119,8 @@ class _Feed(Outlet[Notification]):
         self.credit = min(max(credit, 0), CREDIT_MAX)
         self._peer = peer
 
-    def _append(self, entries: Sequence[tuple[Notification, int]], size: int) -> None:
-        super()._append(entries, size)
+    def _append(self, entries: Sequence[Entry[Notification]], size: int, is_plain: bool) -> None:
+        super()._append(entries, size, is_plain)
         self._peer.mark_ready(self)
 
     def next_delivery(self) -> Delivery | None:
@@ -133,7 +134,8 @@ class _Feed(Outlet[Notification]):
         is_undecided = Doubtful in map(type, packed)
         if is_undecided:
             packed = list(map(bytes, packed))
-        return Delivery(self.route.identity, self.route.dropped, packed, is_undecided)
+        route = self.route
+        return Delivery(route.identity, route.dropped, packed, is_undecided, route.expired)
 
 
 class Peer(Wire):
@@ -368,7 +370,8 @@ class Peer(Wire):
         self._end_feed(feed, "unsubscribed")
         while self._withdraw_some():
             yield
-        self._connection.send(Reply(request.number, feed.route.dropped))
+        route = feed.route
+        self._connection.send(Reply(request.number, route.dropped, expired=route.expired))
 
     def _withdraw_all(self) -> None:
         """Forget at once what waits for the client, and take out its subscriptions in turns."""

@@ -52,13 +52,17 @@ _PAIR_WORK: Final = 4
 
 
 class Downstream:
-    """What travels through one server. `taken` counts the notifications that were admitted."""
+    """What travels through one server.
+
+    `taken` counts the notifications that were admitted, `expired` those that came too late.
+    """
 
     def __init__(
         self, topology: Topology, admission: Admission, forwarding: Forwarding, assembler: Assembler
     ) -> None:
         self.interests = NextHopCache(forwarding.wishes.poset.node)
         self.taken = 0
+        self.expired = 0
         self._name = topology.name
         self._topology = topology
         self._admission = admission
@@ -68,7 +72,9 @@ class Downstream:
 
     # --- notifications ------------------------------------------------------------------------
 
-    def publish(self, origin: Origin, message: Publish) -> tuple[list[Effect], list[Action]]:
+    def publish(
+        self, origin: Origin, message: Publish, now_us: int
+    ) -> tuple[list[Effect], list[Action]]:
         """Delivers notifications, and sends one copy over each link where they are wanted.
 
         And what is to be done for patterns. What a client gets in a row for the same subscriptions
@@ -77,6 +83,9 @@ class Downstream:
         """
         self._admission.check_travelling(origin, message)
         effects: list[Effect] = []
+        in_time = self._in_time(message.notifications, now_us)
+        if in_time is not message.notifications:
+            message = replace(message, notifications=in_time)
         admitted = self._admitted(origin, message, effects)
         floods = self._forwarding.floods
         onward: dict[Neighbour, list[Notification]] = {}
@@ -100,6 +109,19 @@ class Downstream:
             copies = tuple(onward[neighbour])
             effects.append(self._passed_on(neighbour, replace(message, notifications=copies)))
         return effects, actions
+
+    def _in_time(
+        self, notifications: tuple[Notification, ...], now_us: int
+    ) -> tuple[Notification, ...]:
+        """The notifications for which it is not too late by this clock; the others are counted."""
+        for each in notifications:
+            if each.envelope.ttl_us is not None:
+                break
+        else:  # By far the most, and the very same tuple.
+            return notifications
+        in_time = tuple(each for each in notifications if not _is_late(each, now_us))
+        self.expired += len(notifications) - len(in_time)
+        return in_time
 
     def _admitted(
         self, origin: Origin, message: Publish, effects: list[Effect]
@@ -195,3 +217,8 @@ class Downstream:
         """What travels, over one more link; in a mesh it says where it entered that."""
         source = message.source or self._name if self._topology.is_in_mesh(neighbour) else ""
         return Send(neighbour, replace(message, hops=message.hops + 1, source=source))
+
+
+def _is_late(notification: Notification, now_us: int) -> bool:
+    expires_us = notification.envelope.expires_us
+    return expires_us is not None and now_us >= expires_us

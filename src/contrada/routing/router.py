@@ -84,8 +84,9 @@ class RouterStatistics:
     """What a router holds, and what it did.
 
     `received` and `sent` count messages by kind, `delivered` notifications handed to clients,
-    `refused` events by reason. Of the links to `neighbours`, `links_used` are used; `servers` are
-    known, with this one, where link states are told.
+    `refused` events by reason, `expired` notifications that came when their time was over. Of the
+    links to `neighbours`, `links_used` are used; `servers` are known, with this one, where link
+    states are told.
     """
 
     neighbours: int
@@ -101,6 +102,7 @@ class RouterStatistics:
     patterns: AssemblerStatistics
     delivered: int
     refused: Mapping[Reason, int]
+    expired: int
 
 
 class Router:
@@ -155,8 +157,9 @@ class Router:
     def handle(self, event: Event, now_us: int) -> list[Effect]:
         """What is to be done about an event, in this order; `now_us` is what the clock says.
 
-        No pattern believes a timestamp that is more than `CLOCK_AHEAD_MAX_US` ahead of the clock;
-        else the clock, which may jump, is not looked at.
+        A notification whose time to live is over by the clock is dropped, and counted. No pattern
+        believes a timestamp that is more than `CLOCK_AHEAD_MAX_US` ahead of the clock; else the
+        clock, which may jump, is not looked at.
         Cost: of a notification one match and what it finds; of a subscription some lookups.
         """
         self._assembler.clock_us = now_us
@@ -164,7 +167,7 @@ class Router:
             if isinstance(event, Received):  # By far the most; the others are told apart below.
                 origin, message = event.origin, event.message
                 if isinstance(message, Publish):
-                    effects, actions = self._downstream.publish(origin, message)
+                    effects, actions = self._downstream.publish(origin, message, now_us)
                     if actions:
                         effects += self._do(actions)
                 elif isinstance(message, Ask):
@@ -323,6 +326,11 @@ class Router:
         """What waits for a time later than this, and than the slack; None where nothing does."""
         return self._assembler.due_us
 
+    @property
+    def expired(self) -> int:
+        """The notifications that came when their time was over."""
+        return self._downstream.expired
+
     def pattern_statistics(self) -> AssemblerStatistics:
         """What is held of patterns, and what was lost of them. Cost: the number of patterns."""
         return self._assembler.statistics()
@@ -359,6 +367,7 @@ class Router:
             sent=MappingProxyType(dict(self._sent)),
             delivered=self._delivered,
             refused=MappingProxyType(dict(self._refused)),
+            expired=self.expired,
         )
 
     def validate(self) -> None:

@@ -9,8 +9,7 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
 from typing import Any, Final, Generic, Self, TypeVar, overload
 
@@ -63,8 +62,8 @@ class BlockingService:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process = 0
         self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
-        self._iterated: set[_BlockingIterator[Any, Any]] = set()  # those in force
+        self._lock = threading.RLock()
+        self._has_stopped = threading.Event()
 
     def __enter__(self) -> Self:
         if self._loop is not None:
@@ -94,14 +93,24 @@ class BlockingService:
         if self._loop is not None and not self.is_forked:
             try:
                 self.run(self._service.aclose())
-                for each in tuple(self._iterated):
-                    self.run(each.keep_rest())
             finally:
                 self._stop()
 
-    def publish(self, item: Item, *, body: Body = b"", content_type: str = "") -> Envelope:
+    def publish(
+        self,
+        item: Item,
+        *,
+        body: Body = b"",
+        content_type: str = "",
+        ttl_s: float | None = None,
+        priority: int | None = None,
+    ) -> Envelope:
         """Publish one notification; see `Service.publish`."""
-        return self.run(self._service.publish(item, body=body, content_type=content_type))
+        return self.run(
+            self._service.publish(
+                item, body=body, content_type=content_type, ttl_s=ttl_s, priority=priority
+            )
+        )
 
     def publish_batch(self, items: Iterable[Item]) -> int:
         """Publish many, in order; see `Service.publish_batch`.
@@ -213,12 +222,34 @@ class BlockingService:
         except ServiceClosedError:  # It was closed meanwhile.
             return question()
 
+    def left_in(self, held: AsyncIterator[T]) -> T:
+        """The next of what waits once the service is closed: at its own time, on this thread.
+
+        Raises ServiceClosedError where nothing waits, or the service is not closed.
+        """
+        if self._loop is None and self._process and not self.is_forked:
+            self._has_stopped.wait()  # The loop's thread reads as well, until it ends.
+            with self._lock:
+                try:
+                    _one_of(held).send(None)  # It waits for nothing, so it needs no loop.
+                except StopIteration as found:
+                    return found.value  # type: ignore[no-any-return]
+                except StopAsyncIteration:
+                    pass
+        raise ServiceClosedError("it has ended")
+
     def _stop(self) -> None:
         with self._lock:  # What was begun before this is on the loop, and cancelled below.
             loop, thread = self._loop, self._thread
             self._loop = None
         if loop is None or thread is None:
             return
+        try:
+            self._stop_thread(loop, thread)
+        finally:
+            self._has_stopped.set()
+
+    def _stop_thread(self, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
         late: str | None = None
         try:
             asyncio.run_coroutine_threadsafe(_cancel_others(), loop).result(THREAD_WAIT_S)
@@ -264,25 +295,16 @@ class _BlockingIterator(_Blocking[S], Generic[S, T]):
         super().__init__(service, held)
         self._timeout_s = checked_timeout(timeout_s)
         self._is_entered = False
-        self._rest: deque[Any] = deque()  # what was left when the service was closed
+        self._is_ended = False
 
     def __enter__(self) -> Self:
         super().__enter__()
         self._is_entered = True
-        self._service._iterated.add(self)
         return self
 
     def _end(self) -> None:
-        self._service._iterated.discard(self)
-        self._rest.clear()
+        self._is_ended = True
         super()._end()
-
-    async def keep_rest(self) -> None:
-        """When the service has ended, but its loop has not: keeps what is queued.
-
-        On the loop, as reading is: a thread that reads meanwhile misses nothing.
-        """
-        self._rest.extend([each async for each in self._held])
 
     def next(self, timeout_s: float | None = None) -> T:
         """The next object.
@@ -293,11 +315,11 @@ class _BlockingIterator(_Blocking[S], Generic[S, T]):
         if not self._is_entered:
             raise ServiceError("read from a subscription inside its own `with`")
         try:
-            found: T = self._service.run(self._next(timeout_s))
+            found: T = self._service.run(next_of(self._held, timeout_s))
         except ServiceClosedError:
-            if not self._rest:
+            if self._is_ended:
                 raise
-            found = self._rest.popleft()
+            found = self._service.left_in(self._held)
         return found
 
     def __iter__(self) -> Iterator[T]:
@@ -307,11 +329,6 @@ class _BlockingIterator(_Blocking[S], Generic[S, T]):
             except (TimeoutError, ServiceClosedError):
                 return
             yield found
-
-    async def _next(self, timeout_s: float | None) -> Any:
-        if self._rest:
-            return self._rest.popleft()
-        return await next_of(self._held, timeout_s)
 
 
 class BlockingSubscription(_BlockingIterator[Subscription[T], T]):
@@ -351,6 +368,10 @@ class BlockingAdvertisements(_BlockingIterator[Advertisements, OfferChange]):
     def current(self) -> tuple[Offer, ...]:
         """What is on offer at this moment."""
         return self._service.ask(lambda: self._held.current)
+
+
+async def _one_of(held: AsyncIterator[T]) -> T:
+    return await anext(held)
 
 
 async def _cancel_others() -> None:

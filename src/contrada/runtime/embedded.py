@@ -37,6 +37,7 @@ from contrada.service import (
     offer_of,
     reader_of,
     residue_of,
+    transmitted,
 )
 
 T = TypeVar("T")
@@ -59,6 +60,7 @@ class EmbeddedService(Service):
         """`publish_wait_s` bounds the wait for a full queue; 0 drops at once."""
         self._publish_wait_s = checked_wait(publish_wait_s)
         self._stamp = Stamp(publisher)
+        self.now_us = self._stamp.now_us
         self.exchange = Exchange()
         self.client = self.exchange.client()
         self.following: set[EmbeddedAdvertisements] = set()
@@ -97,9 +99,20 @@ class EmbeddedService(Service):
         if timekeeper is not None:
             await asyncio.gather(timekeeper, return_exceptions=True)  # So is what it waited for.
 
-    async def publish(self, item: Item, *, body: Body = b"", content_type: str = "") -> Envelope:
+    async def publish(
+        self,
+        item: Item,
+        *,
+        body: Body = b"",
+        content_type: str = "",
+        ttl_s: float | None = None,
+        priority: int | None = None,
+    ) -> Envelope:
         """Publish one notification; see `Service.publish`."""
-        stamped, rest = self._hand_over([notification_of(item, body, content_type)])
+        notification = notification_of(item, body, content_type)
+        if ttl_s is not None or priority is not None:
+            notification = transmitted(notification, ttl_s, priority)
+        stamped, rest = self._hand_over([notification])
         if rest is not None:
             await rest
         return stamped[0].envelope
@@ -220,7 +233,7 @@ class EmbeddedSubscription(QueuedSubscription[T]):
         pattern: Pattern | None = None,
         residue: Callable[[Notification], bool] | None = None,
     ) -> None:
-        super().__init__(filters, Outlet(), reader, residue)
+        super().__init__(filters, Outlet(clock=service.now_us), reader, residue)
         self.pattern = pattern
         self._service = service
         self._route: Route[Any] | None = None
@@ -242,8 +255,9 @@ class EmbeddedSubscription(QueuedSubscription[T]):
         self._service.exchange.unsubscribe(self._route)
         self._service.subscriptions.discard(self)
 
-    def _lost_before(self) -> int:
-        return self._route.dropped if self._route else 0
+    def _lost_before(self) -> tuple[int, int]:
+        route = self._route
+        return (route.dropped, route.expired) if route else (0, 0)
 
 
 class EmbeddedOffering(Offering):

@@ -23,6 +23,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from msgspec import structs
 
+from contrada.delivery.backlog import Entry
 from contrada.errors import ContradaError, LimitError, ServiceError, UnknownOperatorError
 from contrada.matching import Index
 from contrada.model.languages.atoms import failures
@@ -47,7 +48,7 @@ from contrada.routing.messages import (
 )
 from contrada.routing.router import Router
 from contrada.runtime.kernels import load_beside
-from contrada.runtime.outlet import Outlet, size_of
+from contrada.runtime.outlet import EXPIRED, QUEUE_FULL, Outlet, entry_of, size_of
 from contrada.service import ServiceStatistics
 
 P = TypeVar("P")
@@ -69,8 +70,8 @@ _LOG: Final = logging.getLogger(__name__)
 WAITS_PER_TURN: Final = 256
 """Outlets that a publisher begins to wait for in one go. Beyond it: others get a turn."""
 
-QUEUE_FULL: Final = "queue full"
-"""Why the newest is dropped: its subscriber stopped reading."""
+EXPIRED_ON_ARRIVAL: Final = "expired on arrival"
+"""Why a notification is dropped: its time to live was over before it was known who asks for it."""
 
 _UNTIMED_US: Final = 0
 """What the clock says at requests, which tell the router no time."""
@@ -80,23 +81,39 @@ _UNTIMED_US: Final = 0
 class Route(Generic[P]):
     """One subscription of an exchange, its client and outlet, and how many it lost here.
 
-    `names` are those of its parts in the router.
+    `names` are those of its parts in the router; `lost` counts for all of the exchange, by reason.
     """
 
     client: Client
     identity: str
     outlet: Outlet[P]
     is_pattern: bool
+    lost: Counter[str]
     names: list[str] = dataclasses.field(default_factory=list)
     is_in_force: bool = False
     dropped: int = 0
+    expired: int = 0
+
+    def count_lost(self, reason: str, count: int, _size: int = 0) -> None:
+        """So many did not come through, in the outlet or before it."""
+        if reason == EXPIRED:
+            self.expired += count
+        else:
+            if not self.dropped:
+                _LOG.warning(
+                    "subscription %s of client %s does not keep up: what finds no room is dropped",
+                    self.identity,
+                    self.client.name,
+                )
+            self.dropped += count
+        self.lost[reason] += count
 
 
 class Pending(NamedTuple, Generic[P]):
     """Entries that found no room at the end of their route, oldest first."""
 
     route: Route[P]
-    entries: Sequence[tuple[P, int]]
+    entries: Sequence[Entry[P]]
 
 
 class Exchange:
@@ -148,7 +165,9 @@ class Exchange:
             raise LimitError("SUBSCRIPTIONS_MAX", SUBSCRIPTIONS_MAX)
         if len(identity) > LABEL_CHARS_MAX:
             raise LimitError("LABEL_CHARS_MAX", LABEL_CHARS_MAX, len(identity))
-        return Route(client, identity, outlet, is_pattern)
+        route = Route(client, identity, outlet, is_pattern, self._dropped)
+        outlet.keeper = route
+        return route
 
     def enter(self, route: Route[Any], request: Subscribe | SubscribePattern) -> None:
         """A route asks for this too; nothing is handed over for it until `begin`.
@@ -188,7 +207,7 @@ class Exchange:
         return self._routes[effect.client.name][effect.match.key]
 
     def _place(
-        self, route: Route[P], entries: Sequence[tuple[P, int]], pending: list[Pending[Any]]
+        self, route: Route[P], entries: Sequence[Entry[P]], pending: list[Pending[Any]]
     ) -> None:
         """Fill an outlet; what finds no room there is pending, but where nobody waits any more."""
         if route.outlet.finished:
@@ -235,12 +254,12 @@ class Exchange:
             self._router.maintain(self._since_upkeep * UPKEEP_UNITS_OF_NOTIFICATION)
             self._since_upkeep = 0
         # An outlet is filled once for a batch, whatever else was matched in between.
-        filled: dict[Route[Any], list[Sequence[tuple[Any, int]]]] = {}
+        filled: dict[Route[Any], list[Sequence[Entry[Any]]]] = {}
         refused = None
         for effect in effects:
             if isinstance(effect, Deliver):
                 routes = self._routes[effect.client.name]
-                entries = [(each, size_of(each)) for each in effect.notifications]
+                entries = [entry_of(each) for each in effect.notifications]
                 for name in effect.subscriptions:
                     route = routes.get(name)  # None where it is not in force.
                     if route is not None:
@@ -303,25 +322,20 @@ class Exchange:
         """Hand over what waits, or count it as lost, also when its publisher waits no longer."""
         route, lost = waiting.route, len(waiting.entries)
         try:
-            for item, size in waiting.entries:
-                if await route.outlet.put(item, size, wait_s):
+            for entry in waiting.entries:
+                if await route.outlet.put(entry, wait_s):
                     lost -= 1
         finally:
             if not route.is_in_force:
                 lost = 0  # Nobody waits for it any more.
-            if lost and not route.dropped:
-                _LOG.warning(
-                    "subscription %s of client %s does not keep up: what finds no room is dropped",
-                    route.identity,
-                    route.client.name,
-                )
-            route.dropped += lost
-            self._dropped[QUEUE_FULL] += lost
+            if lost:
+                route.count_lost(QUEUE_FULL, lost)
         return lost
 
     def statistics(self) -> ServiceStatistics:
         """The counts so far."""
         dropped = self._dropped + Counter(self._router.pattern_statistics().dropped)
+        dropped[EXPIRED_ON_ARRIVAL] = self._router.expired
         return ServiceStatistics(
             self._published,
             self._subscriptions,
@@ -341,8 +355,8 @@ class Exchange:
                 raise _error_of(effect)
 
 
-def _entry_of_match(match: Match[str]) -> tuple[Match[str], int]:
-    return match, sum(map(size_of, match.notifications))
+def _entry_of_match(match: Match[str]) -> Entry[Match[str]]:
+    return match, sum(map(size_of, match.notifications)), None
 
 
 def _new_index() -> "Index[int]":

@@ -2,43 +2,60 @@
 
     publishers --offer/put--> [ oldest … newest ] --take--> reader
 
+Entries that all have the default priority and no time to live, as by far the most have, wait in a
+plain deque; with the first other one they become a `Backlog`, until nothing waits any more.
+
 Invariants:
 - at most `notifications_max` entries and `bytes_max` bytes are held; one entry that alone is
   larger than that passes through an empty queue; what a `budget` has no room for never does;
-- entries leave in the order in which they came, also those of publishers that had to wait:
-  who comes while others wait gets in line behind them;
+- entries leave by priority, among equals in the order in which they came, also those of publishers
+  that had to wait: who comes while others wait gets in line behind them;
+- nothing leaves for which it is too late by the clock at that moment, and what is late takes no
+  room from what comes. It is dropped when that is looked at: when somebody reads or needs room;
 - a publisher waits a bounded time for room. When the reader took nothing in that time, the
-  queue is *stalled*: the newest is dropped, and nobody waits again until there is room. So a
+  queue is *stalled*: nobody waits again until there is room. What is dropped then is the newest of
+  the lowest priority, among what is held and what comes; nothing makes way for its like. So a
   slow reader that keeps reading loses nothing, and a dead one delays publishers once.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
-from typing import Final, Generic, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
+from typing import Final, Generic, Protocol, TypeVar
 
+from contrada.delivery.backlog import Backlog, Entry, transmission_of
 from contrada.model import Notification
+from contrada.model.algebra.notification import PRIORITY_DEFAULT
 from contrada.runtime.budget import Budget
+from contrada.runtime.stamping import wall_clock_us
 
 P = TypeVar("P")
 
 QUEUE_NOTIFICATIONS_MAX: Final = 10_000
 """Entries of an outlet: what waits for one subscription at one place. Beyond it: the publisher
-waits, then the newest is dropped, counted."""
+waits, then the newest of the lowest priority is dropped, counted."""
 
 QUEUE_BYTES_MAX: Final = 64 * 2**20
-"""Bytes of an outlet. Beyond it: the publisher waits, then the newest is dropped, counted."""
+"""Bytes of an outlet. Beyond it: the publisher waits, then the newest of the lowest priority is
+dropped, counted."""
 
 ENTRY_BYTES: Final = 512
 """What an entry costs beside its own bytes, so that many tiny ones are bounded too."""
 
 PUBLISH_WAIT_S: Final = 5.0
 """How long a publisher waits for a reader that takes nothing, unless it asks otherwise. Beyond it:
-the newest is dropped, counted."""
+the newest of the lowest priority is dropped, counted."""
 
 PUBLISH_WAIT_S_MAX: Final = 60.0
 """The longest such wait that a publisher can ask for. Beyond it: ServiceError; a broker cuts
 it."""
+
+QUEUE_FULL: Final = "queue full"
+"""Why a notification is dropped: its subscriber stopped reading."""
+
+EXPIRED: Final = "expired"
+"""Why a notification is dropped: its time to live was over before its subscriber read it."""
 
 
 def size_of(notification: Notification) -> int:
@@ -47,11 +64,28 @@ def size_of(notification: Notification) -> int:
     return ENTRY_BYTES + held
 
 
+def entry_of(notification: Notification) -> Entry[Notification]:
+    """A notification as an outlet holds it."""
+    envelope = notification.envelope
+    if envelope.ttl_us is None and envelope.priority == PRIORITY_DEFAULT:
+        held = len(notification.packed) or len(notification.span) + len(notification.body)
+        return notification, ENTRY_BYTES + held, None
+    return notification, size_of(notification), transmission_of(envelope)
+
+
+class Keeper(Protocol):
+    """Who keeps count of what an outlet drops."""
+
+    def count_lost(self, reason: str, count: int, size: int) -> None:
+        """So many entries, of so many bytes together, were dropped by an outlet."""
+        ...
+
+
 class Outlet(Generic[P]):
     """A bounded queue with back-pressure; not for several threads.
 
-    An entry is an item and its size in bytes. What waiting needs is made when somebody waits, so
-    that a queue which is empty, as most are, is small.
+    What waiting needs is made when somebody waits, so that a queue which is empty, as most are, is
+    small.
     """
 
     __slots__ = (
@@ -59,6 +93,7 @@ class Outlet(Generic[P]):
         "_budget",
         "_bytes",
         "_bytes_max",
+        "_clock",
         "_entries",
         "_notifications_max",
         "_room",
@@ -66,6 +101,7 @@ class Outlet(Generic[P]):
         "_turn",
         "_waiting",
         "finished",
+        "keeper",
     )
 
     def __init__(
@@ -74,13 +110,15 @@ class Outlet(Generic[P]):
         notifications_max: int = QUEUE_NOTIFICATIONS_MAX,
         bytes_max: int = QUEUE_BYTES_MAX,
         budget: Budget | None = None,
+        clock: Callable[[], int] = wall_clock_us,
     ) -> None:
-        """A `budget` bounds several outlets."""
-        self._entries: deque[tuple[P, int]] | None = None
+        """A `budget` bounds several outlets; `clock` is asked for what has a time to live."""
+        self._entries: deque[Entry[P]] | Backlog[P] | None = None
         self._bytes = 0
         self._notifications_max = notifications_max
         self._bytes_max = bytes_max
         self._budget = budget
+        self._clock = clock
         self._arrived: asyncio.Event | None = None
         self._turn: asyncio.Lock | None = None
         self._waiting = 0
@@ -88,62 +126,84 @@ class Outlet(Generic[P]):
         self._stalled = False
         self.finished = False
         """No entry comes in any more."""
+        self.keeper: Keeper | None = None
+        """Who is told of what had a place here, or came too late for one, and was dropped."""
 
     def __len__(self) -> int:
         return len(self._entries) if self._entries else 0
 
-    def offer(self, item: P, size: int) -> bool:
+    def offer(self, entry: Entry[P]) -> bool:
         """Take an entry in if there is room now and nobody is in line before it."""
-        if self.finished or self._waiting or not self._fits(size):
+        if self.finished or self._waiting or not self._fits(entry[1]):
             return False
-        self._append([(item, size)], size)
+        self._append([entry], entry[1], is_plain=entry[2] is None)
         return True
 
-    def offer_all(self, entries: Sequence[tuple[P, int]]) -> int:
+    def offer_all(self, entries: Sequence[Entry[P]]) -> int:
         """Take in the first of these entries, as many as `offer` would; how many that were."""
         if self.finished or self._waiting:
             return 0
-        size = sum([size for _, size in entries])
+        size, is_plain = 0, True
+        for _, each, transmission in entries:
+            size += each
+            if transmission is not None:
+                is_plain = False
         if len(self) + len(entries) <= self._notifications_max and self._has_bytes(size):
-            self._append(entries, size)
+            self._append(entries, size, is_plain)
             return len(entries)
-        for count, (item, size) in enumerate(entries):
-            if not self.offer(item, size):
+        for count, entry in enumerate(entries):
+            if not self.offer(entry):
                 return count
         return len(entries)
 
-    async def put(self, item: P, size: int, wait_s: float) -> bool:
-        """Take an entry in, waiting for room at most `wait_s`; False when it was dropped."""
+    async def put(self, entry: Entry[P], wait_s: float) -> bool:
+        """Take an entry in, waiting for room at most `wait_s`; False when there was none for it.
+
+        What becomes too late meanwhile is dropped, not for want of room.
+        """
         self._waiting += 1
         if self._turn is None:
             self._turn = asyncio.Lock()
+        size = entry[1]
         try:
             async with self._turn:
-                if not self._fits(size) and not self._stalled and wait_s > 0:
-                    await self._room_for(size, wait_s)
-                if self.finished or not self._fits(size):
+                left_s = self._left_s(entry)
+                if not self._fits(size) and not self._stalled and wait_s > 0 < left_s:
+                    await self._room_for(size, min(wait_s, left_s))
+                    # The loop's clock may be a little ahead of the one that is compared with.
+                    left_s = self._left_s(entry) if left_s > wait_s or self._fits(size) else 0
+                if left_s <= 0 and not self.finished:
+                    self._count_lost(EXPIRED, [entry])
+                    return True
+                if self.finished or not (self._fits(size) or self._displace(entry)):
                     self._stalled = True
                     return False
-                self._append([(item, size)], size)
+                self._append([entry], size, is_plain=entry[2] is None)
                 return True
         finally:
             self._waiting -= 1
 
-    def take(self) -> tuple[P, int]:
-        """The oldest entry and its size; IndexError when there is none."""
-        if self._entries is None:
-            raise IndexError("the queue is empty")
-        entry = self._entries.popleft()
-        self._taken(entry[1])
-        return entry
+    def take(self) -> tuple[P, int] | None:
+        """The first entry and its size; None when there is none."""
+        entries = self._entries
+        if not entries:
+            return None
+        if type(entries) is Backlog:
+            self._expire()
+            if not entries:
+                return None
+        item, size, _ = entries.popleft()
+        self._taken(size)
+        return item, size
 
     def take_batch(self, count_max: int, bytes_max: int) -> tuple[list[P], int]:
-        """The oldest entries and their size together, ended by one that reaches a limit."""
+        """The first entries and their size together, ended by one that reaches a limit."""
+        self._expire()
         entries = self._entries
         batch: list[P] = []
         size = 0
         while entries and len(batch) < count_max and size < bytes_max:
-            item, bytes_ = entries.popleft()
+            item, bytes_, _ = entries.popleft()
             batch.append(item)
             size += bytes_
         if batch:
@@ -173,17 +233,31 @@ class Outlet(Generic[P]):
         self.finish()
         return held
 
-    def _append(self, entries: Sequence[tuple[P, int]], size: int) -> None:
-        if self._entries is None:
-            self._entries = deque()
-        self._entries.extend(entries)
+    def _append(self, entries: Sequence[Entry[P]], size: int, is_plain: bool) -> None:
+        held = self._entries
+        if not is_plain:
+            held = self._ranked(held or ())
+        elif held is None or not (held or type(held) is deque):
+            held = self._entries = deque()
+        held.extend(entries)
         self._bytes += size
         if self._budget is not None:
             self._budget.change(size)
+        if not is_plain:
+            self._expire()
         if self._arrived is not None:
             self._arrived.set()
 
+    def _ranked(self, held: Iterable[Entry[P]] | Backlog[P]) -> Backlog[P]:
+        """What is held, by priority from now on."""
+        if not isinstance(held, Backlog):
+            held = self._entries = Backlog(held)
+        return held
+
     def _fits(self, size: int) -> bool:
+        return self._has_room(size) or (self._expire() and self._has_room(size))
+
+    def _has_room(self, size: int) -> bool:
         entries = len(self)
         if entries == 0:  # One entry that alone is too large passes through an empty queue.
             return self._budget is None or self._budget.admits(size, self, self._relieve)
@@ -203,6 +277,50 @@ class Outlet(Generic[P]):
         # A waiting publisher wakes for an eighth of the queue, not for each single entry.
         if len(self) * 8 <= self._notifications_max * 7 and self._bytes * 8 <= self._bytes_max * 7:
             self._relieve()
+
+    # --- what is dropped ----------------------------------------------------------------------
+
+    def _expire(self) -> bool:
+        """Drops what it is too late for; whether that was anything."""
+        if type(self._entries) is not Backlog:
+            return False
+        late = self._entries.expire(self._clock())
+        self._drop(EXPIRED, late)
+        return bool(late)
+
+    def _displace(self, entry: Entry[P]) -> bool:
+        """Drops the newest of the lowest priorities where that makes room for a higher one."""
+        _, size, transmission = entry
+        priority = PRIORITY_DEFAULT if transmission is None else transmission.priority
+        held = self._entries
+        if not held or (priority <= PRIORITY_DEFAULT and not isinstance(held, Backlog)):
+            return False
+        backlog = self._ranked(held)
+        below = backlog.size_below(priority)
+        if not below or not self._has_bytes(size - below):
+            return False
+        while not self._has_room(size):
+            self._drop(QUEUE_FULL, [backlog.pop()])
+        return True
+
+    def _drop(self, reason: str, entries: Sequence[Entry[P]]) -> None:
+        """Entries that were held are dropped."""
+        if entries:
+            self._count_lost(reason, entries)
+            self._taken(sum([size for _, size, _ in entries]))
+
+    def _count_lost(self, reason: str, entries: Sequence[Entry[P]]) -> None:
+        if self.keeper is not None:
+            self.keeper.count_lost(reason, len(entries), sum([size for _, size, _ in entries]))
+
+    def _left_s(self, entry: Entry[P]) -> float:
+        """For how long an entry may still be read."""
+        transmission = entry[2]
+        if transmission is None or transmission.expires_us is None:
+            return inf
+        return (transmission.expires_us - self._clock()) / 1e6
+
+    # --- waiting for room ---------------------------------------------------------------------
 
     async def _room_for(self, size: int, wait_s: float) -> None:
         """Wait until an entry of this size fits; the caller looks whether it does."""

@@ -20,6 +20,11 @@ PUBLISHER_BYTES_MAX: Final = 128
 """Bytes of a publisher's name in UTF-8. Beyond it: ServiceError."""
 
 
+def wall_clock_us() -> int:
+    """What the clock of this machine says, in UTC microseconds since 1970; it may be put back."""
+    return time.time_ns() // 1000
+
+
 class Stamp:
     """Fills the envelopes of one publisher."""
 
@@ -67,7 +72,7 @@ class Stamp:
         """The time of the clock, never backwards, and never standing still for long."""
         passed_us = time.monotonic_ns() // 1000
         slowed_us = self._time_us + (passed_us - self._passed_us) // 2
-        now_us = time.time_ns() // 1000
+        now_us = wall_clock_us()
         if now_us < slowed_us:
             now_us = slowed_us
         if now_us > self._time_us:

@@ -14,8 +14,7 @@ from typing import Any, Final, TypeVar
 from contrada.errors import ContradaError, ServiceClosedError, ServiceError
 from contrada.model import Filter, FilterSet
 from contrada.runtime.calling import check_loop, next_of
-from contrada.runtime.exchange import QUEUE_FULL
-from contrada.runtime.outlet import Outlet
+from contrada.runtime.outlet import EXPIRED, QUEUE_FULL, Outlet
 from contrada.service import Subscription, SubscriptionStatistics
 
 _LOG: Final = logging.getLogger("contrada.runtime")
@@ -98,7 +97,9 @@ class QueuedSubscription(Subscription[T]):
 
     def statistics(self) -> SubscriptionStatistics:
         """What was delivered and dropped so far."""
-        dropped = Counter({QUEUE_FULL: self._lost_before()}) + (self._dropped or Counter())
+        full, expired = self._lost_before()
+        before = Counter({QUEUE_FULL: full, EXPIRED: expired})
+        dropped = before + (self._dropped or Counter())
         return SubscriptionStatistics(self._delivered, len(self.outlet), dict(dropped))
 
     def count_dropped(self, reason: str, count: int) -> None:
@@ -117,8 +118,8 @@ class QueuedSubscription(Subscription[T]):
     async def __anext__(self) -> T:
         outlet, reader, residue = self.outlet, self._reader, self._residue
         while True:
-            while outlet:
-                item, size = outlet.take()
+            while (taken := outlet.take()) is not None:
+                item, size = taken
                 self._taken(size)
                 if residue is not None and not residue(item):
                     continue
@@ -166,5 +167,5 @@ class QueuedSubscription(Subscription[T]):
         """An entry of this size has left the outlet."""
 
     @abstractmethod
-    def _lost_before(self) -> int:
-        """How many found no room where they waited before they came into the outlet."""
+    def _lost_before(self) -> tuple[int, int]:
+        """How many found no room, and how many expired, where that is counted elsewhere."""

@@ -24,6 +24,7 @@ from contrada.service.requests import (
     offer_of,
     reader_of,
     residue_of,
+    transmitted,
 )
 
 __all__ = [
@@ -43,4 +44,5 @@ __all__ = [
     "offer_of",
     "reader_of",
     "residue_of",
+    "transmitted",
 ]

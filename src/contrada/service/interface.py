@@ -77,7 +77,8 @@ class SubscriptionStatistics:
     """What became of the notifications of one subscription, at one moment.
 
     `delivered` were handed to the subscriber, `queued` wait for it here, `dropped` counts the
-    lost ones by reason.
+    lost ones by reason, as "expired". What has expired is among the queued until somebody looks:
+    a reader, or who needs the room.
     """
 
     delivered: int
@@ -90,7 +91,8 @@ class ServiceStatistics:
     """What a service did up to one moment, seen from this access point.
 
     `published` counts notifications, `matched` pairs of a notification and a subscription
-    (None where only the far end knows), `dropped` the lost pairs by reason.
+    (None where only the far end knows), `dropped` the lost pairs by reason; what is "expired on
+    arrival" was never matched, so there it counts notifications.
 
     Of the whole process, not of this access point alone: `safe_answers` counts questions of the
     algebra that had to be answered safely, by the question; `operator_failures` how often an
@@ -232,14 +234,26 @@ class Service(InForce):
         """End it in order; iterations of its subscriptions end after what they hold."""
 
     @abstractmethod
-    async def publish(self, item: Item, *, body: Body = b"", content_type: str = "") -> Envelope:
+    async def publish(
+        self,
+        item: Item,
+        *,
+        body: Body = b"",
+        content_type: str = "",
+        ttl_s: float | None = None,
+        priority: int | None = None,
+    ) -> Envelope:
         """Publish one notification and return the envelope it was stamped with.
 
-        `body` belongs to a mapping; a mapping given as the body stands there as JSON.
+        `body` belongs to a mapping; a mapping given as the body stands there as JSON. `ttl_s` is
+        for how long it may be read, from the stamp of this access point on and by the reader's
+        clock; `priority` 0 (lowest) to 9 says what leaves first where several wait for a reader.
+        Where they are None the envelope's own count. Both act on best effort only.
 
         Returns when the service has taken it; waits, a bounded time, for subscribers whose
         queues are full. Fields of the envelope that the caller has filled are kept.
-        Raises InvalidNotificationError, InvalidObventError, ServiceClosedError.
+        Raises InvalidNotificationError, InvalidObventError, ServiceClosedError, and ServiceError
+        for what is no time to live or priority.
         """
 
     @abstractmethod

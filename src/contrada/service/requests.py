@@ -5,7 +5,9 @@ network of brokers give the same errors. A filter that nothing can match is refu
 """
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, cast
+from typing import Any, Final, cast
+
+from msgspec.structs import replace
 
 from contrada.dialects.rules import Rule
 from contrada.errors import ServiceError, UnsatisfiableFilterError
@@ -21,6 +23,14 @@ from contrada.service.interface import (
     Selects,
     Subject,
 )
+
+PRIORITY_MAX: Final = 9
+"""The highest priority; 0 is the lowest. Beyond it: ServiceError; an envelope of one's own raises
+InvalidNotificationError."""
+
+TTL_S_MAX: Final = 10**9
+"""The longest time to live that a publisher can ask for: some thirty years. Beyond it:
+ServiceError."""
 
 
 def notification_of(item: Item, body: Body = b"", content_type: str = "") -> Notification:
@@ -43,6 +53,26 @@ def notification_of(item: Item, body: Body = b"", content_type: str = "") -> Not
         f"cannot publish {_kind_of(item)}: expected a Notification, a mapping of attributes, "
         "or an object with to_notification()"
     )
+
+
+def transmitted(
+    notification: Notification, ttl_s: float | None, priority: int | None
+) -> Notification:
+    """The notification with a time to live in seconds and a priority, where these are given.
+
+    Raises ServiceError for what is none.
+    """
+    given: dict[str, int] = {}
+    if ttl_s is not None:
+        if not _is_number(ttl_s) or not 0 < ttl_s <= TTL_S_MAX:
+            raise ServiceError(f"ttl_s = {ttl_s!r}: expected seconds above 0, at most {TTL_S_MAX}")
+        given["ttl_us"] = max(round(ttl_s * 1e6), 1)
+    if priority is not None:
+        if type(priority) is not int or not 0 <= priority <= PRIORITY_MAX:
+            expected = f"expected 0 (lowest) to {PRIORITY_MAX}"
+            raise ServiceError(f"priority = {priority!r}: {expected}")
+        given["priority"] = priority
+    return notification.with_envelope(replace(notification.envelope, **given))
 
 
 def filters_of(subject: Subject, where: Subject | None = None) -> Filter | FilterSet:
@@ -126,3 +156,7 @@ def _kind_of(thing: object) -> str:
     if isinstance(thing, type):
         return f"the class {thing.__qualname__}"
     return f"an object of type {type(thing).__name__}"
+
+
+def _is_number(given: object) -> bool:
+    return isinstance(given, int | float) and not isinstance(given, bool)

@@ -17,6 +17,7 @@ from contrada.delivery.durable import OnFull
 from contrada.model import Advertisement, Notification
 from contrada.model.algebra.product import product_covers
 from contrada.model.syntax import parse_filter
+from contrada.simulation.haste import hastened
 from contrada.simulation.line import SILENCE_US, Faults
 from contrada.simulation.steps import (
     Announce,
@@ -59,7 +60,7 @@ Links = list[tuple[int, int, bool]]
 
 def made(seed: int, kind: Kind, brokers_max: int = WORLD_BROKERS_MAX) -> Script:
     """The script of a seed."""
-    return _Maker(seed, kind, brokers_max).script()
+    return hastened(_Maker(seed, kind, brokers_max).script())
 
 
 def links_of(shape: Shape, brokers: int, chance: random.Random) -> Links:
@@ -207,7 +208,8 @@ class _Maker:
         words += self._chance.choice(((), (), ("total:t",), ("total:u",)))
         client, id_ = self._chance.choice(self._clients), self._named("p")
         values = random_values(self._chance)
-        self._steps.append(Notify(self._now_us, client, id_, values, " ".join(words)))
+        delivery = " ".join(words)
+        self._steps.append(Notify(self._now_us, client, id_, values, delivery=delivery))
 
     def _stand(self) -> None:
         """A client subscribes for good."""

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeAlias
 
+from msgspec.structs import replace
+
 from contrada.delivery.classes import BEST_EFFORT
 from contrada.delivery.messages import Announce, Carry, DeliveryMessage, Sequenced, Taken
-from contrada.model import Envelope, Notification
+from contrada.model import Notification
 from contrada.model.algebra.product import product_covers
 from contrada.routing.duplicates import Duplicates
 from contrada.routing.messages import (
@@ -38,6 +40,7 @@ from contrada.routing.messages import (
 from contrada.routing.router import Router, Strategy
 from contrada.simulation.line import Faults, Line
 from contrada.simulation.promises import Promises
+from contrada.simulation.reading import Readers
 from contrada.simulation.records import Cause, Change, Delivered, Handled, Held, History, Published
 from contrada.simulation.schedule import Schedule
 from contrada.simulation.steps import BROKERS_MAX, Kind
@@ -84,6 +87,7 @@ class Network:
         self.kind = kind
         self.schedule = Schedule()
         self.history = History()
+        self.readers = Readers(self.schedule)
         self.traffic: Counter[tuple[int, str]] = Counter()
         self.ends: list[tuple[int, int]] = []
         self.lines: list[Line[_Sent]] = []
@@ -177,7 +181,8 @@ class Network:
     def leave(self, client: str) -> None:
         """A client is gone, and wants nothing any more."""
         self._go(client)
-        self._customers.pop(client, None)
+        if self._customers.pop(client, None) is not None:
+            self.readers.forget(client)
         if self.promises is not None:
             self.promises.leave(client)
 
@@ -254,9 +259,7 @@ class Network:
         )
         if not offers and self.kind.strategy is Strategy.ADVERTISEMENTS:
             return False
-        envelope = Envelope(
-            id=notification.envelope.id, publisher=client, time_us=self.schedule.now_us
-        )
+        envelope = replace(notification.envelope, publisher=client, time_us=self.schedule.now_us)
         stamped = notification.with_envelope(envelope)
         settled = self._settled if self._open else self._order
         with self._cause(is_control=False) as cause:
@@ -298,7 +301,7 @@ class Network:
         """One of the messages of a cause is not on its way any more."""
         cause.on_their_way -= 1
         if not cause.on_their_way:
-            cause.ended = self._order
+            cause.ended, cause.ended_us = self._order, self.schedule.now_us
             self._open -= cause.is_control
 
     def _handle(self, broker: int, event: Event, cause: Cause) -> None:
@@ -337,6 +340,8 @@ class Network:
             self.history.delivered.append(
                 Delivered(self._order, name, broker, effect.subscriptions, envelope.id, is_taken)
             )
+            if is_taken:
+                self.readers.give(name, envelope)
 
     def tell(self, broker: int, to: str, message: DeliveryMessage) -> None:
         """Sends what a delivery server says to a neighbour."""

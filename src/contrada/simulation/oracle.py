@@ -2,8 +2,9 @@
 
 *Must*: the filter matches; the subscription, and the advertisement that it needs, were there at a
 moment before the publishing at which nothing but notifications was on its way (so they had settled
-everywhere), and stay until the last copy of the notification is off its way; and no link on any
-shortest way from the publisher to the subscriber changed in between.
+everywhere), and stay until the last copy of the notification is off its way, which is before its
+time to live is over; and no link on any shortest way from the publisher to the subscriber changed
+in between.
 
 *May*: the filter matches, and the subscription is in force when the notification is delivered. (So
 nothing is delivered after an unsubscription was acknowledged.)
@@ -25,6 +26,7 @@ from contrada.routing.router import Strategy
 from contrada.simulation.network import Network
 from contrada.simulation.records import Change, Delivered, Held, Published
 from contrada.simulation.sites import Graph, distances
+from contrada.simulation.timeliness import end_us
 
 Hold: TypeAlias = Callable[[int, int, int, int], bool]
 """Whether the ways between two servers held from one order to another."""
@@ -119,7 +121,7 @@ def _must(
 ) -> Iterator[Held]:
     """The subscriptions for which a notification must be delivered."""
     end = published.cause.ended
-    if end is None:
+    if end is None or published.cause.ended_us >= end_us(published.notification.envelope):
         return
     if network.kind.strategy is Strategy.ADVERTISEMENTS and not any(
         _stays(each, published.settled, end) for each in published.offers

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from msgspec.structs import replace
+
 from contrada.delivery.access import Accepted, Failed
 from contrada.delivery.classes import DeliveryClass, delivery_class
 from contrada.delivery.consumers import Give
@@ -33,7 +35,7 @@ from contrada.delivery.messages import (
 from contrada.delivery.server import DeliveryEffect, DeliveryServer
 from contrada.delivery.transit import Tell
 from contrada.errors import ContradaError
-from contrada.model import Envelope, Notification, Selection
+from contrada.model import Notification, Selection
 from contrada.routing.messages import Neighbour
 from contrada.simulation.schedule import Schedule
 
@@ -298,8 +300,9 @@ class Promises:
         promised = delivery_class(notification.envelope.delivery)
         self._sequences[client] += 1
         sequence = self._sequences[client]
-        envelope = Envelope(
-            id_, client, sequence, self._schedule.now_us, delivery=notification.envelope.delivery
+        now_us = self._schedule.now_us
+        envelope = replace(
+            notification.envelope, publisher=client, sequence=sequence, time_us=now_us
         )
         past = frozenset(self._known[client])
         sent = Sent(id_, notification.with_envelope(envelope), promised, client, sequence, past)

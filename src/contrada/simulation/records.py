@@ -19,6 +19,7 @@ class Cause:
     begun: int
     on_their_way: int = 1
     ended: int | None = None
+    ended_us: int = 0
 
 
 @dataclass(slots=True, eq=False)

@@ -11,6 +11,7 @@ import msgspec
 
 from contrada.delivery.durable import OnFull
 from contrada.errors import InputError
+from contrada.model.algebra.notification import PRIORITY_DEFAULT
 from contrada.routing.router import Strategy
 from contrada.simulation.line import Faults
 
@@ -102,6 +103,8 @@ class Notify(_ClientAct, frozen=True, tag="publish"):
 
     id: str
     values: dict[str, int | float | str | bool | None]
+    ttl_us: int | None = None
+    priority: int = PRIORITY_DEFAULT
     delivery: str = "best-effort"
 
 
@@ -141,6 +144,14 @@ class Empty(_BrokerAct, frozen=True, tag="empty"):
     """The disk of a server has room again."""
 
 
+class Pause(_ClientAct, frozen=True, tag="pause"):
+    """A client reads no more; what it is given waits."""
+
+
+class Resume(_ClientAct, frozen=True, tag="resume"):
+    """A client reads again, what waits first."""
+
+
 Step: TypeAlias = (
     Connect
     | Cut
@@ -161,6 +172,8 @@ Step: TypeAlias = (
     | Pass
     | Fill
     | Empty
+    | Pause
+    | Resume
 )
 
 Shape: TypeAlias = Literal["central", "hierarchical", "acyclic", "general", "hybrid"]

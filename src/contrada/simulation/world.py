@@ -39,7 +39,9 @@ from contrada.simulation.steps import (
     Move,
     Notify,
     Pass,
+    Pause,
     Restart,
+    Resume,
     Retract,
     Script,
     Stand,
@@ -47,6 +49,7 @@ from contrada.simulation.steps import (
     Unwish,
     Wish,
 )
+from contrada.simulation.timeliness import judged
 
 VALIDATED_BROKERS_MAX: Final = 12
 """Servers of a network in which each checks its invariants now and then. Beyond it: they are
@@ -81,6 +84,11 @@ def run(script: Script) -> Outcome:
         for broker, effect in network.history.refused
         if effect.reason not in EXPECTED_REFUSALS
     ]
+    published = (each.notification.envelope for each in network.history.published)
+    envelopes = {envelope.id: envelope for envelope in published}
+    outcome.violations += [
+        Violation(what, case) for what, case in judged(network.readers.noted, envelopes)
+    ]
     outcome.violations += broken
     return outcome
 
@@ -112,6 +120,7 @@ def _run(script: Script, network: Network) -> Iterator[Violation]:
     network.schedule.run()
     if network.promises is not None:
         network.promises.audit(network.schedule.run)
+    network.readers.resume_all()
     yield from _tables(script, network)
     _probe(script, network)
     yield from _withdrawn(script, network)
@@ -145,9 +154,13 @@ def do(network: Network, step: Step) -> None:  # noqa: C901 - one line for each 
             network.ask(client, Advertise(identity, _offer(offer, is_open)))
         case Retract(_, client, identity):
             network.withdraw(client, Advertise, identity)
-        case Notify(_, client, id_, values, delivery):
-            envelope = Envelope(id=id_, delivery=delivery)
+        case Notify(_, client, id_, values, ttl_us, priority, delivery):
+            envelope = Envelope(id=id_, ttl_us=ttl_us, priority=priority, delivery=delivery)
             network.publish(client, Notification(values, envelope=envelope))
+        case Pause(_, client):
+            network.readers.pause(client)
+        case Resume(_, client):
+            network.readers.resume(client)
         case _ if network.promises is not None:
             _promise(network.promises, step)
 

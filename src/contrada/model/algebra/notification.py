@@ -89,11 +89,11 @@ def _check_integer(name: str, value: object, low: int, high: int) -> None:
 class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
     """What the service says about a notification; filters see it as @id, @publisher, @time.
 
-    `time_us` is when it was published, in UTC microseconds since 1970; `ttl_us` how long it
-    may live after that; `priority` 0 (lowest) to 9. An access point fills in what is empty:
-    no id, no publisher, no time (None; 0 is the first moment of 1970).
+    `time_us` is when it was published, in UTC microseconds since 1970; `ttl_us` how long it may
+    live after that, `priority` 0 (lowest) to 9: both for best effort only. An access point fills in
+    what is empty: no id, no publisher, no time (None; 0 is the first moment of 1970).
 
-    Source: PODC 2000 §2 (timestamps).
+    Source: PODC 2000 §2 (timestamps); EPFL 2503 §5.2.2 (timely and prioritary obvents).
     """
 
     id: str = ""
@@ -138,6 +138,13 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_un
     def at_us(self) -> int:
         """`time_us`, or 0 where it is still empty: what filters and patterns see."""
         return self.time_us or 0
+
+    @property
+    def expires_us(self) -> int | None:
+        """The time from which it is too late to read it; None where that never comes."""
+        if self.ttl_us is None or self.time_us is None or self.delivery != _BEST_EFFORT:
+            return None
+        return self.time_us + self.ttl_us
 
 
 _BEST_EFFORT: Final = Envelope.__struct_defaults__[-1]

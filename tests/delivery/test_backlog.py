@@ -1,0 +1,149 @@
+"""What waits for a reader: in which order it leaves, what makes way, and until when it may."""
+
+from collections import deque
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contrada.delivery.backlog import Backlog, Entry, Transmission, transmission_of
+from contrada.model import Envelope
+
+URGENT = Transmission(9)
+HURRIED = Transmission(7)
+IDLE = Transmission(0)
+
+
+def names(backlog: Backlog[str]) -> list[str]:
+    """What leaves, in its order."""
+    return [backlog.popleft()[0] for _ in range(len(backlog))]
+
+
+def test_what_is_urgent_leaves_first_and_equals_in_their_order() -> None:
+    """An alarm would wait behind a backlog of small talk, or events would come in disorder."""
+    backlog = Backlog([("a", 1, None), ("b", 1, IDLE), ("c", 1, URGENT)])
+    backlog.extend([("d", 1, None), ("e", 1, URGENT), ("f", 1, Transmission(4, 10))])
+    assert names(backlog) == ["c", "e", "a", "d", "f", "b"]
+
+
+def test_what_makes_way_is_the_newest_of_the_lowest() -> None:
+    """What has waited longest, or matters most, would be lost for want of room."""
+    backlog = Backlog([("a", 1, IDLE), ("b", 2, IDLE), ("c", 4, None), ("d", 8, URGENT)])
+    assert [backlog.size_below(each) for each in (0, 1, 4, 5, 9, 10)] == [0, 3, 3, 7, 7, 15]
+    assert [backlog.pop()[0] for _ in range(4)] == ["b", "a", "c", "d"]
+    assert backlog.size_below(10) == 0
+
+
+def test_what_is_late_is_taken_at_its_very_end() -> None:
+    """A reader would be given what is over, or miss what is still good."""
+    backlog = Backlog([("a", 1, Transmission(4, 10)), ("b", 1, None), ("c", 1, HURRIED)])
+    assert backlog.expire(9) == []
+    assert backlog.expire(10) == [("a", 1, Transmission(4, 10))]
+    assert names(backlog) == ["c", "b"]
+
+
+@pytest.mark.parametrize("take", [Backlog.popleft, Backlog.pop])
+def test_nothing_waits_where_all_has_left(take: object) -> None:
+    """An empty one would answer something, or otherwise than a deque."""
+    assert callable(take)
+    with pytest.raises(IndexError):
+        take(Backlog())
+    with pytest.raises(IndexError):
+        deque[int]().popleft()
+
+
+def test_what_has_left_is_not_remembered_for_its_end() -> None:
+    """A reader that keeps up with what lives for days would fill the memory."""
+    backlog: Backlog[int] = Backlog([(-1, 1, None)])
+    for number in range(10_000):
+        backlog.append((number, 1, Transmission(9, 10**15 + number)))
+        backlog.popleft()
+    assert len(backlog._expiring) < 200
+    assert backlog.expire(2 * 10**15) == []
+
+
+@pytest.mark.parametrize(
+    ("envelope", "expected"),
+    [
+        (Envelope(time_us=5), None),
+        (Envelope(time_us=5, ttl_us=7), Transmission(4, 12)),
+        (Envelope(time_us=5, priority=0), Transmission(0, None)),
+        (Envelope(time_us=-5, ttl_us=0, priority=9), Transmission(9, -5)),
+        (Envelope(time_us=0, ttl_us=3), Transmission(4, 3)),
+        (Envelope(ttl_us=7), None),
+        (Envelope(time_us=5, ttl_us=7, priority=9, delivery="reliable"), None),
+        (Envelope(time_us=5, ttl_us=7, priority=9, delivery="certified causal total:a"), None),
+    ],
+)
+def test_best_effort_alone_expires_and_has_a_priority(
+    envelope: Envelope, expected: Transmission | None
+) -> None:
+    """What is promised to come would be dropped, or would overtake what has an order."""
+    assert transmission_of(envelope) == expected
+
+
+class Plain:
+    """The definition: a list, looked through at every step."""
+
+    def __init__(self) -> None:
+        self.held: list[Entry[int]] = []
+
+    def rank(self, entry: Entry[int]) -> int:
+        return (entry[2] or Transmission()).priority
+
+    def popleft(self) -> Entry[int]:
+        found = max(self.held, key=self.rank)  # The first of the greatest.
+        self.held.remove(found)
+        return found
+
+    def pop(self) -> Entry[int]:
+        found = min(reversed(self.held), key=self.rank)
+        self.held.remove(found)
+        return found
+
+    def expire(self, now_us: int) -> list[Entry[int]]:
+        ends = {each: (each[2] or Transmission()).expires_us for each in self.held}
+        late = [each for each, end in ends.items() if end is not None and end <= now_us]
+        self.held = [each for each in self.held if each not in late]
+        return late
+
+    def size_below(self, priority: int) -> int:
+        return sum(each[1] for each in self.held if self.rank(each) < priority)
+
+
+TRANSMISSIONS = st.none() | st.builds(
+    Transmission, st.integers(0, 9), st.none() | st.integers(0, 30)
+)
+STEPS = st.lists(
+    st.tuples(st.just("append"), TRANSMISSIONS)
+    | st.tuples(st.just("expire"), st.integers(0, 30))
+    | st.tuples(st.just("size_below"), st.integers(0, 10))
+    | st.tuples(st.sampled_from(["popleft", "pop"]), st.none()),
+    max_size=60,
+)
+
+
+@given(STEPS)
+def test_it_is_the_definition(steps: list[tuple[str, object]]) -> None:
+    """Some order of steps would lose an entry, keep one that is over, or break the order."""
+    backlog: Backlog[int] = Backlog()
+    plain = Plain()
+    for number, (name, argument) in enumerate(steps):
+        if name == "append":
+            assert argument is None or isinstance(argument, Transmission)
+            entry = (number, 1 + number % 3, argument)
+            backlog.append(entry)
+            plain.held.append(entry)
+        elif name in ("popleft", "pop"):
+            if plain.held:
+                assert getattr(backlog, name)() == getattr(plain, name)()
+        else:
+            got, expected = getattr(backlog, name)(argument), getattr(plain, name)(argument)
+            assert got == expected if name == "size_below" else sorted(got) == sorted(expected)
+        assert len(backlog) == len(plain.held)
+    assert all_of(backlog) == [plain.popleft() for _ in range(len(plain.held))]
+
+
+def all_of(backlog: Backlog[int]) -> list[Entry[int]]:
+    """All that leaves, in its order."""
+    return [backlog.popleft() for _ in range(len(backlog))]
