@@ -12,12 +12,14 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final
 
-from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification
+from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.algebra.relations import covers
 from contrada.model.syntax import parse_filter, parse_filter_set
+from contrada.routing.delegation import SubscribePattern
 from contrada.routing.messages import Advertise, Neighbour, Offer, Reason, Role, Subscribe
 from contrada.routing.router import Router, RouterStatistics, Strategy
-from contrada.simulation.network import Network, name_of
+from contrada.simulation.matches import judge_matches
+from contrada.simulation.network import SLACK_US, Network, name_of
 from contrada.simulation.oracle import Outcome, Violation, judge
 from contrada.simulation.steps import (
     Announce,
@@ -32,8 +34,11 @@ from contrada.simulation.steps import (
     Retract,
     Script,
     Step,
+    TellTime,
     Unwish,
+    UnwishPattern,
     Wish,
+    WishPattern,
 )
 
 VALIDATED_BROKERS_MAX: Final = 12
@@ -54,6 +59,7 @@ def run(script: Script) -> Outcome:
     try:
         broken = list(_run(script, network))
         outcome = judge(network)
+        judge_matches(network, outcome)
     except Exception as error:  # noqa: BLE001 - whatever a router raises is what worlds look for
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{place.name} line {place.lineno}"
@@ -91,15 +97,16 @@ def _run(script: Script, network: Network) -> Iterator[Violation]:
     network.schedule.run()
     yield from _tables(script, network)
     _probe(script, network)
+    _tell_time(network)
     yield from _withdrawn(script, network)
 
 
 def do(network: Network, step: Step) -> None:  # noqa: C901 - one line for each kind of step
     """Does a step, where it can be done."""
     match step:
-        case Connect(_, a, b, is_parent, delay_us):
+        case Connect(_, a, b, is_parent, delay_us, cost):
             if network.line(a, b) is None:
-                network.connect(a, b, is_parent=is_parent, delay_us=delay_us)
+                network.connect(a, b, is_parent=is_parent, delay_us=delay_us, cost=cost)
         case Cut(_, a, b):
             if (line := network.line(a, b)) is not None:
                 line.cut()
@@ -124,11 +131,22 @@ def do(network: Network, step: Step) -> None:  # noqa: C901 - one line for each 
             network.withdraw(client, Advertise, identity)
         case Notify(_, client, id_, values):
             network.publish(client, Notification(values, envelope=Envelope(id=id_)))
+        case WishPattern(_, client, identity, pattern):
+            network.ask(client, SubscribePattern(identity, _pattern(pattern)))
+        case UnwishPattern(_, client, identity):
+            network.withdraw(client, SubscribePattern, identity)
+        case TellTime():
+            network.tell_time()
 
 
 @lru_cache(maxsize=4_096)
 def _filters(text: str) -> FilterSet:
     return parse_filter_set(text)
+
+
+@lru_cache(maxsize=4_096)
+def _pattern(text: str) -> Pattern:
+    return Pattern(text)
 
 
 @lru_cache(maxsize=4_096)
@@ -209,6 +227,13 @@ def _probe(script: Script, network: Network) -> None:
         network.schedule.run()
 
 
+def _tell_time(network: Network) -> None:
+    """Tells the time when all that was published is older than the slack."""
+    network.schedule.run(network.schedule.now_us + SLACK_US + 1)
+    network.tell_time()
+    network.schedule.run()
+
+
 def _withdrawn(script: Script, network: Network) -> Iterator[Violation]:
     """Whether nothing is held when all is withdrawn."""
     for held in reversed(network.held()):
@@ -224,4 +249,6 @@ def _withdrawn(script: Script, network: Network) -> Iterator[Violation]:
 def _held(statistics: RouterStatistics) -> tuple[object, ...]:
     each = statistics
     asked = each.subscriptions, each.advertisements
-    return each.neighbours, *asked, each.filters, each.offers, each.merging
+    of = each.patterns
+    patterns = of.patterns, of.delegated, of.filters, of.runs, of.waiting
+    return each.neighbours, *asked, each.filters, each.offers, each.merging, patterns
