@@ -34,6 +34,7 @@ def test_worlds_are_counted_by_kind() -> None:
     records = [json.loads(line) for line in result.stdout.splitlines()]
     assert [each["kind"] for each in records] == [each.name for each in kinds(options[3])]
     assert all(each["worlds"] == 2 and each["must"] and not each["failed"] for each in records)
+    assert any(0 < each["matches_must"] <= each["matches"] for each in records)
 
 
 def test_a_kind_that_is_not_there_is_refused() -> None:

@@ -1,9 +1,12 @@
 """Who wants a notification: once each, in order, and as subscriptions are now."""
 
+import itertools
 from unittest import mock
 
-from contrada.model import Filter, FilterSet, Notification
+from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern
+from contrada.routing.delegation import SubscribePattern
 from contrada.routing.messages import (
+    Advertise,
     Client,
     Deliver,
     Effect,
@@ -13,7 +16,7 @@ from contrada.routing.messages import (
     Subscribe,
     Unsubscribe,
 )
-from contrada.routing.router import Router
+from contrada.routing.router import Router, Strategy
 from contrada.routing.tables import next_hops as module
 
 ANN, BOB = Client("ann"), Client("bob")
@@ -66,3 +69,14 @@ def test_what_is_kept_is_bounded() -> None:
         kept = {*router._interests._kept}
         told(router, ANN, Publish((Notification({"b": 1}),)))
         assert {*router._interests._kept} == kept, "a long answer is kept"
+
+
+def test_parts_of_patterns_come_in_one_order() -> None:
+    """A server would say the same in another order in each process, with its salt of texts."""
+    router = Router(Strategy.ADVERTISEMENTS)
+    told(router, ANN, Advertise("offer", Advertisement("a any")))
+    told(router, BOB, SubscribePattern("pattern", Pattern("a > 0 -> a > 1 -> a > 2 -> a > 3")))
+    numbers = router._wishes.index.match(SEVEN)
+    found = [router._interests.of([*each]).parts for each in itertools.permutations(numbers)]
+    assert len(numbers) == 4
+    assert found == [(0, 1, 2, 3)] * len(found)

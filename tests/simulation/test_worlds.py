@@ -24,6 +24,7 @@ from contrada.simulation import network
 from contrada.simulation.making import made
 from contrada.simulation.shrinking import shrunk
 from contrada.simulation.steps import Kind, from_text, to_text
+from contrada.simulation.weaving import woven
 from contrada.simulation.world import network_of, run
 from contrada.simulation.worlds import kinds
 
@@ -37,7 +38,7 @@ def test_worlds_hold(kind: Kind) -> None:
     In at least half of the worlds notifications must have met control messages on their way; where
     there are none of these (one server alone, or flooding), none can.
     """
-    outcomes = [run(made(seed, kind, BROKERS_MAX)) for seed in range(2)]
+    outcomes = [run(woven(made(seed, kind, BROKERS_MAX))) for seed in range(2)]
     assert [outcome.violations for outcome in outcomes] == [[]] * 2
     assert sum(outcome.must for outcome in outcomes) > 20
     if kind.shape != "central" and kind.strategy is not Strategy.FLOODING:
@@ -141,10 +142,12 @@ DIGEST = """
 from contrada.routing.router import Strategy
 from contrada.simulation.making import made
 from contrada.simulation.steps import Kind
+from contrada.simulation.weaving import woven
 from contrada.simulation.world import network_of, run, _run
 import hashlib
 for shape in ("hierarchical", "general"):
-    script = made(11, Kind(shape, Strategy.ADVERTISEMENTS), 8)
+    script = woven(made(13, Kind(shape, Strategy.ADVERTISEMENTS), 8))
+    assert any(type(step).__name__ == "WishPattern" for step in script.steps)
     network = network_of(script)
     list(_run(script, network))
     print(len(network.history.handled), hashlib.sha256(repr(network.history).encode()).hexdigest())

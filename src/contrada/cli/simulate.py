@@ -84,6 +84,8 @@ class _Summary(msgspec.Struct, frozen=True):
     delivered: int
     seconds: float
     failed: list[int]
+    matches_must: int = 0
+    matches: int = 0
 
     @classmethod
     def of(cls, kind: str, worlds: Sequence[Ran]) -> "_Summary":
@@ -98,18 +100,24 @@ class _Summary(msgspec.Struct, frozen=True):
             delivered=sum(each.delivered for each in outcomes),
             seconds=round(sum(ran.seconds for ran in worlds), 3),
             failed=[ran.seed for ran in worlds if ran.outcome.violations],
+            matches_must=sum(each.matches_must for each in outcomes),
+            matches=sum(each.matches for each in outcomes),
         )
 
 
 def _table(summaries: Iterable[_Summary]) -> Table:
     table = Table("kind", title="Worlds")
-    for name in ("worlds", "overlapping", "brokers", "published", "must", "given", "s", "failed"):
+    for name in ("worlds", "overlapping", "brokers", "published", "must", "given"):
+        table.add_column(name, justify="right")
+    for name in ("matches must", "given", "s", "failed"):
         table.add_column(name, justify="right")
     for each in summaries:
         figures = (each.worlds, each.overlapping, each.brokers_max, each.published, each.must)
+        matches = each.matches_must, each.matches
         table.add_row(
             each.kind,
-            *(f"{figure:,}" for figure in (*figures, each.delivered, round(each.seconds))),
+            *(f"{figure:,}" for figure in (*figures, each.delivered, *matches)),
+            f"{round(each.seconds):,}",
             str(len(each.failed)),
             style="bold red" if each.failed else None,
         )

@@ -17,12 +17,14 @@ from contrada.delivery.classes import BEST_EFFORT
 from contrada.delivery.messages import Announce, Carry, DeliveryMessage, Sequenced, Taken
 from contrada.model import Notification
 from contrada.model.algebra.product import product_covers
+from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.duplicates import Duplicates
 from contrada.routing.messages import (
     Advertise,
     Client,
     ClientGone,
     Deliver,
+    DeliverMatch,
     Event,
     LinkDown,
     LinkUp,
@@ -34,6 +36,7 @@ from contrada.routing.messages import (
     Role,
     Send,
     Subscribe,
+    TimePassed,
     Unadvertise,
     Unsubscribe,
 )
@@ -41,18 +44,40 @@ from contrada.routing.router import Router, Strategy
 from contrada.simulation.line import Faults, Line
 from contrada.simulation.promises import Promises
 from contrada.simulation.reading import Readers
-from contrada.simulation.records import Cause, Change, Delivered, Handled, Held, History, Published
+from contrada.simulation.records import (
+    Cause,
+    Change,
+    Delivered,
+    Handled,
+    Held,
+    History,
+    Matched,
+    Published,
+)
 from contrada.simulation.schedule import Schedule
 from contrada.simulation.steps import BROKERS_MAX, Kind
 
 MAINTAIN_EVERY: Final = 16
 """After so many events a server does a piece of upkeep, and with `validates` is checked."""
 
+_GONE: Final = {
+    Subscribe: Unsubscribe,
+    Advertise: Unadvertise,
+    SubscribePattern: UnsubscribePattern,
+}
+"""How each is withdrawn."""
+
 _ROLES: Final = {True: (Role.CHILD, Role.PARENT), False: (Role.PEER, Role.PEER)}
 
 
-_Key: TypeAlias = tuple[type[Subscribe | Advertise], str]
-"""Whether it is a subscription or an advertisement, and its identity."""
+SLACK_US: Final = 100_000
+"""How much later than a larger timestamp a notification may come where patterns are assembled."""
+
+Asked: TypeAlias = Subscribe | Advertise | SubscribePattern
+"""What a client asks for, until it withdraws that."""
+
+_Key: TypeAlias = tuple[type[Asked], str]
+"""What is asked for, and its identity."""
 
 
 @dataclass(slots=True)
@@ -60,7 +85,7 @@ class _Customer:
     """A client: where it is connected, what it asks for, and what of that is in force."""
 
     broker: int | None = None
-    asked: dict[_Key, Subscribe | Advertise] = field(default_factory=dict)
+    asked: dict[_Key, Asked] = field(default_factory=dict)
     held: dict[_Key, Held] = field(default_factory=dict)
 
 
@@ -93,7 +118,7 @@ class Network:
         self.lines: list[Line[_Sent]] = []
         self.routers: list[Router | None] = [router_of(kind, each) for each in range(brokers)]
         self._roles: list[tuple[Role, Role]] = []
-        self._costs: list[int] = []
+        self.costs: list[int] = []
         self._line_to: dict[tuple[int, int], tuple[int, int]] = {}
         self._customers: dict[str, _Customer] = {}
         # What a client was given it knows under its name, wherever and whenever it comes back.
@@ -115,7 +140,7 @@ class Network:
         number = len(self.lines)
         self.ends.append((a, b))
         self._roles.append(_ROLES[is_parent])
-        self._costs.append(cost)
+        self.costs.append(cost)
         self._line_to[a, b], self._line_to[b, a] = (number, 0), (number, 1)
         seed = (self._seed * BROKERS_MAX + a) * BROKERS_MAX + b
         line = Line(number, self.schedule, self, delay_us, faults=self._faults, seed=seed)
@@ -213,27 +238,28 @@ class Network:
             return None
         return customer
 
-    def ask(self, client: str, message: Subscribe | Advertise) -> None:
+    def ask(self, client: str, message: Asked) -> None:
         """A client subscribes or advertises, under an identity that it has not used for that."""
         key = type(message), message.identity
         if (customer := self._connected(client)) and key not in customer.asked:
             customer.asked[key] = message
             self._say(client, customer, message)
 
-    def _say(self, client: str, customer: _Customer, message: Subscribe | Advertise) -> None:
+    def _say(self, client: str, customer: _Customer, message: Asked) -> None:
         assert customer.broker is not None
         held = Held(client, customer.broker, message, self._order + 1)
         customer.held[type(message), message.identity] = held
-        if _is_subscription(message):
+        if isinstance(message, Subscribe):
             self.history.wishes.append(held)
+        elif isinstance(message, SubscribePattern):
+            self.history.patterns.append(held)
         self._tell(client, customer.broker, message)
 
-    def withdraw(self, client: str, kind: type[Subscribe | Advertise], identity: str) -> None:
+    def withdraw(self, client: str, kind: type[Asked], identity: str) -> None:
         """A client withdraws what it asked for; that is acknowledged when this returns."""
         if (customer := self._connected(client)) and customer.asked.pop((kind, identity), None):
             held = customer.held.pop((kind, identity))
-            gone = Unsubscribe(identity) if kind is Subscribe else Unadvertise(identity)
-            self._tell(client, held.broker, gone)
+            self._tell(client, held.broker, _GONE[kind](identity))
             held.ended = self._order
 
     def _tell(self, client: str, broker: int, message: Message) -> None:
@@ -284,6 +310,14 @@ class Network:
         held = [held for each in self._customers.values() for held in each.held.values()]
         return sorted(held, key=lambda each: _is_subscription(each.message))
 
+    def tell_time(self) -> None:
+        """Tells all servers that run what the clock says."""
+        for broker, router in enumerate(self.routers):
+            if router is not None:
+                with self._cause(is_control=False) as cause:
+                    self._handle(broker, TimePassed(self.schedule.now_us), cause)
+        self.history.told.append((self._order, self.schedule.now_us))
+
     # --- events -------------------------------------------------------------------------------
 
     @contextmanager
@@ -294,6 +328,7 @@ class Network:
                 self._settled = self._order - 1
             self._open += 1
         cause = Cause(is_control, self._order)
+        self.history.causes.append(cause)
         yield cause
         self._end_one(cause)
 
@@ -321,6 +356,8 @@ class Network:
                     self.lines[number].send(end, _Sent(message, cause))
                 case Deliver():
                     self._note_delivered(broker, effect)
+                case DeliverMatch(client, match):
+                    self.history.matched.append(Matched(self._order, client.name, broker, match))
                 case Refused():
                     self.history.refused.append((broker, effect))
         if self._order % MAINTAIN_EVERY == 0:
@@ -359,7 +396,7 @@ class Network:
     def line_up(self, line: int, end: int) -> None:
         """A session has begun at an end."""
         role = self._roles[line][end]
-        self._change(line, end, partial(LinkUp, role=role, cost=self._costs[line]), is_up=True)
+        self._change(line, end, partial(LinkUp, role=role, cost=self.costs[line]), is_up=True)
 
     def line_down(self, line: int, end: int) -> None:
         """An end has given up its session."""
@@ -384,6 +421,8 @@ class Network:
             assert self.promises is not None, "only servers that promise say this"
             self.promises.receive(self.ends[line][end], neighbour.name, said)
         else:
+            if isinstance(said, Publish):
+                message.cause.came_us = self.schedule.now_us
             self._handle(self.ends[line][end], Received(neighbour, said), message.cause)
         self._end_one(message.cause)
 
@@ -394,8 +433,8 @@ class Network:
         self._end_one(message.cause)
 
 
-def _is_subscription(message: Subscribe | Advertise) -> bool:
-    return isinstance(message, Subscribe)
+def _is_subscription(message: Asked) -> bool:
+    return not isinstance(message, Advertise)
 
 
 def name_of(broker: int) -> str:
@@ -411,4 +450,5 @@ def router_of(kind: Kind, broker: int) -> Router:
         general=kind.shape in ("general", "hybrid"),
         covering=kind.covering,
         merging=kind.merging,
+        slack_us=SLACK_US,
     )

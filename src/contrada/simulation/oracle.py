@@ -48,7 +48,8 @@ class Outcome:
     """What came of a world: what does not hold, and how much was looked at.
 
     `must` and `delivered` count pairs of notification and wish, `overlapping` what was published
-    while control messages were on their way.
+    while control messages were on their way; `matches_must` and `matches` count the matches of
+    patterns, those that must be delivered and all that were.
     """
 
     violations: list[Violation] = field(default_factory=list)
@@ -57,6 +58,8 @@ class Outcome:
     published: int = 0
     overlapping: int = 0
     handled: int = 0
+    matches_must: int = 0
+    matches: int = 0
 
 
 def judge(network: Network) -> Outcome:
@@ -124,19 +127,20 @@ def _must(
     if end is None or published.cause.ended_us >= end_us(published.notification.envelope):
         return
     if network.kind.strategy is Strategy.ADVERTISEMENTS and not any(
-        _stays(each, published.settled, end) for each in published.offers
+        stays(each, published.settled, end) for each in published.offers
     ):
         return
     for held in network.history.wishes:
         if (
-            _stays(held, published.settled, end)
+            stays(held, published.settled, end)
             and _matches(held, published)
             and hold(published.broker, held.broker, published.settled, end)
         ):
             yield held
 
 
-def _stays(held: Held, begin: int, end: int) -> bool:
+def stays(held: Held, begin: int, end: int) -> bool:
+    """Whether it was in force at an order, and until after another one."""
     return held.begun <= begin and (held.ended is None or held.ended > end)
 
 
@@ -165,7 +169,7 @@ def _unchanged_ways(network: Network) -> Hold:
                 unsteady.append(line)
             if has_changed or up:
                 a, b = network.ends[line]
-                graph[a][b] = graph[b][a] = 1
+                graph[a][b] = graph[b][a] = network.costs[line]
         return graph, unsteady
 
     @cache
@@ -175,7 +179,7 @@ def _unchanged_ways(network: Network) -> Hold:
     def hold(a: int, b: int, begin: int, end: int) -> bool:
         from_a, from_b = links_from(a, begin, end), links_from(b, begin, end)
         return b in from_a and not any(
-            from_a.get(u, inf) + 1 + from_b.get(v, inf) == from_a[b]
+            from_a.get(u, inf) + network.costs[line] + from_b.get(v, inf) == from_a[b]
             for line in state(begin, end)[1]
             for u, v in (network.ends[line], network.ends[line][::-1])
         )

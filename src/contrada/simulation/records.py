@@ -8,18 +8,24 @@ of links; all messages that follow from it are its own, and it ends when none is
 from dataclasses import dataclass, field
 
 from contrada.model import Notification
+from contrada.patterns import Match
+from contrada.routing.delegation import SubscribePattern
 from contrada.routing.messages import Advertise, Effect, Event, Refused, Subscribe
 
 
 @dataclass(slots=True, eq=False)
 class Cause:
-    """Something that makes servers speak, and how many of its messages are on their way."""
+    """Something that makes servers speak, and how many of its messages are on their way.
+
+    `came_us` is when the last copy of its notification came to a server over a line.
+    """
 
     is_control: bool
     begun: int
     on_their_way: int = 1
     ended: int | None = None
     ended_us: int = 0
+    came_us: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -28,7 +34,7 @@ class Held:
 
     client: str
     broker: int
-    message: Subscribe | Advertise
+    message: Subscribe | Advertise | SubscribePattern
     begun: int
     ended: int | None = None
 
@@ -71,6 +77,16 @@ class Delivered:
 
 
 @dataclass(frozen=True, slots=True)
+class Matched:
+    """A server handed a match to a client for its subscription of a pattern."""
+
+    order: int
+    client: str
+    broker: int
+    match: Match[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """An end of a line came up or went down."""
 
@@ -102,3 +118,8 @@ class History:
     handled: list[Handled] = field(default_factory=list)
     refused: list[tuple[int, Refused]] = field(default_factory=list)
     lost: int = 0
+    causes: list[Cause] = field(default_factory=list)
+    patterns: list[Held] = field(default_factory=list)
+    matched: list[Matched] = field(default_factory=list)
+    told: list[tuple[int, int]] = field(default_factory=list)
+    """When all servers had been told the time, as order and time."""

@@ -43,10 +43,14 @@ class _NamedAct(_ClientAct, frozen=True):
 
 
 class Connect(_LinkAct, frozen=True, tag="connect"):
-    """A link between two servers; where `is_parent` the first is the parent of the second."""
+    """A link between two servers; where `is_parent` the first is the parent of the second.
+
+    Shortest ways are those of the least `cost`, and of the links of a mesh alone.
+    """
 
     is_parent: bool
     delay_us: int
+    cost: int = 1
 
 
 class Cut(_LinkAct, frozen=True, tag="cut"):
@@ -152,6 +156,20 @@ class Resume(_ClientAct, frozen=True, tag="resume"):
     """A client reads again, what waits first."""
 
 
+class WishPattern(_NamedAct, frozen=True, tag="subscribe pattern"):
+    """A client subscribes to a pattern, which is in the text syntax."""
+
+    pattern: str
+
+
+class UnwishPattern(_NamedAct, frozen=True, tag="unsubscribe pattern"):
+    """A client withdraws a subscription of a pattern."""
+
+
+class TellTime(_Act, frozen=True, tag="tell time"):
+    """All servers are told what the clock says, for what waits of patterns."""
+
+
 Step: TypeAlias = (
     Connect
     | Cut
@@ -174,6 +192,9 @@ Step: TypeAlias = (
     | Empty
     | Pause
     | Resume
+    | WishPattern
+    | UnwishPattern
+    | TellTime
 )
 
 Shape: TypeAlias = Literal["central", "hierarchical", "acyclic", "general", "hybrid"]

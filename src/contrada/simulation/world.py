@@ -15,13 +15,15 @@ from typing import Final
 import msgspec
 
 from contrada.delivery.durable import Retention
-from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification
+from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.algebra.relations import covers
 from contrada.model.syntax import parse_filter, parse_filter_set
+from contrada.routing.delegation import SubscribePattern
 from contrada.routing.messages import Advertise, Neighbour, Offer, Reason, Role, Subscribe
 from contrada.routing.router import Router, RouterStatistics, Strategy
 from contrada.simulation.keeping import Kept, judge_promises
-from contrada.simulation.network import Network, name_of
+from contrada.simulation.matches import judge_matches
+from contrada.simulation.network import SLACK_US, Network, name_of
 from contrada.simulation.oracle import Outcome, Violation, judge
 from contrada.simulation.promises import Promises
 from contrada.simulation.steps import (
@@ -46,8 +48,11 @@ from contrada.simulation.steps import (
     Script,
     Stand,
     Step,
+    TellTime,
     Unwish,
+    UnwishPattern,
     Wish,
+    WishPattern,
 )
 from contrada.simulation.timeliness import judged
 
@@ -75,6 +80,7 @@ def run(script: Script) -> Outcome:
             outcome.published += len(network.promises.sent)
             outcome.must += kept.must
             outcome.delivered += kept.read
+        judge_matches(network, outcome)
     except Exception as error:  # noqa: BLE001 - whatever a router raises is what worlds look for
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{place.name} line {place.lineno}"
@@ -123,15 +129,16 @@ def _run(script: Script, network: Network) -> Iterator[Violation]:
     network.readers.resume_all()
     yield from _tables(script, network)
     _probe(script, network)
+    _tell_time(network)
     yield from _withdrawn(script, network)
 
 
 def do(network: Network, step: Step) -> None:  # noqa: C901 - one line for each kind of step
     """Does a step, where it can be done."""
     match step:
-        case Connect(_, a, b, is_parent, delay_us):
+        case Connect(_, a, b, is_parent, delay_us, cost):
             if network.line(a, b) is None:
-                network.connect(a, b, is_parent=is_parent, delay_us=delay_us)
+                network.connect(a, b, is_parent=is_parent, delay_us=delay_us, cost=cost)
         case Cut(_, a, b):
             if (line := network.line(a, b)) is not None:
                 line.cut()
@@ -161,6 +168,12 @@ def do(network: Network, step: Step) -> None:  # noqa: C901 - one line for each 
             network.readers.pause(client)
         case Resume(_, client):
             network.readers.resume(client)
+        case WishPattern(_, client, identity, pattern):
+            network.ask(client, SubscribePattern(identity, _pattern(pattern)))
+        case UnwishPattern(_, client, identity):
+            network.withdraw(client, SubscribePattern, identity)
+        case TellTime():
+            network.tell_time()
         case _ if network.promises is not None:
             _promise(network.promises, step)
 
@@ -188,6 +201,11 @@ def _promise(promises: Promises, step: Step) -> None:
 @lru_cache(maxsize=4_096)
 def _filters(text: str) -> FilterSet:
     return parse_filter_set(text)
+
+
+@lru_cache(maxsize=4_096)
+def _pattern(text: str) -> Pattern:
+    return Pattern(text)
 
 
 @lru_cache(maxsize=4_096)
@@ -268,6 +286,13 @@ def _probe(script: Script, network: Network) -> None:
         network.schedule.run()
 
 
+def _tell_time(network: Network) -> None:
+    """Tells the time when all that was published is older than the slack."""
+    network.schedule.run(network.schedule.now_us + SLACK_US + 1)
+    network.tell_time()
+    network.schedule.run()
+
+
 def _withdrawn(script: Script, network: Network) -> Iterator[Violation]:
     """Whether nothing is held when all is withdrawn."""
     for held in reversed(network.held()):
@@ -283,4 +308,6 @@ def _withdrawn(script: Script, network: Network) -> Iterator[Violation]:
 def _held(statistics: RouterStatistics) -> tuple[object, ...]:
     each = statistics
     asked = each.subscriptions, each.advertisements
-    return each.neighbours, *asked, each.filters, each.offers, each.merging
+    of = each.patterns
+    patterns = of.patterns, of.delegated, of.filters, of.runs, of.waiting
+    return each.neighbours, *asked, each.filters, each.offers, each.merging, patterns

@@ -11,6 +11,7 @@ from contrada.simulation.oracle import Outcome
 from contrada.simulation.shrinking import shrunk
 from contrada.simulation.spreading import in_processes
 from contrada.simulation.steps import Kind, Shape, to_text
+from contrada.simulation.weaving import woven
 from contrada.simulation.world import run
 
 WORLDS_DEFAULT: Final = 60
@@ -50,7 +51,7 @@ def run_world(case: tuple[Kind, int]) -> Ran:
     """Makes the world of a kind and a seed, and runs it."""
     kind, seed = case
     begun = monotonic()
-    script = made(seed, kind)
+    script = woven(made(seed, kind))
     outcome = run(script)
     return Ran(kind, seed, script.brokers, outcome, monotonic() - begun)
 
@@ -62,4 +63,4 @@ def run_worlds(chosen: Sequence[Kind], seeds: Sequence[int], jobs: int) -> Itera
 
 def shortest(ran: Ran) -> str:
     """The shortest script found that shows the fault of a world, as JSON."""
-    return to_text(shrunk(made(ran.seed, ran.kind)))
+    return to_text(shrunk(woven(made(ran.seed, ran.kind))))

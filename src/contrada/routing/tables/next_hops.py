@@ -33,7 +33,8 @@ class NextHops:
     """Who wants a notification.
 
     `clients` in the order of their names, each with the identities of its subscriptions; `ways` on
-    which it is wanted; `parts` of patterns, by number, for which this server wants it itself.
+    which it is wanted; `parts` of patterns, in the order of their numbers, for which this server
+    wants it itself.
     """
 
     clients: Sequence[tuple[Client, tuple[str, ...]]] = ()
@@ -91,7 +92,7 @@ class NextHopCache:
         _, parts = clients.pop(ITSELF.name, (ITSELF, []))
         asked = [(each, (*sorted({*names}),)) for _, (each, names) in sorted(clients.items())]
         pairs = sum(len(names) for _, names in asked)
-        return NextHops(asked, (*ways.values(),), (*map(int, parts),), pairs)
+        return NextHops(asked, (*ways.values(),), (*sorted(map(int, parts)),), pairs)
 
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken. Cost: all that is kept."""
