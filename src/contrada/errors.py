@@ -196,17 +196,25 @@ class DeliveryError(ServiceError):
 class CannotPublishError(ServiceError):
     """What is promised cannot be kept, so nothing was published. Carries `reason`.
 
+    `may_be_published`: of what is published again it is not known whether it was the first time.
     Where that is since a durable subscription has no room, or a server has not taken what was sent
     to it, it carries `subscription`, or nothing there, and what is kept: `records`, `held_bytes`.
     """
 
     def __init__(
-        self, subscription: str, records: int = 0, held_bytes: int = 0, *, reason: str = ""
+        self,
+        subscription: str,
+        records: int = 0,
+        held_bytes: int = 0,
+        *,
+        reason: str = "",
+        may_be_published: bool = False,
     ) -> None:
         reason = reason or f"the durable subscription {subscription!r} is full"
         held = f": it keeps {records} records, {held_bytes} bytes" if records else ""
         super().__init__(reason + held)
         self.reason = reason
+        self.may_be_published = may_be_published
         self.subscription = subscription
         self.records = records
         self.held_bytes = held_bytes

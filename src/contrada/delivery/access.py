@@ -136,7 +136,7 @@ class AccessPoint:
             self._publish(of, now_us)
         elif len(self._waiting) >= WAITING_MAX:
             reason = f"WAITING_MAX = {WAITING_MAX} publications wait already"
-            self._fail(of.token, CannotPublishError("", reason=reason))
+            self._give_up(of, CannotPublishError("", reason=reason))
         else:
             self._wait(of)
 
@@ -153,14 +153,16 @@ class AccessPoint:
         """A server has this life: nothing is left of what publishers did in an earlier one."""
         for publisher, (where, then) in list(self._awaited.items()):
             if where == server and then < life:
-                self.meet(publisher, server, 0)
+                self.meet(publisher, server)
 
-    def meet(self, publisher: str, server: str, sequence: int) -> None:
-        """What a publisher did at another server is known: this was its last number there."""
+    def meet(self, publisher: str, server: str, past: Past | None = None) -> None:
+        """What a publisher did at another server is known; None: nothing is left of it."""
         if self._awaited.get(publisher, ("", 0))[0] == server:
             del self._awaited[publisher]
         known = self._publishers.known(publisher)
-        known.sequence = max(known.sequence, sequence)
+        if past is not None:
+            known.accept([past.sequence])
+            known.fail(past.failed, past.untold)
         known.carries = True
         self._publishers.remember(publisher, known)
         self.look_again()
@@ -181,7 +183,8 @@ class AccessPoint:
         known = self._publishers.known(publisher)
         if self._publishers.on_their_way(known) is not None:
             return None
-        return Past(publisher, known.sequence, *self._awaited.pop(publisher, ("", 0)))
+        elsewhere = self._awaited.pop(publisher, ("", 0))
+        return Past(publisher, known.sequence, known.failed, known.untold, *elsewhere)
 
     def _hindrance(self, of: Publication) -> str | None:
         """Why a publication has to wait; None where it need not."""
@@ -246,7 +249,9 @@ class AccessPoint:
             if reason is None:
                 self._publish(of, now_us)
             elif of.until_us <= now_us:
-                self._fail(of.token, CannotPublishError("", reason=reason))
+                is_unknown = of.publisher in self._awaited
+                error = CannotPublishError("", reason=reason, may_be_published=is_unknown)
+                self._give_up(of, error)
             else:
                 self._wait(of)
 
@@ -292,23 +297,19 @@ class AccessPoint:
 
     def _publish(self, of: Publication, now_us: int) -> None:
         known, promised = self._publishers.known(of.publisher), of.promised
-        fresh = [
-            each
-            for each in of.notifications
-            if not of.publisher or not 0 < each.envelope.sequence <= known.sequence
-        ]
-        self.duplicates += len(of.notifications) - len(fresh)
         try:
+            fresh = known.fresh(of.notifications) if of.publisher else list(of.notifications)
+            self.duplicates += len(of.notifications) - len(fresh)
             if promised.is_certified and self._store is None:
                 raise CannotPublishError("", reason="this server has no store, which it would need")
             self._check_full(fresh)
             if fresh:
                 self._send_on(of, fresh, known, now_us)
         except ContradaError as error:
-            self._fail(of.token, error)
+            self._give_up(of, error)
             return
         if fresh and of.publisher:
-            known.sequence = max([known.sequence, *(each.envelope.sequence for each in fresh)])
+            known.accept(each.envelope.sequence for each in fresh)
             self._publishers.remember(of.publisher, known)
         self.outcomes.append(Accepted(of.token))
 
@@ -447,6 +448,15 @@ class AccessPoint:
         self._rows += 1
         own = self._table.own
         return Row(self.name, own.life, own.boot, self._rows, self._outbox.row(more))
+
+    def _give_up(self, of: Publication, error: ContradaError) -> None:
+        """A publication fails, and is known to have failed where it comes again."""
+        numbers = [each.envelope.sequence for each in of.notifications]
+        if of.publisher and any(numbers):
+            known = self._publishers.known(of.publisher)
+            known.fail(each for each in numbers if each > known.sequence)
+            self._publishers.remember(of.publisher, known)
+        self._fail(of.token, error)
 
     def _fail(self, token: int, error: ContradaError) -> None:
         self.failed += 1

@@ -116,7 +116,8 @@ class AskPast(msgspec.Struct, frozen=True, array_like=True, tag="ask past"):
 
 
 class Past(msgspec.Struct, frozen=True, array_like=True, tag="past"):
-    """The answer: the publisher's last sequence number; the parcel's context is what it knew.
+    """The answer: the publisher's highest number that was accepted, and those that failed; up to
+    `untold` it is not known which did. The parcel's context is what must be known of it.
 
     Where the sender waits for its past itself, `elsewhere` is the server to be asked next, and
     `life` the one in which the publisher was there.
@@ -124,6 +125,8 @@ class Past(msgspec.Struct, frozen=True, array_like=True, tag="past"):
 
     publisher: Label
     sequence: int
+    failed: tuple[int, ...] = ()
+    untold: int = 0
     elsewhere: str = ""
     life: int = 0
 

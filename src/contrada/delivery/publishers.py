@@ -1,6 +1,7 @@
 """`Publishers`: what a server knows of those who publish there more than at best effort."""
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -9,14 +10,21 @@ from contrada.delivery.causality import Causality
 from contrada.delivery.inbox import Inbox
 from contrada.delivery.notes import Notes
 from contrada.delivery.outbox import Outbox
+from contrada.errors import CannotPublishError
+from contrada.model import Notification
 
 PUBLISHERS_MAX: Final = 100_000
 """Publishers whose last number is known. Beyond it: who published longest ago is forgotten, and
 duplicates of its last publications would be taken for new."""
 
 
+FAILED_MAX: Final = 100
+"""Numbers of one publisher that failed and are known. Beyond it: the lowest are forgotten; what has
+no higher number and comes again fails, since it may have been published or not."""
+
+
 class Publisher(msgspec.Struct, array_like=True):
-    """The highest number accepted, and by which ways went what has an order.
+    """The highest number accepted, those that failed, and by which ways went what has an order.
 
     `way` is that of the last: its sequence and sequencer, or nothing where it went from here.
     `ways` has for each sequence the sequencer, its life, and the place of the last in the stream to
@@ -25,9 +33,41 @@ class Publisher(msgspec.Struct, array_like=True):
     """
 
     sequence: int = 0
+    failed: tuple[int, ...] = ()
+    untold: int = 0
     way: tuple[str, str] = ("", "")
     ways: dict[str, tuple[str, int, int]] = {}
     carries: bool = False
+
+    def fresh(self, notifications: Iterable[Notification]) -> list[Notification]:
+        """What is no duplicate; what has no number never is one.
+
+        Raises CannotPublishError for what failed before others that were accepted: it cannot come
+        before them any more; or may have, as far as is known.
+        """
+        fresh, accepted = [], self.sequence
+        for each in notifications:
+            number = each.envelope.sequence
+            if not number or number > accepted:
+                fresh.append(each)
+                accepted = max(accepted, number)
+            elif number in self.failed or number <= self.untold:
+                reason = f"number {number} was refused before, and later ones were accepted"
+                raise CannotPublishError("", reason=reason, may_be_published=number <= self.untold)
+        return fresh
+
+    def accept(self, numbers: Iterable[int]) -> None:
+        """These were published."""
+        accepted = set(numbers)
+        self.sequence = max({self.sequence, *accepted})
+        self.failed = tuple([each for each in self.failed if each not in accepted])
+
+    def fail(self, numbers: Iterable[int], untold: int = 0) -> None:
+        """These were not published; up to a number it is not known which were."""
+        failed = sorted({*self.failed, *numbers} - {0})
+        forgotten = failed[: max(0, len(failed) - FAILED_MAX)]
+        self.failed = tuple(failed[len(forgotten) :])
+        self.untold = max([self.untold, untold, *forgotten])
 
 
 class Publishers:

@@ -14,8 +14,8 @@ follows from this is on its way any more; and no other match of what a stream ho
 A stream holds only that of which it is known what a matcher is given, and makes of it:
 
 - what is *sure* to come, and in time: the advertisement that it needs had settled before, and stays
-  until the last copy is off its way, and none of them travels for longer than the slack. What is
-  not sure ends a stream, and after it another begins;
+  until the last copy is off its way, none of them travels for longer than the slack, and it has no
+  time to live. What is not sure ends a stream, and after it another begins;
 - without `every` a match depends on where the one before ended. So the stream begins with the first
   that the pattern is given at all, or after a pause longer than `within`, which nothing outlasts.
 """
@@ -239,6 +239,8 @@ def _is_sure(network: Network, published: Published, span: _Span) -> bool:
     if ended is None or ended >= span.end:
         return False
     if published.cause.came_us - _time_us(published) > SLACK_US:
+        return False
+    if published.notification.envelope.ttl_us is not None:
         return False
     return network.kind.strategy is not Strategy.ADVERTISEMENTS or any(
         stays(each, published.settled, ended) for each in published.offers

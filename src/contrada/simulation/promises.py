@@ -34,7 +34,7 @@ from contrada.delivery.messages import (
 )
 from contrada.delivery.server import DeliveryEffect, DeliveryServer
 from contrada.delivery.transit import Tell
-from contrada.errors import ContradaError
+from contrada.errors import CannotPublishError, ContradaError
 from contrada.model import Notification, Selection
 from contrada.routing.messages import Neighbour
 from contrada.simulation.schedule import Schedule
@@ -144,7 +144,8 @@ class Promises:
         self._unanswered: defaultdict[str, dict[str, Sent]] = defaultdict(dict)
         self._sequences: dict[str, int] = defaultdict(int)
         self._wanted: defaultdict[str, dict[str, None]] = defaultdict(dict)  # who reads what
-        self._tokens: dict[int, Sent] = {}
+        self._tokens: dict[int, tuple[Sent, int]] = {}  # and the connection, see `_connected`
+        self._connected: defaultdict[str, int] = defaultdict(int)
         storeless = set(storeless)
         self._disks = [None if each in storeless else MemoryStore() for each in range(brokers)]
         self.servers: list[_Server | None] = [None] * brokers
@@ -273,6 +274,7 @@ class Promises:
         if before is not None:
             self.leave(client)
         self._clients[client] = broker
+        self._connected[client] += 1
         server, met = self.servers[broker], self._met.get(client)
         if server is not None:
             if met is not None and met[0] != broker:
@@ -325,7 +327,7 @@ class Promises:
         sent.order = sent.order or self._order
         sent.brokers.append(broker)
         token = len(self._tokens)
-        self._tokens[token] = sent
+        self._tokens[token] = sent, self._connected[sent.client]
         publication = server.machine.publish(
             token, sent.client, [sent.notification], self._schedule.now_us
         )
@@ -340,11 +342,13 @@ class Promises:
         )
 
     def _answer(self, broker: int, token: int, error: ContradaError | None) -> None:
-        sent = self._tokens[token]
-        if self._clients.get(sent.client) != broker:
-            return  # It has gone, and asks elsewhere.
+        sent, connected = self._tokens[token]
+        if self._clients.get(sent.client) != broker or connected != self._connected[sent.client]:
+            return  # It has gone, and asks elsewhere or anew.
         if self._unanswered[sent.client].pop(sent.id, None) is not None:
-            sent.is_accepted, sent.error = error is None, error
+            sent.is_accepted = error is None
+            is_certain = not (isinstance(error, CannotPublishError) and error.may_be_published)
+            sent.error = error if is_certain else None
 
     # --- reading ------------------------------------------------------------------------------
 
