@@ -44,8 +44,8 @@ def test_a_neighbour_knows_what_stands_whenever_a_link_comes(
         if at in restarts:
             kept = home.own
             home = made("h", boot=kept.boot + 1)
-            for each, of in kept.standing.items():
-                home.change(each, of)
+            for each, stood in kept.standing.items():
+                home.change(each, stood)
             wire = [*home.tell()]
         said = home.change(number, Standing(f"s{at}", all_of()) if stands else None)
         wire.append(said)
@@ -54,8 +54,8 @@ def test_a_neighbour_knows_what_stands_whenever_a_link_comes(
         while wire and at % 3 == 0:
             other.learn(wire.pop(0))
             other.validate()
-    for each in wire:
-        other.learn(each)
+    for said in wire:
+        other.learn(said)
     assert held(other)["h"] == held(home)["h"]
     assert not other.learn(next(home.tell())), "nothing of it is news"
     store.sync()

@@ -112,7 +112,7 @@ class Logs:
         crash what the other keeps.
         """
         dead = retention.dead_letter
-        for each in filter(None, (name, dead)):
+        for each in (name, dead) if dead else (name,):
             check_log_name(each)
             if each == SPOOL:
                 raise InvalidValueError(each, "expected another name: the server has such a log")
