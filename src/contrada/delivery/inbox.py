@@ -97,7 +97,7 @@ class Inbox:
             return
         runs = _runs(arrivals, self.life)
         self.dropped += len(arrivals) - sum(len(run.items) for run in runs)
-        has_room = len(of.ready) < EARLY_MAX or source == self.name
+        has_room = len(of.ready) < EARLY_MAX
         for run in runs:
             if run.before > of.incoming.taken:
                 self._keep_early(of, run)

@@ -49,7 +49,7 @@ AGAIN_US: Final = 200_000
 """How long a home may take to take something before it is sent again; twice as long each time."""
 
 AGAIN_US_MAX: Final = 10_000_000
-"""The longest of these times."""
+"""The longest of these times. Beyond it: it does not grow."""
 
 AGAIN_MAX: Final = 1_000
 """Parcels that are sent again at one time. Beyond it: the rest waits."""
