@@ -294,7 +294,7 @@ class SqliteStore:
         return self._waiting_bytes + size <= WAITING_BYTES_MAX
 
     def seal(self) -> Callable[[], None]:
-        """See `Store.seal`. What cannot be written stays, and is tried again with the next group."""
+        """See `Store.seal`. What cannot be written is tried again with the next group."""
         with self._changing:
             group, self._writes = self._writes, _Writes()
             heads = [(of.number, name, of.packed()) for name, of in group.heads.items()]
