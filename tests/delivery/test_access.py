@@ -3,7 +3,7 @@
 import pytest
 
 from contrada.delivery import access
-from contrada.delivery.access import WAIT_US, Accepted, Failed
+from contrada.delivery.access import WAIT_US, Confirmed, Failed
 from contrada.errors import CannotPublishError, InvalidValueError, LimitError
 from tests.delivery.network import DeliveryNetwork, notice
 
@@ -74,7 +74,7 @@ def test_what_waits_keeps_its_order_and_others_do_not_wait() -> None:
     assert net.got["x"] == [4]
     net.mend("a", "b")
     net.run(2)
-    assert all(isinstance(net.outcomes[each], Accepted) for each in (total, fifo, other))
+    assert all(isinstance(net.outcomes[each], Confirmed) for each in (total, fifo, other))
     assert [each for each in net.got["x"] if each in (1, 3)] == [1, 3]
     assert sorted(net.got["x"]) == [1, 2, 3, 4]
 

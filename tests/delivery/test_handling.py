@@ -7,21 +7,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contrada.delivery.messages import (
-    Address,
-    Announce,
+    AnnounceHome,
     AskPast,
     Carry,
     Closed,
     CloseLog,
+    Destination,
     Done,
     GiveBack,
     Grant,
+    LogEntry,
     Notice,
     OpenLog,
     Parcel,
     PassSequence,
     Past,
-    Record,
     Records,
     Resumed,
     Row,
@@ -64,7 +64,7 @@ BODIES = st.one_of(
     st.builds(Done, NAMES, NAMES, st.tuples(INTERVALS)),
     st.builds(GiveBack, NAMES, NAMES, st.tuples(NUMBERS)),
     st.builds(CloseLog, NAMES, NAMES, st.booleans()),
-    st.builds(Records, NAMES, NAMES, st.tuples(st.builds(Record, NUMBERS, NUMBERS, NOTICES))),
+    st.builds(Records, NAMES, NAMES, st.tuples(st.builds(LogEntry, NUMBERS, NUMBERS, NOTICES))),
     st.builds(Closed, NAMES, NAMES, NAMES),
 )
 STANDING = st.none() | st.builds(Standing, NAMES, st.builds(all_of), st.booleans())
@@ -79,7 +79,9 @@ def said(draw: st.DrawFn) -> Any:
     context = tuple(draw(st.lists(ROWS, max_size=2)))
     parcels = tuple(
         Parcel(
-            (Address("a", draw(st.sampled_from([OWN_LIFE, 1])), at, at + 1, (1, 2)),), each, context
+            (Destination("a", draw(st.sampled_from([OWN_LIFE, 1])), at, at + 1, (1, 2)),),
+            each,
+            context,
         )
         for at, each in enumerate(bodies, numbers)
     )
@@ -92,7 +94,7 @@ def said(draw: st.DrawFn) -> Any:
             ),
             st.builds(Sequenced, NAMES, NUMBERS, SERVERS),
             st.builds(
-                Announce,
+                AnnounceHome,
                 *(SERVERS, NUMBERS, NUMBERS, NUMBERS, st.booleans()),
                 st.tuples(st.tuples(NUMBERS, STANDING)),
                 *(st.booleans(), st.booleans()),
@@ -125,7 +127,7 @@ def carry(net: DeliveryNetwork, *bodies: Any) -> None:
     """`b` sends things to `a`, under its next numbers."""
     taken = net.servers["a"]._inbox.taken("b")[1]
     parcels = tuple(
-        Parcel((Address("a", OWN_LIFE, at, at + 1, (1,)),), each)
+        Parcel((Destination("a", OWN_LIFE, at, at + 1, (1,)),), each)
         for at, each in enumerate(bodies, taken)
     )
     message = Carry("b", 1_000_002, 0, parcels)

@@ -1,15 +1,15 @@
 """Transit: each message goes once over each link that it needs, and no further than it may."""
 
-from contrada.delivery.messages import Address, Announce, Carry, Notice, Parcel, Taken
+from contrada.delivery.messages import AnnounceHome, Carry, Destination, Notice, Parcel, Taken
 from contrada.delivery.transit import Transit
 from contrada.routing.links.topology import HOPS_MAX
 from contrada.routing.messages import Neighbour
 from tests.delivery.network import notice
 
 
-def to(*homes: str) -> tuple[Address, ...]:
+def to(*homes: str) -> tuple[Destination, ...]:
     """Addresses."""
-    return tuple(Address(home, 1, 0, 1) for home in homes)
+    return tuple(Destination(home, 1, 0, 1) for home in homes)
 
 
 def test_one_message_goes_over_each_link() -> None:
@@ -44,7 +44,7 @@ def test_what_goes_in_circles_ends() -> None:
 def test_what_all_are_to_know_goes_to_all_others() -> None:
     """A server would not learn what stands, or be told what it said itself."""
     of = Transit("me")
-    said = Announce("h", 1, 0, 1, True, ())
+    said = AnnounceHome("h", 1, 0, 1, True, ())
     for name in "xyz":
         of.link_up(Neighbour(name), [said])
     of.link_down(Neighbour("z"))

@@ -63,7 +63,7 @@ PUBLISHERS_MAX: Final = 100_000
 duplicates of its last publications would be taken for new."""
 
 
-class Accepted(NamedTuple):
+class Confirmed(NamedTuple):
     """A publication is held here, and on stable storage where it is certified."""
 
     token: int
@@ -108,7 +108,7 @@ class AccessPoint:
         causality: Causality,
     ) -> None:
         self.name = name
-        self.outcomes: list[Accepted | Failed] = []
+        self.outcomes: list[Confirmed | Failed] = []
         self.parcels: list[Parcel] = []
         self.duplicates = 0
         self.failed = 0
@@ -308,7 +308,7 @@ class AccessPoint:
             last = max(each.envelope.sequence for each in fresh)
             if last:
                 self._remember(of.publisher, last)
-        self.outcomes.append(Accepted(of.token))
+        self.outcomes.append(Confirmed(of.token))
 
     def sequence(
         self, notifications: Sequence[Notification], now_us: int, *, carries: bool
