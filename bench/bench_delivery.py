@@ -13,7 +13,7 @@ from time import perf_counter, process_time
 from typing import Final
 
 from bench.harness import Measurement, figure
-from contrada.delivery.access import Accepted
+from contrada.delivery.access import Confirmed
 from contrada.delivery.consumers import Give
 from contrada.delivery.messages import Done, Grant, OpenLog, Records
 from contrada.delivery.server import DeliveryEffect, DeliveryServer
@@ -127,7 +127,7 @@ class Pair:
                     server = self.servers[name]
                     self.do(name, server.consume(client, Done("s", "c", ((first, end),)), 0))
                     self.do(name, server.consume(client, Grant("s", "c", len(records)), 0))
-                case Accepted():
+                case Confirmed():
                     self.accepted += 1
 
 

@@ -4,11 +4,11 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from random import Random
 
-from contrada.delivery.access import Accepted, Failed
+from contrada.delivery.access import Confirmed, Failed
 from contrada.delivery.consumers import Give
 from contrada.delivery.memory import MemoryStore
 from contrada.delivery.messages import (
-    Announce,
+    AnnounceHome,
     Closed,
     CloseLog,
     Consuming,
@@ -71,7 +71,7 @@ class DeliveryNetwork:
         self.links: set[tuple[str, str]] = set()
         self.wires: dict[tuple[str, str], deque[DeliveryMessage]] = defaultdict(deque)
         self.servers: dict[str, DeliveryServer] = {}
-        self.outcomes: dict[int, Accepted | Failed] = {}
+        self.outcomes: dict[int, Confirmed | Failed] = {}
         self.got: dict[str, list[int]] = defaultdict(list)  # by client, the numbers of notices
         self.attempts: dict[str, list[int]] = defaultdict(list)
         self.closed: list[Closed] = []
@@ -122,7 +122,9 @@ class DeliveryNetwork:
     def lose_parcels(self, a: str, b: str) -> None:
         """What is on its way between two servers is lost in silence, but for what is flooded."""
         wire = self.wires[a, b]
-        self.wires[a, b] = deque(each for each in wire if isinstance(each, Announce | Sequenced))
+        self.wires[a, b] = deque(
+            each for each in wire if isinstance(each, AnnounceHome | Sequenced)
+        )
 
     def find_ways(self) -> None:
         """All learn the shortest ways that there are now."""
@@ -149,7 +151,7 @@ class DeliveryNetwork:
                     self.hand(name, client, said)
                 case Give(client, Closed() as said):
                     self.closed.append(said)
-                case Accepted(token) | Failed(token):
+                case Confirmed(token) | Failed(token):
                     assert token not in self.outcomes, "answered twice"
                     self.outcomes[token] = effect
 
@@ -225,7 +227,7 @@ class DeliveryNetwork:
 
     def was_accepted(self, token: int) -> bool:
         """Whether a publication was accepted; an assertion that it was answered."""
-        return isinstance(self.outcomes[token], Accepted)
+        return isinstance(self.outcomes[token], Confirmed)
 
     def validate(self) -> None:
         """Checks what each server holds."""

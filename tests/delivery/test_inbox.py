@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from contrada.delivery import inbox
 from contrada.delivery.inbox import Arrival, Inbox
 from contrada.delivery.memory import MemoryStore
-from contrada.delivery.messages import Address, Context, Notice, Parcel, Row
+from contrada.delivery.messages import Context, Destination, Notice, Parcel, Row
 from contrada.delivery.notes import Notes
 from tests.delivery.network import notice
 
@@ -20,7 +20,7 @@ def arrival(
     number: int, before: int | None = None, context: Context = (), life: int = 1
 ) -> Arrival:
     """A parcel for this server that has come."""
-    address = Address(ME, life, number - 1 if before is None else before, number, (1,))
+    address = Destination(ME, life, number - 1 if before is None else before, number, (1,))
     return address, Parcel((address,), Notice(notice(number, "reliable")), context)
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from contrada.delivery import standing
 from contrada.delivery.memory import MemoryStore
-from contrada.delivery.messages import Announce, Standing
+from contrada.delivery.messages import AnnounceHome, Standing
 from contrada.delivery.notes import Notes
 from contrada.delivery.standing import Home, StandingTable
 from contrada.errors import LimitError
@@ -39,13 +39,13 @@ def test_a_neighbour_knows_what_stands_whenever_a_link_comes(
     """What is published elsewhere would miss a subscription, or come for one that has ended."""
     home, store = made("h"), MemoryStore()
     other = made("o", store)
-    wire: list[Announce] = [*home.tell()]
+    wire: list[AnnounceHome] = [*home.tell()]
     for at, (number, stands) in enumerate(changes):
         if at in restarts:
             kept = home.own
             home = made("h", boot=kept.boot + 1)
-            for each, of in kept.standing.items():
-                home.change(each, of)
+            for each, stood in kept.standing.items():
+                home.change(each, stood)
             wire = [*home.tell()]
         said = home.change(number, Standing(f"s{at}", all_of()) if stands else None)
         wire.append(said)
@@ -54,8 +54,8 @@ def test_a_neighbour_knows_what_stands_whenever_a_link_comes(
         while wire and at % 3 == 0:
             other.learn(wire.pop(0))
             other.validate()
-    for each in wire:
-        other.learn(each)
+    for said in wire:
+        other.learn(said)
     assert held(other)["h"] == held(home)["h"]
     assert not other.learn(next(home.tell())), "nothing of it is news"
     store.sync()
@@ -68,14 +68,14 @@ def test_a_neighbour_knows_what_stands_whenever_a_link_comes(
 def test_only_what_is_newer_holds() -> None:
     """An announcement that took a long way would bring back what has ended."""
     of = made("o")
-    assert of.learn(Announce("h", 2, 1, 3, True, ((1, Standing("s", all_of())),)))
+    assert of.learn(AnnounceHome("h", 2, 1, 3, True, ((1, Standing("s", all_of())),)))
     for older in ((1, 9, 9), (2, 0, 9), (2, 1, 3)):
-        assert not of.learn(Announce("h", *older, True, ()))
-    assert not of.learn(Announce("h", 2, 1, 5, False, ((1, None),))), "one before is missing"
-    assert of.learn(Announce("h", 2, 1, 4, False, ((1, None), (7, None))))
+        assert not of.learn(AnnounceHome("h", *older, True, ()))
+    assert not of.learn(AnnounceHome("h", 2, 1, 5, False, ((1, None),))), "one before is missing"
+    assert of.learn(AnnounceHome("h", 2, 1, 4, False, ((1, None), (7, None))))
     assert held(of) == {"o": {}, "h": {}}
-    assert of.learn(Announce("h", 3, 0, 0, True, ()))
-    assert not of.learn(Announce("o", 99, 9, 9, True, ((1, Standing("s", all_of())),)))
+    assert of.learn(AnnounceHome("h", 3, 0, 0, True, ()))
+    assert not of.learn(AnnounceHome("o", 99, 9, 9, True, ((1, Standing("s", all_of())),)))
     assert held(of)["o"] == {}, "a server alone says what stands there"
 
 
@@ -84,12 +84,12 @@ def test_each_is_addressed_to_the_homes_of_what_matches() -> None:
     of = made("o")
     of.change(1, Standing("mine", all_of("i > 1")))
     many = ((1, Standing("s", all_of("i > 2"))), (2, Standing("t", all_of("i = 3"))))
-    of.learn(Announce("h", 1, 0, 2, True, many))
+    of.learn(AnnounceHome("h", 1, 0, 2, True, many))
     found = of.addressees([notice(i, "reliable") for i in (1, 2, 3)])
     found[2]["h"].sort()
     assert found == [{}, {"o": [1]}, {"o": [1], "h": [1, 2]}]
     full = Standing("s", all_of("i > 2"), is_full=True)
-    assert of.learn(Announce("h", 1, 0, 3, False, ((1, full),)))
+    assert of.learn(AnnounceHome("h", 1, 0, 3, False, ((1, full),)))
     assert of.homes["h"].standing[1].is_full
     of.forget("h")
     assert of.addressees([notice(3, "reliable")]) == [{"o": [1]}]
@@ -99,12 +99,12 @@ def test_names_are_found() -> None:
     """Two subscriptions would have one name, or a consumer not find its own."""
     of = made("o")
     assert of.home_of("s") is None
-    of.learn(Announce("h", 1, 0, 1, True, ((5, Standing("s", all_of())),)))
-    of.learn(Announce("g", 1, 0, 1, True, ((6, Standing("s", all_of())),)))
+    of.learn(AnnounceHome("h", 1, 0, 1, True, ((5, Standing("s", all_of())),)))
+    of.learn(AnnounceHome("g", 1, 0, 1, True, ((6, Standing("s", all_of())),)))
     assert of.home_of("s") == ("g", 6)
     of.forget("g")
     assert of.home_of("s") == ("h", 5)
-    of.learn(Announce("h", 1, 0, 2, False, ((5, Standing("t", all_of())),)))
+    of.learn(AnnounceHome("h", 1, 0, 2, False, ((5, Standing("t", all_of())),)))
     assert (of.home_of("s"), of.home_of("t")) == (None, ("h", 5))
     of.validate()
 
@@ -116,11 +116,11 @@ def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     of = made("o")
     of.change(1, Standing("mine", all_of()))
     many = tuple((n, Standing(f"s{n}", all_of())) for n in range(3))
-    assert of.learn(Announce("h", 1, 0, 1, True, many))
+    assert of.learn(AnnounceHome("h", 1, 0, 1, True, many))
     assert (len(of), of.left_out) == (2, 2)
     with pytest.raises(LimitError, match="STANDING_MAX"):
         of.check_room(1)
-    assert not of.learn(Announce("g", 1, 0, 1, True, ()))
+    assert not of.learn(AnnounceHome("g", 1, 0, 1, True, ()))
     assert of.left_out == 3
-    assert of.learn(Announce("h", 1, 0, 2, False, ((0, None), (9, None))))
+    assert of.learn(AnnounceHome("h", 1, 0, 2, False, ((0, None), (9, None))))
     of.validate()

@@ -64,7 +64,7 @@ ASK_AGAIN_US: Final = 1_000_000
 """After how long the past of a publisher that waits is asked for again."""
 
 
-class Accepted(NamedTuple):
+class Confirmed(NamedTuple):
     """A publication is held here, and on stable storage where it is certified."""
 
     token: int
@@ -103,7 +103,7 @@ class AccessPoint:
         causality: Causality,
     ) -> None:
         self.name = name
-        self.outcomes: list[Accepted | Failed] = []
+        self.outcomes: list[Confirmed | Failed] = []
         self.parcels: list[Parcel] = []
         self.duplicates = 0
         self.failed = 0
@@ -311,7 +311,7 @@ class AccessPoint:
         if fresh and of.publisher:
             known.accept(each.envelope.sequence for each in fresh)
             self._publishers.remember(of.publisher, known)
-        self.outcomes.append(Accepted(of.token))
+        self.outcomes.append(Confirmed(of.token))
 
     def _send_on(
         self, of: Publication, fresh: list[Notification], known: Publisher, now_us: int

@@ -239,7 +239,9 @@ class DurableSubscription:
 
     def close(self, consumer: str) -> None:
         """Forgets a consumer; what it has comes again, to another or to it when it is back."""
-        self._return(self._consumers.pop(consumer).has)
+        of = self._consumers.pop(consumer, None)
+        if of is not None:  # None where the subscription has ended
+            self._return(of.has)
 
     def grant(self, consumer: str, credit: int) -> None:
         """Lets a consumer have so many more records."""

@@ -20,7 +20,7 @@ from sys import maxsize
 from typing import Final, TypeAlias
 
 from contrada.delivery.causality import waits_for
-from contrada.delivery.messages import Address, Context, Notice, Parcel, ToSequence
+from contrada.delivery.messages import Context, Destination, Notice, Parcel, ToSequence
 from contrada.delivery.notes import Notes
 from contrada.delivery.streams import Incoming, Run
 
@@ -28,7 +28,7 @@ EARLY_MAX: Final = 1_000
 """Parcels from one source that came too early, and as many that came in order and cannot be used.
 Beyond it: what comes is dropped, counted, and sent again later. One message may go beyond."""
 
-Arrival: TypeAlias = tuple[Address, Parcel]
+Arrival: TypeAlias = tuple[Destination, Parcel]
 """A parcel that has come, and its address here."""
 
 
@@ -97,7 +97,7 @@ class Inbox:
             return
         runs = _runs(arrivals, self.life)
         self.dropped += len(arrivals) - sum(len(run.items) for run in runs)
-        has_room = len(of.ready) < EARLY_MAX or source == self.name
+        has_room = len(of.ready) < EARLY_MAX
         for run in runs:
             if run.before > of.incoming.taken:
                 self._keep_early(of, run)

@@ -25,8 +25,8 @@ from contrada.delivery.messages import (
     Done,
     GiveBack,
     Grant,
+    LogEntry,
     OpenLog,
-    Record,
     Records,
     Standing,
 )
@@ -112,7 +112,7 @@ class Logs:
         crash what the other keeps.
         """
         dead = retention.dead_letter
-        for each in filter(None, (name, dead)):
+        for each in (name, dead) if dead else (name,):
             check_log_name(each)
             if each == SPOOL:
                 raise InvalidValueError(each, "expected another name: the server has such a log")
@@ -258,12 +258,12 @@ class Logs:
         self._touched = held_back
         self._fresh.clear()
 
-    def _record(self, handed: Handed) -> Record:
+    def _record(self, handed: Handed) -> LogEntry:
         entry, attempt = handed
         if isinstance(entry, LogRecord):
             notification: Any = self._fresh.get(entry.data) or from_msgpack(entry.data)
-            return Record(entry.position, entry.time_us, notification, attempt)
-        return Record(entry.position, 0, None, attempt, entry.reason)
+            return LogEntry(entry.position, entry.time_us, notification, attempt)
+        return LogEntry(entry.position, 0, None, attempt, entry.reason)
 
     def _bury(self, kept: _Kept, time_us: int) -> None:
         """Hands what is dead to the subscription for it; where it has ended, it is lost,

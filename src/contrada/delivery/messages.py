@@ -22,7 +22,7 @@ class Standing(msgspec.Struct, frozen=True, array_like=True):
     is_full: bool = False
 
 
-class Announce(Saying, frozen=True, tag="announce"):
+class AnnounceHome(Saying, frozen=True, tag="announce"):
     """What stands at a server, flooded: all of it, or what makes a version of the one before.
 
     A number without a subscription has ended. `has_store`: what is certified survives its crashes.
@@ -47,7 +47,7 @@ class Sequenced(Saying, frozen=True, tag="sequenced"):
     server: Label
 
 
-class Address(msgspec.Struct, frozen=True, array_like=True):
+class Destination(msgspec.Struct, frozen=True, array_like=True):
     """A server that is to take a parcel, in which of its lives, and the place in the stream to it.
 
     `ids` are the subscriptions there for which a notification is.
@@ -172,7 +172,7 @@ class CloseLog(msgspec.Struct, frozen=True, array_like=True, tag="close"):
     ends: bool = False
 
 
-class Record(msgspec.Struct, frozen=True, array_like=True):
+class LogEntry(msgspec.Struct, frozen=True, array_like=True):
     """What a log has at a position; None and a reason where it was damaged; how often it came."""
 
     position: int
@@ -187,7 +187,7 @@ class Records(msgspec.Struct, frozen=True, array_like=True, tag="records"):
 
     name: str
     consumer: str
-    records: tuple[Record, ...]
+    records: tuple[LogEntry, ...]
 
 
 class Closed(msgspec.Struct, frozen=True, array_like=True, tag="closed"):
@@ -217,7 +217,7 @@ Body: TypeAlias = (
 class Parcel(msgspec.Struct, frozen=True, array_like=True):
     """Something that is to arrive once at each address."""
 
-    to: tuple[Address, ...]
+    to: tuple[Destination, ...]
     body: Body
     context: Context = ()
 
@@ -244,4 +244,4 @@ class Taken(Saying, frozen=True, tag="taken"):
     hops: int = 0
 
 
-DeliveryMessage: TypeAlias = Announce | Sequenced | Carry | Taken
+DeliveryMessage: TypeAlias = AnnounceHome | Sequenced | Carry | Taken

@@ -24,9 +24,9 @@ import msgspec
 
 from contrada.delivery.classes import delivery_class
 from contrada.delivery.messages import (
-    Address,
     Body,
     Context,
+    Destination,
     Notice,
     Parcel,
     Records,
@@ -49,7 +49,7 @@ AGAIN_US: Final = 200_000
 """How long a home may take to take something before it is sent again; twice as long each time."""
 
 AGAIN_US_MAX: Final = 10_000_000
-"""The longest of these times."""
+"""The longest of these times. Beyond it: it does not grow."""
 
 AGAIN_MAX: Final = 1_000
 """Parcels that are sent again at one time. Beyond it: the rest waits."""
@@ -186,7 +186,7 @@ class Outbox:
             to = []
             for home, ids in homes.items():
                 of = drafts[home]
-                to.append(Address(home, of.life, of.before, of.number, tuple(ids)))
+                to.append(Destination(home, of.life, of.before, of.number, tuple(ids)))
                 of.before = of.number
                 of.number += 1
             parcels.append(Parcel(tuple(to), body, context))
@@ -346,7 +346,7 @@ def _parcels(home: str, life: int, run: Run[_Posted]) -> Iterator[Parcel]:
     before = run.before
     for number, (parcel, _) in enumerate(run.items, run.first):
         ids = next(each.ids for each in parcel.to if each.home == home)
-        yield Parcel((Address(home, life, before, number, ids),), parcel.body, parcel.context)
+        yield Parcel((Destination(home, life, before, number, ids),), parcel.body, parcel.context)
         before = number
 
 

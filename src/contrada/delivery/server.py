@@ -10,7 +10,7 @@ then.
     publisher         access point              between        home                reader
     publish  =======> match, number, hold
                       (sync)
-             <======= Accepted      Carry ====> ====>          take, log
+             <======= Confirmed     Carry ====> ====>          take, log
                                                                (sync)
                       gives it up  <==== Taken <====                     Records ==>
                                                                done    <== Done
@@ -29,7 +29,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from contrada.delivery.access import Accepted, AccessPoint, Failed
+from contrada.delivery.access import AccessPoint, Confirmed, Failed
 from contrada.delivery.causality import Causality
 from contrada.delivery.consumers import Consumers, Give
 from contrada.delivery.durable import DurableStatistics, OnFull, Retention
@@ -37,7 +37,7 @@ from contrada.delivery.handling import Handler
 from contrada.delivery.inbox import Arrival, Inbox
 from contrada.delivery.logs import Logs
 from contrada.delivery.messages import (
-    Announce,
+    AnnounceHome,
     Carry,
     Consuming,
     DeliveryMessage,
@@ -67,7 +67,7 @@ SERVER_NAME_CHARS_MAX: Final = 255
 """Characters of a server's name. Beyond it: InvalidValueError."""
 
 
-DeliveryEffect: TypeAlias = Tell | Accepted | Failed | Give
+DeliveryEffect: TypeAlias = Tell | Confirmed | Failed | Give
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class DeliveryServer:
     ) -> list[DeliveryEffect]:
         """A client publishes what is more than best effort, all of one class.
 
-        `Accepted` or `Failed` says what became of it, by its token; at once, or within `WAIT_US`.
+        `Confirmed` or `Failed` says what became of it, by its token; at once, or within `WAIT_US`.
         """
         self._access.publish(token, publisher, notifications, now_us)
         return self._settle(now_us)
@@ -285,7 +285,7 @@ class DeliveryServer:
     ) -> list[DeliveryEffect]:
         """A message has come from a neighbour."""
         match message:
-            case Announce():
+            case AnnounceHome():
                 self._learn(neighbour, message, now_us)
             case Sequenced():
                 if self._sequences.learn(message):
@@ -307,7 +307,7 @@ class DeliveryServer:
             self._consumers.gone(server, f"server {server!r} will not be back")
         return self._settle(now_us)
 
-    def _learn(self, neighbour: Neighbour, said: Announce, now_us: int) -> None:
+    def _learn(self, neighbour: Neighbour, said: AnnounceHome, now_us: int) -> None:
         before = self._table.homes.get(said.home)
         start = (0, 0) if before is None else (before.life, before.boot)
         if not self._table.learn(said):

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from contrada.delivery.messages import Announce, Standing
+from contrada.delivery.messages import AnnounceHome, Standing
 from contrada.delivery.notes import Notes
 from contrada.errors import LimitError
 from contrada.matching import Index
@@ -45,7 +45,7 @@ class Home:
     sequences: bool
     standing: dict[int, Standing] = field(default_factory=dict)
 
-    def is_before(self, said: Announce) -> bool:
+    def is_before(self, said: AnnounceHome) -> bool:
         """Whether an announcement is newer than this."""
         return (self.life, self.boot, self.version) < (said.life, said.boot, said.version)
 
@@ -70,7 +70,7 @@ class StandingTable:
     def __len__(self) -> int:
         return len(self._index)
 
-    def change(self, number: int, standing: Standing | None) -> Announce:
+    def change(self, number: int, standing: Standing | None) -> AnnounceHome:
         """Something stands here from now on, or does not any longer; what to announce.
 
         Raises LimitError where it cannot be held: see `Index.add`.
@@ -80,7 +80,7 @@ class StandingTable:
         changes = ((number, standing),)
         return self._announce(self.name, self.own, changes, is_whole=False)
 
-    def tell(self) -> Iterator[Announce]:
+    def tell(self) -> Iterator[AnnounceHome]:
         """All that is known, for a new neighbour."""
         for name, home in self.homes.items():
             yield self._announce(name, home, tuple(home.standing.items()), is_whole=True)
@@ -90,7 +90,7 @@ class StandingTable:
         if len(self) + count > STANDING_MAX:
             raise LimitError("STANDING_MAX", STANDING_MAX, len(self) + count)
 
-    def learn(self, said: Announce) -> bool:
+    def learn(self, said: AnnounceHome) -> bool:
         """Takes in what a home announced; whether it was news, to be passed on."""
         home = self.homes.get(said.home)
         if said.home == self.name or (home is not None and not home.is_before(said)):
@@ -158,9 +158,9 @@ class StandingTable:
         changes: tuple[tuple[int, Standing | None], ...],
         *,
         is_whole: bool,
-    ) -> Announce:
+    ) -> AnnounceHome:
         age = home.life, home.boot, home.version
-        return Announce(name, *age, is_whole, changes, home.has_store, home.sequences)
+        return AnnounceHome(name, *age, is_whole, changes, home.has_store, home.sequences)
 
     # --- publishing ---------------------------------------------------------------------------
 

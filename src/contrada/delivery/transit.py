@@ -11,10 +11,10 @@ from typing import NamedTuple
 import msgspec
 
 from contrada.delivery.messages import (
-    Address,
-    Announce,
+    AnnounceHome,
     Carry,
     DeliveryMessage,
+    Destination,
     Parcel,
     Sequenced,
     Taken,
@@ -49,7 +49,7 @@ class Transit:
         """A link is gone, with what was on its way."""
         self._neighbours.pop(neighbour, None)
 
-    def flood(self, said: Announce | Sequenced, but: Neighbour | None = None) -> None:
+    def flood(self, said: AnnounceHome | Sequenced, but: Neighbour | None = None) -> None:
         """Tells all neighbours, but the one that it came from."""
         self.tells += [Tell(each, said) for each in self._neighbours if each != but]
 
@@ -63,7 +63,7 @@ class Transit:
                 if way is not None:
                     by_way.setdefault(way, []).append(parcel)
                 continue
-            ways: dict[str, list[Address]] = {}
+            ways: dict[str, list[Destination]] = {}
             for address in parcel.to:
                 if address.home != self.name:
                     way = self._way(address.home, message.hops)

@@ -125,7 +125,7 @@ class _Maker:
             self._burst()
         faults = ROUGH if self._is_rough else CALM
         steps = tuple(self._steps)
-        return Script(self._seed, self._kind, self._brokers, faults, self._storeless, steps)
+        return Script(self._seed, self._kind, self._brokers, faults, steps, self._storeless)
 
     def _rest(self) -> None:
         self._now_us += REST_US

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 from msgspec.structs import replace
 
 from contrada.delivery.classes import BEST_EFFORT
-from contrada.delivery.messages import Announce, Carry, DeliveryMessage, Sequenced, Taken
+from contrada.delivery.messages import AnnounceHome, Carry, DeliveryMessage, Sequenced, Taken
 from contrada.model import Notification
 from contrada.model.algebra.product import product_covers
 from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
@@ -417,7 +417,7 @@ class Network:
         """A message has come to an end."""
         neighbour = Neighbour(name_of(self.ends[line][1 - end]))
         said = message.message
-        if isinstance(said, Announce | Sequenced | Carry | Taken):
+        if isinstance(said, AnnounceHome | Sequenced | Carry | Taken):
             assert self.promises is not None, "only servers that promise say this"
             self.promises.receive(self.ends[line][end], neighbour.name, said)
         else:

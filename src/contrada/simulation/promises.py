@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from contrada.delivery.access import Accepted, Failed
+from contrada.delivery.access import Confirmed, Failed
 from contrada.delivery.classes import DeliveryClass, delivery_class
 from contrada.delivery.consumers import Give
 from contrada.delivery.durable import OnFull, Retention
@@ -28,8 +28,8 @@ from contrada.delivery.messages import (
     DeliveryMessage,
     Done,
     Grant,
+    LogEntry,
     OpenLog,
-    Record,
     Records,
 )
 from contrada.delivery.server import DeliveryEffect, DeliveryServer
@@ -253,7 +253,7 @@ class Promises:
             match effect:
                 case Tell(to, message):
                     self._lines.tell(broker, to.name, message)
-                case Accepted(token):
+                case Confirmed(token):
                     self._answer(broker, token, None)
                 case Failed(token, error):
                     self._answer(broker, token, error)
@@ -451,7 +451,7 @@ class Promises:
         if name in self._wanted[client] and not self.reads[client, name].is_open:
             self._open(client, name)
 
-    def _read(self, client: str, name: str, read: Read, record: Record) -> None:
+    def _read(self, client: str, name: str, read: Read, record: LogEntry) -> None:
         position, notification = record.position, record.notification
         assert notification is not None, "no disk of these worlds damages anything"
         id_ = notification.envelope.id

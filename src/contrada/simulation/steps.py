@@ -226,8 +226,8 @@ class Script(msgspec.Struct, frozen=True):
     kind: Kind
     brokers: int
     faults: Faults
+    steps: tuple[Step, ...]
     storeless: tuple[int, ...] = ()
-    steps: tuple[Step, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.brokers <= BROKERS_MAX:
@@ -248,7 +248,9 @@ class Script(msgspec.Struct, frozen=True):
 
 def to_text(script: Script) -> str:
     """A script as JSON, a step on a line."""
-    head = msgspec.json.encode(script.with_steps(())).decode().removesuffix("[]}")
+    fields = msgspec.structs.asdict(script)
+    del fields["steps"]
+    head = msgspec.json.encode(fields).decode().removesuffix("}") + ',"steps":'
     lines = ",\n".join("  " + msgspec.json.encode(step).decode() for step in script.steps)
     return f"{head}[\n{lines}\n]}}"
 

@@ -1,0 +1,135 @@
+"""The access point: a publication is accepted whole or fails whole, once, in its order."""
+
+import pytest
+
+from contrada.delivery import access
+from contrada.delivery.access import WAIT_US, Confirmed, Failed
+from contrada.errors import CannotPublishError, InvalidValueError, LimitError
+from tests.delivery.network import DeliveryNetwork, notice
+
+
+def failed(net: DeliveryNetwork, token: int) -> Exception:
+    """Why a publication failed."""
+    outcome = net.outcomes[token]
+    assert isinstance(outcome, Failed)
+    return outcome.error
+
+
+def test_what_was_accepted_is_published_no_second_time_also_after_a_crash() -> None:
+    """A publisher that did not hear the answer would be heard twice."""
+    net = DeliveryNetwork("a", "", "a")
+    net.stand("a", "s", is_durable=True)
+    for _ in range(2):
+        batch = [notice(n, "certified", "p", n) for n in (1, 2)]
+        assert net.was_accepted(net.publish("a", batch, "p"))
+        net.crash("a")
+        net.start("a")
+    batch = [notice(n, "certified", "p", n) for n in (2, 3)]
+    assert net.was_accepted(net.publish("a", batch, "p"))
+    for _ in range(2):
+        net.publish("a", [notice(4, "certified", "", 7)])  # of nobody: it is told from nothing
+    net.read("a", "x", "s")
+    assert net.got["x"] == [1, 2, 3, 4, 4]
+    assert net.servers["a"].statistics().duplicates == 1
+
+
+def test_a_publication_has_one_class_that_is_known() -> None:
+    """A client could make its server raise, or have certified what is not."""
+    net = DeliveryNetwork("a", "")
+    for batch in (
+        [],
+        [notice(1, "nonsense")],
+        [notice(1, "best-effort")],
+        [notice(1, "reliable"), notice(2, "certified")],
+    ):
+        assert isinstance(failed(net, net.publish("a", batch)), InvalidValueError)
+    error = failed(net, net.publish("a", [notice(1, "certified")]))
+    assert "no store for what is certified" in str(error)
+    assert net.servers["a"].statistics().failed == 5
+
+
+def test_what_fails_is_kept_nowhere() -> None:
+    """A publisher would publish again what some have, since one had no room."""
+    net = DeliveryNetwork("a", "", "a")
+    net.stand("a", "s")
+    net.stand("a", "t", is_durable=True)
+    net.stores["a"].is_full = True
+    assert isinstance(failed(net, net.publish("a", [notice(1, "certified")])), Exception)
+    net.stores["a"].is_full = False
+    net.read("a", "x", "s")
+    net.read("a", "y", "t")
+    assert net.got == {}
+    assert net.servers["a"].statistics().held == 0
+
+
+def test_what_waits_keeps_its_order_and_others_do_not_wait() -> None:
+    """FIFO would break at a publication that waits; or all publishers wait for one."""
+    net = DeliveryNetwork("ab", "")
+    net.stand("b", "s")
+    net.read("b", "x", "s")
+    total = net.publish("b", [notice(1, "reliable total:t", "p", 1)], "p")
+    fifo = net.publish("b", [notice(2, "reliable fifo", "p", 2)], "p")
+    other = net.publish("b", [notice(3, "reliable total:t", "q", 1)], "q")
+    net.publish("b", [notice(4, "reliable fifo", "r", 1)], "r")
+    assert net.got["x"] == [4]
+    net.mend("a", "b")
+    net.run(2)
+    assert all(isinstance(net.outcomes[each], Confirmed) for each in (total, fifo, other))
+    assert [each for each in net.got["x"] if each in (1, 3)] == [1, 3]
+    assert sorted(net.got["x"]) == [1, 2, 3, 4]
+
+
+def test_what_waits_is_bounded_in_time_and_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sequencer that is away would fill the memory of all others."""
+    monkeypatch.setattr(access, "WAITING_MAX", 2)
+    net = DeliveryNetwork("ab", "ab")
+    net.run()
+    net.cut("a", "b")
+    begun = net.now_us
+    tokens = [net.publish("b", [notice(n, "reliable total:t")]) for n in range(3)]
+    error = failed(net, tokens[2])
+    assert isinstance(error, CannotPublishError)
+    assert "WAITING_MAX = 2" in str(error)
+    net.tick()
+    net.tick()
+    assert "cannot be reached" in str(failed(net, tokens[0]))
+    assert begun + WAIT_US <= net.now_us <= begun + WAIT_US + 10
+    net.do("b", net.servers["b"].arrive("p", "a", net.now_us))
+    net.do("b", net.servers["b"].arrive("p", "a", net.now_us))
+    net.do("b", net.servers["b"].arrive("q", "a", net.now_us))
+    with pytest.raises(LimitError, match="WAITING_MAX"):
+        net.servers["b"].arrive("r", "a", net.now_us)
+
+
+def test_publishers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that come once would fill the memory and the disk."""
+    monkeypatch.setattr(access, "PUBLISHERS_MAX", 2)
+    net = DeliveryNetwork("a", "", "a")
+    for number, publisher in enumerate("pqpr", 1):
+        net.publish("a", [notice(1, "reliable", publisher, number)], publisher)
+    names = [each for each in net.stores["a"].notes() if each.startswith("publisher/")]
+    assert len(names) == 2
+    net.publish("a", [notice(1, "reliable", "p", 3)], "p")
+    assert net.servers["a"].statistics().duplicates == 1
+    net.publish("a", [notice(1, "reliable", "q", 2)], "q")
+    assert net.servers["a"].statistics().duplicates == 1, "q was forgotten first"
+
+
+def test_who_moved_carries_what_it_was_after() -> None:
+    """What a publisher publishes at its new server would overtake what it did at the old."""
+    net = DeliveryNetwork("abh", "ab ah bh")
+    net.stand("h", "s")
+    net.run()
+    net.read("h", "x", "s")
+    net.publish("a", [notice(1, "reliable fifo", "p", 1)], "p")
+    net.lose_parcels("a", "h")
+    net.do("b", net.servers["b"].arrive("p", "a", net.now_us))
+    net.do("b", net.servers["b"].arrive("p", "unknown", net.now_us))
+    net.do("b", net.servers["b"].arrive("p", "b", net.now_us))
+    net.run()
+    token = net.publish("b", [notice(2, "reliable fifo", "p", 2)], "p")
+    net.run()
+    assert net.was_accepted(token)
+    assert net.got["x"] == [], "it waits for the first, which is sent again"
+    net.run(2)
+    assert net.got["x"] == [1, 2]

@@ -1,0 +1,93 @@
+"""Consumers: clients of any server read any subscription, and know when they no longer do."""
+
+from contrada.delivery.messages import CloseLog, Done, Grant, OpenLog
+from tests.delivery.network import DeliveryNetwork, notice
+
+
+def made(acks: bool = True) -> DeliveryNetwork:
+    """A subscription `s` at `b`, known at `a`."""
+    net = DeliveryNetwork("ab", "ab", acks=acks)
+    net.stand("b", "s")
+    net.run()
+    return net
+
+
+def reasons(net: DeliveryNetwork) -> list[str]:
+    """Why consumers were closed since last asked."""
+    found = [each.reason for each in net.closed]
+    net.closed.clear()
+    return found
+
+
+def test_it_reads_from_where_it_says() -> None:
+    """A client at another server could not have again what it had."""
+    net = made()
+    net.publish("a", [notice(i, "reliable") for i in range(4)])
+    net.run()
+    net.say("a", "x", OpenLog("s", "x", position=1))
+    net.say("a", "x", Grant("s", "x", 2))
+    net.run(3)
+    assert net.got["x"] == [0, 1, 2, 3]
+    net.say("a", "x", OpenLog("s", "x"))
+    assert reasons(net) == ["'x' reads 's' already"]
+    net.run()
+    net.say("a", "x", OpenLog("s", "x", position=99))
+    net.run()
+    assert "expected a position from 1 to 5" in reasons(net)[0]
+
+
+def test_who_does_not_read_is_told() -> None:
+    """A client would wait for what never comes; or fill the streams with what means nothing."""
+    net = made()
+    for said in (Grant("s", "x", 1), Done("s", "x", ())):
+        net.say("a", "x", said)
+        net.say("b", "x", said)
+    assert reasons(net) == ["'x' does not read 's'"] * 4
+    net.say("a", "x", CloseLog("s", "x"))
+    net.say("a", "x", CloseLog("none", "x"))
+    assert reasons(net) == ["there is no such standing subscription"]
+    net.run()
+    assert reasons(net) == []
+
+
+def test_what_comes_for_one_that_is_gone_comes_to_another() -> None:
+    """Records would be with a consumer that has been closed on their way."""
+    net = made(acks=False)
+    net.read("a", "x", "s")
+    net.run()
+    net.publish("b", [notice(1, "reliable")])
+    net.do("a", net.servers["a"].consume("x", CloseLog("s", "x"), net.now_us))
+    net.run()
+    net.read("b", "y", "s")
+    net.run()
+    assert (net.got["x"], net.got["y"]) == ([], [1])
+    # Here its server has forgotten it, and says so when records come.
+    net.close("b", "y", "s")
+    net.read("a", "x", "s")
+    net.run()
+    net.got.clear()
+    del net.servers["a"]._consumers._homes["s", "x"]
+    net.publish("b", [notice(2, "reliable")])
+    net.run(2)
+    net.read("b", "y", "s")
+    net.run(2)
+    assert net.got["y"] == [1, 2]
+
+
+def test_all_at_a_server_that_is_gone_are_closed() -> None:
+    """What they had would never come again."""
+    net = made(acks=False)
+    net.read("a", "x", "s")
+    net.run()
+    net.publish("b", [notice(1, "reliable")])
+    net.run()
+    net.crash("a")
+    net.do("b", net.servers["b"].forget("a", net.now_us))
+    net.read("b", "y", "s")
+    assert net.got["y"] == [1]
+    net.start("a")
+    net.mend("a", "b")
+    net.run()
+    net.read("a", "z", "s")
+    net.do("a", net.servers["a"].forget("b", net.now_us))
+    assert reasons(net) == ["server 'b' will not be back"]
