@@ -96,6 +96,10 @@ class DeliveryNetwork:
         )
         self.known.add(name)
 
+    def life(self, name: str) -> int:
+        """The life of a server, or 1 where it does not run, as a client may remember it."""
+        return self.servers[name].life if name in self.servers else 1
+
     def crash(self, name: str, survived: int = 0) -> None:
         """A server is gone, with what was on its links and what its store had not synced."""
         for other in sorted(b for a, b in self.links if a == name):

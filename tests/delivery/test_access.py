@@ -94,11 +94,11 @@ def test_what_waits_is_bounded_in_time_and_number(monkeypatch: pytest.MonkeyPatc
     net.tick()
     assert "cannot be reached" in str(failed(net, tokens[0]))
     assert begun + WAIT_US <= net.now_us <= begun + WAIT_US + 10
-    net.do("b", net.servers["b"].arrive("p", "a", net.now_us))
-    net.do("b", net.servers["b"].arrive("p", "a", net.now_us))
-    net.do("b", net.servers["b"].arrive("q", "a", net.now_us))
+    net.do("b", net.servers["b"].arrive("p", {"a": net.life("a")}, net.now_us))
+    net.do("b", net.servers["b"].arrive("p", {"a": net.life("a")}, net.now_us))
+    net.do("b", net.servers["b"].arrive("q", {"a": net.life("a")}, net.now_us))
     with pytest.raises(LimitError, match="WAITING_MAX"):
-        net.servers["b"].arrive("r", "a", net.now_us)
+        net.servers["b"].arrive("r", {"a": net.life("a")}, net.now_us)
 
 
 def test_publishers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,9 +123,9 @@ def test_who_moved_carries_what_it_was_after() -> None:
     net.read("h", "x", "s")
     net.publish("a", [notice(1, "reliable fifo", "p", 1)], "p")
     net.lose_parcels("a", "h")
-    net.do("b", net.servers["b"].arrive("p", "a", net.now_us))
-    net.do("b", net.servers["b"].arrive("p", "unknown", net.now_us))
-    net.do("b", net.servers["b"].arrive("p", "b", net.now_us))
+    net.do("b", net.servers["b"].arrive("p", {"a": net.life("a")}, net.now_us))
+    net.do("b", net.servers["b"].arrive("p", {"unknown": net.life("unknown")}, net.now_us))
+    net.do("b", net.servers["b"].arrive("p", {"b": net.life("b")}, net.now_us))
     net.run()
     token = net.publish("b", [notice(2, "reliable fifo", "p", 2)], "p")
     net.run()

@@ -113,8 +113,8 @@ class AccessPoint:
         self._waiting: dict[int, Publication] = {}
         self._is_stale = False
         self._kept_back: set[tuple[str, str]] = set()  # publishers and sequences of what waits
-        # Publishers whose past is asked for: where they were, and in which life of it.
-        self._awaited: dict[str, tuple[str, int]] = {}
+        # Publishers whose past is asked for: where they were, and in which life of each.
+        self._awaited: dict[str, dict[str, int]] = {}
         self._ask_us = 0
         self._rows = 0
         self._is_causal = False
@@ -140,25 +140,30 @@ class AccessPoint:
         else:
             self._wait(of)
 
-    def await_past(self, publisher: str, server: str, life: int) -> None:
-        """What a publisher publishes waits until `meet` says what it did at another server.
+    def await_past(self, publisher: str, past: Mapping[str, int], now_us: int) -> None:
+        """What a publisher publishes waits until it is known what it did at other servers.
 
-        Raises LimitError.
+        It was there in these lives of theirs. Raises LimitError.
         """
         if publisher not in self._awaited and len(self._awaited) >= WAITING_MAX:
             raise LimitError("WAITING_MAX", WAITING_MAX, len(self._awaited) + 1)
-        self._awaited[publisher] = server, life
+        others = {server: life for server, life in past.items() if server != self.name}
+        if others:
+            self._awaited[publisher] = others
+            self._ask_past(publisher, now_us)
 
     def forget_past(self, server: str, life: int) -> None:
         """A server has this life: nothing is left of what publishers did in an earlier one."""
-        for publisher, (where, then) in list(self._awaited.items()):
-            if where == server and then < life:
+        for publisher, servers in list(self._awaited.items()):
+            if servers.get(server, life) < life:
                 self.meet(publisher, server)
 
     def meet(self, publisher: str, server: str, past: Past | None = None) -> None:
         """What a publisher did at another server is known; None: nothing is left of it."""
-        if self._awaited.get(publisher, ("", 0))[0] == server:
-            del self._awaited[publisher]
+        servers = self._awaited.get(publisher, {})
+        servers.pop(server, None)
+        if not servers:
+            self._awaited.pop(publisher, None)
         known = self._publishers.known(publisher)
         if past is not None:
             known.accept([past.sequence])
@@ -183,8 +188,8 @@ class AccessPoint:
         known = self._publishers.known(publisher)
         if self._publishers.on_their_way(known) is not None:
             return None
-        elsewhere = self._awaited.pop(publisher, ("", 0))
-        return Past(publisher, known.sequence, known.failed, known.untold, *elsewhere)
+        self._awaited.pop(publisher, None)
+        return Past(publisher, known.sequence, known.failed, known.untold)
 
     def _hindrance(self, of: Publication) -> str | None:
         """Why a publication has to wait; None where it need not."""
@@ -277,16 +282,16 @@ class AccessPoint:
             return
         self._ask_us = now_us + ASK_AGAIN_US
         for publisher in dict.fromkeys(each.publisher for each in self._waiting.values()):
-            self.ask_past(publisher, now_us)
+            self._ask_past(publisher, now_us)
 
-    def ask_past(self, publisher: str, now_us: int) -> None:
+    def _ask_past(self, publisher: str, now_us: int) -> None:
         """Asks for what a publisher did elsewhere, where that is not known and can be asked."""
-        server, _ = self._awaited.get(publisher, ("", 0))
-        home = self._table.homes.get(server)
-        if home is not None:
-            self.forget_past(server, home.life)
-        if publisher in self._awaited:
-            self.send(server, AskPast(publisher), now_us)
+        for server, life in list(self._awaited.get(publisher, {}).items()):
+            home = self._table.homes.get(server)
+            if home is not None and life < home.life:
+                self.meet(publisher, server)
+            else:
+                self.send(server, AskPast(publisher), now_us)
 
     @property
     def waiting(self) -> int:

@@ -90,11 +90,8 @@ class Handler:
                     past = self._access.past_of(publisher)
                     if past is not None:
                         self._access.send(source, past, now_us, self._access.context())
-                case Past(publisher=publisher, elsewhere=elsewhere):
+                case Past(publisher):
                     self._access.meet(publisher, source, body)
-                    if elsewhere not in ("", self.name):
-                        self._access.await_past(publisher, elsewhere, body.life)
-                        self._access.ask_past(publisher, now_us)
                 case Records() | Closed():
                     self._consumers.given(source, body, now_us)
                 case _:

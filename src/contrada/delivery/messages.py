@@ -119,16 +119,12 @@ class Past(msgspec.Struct, frozen=True, array_like=True, tag="past"):
     """The answer: the publisher's highest number that was accepted, and those that failed; up to
     `untold` it is not known which did. The parcel's context is what must be known of it.
 
-    Where the sender waits for its past itself, `elsewhere` is the server to be asked next, and
-    `life` the one in which the publisher was there.
     """
 
     publisher: Label
     sequence: int
     failed: tuple[int, ...] = ()
     untold: int = 0
-    elsewhere: str = ""
-    life: int = 0
 
 
 class OpenLog(msgspec.Struct, frozen=True, array_like=True, tag="open"):

@@ -180,15 +180,13 @@ class DeliveryServer:
         """What a publisher is told that connects here, so that it can say it to another server."""
         return self._table.own.life
 
-    def arrive(self, publisher: str, server: str, life: int, now_us: int) -> list[DeliveryEffect]:
-        """A publisher comes from another server, where it published before, in this life of it.
+    def arrive(self, publisher: str, past: Mapping[str, int], now_us: int) -> list[DeliveryEffect]:
+        """A publisher comes from other servers: all at which it was since something it published
+        was confirmed, with the last `life` that it was told by each.
 
-        What it publishes here waits until that server has said what others must know. Raises
-        LimitError.
+        What it publishes here waits until they have said what others must know. Raises LimitError.
         """
-        if server != self.name:
-            self._access.await_past(publisher, server, life)
-            self._access.ask_past(publisher, now_us)
+        self._access.await_past(publisher, past, now_us)
         return self._settle(now_us)
 
     def pass_sequence(self, sequence: str, server: str, now_us: int) -> list[DeliveryEffect]:

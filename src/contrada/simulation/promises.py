@@ -139,7 +139,7 @@ class Promises:
         self._order = 0
         self._is_over = False
         self._clients: dict[str, int] = {}  # where each is
-        self._met: dict[str, tuple[int, int]] = {}  # where each was last, in which life of it
+        self._met: defaultdict[str, dict[str, int]] = defaultdict(dict)  # lives of servers
         self._known: defaultdict[str, set[str]] = defaultdict(set)  # what of causal each sent, read
         self._unanswered: defaultdict[str, dict[str, Sent]] = defaultdict(dict)
         self._sequences: dict[str, int] = defaultdict(int)
@@ -275,12 +275,11 @@ class Promises:
             self.leave(client)
         self._clients[client] = broker
         self._connected[client] += 1
-        server, met = self.servers[broker], self._met.get(client)
+        server = self.servers[broker]
         if server is not None:
-            if met is not None and met[0] != broker:
-                now_us = self._schedule.now_us
-                self.do(broker, server.machine.arrive(client, str(met[0]), met[1], now_us))
-            self._met[client] = broker, server.machine.life
+            now_us = self._schedule.now_us
+            self.do(broker, server.machine.arrive(client, self._met[client], now_us))
+            self._met[client] = {**self._met[client], str(broker): server.machine.life}
         for sent in list(self._unanswered[client].values()):
             self._say(sent, broker)
         for name in self._wanted[client]:
@@ -347,6 +346,8 @@ class Promises:
             return  # It has gone, and asks elsewhere or anew.
         if self._unanswered[sent.client].pop(sent.id, None) is not None:
             sent.is_accepted = error is None
+            if error is None:  # So this server knows what was before.
+                self._met[sent.client] = {str(broker): self._met[sent.client][str(broker)]}
             is_certain = not (isinstance(error, CannotPublishError) and error.may_be_published)
             sent.error = error if is_certain else None
 
