@@ -12,7 +12,7 @@ Source: EPFL 2503 §5.3.6 (durable subscriptions), §4.7.2 (one of n).
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -30,12 +30,20 @@ from contrada.delivery.messages import (
     Records,
     Standing,
 )
-from contrada.delivery.store import LogRecord, Store
-from contrada.errors import ContradaError, DeliveryError
+from contrada.delivery.store import OWN_LOGS, LogRecord, Store
+from contrada.errors import CannotPublishError, ContradaError, DeliveryError, InvalidValueError
 from contrada.model import FilterSet, Notification, Selection, from_msgpack, to_msgpack
 
 Reader: TypeAlias = tuple[str, str]
 """A consumer: its server and its name."""
+
+
+class Terms(NamedTuple):
+    """What a standing subscription asks for, what it keeps, and whether it survives restarts."""
+
+    filters: Selection
+    retention: Retention
+    is_durable: bool
 
 
 @dataclass(slots=True)
@@ -86,6 +94,9 @@ class Logs:
             raise DeliveryError(f"there is a standing subscription {name!r} here already")
         if is_durable and self._store is None:
             raise DeliveryError(f"this server has no store, which {name!r} would need")
+        if is_durable:
+            _check_log(name)
+            _check_log(retention.dead_letter)
         number, self._next = self._next, self._next + 1
         standing = Standing(name, filters)
         self._keep(number, standing, retention, self._store if is_durable else None)
@@ -93,7 +104,9 @@ class Logs:
             # Also of what does not survive no number is given again: parcels may be on their way.
             self._store.note("subscriptions", msgspec.msgpack.encode(self._next))
         if self._store is not None and is_durable:
-            value = msgspec.msgpack.encode((name, to_msgpack(FilterSet(filters.filters)), retention))
+            value = msgspec.msgpack.encode(
+                (name, to_msgpack(FilterSet(filters.filters)), retention)
+            )
             self._store.note(f"subscription/{number}", value)
         return number, standing
 
@@ -103,6 +116,14 @@ class Logs:
     def standing(self) -> dict[int, Standing]:
         """All that stands here."""
         return {number: kept.standing for number, kept in self._kept.items()}
+
+    def terms(self, name: str) -> Terms | None:
+        """What a subscription here stands for; None where there is none."""
+        if name not in self._numbers:
+            return None
+        kept = self._kept[self._numbers[name]]
+        is_durable = kept.subscription.store is not self.volatile
+        return Terms(kept.standing.filters, kept.subscription.retention, is_durable)
 
     def number_of(self, name: str) -> int:
         """The number of a subscription. Raises DeliveryError: there is none."""
@@ -143,6 +164,16 @@ class Logs:
             kept.subscription.append([data], time_us)
             self._touched[number] = None
         return True
+
+    def keep(self, number: int, notification: Notification, time_us: int) -> None:
+        """Keeps what came at best effort; where there is no room it is dropped, counted."""
+        of = self._kept[number].subscription
+        try:
+            of.check_room([_packed(notification)])
+            is_kept = self.append([number], notification, time_us)
+        except CannotPublishError:
+            is_kept = False
+        of.statistics.dropped += not is_kept
 
     # --- consumers ----------------------------------------------------------------------------
 
@@ -222,6 +253,14 @@ class Logs:
         """Checks the invariants; AssertionError says which is broken. Cost: all that is kept."""
         for kept in self._kept.values():
             kept.subscription.validate()
+
+
+def _check_log(name: str) -> None:
+    """Refuses a name for a log of a subscription that a server may have for its own."""
+    if name.startswith(OWN_LOGS):
+        raise InvalidValueError(
+            name, f"names of logs that begin with {OWN_LOGS!r} are the system's"
+        )
 
 
 def _consumer(reader: Reader) -> str:

@@ -23,12 +23,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from contrada.delivery.messages import Address, Body, Context, Notice, Parcel, ToSequence
-from contrada.delivery.store import LogRecord, Store
+from contrada.delivery.store import OWN_LOGS, LogRecord, Store
 from contrada.delivery.streams import Outgoing, Run
 from contrada.errors import CannotPublishError
 from contrada.model import from_msgpack, to_msgpack
 
-SPOOL: Final = "spool"
+SPOOL: Final = f"{OWN_LOGS}spool"
 """The log of what is certified."""
 
 RESERVED: Final = 10_000

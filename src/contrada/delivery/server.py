@@ -34,7 +34,7 @@ from contrada.delivery.access import Accepted, AccessPoint, Failed
 from contrada.delivery.causality import Causality
 from contrada.delivery.durable import DurableStatistics, Retention
 from contrada.delivery.inbox import Inbox
-from contrada.delivery.logs import Logs, Reader
+from contrada.delivery.logs import Logs, Reader, Terms
 from contrada.delivery.messages import (
     Address,
     Announce,
@@ -288,11 +288,11 @@ class DeliveryServer:
     ) -> list[DeliveryEffect]:
         """Takes into the log of a subscription here what came for it at best effort.
 
-        What finds no room in the store is lost, as best effort may be. Raises DeliveryError.
+        What finds no room is dropped and counted, as best effort may be. Raises DeliveryError.
         """
         number = self._logs.number_of(name)
         for each in notifications:
-            self._logs.append([number], each, now_us)
+            self._logs.keep(number, each, now_us)
         return self._settle(now_us)
 
     def consume(self, client: str, said: Consuming, now_us: int) -> list[DeliveryEffect]:
@@ -596,6 +596,14 @@ class DeliveryServer:
             for name, home in self._table.homes.items()
             for standing in home.standing.values()
         }
+
+    def terms(self, name: str) -> Terms | None:
+        """What a standing subscription at home here stands for; None where there is none."""
+        return self._logs.terms(name)
+
+    def sequence_of(self, publisher: str) -> int:
+        """The highest number that was accepted of a publisher, or 0: its next one is higher."""
+        return self._access.sequence_of(publisher)
 
     def statistics(self) -> DeliveryStatistics:
         """A frozen view of what is held and was done."""
