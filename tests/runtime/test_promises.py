@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,12 +25,15 @@ from contrada.errors import (
     ServiceError,
     StoreError,
     StoreFullError,
+    UnknownOperatorError,
 )
+from contrada.runtime import sqlite
 from contrada.runtime.outlet import QUEUE_NOTIFICATIONS_MAX
 from contrada.runtime.sqlite import SqliteStore
 from contrada.runtime.standing import READ_AHEAD_MAX
 from contrada.service import Kept, Service, StandingSubscription
-from tests.asynchronous import on_loop, until
+from tests.asynchronous import TEST_S_MAX, on_loop, until
+from tests.operators import register_failing
 
 CERTIFIED = "certified"
 MARKER = -1
@@ -126,8 +130,11 @@ async def test_best_effort_is_kept_too_and_nothing_twice(path: Path) -> None:
 
 
 @on_loop
-async def test_a_fast_publisher_at_best_effort_waits_for_the_disk(path: Path) -> None:
+async def test_a_fast_publisher_at_best_effort_waits_for_the_disk(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A log would lose what its disk is too slow for, or the memory be filled."""
+    monkeypatch.setattr(sqlite, "WAITING_BYTES_MAX", 300_000)
     count = 2 * QUEUE_NOTIFICATIONS_MAX
     async with ct.connect(store=path) as service:
         await service.subscribe("n any", durable="all")
@@ -508,6 +515,21 @@ async def test_a_store_that_cannot_be_used_says_why(path: Path) -> None:
 
 
 @on_loop
+async def test_an_operator_that_is_not_there_any_more_is_said(path: Path) -> None:
+    """A subscription would keep nothing; or what was begun be left over."""
+    with pytest.MonkeyPatch.context() as patch:
+        register_failing(patch)
+        async with ct.connect(store=path) as service:
+            await service.subscribe("a any", durable="first")
+            await service.subscribe("a fails 'x'", durable="s")
+    service = ct.connect(store=path)
+    for _ in range(2):
+        with pytest.raises(UnknownOperatorError, match="fails"):
+            await service.open()
+    assert service.statistics().subscriptions == 0
+
+
+@on_loop
 async def test_a_damaged_record_is_counted_and_never_served(path: Path) -> None:
     """Something else than what was published would be worked on."""
     async with ct.connect(store=path) as service:
@@ -541,7 +563,35 @@ async def test_a_full_disk_is_said_and_nothing_accepted_is_lost(
             assert await numbers(events, 1) == [1]  # It was tried again, as it said that it may.
             await service.publish({"n": 2}, delivery=CERTIFIED)
             assert await numbers(events, 1) == [2]
-    assert "cannot be written yet" in caplog.text
+    assert caplog.text.count("cannot be written yet") == 1
+
+
+@on_loop
+async def test_nothing_is_said_before_it_is_on_the_disk(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader would act on what a crash takes back; or the event loop would wait for the disk."""
+    go_on, write = threading.Event(), SqliteStore._write
+
+    def held_up(self: SqliteStore, *of: Any) -> None:
+        assert go_on.wait(20)
+        write(self, *of)
+
+    async with ct.connect(store=path) as service:
+        reader = service.subscribe("n any", durable="s", auto_acknowledge=False)
+        async with reader as events:
+            await service.publish({"n": 0}, delivery=CERTIFIED)
+            assert await numbers(events, 1) == [0]
+            monkeypatch.setattr(SqliteStore, "_write", held_up)
+            publishing = asyncio.create_task(service.publish({"n": 1}, delivery=CERTIFIED))
+            try:
+                with pytest.raises(TimeoutError):
+                    await events.next(0.2)
+                assert not publishing.done()
+            finally:
+                go_on.set()
+            assert await numbers(events, 1) == [1]
+            await publishing
 
 
 @on_loop
@@ -551,8 +601,10 @@ async def test_closing_over_a_full_disk_ends_and_says_so(path: Path) -> None:
     await service.subscribe("n any", durable="s")
     service._host.store._db.execute("PRAGMA max_page_count = 20")  # type: ignore[attr-defined]
     await service.publish(ct.Notification({"n": 1}, body=bytes(200_000)))
+    begun = asyncio.get_running_loop().time()
     with pytest.raises(StoreFullError, match="no room is left"):
         await service.aclose()
+    assert asyncio.get_running_loop().time() - begun < TEST_S_MAX / 2
     async with ct.connect(store=path):
         pass
 

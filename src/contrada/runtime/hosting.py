@@ -89,9 +89,14 @@ class DeliveryHost:
         self._committing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._armed_us: int | None = None
-        self._is_closing = False
-        for each in self.server.standing():
-            self._ask(each)
+        self._is_closing = self._is_failing = False
+        try:
+            for each in self.server.standing():
+                self._ask(each)
+        except ContradaError:  # An operator of a filter may not be registered this time.
+            for each in list(self._keeping):
+                self._forget(each)
+            raise
 
     # --- what is done -------------------------------------------------------------------------
 
@@ -223,6 +228,7 @@ class DeliveryHost:
                 except StoreError as error:
                     self._failed(group, gives, error)
                     return
+                self._is_failing = False
                 self._give(gives)
                 group.set_result(None)
         finally:
@@ -230,7 +236,9 @@ class DeliveryHost:
 
     def _failed(self, group: asyncio.Future[None], gives: list[Give], error: StoreError) -> None:
         """The store keeps the group and tries it again with the next one, soon."""
-        _LOG.warning("what is promised cannot be written yet: %s", error)
+        if not self._is_failing:
+            _LOG.warning("what is promised cannot be written yet: %s", error)
+        self._is_failing = True
         self._gives[:0] = gives
         group.set_exception(error)
         group.exception()  # Seen, also where nobody waits for it.
