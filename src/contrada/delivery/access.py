@@ -16,7 +16,7 @@ above the highest one accepted is a duplicate, and is published no second time.
 Source: EPFL 2503 §5.2.2 (QoS of obvents).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -219,11 +219,7 @@ class AccessPoint:
     def _publish(self, of: Publication, now_us: int) -> None:
         known = self._publishers.get(of.publisher)
         accepted = 0 if known is None else known.sequence
-        fresh = [
-            each
-            for each in of.notifications
-            if not of.publisher or not each.envelope.sequence or each.envelope.sequence > accepted
-        ]
+        fresh = fresh_of(of.publisher, of.notifications, accepted)
         self.duplicates += len(of.notifications) - len(fresh)
         promised = of.promised
         carries = promised.is_causal or (known is not None and known.has_moved and promised.is_fifo)
@@ -338,6 +334,22 @@ class AccessPoint:
     def _fail(self, of: Publication, error: ContradaError) -> None:
         self.failed += 1
         self.outcomes.append(Failed(of.token, error))
+
+
+def fresh_of(
+    publisher: str, notifications: Iterable[Notification], accepted: int
+) -> list[Notification]:
+    """What is no duplicate, where a publisher's highest number so far is known.
+
+    What has no publisher or no number never is one.
+    """
+    fresh = []
+    for each in notifications:
+        sequence = each.envelope.sequence
+        if not publisher or not sequence or sequence > accepted:
+            fresh.append(each)
+            accepted = max(accepted, sequence)
+    return fresh
 
 
 def _orders(of: Publication) -> list[tuple[str, str]]:

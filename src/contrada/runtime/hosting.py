@@ -22,7 +22,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from contrada.delivery.access import Failed
+from contrada.delivery.access import Failed, fresh_of
 from contrada.delivery.classes import BEST_EFFORT
 from contrada.delivery.durable import Retention
 from contrada.delivery.messages import Closed, CloseLog, Consuming, Records
@@ -114,8 +114,7 @@ class DeliveryHost:
         for effect in effects:
             if isinstance(effect, Failed) and effect.token == token:
                 raise effect.error
-        sequences = ((each, each.envelope.sequence) for each in notifications)
-        return [each for each, n in sequences if not publisher or not n or n > known]
+        return fresh_of(publisher, notifications, known)
 
     def consume(self, client: str, said: Consuming) -> None:
         """A reader says something."""
