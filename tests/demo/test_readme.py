@@ -54,7 +54,7 @@ def test_python_blocks_print_what_is_shown(code: str, output: str, tmp_path: Pat
     """The first thing that a newcomer tries would fail, or print something else."""
     script = tmp_path / "example.py"
     script.write_text(code, encoding="utf-8")
-    command = [sys.executable, script]
+    command = [sys.executable, str(script)]
     run = subprocess.run(
         command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=WAIT_S
     )
