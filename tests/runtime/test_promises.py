@@ -610,6 +610,18 @@ async def test_closing_over_a_full_disk_ends_and_says_so(path: Path) -> None:
 
 
 @on_loop
+async def test_what_is_being_published_when_it_closes_is_accepted(path: Path) -> None:
+    """A publisher would wait for ever, or what it was promised be lost."""
+    async with ct.connect(store=path) as service:
+        await service.subscribe("n any", durable="s")
+        published = [service.publish({"n": n}, delivery=CERTIFIED) for n in range(9)]
+        *_, closed = await asyncio.gather(*published, service.aclose())
+        assert closed is None
+    async with ct.connect(store=path) as service:
+        assert await rest(service, "s") == list(range(9))
+
+
+@on_loop
 async def test_a_store_of_its_owner_stays_open() -> None:
     """Who brings a store would find it closed under its hands."""
     store = MemoryStore()
@@ -712,9 +724,11 @@ def test_the_blocking_face_promises_the_same(path: Path) -> None:
         delivery = service.statistics().delivery
         assert delivery is not None
         assert delivery.logs["s"].acknowledged == 3
-        service.unsubscribe("s")
-        with pytest.raises(DeliveryError):
+        with service.subscribe(durable="s") as again:
             service.unsubscribe("s")
+            with pytest.raises(DeliveryError):
+                service.unsubscribe("s")
+            service.close()  # A reader of what has ended has nothing to keep.
     with ct.connect_sync() as service, service.subscribe("n any", reliable=True) as events:
         service.publish({"n": 1}, delivery="reliable")
         assert events.next(20).item["n"] == 1
