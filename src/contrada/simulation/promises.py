@@ -169,6 +169,7 @@ class Promises:
         store = self._disks[broker]
         survives = keeps_store and store is not None
         self.crashes.append((self._order, broker, survives))
+        self._forget_acknowledged(broker)
         if store is not None and survives:
             store.crash(self._chance.randint(0, store.unsynced))
             store.is_full = False
@@ -456,13 +457,8 @@ class Promises:
         position, notification = record.position, record.notification
         assert notification is not None, "no disk of these worlds damages anything"
         id_ = notification.envelope.id
-        done = self.acknowledged[name].get(position)
         is_replay = client == "replayer" and self.stood[name].replays
-        if (
-            done is not None
-            and not is_replay
-            and not self._may_be_lost(*done, self.stood[name].broker)
-        ):
+        if position in self.acknowledged[name] and not is_replay:
             self.doubles.append(f"{position} of {name} was acknowledged before {client} got it")
         if position in read.records:
             if read.records[position] != id_:
@@ -476,13 +472,18 @@ class Promises:
     def _acknowledge(self, broker: int, client: str, name: str, read: Read) -> None:
         intervals = tuple((position, position + 1) for position in read.late)
         for position in read.late:
-            self.acknowledged[name][position] = self._order, broker
+            self.acknowledged[name][position] = self._schedule.now_us, broker
         read.late.clear()
         self._consume(broker, Done(name, read.consumer(client), intervals))
 
-    def _may_be_lost(self, order: int, broker: int, home: int) -> bool:
-        """Whether a crash may have taken an acknowledgement."""
-        return any(at >= order and where in (broker, home) for at, where, _ in self.crashes)
+    def _forget_acknowledged(self, broker: int) -> None:
+        """A crash may have taken acknowledgements: on their way, or before the disk had them."""
+        for name, positions in self.acknowledged.items():
+            home = self.stood[name].broker
+            for position, (at_us, through) in list(positions.items()):
+                is_kept = through == home and at_us + SYNC_US <= self._schedule.now_us
+                if broker in (home, through) and not is_kept:
+                    del positions[position]
 
     def pass_sequence(self, sequence: str, broker: int) -> None:
         """The sequencer of a sequence passes it to another server, if it can."""
