@@ -1,10 +1,11 @@
-"""Stores: how many records a second, written with an fsync for each group, and read.
+"""Stores: how many records a second, written with an fsync for each group, and read; and services.
 
 Time is of the clock, since what is waited for is the disk. Each sample has a file of its own.
 Streams and servers: how many notifications a second the machines take in one process, without
 wires and disks; time is of the processor.
 """
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from tempfile import TemporaryDirectory
 from time import perf_counter, process_time
 from typing import Final
 
+import contrada as ct
 from bench.harness import Measurement, figure
 from contrada.delivery.access import Confirmed
 from contrada.delivery.consumers import Give
@@ -26,6 +28,8 @@ from contrada.runtime.sqlite import SqliteStore
 
 SAMPLES: Final = 5
 GROUPS: Final = 100
+PUBLISHERS: Final = 100
+CERTIFIED: Final = 20_000
 RECORDS: Final = [n.to_bytes(2, "big") * 100 for n in range(1_000)]
 
 
@@ -162,3 +166,66 @@ def _published(batch: int) -> list[Notification]:
         assert isinstance(came, Notification)
         made.append(came)
     return made
+
+
+async def certified(batch: int, *, reads: bool) -> float:
+    """Certified publications a second, by many at the same time; they are read at last, or not."""
+    with TemporaryDirectory() as folder:
+        async with ct.connect(store=Path(folder) / "store.db") as service:
+            async with service.subscribe("n >= 0", durable="s"):
+                pass
+
+            async def publish(first: int) -> None:
+                for begin in range(first, CERTIFIED, PUBLISHERS * batch):
+                    items = [{"n": n, "text": "x" * 100} for n in range(begin, begin + batch)]
+                    if batch == 1:
+                        await service.publish(items[0], delivery="certified")
+                    else:
+                        await service.publish_batch(items, delivery="certified")
+
+            begun = perf_counter()
+            if not reads:
+                firsts = range(0, PUBLISHERS * batch, batch)
+                await asyncio.gather(*map(publish, firsts))
+                return CERTIFIED / (perf_counter() - begun)
+            await service.publish_batch(({"n": n} for n in range(CERTIFIED)), delivery="certified")
+            begun = perf_counter()
+            async with service.subscribe(durable="s") as events:
+                for _ in range(CERTIFIED):
+                    await anext(events)
+            return CERTIFIED / (perf_counter() - begun)
+
+
+def sampled(batch: int, *, reads: bool = False) -> Measurement:
+    """As many samples as of a store, each with a file of its own."""
+    return Measurement([asyncio.run(certified(batch, reads=reads)) for _ in range(SAMPLES)])
+
+
+@figure(
+    name="delivery/embedded-certified",
+    unit="/s",
+    workload="certified, by 100 publishers at a time to one durable subscription, fsync per group",
+    at_least=2_000.0,
+)
+def embedded_certified() -> Measurement:
+    return sampled(1)
+
+
+@figure(
+    name="delivery/embedded-certified-batch",
+    unit="/s",
+    workload="the same, each publisher in batches of 100",
+    at_least=4_000.0,
+)
+def embedded_certified_batch() -> Measurement:
+    return sampled(100)
+
+
+@figure(
+    name="delivery/embedded-durable",
+    unit="/s",
+    workload="reading them by one reader, each acknowledged when the next is asked for",
+    at_least=4_000.0,
+)
+def embedded_durable() -> Measurement:
+    return sampled(100, reads=True)

@@ -1,4 +1,4 @@
-"""Holds docs/architecture.md: the places that it names exist."""
+"""Holds docs/architecture.md and docs/delivery.md: the places that they name exist."""
 
 import ast
 import re
@@ -6,8 +6,10 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 SOURCE: Final = Path(__file__).resolve().parents[1] / "src" / "contrada"
-PAGE: Final = SOURCE.parents[1] / "docs" / "architecture.md"
+DOCS: Final = SOURCE.parents[1] / "docs"
 
 PLACE: Final = re.compile(r"`([\w/]+\.(?:py|lark))(?::([\w.]+))?`")
 
@@ -28,9 +30,10 @@ def definitions(module: Path) -> dict[str, ast.stmt]:
     return found
 
 
-def test_places_named_exist() -> None:
+@pytest.mark.parametrize("page", ["architecture.md", "delivery.md"])
+def test_places_named_exist(page: str) -> None:
     """A reader would be sent to code that is not there."""
-    places = PLACE.findall(PAGE.read_text("utf-8"))
+    places = PLACE.findall((DOCS / page).read_text("utf-8"))
     assert places
     for file, name in places:
         root = SOURCE if not file.startswith("tests/") else SOURCE.parents[1]

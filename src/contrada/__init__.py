@@ -61,6 +61,7 @@ from contrada.model.algebra.sets import (
 )
 
 if TYPE_CHECKING:
+    from contrada.delivery.durable import OnFull, Retention
     from contrada.matching import Index
     from contrada.model.algebra.simplify import simplify
     from contrada.net.connecting import connect, connect_sync
@@ -73,7 +74,9 @@ _LATER: Final = {
     "Index": "contrada.matching",
     "Match": "contrada.patterns",
     "Obvent": "contrada.typed",
+    "OnFull": "contrada.delivery.durable",
     "PatternMatcher": "contrada.patterns.matcher",
+    "Retention": "contrada.delivery.durable",
     "connect": "contrada.net.connecting",
     "connect_sync": "contrada.net.connecting",
     "simplify": "contrada.model.algebra.simplify",
@@ -92,10 +95,12 @@ __all__ = [
     "Match",
     "Notification",
     "Obvent",
+    "OnFull",
     "Pattern",
     "PatternMatcher",
     "Product",
     "Query",
+    "Retention",
     "Value",
     "ValueSet",
     "absent",

@@ -20,7 +20,6 @@ from contrada.delivery.messages import (
     Notice,
     OpenLog,
     Parcel,
-    PassSequence,
     Past,
     Records,
     Resumed,
@@ -55,7 +54,6 @@ ROWS = st.builds(
 BODIES = st.one_of(
     st.builds(Notice, NOTICES),
     st.builds(ToSequence, NOTICES),
-    st.builds(PassSequence, NAMES, NUMBERS),
     st.builds(Resumed),
     st.builds(AskPast, NAMES),
     st.builds(Past, NAMES, NUMBERS),
@@ -140,7 +138,7 @@ def test_what_never_can_be_done_holds_up_nothing() -> None:
     net.stand("a", "s")
     net.run()
     net.read("a", "x", "s")
-    carry(net, ToSequence(notice(1, "nonsense")), Notice(notice(2, "reliable")))
+    carry(net, ToSequence(notice(1, "nonsense"), 0), Notice(notice(2, "reliable")))
     assert net.got["x"] == [2]
     assert net.servers["a"].statistics().refused == 1
 

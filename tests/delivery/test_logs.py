@@ -117,7 +117,7 @@ def test_names_are_checked() -> None:
         of.stand("s", all_of(), PLENTY, is_durable=True)
     with pytest.raises(DeliveryError, match="no store"):
         made(None).stand("t", all_of(), PLENTY, is_durable=True)
-    for name in ("spool", "", "\n"):
+    for name in ("@spool", "", "\n"):
         with pytest.raises(InvalidValueError):
             of.names_of(name, PLENTY, is_durable=True)
     assert of.names_of("t", Retention(dead_letter="s"), is_durable=True) == ["t"]

@@ -277,7 +277,7 @@ def test_it_knows_what_is_held_for_sequencers_and_damaged() -> None:
     """After a restart something could overtake it; or a damaged spool stop the server."""
     store = MemoryStore()
     of = made(store)
-    to = Posting(ToSequence(notice(1, "certified total:t")), {"a": ()})
+    to = Posting(ToSequence(notice(1, "certified total:t"), 0), {"a": ()})
     of.post([posting(0, "a"), to, posting(2, "a")], 0, spools=True)
     store.sync()
     store.flip(SPOOL, 1, 3)

@@ -27,7 +27,7 @@ def test_the_higher_epoch_holds() -> None:
             of.move(said.sequence, said.epoch, said.server)
     assert of.where("t") == (3, "d")
     assert of.where("u") == (0, "first")
-    assert [*of.tell()] == [Sequenced("t", 3, "d")]
+    assert [*of.tell(())] == [Sequenced("t", 3, "d")]
 
 
 def test_it_is_known_after_a_crash() -> None:

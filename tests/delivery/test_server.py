@@ -509,7 +509,7 @@ def test_dead_letters_are_a_subscription() -> None:
     net.start("b")
     assert net.servers["b"].standing() == {"s": "b", "dead": "b"}
     net.validate()
-    for name, dead in (("s2", "spool"), ("s3", "s3"), ("s4", "\n")):
+    for name, dead in (("s2", "@spool"), ("s3", "s3"), ("s4", "\n")):
         bad = Retention(attempts_max=1, dead_letter=dead)
         with pytest.raises(InvalidValueError):
             net.servers["b"].stand(name, all_of(), net.now_us, bad, is_durable=True)
@@ -566,7 +566,7 @@ def test_what_waits_of_a_publisher_that_moved_is_given_up() -> None:
     net.do("b", net.servers["b"].arrive("p", {"a": net.life("a")}, net.now_us))
     net.run()
     assert isinstance(net.outcomes[old], Failed)
-    assert "has moved" in str(net.outcomes[old].error)  # type: ignore[union-attr]
+    assert "has gone" in str(net.outcomes[old].error)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("stores", ["", "a"])

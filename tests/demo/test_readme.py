@@ -48,14 +48,15 @@ def started(command: list[str]) -> Iterator["subprocess.Popen[str]"]:
 @pytest.mark.parametrize(
     ("code", "output"),
     PYTHON_AND_OUTPUT,
-    ids=["process", "nested", "types", "patterns", "algebra", "explain"],
+    ids=["process", "nested", "kept", "types", "patterns", "algebra", "explain"],
 )
 def test_python_blocks_print_what_is_shown(code: str, output: str, tmp_path: Path) -> None:
     """The first thing that a newcomer tries would fail, or print something else."""
     script = tmp_path / "example.py"
     script.write_text(code, encoding="utf-8")
+    command = [sys.executable, str(script)]
     run = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, check=False, timeout=WAIT_S
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=WAIT_S
     )
     assert (run.stderr, run.stdout) == ("", output)
 

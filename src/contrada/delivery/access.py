@@ -31,7 +31,6 @@ from contrada.delivery.messages import (
     Context,
     Notice,
     Parcel,
-    PassSequence,
     Past,
     Returned,
     Row,
@@ -40,7 +39,7 @@ from contrada.delivery.messages import (
 )
 from contrada.delivery.notes import Notes
 from contrada.delivery.outbox import Outbox, Posting
-from contrada.delivery.publishers import Publisher, Publishers
+from contrada.delivery.publishers import HERE, Publisher, Publishers, Way
 from contrada.delivery.sequences import Sequences
 from contrada.delivery.standing import StandingTable
 from contrada.delivery.store import Store
@@ -186,10 +185,14 @@ class AccessPoint:
             del self._waiting[token]
             self._fail(token, CannotPublishError("", reason=reason))
         known = self._publishers.known(publisher)
-        if self._publishers.on_their_way(known) is not None:
+        if self._publishers.on_their_way(known, HERE) is not None:
             return None
         self._awaited.pop(publisher, None)
         return Past(publisher, known.sequence, known.failed, known.untold)
+
+    def known(self, publisher: str) -> Publisher:
+        """What is known of a publisher."""
+        return self._publishers.known(publisher)
 
     def _hindrance(self, of: Publication) -> str | None:
         """Why a publication has to wait; None where it need not."""
@@ -202,9 +205,7 @@ class AccessPoint:
             return f"server {via!r}, which gives the order of {sequence!r}, cannot be reached"
         if not of.promised.is_fifo:
             return None
-        before = self._publishers.on_their_way(
-            self._publishers.known(of.publisher), (sequence, via)
-        )
+        before = self._publishers.on_their_way(self.known(of.publisher), self._way_of(of.promised))
         if before is None:
             return None
         return f"server {before!r} has not said that it has what was published before"
@@ -212,7 +213,7 @@ class AccessPoint:
     def _can_reach(self, server: str) -> bool:
         return server == self.name or server in self._transit.ways
 
-    def pass_sequence(self, sequence: str, server: str, now_us: int) -> None:
+    def pass_sequence(self, sequence: str, server: str) -> None:
         """Another server gives the order of a sequence from now on. Raises as `DeliveryServer`."""
         epoch, where = self._sequences.where(sequence)
         home = self._table.homes.get(server)
@@ -222,12 +223,11 @@ class AccessPoint:
             raise DeliveryError(f"server {server!r} cannot give the order of {sequence!r}")
         if server != self.name:
             self._sequences.check_room(sequence)
-            said = PassSequence(sequence, epoch + 1)
-            self.send(server, said, now_us, self.context(), spools=self._store is not None)
-            self.move(Sequenced(sequence, epoch + 1, server))
+            self.move(Sequenced(sequence, epoch + 1, server, self.context()))
 
     def move(self, said: Sequenced) -> None:
         """Another server gives the order of a sequence, if this is news; all are told."""
+        self._causality.merge(said.context)
         if said.epoch > self._sequences.where(said.sequence)[0]:
             self._sequences.move(said.sequence, said.epoch, said.server)
             self._transit.flood(said)
@@ -327,63 +327,68 @@ class AccessPoint:
         # What goes by another way than what was before could overtake it.
         carries = known.carries or (known.sequence > 0 and known.way != way)
         if promised.sequence:
-            self.sequence(fresh, now_us, carries=carries and promised.is_fifo)
+            self.sequence(fresh, way, now_us, carries=carries and promised.is_fifo)
         else:
             needs = promised.is_causal or (carries and promised.is_fifo)
             self._address(fresh, promised, now_us, carries=needs)
         if promised.is_fifo:
             self._publishers.note_way(known, way, carries=carries)
 
-    def _way_of(self, promised: DeliveryClass) -> tuple[str, str]:
-        """The sequence and its sequencer; nothing where it is published from here."""
-        server = self._sequences.where(promised.sequence)[1] if promised.sequence else self.name
-        return ("", "") if server == self.name else (promised.sequence, server)
-
-    def order(self, source: str, notification: Notification, now_us: int, *, carries: bool) -> None:
-        """Gives a notification its place in a sequence; or returns it, where that was passed on."""
-        promised = delivery_class(notification.envelope.delivery)
+    def _way_of(self, promised: DeliveryClass) -> Way:
+        """By which way goes what has an order."""
         epoch, server = self._sequences.where(promised.sequence)
-        if server == self.name:
-            self.sequence([notification], now_us, carries=carries)
-        else:
-            back = Returned(notification, epoch, server)
-            self.send(source, back, now_us, spools=promised.is_certified)
+        is_here = not promised.sequence or server == self.name
+        return HERE if is_here else (promised.sequence, server, epoch)
 
-    def returned(self, source: str, notification: Notification, now_us: int) -> bool:
-        """Sends on what a server returned since it had passed on the sequence.
-
-        False where it would overtake what went another way, so that it is to be tried again.
-        """
+    def order(self, source: str, said: ToSequence, now_us: int, *, carries: bool) -> None:
+        """Gives a notification its place in a sequence; or returns it, where that was passed on."""
+        notification = said.notification
         promised = delivery_class(notification.envelope.delivery)
-        publisher, way = notification.envelope.publisher, self._way_of(promised)
-        known = self._publishers.known(publisher)
-        back = promised.sequence, source
-        if promised.is_fifo and self._publishers.on_their_way(known, back, way) is not None:
-            return False
-        self.sequence([notification], now_us, carries=promised.is_fifo)
+        if said.epoch > self._sequences.where(promised.sequence)[0]:
+            # The news that this server has it is late; what was before it came with the parcel.
+            self.move(Sequenced(promised.sequence, said.epoch, self.name))
+        epoch, server = self._sequences.where(promised.sequence)
+        # What was sent to it as a sequencer of before: others of its publisher may be elsewhere.
+        is_late = promised.is_fifo and said.epoch != epoch
+        if server == self.name and not is_late:
+            self.sequence([notification], HERE, now_us, carries=carries)
+        else:
+            back = Returned(notification, said.epoch, epoch, server)
+            self.send(source, back, now_us, self.context(), spools=promised.is_certified)
+
+    def returned(self, source: str, said: Returned, now_us: int) -> None:
+        """Sends on what a server returned since it had passed on the sequence."""
+        notification = said.notification
+        promised = delivery_class(notification.envelope.delivery)
+        self.move(Sequenced(promised.sequence, said.epoch, said.server))
+        way, publisher = self._way_of(promised), notification.envelope.publisher
+        known = self.known(publisher)
+        if promised.is_fifo:
+            back = promised.sequence, source, said.asked
+            way = self._publishers.following(known, back) or way
+        self.sequence([notification], way, now_us, carries=promised.is_fifo)
         if promised.is_fifo:
             self._publishers.note_way(known, way, carries=True)
             self._publishers.remember(publisher, known)
         self.look_again()
-        return True
 
     def sequence(
-        self, notifications: Sequence[Notification], now_us: int, *, carries: bool
+        self, notifications: Sequence[Notification], way: Way, now_us: int, *, carries: bool
     ) -> None:
         """Publishes what is in a sequence, here or at its sequencer. Raises CannotPublishError."""
         promised = delivery_class(notifications[0].envelope.delivery)
-        epoch, server = self._sequences.where(promised.sequence)
-        carries = carries or promised.is_causal or epoch > 0
-        if server == self.name:
+        carries = carries or promised.is_causal or self._sequences.where(promised.sequence)[0] > 0
+        if way == HERE:
             self._address(notifications, promised, now_us, carries=carries)
             return
+        _, server, epoch = way
         home = self._table.homes.get(server)
         if home is None or (promised.is_certified and not home.has_store):
             reason = f"server {server!r} is not known here, or has no store"
             raise CannotPublishError("", reason=reason)
         self._outbox.check_room((server,))
         context = self.context({server: len(notifications)}) if carries else ()
-        bodies = [Posting(ToSequence(each), {server: ()}, context) for each in notifications]
+        bodies = [Posting(ToSequence(each, epoch), {server: ()}, context) for each in notifications]
         self._post(bodies, now_us, spools=promised.is_certified)
 
     def _address(

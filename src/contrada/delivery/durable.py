@@ -58,7 +58,7 @@ class OnFull(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What a durable subscription keeps.
+    """What a durable subscription keeps. Raises InvalidValueError.
 
     `replay_max` acknowledged records are kept to be read again. A record handed out `attempts_max`
     times is dead: it goes to the subscription `dead_letter`, or is dropped where none is named;
@@ -71,6 +71,16 @@ class Retention:
     replay_max: int = 0
     attempts_max: int = 0
     dead_letter: str = ""
+
+    def __post_init__(self) -> None:
+        lowest = {"records_max": 1, "bytes_max": 1, "replay_max": 0, "attempts_max": 0}
+        for name, least in lowest.items():
+            value = getattr(self, name)
+            if type(value) is not int or value < least:
+                raise InvalidValueError(value, f"{name}: expected a whole number from {least}")
+        if self.on_full not in tuple(OnFull):
+            raise InvalidValueError(self.on_full, f"on_full: expected {' or '.join(OnFull)}")
+        object.__setattr__(self, "on_full", OnFull(self.on_full))
 
 
 class Handed(NamedTuple):

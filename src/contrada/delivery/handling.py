@@ -5,7 +5,6 @@ from itertools import groupby
 
 from contrada.delivery.access import AccessPoint
 from contrada.delivery.causality import Causality
-from contrada.delivery.classes import delivery_class
 from contrada.delivery.consumers import Consumers
 from contrada.delivery.inbox import Arrival
 from contrada.delivery.logs import Logs
@@ -14,16 +13,13 @@ from contrada.delivery.messages import (
     Closed,
     Context,
     Notice,
-    PassSequence,
     Past,
     Records,
     Resumed,
     Returned,
-    Sequenced,
     ToSequence,
 )
 from contrada.errors import CannotPublishError, ContradaError, StoreError
-from contrada.model import Notification
 
 
 class Handler:
@@ -76,14 +72,10 @@ class Handler:
                 case Notice():
                     if not self._keep([arrival], now_us):
                         return False
-                case ToSequence(notification):
-                    carries = bool(parcel.context)
-                    self._access.order(source, notification, now_us, carries=carries)
-                case Returned(notification, epoch, server):
-                    self._access.move(Sequenced(_sequence_of(notification), epoch, server))
-                    return self._access.returned(source, notification, now_us)
-                case PassSequence(sequence, epoch):
-                    self._access.move(Sequenced(sequence, epoch, self.name))
+                case ToSequence():
+                    self._access.order(source, body, now_us, carries=bool(parcel.context))
+                case Returned():
+                    self._access.returned(source, body, now_us)
                 case Resumed():
                     pass  # It has its number, for which others may wait.
                 case AskPast(publisher):
@@ -101,10 +93,6 @@ class Handler:
         except ContradaError:
             self.refused += 1  # It never could be done; what is behind it must not wait for it.
         return True
-
-
-def _sequence_of(notification: Notification) -> str:
-    return delivery_class(notification.envelope.delivery).sequence
 
 
 def _is_notice(arrival: Arrival) -> bool:

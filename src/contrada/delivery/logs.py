@@ -12,7 +12,7 @@ Source: EPFL 2503 §5.3.6 (durable subscriptions), §4.7.2 (one of n).
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -31,13 +31,20 @@ from contrada.delivery.messages import (
     Standing,
 )
 from contrada.delivery.notes import Notes
-from contrada.delivery.outbox import SPOOL
-from contrada.delivery.store import LogRecord, Store, check_log_name
-from contrada.errors import ContradaError, DeliveryError, InvalidValueError
+from contrada.delivery.store import OWN_LOGS, LogRecord, Store, check_log_name
+from contrada.errors import CannotPublishError, ContradaError, DeliveryError, InvalidValueError
 from contrada.model import Notification, Selection, from_msgpack, to_msgpack
 
 Reader: TypeAlias = tuple[str, str]
 """A consumer: its server and its name."""
+
+
+class Terms(NamedTuple):
+    """What a standing subscription asks for, what it keeps, and whether it survives restarts."""
+
+    filters: Selection
+    retention: Retention
+    is_durable: bool
 
 
 @dataclass(slots=True)
@@ -114,8 +121,11 @@ class Logs:
         dead = retention.dead_letter
         for each in (name, dead) if dead else (name,):
             check_log_name(each)
-            if each == SPOOL:
-                raise InvalidValueError(each, "expected another name: the server has such a log")
+            if is_durable and each.startswith(OWN_LOGS):
+                reason = (
+                    f"expected another name: those that begin with {OWN_LOGS!r} are the system's"
+                )
+                raise InvalidValueError(each, reason)
         if not dead or dead not in self._numbers:
             return [name, *filter(None, [dead])]
         if is_durable and not self._kept[self._numbers[dead]].is_durable:
@@ -128,6 +138,14 @@ class Logs:
     def standing(self) -> dict[int, Standing]:
         """All that stands here."""
         return {number: kept.standing for number, kept in self._kept.items()}
+
+    def terms(self, name: str) -> Terms | None:
+        """What a subscription here stands for; None where there is none."""
+        if name not in self._numbers:
+            return None
+        kept = self._kept[self._numbers[name]]
+        is_durable = kept.subscription.store is not self.volatile
+        return Terms(kept.standing.filters, kept.subscription.retention, is_durable)
 
     def number_of(self, name: str) -> int:
         """The number of a subscription. Raises DeliveryError: there is none."""
@@ -176,6 +194,16 @@ class Logs:
             self._kept[number].subscription.append(each, time_us)
             self._touch(number)
         return True
+
+    def keep(self, number: int, notification: Notification, time_us: int) -> None:
+        """Keeps what came at best effort; where there is no room it is dropped, counted."""
+        of = self._kept[number].subscription
+        try:
+            of.check_room([_packed(notification)])
+            is_kept = self.append([((number,), notification)], time_us)
+        except CannotPublishError:
+            is_kept = False
+        of.statistics.dropped += not is_kept
 
     # --- consumers ----------------------------------------------------------------------------
 

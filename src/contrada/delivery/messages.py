@@ -39,14 +39,6 @@ class AnnounceHome(Saying, frozen=True, tag="announce"):
     sequences: bool = False
 
 
-class Sequenced(Saying, frozen=True, tag="sequenced"):
-    """A server gives the order of a sequence from now on, flooded; the higher epoch holds."""
-
-    sequence: Label
-    epoch: int
-    server: Label
-
-
 class Destination(msgspec.Struct, frozen=True, array_like=True):
     """A server that is to take a parcel, in which of its lives, and the place in the stream to it.
 
@@ -78,6 +70,18 @@ Context: TypeAlias = tuple[Row, ...]
 """What must have arrived before what carries this is delivered."""
 
 
+class Sequenced(Saying, frozen=True, tag="sequenced"):
+    """A server gives the order of a sequence from now on, flooded; the higher epoch holds.
+
+    What gets its place from it comes after the context: what those before it have published.
+    """
+
+    sequence: Label
+    epoch: int
+    server: Label
+    context: Context = ()
+
+
 class Notice(msgspec.Struct, frozen=True, array_like=True, tag="notice"):
     """A notification for the subscriptions that its address names."""
 
@@ -85,24 +89,25 @@ class Notice(msgspec.Struct, frozen=True, array_like=True, tag="notice"):
 
 
 class ToSequence(msgspec.Struct, frozen=True, array_like=True, tag="to sequence"):
-    """A notification for who gives the order of its sequence, to be published by it."""
+    """A notification for who gives the order of its sequence, to be published by it.
+
+    `epoch` is the one in which that is the receiver, as far as the sender knows.
+    """
 
     notification: Notification
+    epoch: int
 
 
 class Returned(msgspec.Struct, frozen=True, array_like=True, tag="returned"):
-    """What was to get its place in a sequence that the sender has passed on; who has it since."""
+    """What was to get its place in a sequence that the sender has passed on; who has it since.
+
+    `asked` is the epoch for which it was sent, `epoch` that of the server which has the sequence.
+    """
 
     notification: Notification
+    asked: int
     epoch: int
     server: str
-
-
-class PassSequence(msgspec.Struct, frozen=True, array_like=True, tag="pass sequence"):
-    """The receiver gives the order of this sequence from now on."""
-
-    sequence: Label
-    epoch: int
 
 
 class Resumed(msgspec.Struct, frozen=True, array_like=True, tag="resumed"):
@@ -197,16 +202,7 @@ class Closed(msgspec.Struct, frozen=True, array_like=True, tag="closed"):
 
 Consuming: TypeAlias = OpenLog | Grant | Done | GiveBack | CloseLog
 Body: TypeAlias = (
-    Notice
-    | ToSequence
-    | Returned
-    | PassSequence
-    | Resumed
-    | AskPast
-    | Past
-    | Consuming
-    | Records
-    | Closed
+    Notice | ToSequence | Returned | Resumed | AskPast | Past | Consuming | Records | Closed
 )
 
 

@@ -34,12 +34,12 @@ from contrada.delivery.messages import (
     ToSequence,
 )
 from contrada.delivery.notes import Notes, encoder, unpack
-from contrada.delivery.store import LogRecord, Store
+from contrada.delivery.store import OWN_LOGS, LogRecord, Store
 from contrada.delivery.streams import Outgoing, Run
 from contrada.errors import CannotPublishError
 from contrada.model import Notification
 
-SPOOL: Final = "spool"
+SPOOL: Final = f"{OWN_LOGS}spool"
 """The log of what is certified."""
 
 RESERVED: Final = 10_000

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -23,20 +23,27 @@ FAILED_MAX: Final = 100
 no higher number and comes again fails, since it may have been published or not."""
 
 
+Way: TypeAlias = tuple[str, str, int]
+"""A sequence, its sequencer, and the epoch in which it is that."""
+
+HERE: Final[Way] = ("", "", 0)
+"""The way of what is published by its access point itself."""
+
+
 class Publisher(msgspec.Struct, array_like=True):
     """The highest number accepted, those that failed, and by which ways went what has an order.
 
-    `way` is that of the last: its sequence and sequencer, or nothing where it went from here.
-    `ways` has for each sequence the sequencer, its life, and the place of the last in the stream to
-    it, until all has its place in the sequence. `carries`: it does not all go one way, so it
-    carries the context that keeps its order.
+    `way` is that of the last. `ways` has for each of them the sequencer's life and the place of the
+    last in the stream to it, until all that went there has its place in the sequence; what went by
+    a later one of them came before. `carries`: it does not all go one way, so it carries the
+    context that keeps its order.
     """
 
     sequence: int = 0
     failed: tuple[int, ...] = ()
     untold: int = 0
-    way: tuple[str, str] = ("", "")
-    ways: dict[str, tuple[str, int, int]] = {}
+    way: Way = HERE
+    ways: tuple[tuple[str, str, int, int, int], ...] = ()
     carries: bool = False
 
     def fresh(self, notifications: Iterable[Notification]) -> list[Notification]:
@@ -82,28 +89,50 @@ class Publishers:
         """What is known of a publisher; to be changed, and then remembered."""
         return self._publishers.get(publisher) or Publisher()
 
-    def on_their_way(self, known: Publisher, *but: tuple[str, str]) -> str | None:
+    def on_their_way(self, known: Publisher, way: Way) -> str | None:
         """A sequencer at which what has an order may have no place in its sequence yet.
 
-        But by these ways. It has one when the sequencer has taken it, unless that returned it. What
-        it returns it has sent before it says what it has taken, and its row says so.
+        But by this way: what goes there stays behind it.
         """
-        for sequence, (server, then, number) in list(known.ways.items()):
+        self._close_ways(known)
+        return next((each[1] for each in known.ways if each[:3] != way), None)
+
+    def following(self, known: Publisher, back: Way) -> Way | None:
+        """Where what comes back by a way must go, to stay behind what came back before it.
+
+        None where it may go to the sequencer that there is now. As long as something is on its way
+        nothing new goes by another one. So what was first goes on first, and the rest goes after
+        it, from one former sequencer to the next.
+        """
+        self._close_ways(known)
+        ways = [each[:3] for each in known.ways]
+        after = ways[ways.index(back) + 1 :] if back in ways else []
+        return after[0] if after else None
+
+    def _close_ways(self, known: Publisher) -> None:
+        """Forgets the ways by which all that went there has its place.
+
+        It has one when the sequencer has taken it, unless that returned it. What it returns it has
+        sent before it says what it has taken, and its row says so.
+        """
+        kept = []
+        for each in known.ways:
+            _, server, _, then, number = each
             life, _, taken = self._outbox.sent(server)
             is_open = taken < number or self._inbox.waits_for(self._causality.row_of(server))
-            if life != then or not is_open:
-                del known.ways[sequence]
-            elif (sequence, server) not in but:
-                return server
-        return None
+            if life == then and is_open:
+                kept.append(each)
+        known.ways = tuple(kept)
 
-    def note_way(self, known: Publisher, way: tuple[str, str], *, carries: bool) -> None:
-        """The last that has an order went by this way: its sequence and sequencer, or nothing."""
+    def note_way(self, known: Publisher, way: Way, *, carries: bool) -> None:
+        """Something that has an order went by this way."""
         known.carries, known.way = carries, way
-        sequence, server = way
-        if server:
-            life, last, _ = self._outbox.sent(server)
-            known.ways = {**known.ways, sequence: (server, life, last)}
+        if way == HERE:
+            return
+        life, last, _ = self._outbox.sent(way[1])
+        noted = (*way, life, last)
+        ways = [noted if each[:3] == way else each for each in known.ways]
+        known.ways = tuple(ways if noted in ways else [*ways, noted])
 
     def remember(self, publisher: str, known: Publisher) -> None:
         """Something of a publisher has changed. Who was remembered longest ago may be forgotten."""

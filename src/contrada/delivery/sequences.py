@@ -2,10 +2,11 @@
 
 All that is in a sequence goes to one server, its *sequencer*, and is published by it; its streams
 keep that order. First it is the server that the network's configuration names. It moves only when
-the sequencer itself passes it on: the message that makes another one the sequencer is the last that
-it publishes for the sequence, and goes once. So there are never two, not even in a parted network;
-while the sequencer is away, nothing of its sequences is published. A server that has lost its
-memory is the first sequencer no longer, since it may have passed sequences on.
+the sequencer itself passes it on, which it writes down before it tells anybody: from then on it
+gives no order, and whoever it has named does, in the next epoch. So there are never two, not even
+in a parted network; while the sequencer is away, nothing of its sequences is published. Whoever
+learns of the new one learns what those before it have published, too, and that comes first. A
+server that has lost its memory is the first sequencer no longer: it may have passed sequences on.
 
 Invariant: each epoch of a sequence has one sequencer, named by that of the epoch before.
 
@@ -15,7 +16,7 @@ Source: EPFL 2503 §5.2.2 (total order).
 from collections.abc import Iterator
 from typing import Final
 
-from contrada.delivery.messages import Sequenced
+from contrada.delivery.messages import Context, Sequenced
 from contrada.delivery.notes import Notes
 from contrada.errors import LimitError
 
@@ -61,7 +62,7 @@ class Sequences:
             return False
         return True
 
-    def tell(self) -> Iterator[Sequenced]:
-        """All that was passed on, for a new neighbour."""
+    def tell(self, context: Context) -> Iterator[Sequenced]:
+        """All that was passed on, for a new neighbour, with what is known here."""
         for sequence, (epoch, server) in self._moved.items():
-            yield Sequenced(sequence, epoch, server)
+            yield Sequenced(sequence, epoch, server, context)

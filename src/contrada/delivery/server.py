@@ -35,7 +35,7 @@ from contrada.delivery.consumers import Consumers, Give
 from contrada.delivery.durable import DurableStatistics, OnFull, Retention
 from contrada.delivery.handling import Handler
 from contrada.delivery.inbox import Arrival, Inbox
-from contrada.delivery.logs import Logs
+from contrada.delivery.logs import Logs, Terms
 from contrada.delivery.messages import (
     AnnounceHome,
     Carry,
@@ -194,7 +194,7 @@ class DeliveryServer:
 
         Raises DeliveryError: this is not its sequencer, or that one cannot be; LimitError.
         """
-        self._access.pass_sequence(sequence, server, now_us)
+        self._access.pass_sequence(sequence, server)
         return self._settle(now_us)
 
     # --- subscribers --------------------------------------------------------------------------
@@ -241,13 +241,11 @@ class DeliveryServer:
     ) -> list[DeliveryEffect]:
         """Takes into the log of a subscription here what came for it at best effort.
 
-        What finds no room in the store is lost, as best effort may be. Raises DeliveryError.
+        What finds no room is dropped and counted, as best effort may be. Raises DeliveryError.
         """
         number = self._logs.number_of(name)
-        arrivals = [((number,), each) for each in notifications]
-        if not self._logs.append(arrivals, now_us):
-            for each in arrivals:
-                self._logs.append([each], now_us)
+        for each in notifications:
+            self._logs.keep(number, each, now_us)
         return self._settle(now_us)
 
     def consume(self, client: str, said: Consuming, now_us: int) -> list[DeliveryEffect]:
@@ -262,7 +260,8 @@ class DeliveryServer:
 
     def link_up(self, neighbour: Neighbour, now_us: int) -> list[DeliveryEffect]:
         """There is a link; the neighbour is told all that stands anywhere."""
-        self._transit.link_up(neighbour, [*self._table.tell(), *self._sequences.tell()])
+        moved = self._sequences.tell(self._access.known_context())
+        self._transit.link_up(neighbour, [*self._table.tell(), *moved])
         return self._settle(now_us)
 
     def link_down(self, neighbour: Neighbour, now_us: int) -> list[DeliveryEffect]:
@@ -421,6 +420,21 @@ class DeliveryServer:
             for name, home in self._table.homes.items()
             for standing in home.standing.values()
         }
+
+    def terms(self, name: str) -> Terms | None:
+        """What a standing subscription at home here stands for; None where there is none."""
+        return self._logs.terms(name)
+
+    def sequence_of(self, publisher: str) -> int:
+        """The highest number that was accepted of a publisher, or 0: its next one is higher."""
+        return self._access.known(publisher).sequence
+
+    def fresh(
+        self, publisher: str, notifications: Sequence[Notification]
+    ) -> Sequence[Notification]:
+        """What of it would be no duplicate. Raises CannotPublishError, as `publish` would fail."""
+        known = self._access.known(publisher)
+        return known.fresh(notifications) if publisher else notifications
 
     def statistics(self) -> DeliveryStatistics:
         """A frozen view of what is held and was done."""

@@ -23,6 +23,9 @@ from contrada.errors import InvalidValueError, LimitError
 LOG_NAME_CHARS_MAX: Final = 255
 """Characters of the name of a log. Beyond it: InvalidValueError."""
 
+OWN_LOGS: Final = "@"
+"""How the names of logs begin that are no subscription's."""
+
 NOTE_NAME_CHARS_MAX: Final = 1_024
 """Characters of the name of a note. Beyond it: InvalidValueError."""
 

@@ -59,9 +59,10 @@ from contrada.service import (
     Service,
     ServiceStatistics,
     Subject,
-    Subscription,
     filters_of,
+    is_promised,
     notification_of,
+    promised,
     reader_of,
     residue_of,
     transmitted,
@@ -76,6 +77,15 @@ keeps the rest."""
 
 _NO_ADVERTISEMENTS: Final = (
     "a broker over TCP does not offer advertisements, only the embedded service does"
+)
+
+_NO_PROMISES: Final = (
+    "a broker over TCP delivers at best effort, only the embedded service promises more; "
+    "delivery='best-effort' publishes it so"
+)
+
+_NO_STANDING: Final = (
+    "a broker over TCP keeps no standing subscriptions, only the embedded service does"
 )
 
 _CREDIT_STEP: Final = CREDIT_BYTES // 8
@@ -162,17 +172,22 @@ class TcpService(Service):
         content_type: str = "",
         ttl_s: float | None = None,
         priority: int | None = None,
+        delivery: str | None = None,
     ) -> Envelope:
-        """Publish one notification; see `Service.publish`."""
+        """Publish one notification, at best effort; see `Service.publish`."""
         notification = notification_of(item, body, content_type)
         if ttl_s is not None or priority is not None:
             notification = transmitted(notification, ttl_s, priority)
+        if delivery is not None:
+            notification = promised(notification, delivery)
         ((envelope, batch),) = self._send((notification,))
         await self._settled(batch, 1)
         return envelope
 
-    async def publish_batch(self, items: Iterable[Item] | AsyncIterable[Item]) -> int:
-        """Publish many, in order; see `Service.publish_batch`."""
+    async def publish_batch(
+        self, items: Iterable[Item] | AsyncIterable[Item], *, delivery: str | None = None
+    ) -> int:
+        """Publish many, in order, at best effort; see `Service.publish_batch`."""
         taken = 0
         unsettled: dict[Batch, int] = {}
 
@@ -184,6 +199,8 @@ class TcpService(Service):
         try:
             try:
                 async for notifications in batches_of(items, PUBLISH_NOTIFICATIONS_MAX):
+                    if delivery is not None:
+                        notifications = [promised(each, delivery) for each in notifications]
                     for _, batch in self._send(notifications):
                         unsettled[batch] = unsettled.get(batch, 0) + 1
                     while len(unsettled) > 2 * PUBLISH_FRAMES_MAX:
@@ -200,10 +217,19 @@ class TcpService(Service):
             raise
         return taken
 
-    def subscribe(self, subject: Any, where: Subject | None = None) -> Subscription[Any]:
-        """A subscription, in force inside `async with`; see `Service.subscribe`."""
+    def subscribe(self, subject: Any = None, where: Subject | None = None, **standing: Any) -> Any:
+        """A subscription, in force inside `async with`; see `Service.subscribe`.
+
+        Raises ServiceError for a standing one: brokers keep none yet.
+        """
+        if standing:
+            raise ServiceError(_NO_STANDING)
         filters, residue = filters_of(subject, where), residue_of(subject, where)
         return TcpSubscription(self, filters, reader_of(subject), residue)
+
+    async def unsubscribe(self, durable: str) -> None:
+        """Refused: brokers keep no durable subscriptions yet. Raises ServiceError."""
+        raise ServiceError(_NO_STANDING)
 
     def advertise(self, offered: Offered) -> Offering:
         """Refused: brokers do not speak of advertisements yet. Raises ServiceError."""
@@ -276,6 +302,8 @@ class TcpService(Service):
     def _send(self, notifications: Sequence[Notification]) -> list[tuple[Envelope, Batch]]:
         """Stamps notifications and appends them to what is sent."""
         publishing = self._require_open()
+        if is_promised(notifications):
+            raise ServiceError(_NO_PROMISES)
         stamped = self._stamp.stamped(notifications, self._stamp.now_us())
         return [(each.envelope, publishing.add(each)) for each in stamped]
 

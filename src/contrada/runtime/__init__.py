@@ -1,7 +1,8 @@
 """The embedded service, and what every asyncio access point shares.
 
 `embedded` is the service in this process; `blocking` runs any service on a thread of its own
-for code that does not await. `exchange`, `outlet`, `budget`, `stamping` and `subscription` are
+for code that does not await. `hosting` keeps promises of delivery, `standing` reads what is kept,
+`sqlite` is the store of that. `exchange`, `outlet`, `budget`, `stamping` and `subscription` are
 the parts of which the TCP broker and its client are made too.
 """
 

@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
-from typing import Any, Final, Generic, Self, TypeVar, overload
+from typing import Any, Final, Generic, Self, TypeVar, Unpack, overload
 
 from contrada.errors import ServiceClosedError, ServiceError
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
@@ -29,11 +29,14 @@ from contrada.service import (
     Advertisements,
     Interest,
     Item,
+    Kept,
     OfferChange,
     Offered,
     Offering,
     Service,
     ServiceStatistics,
+    StandingOptions,
+    StandingSubscription,
     Subject,
     Subscription,
     SubscriptionStatistics,
@@ -42,7 +45,7 @@ from contrada.service import (
 T = TypeVar("T")
 R = TypeVar("R")
 H = TypeVar("H", bound=contextlib.AbstractAsyncContextManager[Any])
-S = TypeVar("S", bound=Subscription[Any] | Advertisements)
+S = TypeVar("S", bound=Subscription[Any] | StandingSubscription[Any] | Advertisements)
 
 BATCH_READ: Final = 1_024
 """Items of a batch that are read before they are published together. Beyond it: they wait for the
@@ -104,15 +107,21 @@ class BlockingService:
         content_type: str = "",
         ttl_s: float | None = None,
         priority: int | None = None,
+        delivery: str | None = None,
     ) -> Envelope:
         """Publish one notification; see `Service.publish`."""
         return self.run(
             self._service.publish(
-                item, body=body, content_type=content_type, ttl_s=ttl_s, priority=priority
+                item,
+                body=body,
+                content_type=content_type,
+                ttl_s=ttl_s,
+                priority=priority,
+                delivery=delivery,
             )
         )
 
-    def publish_batch(self, items: Iterable[Item]) -> int:
+    def publish_batch(self, items: Iterable[Item], *, delivery: str | None = None) -> int:
         """Publish many, in order; see `Service.publish_batch`.
 
         The iterable is read on the caller's thread, some items at a time: one that waits for what
@@ -125,7 +134,7 @@ class BlockingService:
             is_there = isinstance(items, list | tuple)
             for batch in (items,) if is_there else in_batches(items, BATCH_READ):
                 try:
-                    count += self.run(self._service.publish_batch(batch))
+                    count += self.run(self._service.publish_batch(batch, delivery=delivery))
                 except Exception as error:
                     count += getattr(error, "published", None) or 0
                     raise
@@ -149,18 +158,50 @@ class BlockingService:
     ) -> "BlockingSubscription[T]": ...
 
     @overload
-    def subscribe(
+    def subscribe(  # type: ignore[overload-overlap]
         self, subject: Subject, where: Subject | None = None, *, timeout_s: float | None = None
     ) -> "BlockingSubscription[Notification]": ...
 
+    @overload
+    def subscribe(  # type: ignore[overload-overlap]
+        self,
+        subject: Interest[T],
+        where: Subject | None = None,
+        *,
+        timeout_s: float | None = None,
+        **standing: Unpack[StandingOptions],
+    ) -> "BlockingStandingSubscription[T]": ...
+
+    @overload
     def subscribe(
-        self, subject: Any, where: Subject | None = None, *, timeout_s: float | None = None
-    ) -> "BlockingSubscription[Any]":
-        """A subscription; use it inside `with` and iterate it.
+        self,
+        subject: Subject | None = None,
+        where: Subject | None = None,
+        *,
+        timeout_s: float | None = None,
+        **standing: Unpack[StandingOptions],
+    ) -> "BlockingStandingSubscription[Notification]": ...
+
+    def subscribe(
+        self,
+        subject: Any = None,
+        where: Subject | None = None,
+        *,
+        timeout_s: float | None = None,
+        **standing: Any,
+    ) -> Any:
+        """A subscription; use it inside `with` and iterate it; see `Service.subscribe`.
 
         Iteration ends when nothing came for `timeout_s`; None waits without end.
         """
-        return BlockingSubscription(self, self._service.subscribe(subject, where), timeout_s)
+        held: Any = self._service.subscribe(subject, where, **standing)
+        if isinstance(held, StandingSubscription):
+            return BlockingStandingSubscription(self, held, timeout_s)
+        return BlockingSubscription(self, held, timeout_s)
+
+    def unsubscribe(self, durable: str) -> None:
+        """End a durable subscription; see `Service.unsubscribe`."""
+        self.run(self._service.unsubscribe(durable))
 
     def advertise(self, offered: Offered) -> "BlockingOffering":
         """An advertisement, in force inside `with`; see `Service.advertise`."""
@@ -278,14 +319,14 @@ class _Blocking(Generic[H]):
         self._service.run(self._held.__aenter__())
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._end()
+    def __exit__(self, *raised: Any) -> None:
+        self._end(*raised)
 
-    def _end(self) -> None:
+    def _end(self, *raised: Any) -> None:
         if self._service.is_forked:
             return
         with contextlib.suppress(ServiceClosedError):  # A closed service has ended it already.
-            self._service.run(self._held.__aexit__(None, None, None))
+            self._service.run(self._held.__aexit__(*(raised or (None, None, None))))
 
 
 class _BlockingIterator(_Blocking[S], Generic[S, T]):
@@ -302,9 +343,9 @@ class _BlockingIterator(_Blocking[S], Generic[S, T]):
         self._is_entered = True
         return self
 
-    def _end(self) -> None:
+    def _end(self, *raised: Any) -> None:
         self._is_ended = True
-        super()._end()
+        super()._end(*raised)
 
     def next(self, timeout_s: float | None = None) -> T:
         """The next object.
@@ -345,6 +386,39 @@ class BlockingSubscription(_BlockingIterator[Subscription[T], T]):
 
     def statistics(self) -> SubscriptionStatistics:
         """What was delivered and dropped so far."""
+        return self._service.ask(self._held.statistics)
+
+
+class BlockingStandingSubscription(_BlockingIterator[StandingSubscription[T], Kept[T]]):
+    """A blocking face of a standing subscription; use it inside `with` and iterate it."""
+
+    @property
+    def name(self) -> str:
+        """The name of the subscription."""
+        return self._held.name
+
+    @property
+    def filters(self) -> Filter | FilterSet:
+        """What is asked for."""
+        return self._held.filters
+
+    async def keep_rest(self) -> None:
+        """Nothing: what was not read before the service has ended comes again."""
+
+    def acknowledge(self, *positions: int, up_to: int | None = None) -> None:
+        """These are done with; see `StandingSubscription.acknowledge`."""
+        self._service.run(self._held.acknowledge(*positions, up_to=up_to))
+
+    def give_back(self, *positions: int) -> None:
+        """These come again; see `StandingSubscription.give_back`."""
+        self._service.run(self._held.give_back(*positions))
+
+    def close(self) -> None:
+        """Read no longer; see `StandingSubscription.aclose`."""
+        self._service.run(self._held.aclose())
+
+    def statistics(self) -> SubscriptionStatistics:
+        """What this reader got."""
         return self._service.ask(self._held.statistics)
 
 

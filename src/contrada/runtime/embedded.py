@@ -3,16 +3,30 @@
 Publishing matches once and puts the notification itself into the queue of each subscription.
 A publisher waits for full queues as in `outlet`; it also gives the event loop a turn regularly,
 so that subscribers in the same loop read while it publishes.
+
+What is promised more than best effort goes to standing subscriptions by a `DeliveryHost`, which is
+made when it is used first, and to all others as best effort does.
 """
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from contrada.errors import ServiceClosedError, ServiceError, UnsatisfiableFilterError
+from contrada.delivery.classes import BEST_EFFORT, delivery_class
+from contrada.delivery.store import Store
+from contrada.errors import (
+    CannotPublishError,
+    DeliveryError,
+    ServiceClosedError,
+    ServiceError,
+    StoreError,
+    UnsatisfiableFilterError,
+)
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
-from contrada.model.algebra.notification import Body
+from contrada.model.algebra.notification import OWN, Body
 from contrada.model.domains.values import TIME_MAX_US
 from contrada.patterns import Match
 from contrada.routing.delegation import SubscribePattern
@@ -20,7 +34,7 @@ from contrada.routing.messages import Offer, Publish, Subscribe
 from contrada.runtime.calling import batches_of, check_loop, checked_wait, tell_published
 from contrada.runtime.exchange import Exchange, Pending, Route
 from contrada.runtime.outlet import PUBLISH_WAIT_S, Outlet
-from contrada.runtime.stamping import Stamp
+from contrada.runtime.stamping import Stamp, identified
 from contrada.runtime.subscription import QueuedSubscription
 from contrada.service import (
     Advertisements,
@@ -30,15 +44,20 @@ from contrada.service import (
     Offering,
     Service,
     ServiceStatistics,
+    StandingSubscription,
     Subject,
-    Subscription,
     filters_of,
+    is_promised,
     notification_of,
     offer_of,
+    promised,
     reader_of,
     residue_of,
     transmitted,
 )
+
+if TYPE_CHECKING:  # Loaded when something is promised.
+    from contrada.runtime.hosting import DeliveryHost
 
 T = TypeVar("T")
 P = TypeVar("P")
@@ -47,6 +66,10 @@ PUBLISHES_PER_TURN: Final = 128
 """Notifications that a publisher hands over in one go. Beyond it: the event loop gets a turn."""
 
 
+SERVER: Final = "embedded"
+"""The name of the server in its store."""
+
+_NO_STORE: Final = "this service has no store: connect(store='events.db') gives it one"
 _END_OF_TIME_US: Final = TIME_MAX_US + 1
 """Later than all that can be published."""
 
@@ -55,9 +78,16 @@ class EmbeddedService(Service):
     """A whole publish/subscribe service in this process and this event loop."""
 
     def __init__(
-        self, *, publisher: str | None = None, publish_wait_s: float = PUBLISH_WAIT_S
+        self,
+        *,
+        publisher: str | None = None,
+        publish_wait_s: float = PUBLISH_WAIT_S,
+        store: str | Path | Store | None = None,
     ) -> None:
-        """`publish_wait_s` bounds the wait for a full queue; 0 drops at once."""
+        """`publish_wait_s` bounds the wait for a full queue; 0 drops at once.
+
+        `store` is a file, opened and closed with the service, or a store that its owner closes.
+        """
         self._publish_wait_s = checked_wait(publish_wait_s)
         self._stamp = Stamp(publisher)
         self.now_us = self._stamp.now_us
@@ -70,19 +100,51 @@ class EmbeddedService(Service):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._state = "new"
         self._since_turn = 0
+        self._store = store
+        self._host: DeliveryHost | None = None
 
     async def open(self) -> None:
-        """Start it. A closed service stays closed."""
+        """Start it. A closed service stays closed. Raises StoreError: its store cannot be used."""
         if self._state == "closed":
             raise ServiceClosedError("this service is closed; connect anew")
         if self._state == "new":
+            if self._store is not None:
+                self._host = self._open_store(self._store)
             self._loop = asyncio.get_running_loop()
             self._state = "open"
         check_loop(self._loop)
 
+    def _open_store(self, store: str | Path | Store) -> "DeliveryHost":
+        if not isinstance(store, str | Path):
+            return self._new_host(store)
+        from contrada.runtime.sqlite import SqliteStore
+
+        opened = SqliteStore(store)
+        try:
+            if opened.damaged:
+                found = "; ".join(f"{name!r}: {why}" for name, why in opened.damaged.items())
+                raise StoreError(f"{store}: damaged: {found}")
+            return self._new_host(opened)
+        except BaseException:
+            opened.close()
+            raise
+
+    def _new_host(self, store: Store | None) -> "DeliveryHost":
+        from contrada.runtime.hosting import DeliveryHost
+
+        return DeliveryHost(SERVER, store, self._stamp.now_us, self.exchange, self.client)
+
+    def delivery(self) -> "DeliveryHost":
+        """What is done so that delivery can be promised, from now on."""
+        self.require_open()
+        if self._host is None:
+            self._host = self._new_host(None)
+        return self._host
+
     async def aclose(self) -> None:
         """End it; iterations of its subscriptions end after what they hold."""
-        if self._state == "open":
+        was_open = self._state == "open"
+        if was_open:
             check_loop(self._loop)
         self._state = "closed"
         # No more comes, so patterns wait no longer for what could come before.
@@ -98,6 +160,15 @@ class EmbeddedService(Service):
             await self.exchange.wait(pending, 0)  # These queues are full: it is counted.
         if timekeeper is not None:
             await asyncio.gather(timekeeper, return_exceptions=True)  # So is what it waited for.
+        if was_open and self._host is not None:
+            await self._close_store(self._host)
+
+    async def _close_store(self, host: "DeliveryHost") -> None:
+        try:
+            await host.aclose()
+        finally:
+            if isinstance(self._store, str | Path):
+                await asyncio.to_thread(host.store.close)  # type: ignore[union-attr]
 
     async def publish(
         self,
@@ -107,21 +178,36 @@ class EmbeddedService(Service):
         content_type: str = "",
         ttl_s: float | None = None,
         priority: int | None = None,
+        delivery: str | None = None,
     ) -> Envelope:
         """Publish one notification; see `Service.publish`."""
         notification = notification_of(item, body, content_type)
         if ttl_s is not None or priority is not None:
             notification = transmitted(notification, ttl_s, priority)
-        stamped, rest = self._hand_over([notification])
-        if rest is not None:
-            await rest
+        if delivery is not None:
+            notification = promised(notification, delivery)
+        if notification.envelope is not OWN and notification.envelope.delivery != BEST_EFFORT:
+            stamped = await self._publish_promised([identified(notification)])
+        else:
+            stamped, rest = self._hand_over([notification])
+            if rest is not None:
+                await rest
         return stamped[0].envelope
 
-    async def publish_batch(self, items: Iterable[Item] | AsyncIterable[Item]) -> int:
+    async def publish_batch(
+        self, items: Iterable[Item] | AsyncIterable[Item], *, delivery: str | None = None
+    ) -> int:
         """Publish many, in order; see `Service.publish_batch`."""
         count = 0
         try:
             async for batch in batches_of(items, PUBLISHES_PER_TURN):
+                if delivery is not None:
+                    batch = [promised(each, delivery) for each in batch]
+                if is_promised(batch):
+                    for run in _runs(batch):
+                        await self._publish_promised(run)
+                        count += len(run)
+                    continue
                 _, rest = self._hand_over(batch)
                 count += len(batch)
                 if rest is not None:
@@ -131,8 +217,32 @@ class EmbeddedService(Service):
             raise
         return count
 
-    def subscribe(self, subject: Any, where: Subject | None = None) -> Subscription[Any]:
+    async def _publish_promised(self, run: Sequence[Notification]) -> Sequence[Notification]:
+        """Publish what is of one class and publisher, until it is accepted; as stamped."""
+        promise = delivery_class(run[0].envelope.delivery)
+        if not promise.is_reliable:
+            stamped, rest = self._hand_over(run)
+            if rest is not None:
+                await rest
+            return stamped
+        host = self.delivery()
+        if promise.is_certified and host.store is None:
+            raise CannotPublishError("", reason=f"{run[0].envelope.delivery!r}: {_NO_STORE}")
+        # Before a restart, or by a caller who numbers for himself, more numbers may be given out.
+        self._stamp.go_on_after(host.server.sequence_of(self._stamp.publisher))
+        now_us = self._stamp.now_us()
+        stamped = self._stamp.stamped(run, now_us)
+        fresh = host.publish(stamped)
+        pending = self._publish_now(fresh, now_us) if fresh else []
+        self._since_turn += len(stamped)
+        await self._settle(pending)
+        await host.committed()
+        return stamped
+
+    def subscribe(self, subject: Any = None, where: Subject | None = None, **standing: Any) -> Any:
         """A subscription, in force inside `async with`; see `Service.subscribe`."""
+        if standing:
+            return self._standing(subject, where, standing)
         if isinstance(subject, Pattern):
             if where is not None:
                 raise ServiceError("what narrows a pattern is said in its filters, not by `where`")
@@ -151,6 +261,31 @@ class EmbeddedService(Service):
             residue=residue_of(subject, where),
         )
 
+    def _standing(
+        self, subject: Any, where: Subject | None, options: dict[str, Any]
+    ) -> StandingSubscription[Any]:
+        from contrada.runtime.standing import HostedSubscription
+
+        if isinstance(subject, Pattern):
+            raise ServiceError("a standing subscription takes filters, not a pattern")
+        if residue_of(subject, where) is not None:
+            raise ServiceError(
+                "a standing subscription takes no rule that asks for more than filters"
+            )
+        if subject is None and where is not None:
+            raise ServiceError("what `where` narrows is to be said, too")
+        filters = None if subject is None else filters_of(subject, where)
+        return HostedSubscription(self, filters, reader_of(subject), **options)
+
+    async def unsubscribe(self, durable: str) -> None:
+        """End a durable subscription; see `Service.unsubscribe`."""
+        host = self.delivery()
+        terms = host.server.terms(durable)
+        if terms is None or not terms.is_durable:
+            raise DeliveryError(f"there is no durable subscription {durable!r}")
+        host.end(durable)
+        await host.committed()
+
     def advertise(self, offered: Offered) -> Offering:
         """An advertisement, in force inside `async with`; see `Service.advertise`."""
         return EmbeddedOffering(self, offer_of(offered))
@@ -161,7 +296,10 @@ class EmbeddedService(Service):
 
     def statistics(self) -> ServiceStatistics:
         """What was published, matched and dropped so far."""
-        return self.exchange.statistics()
+        found = self.exchange.statistics()
+        if self._host is None:
+            return found
+        return replace(found, delivery=self._host.server.statistics())
 
     def _hand_over(
         self, notifications: Sequence[Notification]
@@ -174,14 +312,19 @@ class EmbeddedService(Service):
             self.require_open()
         now_us = self._stamp.now_us()
         stamped = self._stamp.stamped(notifications, now_us)
-        pending = self.exchange.publish(self.client, Publish(tuple(stamped)), now_us)
-        if self.exchange.due_us is not None:
-            self._keep_time()
+        pending = self._publish_now(stamped, now_us)
         self._since_turn += len(stamped)
         rest = None
         if pending or self._since_turn >= PUBLISHES_PER_TURN:
             rest = self._settle(pending)
         return stamped, rest
+
+    def _publish_now(self, stamped: Sequence[Notification], now_us: int) -> list[Pending[Any]]:
+        """Publish at best effort; what found no room."""
+        pending = self.exchange.publish(self.client, Publish(tuple(stamped)), now_us)
+        if self.exchange.due_us is not None:
+            self._keep_time()
+        return pending
 
     def _keep_time(self) -> None:
         """Have the time told while patterns wait for it, where the clock is what times are from."""
@@ -218,6 +361,17 @@ class EmbeddedService(Service):
     def name_of_request(self) -> str:
         """An identity for a subscription or an advertisement; no other has it."""
         return str(next(self._identities))
+
+
+def _runs(notifications: Iterable[Notification]) -> Iterator[list[Notification]]:
+    """The notifications in runs of one class and publisher."""
+
+    def who(notification: Notification) -> tuple[str, str | None]:
+        envelope = notification.envelope
+        return envelope.delivery, envelope.publisher if envelope.id else None
+
+    for _, run in itertools.groupby(map(identified, notifications), who):
+        yield list(run)
 
 
 class EmbeddedSubscription(QueuedSubscription[T]):

@@ -68,6 +68,10 @@ class Stamp:
             stamped.append(each.with_envelope(envelope))
         return stamped
 
+    def go_on_after(self, sequence: int) -> None:
+        """The next number is higher than this one, which was given out before a restart."""
+        self._sequence = max(self._sequence, sequence)
+
     def now_us(self) -> int:
         """The time of the clock, never backwards, and never standing still for long."""
         passed_us = time.monotonic_ns() // 1000
@@ -78,6 +82,18 @@ class Stamp:
         if now_us > self._time_us:
             self._time_us, self._passed_us = now_us, passed_us
         return self._time_us
+
+
+def identified(notification: Notification) -> Notification:
+    """One with a publisher and a number of its own has an id, too: made of these where it has none.
+
+    So that it keeps them, and is known again when it is published again.
+    """
+    envelope = notification.envelope
+    if envelope.id or not envelope.publisher or not envelope.sequence:
+        return notification
+    named = f"{envelope.publisher}.{envelope.sequence}"
+    return notification.with_envelope(replace(envelope, id=named))
 
 
 def _checked(publisher: str) -> str:

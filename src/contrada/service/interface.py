@@ -11,13 +11,30 @@ Source: PODC 2000 §2 (the interface of an event notification service).
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypeAlias, TypeVar, overload, runtime_checkable
+from datetime import datetime
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Protocol,
+    Self,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+    runtime_checkable,
+)
 
+from contrada.delivery.durable import Retention
 from contrada.dialects.rules import Rule
 from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.algebra.notification import Body
 from contrada.patterns import Match
 from contrada.routing.messages import Offer
+
+if TYPE_CHECKING:  # It loads what only promises of delivery need.
+    from contrada.delivery.server import DeliveryStatistics
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -92,7 +109,8 @@ class ServiceStatistics:
 
     `published` counts notifications, `matched` pairs of a notification and a subscription
     (None where only the far end knows), `dropped` the lost pairs by reason; what is "expired on
-    arrival" was never matched, so there it counts notifications.
+    arrival" was never matched, so there it counts notifications. `delivery` is what is done
+    so that delivery can be promised: None where nothing was promised.
 
     Of the whole process, not of this access point alone: `safe_answers` counts questions of the
     algebra that had to be answered safely, by the question; `operator_failures` how often an
@@ -105,6 +123,7 @@ class ServiceStatistics:
     dropped: Mapping[str, int]
     safe_answers: Mapping[str, int]
     operator_failures: Mapping[str, int]
+    delivery: "DeliveryStatistics | None" = None
 
 
 class InForce(ABC):
@@ -166,6 +185,99 @@ class Subscription(InForce, AsyncIterator[T_co]):
 
     async def _end(self) -> None:
         await self.unsubscribe()
+
+
+class StandingOptions(TypedDict, total=False):
+    """What makes a subscription a standing one, and how it is kept and read.
+
+    One of the first two: `durable`, its name in the store, where it stays until
+    `Service.unsubscribe`, whoever reads; or `reliable=True`, in memory, until the end of its
+    `async with`.
+    """
+
+    durable: str
+    reliable: bool
+    retention: Retention
+    """What is kept, and what happens when there is no room; said when it begins."""
+    from_position: int
+    """Read again from there. Retention says how much of what is acknowledged is there."""
+    from_time: datetime | int
+    """Read again from then, a time with a zone or UTC microseconds since 1970."""
+    auto_acknowledge: bool
+    """True, if not said: see `StandingSubscription`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept(Generic[T]):
+    """What a standing subscription gives: a notification, or what its reader's type made of it.
+
+    `position` is its place in the log, `time_us` when it was kept there, in UTC microseconds since
+    1970, and `attempt` how often it was handed out since the service was opened, this time counted.
+    """
+
+    item: T
+    position: int
+    time_us: int
+    attempt: int
+
+
+class StandingSubscription(InForce, AsyncIterator[Kept[T]]):
+    """A reader of a standing subscription; iterate it inside its own `async with`.
+
+    What matches is kept in a log until it is acknowledged. Several may read one subscription, each
+    with a `subscribe` of its own: each notification goes to one of them. What a reader has and does
+    not acknowledge comes again, to whoever reads then, once the reader is closed, or gives it back.
+
+    With `auto_acknowledge` a notification is acknowledged when the next one is asked for, and the
+    last one when `async with` ends without an error. Else `acknowledge` has to be called.
+
+    What no reader's type can hold is counted as unreadable, and not acknowledged; what came back
+    damaged from the disk is counted, and lost.
+    """
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name of the subscription."""
+
+    @property
+    @abstractmethod
+    def filters(self) -> Filter | FilterSet:
+        """What is asked for. Raises ServiceError before it is opened where nothing was said."""
+
+    @abstractmethod
+    async def acknowledge(self, *positions: int, up_to: int | None = None) -> None:
+        """These are done with, and all that this reader has up to a position.
+
+        Returns when that is on stable storage. What it does not have, it passes over. Raises
+        InvalidValueError for a position that it did not get, StoreError, ServiceClosedError.
+        """
+
+    @abstractmethod
+    async def give_back(self, *positions: int) -> None:
+        """These come again, to whoever reads next. Raises as `acknowledge`."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Read no longer; the subscription stands on, unless it is one in memory."""
+
+    @abstractmethod
+    def statistics(self) -> SubscriptionStatistics:
+        """What this reader got. `Service.statistics` has what is kept."""
+
+    @abstractmethod
+    async def __anext__(self) -> Kept[T]:
+        """The next one; ends when the reader or the service is closed.
+
+        Raises DeliveryError when the subscription has ended.
+        """
+
+    @abstractmethod
+    async def next(self, timeout_s: float | None = None) -> Kept[T]:
+        """The next one, within so many seconds; see `Subscription.next`."""
+
+    async def _end(self) -> None:
+        await self.aclose()
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,22 +354,29 @@ class Service(InForce):
         content_type: str = "",
         ttl_s: float | None = None,
         priority: int | None = None,
+        delivery: str | None = None,
     ) -> Envelope:
         """Publish one notification and return the envelope it was stamped with.
 
         `body` belongs to a mapping; a mapping given as the body stands there as JSON. `ttl_s` is
         for how long it may be read, from the stamp of this access point on and by the reader's
-        clock; `priority` 0 (lowest) to 9 says what leaves first where several wait for a reader.
-        Where they are None the envelope's own count. Both act on best effort only.
+        clock; `priority` 0 (lowest) to 9 says what leaves first where several wait for a reader;
+        both act on best effort only. `delivery` is what is promised, for example "certified" (see
+        `delivery.classes`). Where they are None the envelope's own count.
 
-        Returns when the service has taken it; waits, a bounded time, for subscribers whose
-        queues are full. Fields of the envelope that the caller has filled are kept.
-        Raises InvalidNotificationError, InvalidObventError, ServiceClosedError, and ServiceError
-        for what is no time to live or priority.
+        Returns when the service has taken it, what is certified when it is on stable storage;
+        waits, a bounded time, for subscribers whose queues are full. Fields of the envelope that
+        the caller has filled are kept. What is promised, and has a publisher and a sequence number
+        not above that publisher's highest, is a duplicate: counted, and not published again.
+        Raises InvalidNotificationError, InvalidObventError, ServiceClosedError, ServiceError for
+        what is no time to live or priority; of what is promised InvalidValueError,
+        CannotPublishError, and StoreError: then it may come to be published.
         """
 
     @abstractmethod
-    async def publish_batch(self, items: Iterable[Item] | AsyncIterable[Item]) -> int:
+    async def publish_batch(
+        self, items: Iterable[Item] | AsyncIterable[Item], *, delivery: str | None = None
+    ) -> int:
         """Publish many, in order, at the least cost each; returns how many.
 
         An invalid item ends it with its error, as a lost connection does; those before it are
@@ -273,19 +392,43 @@ class Service(InForce):
     ) -> Subscription[T]: ...
 
     @overload
-    def subscribe(
+    def subscribe(  # type: ignore[overload-overlap]
         self, subject: Subject, where: Subject | None = None
     ) -> Subscription[Notification]: ...
 
+    @overload
+    def subscribe(  # type: ignore[overload-overlap]
+        self,
+        subject: Interest[T],
+        where: Subject | None = None,
+        **standing: Unpack[StandingOptions],
+    ) -> StandingSubscription[T]: ...
+
+    @overload
+    def subscribe(
+        self,
+        subject: Subject | None = None,
+        where: Subject | None = None,
+        **standing: Unpack[StandingOptions],
+    ) -> StandingSubscription[Notification]: ...
+
     @abstractmethod
-    def subscribe(self, subject: Any, where: Subject | None = None) -> Subscription[Any]:
+    def subscribe(self, subject: Any = None, where: Subject | None = None, **standing: Any) -> Any:
         """A subscription to a filter, a text, a mapping, or what offers `to_filters()`.
 
         One to a `Pattern` gives its matches; only the embedded service offers that. What completes
         a match is handed over when time has passed it, or the service is closed.
         `where` narrows it further. It is in force only inside `async with`.
-        Raises ParseError, InvalidFilterError, UnsatisfiableFilterError.
+
+        `StandingOptions` make it a standing one: what is promised comes to it once, and it is kept
+        until it is acknowledged. A durable one that stands already is read on, whether its filters
+        are said again or not.
+        Raises ParseError, InvalidFilterError, UnsatisfiableFilterError, ServiceError.
         """
+
+    @abstractmethod
+    async def unsubscribe(self, durable: str) -> None:
+        """End a durable subscription, with all that is kept for it. Raises DeliveryError."""
 
     @abstractmethod
     def advertise(self, offered: Offered) -> Offering:

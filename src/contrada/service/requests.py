@@ -4,11 +4,12 @@ Every service admits and refuses through these functions, so that the embedded s
 network of brokers give the same errors. A filter that nothing can match is refused here.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, cast
 
 from msgspec.structs import replace
 
+from contrada.delivery.classes import BEST_EFFORT, delivery_class
 from contrada.dialects.rules import Rule
 from contrada.errors import ServiceError, UnsatisfiableFilterError
 from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern, parse
@@ -73,6 +74,21 @@ def transmitted(
             raise ServiceError(f"priority = {priority!r}: {expected}")
         given["priority"] = priority
     return notification.with_envelope(replace(notification.envelope, **given))
+
+
+def promised(notification: Notification, delivery: str) -> Notification:
+    """The same notification, of this class of delivery. Raises InvalidValueError."""
+    delivery_class(delivery)
+    return notification.with_envelope(replace(notification.envelope, delivery=delivery))
+
+
+def is_promised(notifications: Iterable[Notification]) -> bool:
+    """Whether more than best effort is asked for any of them."""
+    for each in notifications:
+        envelope = each.envelope
+        if envelope is not OWN and envelope.delivery != BEST_EFFORT:
+            return True
+    return False
 
 
 def filters_of(subject: Subject, where: Subject | None = None) -> Filter | FilterSet:

@@ -4,7 +4,8 @@
 all servers knew when it was published and that it matches. Excused is what the class does not
 promise: reliable where its access point or a sequencer crashed afterwards, and where the
 subscription was in memory and its home crashed; certified where one of these lost its disk.
-*Double*: a log has a notification once, and what was acknowledged never comes again.
+*Double*: a log has a notification once, and what was acknowledged never comes again. Excused where
+an access point lost its disk, with the numbers of its publishers.
 *Spurious*: a log has what matches, and what was not refused.
 *FIFO*, *causal*, *total*: the order of each log, which is that in which it is read.
 *Replay*: a log that is read again gives the same records at the same positions.
@@ -23,14 +24,14 @@ from contrada.simulation.promises import Promises, Sent, Stood
 
 
 @dataclass(slots=True)
-class Kept:
+class Judged:
     """What was looked at: how many pairs had to be delivered, and were."""
 
     must: int = 0
     read: int = 0
 
 
-def judge_promises(promises: Promises, kept: Kept) -> Iterator[Violation]:
+def judge_promises(promises: Promises, kept: Judged) -> Iterator[Violation]:
     """Everything that does not hold."""
     logs = {name: dict[int, str]() for name in promises.stood}
     for (_, name), read in promises.reads.items():
@@ -45,12 +46,12 @@ def judge_promises(promises: Promises, kept: Kept) -> Iterator[Violation]:
         yield Violation("double", double)
     yield from _lost(promises, in_order, kept)
     for name, log in in_order.items():
-        yield from _wrong(promises.stood[name], log)
+        yield from _wrong(promises, promises.stood[name], log)
         yield from _out_of_order(name, log)
     yield from _not_total(in_order)
 
 
-def _lost(promises: Promises, logs: dict[str, list[Sent]], kept: Kept) -> Iterator[Violation]:
+def _lost(promises: Promises, logs: dict[str, list[Sent]], kept: Judged) -> Iterator[Violation]:
     there = {name: {sent.id for sent in log} for name, log in logs.items()}
     for sent in promises.sent.values():
         if not sent.is_accepted:
@@ -80,16 +81,24 @@ def _is_excused(promises: Promises, sent: Sent, stood: Stood) -> bool:
     return False
 
 
-def _wrong(stood: Stood, log: list[Sent]) -> Iterator[Violation]:
+def _wrong(promises: Promises, stood: Stood, log: list[Sent]) -> Iterator[Violation]:
     seen: set[str] = set()
     for sent in log:
-        if sent.id in seen:
+        if sent.id in seen and not _has_lost_numbers(promises, sent):
             yield Violation("double", f"{sent.id} of {sent.client} in {stood.name}")
         seen.add(sent.id)
         if not stood.filters.matches(sent.notification):
             yield Violation("no match", f"{sent.id} of {sent.client} in {stood.name}")
         if sent.error is not None:
             yield Violation("refused", f"{sent.id} of {sent.client} in {stood.name}: {sent.error}")
+
+
+def _has_lost_numbers(promises: Promises, sent: Sent) -> bool:
+    """Whether an access point has lost its disk, and what it knew of a publisher."""
+    return any(
+        broker in sent.brokers and not disk_survived
+        for _, broker, disk_survived in promises.crashes
+    )
 
 
 def _out_of_order(name: str, log: list[Sent]) -> Iterator[Violation]:

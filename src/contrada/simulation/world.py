@@ -21,7 +21,7 @@ from contrada.model.syntax import parse_filter, parse_filter_set
 from contrada.routing.delegation import SubscribePattern
 from contrada.routing.messages import Advertise, Neighbour, Offer, Reason, Role, Subscribe
 from contrada.routing.router import Router, RouterStatistics, Strategy
-from contrada.simulation.keeping import Kept, judge_promises
+from contrada.simulation.keeping import Judged, judge_promises
 from contrada.simulation.matches import judge_matches
 from contrada.simulation.network import SLACK_US, Network, name_of
 from contrada.simulation.oracle import Outcome, Violation, judge
@@ -75,7 +75,7 @@ def run(script: Script) -> Outcome:
         broken = list(_run(script, network))
         outcome = judge(network)
         if network.promises is not None:
-            kept = Kept()
+            kept = Judged()
             outcome.violations += judge_promises(network.promises, kept)
             outcome.published += len(network.promises.sent)
             outcome.must += kept.must

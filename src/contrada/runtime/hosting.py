@@ -1,0 +1,292 @@
+"""`DeliveryHost`: a `DeliveryServer` on an event loop, with its clock, its timer and its disk.
+
+What the machine does waits in the store until a *group* of it is brought to the disk, in a thread,
+with one fsync; meanwhile the next group gathers. So the loop never waits for the disk, and many who
+publish at the same time share an fsync. What readers are given goes to them after its group: no
+position is seen that a crash could give to something else.
+
+    publish, keep, acknowledge, open      machine        group 3 gathers
+                                          store.seal     group 2 is brought (thread)
+    readers, `committed`         <======                 group 1 is on the disk
+
+Standing subscriptions are subscriptions of the exchange as well: what came for them at best effort
+is read from an outlet by a task and kept, at the pace of the disk. What is promised comes to them
+by the machine alone.
+
+Invariant: what was done when `committed` is called is on stable storage when it returns.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from contrada.delivery.access import Failed
+from contrada.delivery.classes import BEST_EFFORT
+from contrada.delivery.consumers import Give
+from contrada.delivery.durable import Retention
+from contrada.delivery.messages import Closed, CloseLog, Consuming, Records
+from contrada.delivery.server import RETRY_US, DeliveryEffect, DeliveryServer
+from contrada.delivery.store import Store
+from contrada.errors import ContradaError, DeliveryError, StoreError
+from contrada.model import Filter, FilterSet, Notification
+from contrada.routing.messages import Client, Subscribe
+from contrada.runtime.exchange import Exchange, Route
+from contrada.runtime.outlet import QUEUE_BYTES_MAX, Outlet
+
+KEPT_AT_ONCE: Final = 1_000
+"""Notifications of best effort that are kept for a subscription in one step. Beyond it: the next
+step takes the rest, when these are on the disk."""
+
+_LOG: Final = logging.getLogger(__name__)
+_RETRY_S: Final = RETRY_US / 1e6
+
+
+class LogReader(Protocol):
+    """Who reads a standing subscription here."""
+
+    def given(self, said: Records | Closed) -> None:
+        """Gets records, or is told that it gets no more."""
+        ...
+
+    def end(self) -> None:
+        """The service ends: says what is to be said yet, and reads no longer."""
+        ...
+
+
+class _Keeping(NamedTuple):
+    """How best effort comes to a standing subscription."""
+
+    route: Route[Notification]
+    task: asyncio.Task[None]
+
+
+class DeliveryHost:
+    """Owns the machine while its service is open; for one event loop."""
+
+    def __init__(
+        self,
+        name: str,
+        store: Store | None,
+        now_us: Callable[[], int],
+        exchange: Exchange,
+        client: Client,
+    ) -> None:
+        """`client` is that of the exchange for which standing subscriptions ask.
+
+        Raises StoreError where the store cannot be read.
+        """
+        self.server = DeliveryServer(name, life=now_us(), store=store)
+        self.readers: dict[str, LogReader] = {}
+        self.store = store
+        self._now_us = now_us
+        self._exchange, self._client = exchange, client
+        self._tokens = itertools.count(1)
+        self._keeping: dict[str, _Keeping] = {}
+        self._gives: list[Give] = []
+        self._group: asyncio.Future[None] | None = None  # the group that gathers
+        self._brought: asyncio.Future[None] | None = None  # the one before it
+        self._committing: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_us: int | None = None
+        self._is_closing = self._is_failing = False
+        try:
+            for each in self.server.standing():
+                self._ask(each)
+        except ContradaError:  # An operator of a filter may not be registered this time.
+            for each in list(self._keeping):
+                self._forget(each)
+            raise
+
+    # --- what is done -------------------------------------------------------------------------
+
+    def publish(self, notifications: Sequence[Notification]) -> Sequence[Notification]:
+        """Publishes what is promised, of one publisher and class; what of it is no duplicate.
+
+        It is accepted when `committed` returns. Raises CannotPublishError, LimitError: nothing is
+        published.
+        """
+        publisher = notifications[0].envelope.publisher
+        fresh = self.server.fresh(publisher, notifications)
+        token = next(self._tokens)
+        effects = self.server.publish(token, publisher, notifications, self._now_us())
+        self._take(effects)
+        for effect in effects:
+            if isinstance(effect, Failed) and effect.token == token:
+                raise effect.error
+        return fresh
+
+    def consume(self, client: str, said: Consuming) -> None:
+        """A reader says something."""
+        self._take(self.server.consume(client, said, self._now_us()))
+
+    def stand(
+        self, name: str, filters: Filter | FilterSet, retention: Retention, *, is_durable: bool
+    ) -> None:
+        """A standing subscription begins.
+
+        Raises DeliveryError, LimitError, InvalidValueError, UnknownOperatorError, StoreError.
+        """
+        self._forget(name)  # One of this name may have ended by its policy.
+        effects = self.server.stand(
+            name, FilterSet(filters.filters), self._now_us(), retention, is_durable=is_durable
+        )
+        self._take(effects)
+        try:
+            self._ask(name)
+        except ContradaError:
+            self.end(name)
+            raise
+
+    def end(self, name: str) -> None:
+        """A standing subscription ends, with its log. Raises DeliveryError: there is none."""
+        if self.server.terms(name) is None:
+            raise DeliveryError(f"there is no standing subscription {name!r} here")
+        self._forget(name)
+        self.consume("", CloseLog(name, "", ends=True))
+
+    # --- best effort --------------------------------------------------------------------------
+
+    def _ask(self, name: str) -> None:
+        terms = self.server.terms(name)
+        assert terms is not None, "it stands here"
+        outlet: Outlet[Notification] = Outlet()
+        request = Subscribe(name, FilterSet(terms.filters.filters))
+        route = self._exchange.subscribe(self._client, request, outlet)
+        self._keeping[name] = _Keeping(route, asyncio.create_task(self._keep(name, outlet)))
+
+    def _forget(self, name: str) -> None:
+        """Nothing more is asked for; what waits for an ended one is kept nowhere."""
+        keeping = self._keeping.pop(name, None)
+        if keeping is not None:
+            self._exchange.unsubscribe(keeping.route)
+            keeping.task.cancel()
+
+    async def _keep(self, name: str, outlet: Outlet[Notification]) -> None:
+        """Keeps what comes at best effort until the outlet is finished."""
+        while True:
+            await outlet.arrival()
+            batch, _ = outlet.take_batch(KEPT_AT_ONCE, QUEUE_BYTES_MAX)
+            if not batch:
+                return
+            kept = [each for each in batch if each.envelope.delivery == BEST_EFFORT]
+            if not kept:
+                continue
+            if self.server.terms(name) is None:  # It has ended by its policy.
+                self._exchange.unsubscribe(self._keeping.pop(name).route)
+                return
+            self._take(self.server.keep(name, kept, self._now_us()))
+            while not await self._is_committed() and not self._is_closing:
+                await asyncio.sleep(_RETRY_S)
+
+    async def _is_committed(self) -> bool:
+        try:
+            await self.committed()
+        except StoreError:  # Logged where it was found; the group is tried again.
+            return False
+        return True
+
+    # --- the disk -----------------------------------------------------------------------------
+
+    async def committed(self) -> None:
+        """Returns when all that was done is on stable storage.
+
+        Raises StoreError where it could not be brought there: it is tried again.
+        """
+        last = self._group or self._brought
+        if last is not None:
+            await asyncio.shield(last)
+
+    def _take(self, effects: list[DeliveryEffect]) -> None:
+        """Has what was done brought to the disk, and then what it gives to its readers."""
+        self._gives += [each for each in effects if isinstance(each, Give)]
+        if self.store is None:
+            gives, self._gives = self._gives, []
+            self._give(gives)
+        else:
+            if self._group is None:
+                self._group = asyncio.get_running_loop().create_future()
+            self._begin()
+        self._set_timer()
+
+    def _begin(self) -> None:
+        if self._committing is None:
+            self._committing = asyncio.create_task(self._commit())
+
+    async def _commit(self) -> None:
+        """Brings one group after the other, as long as something gathers meanwhile."""
+        store = self.store
+        assert store is not None, "it has a disk"
+        try:
+            while self._group is not None:
+                group, self._group = self._group, None
+                self._brought = group
+                gives, self._gives = self._gives, []
+                try:
+                    await asyncio.to_thread(store.seal())
+                except StoreError as error:
+                    self._failed(group, gives, error)
+                    return
+                self._is_failing = False
+                self._give(gives)
+                group.set_result(None)
+        finally:
+            self._committing = self._brought = None
+
+    def _failed(self, group: asyncio.Future[None], gives: list[Give], error: StoreError) -> None:
+        """The store keeps the group and tries it again with the next one, soon."""
+        if not self._is_failing:
+            _LOG.warning("what is promised cannot be written yet: %s", error)
+        self._is_failing = True
+        self._gives[:0] = gives
+        group.set_exception(error)
+        group.exception()  # Seen, also where nobody waits for it.
+        loop = asyncio.get_running_loop()
+        if self._group is None:
+            self._group = loop.create_future()
+        loop.call_later(_RETRY_S, self._begin_again)
+
+    def _begin_again(self) -> None:
+        if self._group is not None:
+            self._begin()
+
+    def _give(self, gives: Sequence[Give]) -> None:
+        for client, said in gives:
+            reader = self.readers.get(client)
+            if reader is not None:
+                reader.given(said)
+
+    # --- time ---------------------------------------------------------------------------------
+
+    def _set_timer(self) -> None:
+        due_us = self.server.due_us
+        if due_us == self._armed_us:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._armed_us = None, due_us
+        if due_us is not None:
+            wait_s = max(0, due_us - self._now_us()) / 1e6
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._tick)
+
+    def _tick(self) -> None:
+        self._armed_us = None
+        self._take(self.server.tick(self._now_us()))
+
+    # --- the end ------------------------------------------------------------------------------
+
+    async def aclose(self) -> None:
+        """Ends the readers, and brings to the disk what still waits. Raises StoreError."""
+        self._is_closing = True
+        for reader in list(self.readers.values()):
+            reader.end()
+        for keeping in self._keeping.values():
+            keeping.route.outlet.finish()
+        tasks = [keeping.task for keeping in self._keeping.values()]
+        if tasks:
+            await asyncio.wait(tasks)
+        self._keeping.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        await self.committed()

@@ -1,0 +1,362 @@
+"""`HostedSubscription`: who reads a standing subscription that has its log in this process.
+
+It has records ahead of its reader, within a credit that it renews as they are read. What is
+acknowledged is said to the machine together, once in a turn of the event loop.
+
+Invariant: a record that was given to the reader is had by it until it is acknowledged or given
+back; what was not given to it yet comes again when it is closed.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from typing import Any, Final, Protocol, TypeVar, Unpack
+
+from contrada.delivery.durable import Retention
+from contrada.delivery.messages import (
+    Closed,
+    CloseLog,
+    Done,
+    GiveBack,
+    Grant,
+    LogEntry,
+    OpenLog,
+    Records,
+)
+from contrada.errors import DeliveryError, InvalidValueError, ServiceClosedError, ServiceError
+from contrada.model import Filter, FilterSet
+from contrada.model.algebra.relations import equal
+from contrada.model.domains.values import time_us_of
+from contrada.runtime.calling import check_loop, next_of
+from contrada.runtime.hosting import DeliveryHost
+from contrada.runtime.subscription import UNREADABLE
+from contrada.service import (
+    Kept,
+    StandingOptions,
+    StandingSubscription,
+    SubscriptionStatistics,
+)
+
+READ_AHEAD_MAX: Final = 256
+"""Records that a reader has before they are asked for. Beyond it: they stay in the log. Where a
+record may be handed out so often only, it is one: else it could die unseen."""
+
+DAMAGED: Final = "damaged"
+"""Why a record is dropped: it came back from the disk as another one, or not at all."""
+
+_LOG: Final = logging.getLogger(__name__)
+_IN_MEMORY: Final = "@reliable"
+
+T = TypeVar("T")
+
+
+class Hosting(Protocol):
+    """The service in whose process the log is."""
+
+    def delivery(self) -> DeliveryHost:
+        """What it does so that delivery can be promised. Raises unless the service is open."""
+        ...
+
+    def name_of_request(self) -> str:
+        """A name that no other has."""
+        ...
+
+
+class HostedSubscription(StandingSubscription[T]):
+    """See `StandingSubscription`."""
+
+    def __init__(
+        self,
+        service: Hosting,
+        filters: Filter | FilterSet | None,
+        reader: Callable[[Any], T] | None,
+        **options: Unpack[StandingOptions],
+    ) -> None:
+        """Raises ServiceError for options that do not go together."""
+        self._service = service
+        self._filters = filters
+        self._reader = reader
+        self._options = options
+        self._is_durable = "durable" in options
+        self._check()
+        self._name = options.get("durable", "")
+        self._client = ""
+        self._host: DeliveryHost | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._has_ended = False
+        self._failure: DeliveryError | None = None
+        self._arrived = asyncio.Event()
+        self._ahead: deque[LogEntry] = deque()
+        self._window = READ_AHEAD_MAX
+        self._read = READ_AHEAD_MAX  # since credit was granted
+        self._newest = 0  # the highest position that was given to the reader
+        self._has: dict[int, None] = {}
+        self._last: int | None = None  # to be acknowledged when the next one is asked for
+        self._done: list[int] = []
+        self._is_flush_due = False
+        self._delivered = 0
+        self._dropped: Counter[str] = Counter()
+
+    def _check(self) -> None:
+        options = self._options
+        unknown = options.keys() - StandingOptions.__annotations__
+        if unknown:
+            raise ServiceError(f"a subscription has no option {', '.join(sorted(unknown))}")
+        if self._is_durable and not isinstance(options["durable"], str):
+            raise ServiceError(f"durable = {options['durable']!r}: expected a name")
+        if self._is_durable == bool(options.get("reliable")):
+            raise ServiceError("a standing subscription is either durable='name' or reliable=True")
+        if not self._is_durable and self._filters is None:
+            raise ServiceError("a subscription in memory needs filters")
+        if "from_position" in options and "from_time" in options:
+            raise ServiceError("read from_position or from_time, not from both")
+
+    @property
+    def name(self) -> str:
+        """The name of the subscription; of one in memory, once it is opened."""
+        return self._name
+
+    @property
+    def filters(self) -> Filter | FilterSet:
+        """What is asked for."""
+        if self._filters is None:
+            raise ServiceError(f"open {self._name!r} first: its filters were not said again")
+        return self._filters
+
+    # --- in force -----------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Read it, and let it begin where it does not stand. Twice is once.
+
+        Raises DeliveryError: it stands for something else, there is no store, or it cannot be read
+        from there; StoreError, LimitError, ServiceError, ServiceClosedError.
+        """
+        if self._has_ended:
+            raise ServiceClosedError("this reader is closed; subscribe anew")
+        if self._host is not None:
+            return
+        host = self._service.delivery()
+        identity = self._service.name_of_request()
+        if not self._is_durable:
+            self._name = f"{_IN_MEMORY}-{identity}"
+        self._stand(host)
+        self._host, self._client = host, identity
+        self._loop = asyncio.get_running_loop()
+        host.readers[identity] = self
+        host.consume(identity, OpenLog(self._name, identity, *self._begin()))
+        try:
+            await host.committed()
+            if self._failure is not None:
+                raise self._failure
+        except BaseException:
+            self.end()
+            raise
+        if self._window > 1:
+            self._renew()
+
+    def _stand(self, host: DeliveryHost) -> None:
+        """Lets it begin, or checks that it stands for what is asked."""
+        retention = self._options.get("retention")
+        terms = host.server.terms(self._name)
+        if terms is None or not terms.is_durable:
+            if self._filters is None:
+                raise DeliveryError(
+                    f"there is no durable subscription {self._name!r}; say its filters to begin it"
+                )
+            retention = retention or Retention()
+            host.stand(self._name, self._filters, retention, is_durable=self._is_durable)
+        else:
+            filters = self._filters
+            if filters is not None and not _is_same(filters, terms.filters):
+                raise DeliveryError(
+                    f"the durable subscription {self._name!r} stands for other filters, "
+                    f"{terms.filters}; end it first, or take another name"
+                )
+            if retention is not None and retention != terms.retention:
+                raise DeliveryError(
+                    f"the durable subscription {self._name!r} has another retention, "
+                    f"{terms.retention}; end it first, or take another name"
+                )
+            retention = terms.retention
+            self._filters = FilterSet(terms.filters.filters) if filters is None else filters
+        if retention.attempts_max:
+            self._window = self._read = 1
+
+    def _begin(self) -> tuple[int | None, int | None]:
+        """The position and the time from which it is read again."""
+        time = self._options.get("from_time")
+        time_us = time_us_of(time) if isinstance(time, datetime) else time
+        return self._options.get("from_position"), time_us
+
+    async def __aexit__(self, kind: object = None, *_: object) -> None:
+        if kind is None:
+            self._acknowledge_last()
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Read no longer; see `StandingSubscription.aclose`. Twice is once."""
+        host = self._host
+        if host is None or self._has_ended:
+            self._has_ended = True
+            return
+        self.end()
+        await host.committed()
+
+    def end(self) -> None:
+        """Says what is to be said yet, and reads no longer; iteration ends."""
+        host = self._host
+        if host is None or self._has_ended:
+            return
+        self._flush()
+        self._has_ended = True
+        del host.readers[self._client]
+        if not self._is_durable and host.server.terms(self._name) is not None:
+            host.end(self._name)
+        elif self._failure is None:
+            host.consume(self._client, CloseLog(self._name, self._client))
+        self._ahead.clear()
+        self._arrived.set()
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def given(self, said: Records | Closed) -> None:
+        """Gets records, or is told that it gets no more."""
+        if isinstance(said, Closed):
+            self._failure = DeliveryError(f"{self._name!r}: {said.reason}")
+            self._ahead.clear()
+        else:
+            self._ahead.extend(said.records)
+        self._arrived.set()
+
+    async def __anext__(self) -> Kept[T]:
+        while True:
+            if self._failure is not None:
+                raise self._failure
+            if self._has_ended:
+                raise StopAsyncIteration
+            if self._host is None:
+                raise ServiceError("iterate a subscription inside its own `async with`")
+            self._acknowledge_last()
+            while self._ahead:
+                found = self._took(self._ahead.popleft())
+                if found is not None:
+                    return found
+            check_loop(self._loop)
+            self._arrived.clear()
+            self._flush()
+            self._renew()
+            await self._arrived.wait()
+
+    async def next(self, timeout_s: float | None = None) -> Kept[T]:
+        """The next one; see `Subscription.next`."""
+        return await next_of(self, timeout_s)
+
+    def _took(self, record: LogEntry) -> Kept[T] | None:
+        """What the reader gets for a record; None where it gets nothing."""
+        self._read += 1
+        if self._window > 1:
+            self._renew()
+        position, item = record.position, record.notification
+        if item is None:
+            self._dropped[DAMAGED] += 1
+            _LOG.warning("%s: record %d is damaged: %s", self._name, position, record.reason)
+            return None
+        self._newest = max(self._newest, position)
+        self._has[position] = None
+        made: Any = item
+        if self._reader is not None:
+            try:
+                made = self._reader(item)
+            except Exception as error:  # noqa: BLE001 - the subscriber's own code
+                self._dropped[UNREADABLE] += 1
+                _LOG.warning("%s: record %d is unreadable: %r", self._name, position, error)
+                return None
+        if self._options.get("auto_acknowledge", True):
+            self._last = position
+        self._delivered += 1
+        return Kept(made, position, record.time_us, record.attempt)
+
+    def statistics(self) -> SubscriptionStatistics:
+        """What this reader got, what waits for it, and what was lost, by reason."""
+        return SubscriptionStatistics(self._delivered, len(self._ahead), dict(self._dropped))
+
+    # --- acknowledging ------------------------------------------------------------------------
+
+    async def acknowledge(self, *positions: int, up_to: int | None = None) -> None:
+        """These are done with; see `StandingSubscription.acknowledge`."""
+        host = self._require_open(*positions, *(() if up_to is None else (up_to,)))
+        before = [each for each in self._has if up_to is not None and each <= up_to]
+        self._acknowledge([*positions, *before])
+        self._flush()
+        await host.committed()
+
+    async def give_back(self, *positions: int) -> None:
+        """These come again; see `StandingSubscription.give_back`."""
+        host = self._require_open(*positions)
+        returned = tuple(each for each in positions if each in self._has)
+        for each in returned:
+            del self._has[each]
+        host.consume(self._client, GiveBack(self._name, self._client, returned))
+        await host.committed()
+
+    def _require_open(self, *positions: int) -> DeliveryHost:
+        if self._failure is not None:
+            raise self._failure
+        if self._has_ended:
+            raise ServiceClosedError(
+                "this reader is closed; what it did not acknowledge comes again"
+            )
+        if self._host is None:
+            raise ServiceError("use a subscription inside its own `async with`")
+        for each in positions:
+            if not 0 < each <= self._newest:
+                reason = f"expected a position that this reader got, up to {self._newest}"
+                raise InvalidValueError(each, reason)
+        check_loop(self._loop)
+        return self._host
+
+    def _acknowledge_last(self) -> None:
+        last, self._last = self._last, None
+        if last is not None:
+            self._acknowledge((last,))
+
+    def _acknowledge(self, positions: Iterable[int]) -> None:
+        for each in positions:
+            if each in self._has:
+                del self._has[each]
+                self._done.append(each)
+        if self._done and not self._is_flush_due and self._loop is not None:
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Says what is acknowledged."""
+        self._is_flush_due = False
+        if self._host is not None and self._done and not self._has_ended:
+            done, self._done = self._done, []
+            if self._failure is None:
+                said = Done(self._name, self._client, tuple(_intervals(done)))
+                self._host.consume(self._client, said)
+
+    def _renew(self) -> None:
+        """Renews the credit when half of it is used."""
+        if self._host is not None and 2 * self._read >= self._window and self._failure is None:
+            credit, self._read = self._read, 0
+            self._host.consume(self._client, Grant(self._name, self._client, credit))
+
+
+def _is_same(filters: Filter | FilterSet, standing: Any) -> bool:
+    """Whether filters are those of a subscription. Where it cannot be decided they are not."""
+    asked = FilterSet(filters.filters)
+    return asked == standing or equal(asked, standing)
+
+
+def _intervals(positions: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """As few intervals as hold these, each from its first to before its end."""
+    numbered = enumerate(sorted(set(positions)))
+    for _, run in itertools.groupby(numbered, key=lambda each: each[1] - each[0]):
+        found = [position for _, position in run]
+        yield found[0], found[-1] + 1

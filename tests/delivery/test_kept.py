@@ -1,0 +1,76 @@
+"""What a standing subscription keeps of best effort, and what it stands for."""
+
+import pytest
+
+from contrada.delivery.durable import OnFull, Retention
+from contrada.delivery.memory import MemoryStore
+from contrada.delivery.outbox import SPOOL
+from contrada.delivery.server import DeliveryServer
+from contrada.errors import DeliveryError, InvalidValueError
+from contrada.model import FilterSet, Notification
+
+FILTERS = FilterSet("n >= 0")
+
+
+def notifications(count: int) -> list[Notification]:
+    """So many."""
+    return [Notification({"n": n}) for n in range(count)]
+
+
+def test_best_effort_finds_no_room_where_publishers_are_refused() -> None:
+    """A log that nobody reads would grow without end by what is published at best effort."""
+    server = DeliveryServer("a", life=1, store=MemoryStore())
+    server.stand("s", FILTERS, 1, Retention(records_max=3), is_durable=True)
+    server.keep("s", notifications(5), 2)
+    kept = server.statistics().logs["s"]
+    assert (kept.appended, kept.dropped) == (3, 2)
+
+
+def test_what_the_store_has_no_room_for_is_counted() -> None:
+    """Best effort would mean silent."""
+    store = MemoryStore()
+    server = DeliveryServer("a", life=1, store=store)
+    server.stand("s", FILTERS, 1, is_durable=True)
+    store.is_full = True
+    server.keep("s", notifications(2), 2)
+    assert server.statistics().logs["s"].dropped == 2
+
+
+def test_a_subscription_cannot_take_the_name_of_the_spool() -> None:
+    """Its consumers would be handed what waits for other servers, and acknowledge it."""
+    server = DeliveryServer("a", life=1, store=MemoryStore())
+    with pytest.raises(InvalidValueError, match="spool"):
+        server.stand(SPOOL, FILTERS, 1, is_durable=True)
+    with pytest.raises(InvalidValueError, match="spool"):
+        server.stand("s", FILTERS, 1, Retention(dead_letter=SPOOL), is_durable=True)
+    server.stand("spool", FILTERS, 1, is_durable=True)
+
+
+def test_it_says_what_it_stands_for_after_a_restart() -> None:
+    """Who opens it again could not be told that it stands for something else."""
+    store, retention = MemoryStore(), Retention(replay_max=3, on_full=OnFull.DROP_OLDEST)
+    server = DeliveryServer("a", life=1, store=store)
+    server.stand("s", FILTERS, 1, retention, is_durable=True)
+    server.stand("t", FILTERS, 1)
+    store.sync()
+    assert server.terms("t") == (FILTERS, Retention(), False)
+    store.crash()
+    again = DeliveryServer("a", life=2, store=store)
+    assert again.terms("s") == (FILTERS, retention, True)
+    assert again.terms("t") is None
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"records_max": 0}, {"replay_max": -1}, {"attempts_max": 1.5}, {"on_full": "wait"}]
+)
+def test_a_retention_that_means_nothing_is_refused(wrong: dict[str, object]) -> None:
+    """A word with a slip would be taken, and nothing done when the log is full."""
+    with pytest.raises(InvalidValueError, match=next(iter(wrong))):
+        Retention(**wrong)  # type: ignore[arg-type]
+    assert Retention(on_full="end").on_full is OnFull.END  # type: ignore[arg-type]
+
+
+def test_keeping_for_what_does_not_stand_is_an_error() -> None:
+    """What came for a subscription that has ended would seem kept."""
+    with pytest.raises(DeliveryError, match="'s'"):
+        DeliveryServer("a", life=1).keep("s", notifications(1), 1)
