@@ -4,6 +4,7 @@ import pytest
 
 from contrada.delivery import access, publishers
 from contrada.delivery.access import WAIT_US, Confirmed, Failed
+from contrada.delivery.publishers import Publisher
 from contrada.errors import CannotPublishError, InvalidValueError, LimitError
 from tests.delivery.network import DeliveryNetwork, notice
 
@@ -132,3 +133,54 @@ def test_who_moved_carries_what_it_was_after() -> None:
     assert net.got["x"] == [], "it waits for the first, which is sent again"
     net.run(2)
     assert net.got["x"] == [1, 2]
+
+
+def test_what_was_accepted_elsewhere_is_confirmed_without_a_store() -> None:
+    """A publisher would hear that what all got was published nowhere."""
+    net = DeliveryNetwork("ab", "ab", "a")
+    net.stand("b", "s")
+    net.run()
+    net.publish("a", [notice(1, "certified", "p", 1)], "p")
+    net.do("b", net.servers["b"].arrive("p", {"a": net.life("a")}, net.now_us))
+    token = net.publish("b", [notice(1, "certified", "p", 1)], "p")
+    net.run()
+    assert net.was_accepted(token)
+
+
+def test_a_publisher_that_is_back_is_not_told_that_nothing_was_published() -> None:
+    """It was, before it went; and the question of the server where it was came late."""
+    net = DeliveryNetwork("ab", "ab")
+    net.stand("b", "s")
+    net.run()
+    lives = {name: net.life(name) for name in "ab"}
+    net.publish("a", [notice(1, "reliable", "p", 1)], "p")
+    net.do("b", net.servers["b"].arrive("p", {"a": lives["a"]}, net.now_us))
+    net.do("a", net.servers["a"].arrive("p", lives, net.now_us))
+    token = net.publish("a", [notice(1, "reliable", "p", 1)], "p")
+    net.run()
+    error = failed(net, token)
+    assert isinstance(error, CannotPublishError)
+    assert error.may_be_published
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize(
+    ("pasts", "expected"),
+    [
+        ([(0, (1,), 0), (2, (), 0)], (2, (), 0)),  # the other one has published it after all
+        ([(2, (1,), 0), (3, (1,), 0)], (3, (1,), 0)),
+        ([(2, (1,), 0), (0, (), 0)], (2, (1,), 0)),
+        ([(2, (), 0), (5, (3, 4), 0)], (5, (3, 4), 0)),
+        ([(2, (4,), 1), (3, (), 0)], (3, (4,), 1)),
+    ],
+)
+def test_what_failed_at_one_server_may_be_published_by_another(
+    pasts: list[tuple[int, tuple[int, ...], int]],
+    expected: tuple[int, tuple[int, ...], int],
+    order: int,
+) -> None:
+    """Publishers would hear of what all got that it was published nowhere."""
+    known = Publisher()
+    for past in pasts[::order]:
+        known.learn(*past)
+    assert (known.sequence, known.failed, known.untold) == expected

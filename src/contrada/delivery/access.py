@@ -135,7 +135,9 @@ class AccessPoint:
             self._publish(of, now_us)
         elif len(self._waiting) >= WAITING_MAX:
             reason = f"WAITING_MAX = {WAITING_MAX} publications wait already"
-            self._give_up(of, CannotPublishError("", reason=reason))
+            is_unknown = publisher in self._awaited
+            error = CannotPublishError("", reason=reason, may_be_published=is_unknown)
+            self._give_up(of, error)
         else:
             self._wait(of)
 
@@ -165,8 +167,7 @@ class AccessPoint:
             self._awaited.pop(publisher, None)
         known = self._publishers.known(publisher)
         if past is not None:
-            known.accept([past.sequence])
-            known.fail(past.failed, past.untold)
+            known.learn(past.sequence, past.failed, past.untold)
         known.carries = True
         self._publishers.remember(publisher, known)
         self.look_again()
@@ -178,12 +179,14 @@ class AccessPoint:
     def past_of(self, publisher: str) -> Past | None:
         """What is known of a publisher that has left; None while its last is on its way.
 
-        What waits of it is given up.
+        What waits of it is given up; if it is back, from where it may have been published.
         """
+        is_unknown = publisher in self._awaited
         for token in [each.token for each in self._waiting.values() if each.publisher == publisher]:
             reason = f"the publisher {publisher!r} has gone to another server"
             del self._waiting[token]
-            self._fail(token, CannotPublishError("", reason=reason))
+            error = CannotPublishError("", reason=reason, may_be_published=is_unknown)
+            self._fail(token, error)
         known = self._publishers.known(publisher)
         if self._publishers.on_their_way(known, HERE) is not None:
             return None
@@ -305,7 +308,7 @@ class AccessPoint:
         try:
             fresh = known.fresh(of.notifications) if of.publisher else list(of.notifications)
             self.duplicates += len(of.notifications) - len(fresh)
-            if promised.is_certified and self._store is None:
+            if fresh and promised.is_certified and self._store is None:
                 raise CannotPublishError("", reason="this server has no store, which it would need")
             self._check_full(fresh)
             if fresh:

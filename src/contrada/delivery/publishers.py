@@ -69,6 +69,15 @@ class Publisher(msgspec.Struct, array_like=True):
         self.sequence = max({self.sequence, *accepted})
         self.failed = tuple([each for each in self.failed if each not in accepted])
 
+    def learn(self, sequence: int, failed: Iterable[int], untold: int) -> None:
+        """What another server knows: what failed at one of them may be published by the other."""
+        ours, theirs = set(self.failed), set(failed)
+        nowhere = ours & theirs
+        nowhere |= {each for each in ours if each > sequence}
+        nowhere |= {each for each in theirs if each > self.sequence}
+        self.sequence, self.failed = max(self.sequence, sequence), ()
+        self.fail(nowhere, untold)
+
     def fail(self, numbers: Iterable[int], untold: int = 0) -> None:
         """These were not published; up to a number it is not known which were."""
         failed = sorted({*self.failed, *numbers} - {0})
