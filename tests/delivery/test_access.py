@@ -163,6 +163,18 @@ def test_a_publisher_that_is_back_is_not_told_that_nothing_was_published() -> No
     assert error.may_be_published
 
 
+def test_what_was_accepted_is_confirmed_again_though_its_sequencer_cannot_be_reached() -> None:
+    """A publisher would hear that what all got was published nowhere."""
+    net = DeliveryNetwork("ab", "ab")
+    net.run()
+    batch = [notice(1, "reliable total:t", "p", 1)]
+    assert net.was_accepted(net.publish("b", batch, "p"))
+    net.cut("a", "b")
+    assert net.was_accepted(net.publish("b", batch, "p"))
+    batch.append(notice(2, "reliable total:t", "p", 2))
+    assert net.publish("b", batch, "p") not in net.outcomes
+
+
 @pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.parametrize(
     ("pasts", "expected"),

@@ -201,6 +201,11 @@ class AccessPoint:
         """Why a publication has to wait; None where it need not."""
         if of.publisher in self._awaited:
             return f"what {of.publisher!r} published elsewhere is not known here"
+        known = self.known(of.publisher)
+        if of.publisher and all(
+            0 < n.envelope.sequence <= known.sequence for n in of.notifications
+        ):
+            return None  # All was answered before.
         sequence = of.promised.sequence
         via = self._sequences.where(sequence)[1] if sequence else self.name
         home = self._table.homes.get(via)
@@ -208,7 +213,7 @@ class AccessPoint:
             return f"server {via!r}, which gives the order of {sequence!r}, cannot be reached"
         if not of.promised.is_fifo:
             return None
-        before = self._publishers.on_their_way(self.known(of.publisher), self._way_of(of.promised))
+        before = self._publishers.on_their_way(known, self._way_of(of.promised))
         if before is None:
             return None
         return f"server {before!r} has not said that it has what was published before"
