@@ -259,7 +259,11 @@ class DeliveryServer:
     # --- neighbours ---------------------------------------------------------------------------
 
     def link_up(self, neighbour: Neighbour, now_us: int) -> list[DeliveryEffect]:
-        """There is a link; the neighbour is told all that stands anywhere."""
+        """There is a link; the neighbour is told all that stands anywhere.
+
+        To be called before `change_ways` with ways over it: what is then sent must find the
+        neighbour with that knowledge.
+        """
         moved = self._sequences.tell(self._access.known_context())
         self._transit.link_up(neighbour, [*self._table.tell(), *moved])
         return self._settle(now_us)

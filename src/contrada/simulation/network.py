@@ -405,13 +405,13 @@ class Network:
     def _change(
         self, line: int, end: int, event: Callable[[Neighbour], Event], *, is_up: bool
     ) -> None:
+        broker, neighbour = self.ends[line][end], Neighbour(name_of(self.ends[line][1 - end]))
+        if self.promises is not None:  # before it hears of the ways over the link
+            say = self.promises.link_up if is_up else self.promises.link_down
+            say(broker, neighbour.name)
         with self._cause() as cause:
             self.history.changes.append(Change(cause.begun, line, end, is_up))
-            neighbour = Neighbour(name_of(self.ends[line][1 - end]))
-            self._handle(self.ends[line][end], event(neighbour), cause)
-        if self.promises is not None:
-            say = self.promises.link_up if is_up else self.promises.link_down
-            say(self.ends[line][end], neighbour.name)
+            self._handle(broker, event(neighbour), cause)
 
     def take(self, line: int, end: int, message: _Sent) -> None:
         """A message has come to an end."""
