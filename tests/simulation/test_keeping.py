@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from contrada.delivery import inbox
 from contrada.delivery.access import AccessPoint
 from contrada.delivery.causality import Causality
+from contrada.delivery.classes import delivery_class
 from contrada.delivery.durable import OnFull
 from contrada.delivery.inbox import Inbox
 from contrada.delivery.logs import Logs
@@ -21,11 +22,17 @@ from contrada.delivery.outbox import Outbox
 from contrada.delivery.publishers import Publisher, Publishers
 from contrada.delivery.standing import StandingTable
 from contrada.delivery.streams import Incoming
+from contrada.errors import CannotPublishError
+from contrada.model import Envelope, Notification
+from contrada.model.syntax import parse_filter_set
 from contrada.routing.router import Strategy
-from contrada.simulation.making import CALM, made
-from contrada.simulation.promises import Promises
+from contrada.simulation.keeping import Judged, judge_promises
+from contrada.simulation.making import CALM, ROUGH, made
+from contrada.simulation.promises import SYNC_US, Promises, Sent, Stood
+from contrada.simulation.schedule import Schedule
 from contrada.simulation.steps import (
     Connect,
+    Crash,
     Kind,
     Move,
     Notify,
@@ -81,6 +88,9 @@ def test_worlds_with_promises_hold(shape: Shape) -> None:
 
 DIGEST = """
 import hashlib
+from contrada.errors import CannotPublishError
+from contrada.model import Envelope, Notification
+from contrada.model.syntax import parse_filter_set
 from contrada.routing.router import Strategy
 from contrada.simulation.making import made
 from contrada.simulation.steps import Kind, from_text, to_text
@@ -291,3 +301,165 @@ def test_what_is_broken_is_seen(
     assert what in {each.what for each in run(script).violations}
     monkeypatch.undo()
     assert run(script).violations == []
+
+
+def test_what_stands_is_known_where_a_link_is_new() -> None:
+    """What is sent over it at once would come to who does not know yet for whom it is."""
+    script = Script(
+        1017,
+        Kind("acyclic", Strategy.SUBSCRIPTIONS, promises=True),
+        2,
+        ROUGH,
+        (
+            Connect(0, 0, 1, is_parent=False, delay_us=5_001),
+            Move(3_000_000, "c1", 1),
+            Move(3_000_000, "c2", 1),
+            Crash(9_718_059, 0, keeps_store=True),
+            Stand(13_214_317, "c2", "d38", "b prefix 'x'", True, 5, OnFull.REFUSE, 0),
+            Notify(13_273_149, "c1", "p45", {"b": "x"}, delivery="reliable total:t"),
+        ),
+    )
+    outcome = run(script)
+    assert (outcome.violations, outcome.must) == ([], 1)
+
+
+# --- the checkers, on what might have been noted --------------------------------------------------
+
+X, Y = "log x", "log y"
+
+
+def sent(
+    id_: str, delivery: str = "reliable", client: str = "c", number: int = 1, **more: Any
+) -> Sent:
+    """What was published at server 1, accepted, and known to match the log x."""
+    notification = Notification({"a": 1}, envelope=Envelope(id=id_, publisher=client))
+    given: dict[str, Any] = {"brokers": [1], "known": frozenset({X}), "order": 5}
+    given |= {"is_accepted": True, **more}
+    return Sent(id_, notification, delivery_class(delivery), client, number, **given)
+
+
+def judged(
+    published: Sequence[Sent],
+    logs: Mapping[tuple[str, str], Sequence[str]],
+    crashes: Sequence[tuple[int, int, bool]] = (),
+    filters: str = "a = 1",
+    **stood: Any,
+) -> list[str]:
+    """What does not hold; `logs` has what clients have read, from position 1 on."""
+    promises = Promises(1, Schedule(), NO_LINES, 0, ())
+    promises.sent = {each.id: each for each in published}
+    given: dict[str, Any] = {"broker": 2, "is_durable": True, "order": 1, **stood}
+    promises.stood = {name: Stood(name, parse_filter_set(filters), **given) for name in (X, Y)}
+    promises.crashes = list(crashes)
+    for reader, ids in logs.items():
+        promises.reads[reader].records = dict(enumerate(ids, 1))
+    return [each.what for each in judge_promises(promises, Judged())]
+
+
+class NoLines:
+    """What a network without lines does with messages."""
+
+    def tell(self, broker: int, to: str, message: object) -> None:
+        """There is nobody."""
+        raise AssertionError(message)
+
+
+NO_LINES = NoLines()
+ONE, OTHER = sent("p1"), sent("p2", number=2)
+FIRST, SECOND = sent("p1", "reliable fifo"), sent("p2", "reliable fifo", number=2)
+CAUSE = sent("p1", "reliable causal")
+EFFECT = sent("p2", "reliable causal", "d", past=frozenset({"p1"}))
+IN_T, ALSO_IN_T = (sent(f"p{n}", "reliable total:t", f"c{n}") for n in (1, 2))
+IN_U = sent("p2", "reliable total:u", "c2")
+
+
+@pytest.mark.parametrize(
+    ("published", "logs", "expected"),
+    [
+        ([ONE], {}, ["lost"]),
+        ([ONE], {("r", Y): ["p1"]}, ["lost"]),
+        ([ONE], {("r", X): ["p1"]}, []),
+        ([sent("p1", known=frozenset())], {}, []),
+        ([sent("p1", is_accepted=False)], {}, []),
+        ([ONE], {("r", X): ["p1", "p1"]}, ["double"]),
+        ([ONE], {("r", X): ["p1"], ("s", X): ["p1"]}, []),
+        ([ONE, OTHER], {("r", X): ["p1", "p2"], ("s", X): ["p2"]}, ["replay"]),
+        ([sent("p1", error=CannotPublishError(X))], {("r", X): ["p1"]}, ["refused"]),
+        ([FIRST, SECOND], {("r", X): ["p2", "p1"]}, ["FIFO"]),
+        ([ONE, OTHER], {("r", X): ["p2", "p1"]}, []),
+        ([CAUSE, EFFECT], {("r", X): ["p2", "p1"]}, ["causal"]),
+        ([CAUSE, EFFECT], {("r", X): ["p1", "p2"], ("r", Y): ["p2"]}, []),
+        ([IN_T, ALSO_IN_T], {("r", X): ["p1", "p2"], ("r", Y): ["p2", "p1"]}, ["total"]),
+        ([IN_T, IN_U], {("r", X): ["p1", "p2"], ("r", Y): ["p2", "p1"]}, []),
+    ],
+)
+def test_what_does_not_hold_is_said(
+    published: list[Sent], logs: dict[tuple[str, str], list[str]], expected: list[str]
+) -> None:
+    """A checker would say too little, or call wrong what is promised nowhere."""
+    assert judged(published, logs) == expected
+
+
+def test_what_does_not_match_is_said() -> None:
+    """A log could have what nobody asked for."""
+    assert judged([ONE], {("r", X): ["p1"]}, filters="a = 2") == ["no match"]
+
+
+@pytest.mark.parametrize(
+    ("delivery", "crashes", "is_excused"),
+    [
+        ("reliable", [(6, 1, True)], True),  # its access point, afterwards
+        ("reliable", [(4, 1, True)], False),  # before
+        ("reliable", [(6, 2, True)], False),  # its home, which has its disk
+        ("reliable", [(6, 0, True)], False),  # the sequencer, with which it has nothing to do
+        ("reliable total:t", [(6, 0, True)], True),
+        ("reliable total:t", [(4, 0, True)], False),
+        ("certified", [(6, 1, True)], False),
+        ("certified", [(6, 1, False)], True),
+        ("certified", [(4, 1, False)], False),
+        ("certified total:t", [(6, 0, True)], False),
+        ("certified total:t", [(4, 0, False)], True),  # it is a sequencer no longer
+    ],
+)
+def test_what_a_crash_excuses(
+    delivery: str, crashes: list[tuple[int, int, bool]], is_excused: bool
+) -> None:
+    """What is promised would be looked for in vain, or not looked for."""
+    assert judged([sent("p1", delivery)], {}, crashes) == ([] if is_excused else ["lost"])
+
+
+@pytest.mark.parametrize("stood", [{"ended": 7}, {"is_lost": True}, {"policy": OnFull.DROP_OLDEST}])
+def test_what_a_subscription_excuses(stood: dict[str, Any]) -> None:
+    """Whoever ended, was in memory, or gives up its oldest would be said to have lost something."""
+    assert judged([ONE], {}, **stood) == []
+
+
+def test_who_lost_the_numbers_of_publishers_may_publish_twice() -> None:
+    """What came to a new disk again would be taken for a fault."""
+    twice = {("r", X): ["p1", "p1"]}
+    assert judged([ONE], twice, [(6, 1, False)]) == []
+    assert judged([ONE], twice, [(6, 1, True)]) == ["double"]
+    assert judged([ONE], twice, [(6, 2, False)]) == ["double"]
+
+
+def test_what_was_acknowledged_comes_again_only_where_a_crash_may_have_taken_that() -> None:
+    """A server that forgets what was acknowledged would be excused by any crash."""
+    for crash_us, broker, at, what in (
+        (SYNC_US - 1, 0, 0, []),  # its disk did not have it yet
+        (SYNC_US, 0, 0, ["double"]),
+        (SYNC_US, 0, 1, []),  # it was on its way from there
+        (SYNC_US, 1, 1, []),
+        (SYNC_US, 1, 0, ["double"]),
+    ):
+        schedule = Schedule()
+        promises = Promises(2, schedule, NO_LINES, 0, ())
+        promises.stood[X] = Stood(X, parse_filter_set("a = 1"), 0, True, 1)
+        promises.sent["p1"] = ONE
+        read = promises.reads["r", X]
+        record = LogEntry(1, 0, ONE.notification, 1)
+        promises._read("r", X, read, record)
+        promises._acknowledge(at, "r", X, read)
+        schedule.run(crash_us)
+        promises.crash(broker, keeps_store=True)
+        promises._read("r", X, read, record)
+        assert [each.what for each in judge_promises(promises, Judged())] == what

@@ -136,8 +136,7 @@ class AccessPoint:
         elif len(self._waiting) >= WAITING_MAX:
             reason = f"WAITING_MAX = {WAITING_MAX} publications wait already"
             is_unknown = publisher in self._awaited
-            error = CannotPublishError("", reason=reason, may_be_published=is_unknown)
-            self._give_up(of, error)
+            self._give_up(of, CannotPublishError("", reason=reason, may_be_published=is_unknown))
         else:
             self._wait(of)
 
