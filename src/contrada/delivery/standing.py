@@ -165,11 +165,14 @@ class StandingTable:
     # --- publishing ---------------------------------------------------------------------------
 
     def addressees(self, notifications: Sequence[Notification]) -> list[Addressees]:
-        """For each notification the homes that must take it, and for which subscriptions."""
+        """For each notification the homes that must take it, and for which subscriptions.
+
+        In order of their names and numbers, so that a run is a function of what happens.
+        """
         found = []
         for keys in self._index.match_each(notifications):
             homes: Addressees = {}
-            for home, number in keys:
+            for home, number in sorted(keys):
                 homes.setdefault(home, []).append(number)
             found.append(homes)
         return found

@@ -95,6 +95,7 @@ class Read:
     records: dict[int, str] = field(default_factory=dict)
     late: list[int] = field(default_factory=list)
     is_open: bool = False
+    is_stale: bool = False  # its home has crashed since, and will not hear what it says
     opened: int = 0
     refused: int = 0
 
@@ -401,7 +402,9 @@ class Promises:
     def end(self, client: str, name: str) -> None:
         """A client ends a standing subscription that it reads."""
         broker = self._clients.get(client)
-        if broker is None or self.servers[broker] is None or not self.reads[client, name].is_open:
+        if broker is None or self.servers[broker] is None or name not in self._wanted[client]:
+            return
+        if not self.reads[client, name].is_open:
             return
         self._order += 1
         self.stood[name].ended = self._order
@@ -415,7 +418,7 @@ class Promises:
         read = self.reads[client, name]
         if broker is None or self.servers[broker] is None or self.stood[name].is_lost:
             return
-        read.is_open = True
+        read.is_open, read.is_stale = True, False
         read.late.clear()
         read.opened += 1
         self._consume(broker, OpenLog(name, read.consumer(client), position))
@@ -471,7 +474,7 @@ class Promises:
 
     def _acknowledge(self, broker: int, client: str, name: str, read: Read) -> None:
         intervals = tuple((position, position + 1) for position in read.late)
-        for position in read.late:
+        for position in () if read.is_stale else read.late:
             self.acknowledged[name][position] = self._schedule.now_us, broker
         read.late.clear()
         self._consume(broker, Done(name, read.consumer(client), intervals))
@@ -484,6 +487,8 @@ class Promises:
                 is_kept = through == home and at_us + SYNC_US <= self._schedule.now_us
                 if broker in (home, through) and not is_kept:
                     del positions[position]
+        for (_, name), read in self.reads.items():
+            read.is_stale |= self.stood[name].broker == broker
 
     def pass_sequence(self, sequence: str, broker: int) -> None:
         """The sequencer of a sequence passes it to another server, if it can."""
