@@ -139,7 +139,7 @@ def test_a_client_that_comes_back_reads_what_is_good_by_priority() -> None:
         *("good", "plain", "again", "low", "last"),
     ]
     assert from_text(to_text(script), "text") == script
-    old = to_text(script).replace(',"ttl_us":null,"priority":4', "")
+    old = to_text(script).replace(',"ttl_us":null,"priority":4,"delivery":"best-effort"', "")
     assert '"id":"last","values":{"a":1}}' in old
     assert from_text(old, "text") == script
 

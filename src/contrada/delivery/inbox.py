@@ -13,7 +13,7 @@ Source: EPFL 2503 §5.2.2.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from sys import maxsize
@@ -123,19 +123,19 @@ class Inbox:
                 heappush(of.numbers, number)
             of.early[number] = arrival
 
-    def take(self, use: Callable[[str, Sequence[Arrival]], int]) -> set[str]:
+    def take(self, use: Callable[[str, Sequence[Arrival]], int]) -> Mapping[str, None]:
         """Lets all be used whose turn it is; the sources of what was used.
 
         `use` says how many of what it gets it has used; what it could not use it gets again.
         """
-        changed: set[str] = set()
+        changed: dict[str, None] = {}
         while self._pass(use, changed):
             pass
         for source in changed:
             self._note(source)
         return changed
 
-    def _pass(self, use: Callable[[str, Sequence[Arrival]], int], changed: set[str]) -> bool:
+    def _pass(self, use: Callable[[str, Sequence[Arrival]], int], changed: dict[str, None]) -> bool:
         """Goes over all streams once; whether something was used for which others may wait."""
         waited = progress = False
         for source in list(self._ready):
@@ -148,7 +148,7 @@ class Inbox:
                 self._taken[source] = of.life, of.taken
                 for _ in range(count):
                     of.ready.popleft()
-                changed.add(source)
+                changed[source] = None
                 progress = True
             if not of.ready:
                 del self._ready[source]

@@ -294,12 +294,13 @@ class Logs:
         return LogEntry(entry.position, 0, None, attempt, entry.reason)
 
     def _bury(self, kept: _Kept, time_us: int) -> None:
-        """Hands what is dead to the subscription for it; where it has ended, it is lost,
-        counted.
+        """Hands what is dead to the subscription for it.
+
+        Where that has ended, or the store has no room for it, it is lost; it is counted as dead.
         """
         dead, kept.subscription.buried = kept.subscription.buried, []
         number = self._numbers.get(kept.subscription.retention.dead_letter)
-        if dead and number is not None:
+        if dead and number is not None and kept.subscription.store.has_room(sum(map(len, dead))):
             self._kept[number].subscription.append(dead, time_us)
             self._touch(number)
 

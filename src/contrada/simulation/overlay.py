@@ -104,6 +104,7 @@ def plans(
     return [
         Plan(kind, network, sites, count, objects, notifications, seed)
         for kind in kinds()
+        if not kind.promises
         for count in parties
         if not _is_idle(kind)
     ]
