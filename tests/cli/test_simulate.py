@@ -37,6 +37,20 @@ def test_worlds_are_counted_by_kind() -> None:
     assert any(0 < each["matches_must"] <= each["matches"] for each in records)
 
 
+def test_worlds_with_promises_are_counted_and_their_scripts_run_again(tmp_path: Path) -> None:
+    """Nobody could see whether anything was promised, or look at a promise that was broken."""
+    kind = "central, subscription forwarding, covering, promises"
+    options = ("--count", "2", "--only", kind, "--jobs", "1", "--json")
+    result = CliRunner().invoke(main, ["simulate", "worlds", *options])
+    record = json.loads(result.stdout)
+    assert (record["kind"], record["failed"]) == (kind, [])
+    assert record["delivered"] >= record["must"] > 50
+    file = tmp_path / "world.json"
+    file.write_text(to_text(made(0, kinds(kind)[0])))
+    result = CliRunner().invoke(main, ["simulate", "replay", str(file)])
+    assert (result.exit_code, result.stdout.endswith("all holds\n")) == (0, True)
+
+
 def test_a_kind_that_is_not_there_is_refused() -> None:
     """A slip of the pen would look as if all worlds held."""
     result = CliRunner().invoke(main, ["simulate", "worlds", "--only", "torus"])
@@ -133,7 +147,8 @@ def test_overlay_explains_its_columns() -> None:
     said = CliRunner().invoke(main, ["simulate", "overlay", "--help"]).stdout
     assert [each for each in columns.items() if "{:16}  {}\n".format(*each) not in said] == []
     page = (Path(__file__).resolve().parents[2] / "docs" / "simulation.md").read_text("utf-8")
-    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", page, re.MULTILINE)
+    costs = page[page.index("## Costs") :]
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", costs, re.MULTILINE)
     assert [row for row in rows if row[0] != "column"] == [*columns.items()]
 
 

@@ -371,15 +371,8 @@ class Promises:
             effects = server.machine.stand(name, filters, now_us, retention, is_durable=is_durable)
         except ContradaError:
             return  # Its disk is full.
-        self.stood[name] = Stood(
-            name,
-            filters,
-            broker,
-            is_durable,
-            self._order,
-            policy=retention.on_full,
-            replays=retention.replay_max > 0,
-        )
+        stood = self.stood[name] = Stood(name, filters, broker, is_durable, self._order)
+        stood.policy, stood.replays = retention.on_full, retention.replay_max > 0
         self.do(broker, effects)
         self.attach(client, name)
 
@@ -402,16 +395,14 @@ class Promises:
     def end(self, client: str, name: str) -> None:
         """A client ends a standing subscription that it reads."""
         broker = self._clients.get(client)
-        if broker is None or self.servers[broker] is None or name not in self._wanted[client]:
-            return
-        if not self.reads[client, name].is_open:
+        read = self.reads.get((client, name))
+        if broker is None or self.servers[broker] is None or read is None or not read.is_open:
             return
         self._order += 1
         self.stood[name].ended = self._order
         del self._wanted[client][name]
-        self.reads[client, name].is_open = False
-        consumer = self.reads[client, name].consumer(client)
-        self._consume(broker, CloseLog(name, consumer, ends=True))
+        read.is_open = False
+        self._consume(broker, CloseLog(name, read.consumer(client), ends=True))
 
     def _open(self, client: str, name: str, position: int | None = None) -> None:
         broker = self._clients.get(client)
@@ -431,9 +422,8 @@ class Promises:
     def _given(self, broker: int, consumer: str, said: Records | Closed) -> None:
         client = consumer.partition("/")[0]
         read = self.reads[client, said.name]
-        if self._clients.get(client) != broker or consumer != read.consumer(client):
-            return
-        if not read.is_open:
+        is_here = self._clients.get(client) == broker
+        if not (is_here and read.is_open and consumer == read.consumer(client)):
             return
         if isinstance(said, Closed):
             read.is_open = False
@@ -481,11 +471,11 @@ class Promises:
 
     def _forget_acknowledged(self, broker: int) -> None:
         """A crash may have taken acknowledgements: on their way, or before the disk had them."""
+        synced_us = self._schedule.now_us - SYNC_US
         for name, positions in self.acknowledged.items():
             home = self.stood[name].broker
-            for position, (at_us, through) in list(positions.items()):
-                is_kept = through == home and at_us + SYNC_US <= self._schedule.now_us
-                if broker in (home, through) and not is_kept:
+            for position, (at_us, where) in list(positions.items()):
+                if broker in (home, where) and not (where == home and at_us <= synced_us):
                     del positions[position]
         for (_, name), read in self.reads.items():
             read.is_stale |= self.stood[name].broker == broker
