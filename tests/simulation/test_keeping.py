@@ -26,9 +26,10 @@ from contrada.errors import CannotPublishError
 from contrada.model import Envelope, Notification
 from contrada.model.syntax import parse_filter_set
 from contrada.routing.router import Strategy
+from contrada.simulation.delivering import SYNC_US
 from contrada.simulation.keeping import Judged, judge_promises
 from contrada.simulation.making import CALM, ROUGH, made
-from contrada.simulation.promises import SYNC_US, Promises, Sent, Stood
+from contrada.simulation.promises import Promises, Sent, Stood
 from contrada.simulation.schedule import Schedule
 from contrada.simulation.steps import (
     Connect,

@@ -26,9 +26,9 @@ from contrada.simulation.steps import (
     Crash,
     Cut,
     Detach,
-    Empty,
     End,
-    Fill,
+    FillDisk,
+    FreeDisk,
     Kind,
     Leave,
     Mend,
@@ -245,7 +245,7 @@ class _Maker:
 
     def _fill(self) -> None:
         broker = self._chance.randrange(self._brokers)
-        self._break(Fill(self._now_us, broker), Empty(0, broker))
+        self._break(FillDisk(self._now_us, broker), FreeDisk(0, broker))
 
     def _move(self) -> None:
         client = self._chance.choice(self._clients)

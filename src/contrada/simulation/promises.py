@@ -10,46 +10,34 @@ All that matters for what was promised is noted, see `keeping`.
 """
 
 import random
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec.structs import replace
 
-from contrada.delivery.access import Confirmed, Failed
 from contrada.delivery.classes import DeliveryClass, delivery_class
-from contrada.delivery.consumers import Give
 from contrada.delivery.durable import OnFull, Retention
-from contrada.delivery.memory import MemoryStore
 from contrada.delivery.messages import (
     Closed,
     CloseLog,
-    DeliveryMessage,
     Done,
     Grant,
     LogEntry,
     OpenLog,
     Records,
 )
-from contrada.delivery.server import DeliveryEffect, DeliveryServer
-from contrada.delivery.transit import Tell
 from contrada.errors import CannotPublishError, ContradaError
 from contrada.model import Notification, Selection
-from contrada.routing.messages import Neighbour
+from contrada.simulation.delivering import SEQUENCER, SYNC_US, DeliveryServers, Lines
 from contrada.simulation.schedule import Schedule
-
-SYNC_US: Final = 2_000
-"""How long a disk takes."""
 
 CREDIT: Final = 5
 """Records that a client may have before it has read them."""
 
 REOPENED_MAX: Final = 50
 """How often a client that reads nothing asks again for a subscription. Beyond it: it gives up."""
-
-SEQUENCER: Final = "0"
-"""The first sequencer of every world."""
 
 
 @dataclass(slots=True, eq=False)
@@ -89,7 +77,7 @@ class Stood:
 
 
 @dataclass(slots=True)
-class Read:
+class LogReading:
     """What one client has read of a standing subscription, by position; `late` are not answered."""
 
     records: dict[int, str] = field(default_factory=dict)
@@ -104,25 +92,7 @@ class Read:
         return f"{client}/{self.opened}"
 
 
-@dataclass(slots=True, eq=False)
-class _Server:
-    """A server that runs, and what waits for its disk."""
-
-    machine: DeliveryServer
-    store: MemoryStore | None
-    waiting: deque[tuple[Callable[[], None], list[DeliveryEffect]]] = field(default_factory=deque)
-    tick_us: int | None = None
-    ways: Mapping[str, str] | None = None
-
-
-class Lines(Protocol):
-    """What carries messages between servers."""
-
-    def tell(self, broker: int, to: str, message: DeliveryMessage) -> None:
-        """Sends a message over the line to a neighbour."""
-
-
-class Promises:
+class Promises(DeliveryServers):
     """The delivery servers of a network, and their clients."""
 
     def __init__(
@@ -130,12 +100,11 @@ class Promises:
     ) -> None:
         self.sent: dict[str, Sent] = {}
         self.stood: dict[str, Stood] = {}
-        self.reads: defaultdict[tuple[str, str], Read] = defaultdict(Read)
+        self.reads: defaultdict[tuple[str, str], LogReading] = defaultdict(LogReading)
         self.crashes: list[tuple[int, int, bool]] = []  # order, server, whether its disk survived
         self.sequencers = {int(SEQUENCER)}  # all that ever were
         self.doubles: list[str] = []
         self.acknowledged: defaultdict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
-        self._schedule, self._lines = schedule, lines
         self._chance = random.Random(seed)
         self._order = 0
         self._is_over = False
@@ -147,36 +116,16 @@ class Promises:
         self._wanted: defaultdict[str, dict[str, None]] = defaultdict(dict)  # who reads what
         self._tokens: dict[int, tuple[Sent, int]] = {}  # and the connection, see `_connected`
         self._connected: defaultdict[str, int] = defaultdict(int)
-        storeless = set(storeless)
-        self._disks = [None if each in storeless else MemoryStore() for each in range(brokers)]
-        self.servers: list[_Server | None] = [None] * brokers
-        for broker in range(brokers):
-            self._start(broker, is_new=True)
+        super().__init__(brokers, schedule, lines, storeless)
 
     # --- servers ------------------------------------------------------------------------------
-
-    def _start(self, broker: int, *, is_new: bool) -> None:
-        store = self._disks[broker]
-        life = 1 + self._schedule.now_us
-        machine = DeliveryServer(
-            str(broker), life=life, store=store, sequencer=SEQUENCER, is_new=is_new
-        )
-        self.servers[broker] = _Server(machine, store)
-        self.do(broker, [])
 
     def crash(self, broker: int, *, keeps_store: bool) -> None:
         """A server is gone; of what its disk had not got a part may survive, if the disk does."""
         self._order += 1
-        store = self._disks[broker]
-        survives = keeps_store and store is not None
+        survives = self._stop(broker, self._chance, keeps_store=keeps_store)
         self.crashes.append((self._order, broker, survives))
         self._forget_acknowledged(broker)
-        if store is not None and survives:
-            store.crash(self._chance.randint(0, store.unsynced))
-            store.is_full = False
-        elif store is not None:
-            self._disks[broker] = MemoryStore()
-        self.servers[broker] = None
         for client in [each for each, where in self._clients.items() if where == broker]:
             for name in self._wanted[client]:
                 self.reads[client, name].is_open = False
@@ -191,82 +140,6 @@ class Promises:
         self._start(broker, is_new=False)
         for client in [each for each, where in self._clients.items() if where == broker]:
             self.move(client, broker)
-
-    def fill(self, broker: int, *, is_full: bool) -> None:
-        """The disk of a server is full, or has room again."""
-        store = self._disks[broker]
-        if store is not None:
-            store.is_full = is_full
-
-    def link_up(self, broker: int, neighbour: str) -> None:
-        """A session with a neighbour has begun."""
-        self._at(broker, lambda of: of.link_up(Neighbour(neighbour), self._schedule.now_us))
-
-    def link_down(self, broker: int, neighbour: str) -> None:
-        """A session with a neighbour has ended."""
-        self._at(broker, lambda of: of.link_down(Neighbour(neighbour), self._schedule.now_us))
-
-    def change_ways(self, broker: int, ways: Mapping[str, str]) -> None:
-        """The router knows these ways."""
-        server = self.servers[broker]
-        if server is None or ways is server.ways:
-            return
-        server.ways = ways
-        self._at(broker, lambda of: of.change_ways(ways, self._schedule.now_us))
-
-    def receive(self, broker: int, neighbour: str, message: DeliveryMessage) -> None:
-        """A message has come."""
-        now_us = self._schedule.now_us
-        self._at(broker, lambda of: of.receive(Neighbour(neighbour), message, now_us))
-
-    def _at(self, broker: int, act: Callable[[DeliveryServer], list[DeliveryEffect]]) -> None:
-        server = self.servers[broker]
-        if server is not None:
-            self.do(broker, act(server.machine))
-
-    def do(self, broker: int, effects: list[DeliveryEffect]) -> None:
-        """Does what a server says, once its disk has what was before."""
-        server = self.servers[broker]
-        assert server is not None, "a server that has crashed does nothing"
-        if server.store is None:
-            self._perform(broker, effects)
-        else:
-            server.waiting.append((server.store.seal(), effects))
-            self._schedule.after(SYNC_US, lambda: self._synced(broker, server))
-        due_us = server.machine.due_us
-        if due_us is not None and (server.tick_us is None or due_us < server.tick_us):
-            server.tick_us = due_us
-            delay_us = max(0, due_us - self._schedule.now_us)
-            self._schedule.after(delay_us, lambda: self._tick(broker, server, due_us))
-
-    def _synced(self, broker: int, server: _Server) -> None:
-        if server is self.servers[broker]:
-            bring, effects = server.waiting.popleft()
-            bring()
-            self._perform(broker, effects)
-
-    def _tick(self, broker: int, server: _Server, due_us: int) -> None:
-        if server is self.servers[broker] and server.tick_us == due_us:
-            server.tick_us = None
-            self.do(broker, server.machine.tick(self._schedule.now_us))
-
-    def _perform(self, broker: int, effects: Iterable[DeliveryEffect]) -> None:
-        for effect in effects:
-            match effect:
-                case Tell(to, message):
-                    self._lines.tell(broker, to.name, message)
-                case Confirmed(token):
-                    self._answer(broker, token, None)
-                case Failed(token, error):
-                    self._answer(broker, token, error)
-                case Give(client, said):
-                    self._given(broker, client, said)
-
-    def check(self) -> None:
-        """Checks the invariants of all servers that run."""
-        for server in self.servers:
-            if server is not None:
-                server.machine.validate()
 
     # --- clients ------------------------------------------------------------------------------
 
@@ -446,7 +319,7 @@ class Promises:
         if name in self._wanted[client] and not self.reads[client, name].is_open:
             self._open(client, name)
 
-    def _read(self, client: str, name: str, read: Read, record: LogEntry) -> None:
+    def _read(self, client: str, name: str, read: LogReading, record: LogEntry) -> None:
         position, notification = record.position, record.notification
         assert notification is not None, "no disk of these worlds damages anything"
         id_ = notification.envelope.id
@@ -462,7 +335,7 @@ class Promises:
                 self._known[client] |= {id_, *self.sent[id_].past}
         read.late.append(position)
 
-    def _acknowledge(self, broker: int, client: str, name: str, read: Read) -> None:
+    def _acknowledge(self, broker: int, client: str, name: str, read: LogReading) -> None:
         intervals = tuple((position, position + 1) for position in read.late)
         for position in () if read.is_stale else read.late:
             self.acknowledged[name][position] = self._schedule.now_us, broker

@@ -140,11 +140,11 @@ class Pass(_BrokerAct, frozen=True, tag="pass"):
     sequence: str
 
 
-class Fill(_BrokerAct, frozen=True, tag="fill"):
+class FillDisk(_BrokerAct, frozen=True, tag="fill"):
     """The disk of a server is full."""
 
 
-class Empty(_BrokerAct, frozen=True, tag="empty"):
+class FreeDisk(_BrokerAct, frozen=True, tag="empty"):
     """The disk of a server has room again."""
 
 
@@ -188,8 +188,8 @@ Step: TypeAlias = (
     | Detach
     | End
     | Pass
-    | Fill
-    | Empty
+    | FillDisk
+    | FreeDisk
     | Pause
     | Resume
     | WishPattern

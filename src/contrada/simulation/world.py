@@ -33,9 +33,9 @@ from contrada.simulation.steps import (
     Crash,
     Cut,
     Detach,
-    Empty,
     End,
-    Fill,
+    FillDisk,
+    FreeDisk,
     Leave,
     Mend,
     Move,
@@ -192,9 +192,9 @@ def _promise(promises: Promises, step: Step) -> None:
             promises.end(client, name)
         case Pass(_, broker, sequence):
             promises.pass_sequence(sequence, broker)
-        case Fill(_, broker):
+        case FillDisk(_, broker):
             promises.fill(broker, is_full=True)
-        case Empty(_, broker):
+        case FreeDisk(_, broker):
             promises.fill(broker, is_full=False)
 
 
