@@ -22,11 +22,11 @@ from contrada.simulation.line import SILENCE_US, Faults
 from contrada.simulation.steps import (
     Announce,
     Attach,
+    Clear,
     Connect,
     Crash,
     Cut,
     Detach,
-    Empty,
     End,
     Fill,
     Kind,
@@ -245,7 +245,7 @@ class _Maker:
 
     def _fill(self) -> None:
         broker = self._chance.randrange(self._brokers)
-        self._break(Fill(self._now_us, broker), Empty(0, broker))
+        self._break(Fill(self._now_us, broker), Clear(0, broker))
 
     def _move(self) -> None:
         client = self._chance.choice(self._clients)

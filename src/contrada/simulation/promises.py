@@ -89,7 +89,7 @@ class Stood:
 
 
 @dataclass(slots=True)
-class Read:
+class HasRead:
     """What one client has read of a standing subscription, by position; `late` are not answered."""
 
     records: dict[int, str] = field(default_factory=dict)
@@ -130,7 +130,7 @@ class Promises:
     ) -> None:
         self.sent: dict[str, Sent] = {}
         self.stood: dict[str, Stood] = {}
-        self.reads: defaultdict[tuple[str, str], Read] = defaultdict(Read)
+        self.reads: defaultdict[tuple[str, str], HasRead] = defaultdict(HasRead)
         self.crashes: list[tuple[int, int, bool]] = []  # order, server, whether its disk survived
         self.sequencers = {int(SEQUENCER)}  # all that ever were
         self.doubles: list[str] = []
@@ -446,7 +446,7 @@ class Promises:
         if name in self._wanted[client] and not self.reads[client, name].is_open:
             self._open(client, name)
 
-    def _read(self, client: str, name: str, read: Read, record: LogEntry) -> None:
+    def _read(self, client: str, name: str, read: HasRead, record: LogEntry) -> None:
         position, notification = record.position, record.notification
         assert notification is not None, "no disk of these worlds damages anything"
         id_ = notification.envelope.id
@@ -462,7 +462,7 @@ class Promises:
                 self._known[client] |= {id_, *self.sent[id_].past}
         read.late.append(position)
 
-    def _acknowledge(self, broker: int, client: str, name: str, read: Read) -> None:
+    def _acknowledge(self, broker: int, client: str, name: str, read: HasRead) -> None:
         intervals = tuple((position, position + 1) for position in read.late)
         for position in () if read.is_stale else read.late:
             self.acknowledged[name][position] = self._schedule.now_us, broker

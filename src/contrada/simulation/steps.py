@@ -144,7 +144,7 @@ class Fill(_BrokerAct, frozen=True, tag="fill"):
     """The disk of a server is full."""
 
 
-class Empty(_BrokerAct, frozen=True, tag="empty"):
+class Clear(_BrokerAct, frozen=True, tag="clear"):
     """The disk of a server has room again."""
 
 
@@ -189,7 +189,7 @@ Step: TypeAlias = (
     | End
     | Pass
     | Fill
-    | Empty
+    | Clear
     | Pause
     | Resume
     | WishPattern

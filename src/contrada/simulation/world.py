@@ -29,11 +29,11 @@ from contrada.simulation.promises import Promises
 from contrada.simulation.steps import (
     Announce,
     Attach,
+    Clear,
     Connect,
     Crash,
     Cut,
     Detach,
-    Empty,
     End,
     Fill,
     Leave,
@@ -194,7 +194,7 @@ def _promise(promises: Promises, step: Step) -> None:
             promises.pass_sequence(sequence, broker)
         case Fill(_, broker):
             promises.fill(broker, is_full=True)
-        case Empty(_, broker):
+        case Clear(_, broker):
             promises.fill(broker, is_full=False)
 
 
