@@ -144,7 +144,7 @@ class FillDisk(_BrokerAct, frozen=True, tag="fill"):
     """The disk of a server is full."""
 
 
-class FreeDisk(_BrokerAct, frozen=True, tag="empty"):
+class FreeDisk(_BrokerAct, frozen=True, tag="free"):
     """The disk of a server has room again."""
 
 
