@@ -58,8 +58,9 @@ thorough: $(STAMP) ## try 100,000 examples of each relation of the algebra; half
 	@$(BIN)/python -m pytest -q --hypothesis-profile=thorough -o timeout=0 \
 		tests/matching/test_index.py -k "as_every_filter_says"
 
-worlds: $(STAMP) ## 60 seeded worlds of every kind of network, with faults; half an hour at most
-	@$(BIN)/contrada simulate worlds
+COUNT ?= 200
+worlds: $(STAMP) ## 10,000 seeded worlds, COUNT=200 of every kind of network, with faults; an hour
+	@$(BIN)/contrada simulate worlds --count $(COUNT)
 
 patterns: $(STAMP) ## 10,000 seeded networks of patterns against one matcher; twenty minutes
 	@$(BIN)/python -m tests.routing.assembly_worlds 10000

@@ -9,7 +9,8 @@ fail; clients that move; or all of it.
 
 import random
 from collections.abc import Callable
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -189,11 +190,10 @@ class _Maker:
     def _publish(self) -> None:
         """Something, mostly what its client has advertised."""
         values = random_values(self._chance)
-        notification = Notification(values)
         able = [
             client
             for (client, _), offer in self._offers.items()
-            if offer is None or product_covers(offer, notification)
+            if offer is None or is_offered(offer, tuple(values.items()))
         ]
         if able or self._chance.random() < 0.5:
             client = self._chance.choice(able or self._clients)
@@ -289,6 +289,12 @@ class _Maker:
         if isinstance(repair, Restart):
             for client in self._chance.sample(self._clients, len(self._clients) // 2):
                 self._steps.append(Move(self._now_us, client, repair.broker))
+
+
+@lru_cache(maxsize=65_536)  # Made offers and values are few, and asked about often.
+def is_offered(offer: Advertisement, values: tuple[tuple[str, Any], ...]) -> bool:
+    """Whether an advertisement covers a notification of these values."""
+    return product_covers(offer, Notification(dict(values)))
 
 
 def random_filter(chance: random.Random) -> str:

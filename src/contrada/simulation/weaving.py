@@ -15,9 +15,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from contrada.model import Advertisement, Notification, Pattern
-from contrada.model.algebra.product import product_covers
-from contrada.simulation.making import REST_US, random_filter, random_values
+from contrada.model import Advertisement, Pattern
+from contrada.simulation.making import REST_US, is_offered, random_filter, random_values
 from contrada.simulation.steps import (
     Announce,
     Connect,
@@ -156,7 +155,7 @@ class _Weaver:
             (client, values)
             for values in tried
             for (client, _), offer in self._offers.items()
-            if offer is None or product_covers(offer, Notification(values))
+            if offer is None or is_offered(offer, tuple(values.items()))
         ]
         client, values = self._chance.choice(able or [(self._clients[0], tried[0])])
         return Notify(now_us, client, f"m{self._numbered}", values)
