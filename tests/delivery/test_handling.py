@@ -161,3 +161,15 @@ def test_what_cannot_be_done_now_is_done_later_in_order(monkeypatch: pytest.Monk
     net.tick()
     net.run(3)
     assert net.got["x"] == [0, 1, 2]
+
+
+def test_parcels_of_many_sequences_fill_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A neighbour could fill the memory, or what was sent go to and fro for ever."""
+    monkeypatch.setattr("contrada.delivery.sequences.SEQUENCES_MAX", 1)
+    net = DeliveryNetwork("ab", "ab", sequencer="b")
+    net.stand("a", "s")
+    net.run()
+    net.read("a", "x", "s")
+    carry(net, *(ToSequence(notice(n, f"reliable fifo total:{n}"), 1) for n in range(3)))
+    assert net.got["x"] == [0, 1, 2]
+    assert net.servers["a"].statistics().left_out == 2

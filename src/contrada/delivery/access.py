@@ -235,7 +235,7 @@ class AccessPoint:
     def move(self, said: Sequenced) -> None:
         """Another server gives the order of a sequence, if this is news; all are told."""
         self._causality.merge(said.context)
-        if said.epoch > self._sequences.where(said.sequence)[0]:
+        if self._sequences.learn(said):
             self._sequences.move(said.sequence, said.epoch, said.server)
             self._transit.flood(said)
             self.look_again()
@@ -356,8 +356,9 @@ class AccessPoint:
             self.move(Sequenced(promised.sequence, said.epoch, self.name))
         epoch, server = self._sequences.where(promised.sequence)
         # What was sent to it as a sequencer of before: others of its publisher may be elsewhere.
-        is_late = promised.is_fifo and said.epoch != epoch
-        if server == self.name and not is_late:
+        is_late = promised.is_fifo and said.epoch < epoch
+        # It has the sequence also where it has no room to remember that: it cannot pass it on then.
+        if said.epoch > epoch or (server == self.name and not is_late):
             self.sequence([notification], HERE, now_us, carries=carries)
         else:
             back = Returned(notification, said.epoch, epoch, server)

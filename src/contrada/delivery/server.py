@@ -289,8 +289,7 @@ class DeliveryServer:
             case AnnounceHome():
                 self._learn(neighbour, message, now_us)
             case Sequenced():
-                if self._sequences.learn(message):
-                    self._access.move(message)
+                self._access.move(message)
             case Carry():
                 self._carry(message)
             case Taken():
