@@ -191,10 +191,10 @@ def says_nothing(_: Way) -> Way:
 
 def passes_on_and_goes_on(move: Way) -> Way:
     def moved(self: AccessPoint, said: Any) -> None:
-        if self._sequences.where(said.sequence)[1] == self.name:
-            self._transit.flood(said)
-        else:
-            move(self, said)
+        was_here = self._sequences.where(said.sequence)[1] == self.name
+        move(self, said)
+        if was_here:
+            self._sequences.move(said.sequence, said.epoch, self.name)
 
     return moved
 
