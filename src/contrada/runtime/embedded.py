@@ -31,7 +31,13 @@ from contrada.model.domains.values import TIME_MAX_US
 from contrada.patterns import Match
 from contrada.routing.delegation import SubscribePattern
 from contrada.routing.messages import Offer, Publish, Subscribe
-from contrada.runtime.calling import batches_of, check_loop, checked_wait, tell_published
+from contrada.runtime.calling import (
+    batches_of,
+    check_loop,
+    checked_wait,
+    off_loop,
+    tell_published,
+)
 from contrada.runtime.exchange import Exchange, Pending, Route
 from contrada.runtime.outlet import PUBLISH_WAIT_S, Outlet
 from contrada.runtime.stamping import Stamp, identified
@@ -168,7 +174,7 @@ class EmbeddedService(Service):
             await host.aclose()
         finally:
             if isinstance(self._store, str | Path):
-                await asyncio.to_thread(host.store.close)  # type: ignore[union-attr]
+                await off_loop(host.store.close)  # type: ignore[union-attr]
 
     async def publish(
         self,

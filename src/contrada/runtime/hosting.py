@@ -32,6 +32,7 @@ from contrada.delivery.store import Store
 from contrada.errors import ContradaError, DeliveryError, StoreError
 from contrada.model import Filter, FilterSet, Notification
 from contrada.routing.messages import Client, Subscribe
+from contrada.runtime.calling import off_loop
 from contrada.runtime.exchange import Exchange, Route
 from contrada.runtime.outlet import QUEUE_BYTES_MAX, Outlet
 
@@ -224,24 +225,33 @@ class DeliveryHost:
                 self._brought = group
                 gives, self._gives = self._gives, []
                 try:
-                    await asyncio.to_thread(store.seal())
-                except StoreError as error:
+                    await off_loop(store.seal())
+                except Exception as error:  # noqa: BLE001 - a store may be anybody's
                     self._failed(group, gives, error)
-                    return
+                    if not self._is_closing:
+                        return
+                    continue
                 self._is_failing = False
                 self._give(gives)
                 group.set_result(None)
         finally:
             self._committing = self._brought = None
 
-    def _failed(self, group: asyncio.Future[None], gives: list[Give], error: StoreError) -> None:
-        """The store keeps the group and tries it again with the next one, soon."""
+    def _failed(self, group: asyncio.Future[None], gives: list[Give], error: Exception) -> None:
+        """The store keeps the group and tries it again with the next one, soon.
+
+        One that closes tries what has gathered meanwhile, and then no more.
+        """
         if not self._is_failing:
             _LOG.warning("what is promised cannot be written yet: %s", error)
         self._is_failing = True
         self._gives[:0] = gives
+        if not isinstance(error, StoreError):
+            error = StoreError(f"the store failed: {error!r}")
         group.set_exception(error)
         group.exception()  # Seen, also where nobody waits for it.
+        if self._is_closing:
+            return
         loop = asyncio.get_running_loop()
         if self._group is None:
             self._group = loop.create_future()
