@@ -500,7 +500,7 @@ async def test_publishing_in_memory_gives_others_their_turn() -> None:
 async def test_a_store_that_cannot_be_used_says_why(path: Path) -> None:
     """A service would run, and keep nothing."""
     async with ct.connect(store=path) as service:
-        with pytest.raises(StoreError, match="another process uses it"):
+        with pytest.raises(StoreError, match="it is in use"):
             await ct.connect(store=path)
         await service.subscribe("n any", durable="s")
     with closing(sqlite3.connect(path)) as db, db:
