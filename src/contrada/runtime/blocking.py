@@ -402,9 +402,6 @@ class BlockingStandingSubscription(_BlockingIterator[StandingSubscription[T], Ke
         """What is asked for."""
         return self._held.filters
 
-    async def keep_rest(self) -> None:
-        """Nothing: what was not read before the service has ended comes again."""
-
     def acknowledge(self, *positions: int, up_to: int | None = None) -> None:
         """These are done with; see `StandingSubscription.acknowledge`."""
         self._service.run(self._held.acknowledge(*positions, up_to=up_to))
