@@ -272,6 +272,8 @@ def test_what_comes_too_often_goes_to_the_dead_letters() -> None:
     assert of.extent.first == 2
     with pytest.raises(InvalidValueError, match="its own dead letter"):
         subscription(dead_letter="s")
+    with pytest.raises(InvalidValueError, match="dead_letter: expected a name"):
+        subscription(dead_letter=3)
 
 
 def test_a_damaged_record_is_told_and_holds_up_nothing() -> None:

@@ -223,8 +223,9 @@ async def test_what_is_not_acknowledged_comes_again(path: Path) -> None:
             await events.acknowledge(got[1].position)
             await events.acknowledge(up_to=got[3].position)
             await events.acknowledge(got[1].position)  # Twice is once.
-            with pytest.raises(InvalidValueError, match="up to 6"):
-                await events.acknowledge(7)
+            for position in (7, 0, "x"):
+                with pytest.raises(InvalidValueError, match="up to 6"):
+                    await events.acknowledge(position)  # type: ignore[arg-type]
             await events.give_back(got[4].position)
             # The last three and the one that was given back were on their way to the reader.
             again = await records(events, 4)
@@ -268,6 +269,18 @@ async def test_closing_ends_a_reader_before_its_last_is_acknowledged(path: Path)
             await events.acknowledge(1)
     async with ct.connect(store=path) as service:
         assert await rest(service, "s") == [1, 2]
+
+
+@on_loop
+async def test_who_opens_while_it_closes_is_told(path: Path) -> None:
+    """A reader would ask a machine that is no more, or wait in a loop that never begins."""
+    async with ct.connect(store=path) as service:
+        events = service.subscribe("n any", durable="s")
+        opening = asyncio.create_task(events.open())
+        await asyncio.sleep(0)
+        await service.aclose()
+        with pytest.raises(ServiceClosedError, match="closed while it was opened"):
+            await opening
 
 
 @on_loop
@@ -440,13 +453,20 @@ async def test_what_makes_no_sense_is_refused(path: Path) -> None:
         with pytest.raises(InvalidValueError, match="reliable total"):
             await service.publish(wrong)
         await service.publish(wrong, delivery="best-effort")
+        for words in (7, ["certified"]):
+            with pytest.raises(ServiceError, match="expected words, for example"):
+                await service.publish({"n": 1}, delivery=words)  # type: ignore[arg-type]
         with pytest.raises(ServiceError, match="not a pattern"):
             service.subscribe(rule, durable="s")  # type: ignore[call-overload]
         wrong_ones: list[tuple[dict[str, Any], str]] = [
             ({"durable": "s", "reliable": True}, "either"),
             ({"retention": ct.Retention()}, "either"),
             ({"reliable": True}, "needs filters"),
-            ({"durable": 7}, "durable = 7"),
+            ({"durable": 7}, "durable = 7: expected a name"),
+            ({"durable": None, "from_position": 1}, "either"),
+            ({"durable": "s", "retention": 3}, "retention = 3: expected a Retention"),
+            ({"durable": "s", "from_position": "1"}, "from_position = '1': expected a position"),
+            ({"durable": "s", "from_time": "2026"}, "from_time = '2026': expected a time"),
             ({"durable": "s", "form_position": 1}, "form_position"),
             ({"durable": "s", "from_position": 1, "from_time": 1}, "not from both"),
         ]
@@ -456,6 +476,8 @@ async def test_what_makes_no_sense_is_refused(path: Path) -> None:
         for name in ("", "@spool", "a\nb"):
             with pytest.raises(InvalidValueError):
                 await service.subscribe("n any", durable=name)
+        with pytest.raises(DeliveryError, match="'s': 2: it begins only now"):
+            await service.subscribe("n any", durable="s", from_position=2)
         assert of(service).standing == 0
 
 
@@ -512,6 +534,8 @@ async def test_a_store_that_cannot_be_used_says_why(path: Path) -> None:
         await ct.connect(store=path)
     with pytest.raises(ServiceError, match="belongs to an embedded service"):
         ct.connect("contrada://127.0.0.1:1", store=path)
+    with pytest.raises(ServiceError, match="store = 3: expected the path of a file"):
+        ct.connect(store=3)  # type: ignore[arg-type]
 
 
 @on_loop

@@ -80,6 +80,8 @@ class Retention:
                 raise InvalidValueError(value, f"{name}: expected a whole number from {least}")
         if self.on_full not in tuple(OnFull):
             raise InvalidValueError(self.on_full, f"on_full: expected {' or '.join(OnFull)}")
+        if not isinstance(self.dead_letter, str):
+            raise InvalidValueError(self.dead_letter, "dead_letter: expected a name")
         object.__setattr__(self, "on_full", OnFull(self.on_full))
 
 

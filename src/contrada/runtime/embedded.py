@@ -106,6 +106,8 @@ class EmbeddedService(Service):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._state = "new"
         self._since_turn = 0
+        if not isinstance(store, str | Path | Store | None):
+            raise ServiceError(f"store = {store!r}: expected the path of a file, or a Store")
         self._store = store
         self._host: DeliveryHost | None = None
 

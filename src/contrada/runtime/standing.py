@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final, Protocol, TypeVar, Unpack
 
@@ -49,6 +49,12 @@ DAMAGED: Final = "damaged"
 
 _LOG: Final = logging.getLogger(__name__)
 _IN_MEMORY: Final = "@reliable"
+_KINDS: Final[Mapping[str, tuple[Any, str]]] = {
+    "durable": (str, "a name"),
+    "retention": (Retention, "a Retention"),
+    "from_position": (int, "a position"),
+    "from_time": (datetime | int, "a time with a zone, or UTC microseconds since 1970"),
+}
 
 T = TypeVar("T")
 
@@ -79,10 +85,13 @@ class HostedSubscription(StandingSubscription[T]):
         self._service = service
         self._filters = filters
         self._reader = reader
-        self._options = options
-        self._is_durable = "durable" in options
+        # None is the same as nothing said.
+        self._options: dict[str, Any] = {
+            name: said for name, said in options.items() if said is not None
+        }
+        self._is_durable = "durable" in self._options
         self._check()
-        self._name = options.get("durable", "")
+        self._name: str = self._options.get("durable", "")
         self._client = ""
         self._host: DeliveryHost | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -105,8 +114,9 @@ class HostedSubscription(StandingSubscription[T]):
         unknown = options.keys() - StandingOptions.__annotations__
         if unknown:
             raise ServiceError(f"a subscription has no option {', '.join(sorted(unknown))}")
-        if self._is_durable and not isinstance(options["durable"], str):
-            raise ServiceError(f"durable = {options['durable']!r}: expected a name")
+        for name, (kind, words) in _KINDS.items():
+            if name in options and not isinstance(options[name], kind):
+                raise ServiceError(f"{name} = {options[name]!r}: expected {words}")
         if self._is_durable == bool(options.get("reliable")):
             raise ServiceError("a standing subscription is either durable='name' or reliable=True")
         if not self._is_durable and self._filters is None:
@@ -154,6 +164,8 @@ class HostedSubscription(StandingSubscription[T]):
         except BaseException:
             self.end()
             raise
+        if self._has_ended:
+            raise ServiceClosedError("it was closed while it was opened")
         if self._window > 1:
             self._renew()
 
@@ -165,6 +177,11 @@ class HostedSubscription(StandingSubscription[T]):
             if self._filters is None:
                 raise DeliveryError(
                     f"there is no durable subscription {self._name!r}; say its filters to begin it"
+                )
+            position = self._options.get("from_position", 1)
+            if position != 1:
+                raise DeliveryError(
+                    f"{self._name!r}: {position}: it begins only now, with position 1"
                 )
             retention = retention or Retention()
             host.stand(self._name, self._filters, retention, is_durable=self._is_durable)
@@ -302,7 +319,7 @@ class HostedSubscription(StandingSubscription[T]):
         host.consume(self._client, GiveBack(self._name, self._client, returned))
         await host.committed()
 
-    def _require_open(self, *positions: int) -> DeliveryHost:
+    def _require_open(self, *positions: Any) -> DeliveryHost:
         if self._failure is not None:
             raise self._failure
         if self._has_ended:
@@ -312,7 +329,7 @@ class HostedSubscription(StandingSubscription[T]):
         if self._host is None:
             raise ServiceError("use a subscription inside its own `async with`")
         for each in positions:
-            if not 0 < each <= self._newest:
+            if not isinstance(each, int) or not 0 < each <= self._newest:
                 reason = f"expected a position that this reader got, up to {self._newest}"
                 raise InvalidValueError(each, reason)
         check_loop(self._loop)
