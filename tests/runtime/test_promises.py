@@ -130,6 +130,23 @@ async def test_best_effort_is_kept_too_and_nothing_twice(path: Path) -> None:
 
 
 @on_loop
+async def test_what_has_expired_in_the_log_is_read_by_nobody(path: Path) -> None:
+    """An alarm of last night would be acted upon; or come again with each reader."""
+    async with ct.connect(store=path) as service:
+        await service.subscribe("n any", durable="s")
+        await service.publish({"n": 0}, ttl_s=60)
+        await until(lambda: of(service).logs["s"].appended == 1)
+        await service.publish({"n": 1}, ttl_s=60, delivery=CERTIFIED)
+    async with ct.connect(store=path) as service:
+        now_us = service.now_us  # type: ignore[attr-defined]
+        service.now_us = lambda: now_us() + 60_000_000  # type: ignore[attr-defined]
+        async with service.subscribe(durable="s", auto_acknowledge=False) as events:
+            assert await numbers(events, 1) == [1]
+            assert events.statistics().dropped == {"expired": 1}
+        assert of(service).logs["s"].acknowledged == 1
+
+
+@on_loop
 async def test_a_fast_publisher_at_best_effort_waits_for_the_disk(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

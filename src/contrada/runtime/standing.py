@@ -32,6 +32,7 @@ from contrada.model.algebra.relations import equal
 from contrada.model.domains.values import time_us_of
 from contrada.runtime.calling import check_loop, next_of
 from contrada.runtime.hosting import DeliveryHost
+from contrada.runtime.outlet import EXPIRED
 from contrada.runtime.subscription import UNREADABLE
 from contrada.service import (
     Kept,
@@ -61,6 +62,8 @@ T = TypeVar("T")
 
 class Hosting(Protocol):
     """The service in whose process the log is."""
+
+    now_us: Callable[[], int]
 
     def delivery(self) -> DeliveryHost:
         """What it does so that delivery can be promised. Raises unless the service is open."""
@@ -283,6 +286,11 @@ class HostedSubscription(StandingSubscription[T]):
             return None
         self._newest = max(self._newest, position)
         self._has[position] = None
+        expires_us = item.envelope.expires_us
+        if expires_us is not None and expires_us <= self._service.now_us():
+            self._dropped[EXPIRED] += 1
+            self._acknowledge((position,))
+            return None
         made: Any = item
         if self._reader is not None:
             try:
