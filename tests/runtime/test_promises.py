@@ -367,6 +367,24 @@ async def test_what_came_too_often_goes_to_the_dead_letters(path: Path) -> None:
             assert await numbers(dead, 1) == [0]
 
 
+@on_loop
+async def test_nothing_dies_unread(path: Path) -> None:
+    """Who stops waiting, as something comes, would be taken for one who failed over it."""
+    async with ct.connect(store=path) as service:
+        await service.publish({"n": 0}, delivery=CERTIFIED)
+        keeps = ct.Retention(attempts_max=1)
+        for _ in range(3):
+            async with service.subscribe("n any", durable="s", retention=keeps) as events:
+                with pytest.raises(TimeoutError):
+                    await events.next(0)
+                if not of(service).logs["s"].appended:
+                    await service.publish({"n": 1}, delivery=CERTIFIED)
+                await until(lambda events=events: events.statistics().queued == 1)
+        async with service.subscribe(durable="s") as events:
+            (kept,) = await records(events, 1)
+            assert (kept.item["n"], kept.attempt) == (1, 1)
+
+
 # --- publishing -----------------------------------------------------------------------------------
 
 

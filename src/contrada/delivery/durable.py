@@ -362,10 +362,17 @@ class DurableSubscription:
         if before > extent.first:
             self._truncate(before)
 
-    def give_back(self, consumer: str, positions: Iterable[int]) -> None:
-        """Lets records that a consumer has come again, to whoever takes next."""
-        of = self._consumers[consumer]
-        self._return(of.has.intersection(positions))
+    def give_back(
+        self, consumer: str, positions: Iterable[int], *, are_unread: bool = False
+    ) -> None:
+        """Lets records that a consumer has come again, to whoever takes next.
+
+        Those that it has not read were not handed out, as far as they count.
+        """
+        returned = self._consumers[consumer].has.intersection(positions)
+        self._return(returned)
+        for each in returned if are_unread else ():
+            self._attempts[each] -= 1
 
     def _return(self, positions: set[int]) -> None:
         for position in list(positions):

@@ -236,7 +236,7 @@ class Logs:
             case Done():
                 of.acknowledge(said.intervals)
             case GiveBack():
-                of.give_back(consumer, said.positions)
+                of.give_back(consumer, said.positions, are_unread=said.are_unread)
             case CloseLog(ends=ends):
                 self._close(kept, reader)
                 if ends:

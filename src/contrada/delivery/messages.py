@@ -158,11 +158,12 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag="done"):
 
 
 class GiveBack(msgspec.Struct, frozen=True, array_like=True, tag="give back"):
-    """A consumer lets records come again."""
+    """A consumer lets records come again; unread ones count as if they had not come to it."""
 
     name: str
     consumer: str
     positions: tuple[int, ...]
+    are_unread: bool = False
 
 
 class CloseLog(msgspec.Struct, frozen=True, array_like=True, tag="close"):

@@ -4,7 +4,7 @@ It has records ahead of its reader, within a credit that it renews as they are r
 acknowledged is said to the machine together, once in a turn of the event loop.
 
 Invariant: a record that was given to the reader is had by it until it is acknowledged or given
-back; what was not given to it yet comes again when it is closed.
+back; what was not given to it yet comes again when it is closed, as if it had not come.
 """
 
 import asyncio
@@ -236,6 +236,9 @@ class HostedSubscription(StandingSubscription[T]):
         if not self._is_durable and host.server.terms(self._name) is not None:
             host.end(self._name)
         elif self._failure is None:
+            unread = tuple(each.position for each in self._ahead)
+            if unread:
+                host.consume(self._client, GiveBack(self._name, self._client, unread, True))
             host.consume(self._client, CloseLog(self._name, self._client))
         self._ahead.clear()
         self._arrived.set()
