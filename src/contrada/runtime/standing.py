@@ -43,7 +43,7 @@ from contrada.service import (
 
 READ_AHEAD_MAX: Final = 256
 """Records that a reader has before they are asked for. Beyond it: they stay in the log. Where a
-record may be handed out so often only, it is one: else it could die unseen."""
+record may be handed out so often only, it is one: else a crash could let many die unseen."""
 
 DAMAGED: Final = "damaged"
 """Why a record is dropped: it came back from the disk as another one, or not at all."""
