@@ -249,11 +249,17 @@ class DurableSubscription:
             raise DeliveryError(f"{self.name!r} has CONSUMERS_MAX = {CONSUMERS_MAX} consumers")
         self._consumers[consumer] = _Consumer()
 
-    def close(self, consumer: str) -> None:
-        """Forgets a consumer; what it has comes again, to another or to it when it is back."""
+    def close(self, consumer: str, seen: Iterable[int] | None = None) -> None:
+        """Forgets a consumer; what it has comes again, to another or to it when it is back.
+
+        Where it says what of that it has seen, the rest counts as not handed out.
+        """
         of = self._consumers.pop(consumer, None)
         if of is not None:  # None where the subscription has ended
+            unseen = () if seen is None else of.has.difference(seen)
             self._return(of.has)
+            for each in unseen:
+                self._attempts[each] -= 1
 
     def grant(self, consumer: str, credit: int) -> None:
         """Lets a consumer have so many more records."""
@@ -362,17 +368,10 @@ class DurableSubscription:
         if before > extent.first:
             self._truncate(before)
 
-    def give_back(
-        self, consumer: str, positions: Iterable[int], *, are_unread: bool = False
-    ) -> None:
-        """Lets records that a consumer has come again, to whoever takes next.
-
-        Those that it has not read were not handed out, as far as they count.
-        """
-        returned = self._consumers[consumer].has.intersection(positions)
-        self._return(returned)
-        for each in returned if are_unread else ():
-            self._attempts[each] -= 1
+    def give_back(self, consumer: str, positions: Iterable[int]) -> None:
+        """Lets records that a consumer has come again, to whoever takes next."""
+        of = self._consumers[consumer]
+        self._return(of.has.intersection(positions))
 
     def _return(self, positions: set[int]) -> None:
         for position in list(positions):

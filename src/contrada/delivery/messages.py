@@ -158,20 +158,23 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag="done"):
 
 
 class GiveBack(msgspec.Struct, frozen=True, array_like=True, tag="give back"):
-    """A consumer lets records come again; unread ones count as if they had not come to it."""
+    """A consumer lets records come again."""
 
     name: str
     consumer: str
     positions: tuple[int, ...]
-    are_unread: bool = False
 
 
 class CloseLog(msgspec.Struct, frozen=True, array_like=True, tag="close"):
-    """A consumer is gone; `ends`: and the subscription is to end."""
+    """A consumer is gone; `ends`: and the subscription is to end.
+
+    Of what it has not acknowledged it had read `seen`; None where that may be all.
+    """
 
     name: str
     consumer: str
     ends: bool = False
+    seen: tuple[int, ...] | None = None
 
 
 class LogEntry(msgspec.Struct, frozen=True, array_like=True):

@@ -42,8 +42,7 @@ from contrada.service import (
 )
 
 READ_AHEAD_MAX: Final = 256
-"""Records that a reader has before they are asked for. Beyond it: they stay in the log. Where a
-record may be handed out so often only, it is one: else a crash could let many die unseen."""
+"""Records that a reader has before they are asked for. Beyond it: they stay in the log."""
 
 DAMAGED: Final = "damaged"
 """Why a record is dropped: it came back from the disk as another one, or not at all."""
@@ -102,7 +101,6 @@ class HostedSubscription(StandingSubscription[T]):
         self._failure: DeliveryError | None = None
         self._arrived = asyncio.Event()
         self._ahead: deque[LogEntry] = deque()
-        self._window = READ_AHEAD_MAX
         self._read = READ_AHEAD_MAX  # since credit was granted
         self._newest = 0  # the highest position that was given to the reader
         self._has: dict[int, None] = {}
@@ -169,12 +167,11 @@ class HostedSubscription(StandingSubscription[T]):
             raise
         if self._has_ended:
             raise ServiceClosedError("it was closed while it was opened")
-        if self._window > 1:
-            self._renew()
+        self._renew()
 
     def _stand(self, host: DeliveryHost) -> None:
         """Lets it begin, or checks that it stands for what is asked."""
-        retention = self._options.get("retention")
+        retention: Retention | None = self._options.get("retention")
         terms = host.server.terms(self._name)
         if terms is None or not terms.is_durable:
             if self._filters is None:
@@ -186,8 +183,12 @@ class HostedSubscription(StandingSubscription[T]):
                 raise DeliveryError(
                     f"{self._name!r}: {position}: it begins only now, with position 1"
                 )
-            retention = retention or Retention()
-            host.stand(self._name, self._filters, retention, is_durable=self._is_durable)
+            host.stand(
+                self._name,
+                self._filters,
+                retention or Retention(),
+                is_durable=self._is_durable,
+            )
         else:
             filters = self._filters
             if filters is not None and not _is_same(filters, terms.filters):
@@ -200,10 +201,7 @@ class HostedSubscription(StandingSubscription[T]):
                     f"the durable subscription {self._name!r} has another retention, "
                     f"{terms.retention}; end it first, or take another name"
                 )
-            retention = terms.retention
             self._filters = FilterSet(terms.filters.filters) if filters is None else filters
-        if retention.attempts_max:
-            self._window = self._read = 1
 
     def _begin(self) -> tuple[int | None, int | None]:
         """The position and the time from which it is read again."""
@@ -236,10 +234,7 @@ class HostedSubscription(StandingSubscription[T]):
         if not self._is_durable and host.server.terms(self._name) is not None:
             host.end(self._name)
         elif self._failure is None:
-            unread = tuple(each.position for each in self._ahead)
-            if unread:
-                host.consume(self._client, GiveBack(self._name, self._client, unread, True))
-            host.consume(self._client, CloseLog(self._name, self._client))
+            host.consume(self._client, CloseLog(self._name, self._client, seen=tuple(self._has)))
         self._ahead.clear()
         self._arrived.set()
 
@@ -280,8 +275,7 @@ class HostedSubscription(StandingSubscription[T]):
     def _took(self, record: LogEntry) -> Kept[T] | None:
         """What the reader gets for a record; None where it gets nothing."""
         self._read += 1
-        if self._window > 1:
-            self._renew()
+        self._renew()
         position, item = record.position, record.notification
         if item is None:
             self._dropped[DAMAGED] += 1
@@ -371,7 +365,7 @@ class HostedSubscription(StandingSubscription[T]):
 
     def _renew(self) -> None:
         """Renews the credit when half of it is used."""
-        if self._host is not None and 2 * self._read >= self._window and self._failure is None:
+        if self._host is not None and 2 * self._read >= READ_AHEAD_MAX and self._failure is None:
             credit, self._read = self._read, 0
             self._host.consume(self._client, Grant(self._name, self._client, credit))
 
