@@ -3,18 +3,21 @@
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import contrada as ct
 from contrada.delivery.memory import MemoryStore
 from contrada.errors import StoreError
-from contrada.runtime import hosting
-from tests.asynchronous import TEST_S_MAX, on_loop
-
-CERTIFIED = "certified"
+from contrada.runtime import hosting, sqlite
+from contrada.runtime.outlet import QUEUE_NOTIFICATIONS_MAX
+from contrada.runtime.sqlite import SqliteStore
+from tests.asynchronous import TEST_S_MAX, on_loop, until
+from tests.runtime.test_promises import CERTIFIED, numbers, of
 
 AFTER_THE_MAIN_THREAD = """
 import sys, threading
@@ -96,3 +99,96 @@ async def test_a_service_that_is_closed_leaves_its_store_alone(
     for _ in range(10):
         await asyncio.sleep(0)
     assert store.groups == groups
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """The disk writes nothing while this is cleared; it is set at first."""
+    goes_on, write = threading.Event(), SqliteStore._write
+    goes_on.set()
+
+    def held_up(self: SqliteStore, *of: Any) -> None:
+        assert goes_on.wait(TEST_S_MAX)
+        write(self, *of)
+
+    monkeypatch.setattr(SqliteStore, "_write", held_up)
+    return goes_on
+
+
+@on_loop
+async def test_nothing_is_said_before_it_is_on_the_disk(
+    tmp_path: Path, disk: threading.Event
+) -> None:
+    """A reader would act on what a crash takes back; or the event loop would wait for the disk."""
+    async with ct.connect(store=tmp_path / "s.db") as service:
+        reader = service.subscribe("n any", durable="s", auto_acknowledge=False)
+        async with reader as events:
+            await service.publish({"n": 0}, delivery=CERTIFIED)
+            assert await numbers(events, 1) == [0]
+            disk.clear()
+            publishing = asyncio.create_task(service.publish({"n": 1}, delivery=CERTIFIED))
+            try:
+                with pytest.raises(TimeoutError):
+                    await events.next(0.2)
+                assert not publishing.done()
+            finally:
+                disk.set()
+            assert await numbers(events, 1) == [1]
+            await publishing
+
+
+@on_loop
+async def test_a_fast_publisher_at_best_effort_waits_for_the_disk(
+    tmp_path: Path, disk: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log would lose what its disk is too slow for, or the memory be filled."""
+    monkeypatch.setattr(sqlite, "WAITING_BYTES_MAX", 300_000)
+    count = 2 * QUEUE_NOTIFICATIONS_MAX
+    path = tmp_path / "s.db"
+    async with ct.connect(store=path, publish_wait_s=TEST_S_MAX) as service:
+        await service.subscribe("n any", durable="all")
+        disk.clear()
+        publishing = asyncio.create_task(service.publish_batch({"n": n} for n in range(count)))
+        try:
+            await until(lambda: service.statistics().published > QUEUE_NOTIFICATIONS_MAX)
+        finally:
+            disk.set()
+        await publishing
+    async with ct.connect(store=path) as service, service.subscribe(durable="all") as events:
+        assert await numbers(events, count) == list(range(count))
+
+
+@on_loop
+async def test_what_found_no_room_is_taken_when_there_is(
+    tmp_path: Path, disk: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is reliable would wait for the next that is published."""
+    monkeypatch.setattr(sqlite, "WAITING_BYTES_MAX", 1_000)
+    async with ct.connect(store=tmp_path / "s.db") as service:
+        await (await service.subscribe("n any", durable="s")).aclose()
+        disk.clear()
+        two = [ct.Notification({"n": n}, body=bytes(700)) for n in range(2)]
+        publishing = [
+            asyncio.create_task(service.publish(each, delivery="reliable")) for each in two
+        ]
+        await until(lambda: of(service).held == 1)
+        disk.set()
+        await asyncio.gather(*publishing)
+        await until(lambda: of(service).held == 0)
+        assert of(service).logs["s"].appended == 2
+
+
+@on_loop
+async def test_one_that_has_ended_by_its_policy_begins_anew(tmp_path: Path) -> None:
+    """What came for the one before would be kept for the new one: all twice."""
+    async with ct.connect(store=tmp_path / "s.db") as service:
+        keeps = ct.Retention(records_max=1, on_full=ct.OnFull.END)
+        await service.subscribe("n any", durable="s", retention=keeps)
+        await service.publish_batch([{"n": 0}], delivery=CERTIFIED)
+        await service.publish_batch([{"n": 1}], delivery=CERTIFIED)
+        assert of(service).standing == 0
+        events = await service.subscribe("n any", durable="s")
+        await service.publish({"n": 2})
+        assert await numbers(events, 1) == [2]
+        await service.publish({"n": 3})
+        assert await numbers(events, 1) == [3]
