@@ -19,7 +19,6 @@ from contrada.delivery.classes import BEST_EFFORT, delivery_class
 from contrada.delivery.store import Store
 from contrada.errors import (
     CannotPublishError,
-    DeliveryError,
     ServiceClosedError,
     ServiceError,
     StoreError,
@@ -288,9 +287,6 @@ class EmbeddedService(Service):
     async def unsubscribe(self, durable: str) -> None:
         """End a durable subscription; see `Service.unsubscribe`."""
         host = self.delivery()
-        terms = host.server.terms(durable)
-        if terms is None or not terms.is_durable:
-            raise DeliveryError(f"there is no durable subscription {durable!r}")
         host.end(durable)
         await host.committed()
 

@@ -143,7 +143,7 @@ class DeliveryHost:
     def end(self, name: str) -> None:
         """A standing subscription ends, with its log. Raises DeliveryError: there is none."""
         if self.server.terms(name) is None:
-            raise DeliveryError(f"there is no standing subscription {name!r} here")
+            raise DeliveryError(f"there is no durable subscription {name!r}")
         self._forget(name)
         self.consume("", CloseLog(name, "", ends=True))
 
