@@ -747,6 +747,7 @@ def test_the_blocking_face_promises_the_same(path: Path) -> None:
             with pytest.raises(DeliveryError):
                 service.unsubscribe("s")
             service.close()  # A reader of what has ended has nothing to keep.
+            again.close()
     with ct.connect_sync() as service, service.subscribe("n any", reliable=True) as events:
         service.publish({"n": 1}, delivery="reliable")
         assert events.next(20).item["n"] == 1

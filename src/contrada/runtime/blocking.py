@@ -411,8 +411,9 @@ class BlockingStandingSubscription(_BlockingIterator[StandingSubscription[T], Ke
         self._service.run(self._held.give_back(*positions))
 
     def close(self) -> None:
-        """Read no longer; see `StandingSubscription.aclose`."""
-        self._service.run(self._held.aclose())
+        """Read no longer; see `StandingSubscription.aclose`. Twice is once."""
+        with contextlib.suppress(ServiceClosedError):  # A closed service has ended it already.
+            self._service.run(self._held.aclose())
 
     def statistics(self) -> SubscriptionStatistics:
         """What this reader got."""
