@@ -28,7 +28,6 @@ from contrada.delivery.messages import (
 )
 from contrada.errors import DeliveryError, InvalidValueError, ServiceClosedError, ServiceError
 from contrada.model import Filter, FilterSet
-from contrada.model.algebra.relations import equal
 from contrada.model.domains.values import time_us_of
 from contrada.runtime.calling import check_loop, next_of
 from contrada.runtime.hosting import DeliveryHost
@@ -190,8 +189,8 @@ class HostedSubscription(StandingSubscription[T]):
                 is_durable=self._is_durable,
             )
         else:
-            filters = self._filters
-            if filters is not None and not _is_same(filters, terms.filters):
+            filters, standing = self._filters, FilterSet(terms.filters.filters)
+            if filters is not None and FilterSet(filters.filters) != standing:
                 raise DeliveryError(
                     f"the durable subscription {self._name!r} stands for other filters, "
                     f"{terms.filters}; end it first, or take another name"
@@ -201,7 +200,7 @@ class HostedSubscription(StandingSubscription[T]):
                     f"the durable subscription {self._name!r} has another retention, "
                     f"{terms.retention}; end it first, or take another name"
                 )
-            self._filters = FilterSet(terms.filters.filters) if filters is None else filters
+            self._filters = standing if filters is None else filters
 
     def _begin(self) -> tuple[int | None, int | None]:
         """The position and the time from which it is read again."""
@@ -368,12 +367,6 @@ class HostedSubscription(StandingSubscription[T]):
         if self._host is not None and 2 * self._read >= READ_AHEAD_MAX and self._failure is None:
             credit, self._read = self._read, 0
             self._host.consume(self._client, Grant(self._name, self._client, credit))
-
-
-def _is_same(filters: Filter | FilterSet, standing: Any) -> bool:
-    """Whether filters are those of a subscription. Where it cannot be decided they are not."""
-    asked = FilterSet(filters.filters)
-    return asked == standing or equal(asked, standing)
 
 
 def _intervals(positions: Iterable[int]) -> Iterator[tuple[int, int]]:
