@@ -640,6 +640,18 @@ async def test_what_is_being_published_when_it_closes_is_accepted(path: Path) ->
 
 
 @on_loop
+async def test_whoever_closes_returns_when_it_is_closed(path: Path) -> None:
+    """Who opens the store anew would find it in use."""
+    service = await ct.connect(store=path)
+    await service.publish({"n": 1}, delivery=CERTIFIED)
+    closing = asyncio.create_task(service.aclose())
+    await asyncio.sleep(0)
+    await service.aclose()
+    await (await ct.connect(store=path)).aclose()
+    await closing
+
+
+@on_loop
 async def test_a_store_of_its_owner_stays_open() -> None:
     """Who brings a store would find it closed under its hands."""
     store = MemoryStore()

@@ -104,6 +104,7 @@ class EmbeddedService(Service):
         self._timekeeper: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._state = "new"
+        self._closes = asyncio.Lock()
         self._since_turn = 0
         if not isinstance(store, str | Path | Store | None):
             raise ServiceError(f"store = {store!r}: expected the path of a file, or a Store")
@@ -149,11 +150,15 @@ class EmbeddedService(Service):
         return self._host
 
     async def aclose(self) -> None:
-        """End it; iterations of its subscriptions end after what they hold."""
-        was_open = self._state == "open"
-        if was_open:
-            check_loop(self._loop)
-        self._state = "closed"
+        """End it; iterations of its subscriptions end after what they hold. Twice is once."""
+        async with self._closes:  # Who comes second returns when it is closed, too.
+            if self._state == "open":
+                check_loop(self._loop)
+                self._state = "closed"
+                await self._end_all()
+            self._state = "closed"
+
+    async def _end_all(self) -> None:
         # No more comes, so patterns wait no longer for what could come before.
         pending = self.exchange.pass_time(_END_OF_TIME_US)
         timekeeper = self._timekeeper
@@ -167,7 +172,7 @@ class EmbeddedService(Service):
             await self.exchange.wait(pending, 0)  # These queues are full: it is counted.
         if timekeeper is not None:
             await asyncio.gather(timekeeper, return_exceptions=True)  # So is what it waited for.
-        if was_open and self._host is not None:
+        if self._host is not None:
             await self._close_store(self._host)
 
     async def _close_store(self, host: "DeliveryHost") -> None:
