@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from contrada.delivery.classes import BEST_EFFORT, delivery_class
 from contrada.delivery.store import Store
 from contrada.errors import (
-    CannotPublishError,
     ServiceClosedError,
     ServiceError,
     StoreError,
@@ -74,7 +73,6 @@ PUBLISHES_PER_TURN: Final = 128
 SERVER: Final = "embedded"
 """The name of the server in its store."""
 
-_NO_STORE: Final = "this service has no store: connect(store='events.db') gives it one"
 _END_OF_TIME_US: Final = TIME_MAX_US + 1
 """Later than all that can be published."""
 
@@ -231,15 +229,12 @@ class EmbeddedService(Service):
 
     async def _publish_promised(self, run: Sequence[Notification]) -> Sequence[Notification]:
         """Publish what is of one class and publisher, until it is accepted; as stamped."""
-        promise = delivery_class(run[0].envelope.delivery)
-        if not promise.is_reliable:
+        if not delivery_class(run[0].envelope.delivery).is_reliable:
             stamped, rest = self._hand_over(run)
             if rest is not None:
                 await rest
             return stamped
         host = self.delivery()
-        if promise.is_certified and host.store is None:
-            raise CannotPublishError("", reason=f"{run[0].envelope.delivery!r}: {_NO_STORE}")
         # Before a restart, or by a caller who numbers for himself, more numbers may be given out.
         self._stamp.go_on_after(host.server.sequence_of(self._stamp.publisher))
         now_us = self._stamp.now_us()

@@ -23,13 +23,13 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from contrada.delivery.access import Failed
-from contrada.delivery.classes import BEST_EFFORT
+from contrada.delivery.classes import BEST_EFFORT, delivery_class
 from contrada.delivery.consumers import Give
 from contrada.delivery.durable import Retention
 from contrada.delivery.messages import Closed, CloseLog, Consuming, Records
 from contrada.delivery.server import RETRY_US, DeliveryEffect, DeliveryServer
 from contrada.delivery.store import Store
-from contrada.errors import ContradaError, DeliveryError, StoreError
+from contrada.errors import CannotPublishError, ContradaError, DeliveryError, StoreError
 from contrada.model import Filter, FilterSet, Notification
 from contrada.routing.messages import Client, Subscribe
 from contrada.runtime.calling import off_loop
@@ -40,6 +40,7 @@ KEPT_AT_ONCE: Final = 1_000
 """Notifications of best effort that are kept for a subscription in one step. Beyond it: the next
 step takes the rest, when these are on the disk."""
 
+_NO_STORE: Final = "this service has no store: connect(store='events.db') gives it one"
 _LOG: Final = logging.getLogger(__name__)
 _RETRY_S: Final = RETRY_US / 1e6
 
@@ -108,7 +109,12 @@ class DeliveryHost:
         It is accepted when `committed` returns. Raises CannotPublishError, LimitError: nothing is
         published.
         """
-        publisher = notifications[0].envelope.publisher
+        publisher, delivery = (
+            notifications[0].envelope.publisher,
+            notifications[0].envelope.delivery,
+        )
+        if self.store is None and delivery_class(delivery).is_certified:
+            raise CannotPublishError("", reason=f"{delivery!r}: {_NO_STORE}")
         fresh = self.server.fresh(publisher, notifications)
         token = next(self._tokens)
         effects = self.server.publish(token, publisher, notifications, self._now_us())
@@ -129,6 +135,8 @@ class DeliveryHost:
 
         Raises DeliveryError, LimitError, InvalidValueError, UnknownOperatorError, StoreError.
         """
+        if self.store is None and is_durable:
+            raise DeliveryError(f"{name!r}: {_NO_STORE}")
         self._forget(name)  # One of this name may have ended by its policy.
         effects = self.server.stand(
             name, FilterSet(filters.filters), self._now_us(), retention, is_durable=is_durable
