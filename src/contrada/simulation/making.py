@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from contrada.delivery.durable import OnFull
 from contrada.model import Advertisement, Notification
 from contrada.model.algebra.product import product_covers
-from contrada.model.syntax import parse_filter
 from contrada.simulation.haste import hastened
 from contrada.simulation.line import SILENCE_US, Faults
 from contrada.simulation.steps import (
@@ -45,6 +44,7 @@ from contrada.simulation.steps import (
     Unwish,
     Wish,
 )
+from contrada.simulation.texts import advertisement_of, filter_of
 
 WORLD_BROKERS_MAX: Final = 50
 """Servers of a made world. Beyond it: no made world has more."""
@@ -178,7 +178,7 @@ class _Maker:
         key = self._chance.choice(self._clients), self._named("a")
         is_open = self._chance.random() < 0.1
         text = "a any" if is_open else random_offer(self._chance)
-        self._offers[key] = None if is_open else Advertisement(text)
+        self._offers[key] = None if is_open else advertisement_of(text)
         self._steps.append(Announce(self._now_us, *key, text, is_open))
 
     def _unoffer(self) -> None:
@@ -308,7 +308,7 @@ def random_filter(chance: random.Random) -> str:
     if chance.random() < 0.2 or not parts:
         parts.append("c = true")
     text = " and ".join(parts)
-    assert not parse_filter(text).is_empty
+    assert not filter_of(text).is_empty
     return text
 
 
