@@ -117,13 +117,13 @@ def test_other_links_do_not_turn_the_scales(seed: int) -> None:
 def test_links_that_are_used_close_no_cycle(seed: int, general: bool) -> None:
     """Something would go round, or a part of the network be cut off."""
     _, edges = random_edges(seed, trees=True)
-    used = used_edges(edges, general=general)
-    assert used == used_edges(list(reversed(edges)), general=general)
+    used = used_edges(edges, {}, general=general)
+    assert used == used_edges(list(reversed(edges)), {}, general=general)
     if general:
         assert {each for each in edges if each.is_between_peers} <= used
     else:
         peers = {each for each in used if each.is_between_peers}
-        assert peers == used_edges([e for e in edges if e.is_between_peers], general=False)
+        assert peers == used_edges([e for e in edges if e.is_between_peers], {}, general=False)
     for edge in edges:
         rest = [each for each in used if each != edge]
         is_joined = edge.b in distances(weights_of(rest), edge.a)
@@ -155,8 +155,8 @@ def test_links_that_come_and_go_are_used_as_if_all_came_at_once(
             graph.add(each)
             held[each.a, each.b] = each
         if is_always_asked:
-            assert graph.used == used_edges(held.values(), general=general)
+            assert graph.used == used_edges(held.values(), {}, general=general)
     assert set(graph) == set(held.values())
-    assert graph.used == used_edges(held.values(), general=general)
+    assert graph.used == used_edges(held.values(), {}, general=general)
     assert all(graph.edge(b, a) == held.get((a, b)) == graph.edge(a, b) for a, b in PAIRS)
     graph.validate()

@@ -1,7 +1,5 @@
 """Links of different costs in worlds: what must come, and that a wrong cost is found."""
 
-import dataclasses
-
 import pytest
 from msgspec.structs import replace
 
@@ -57,7 +55,7 @@ def test_a_server_for_which_all_links_cost_the_same_is_found(
         choose(self, states)
         if self.name == "0":
             used = (edge for edge in states.graph.used if edge.is_between_peers)
-            self._mesh = weights_of(dataclasses.replace(edge, cost=1) for edge in used)
+            self._mesh = weights_of(replace(edge, cost=1) for edge in used)
             self._trees = {
                 home: frozenset(Way(Neighbour(name), home) for name in below)
                 for home, below in towards(self._mesh, self.name).items()

@@ -221,10 +221,10 @@ class Forwarding:
         """What somebody asked for who is at home at one of these servers, or at any."""
         if homes is None:
             return poset
+        if not homes:
+            return ()
         home_of = self._topology.home_of
-        return (
-            node for node in poset if homes and not homes.isdisjoint(map(home_of, node.subscribers))
-        )
+        return (node for node in poset if not homes.isdisjoint(map(home_of, node.subscribers)))
 
     def ways_of(self, neighbour: Neighbour) -> set[Way]:
         """The ways on which a neighbour asks for something or offers it: one for each home."""

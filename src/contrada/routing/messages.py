@@ -41,13 +41,13 @@ FILTERS_MAX: Final = 2_000_000
 refused, counted; a new link too."""
 
 
-class Client(msgspec.Struct, frozen=True, order=True):
+class Client(msgspec.Struct, frozen=True, order=True, gc=False):
     """A client of this server, by its name."""
 
     name: str
 
 
-class Neighbour(msgspec.Struct, frozen=True, order=True):
+class Neighbour(msgspec.Struct, frozen=True, order=True, gc=False):
     """A server with a link to this one, by its name."""
 
     name: str
@@ -57,8 +57,7 @@ Origin: TypeAlias = Client | Neighbour
 """From whom a message comes."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Way:
+class Way(msgspec.Struct, frozen=True, order=True, gc=False):
     """A neighbour, and the home of what comes from it or goes to it: one tree through one link."""
 
     neighbour: Neighbour

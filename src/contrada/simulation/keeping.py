@@ -3,7 +3,8 @@
 *Lost*: what was accepted is read, by the end of the world, from every standing subscription that
 all servers knew when it was published and that it matches. Excused is what the class does not
 promise: reliable where its access point or a sequencer crashed afterwards, and where the
-subscription was in memory and its home crashed; certified where one of these lost its disk.
+subscription was in memory and its home crashed; certified where one of these lost its disk. And
+all, once more was said than there is room for, where that does not refuse publishers.
 *Double*: a log has a notification once, and what was acknowledged never comes again. Excused where
 an access point lost its disk, with the numbers of its publishers.
 *Spurious*: a log has what matches, and what was not refused.
@@ -53,21 +54,34 @@ def judge_promises(promises: Promises, kept: Judged) -> Iterator[Violation]:
 
 def _lost(promises: Promises, logs: dict[str, list[Sent]], kept: Judged) -> Iterator[Violation]:
     there = {name: {sent.id for sent in log} for name, log in logs.items()}
+    overflown = {name for name, stood in promises.stood.items() if _may_overflow(promises, stood)}
     for sent in promises.sent.values():
         if not sent.is_accepted:
             continue
         for name in sent.known:
             stood = promises.stood[name]
-            if _is_excused(promises, sent, stood):
+            if name in overflown or _is_excused(promises, sent, stood):
                 continue
             kept.must += 1
             if sent.id not in there[name]:
                 yield Violation("lost", f"{sent.id} of {sent.client} for {name}: {sent.promised}")
 
 
+def _may_overflow(promises: Promises, stood: Stood) -> bool:
+    """Whether the oldest may have made way, or the subscription ended, for want of room."""
+    if stood.retention.on_full is OnFull.REFUSE:
+        return False
+    said = sum(
+        len(sent.brokers)
+        for sent in promises.sent.values()
+        if stood.filters.matches(sent.notification)
+    )
+    return said > stood.retention.records_max
+
+
 def _is_excused(promises: Promises, sent: Sent, stood: Stood) -> bool:
     """Whether a subscription may miss what was accepted."""
-    if stood.ended is not None or stood.is_lost or stood.policy is not OnFull.REFUSE:
+    if stood.has_ended or stood.is_lost:
         return True
     for order, broker, disk_survived in promises.crashes:
         if sent.promised.sequence and broker in promises.sequencers and not disk_survived:

@@ -21,6 +21,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
 
 from contrada.simulation.schedule import Schedule
@@ -238,7 +239,7 @@ class Line(Generic[M]):
 
     def _transmit(self, end: int, number: int) -> None:
         for delay_us in self._arrivals():
-            self._in_session(delay_us, lambda: self._arrive(end, number))
+            self._schedule.after(delay_us, partial(self._arrive, self._session, end, number))
 
     def _arrivals(self) -> list[int]:
         """How long each copy of a packet takes."""
@@ -250,9 +251,9 @@ class Line(Generic[M]):
         copies = (chance.random() >= faults.loss) + (chance.random() < faults.duplication)
         return [self.delay_us + chance.randrange(faults.late_us + 1) for _ in range(copies)]
 
-    def _arrive(self, end: int, number: int) -> None:
+    def _arrive(self, session: int, end: int, number: int) -> None:
         other = 1 - end
-        if self._ends[other] is _End.DOWN or self._cut:
+        if session != self._session or self._ends[other] is _End.DOWN or self._cut:
             return
         flow = self._flows[end]
         if number >= flow.expected:
@@ -267,15 +268,15 @@ class Line(Generic[M]):
                 self._ends[1] = _End.UP
                 self._owner.line_up(self._number, 1)
         if self._faults is not None:
-            self._acknowledge(flow, flow.expected)
+            self._acknowledge(flow)
 
-    def _acknowledge(self, flow: _Flow[M], expected: int) -> None:
-        def arrive() -> None:
-            if not self._cut:
-                flow.acknowledged = max(flow.acknowledged, expected)
-
+    def _acknowledge(self, flow: _Flow[M]) -> None:
         for delay_us in self._arrivals():
-            self._in_session(delay_us, arrive)
+            self._schedule.after(delay_us, partial(self._acknowledged, flow, flow.expected))
+
+    def _acknowledged(self, flow: _Flow[M], expected: int) -> None:
+        if not self._cut:  # That of a session before is nobody's.
+            flow.acknowledged = max(flow.acknowledged, expected)
 
     def _time(self, end: int) -> None:
         """Sees to it that what is not acknowledged in time is sent again."""

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from contrada.delivery.durable import OnFull
 from contrada.model import Advertisement, Notification
 from contrada.model.algebra.product import product_covers
-from contrada.model.syntax import parse_filter
 from contrada.simulation.haste import hastened
 from contrada.simulation.line import SILENCE_US, Faults
 from contrada.simulation.steps import (
@@ -45,6 +44,7 @@ from contrada.simulation.steps import (
     Unwish,
     Wish,
 )
+from contrada.simulation.texts import advertisement_of, filter_of
 
 WORLD_BROKERS_MAX: Final = 50
 """Servers of a made world. Beyond it: no made world has more."""
@@ -93,12 +93,16 @@ class _Maker:
         self._steps: list[Step] = []
         self._numbered = 0
         size = self._chance.random() ** 3  # Most networks are small: they show most faults.
-        self._brokers = 1 if kind.shape == "central" else 2 + round(size * (brokers_max - 2))
+        least = 3 if kind.promises else 2  # Between two servers nothing overtakes.
+        grown = least + round(size * (brokers_max - least))
+        self._brokers = 1 if kind.shape == "central" else grown
         self._links = links_of(kind.shape, self._brokers, self._chance)
         self._clients = [f"c{each}" for each in range(2 + self._brokers)]
         self._wishes: list[tuple[str, str]] = []
         self._offers: dict[tuple[str, str], Advertisement | None] = {}
         self._down: list[Step] = []
+        self._where: dict[str, int] = {}  # the server of each client
+        self._said = self._clients[0]  # who published last what is more than best effort
         self._is_rough = self._chance.random() < 0.5
         self._fails = self._chance.random() < 0.5
         self._moves = self._chance.random() < 0.5
@@ -113,7 +117,7 @@ class _Maker:
             self._steps.append(Connect(0, a, b, is_parent, 1 + delay_us))
         self._rest()
         for client in self._clients:
-            self._steps.append(Move(self._now_us, client, self._chance.randrange(self._brokers)))
+            self._connect(client, self._chance.randrange(self._brokers))
         for _ in range(3 + self._brokers // 5):
             self._wish()
             self._wish()
@@ -158,6 +162,10 @@ class _Maker:
 
     # --- clients ------------------------------------------------------------------------------
 
+    def _connect(self, client: str, broker: int) -> None:
+        self._where[client] = broker
+        self._steps.append(Move(self._now_us, client, broker))
+
     def _named(self, letter: str) -> str:
         self._numbered += 1
         return f"{letter}{self._numbered}"
@@ -178,7 +186,7 @@ class _Maker:
         key = self._chance.choice(self._clients), self._named("a")
         is_open = self._chance.random() < 0.1
         text = "a any" if is_open else random_offer(self._chance)
-        self._offers[key] = None if is_open else Advertisement(text)
+        self._offers[key] = None if is_open else advertisement_of(text)
         self._steps.append(Announce(self._now_us, *key, text, is_open))
 
     def _unoffer(self) -> None:
@@ -202,14 +210,15 @@ class _Maker:
     # --- more than best effort ----------------------------------------------------------------
 
     def _promise(self) -> None:
-        """Something that is reliable or certified, with an order or none."""
+        """Something that is reliable or certified, with an order or none; often by a reader."""
         words = [self._chance.choice(("reliable", "certified"))]
         words += self._chance.choice(((), (), ("fifo",), ("causal",)))
         words += self._chance.choice(((), (), ("total:t",), ("total:u",)))
-        client, id_ = self._chance.choice(self._clients), self._named("p")
-        values = random_values(self._chance)
-        delivery = " ".join(words)
-        self._steps.append(Notify(self._now_us, client, id_, values, delivery=delivery))
+        readers = [client for client, _ in self._stood]
+        self._said = self._chance.choice(readers if self._chance.random() < 0.6 else self._clients)
+        values, delivery = random_values(self._chance), " ".join(words)
+        id_ = self._named("p")
+        self._steps.append(Notify(self._now_us, self._said, id_, values, delivery=delivery))
 
     def _stand(self) -> None:
         """A client subscribes for good."""
@@ -244,20 +253,26 @@ class _Maker:
         self._steps.append(Pass(self._now_us, broker, sequence))
 
     def _fill(self) -> None:
-        broker = self._chance.randrange(self._brokers)
+        broker = self._any_broker()
         self._break(FillDisk(self._now_us, broker), FreeDisk(0, broker))
 
     def _move(self) -> None:
         client = self._chance.choice(self._clients)
         if self._chance.random() < 0.9:
-            self._steps.append(Move(self._now_us, client, self._chance.randrange(self._brokers)))
+            self._connect(client, self._chance.randrange(self._brokers))
             return
         self._steps.append(Leave(self._now_us, client))
-        self._steps.append(Move(self._now_us, client, self._chance.randrange(self._brokers)))
+        self._connect(client, self._chance.randrange(self._brokers))
         self._wishes = [key for key in self._wishes if key[0] != client]
         self._offers = {key: offer for key, offer in self._offers.items() if key[0] != client}
 
     # --- failures -----------------------------------------------------------------------------
+
+    def _any_broker(self) -> int:
+        """A server; of those that promise often the one that has most to do."""
+        if self._kind.promises and self._chance.random() < 0.5:
+            return self._where[self._said]
+        return self._chance.randrange(self._brokers)
 
     def _fail(self) -> None:
         """Something goes wrong, or what went wrong is mended."""
@@ -269,7 +284,7 @@ class _Maker:
             a, b, _ = self._chance.choice(self._links)
             self._break(Cut(self._now_us, a, b), Mend(0, a, b))
         elif kind < 0.8:
-            broker = self._chance.randrange(self._brokers)
+            broker = self._any_broker()
             keeps_store = self._chance.random() < (0.85 if self._kind.promises else 0.5)
             self._break(Crash(self._now_us, broker, keeps_store), Restart(0, broker))
         else:
@@ -277,6 +292,8 @@ class _Maker:
             for a, b, _ in self._links:
                 if (a in side) != (b in side):
                     self._break(Cut(self._now_us, a, b), Mend(0, a, b))
+        if self._kind.promises and self._chance.random() < 0.3:
+            self._pass()
         self._now_us += self._chance.choice((0, 0, SILENCE_US // 2, 2 * SILENCE_US))
 
     def _break(self, fault: Step, repair: Step) -> None:
@@ -288,7 +305,7 @@ class _Maker:
         self._steps.append(replace(repair, at_us=self._now_us))
         if isinstance(repair, Restart):
             for client in self._chance.sample(self._clients, len(self._clients) // 2):
-                self._steps.append(Move(self._now_us, client, repair.broker))
+                self._connect(client, repair.broker)
 
 
 @lru_cache(maxsize=65_536)  # Made offers and values are few, and asked about often.
@@ -308,7 +325,7 @@ def random_filter(chance: random.Random) -> str:
     if chance.random() < 0.2 or not parts:
         parts.append("c = true")
     text = " and ".join(parts)
-    assert not parse_filter(text).is_empty
+    assert not filter_of(text).is_empty
     return text
 
 

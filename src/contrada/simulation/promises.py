@@ -18,7 +18,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from contrada.delivery.classes import DeliveryClass, delivery_class
-from contrada.delivery.durable import OnFull, Retention
+from contrada.delivery.durable import Retention
 from contrada.delivery.messages import (
     Closed,
     CloseLog,
@@ -63,17 +63,20 @@ class Sent:
 
 @dataclass(slots=True, eq=False)
 class Stood:
-    """A standing subscription: its home, and in which life of it."""
+    """A standing subscription, and its home."""
 
     name: str
     filters: Selection
     broker: int
     is_durable: bool
-    order: int
-    ended: int | None = None
+    retention: Retention
+    has_ended: bool = False
     is_lost: bool = False  # with its server, or its server's disk
-    policy: OnFull = OnFull.REFUSE
-    replays: bool = False
+
+    @property
+    def replays(self) -> bool:
+        """Whether it keeps what was acknowledged."""
+        return self.retention.replay_max > 0
 
 
 @dataclass(slots=True)
@@ -238,14 +241,12 @@ class Promises(DeliveryServers):
             return
         if is_durable and server.store is None:
             is_durable = False
-        self._order += 1
         now_us = self._schedule.now_us
         try:
             effects = server.machine.stand(name, filters, now_us, retention, is_durable=is_durable)
         except ContradaError:
             return  # Its disk is full.
-        stood = self.stood[name] = Stood(name, filters, broker, is_durable, self._order)
-        stood.policy, stood.replays = retention.on_full, retention.replay_max > 0
+        self.stood[name] = Stood(name, filters, broker, is_durable, retention)
         self.do(broker, effects)
         self.attach(client, name)
 
@@ -271,8 +272,7 @@ class Promises(DeliveryServers):
         read = self.reads.get((client, name))
         if broker is None or self.servers[broker] is None or read is None or not read.is_open:
             return
-        self._order += 1
-        self.stood[name].ended = self._order
+        self.stood[name].has_ended = True
         del self._wanted[client][name]
         read.is_open = False
         self._consume(broker, CloseLog(name, read.consumer(client), ends=True))
@@ -302,8 +302,7 @@ class Promises(DeliveryServers):
             read.is_open = False
             read.refused += 1
             if said.has_ended:
-                self._order += 1
-                self.stood[said.name].ended = self._order
+                self.stood[said.name].has_ended = True
             elif read.refused < REOPENED_MAX:
                 again_us = self._chance.randrange(50_000, 500_000)
                 self._schedule.after(again_us, lambda: self._reopen(client, said.name))
@@ -378,9 +377,7 @@ class Promises(DeliveryServers):
             for name in list(self._wanted[client]):
                 self.detach(client, name)
         run()
-        alive = [
-            each.name for each in self.stood.values() if each.ended is None and not each.is_lost
-        ]
+        alive = [each.name for each in self.stood.values() if not (each.has_ended or each.is_lost)]
         for auditor, position in (("auditor", None), ("replayer", 1)):
             broker = self._chance.randrange(len(self.servers))
             self.move(auditor, broker)

@@ -5,18 +5,21 @@ reads, what comes is read at once. All of it is noted, for `timeliness` to judge
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from contrada.delivery.backlog import Backlog, transmission_of
 from contrada.model import Envelope
 from contrada.simulation.schedule import Schedule
+
+Did: TypeAlias = Literal["given", "reads", "pauses", "resumes", "gone"]
+"""What happens to a client that reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderEvent:
     """A client is given a notification or reads it, stops or begins to read, or is gone."""
 
-    what: Literal["given", "reads", "pauses", "resumes", "gone"]
+    what: Did
     at_us: int
     client: str
     id: str = ""
@@ -64,10 +67,5 @@ class Readers:
         self._backlogs.pop(client, None)
         self._note("gone", client)
 
-    def _note(
-        self,
-        what: Literal["given", "reads", "pauses", "resumes", "gone"],
-        client: str,
-        id_: str = "",
-    ) -> None:
+    def _note(self, what: Did, client: str, id_: str = "") -> None:
         self.noted.append(ReaderEvent(what, self._schedule.now_us, client, id_))

@@ -7,6 +7,8 @@ of links; all messages that follow from it are its own, and it ends when none is
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from contrada.model import Notification
 from contrada.patterns import Match
 from contrada.routing.delegation import SubscribePattern
@@ -61,8 +63,7 @@ class Published:
     cause: Cause
 
 
-@dataclass(frozen=True, slots=True)
-class Delivered:
+class Delivered(msgspec.Struct, frozen=True):
     """A server handed a notification to a client for its subscriptions.
 
     The client's session takes it unless another server had given it before.
@@ -96,8 +97,7 @@ class Change:
     is_up: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Handled:
+class Handled(msgspec.Struct, frozen=True):
     """A server handled an event."""
 
     order: int

@@ -1,12 +1,17 @@
 """Pure functions of many cases, spread over processes."""
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_completed, wait
 from multiprocessing import get_context
-from typing import TypeVar
+from typing import Final, TypeVar
 
 C = TypeVar("C")
 R = TypeVar("R")
+
+
+COLLECT_AFTER: Final = 50_000
+"""Objects after which a process looks for garbage: a run keeps most of what it makes to its end."""
 
 
 def in_processes(function: Callable[[C], R], cases: Sequence[C], jobs: int) -> Iterator[R]:
@@ -17,7 +22,8 @@ def in_processes(function: Callable[[C], R], cases: Sequence[C], jobs: int) -> I
     if jobs == 1:
         yield from map(function, cases)
         return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    spawn = get_context("spawn")
+    with ProcessPoolExecutor(jobs, spawn, gc.set_threshold, (COLLECT_AFTER,)) as pool:
         running: set[Future[R]] = set()
         for case in cases:
             running.add(pool.submit(function, case))

@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from contrada.model import Advertisement, Pattern
+from contrada.model import Advertisement
 from contrada.simulation.making import REST_US, is_offered, random_filter, random_values
 from contrada.simulation.steps import (
     Announce,
@@ -29,6 +29,7 @@ from contrada.simulation.steps import (
     UnwishPattern,
     WishPattern,
 )
+from contrada.simulation.texts import advertisement_of, pattern_of
 
 WOVEN_COST_MAX: Final = 5
 """Cost of a link of a made world. Beyond it: no link of a made world costs more."""
@@ -96,7 +97,7 @@ class _Weaver:
     def _learn(self, step: Step) -> None:
         match step:
             case Announce(_, client, identity, offer, is_open):
-                self._offers[client, identity] = None if is_open else Advertisement(offer)
+                self._offers[client, identity] = None if is_open else advertisement_of(offer)
             case Retract(_, client, identity):
                 self._offers.pop((client, identity), None)
             case Leave(_, client):
@@ -173,5 +174,5 @@ def random_pattern(chance: random.Random) -> str:
     within = chance.choice(("", "", " within 20 ms", " within 200 ms", " within 1 s"))
     every = chance.choice(("", "every "))
     text = every + " -> ".join(parts) + by + within
-    assert not Pattern(text).is_empty
+    assert not pattern_of(text).is_empty
     return text

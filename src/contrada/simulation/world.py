@@ -8,16 +8,14 @@ be as it was before anybody had asked for anything.
 """
 
 import traceback
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 
 from contrada.delivery.durable import Retention
-from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification, Pattern
+from contrada.model import Envelope, Filter, FilterSet, Notification
 from contrada.model.algebra.relations import covers
-from contrada.model.syntax import parse_filter, parse_filter_set
 from contrada.routing.delegation import SubscribePattern
 from contrada.routing.messages import Advertise, Neighbour, Offer, Reason, Role, Subscribe
 from contrada.routing.router import Router, RouterStatistics, Strategy
@@ -54,6 +52,7 @@ from contrada.simulation.steps import (
     Wish,
     WishPattern,
 )
+from contrada.simulation.texts import filters_of, offer_of, pattern_of
 from contrada.simulation.timeliness import judged
 
 VALIDATED_BROKERS_MAX: Final = 12
@@ -127,10 +126,12 @@ def _run(script: Script, network: Network) -> Iterator[Violation]:
     if network.promises is not None:
         network.promises.audit(network.schedule.run)
     network.readers.resume_all()
-    yield from _tables(script, network)
+    fresh = _fresh(script, network)
+    empty = _holdings(fresh)
+    yield from _tables(fresh, network)
     _probe(script, network)
     _tell_time(network)
-    yield from _withdrawn(script, network)
+    yield from _withdrawn(empty, network)
 
 
 def do(network: Network, step: Step) -> None:  # noqa: C901 - one line for each kind of step
@@ -154,11 +155,11 @@ def do(network: Network, step: Step) -> None:  # noqa: C901 - one line for each 
         case Leave(_, client):
             network.leave(client)
         case Wish(_, client, identity, filters):
-            network.ask(client, Subscribe(identity, _filters(filters)))
+            network.ask(client, Subscribe(identity, filters_of(filters)))
         case Unwish(_, client, identity):
             network.withdraw(client, Subscribe, identity)
         case Announce(_, client, identity, offer, is_open):
-            network.ask(client, Advertise(identity, _offer(offer, is_open)))
+            network.ask(client, Advertise(identity, offer_of(offer, is_open=is_open)))
         case Retract(_, client, identity):
             network.withdraw(client, Advertise, identity)
         case Notify(_, client, id_, values, ttl_us, priority, delivery):
@@ -169,7 +170,7 @@ def do(network: Network, step: Step) -> None:  # noqa: C901 - one line for each 
         case Resume(_, client):
             network.readers.resume(client)
         case WishPattern(_, client, identity, pattern):
-            network.ask(client, SubscribePattern(identity, _pattern(pattern)))
+            network.ask(client, SubscribePattern(identity, pattern_of(pattern)))
         case UnwishPattern(_, client, identity):
             network.withdraw(client, SubscribePattern, identity)
         case TellTime():
@@ -183,7 +184,7 @@ def _promise(promises: Promises, step: Step) -> None:
     match step:
         case Stand(_, client, name, filters, is_durable, records_max, on_full, replay_max):
             retention = Retention(records_max, on_full=on_full, replay_max=replay_max)
-            promises.stand(client, name, _filters(filters), retention, is_durable=is_durable)
+            promises.stand(client, name, filters_of(filters), retention, is_durable=is_durable)
         case Attach(_, client, name):
             promises.attach(client, name)
         case Detach(_, client, name):
@@ -198,27 +199,11 @@ def _promise(promises: Promises, step: Step) -> None:
             promises.fill(broker, is_full=False)
 
 
-@lru_cache(maxsize=4_096)
-def _filters(text: str) -> FilterSet:
-    return parse_filter_set(text)
-
-
-@lru_cache(maxsize=4_096)
-def _pattern(text: str) -> Pattern:
-    return Pattern(text)
-
-
-@lru_cache(maxsize=4_096)
-def _offer(text: str, is_open: bool) -> Offer:
-    return parse_filter(text) if is_open else Advertisement(text)
-
-
 # --- the end of a world ---------------------------------------------------------------------------
 
 
-def _tables(script: Script, network: Network) -> Iterator[Violation]:
+def _tables(fresh: Network, network: Network) -> Iterator[Violation]:
     """Whether the tables are those of a network to which only what is left was ever said."""
-    fresh = _fresh(script, network)
     for held in network.held():
         if fresh.where(held.client) != held.broker:
             fresh.move(held.client, held.broker)
@@ -236,7 +221,7 @@ def _fresh(script: Script, network: Network) -> Network:
     for step in script.steps:
         if isinstance(step, Connect) and fresh.line(step.a, step.b) is None:
             do(fresh, step)
-    fresh.schedule.run()
+            fresh.schedule.run()  # One after another they tell each other least.
     return fresh
 
 
@@ -293,16 +278,18 @@ def _tell_time(network: Network) -> None:
     network.schedule.run()
 
 
-def _withdrawn(script: Script, network: Network) -> Iterator[Violation]:
-    """Whether nothing is held when all is withdrawn."""
+def _withdrawn(empty: Sequence[tuple[object, ...]], network: Network) -> Iterator[Violation]:
+    """Whether nothing is held when all is withdrawn, but what servers hold that know only links."""
     for held in reversed(network.held()):
         network.withdraw(held.client, type(held.message), held.message.identity)
     network.schedule.run()
-    fresh = _fresh(script, network)
-    for broker in range(script.brokers):
-        here, there = (_running(each, broker).statistics() for each in (network, fresh))
-        if _held(here) != _held(there):
-            yield Violation("left over", f"{broker} holds {_held(here)}, not {_held(there)}")
+    for broker, (here, there) in enumerate(zip(_holdings(network), empty, strict=True)):
+        if here != there:
+            yield Violation("left over", f"{broker} holds {here}, not {there}")
+
+
+def _holdings(network: Network) -> list[tuple[object, ...]]:
+    return [_held(_running(network, each).statistics()) for each in range(len(network.routers))]
 
 
 def _held(statistics: RouterStatistics) -> tuple[object, ...]:

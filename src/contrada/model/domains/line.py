@@ -280,7 +280,15 @@ def overlaps(a: Cuts, b: Cuts) -> bool:
     """Whether some value is in both sets."""
     if len(a) == 2 and len(b) == 2:
         return a[0] < b[1] and b[0] < a[1]
-    return intersection(a, b) != EMPTY
+    i = j = 0
+    while i < len(a) and j < len(b):
+        if j + 1 == len(b) or a[i] < b[j + 1]:
+            if i + 1 == len(a) or b[j] < a[i + 1]:
+                return True
+            i += 2
+        else:
+            j += 2
+    return False
 
 
 def pieces(cuts: Cuts) -> Iterator[Piece]:

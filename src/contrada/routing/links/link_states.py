@@ -64,6 +64,7 @@ class LinkStates:
         self.graph = Graph(general=general)
         self._states: dict[str, LinkState] = {name: LinkState(name, 0, ())}
         self._links: dict[str, Mapping[str, Adjacency]] = {name: {}}
+        self._named = 0  # links in all states
         self._renewals = 0
         self.changes = 0
 
@@ -79,6 +80,8 @@ class LinkStates:
 
     def check(self, state: LinkState) -> None:
         """Refuses a state that cannot be learned. An old one can."""
+        if state == self._states.get(state.origin):
+            return  # In a mesh each comes by several ways.
         if not _makes_sense(state):
             raise RefusedError(Reason.WRONG_LINK_STATE)
         if not self._is_newer(state):
@@ -93,15 +96,12 @@ class LinkStates:
                 raise RefusedError(Reason.FULL, error)
 
     def _exceeded_with(self, state: LinkState) -> LimitError | None:
-        """Which limit there would be too much for with a state of another server.
-
-        Cost: the servers.
-        """
-        others = self._links.keys() - {self.name, state.origin}
-        servers = len(others) + 2
+        """Which limit there would be too much for with a state of another server."""
+        servers = len(self._links) + (state.origin not in self._links)
         if servers > SERVERS_MAX:
             return LimitError("SERVERS_MAX", SERVERS_MAX, servers)
-        links = len(state.links) + sum(len(self._links[each]) for each in others)
+        known = self._links.get(state.origin, ())
+        links = self._named + len(state.links) - len(known) - len(self._links[self.name])
         if links > KNOWN_LINKS_MAX:
             return LimitError("KNOWN_LINKS_MAX", KNOWN_LINKS_MAX, links)
         return None
@@ -121,6 +121,7 @@ class LinkStates:
 
     def _keep(self, state: LinkState) -> LinkState:
         before = self._edges_of(state.origin)
+        self._named += len(state.links) - len(self._links.get(state.origin, ()))
         self._states[state.origin] = state
         self._links[state.origin] = {link.name: link for link in state.links}
         after = self._edges_of(state.origin)
@@ -136,6 +137,7 @@ class LinkStates:
         for origin in self._states.keys() - self._reachable().keys():
             for edge in self._edges_of(origin):
                 self.graph.remove(edge)
+            self._named -= len(self._links[origin])
             del self._states[origin], self._links[origin]
 
     # --- links --------------------------------------------------------------------------------
@@ -175,6 +177,7 @@ class LinkStates:
         """Checks the invariants; AssertionError says which is broken. Cost: all that is known."""
         assert self._states.keys() == self._links.keys(), "a state is without its links"
         assert len(self._states) <= SERVERS_MAX, "too many servers are known"
+        assert self._named == sum(map(len, self._links.values())), "links are miscounted"
         for origin, state in self._states.items():
             assert origin == state.origin, "a state is misplaced"
             assert _makes_sense(state), f"{state} makes no sense"

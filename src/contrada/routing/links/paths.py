@@ -20,20 +20,20 @@ Source: PODC 2000 §4 (general peer-to-peer; NST(f), the spanning tree rooted at
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass
-from types import MappingProxyType
+from operator import attrgetter
 from typing import Final, TypeAlias
+
+import msgspec
 
 from contrada.routing.messages import Role
 
 Weights: TypeAlias = Mapping[str, Mapping[str, int]]
 """The weight of the link between two servers."""
 
-_NONE: Final[Mapping[str, int]] = MappingProxyType({})
+_COST_AND_NAMES: Final = attrgetter("cost", "a", "b")
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(msgspec.Struct, frozen=True, gc=False):
     """A link that both ends name; a < b. `role` is what b is to a."""
 
     a: str
@@ -83,10 +83,8 @@ class Graph:
     def used(self) -> Set[Edge]:
         """The links that are used. Cost: nothing where links have only joined what was apart."""
         if self._used is None:
-            self._used = used_edges(self, general=self._is_general)
             self._roots = {}
-            for edge in self._used:
-                _join(self._roots, edge)
+            self._used = used_edges(self, self._roots, general=self._is_general)
         return self._used
 
     def __iter__(self) -> Iterator[Edge]:
@@ -95,21 +93,26 @@ class Graph:
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken. Cost: all links."""
         assert all(self.edge(each.b, each.a) is each for each in self), "a link is misplaced"
-        assert self.used == used_edges(self, general=self._is_general), "others would be used"
+        assert self.used == used_edges(self, {}, general=self._is_general), "others would be used"
 
 
-def used_edges(edges: Iterable[Edge], *, general: bool) -> set[Edge]:
-    """The links of a network that are used; `general` says that those between peers all are."""
+def used_edges(edges: Iterable[Edge], roots: dict[str, str], *, general: bool) -> set[Edge]:
+    """The links of a network that are used; `general` says that those between peers all are.
+
+    `roots` is empty, and then joins what they join.
+    """
     used: set[Edge] = set()
-    roots: dict[str, str] = {}
-    for edge in sorted(edges, key=_order):
-        if _join(roots, edge) or (general and edge.is_between_peers):
+    for edge in _in_order(edges):
+        if _join(roots, edge) or (general and edge.role is Role.PEER):
             used.add(edge)
     return used
 
 
-def _order(edge: Edge) -> tuple[bool, int, str, str]:
-    return not edge.is_between_peers, edge.cost, edge.a, edge.b
+def _in_order(edges: Iterable[Edge]) -> list[Edge]:
+    """Links between peers first, the cheaper first, then by name."""
+    ordered = sorted(edges, key=_COST_AND_NAMES)
+    ordered.sort(key=lambda edge: edge.role is not Role.PEER)
+    return ordered
 
 
 def _join(roots: dict[str, str], edge: Edge) -> bool:
@@ -129,7 +132,7 @@ def _root(roots: dict[str, str], server: str) -> str:
 
 def weights_of(edges: Iterable[Edge]) -> Weights:
     """Weights with which no two paths between two servers weigh the same."""
-    ordered = sorted(edges, key=_order)
+    ordered = _in_order(edges)
     weights: dict[str, dict[str, int]] = {}
     for place, edge in enumerate(ordered):
         weight = (edge.cost << len(ordered)) | (1 << place)
@@ -138,16 +141,13 @@ def weights_of(edges: Iterable[Edge]) -> Weights:
     return weights
 
 
-def distances(weights: Weights, start: str, limits: Mapping[str, int] = _NONE) -> dict[str, int]:
-    """The weight of the shortest path to each server that can be reached.
-
-    Where a path does not weigh less than a server's limit it ends.
-    """
+def distances(weights: Weights, start: str) -> dict[str, int]:
+    """The weight of the shortest path to each server that can be reached."""
     found: dict[str, int] = {}
     waiting = [(0, start)]
     while waiting:
         distance, server = heapq.heappop(waiting)
-        if server in found or (server in limits and distance >= limits[server]):
+        if server in found:
             continue
         found[server] = distance
         for other, weight in weights.get(server, {}).items():
@@ -167,12 +167,25 @@ def towards(weights: Weights, here: str) -> dict[str, frozenset[str]]:
     for neighbour, weight in weights.get(here, {}).items():
         if own[neighbour] != weight:
             continue  # There is a shorter way than the link, so no path of it begins with the link.
-        through = {server: weight + distance for server, distance in own.items()}
-        # A path that ends there is no shorter than the one through here, nor is what follows.
-        others = distances(weights, neighbour, through | {here: 0})
-        for server in own.keys() - others.keys():
+        for server in own.keys() - _nearer(weights, neighbour, weight, own):
             found[server].add(neighbour)
     return {server: frozenset(neighbours) for server, neighbours in found.items()}
+
+
+def _nearer(weights: Weights, start: str, far: int, own: Mapping[str, int]) -> set[str]:
+    """The servers to which the path weighs less than one that is `far` from where `own` begins."""
+    found: set[str] = set()
+    waiting = [(0, start)]
+    while waiting:
+        distance, server = heapq.heappop(waiting)
+        if server in found:
+            continue
+        found.add(server)
+        for other, weight in weights[server].items():
+            # Where a path does not weigh less, nor does what follows.
+            if other not in found and distance + weight < far + own[other]:
+                heapq.heappush(waiting, (distance + weight, other))
+    return found
 
 
 def first_steps(weights: Weights, own: Mapping[str, int], here: str) -> dict[str, str]:

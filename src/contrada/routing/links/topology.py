@@ -92,6 +92,7 @@ class Topology:
         self._refusals: dict[Neighbour, Reason] = {}
         self._plain: frozenset[Way] = frozenset()
         self._up: frozenset[Way] = frozenset()
+        self._below: Mapping[str, frozenset[str]] = {}
         self._trees: Mapping[str, frozenset[Way]] = {}
         self._mesh: Weights = {}
         self._onward: dict[str, frozenset[Way]] = {}
@@ -218,9 +219,12 @@ class Topology:
                 self._refusals[neighbour] = Reason.LOOP
         if self._is_general:
             self._mesh = weights_of(edge for edge in used if edge.is_between_peers)
+            before, self._below = self._below, towards(self._mesh, self.name)
             self._trees = {
-                home: frozenset(Way(Neighbour(name), home) for name in below)
-                for home, below in towards(self._mesh, self.name).items()
+                home: self._trees[home]
+                if before.get(home) == below
+                else frozenset(Way(Neighbour(name), home) for name in below)
+                for home, below in self._below.items()
             }
 
     def is_in_mesh(self, neighbour: Neighbour) -> bool:

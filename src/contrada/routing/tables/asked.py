@@ -96,6 +96,8 @@ class AskedTable(Generic[P]):
 
     def update(self, wanted: Mapping[Node[P], Set[Way]]) -> list[ForwardingChange[P]]:
         """As `Poset.update`: what is to be forwarded, and no longer."""
+        if not wanted:
+            return []
         changes = self.poset.update(wanted)
         for node in wanted:
             if not node.subscribers:
