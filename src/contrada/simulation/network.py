@@ -448,6 +448,7 @@ def router_of(kind: Kind, broker: int) -> Router:
         kind.strategy,
         name=name_of(broker),
         general=kind.shape in ("general", "hybrid"),
+        trees=kind.trees,
         covering=kind.covering,
         merging=kind.merging,
         slack_us=SLACK_US,

@@ -1,8 +1,8 @@
 """`LinkStates`: what every server says of its links, and so which links there are.
 
 Every server numbers the states of its links and floods each over all of them; whoever meets a newer
-one keeps it and passes it on. A new neighbour is told everything. So whatever can be reached from
-here is known here, after as many delays as there are links on the way.
+one keeps it and passes it on. A new neighbour is told everything, at once. So whatever can be
+reached from here is known here, after as many delays as there are links on the way.
 
 - Of two states of one server the newer has the higher number. Of two with one number, said before
   and after a restart, the one with the greater links is taken; that all decide alike is enough,
@@ -59,11 +59,12 @@ class LinkStates:
     became others.
     """
 
-    def __init__(self, name: str, *, general: bool = False) -> None:
+    def __init__(self, name: str, *, general: bool = False, trees: int = 0) -> None:
         self.name = name
-        self.graph = Graph(general=general)
+        self.graph = Graph(general=general, trees=trees)
         self._states: dict[str, LinkState] = {name: LinkState(name, 0, ())}
         self._links: dict[str, Mapping[str, Adjacency]] = {name: {}}
+        self._named = 0  # links that all others name together
         self._renewals = 0
         self.changes = 0
 
@@ -78,11 +79,11 @@ class LinkStates:
         return self._keep(LinkState(self.name, self.own.number + 1, tuple(sorted(links))))
 
     def check(self, state: LinkState) -> None:
-        """Refuses a state that cannot be learned. An old one can."""
-        if not _makes_sense(state):
-            raise RefusedError(Reason.WRONG_LINK_STATE)
+        """Refuses a state that cannot be learned. An old one can, and changes nothing."""
         if not self._is_newer(state):
             return
+        if not _makes_sense(state):
+            raise RefusedError(Reason.WRONG_LINK_STATE)
         if state.origin == self.name:
             if self._renewals >= RENEWALS_MAX or state.number >= NUMBER_MAX // 2:
                 raise RefusedError(Reason.NAME_IN_USE)
@@ -93,15 +94,11 @@ class LinkStates:
                 raise RefusedError(Reason.FULL, error)
 
     def _exceeded_with(self, state: LinkState) -> LimitError | None:
-        """Which limit there would be too much for with a state of another server.
-
-        Cost: the servers.
-        """
-        others = self._links.keys() - {self.name, state.origin}
-        servers = len(others) + 2
+        """Which limit there would be too much for with a state of another server."""
+        servers = len(self._states) + (state.origin not in self._states)
         if servers > SERVERS_MAX:
             return LimitError("SERVERS_MAX", SERVERS_MAX, servers)
-        links = len(state.links) + sum(len(self._links[each]) for each in others)
+        links = self._named + len(state.links) - len(self._links.get(state.origin, ()))
         if links > KNOWN_LINKS_MAX:
             return LimitError("KNOWN_LINKS_MAX", KNOWN_LINKS_MAX, links)
         return None
@@ -121,6 +118,8 @@ class LinkStates:
 
     def _keep(self, state: LinkState) -> LinkState:
         before = self._edges_of(state.origin)
+        if state.origin != self.name:
+            self._named += len(state.links) - len(self._links.get(state.origin, ()))
         self._states[state.origin] = state
         self._links[state.origin] = {link.name: link for link in state.links}
         after = self._edges_of(state.origin)
@@ -136,6 +135,7 @@ class LinkStates:
         for origin in self._states.keys() - self._reachable().keys():
             for edge in self._edges_of(origin):
                 self.graph.remove(edge)
+            self._named -= len(self._links[origin])
             del self._states[origin], self._links[origin]
 
     # --- links --------------------------------------------------------------------------------
@@ -180,6 +180,8 @@ class LinkStates:
             assert _makes_sense(state), f"{state} makes no sense"
         edges = {edge for server in self._states for edge in self._edges_of(server)}
         assert edges == set(self.graph), "links are held that are not named, or the reverse"
+        others = [links for server, links in self._links.items() if server != self.name]
+        assert self._named == sum(map(len, others)), "links are counted that are not named"
         self.graph.validate()
 
 
