@@ -26,16 +26,19 @@ from contrada.routing.messages import (
     Role,
     Subscribe,
     TellLinks,
+    TookLinks,
     Unadvertise,
     Unsubscribe,
 )
 from contrada.routing.refusals import RefusedError, check_label
 from contrada.routing.tables.next_hops import ITSELF
 
-Request: TypeAlias = Subscribe | Unsubscribe | Advertise | Unadvertise | TellLinks | PatternMessage
+Request: TypeAlias = (
+    Subscribe | Unsubscribe | Advertise | Unadvertise | TellLinks | TookLinks | PatternMessage
+)
 """Every message that changes what is held."""
 
-_COMES_DOWN: Final = Publish | Ask | TellLinks | PatternMessage
+_COMES_DOWN: Final = Publish | Ask | TellLinks | TookLinks | PatternMessage
 """What a parent sends."""
 
 
@@ -55,7 +58,7 @@ class Admission:
         if message.version != VERSION:
             raise RefusedError(Reason.VERSION)
         self._check_origin(origin, message)
-        if isinstance(message, TellLinks):
+        if isinstance(message, TellLinks | TookLinks):
             return
         if not isinstance(message, PatternMessage):
             self._check_label(origin, message.home, self._topology.check_home)

@@ -163,15 +163,29 @@ class LinkState(msgspec.Struct, frozen=True, array_like=True):
     links: tuple[Adjacency, ...]
 
 
-class TellLinks(Saying, frozen=True, tag="links"):
+class TellLinks(Saying, frozen=True, tag="tell links"):
     """What the sender has learned of links, and has not told before."""
 
     states: tuple[LinkState, ...]
     version: int = VERSION
 
 
+class TookLinks(Saying, frozen=True, tag="took links"):
+    """The sender has taken in what it was told of links, and can be told more."""
+
+    version: int = VERSION
+
+
 Message: TypeAlias = (
-    Publish | Ask | Subscribe | Unsubscribe | Advertise | Unadvertise | TellLinks | PatternMessage
+    Publish
+    | Ask
+    | Subscribe
+    | Unsubscribe
+    | Advertise
+    | Unadvertise
+    | TellLinks
+    | TookLinks
+    | PatternMessage
 )
 
 

@@ -65,6 +65,7 @@ from contrada.routing.messages import (
     Subscribe,
     TellLinks,
     TimePassed,
+    TookLinks,
     Unadvertise,
     Unsubscribe,
     Way,
@@ -231,7 +232,7 @@ class Router:
         return effects + self._do(self._assembler.renew())
 
     def _handle_message(self, origin: Origin, message: Request) -> list[Effect]:
-        if isinstance(message, TellLinks):
+        if isinstance(message, TellLinks | TookLinks):
             return self._learn(origin, message)
         if isinstance(message, PatternMessage):
             return self._handle_pattern(origin, message)
@@ -257,9 +258,11 @@ class Router:
                     effects += self._do(self._assembler.renew(node.product))
                 return effects
 
-    def _learn(self, origin: Origin, told: TellLinks) -> list[Effect]:
+    def _learn(self, origin: Origin, told: TellLinks | TookLinks) -> list[Effect]:
         if isinstance(origin, Client):
             raise RefusedError(Reason.WRONG_LINK_STATE)
+        if isinstance(told, TookLinks):
+            return [*self._topology.go_on_telling(origin)]
         sends, refused = self._topology.learn(origin, told.states)
         event = Received(origin, told)
         effects: list[Effect] = [*sends]

@@ -21,8 +21,8 @@ project's.
 
 import heapq
 from collections.abc import Iterable, Mapping
+from hashlib import blake2b
 from typing import NamedTuple, TypeAlias
-from zlib import crc32
 
 Costs: TypeAlias = Mapping[str, Mapping[str, int]]
 """For each server its neighbours in the mesh, and the costs of the links to them."""
@@ -30,12 +30,17 @@ Costs: TypeAlias = Mapping[str, Mapping[str, int]]
 
 def rank_of(server: str, label: str) -> tuple[int, str]:
     """The order of servers by which one becomes the root of a tree: the least."""
-    return crc32(f"{label} {server}".encode()), server
+    return _mixed(f"{label} {server}"), server
 
 
 def tree_of(source: str, trees: int) -> str:
     """The label of the tree, of so many, along which goes all that enters a mesh at a server."""
-    return str(crc32(source.encode()) % trees)
+    return str(_mixed(source) % trees)
+
+
+def _mixed(text: str) -> int:
+    """A number by which texts that look alike are far apart, the same everywhere."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())
 
 
 class _Place(NamedTuple):

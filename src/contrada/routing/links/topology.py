@@ -67,6 +67,7 @@ from contrada.routing.messages import (
     Role,
     Send,
     TellLinks,
+    TookLinks,
     Way,
 )
 from contrada.routing.refusals import RefusedError, check_label
@@ -83,7 +84,11 @@ and found anew when needed."""
 
 TOLD_MAX: Final = 1_024
 """Servers and links of one message, of which the last server may have any number. Beyond it: what
-is told goes in several."""
+is told goes in several, one after the other."""
+
+TELLING_MAX: Final = 4
+"""Messages of link states on their way to a neighbour. Beyond it: what is to be told waits until it
+has taken one."""
 
 TREES_MAX: Final = 8
 """Trees that all servers of a mesh share. Beyond it: InvalidValueError."""
@@ -98,8 +103,11 @@ class Topology:
         self.name = name
         self._is_general = general
         self._shared = trees
+        self._own_tree = [tree_of(name, trees)] if trees else []
         self._links: dict[Neighbour, Adjacency] = {}
         self._states = LinkStates(name, general=general, trees=trees) if name else None
+        self._untold: dict[Neighbour, dict[str, LinkState]] = {}
+        self._telling: dict[Neighbour, int] = {}  # messages of which it is not known that they came
         self._refusals: dict[Neighbour, Reason] = {}
         self._plain: frozenset[Way] = frozenset()
         self._up: frozenset[Way] = frozenset()
@@ -131,24 +139,26 @@ class Topology:
     def add(self, link: Adjacency) -> list[Send]:
         """Adds a link that is not refused; the link states to send."""
         neighbour = Neighbour(link.name)
-        told = self._flood(self._announced({**self._links, neighbour: link}))
-        if self._states is not None:
-            told += [Send(neighbour, each) for each in _told(self._states)]
         self._links[neighbour] = link
-        return told
+        if self._states is None:
+            return []
+        self._states.announce(self._links.values())
+        self._untold[neighbour], self._telling[neighbour] = {}, 0
+        own = [self._states.own]
+        return self._flood(own, but=neighbour) + self._tell(neighbour, self._states)
 
     def remove(self, neighbour: Neighbour) -> list[Send]:
         """Takes a link away; the link states to send."""
         del self._links[neighbour]
-        return self._flood(self._announced(self._links))
-
-    def _announced(self, links: Mapping[Neighbour, Adjacency]) -> list[LinkState]:
-        return [] if self._states is None else [self._states.announce(links.values())]
+        if self._states is None:
+            return []
+        del self._untold[neighbour], self._telling[neighbour]
+        return self._flood([self._states.announce(self._links.values())])
 
     def learn(
         self, origin: Neighbour, states: Iterable[LinkState]
     ) -> tuple[list[Send], list[RefusedError]]:
-        """Takes in what a neighbour tells of links; what to send on, and what is refused of it.
+        """Takes in what a neighbour tells of links; what to send, and what is refused of it.
 
         Raises RefusedError where nothing is told of links.
         """
@@ -157,22 +167,53 @@ class Topology:
         passed_on: list[LinkState] = []
         replies: list[LinkState] = []
         refused: list[RefusedError] = []
+        untold = self._untold[origin]
         for state in states:
             try:
                 self._states.check(state)
             except RefusedError as refusal:
                 refused.append(refusal)
                 continue
+            if untold.get(state.origin) == state:
+                del untold[state.origin]  # It has just told that itself.
             told = self._states.learn(state)
             if told is state:
                 passed_on.append(told)
             elif told is not None:
                 replies.append(told)
-        return self._flood(passed_on, but=origin) + self._flood(replies), refused
+        sends = [Send(origin, TookLinks())]
+        return sends + self._flood(passed_on, but=origin) + self._flood(replies), refused
 
-    def _flood(self, states: Iterable[LinkState], but: Neighbour | None = None) -> list[Send]:
-        told = _told(states)
-        return [Send(each, part) for each in self._links if each != but for part in told]
+    def go_on_telling(self, neighbour: Neighbour) -> list[Send]:
+        """A neighbour has taken in what it was told; what to tell it now. Raises RefusedError."""
+        if not self._telling.get(neighbour):
+            raise RefusedError(Reason.WRONG_LINK_STATE)
+        self._telling[neighbour] -= 1
+        return self._tell(neighbour, ())
+
+    def _flood(self, states: Collection[LinkState], but: Neighbour | None = None) -> list[Send]:
+        return [told for each in self._links if each != but for told in self._tell(each, states)]
+
+    def _tell(self, neighbour: Neighbour, states: Iterable[LinkState]) -> list[Send]:
+        """Tells a neighbour this, or later, if too much of what it was told is still on its way.
+
+        So where there is much to tell it travels together, and of each server only the newest.
+        """
+        untold = self._untold[neighbour]
+        untold.update({state.origin: state for state in states})
+        if not untold or self._telling[neighbour] >= TELLING_MAX:
+            return []
+        told: list[LinkState] = []
+        size = 0
+        for state in untold.values():
+            told.append(state)
+            size += 1 + len(state.links)
+            if size >= TOLD_MAX:
+                break
+        for state in told:
+            del untold[state.origin]
+        self._telling[neighbour] += 1
+        return [Send(neighbour, TellLinks((*told,)))]
 
     def role(self, neighbour: Neighbour) -> Role | None:
         """What a neighbour is; None where there is no link."""
@@ -308,8 +349,7 @@ class Topology:
 
         As `ways`, but of the trees that all share it takes that of this server's notifications.
         """
-        own = [self._tree_of(self.name)] if self._shared else ()
-        return self._ways(parties, own)
+        return self._ways(parties, self._own_tree)
 
     def _ways(self, parties: Collection[Party], own: Collection[str]) -> Set[Way]:
         """The ways of what these parties say; `own` are the shared trees for what is at home here.
@@ -337,10 +377,6 @@ class Topology:
                 found |= tree.difference(along) if len(along) == 1 else tree
         return found
 
-    def _tree_of(self, source: str) -> str:
-        """The shared tree along which goes all that enters the mesh at a server."""
-        return tree_of(source, self._shared)
-
     def onward(self, source: str) -> frozenset[Way]:
         """On which ways a notification from this source may go: its tree, children and a parent.
 
@@ -355,7 +391,7 @@ class Topology:
                 self._onward.clear()
             mesh: Iterable[Way]
             if self._shared:
-                mesh = self._trees.get(self._tree_of(source), ())
+                mesh = self._trees.get(tree_of(source, self._shared), ())
             else:
                 steps = beyond(self._mesh, source, self.name) if self._mesh else {}
                 mesh = (Way(Neighbour(name), home) for home, name in steps.items())
@@ -410,17 +446,3 @@ class Topology:
         assert said == self._links, "others are told of other links"
         mesh = {way.neighbour for ways in self._trees.values() for way in ways}
         assert all(self.is_in_mesh(each) for each in mesh), "a tree goes on where no mesh is"
-
-
-def _told(states: Iterable[LinkState]) -> list[TellLinks]:
-    """States as messages, each with a bounded number of links, or of one server."""
-    messages: list[TellLinks] = []
-    part: list[LinkState] = []
-    size = 0
-    for state in states:
-        part.append(state)
-        size += 1 + len(state.links)
-        if size >= TOLD_MAX:
-            messages.append(TellLinks((*part,)))
-            part, size = [], 0
-    return [*messages, TellLinks((*part,))] if part else messages
