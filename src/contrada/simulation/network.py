@@ -375,7 +375,15 @@ class Network:
             envelope = notification.envelope
             is_taken = self._given[name].is_new(envelope.publisher, envelope.id)
             self.history.delivered.append(
-                Delivered(self._order, name, broker, effect.subscriptions, envelope.id, is_taken)
+                Delivered(
+                    self._order,
+                    name,
+                    broker,
+                    effect.subscriptions,
+                    envelope.id,
+                    is_taken,
+                    self.schedule.now_us,
+                )
             )
             if is_taken:
                 self.readers.give(name, envelope)

@@ -74,6 +74,7 @@ class Delivered:
     subscriptions: tuple[str, ...]
     id: str
     is_taken: bool
+    at_us: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,8 +217,8 @@ class Kind(msgspec.Struct, frozen=True, order=True):
         """As in `general, advertisement forwarding, covering`."""
         saving = "merging" if self.merging else "covering" if self.covering else "plain"
         promises = ", promises" if self.promises else ""
-        trees = f", {self.trees} shared tree{'s' * (self.trees > 1)}" if self.trees else ""
-        return f"{self.shape}, {self.strategy}, {saving}{promises}{trees}"
+        trees = f" on {self.trees} shared tree{'s' * (self.trees > 1)}" if self.trees else ""
+        return f"{self.shape}{trees}, {self.strategy}, {saving}{promises}"
 
 
 class Script(msgspec.Struct, frozen=True):
