@@ -19,7 +19,10 @@ In a general topology the links between peers are a *mesh*, with cycles. What en
 server, its home, spreads along the tree of shortest paths from there (see `paths`), and a
 notification along that of its source, the server where it entered. So what is for one home goes its
 own way, and is covered only by what goes the same way. Clients, children and the parent of a server
-are at home there.
+are at home there. Where there are many servers, that is much to say and to hold. So a mesh may have
+a few *shared* trees instead (see `shared`): what is asked for goes along each of them, and what a
+server publishes, and offers, along the one of its name. Then covering works as in an acyclic
+network, paths are longer, and where links break the trees are mended.
 
 Servers that have names tell one another of their links (see `link_states`). A link is used when
 both ends name it and it closes no loop; those of a mesh may close loops. One that is not used lies
@@ -33,10 +36,11 @@ notification that comes twice is known again.
 A server that has no name uses all its links, and these must not close a cycle: only the count of
 hops stops what goes round.
 
-After the last failure or repair was noticed, every server has the link states within L delays, its
-subscriptions or advertisements are where they belong after L more, and with advertisement
-forwarding subscriptions after another L; L are the links of the longest path. A server that comes
-back and must first hear of its own old states takes two delays more.
+After the last failure or repair was noticed, every server has the link states within L delays (3 L
+where more than TELLING_MAX servers have something new to say), its subscriptions or advertisements
+are where they belong after L more, and with advertisement forwarding subscriptions after another
+L; L are the links of the longest path. A server that comes back and must first hear of its own old
+states takes two delays more.
 
 Source: PODC 2000 §4 (hierarchical client/server, acyclic and general peer-to-peer, hybrids).
 """
