@@ -24,7 +24,7 @@ _Chain: TypeAlias = list[tuple[int, float]]
 """Servers from one to the root, and how far it is from each."""
 
 
-class _Lines:
+class _UpLines:
     """Lines that were up at some time, or all the time: parents by child, and the mesh."""
 
     def __init__(self, network: Network, lines: list[int]) -> None:
@@ -76,7 +76,7 @@ def unchanged_trees(network: Network) -> Hold:
         changes[change.line].append(change)
 
     @cache
-    def lines(begin: int, end: int) -> tuple[_Lines, _Lines]:
+    def lines(begin: int, end: int) -> tuple[_UpLines, _UpLines]:
         """The lines that were up at some time, at one end at least; and those up all the time."""
         some, steady = [], []
         for line, of_line in changes.items():
@@ -89,7 +89,7 @@ def unchanged_trees(network: Network) -> Hold:
                 some.append(line)
             if not has_changed and len(up) == 2:
                 steady.append(line)
-        return _Lines(network, some), _Lines(network, steady)
+        return _UpLines(network, some), _UpLines(network, steady)
 
     def hold(a: int, b: int, begin: int, end: int) -> bool:
         some, steady = lines(begin, end)
