@@ -189,6 +189,9 @@ def test_each_goes_to_one_of_n_and_comes_again() -> None:
     of.give_back("y", [3, 99])
     assert taken(of, "y") == ["c 2"]
     assert of.statistics.again == 2
+    of.close("y", seen=[3, 99])
+    of.open("y")
+    assert taken(of, "y") == ["a 2", "c 3", "d 1"]
 
 
 def test_it_is_read_again_from_a_position_or_a_time() -> None:
@@ -272,6 +275,8 @@ def test_what_comes_too_often_goes_to_the_dead_letters() -> None:
     assert of.extent.first == 2
     with pytest.raises(InvalidValueError, match="its own dead letter"):
         subscription(dead_letter="s")
+    with pytest.raises(InvalidValueError, match="dead_letter: expected a name"):
+        subscription(dead_letter=3)
 
 
 def test_a_damaged_record_is_told_and_holds_up_nothing() -> None:

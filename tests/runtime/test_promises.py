@@ -6,7 +6,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,8 +26,6 @@ from contrada.errors import (
     StoreFullError,
     UnknownOperatorError,
 )
-from contrada.runtime import sqlite
-from contrada.runtime.outlet import QUEUE_NOTIFICATIONS_MAX
 from contrada.runtime.sqlite import SqliteStore
 from contrada.runtime.standing import READ_AHEAD_MAX
 from contrada.service import Kept, Service, StandingSubscription
@@ -130,17 +127,20 @@ async def test_best_effort_is_kept_too_and_nothing_twice(path: Path) -> None:
 
 
 @on_loop
-async def test_a_fast_publisher_at_best_effort_waits_for_the_disk(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A log would lose what its disk is too slow for, or the memory be filled."""
-    monkeypatch.setattr(sqlite, "WAITING_BYTES_MAX", 300_000)
-    count = 2 * QUEUE_NOTIFICATIONS_MAX
+async def test_what_has_expired_in_the_log_is_read_by_nobody(path: Path) -> None:
+    """An alarm of last night would be acted upon; or come again with each reader."""
     async with ct.connect(store=path) as service:
-        await service.subscribe("n any", durable="all")
-        await service.publish_batch({"n": n} for n in range(count))
-    async with ct.connect(store=path) as service, service.subscribe(durable="all") as events:
-        assert await numbers(events, count) == list(range(count))
+        await service.subscribe("n any", durable="s")
+        await service.publish({"n": 0}, ttl_s=60)
+        await until(lambda: of(service).logs["s"].appended == 1)
+        await service.publish({"n": 1}, ttl_s=60, delivery=CERTIFIED)
+    async with ct.connect(store=path) as service:
+        now_us = service.now_us  # type: ignore[attr-defined]
+        service.now_us = lambda: now_us() + 60_000_000  # type: ignore[attr-defined]
+        async with service.subscribe(durable="s", auto_acknowledge=False) as events:
+            assert await numbers(events, 1) == [1]
+            assert events.statistics().dropped == {"expired": 1}
+        assert of(service).logs["s"].acknowledged == 1
 
 
 @pytest.mark.parametrize("store", [True, False])
@@ -178,7 +178,7 @@ async def test_it_stands_for_what_it_was_begun_for(path: Path) -> None:
             await service.subscribe(durable="s")
         keeps = ct.Retention(records_max=9)
         await (await service.subscribe("n > 1 and n > 2", durable="s", retention=keeps)).aclose()
-        await service.subscribe("n > 2", durable="s", retention=keeps)
+        await service.subscribe("n > 2 or n between 5 and 7", durable="s", retention=keeps)
         with pytest.raises(DeliveryError, match="other filters, n > 2"):
             await service.subscribe("n > 3", durable="s")
         with pytest.raises(DeliveryError, match="another retention, Retention"):
@@ -223,8 +223,9 @@ async def test_what_is_not_acknowledged_comes_again(path: Path) -> None:
             await events.acknowledge(got[1].position)
             await events.acknowledge(up_to=got[3].position)
             await events.acknowledge(got[1].position)  # Twice is once.
-            with pytest.raises(InvalidValueError, match="up to 6"):
-                await events.acknowledge(7)
+            for position in (7, 0, "x"):
+                with pytest.raises(InvalidValueError, match="up to 6"):
+                    await events.acknowledge(position)  # type: ignore[arg-type]
             await events.give_back(got[4].position)
             # The last three and the one that was given back were on their way to the reader.
             again = await records(events, 4)
@@ -234,6 +235,7 @@ async def test_what_is_not_acknowledged_comes_again(path: Path) -> None:
         async with service.subscribe(durable="s") as events:
             assert sorted(await numbers(events, 5)) == [4, 5, 6, 7, 8]
         assert await rest(service, "s") == []
+        assert not service.delivery().readers  # type: ignore[attr-defined]
 
 
 @on_loop
@@ -268,6 +270,18 @@ async def test_closing_ends_a_reader_before_its_last_is_acknowledged(path: Path)
             await events.acknowledge(1)
     async with ct.connect(store=path) as service:
         assert await rest(service, "s") == [1, 2]
+
+
+@on_loop
+async def test_who_opens_while_it_closes_is_told(path: Path) -> None:
+    """A reader would ask a machine that is no more, or wait in a loop that never begins."""
+    async with ct.connect(store=path) as service:
+        events = service.subscribe("n any", durable="s")
+        opening = asyncio.create_task(events.open())
+        await asyncio.sleep(0)
+        await service.aclose()
+        with pytest.raises(ServiceClosedError, match="closed while it was opened"):
+            await opening
 
 
 @on_loop
@@ -337,6 +351,28 @@ async def test_what_came_too_often_goes_to_the_dead_letters(path: Path) -> None:
             assert await numbers(dead, 1) == [0]
 
 
+@on_loop
+async def test_nothing_dies_unread(path: Path) -> None:
+    """Who stops waiting, as something comes, would be taken for one who failed over it."""
+    async with ct.connect(store=path) as service:
+        await service.publish({"n": 0}, delivery=CERTIFIED)
+        keeps = ct.Retention(attempts_max=1)
+
+        async def given_up() -> None:
+            async with service.subscribe("n any", durable="s", retention=keeps) as events:
+                with pytest.raises(TimeoutError):
+                    await events.next(0)
+                if not of(service).logs["s"].appended:
+                    await service.publish({"n": 1}, delivery=CERTIFIED)
+                await until(lambda: events.statistics().queued == 1)
+
+        for _ in range(3):
+            await given_up()
+        async with service.subscribe(durable="s") as events:
+            (kept,) = await records(events, 1)
+            assert (kept.item["n"], kept.attempt) == (1, 1)
+
+
 # --- publishing -----------------------------------------------------------------------------------
 
 
@@ -391,7 +427,10 @@ async def test_a_duplicate_is_published_no_second_time(path: Path) -> None:
         stamped = await service.publish(last, delivery=CERTIFIED)
         assert (stamped.publisher, stamped.sequence, stamped.id) == ("sensor-7", 3, "sensor-7.3")
         assert of(service).duplicates == 1
-        assert await rest(service, "s") == [1, 2, 3]
+        other = ct.Notification({"n": 4}, envelope=ct.Envelope(publisher="sensor-8", sequence=3))
+        await service.publish_batch([last, other, {"n": 5}], delivery=CERTIFIED)
+        assert of(service).duplicates == 2
+        assert await rest(service, "s") == [1, 2, 3, 4, 5]
 
 
 @on_loop
@@ -440,13 +479,20 @@ async def test_what_makes_no_sense_is_refused(path: Path) -> None:
         with pytest.raises(InvalidValueError, match="reliable total"):
             await service.publish(wrong)
         await service.publish(wrong, delivery="best-effort")
+        for words in (7, ["certified"]):
+            with pytest.raises(ServiceError, match="expected words, for example"):
+                await service.publish({"n": 1}, delivery=words)  # type: ignore[arg-type]
         with pytest.raises(ServiceError, match="not a pattern"):
             service.subscribe(rule, durable="s")  # type: ignore[call-overload]
         wrong_ones: list[tuple[dict[str, Any], str]] = [
             ({"durable": "s", "reliable": True}, "either"),
             ({"retention": ct.Retention()}, "either"),
             ({"reliable": True}, "needs filters"),
-            ({"durable": 7}, "durable = 7"),
+            ({"durable": 7}, "durable = 7: expected a name"),
+            ({"durable": None, "from_position": 1}, "either"),
+            ({"durable": "s", "retention": 3}, "retention = 3: expected a Retention"),
+            ({"durable": "s", "from_position": "1"}, "from_position = '1': expected a position"),
+            ({"durable": "s", "from_time": "2026"}, "from_time = '2026': expected a time"),
             ({"durable": "s", "form_position": 1}, "form_position"),
             ({"durable": "s", "from_position": 1, "from_time": 1}, "not from both"),
         ]
@@ -456,6 +502,8 @@ async def test_what_makes_no_sense_is_refused(path: Path) -> None:
         for name in ("", "@spool", "a\nb"):
             with pytest.raises(InvalidValueError):
                 await service.subscribe("n any", durable=name)
+        with pytest.raises(DeliveryError, match="'s': 2: it begins only now"):
+            await service.subscribe("n any", durable="s", from_position=2)
         assert of(service).standing == 0
 
 
@@ -476,7 +524,7 @@ async def test_without_a_store_reliable_works_and_certified_says_what_it_needs()
         assert of(service).standing == 0
         with pytest.raises(CannotPublishError, match="'certified': this service has no store"):
             await service.publish({"n": 1}, delivery=CERTIFIED)
-        with pytest.raises(DeliveryError, match="no store"):
+        with pytest.raises(DeliveryError, match=r"'s': this service has no store: connect\(store="):
             await service.subscribe("n any", durable="s")
 
 
@@ -500,7 +548,7 @@ async def test_publishing_in_memory_gives_others_their_turn() -> None:
 async def test_a_store_that_cannot_be_used_says_why(path: Path) -> None:
     """A service would run, and keep nothing."""
     async with ct.connect(store=path) as service:
-        with pytest.raises(StoreError, match="another process uses it"):
+        with pytest.raises(StoreError, match="it is in use"):
             await ct.connect(store=path)
         await service.subscribe("n any", durable="s")
     with closing(sqlite3.connect(path)) as db, db:
@@ -512,6 +560,8 @@ async def test_a_store_that_cannot_be_used_says_why(path: Path) -> None:
         await ct.connect(store=path)
     with pytest.raises(ServiceError, match="belongs to an embedded service"):
         ct.connect("contrada://127.0.0.1:1", store=path)
+    with pytest.raises(ServiceError, match="store = 3: expected the path of a file"):
+        ct.connect(store=3)  # type: ignore[arg-type]
 
 
 @on_loop
@@ -567,34 +617,6 @@ async def test_a_full_disk_is_said_and_nothing_accepted_is_lost(
 
 
 @on_loop
-async def test_nothing_is_said_before_it_is_on_the_disk(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A reader would act on what a crash takes back; or the event loop would wait for the disk."""
-    go_on, write = threading.Event(), SqliteStore._write
-
-    def held_up(self: SqliteStore, *of: Any) -> None:
-        assert go_on.wait(20)
-        write(self, *of)
-
-    async with ct.connect(store=path) as service:
-        reader = service.subscribe("n any", durable="s", auto_acknowledge=False)
-        async with reader as events:
-            await service.publish({"n": 0}, delivery=CERTIFIED)
-            assert await numbers(events, 1) == [0]
-            monkeypatch.setattr(SqliteStore, "_write", held_up)
-            publishing = asyncio.create_task(service.publish({"n": 1}, delivery=CERTIFIED))
-            try:
-                with pytest.raises(TimeoutError):
-                    await events.next(0.2)
-                assert not publishing.done()
-            finally:
-                go_on.set()
-            assert await numbers(events, 1) == [1]
-            await publishing
-
-
-@on_loop
 async def test_closing_over_a_full_disk_ends_and_says_so(path: Path) -> None:
     """A service would never end; or nobody learn that its last words are lost."""
     service = await ct.connect(store=path)
@@ -619,6 +641,18 @@ async def test_what_is_being_published_when_it_closes_is_accepted(path: Path) ->
         assert closed is None
     async with ct.connect(store=path) as service:
         assert await rest(service, "s") == list(range(9))
+
+
+@on_loop
+async def test_whoever_closes_returns_when_it_is_closed(path: Path) -> None:
+    """Who opens the store anew would find it in use."""
+    service = await ct.connect(store=path)
+    await service.publish({"n": 1}, delivery=CERTIFIED)
+    closing = asyncio.create_task(service.aclose())
+    await asyncio.sleep(0)
+    await service.aclose()
+    await (await ct.connect(store=path)).aclose()
+    await closing
 
 
 @on_loop
@@ -729,6 +763,7 @@ def test_the_blocking_face_promises_the_same(path: Path) -> None:
             with pytest.raises(DeliveryError):
                 service.unsubscribe("s")
             service.close()  # A reader of what has ended has nothing to keep.
+            again.close()
     with ct.connect_sync() as service, service.subscribe("n any", reliable=True) as events:
         service.publish({"n": 1}, delivery="reliable")
         assert events.next(20).item["n"] == 1

@@ -89,8 +89,11 @@ def test_what_was_synced_survives_a_kill(path: Path) -> None:
 
 def test_a_store_has_one_process(path: Path, store: SqliteStore) -> None:
     """Two brokers would give out the same positions."""
-    with pytest.raises(StoreError, match="another process uses it"):
-        SqliteStore(path)
+    link = path.with_name("link.db")
+    link.symlink_to(path)
+    for name in (path, link):
+        with pytest.raises(StoreError, match="it is in use"):
+            SqliteStore(name)
     store.append("a", [b"x"], 1)
     store.sync()
 
@@ -207,5 +210,47 @@ def test_what_is_no_store_is_refused(path: Path) -> None:
     with sqlite3.connect(path) as db:
         db.execute("CREATE TABLE mine (x)")
     db.close()
+    before = path.read_bytes()
     with pytest.raises(StoreError, match="no store of version"):
         SqliteStore(path)
+    assert path.read_bytes() == before
+
+
+def test_every_name_is_that_of_a_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What SQLite keeps in memory under this name would be taken for kept."""
+    monkeypatch.chdir(path.parent)
+    for _ in range(2):
+        store = SqliteStore(":memory:")
+        store.append("a", [b"x"], 1)
+        store.close()
+    assert path.with_name(":memory:").exists()
+    with pytest.raises(StoreError, match="unable to open"):
+        SqliteStore("")
+
+
+def test_a_store_that_was_not_made_whole_is_made_anew(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash while it is made would leave a file that is no store for ever."""
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite, "_SCHEMA", sqlite._SCHEMA.replace("TABLE notes", "TABLE logs"))
+        with pytest.raises(StoreError, match="logs already exists"):
+            SqliteStore(path)
+    SqliteStore(path).close()
+
+
+def test_trying_again_costs_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is full for a day would fill the memory."""
+    store = SqliteStore(path)
+    store.append("a", [b"x"], 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(SqliteStore, "_write", _fail)
+        for _ in range(9):
+            with pytest.raises(StoreError):
+                store.sync()
+    assert len(store._sealed) == 1
+    store.close()
+
+
+def _fail(*_: object) -> None:
+    raise StoreError("full")

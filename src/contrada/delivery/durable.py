@@ -80,6 +80,8 @@ class Retention:
                 raise InvalidValueError(value, f"{name}: expected a whole number from {least}")
         if self.on_full not in tuple(OnFull):
             raise InvalidValueError(self.on_full, f"on_full: expected {' or '.join(OnFull)}")
+        if not isinstance(self.dead_letter, str):
+            raise InvalidValueError(self.dead_letter, "dead_letter: expected a name")
         object.__setattr__(self, "on_full", OnFull(self.on_full))
 
 
@@ -247,11 +249,17 @@ class DurableSubscription:
             raise DeliveryError(f"{self.name!r} has CONSUMERS_MAX = {CONSUMERS_MAX} consumers")
         self._consumers[consumer] = _Consumer()
 
-    def close(self, consumer: str) -> None:
-        """Forgets a consumer; what it has comes again, to another or to it when it is back."""
+    def close(self, consumer: str, seen: Iterable[int] | None = None) -> None:
+        """Forgets a consumer; what it has comes again, to another or to it when it is back.
+
+        Where it says what of that it has seen, the rest counts as not handed out.
+        """
         of = self._consumers.pop(consumer, None)
         if of is not None:  # None where the subscription has ended
+            unseen = () if seen is None else of.has.difference(seen)
             self._return(of.has)
+            for each in unseen:
+                self._attempts[each] -= 1
 
     def grant(self, consumer: str, credit: int) -> None:
         """Lets a consumer have so many more records."""

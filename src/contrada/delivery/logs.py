@@ -237,15 +237,15 @@ class Logs:
                 of.acknowledge(said.intervals)
             case GiveBack():
                 of.give_back(consumer, said.positions)
-            case CloseLog(ends=ends):
-                self._close(kept, reader)
+            case CloseLog(ends=ends, seen=seen):
+                self._close(kept, reader, seen)
                 if ends:
                     of.end()
 
-    def _close(self, kept: _Kept, reader: Reader) -> None:
+    def _close(self, kept: _Kept, reader: Reader, seen: Iterable[int] | None = None) -> None:
         if reader in kept.readers:
             del kept.readers[reader]
-            kept.subscription.close(_consumer(reader))
+            kept.subscription.close(_consumer(reader), seen)
 
     def close_all(self, server: str) -> None:
         """All consumers at a server are gone; what they had comes again."""

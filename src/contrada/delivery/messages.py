@@ -166,11 +166,15 @@ class GiveBack(msgspec.Struct, frozen=True, array_like=True, tag="give back"):
 
 
 class CloseLog(msgspec.Struct, frozen=True, array_like=True, tag="close"):
-    """A consumer is gone; `ends`: and the subscription is to end."""
+    """A consumer is gone; `ends`: and the subscription is to end.
+
+    Of what it has not acknowledged it had read `seen`; None where that may be all.
+    """
 
     name: str
     consumer: str
     ends: bool = False
+    seen: tuple[int, ...] | None = None
 
 
 class LogEntry(msgspec.Struct, frozen=True, array_like=True):

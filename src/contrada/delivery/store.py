@@ -15,7 +15,7 @@ Source: EPFL 2503 §5.3.6 (subscriptions that outlive their process), §5.2.2 (c
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from contrada.delivery.positions import Positions
 from contrada.errors import InvalidValueError, LimitError
@@ -67,6 +67,7 @@ class Extent(NamedTuple):
     held_bytes: int
 
 
+@runtime_checkable
 class Store(Protocol):
     """Logs and notes on stable storage. Errors: StoreError and its kinds."""
 

@@ -402,9 +402,6 @@ class BlockingStandingSubscription(_BlockingIterator[StandingSubscription[T], Ke
         """What is asked for."""
         return self._held.filters
 
-    async def keep_rest(self) -> None:
-        """Nothing: what was not read before the service has ended comes again."""
-
     def acknowledge(self, *positions: int, up_to: int | None = None) -> None:
         """These are done with; see `StandingSubscription.acknowledge`."""
         self._service.run(self._held.acknowledge(*positions, up_to=up_to))
@@ -414,8 +411,9 @@ class BlockingStandingSubscription(_BlockingIterator[StandingSubscription[T], Ke
         self._service.run(self._held.give_back(*positions))
 
     def close(self) -> None:
-        """Read no longer; see `StandingSubscription.aclose`."""
-        self._service.run(self._held.aclose())
+        """Read no longer; see `StandingSubscription.aclose`. Twice is once."""
+        with contextlib.suppress(ServiceClosedError):  # A closed service has ended it already.
+            self._service.run(self._held.aclose())
 
     def statistics(self) -> SubscriptionStatistics:
         """What this reader got."""

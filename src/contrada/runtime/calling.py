@@ -1,7 +1,15 @@
 """How services are called: from which event loop, for how long, and with batches of items."""
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import Any, Final, TypeVar
 
 from contrada.errors import ServiceClosedError, ServiceError
@@ -29,6 +37,20 @@ def check_loop(opened_on: asyncio.AbstractEventLoop | None) -> None:
             "it belongs to the event loop on which it was opened, and another one runs here; "
             "connect anew on each loop, and in each process, or use connect_sync"
         )
+
+
+async def off_loop(work: Callable[[], None]) -> None:
+    """Do what takes long in a thread, so that the event loop goes on.
+
+    Python gives no such thread any more once the main thread has ended, also to those that run on:
+    then the loop waits.
+    """
+    try:
+        done = asyncio.get_running_loop().run_in_executor(None, work)
+    except RuntimeError:
+        work()
+    else:
+        await done
 
 
 def checked_wait(publish_wait_s: float) -> float:

@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from contrada.delivery.classes import BEST_EFFORT, delivery_class
 from contrada.delivery.store import Store
 from contrada.errors import (
-    CannotPublishError,
-    DeliveryError,
     ServiceClosedError,
     ServiceError,
     StoreError,
@@ -31,7 +29,13 @@ from contrada.model.domains.values import TIME_MAX_US
 from contrada.patterns import Match
 from contrada.routing.delegation import SubscribePattern
 from contrada.routing.messages import Offer, Publish, Subscribe
-from contrada.runtime.calling import batches_of, check_loop, checked_wait, tell_published
+from contrada.runtime.calling import (
+    batches_of,
+    check_loop,
+    checked_wait,
+    off_loop,
+    tell_published,
+)
 from contrada.runtime.exchange import Exchange, Pending, Route
 from contrada.runtime.outlet import PUBLISH_WAIT_S, Outlet
 from contrada.runtime.stamping import Stamp, identified
@@ -69,7 +73,6 @@ PUBLISHES_PER_TURN: Final = 128
 SERVER: Final = "embedded"
 """The name of the server in its store."""
 
-_NO_STORE: Final = "this service has no store: connect(store='events.db') gives it one"
 _END_OF_TIME_US: Final = TIME_MAX_US + 1
 """Later than all that can be published."""
 
@@ -99,7 +102,10 @@ class EmbeddedService(Service):
         self._timekeeper: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._state = "new"
+        self._closes = asyncio.Lock()
         self._since_turn = 0
+        if not isinstance(store, str | Path | Store | None):
+            raise ServiceError(f"store = {store!r}: expected the path of a file, or a Store")
         self._store = store
         self._host: DeliveryHost | None = None
 
@@ -142,11 +148,15 @@ class EmbeddedService(Service):
         return self._host
 
     async def aclose(self) -> None:
-        """End it; iterations of its subscriptions end after what they hold."""
-        was_open = self._state == "open"
-        if was_open:
-            check_loop(self._loop)
-        self._state = "closed"
+        """End it; iterations of its subscriptions end after what they hold. Twice is once."""
+        async with self._closes:  # Who comes second returns when it is closed, too.
+            if self._state == "open":
+                check_loop(self._loop)
+                self._state = "closed"
+                await self._end_all()
+            self._state = "closed"
+
+    async def _end_all(self) -> None:
         # No more comes, so patterns wait no longer for what could come before.
         pending = self.exchange.pass_time(_END_OF_TIME_US)
         timekeeper = self._timekeeper
@@ -160,7 +170,7 @@ class EmbeddedService(Service):
             await self.exchange.wait(pending, 0)  # These queues are full: it is counted.
         if timekeeper is not None:
             await asyncio.gather(timekeeper, return_exceptions=True)  # So is what it waited for.
-        if was_open and self._host is not None:
+        if self._host is not None:
             await self._close_store(self._host)
 
     async def _close_store(self, host: "DeliveryHost") -> None:
@@ -168,7 +178,7 @@ class EmbeddedService(Service):
             await host.aclose()
         finally:
             if isinstance(self._store, str | Path):
-                await asyncio.to_thread(host.store.close)  # type: ignore[union-attr]
+                await off_loop(host.store.close)  # type: ignore[union-attr]
 
     async def publish(
         self,
@@ -219,15 +229,12 @@ class EmbeddedService(Service):
 
     async def _publish_promised(self, run: Sequence[Notification]) -> Sequence[Notification]:
         """Publish what is of one class and publisher, until it is accepted; as stamped."""
-        promise = delivery_class(run[0].envelope.delivery)
-        if not promise.is_reliable:
+        if not delivery_class(run[0].envelope.delivery).is_reliable:
             stamped, rest = self._hand_over(run)
             if rest is not None:
                 await rest
             return stamped
         host = self.delivery()
-        if promise.is_certified and host.store is None:
-            raise CannotPublishError("", reason=f"{run[0].envelope.delivery!r}: {_NO_STORE}")
         # Before a restart, or by a caller who numbers for himself, more numbers may be given out.
         self._stamp.go_on_after(host.server.sequence_of(self._stamp.publisher))
         now_us = self._stamp.now_us()
@@ -280,9 +287,6 @@ class EmbeddedService(Service):
     async def unsubscribe(self, durable: str) -> None:
         """End a durable subscription; see `Service.unsubscribe`."""
         host = self.delivery()
-        terms = host.server.terms(durable)
-        if terms is None or not terms.is_durable:
-            raise DeliveryError(f"there is no durable subscription {durable!r}")
         host.end(durable)
         await host.committed()
 

@@ -23,15 +23,16 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from contrada.delivery.access import Failed
-from contrada.delivery.classes import BEST_EFFORT
+from contrada.delivery.classes import BEST_EFFORT, delivery_class
 from contrada.delivery.consumers import Give
 from contrada.delivery.durable import Retention
 from contrada.delivery.messages import Closed, CloseLog, Consuming, Records
 from contrada.delivery.server import RETRY_US, DeliveryEffect, DeliveryServer
 from contrada.delivery.store import Store
-from contrada.errors import ContradaError, DeliveryError, StoreError
+from contrada.errors import CannotPublishError, ContradaError, DeliveryError, StoreError
 from contrada.model import Filter, FilterSet, Notification
 from contrada.routing.messages import Client, Subscribe
+from contrada.runtime.calling import off_loop
 from contrada.runtime.exchange import Exchange, Route
 from contrada.runtime.outlet import QUEUE_BYTES_MAX, Outlet
 
@@ -39,6 +40,7 @@ KEPT_AT_ONCE: Final = 1_000
 """Notifications of best effort that are kept for a subscription in one step. Beyond it: the next
 step takes the rest, when these are on the disk."""
 
+_NO_STORE: Final = "this service has no store: connect(store='events.db') gives it one"
 _LOG: Final = logging.getLogger(__name__)
 _RETRY_S: Final = RETRY_US / 1e6
 
@@ -107,7 +109,12 @@ class DeliveryHost:
         It is accepted when `committed` returns. Raises CannotPublishError, LimitError: nothing is
         published.
         """
-        publisher = notifications[0].envelope.publisher
+        publisher, delivery = (
+            notifications[0].envelope.publisher,
+            notifications[0].envelope.delivery,
+        )
+        if self.store is None and delivery_class(delivery).is_certified:
+            raise CannotPublishError("", reason=f"{delivery!r}: {_NO_STORE}")
         fresh = self.server.fresh(publisher, notifications)
         token = next(self._tokens)
         effects = self.server.publish(token, publisher, notifications, self._now_us())
@@ -128,6 +135,8 @@ class DeliveryHost:
 
         Raises DeliveryError, LimitError, InvalidValueError, UnknownOperatorError, StoreError.
         """
+        if self.store is None and is_durable:
+            raise DeliveryError(f"{name!r}: {_NO_STORE}")
         self._forget(name)  # One of this name may have ended by its policy.
         effects = self.server.stand(
             name, FilterSet(filters.filters), self._now_us(), retention, is_durable=is_durable
@@ -142,7 +151,7 @@ class DeliveryHost:
     def end(self, name: str) -> None:
         """A standing subscription ends, with its log. Raises DeliveryError: there is none."""
         if self.server.terms(name) is None:
-            raise DeliveryError(f"there is no standing subscription {name!r} here")
+            raise DeliveryError(f"there is no durable subscription {name!r}")
         self._forget(name)
         self.consume("", CloseLog(name, "", ends=True))
 
@@ -224,24 +233,33 @@ class DeliveryHost:
                 self._brought = group
                 gives, self._gives = self._gives, []
                 try:
-                    await asyncio.to_thread(store.seal())
-                except StoreError as error:
+                    await off_loop(store.seal())
+                except Exception as error:  # noqa: BLE001 - a store may be anybody's
                     self._failed(group, gives, error)
-                    return
+                    if not self._is_closing:
+                        return
+                    continue
                 self._is_failing = False
                 self._give(gives)
                 group.set_result(None)
         finally:
             self._committing = self._brought = None
 
-    def _failed(self, group: asyncio.Future[None], gives: list[Give], error: StoreError) -> None:
-        """The store keeps the group and tries it again with the next one, soon."""
+    def _failed(self, group: asyncio.Future[None], gives: list[Give], error: Exception) -> None:
+        """The store keeps the group and tries it again with the next one, soon.
+
+        One that closes tries what has gathered meanwhile, and then no more.
+        """
         if not self._is_failing:
             _LOG.warning("what is promised cannot be written yet: %s", error)
         self._is_failing = True
         self._gives[:0] = gives
+        if not isinstance(error, StoreError):
+            error = StoreError(f"the store failed: {error!r}")
         group.set_exception(error)
         group.exception()  # Seen, also where nobody waits for it.
+        if self._is_closing:
+            return
         loop = asyncio.get_running_loop()
         if self._group is None:
             self._group = loop.create_future()

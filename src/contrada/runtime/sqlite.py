@@ -43,6 +43,7 @@ VERSION: Final = 1
 """The version of the file. A store of another one is refused."""
 
 _SCHEMA: Final = f"""
+BEGIN;
 PRAGMA user_version = {VERSION};
 CREATE TABLE logs (id INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL, head BLOB, sum INTEGER);
 CREATE TABLE records (
@@ -50,6 +51,7 @@ CREATE TABLE records (
     PRIMARY KEY (log, position)
 ) WITHOUT ROWID;
 CREATE TABLE notes (name TEXT PRIMARY KEY, value BLOB, sum INTEGER) WITHOUT ROWID;
+COMMIT;
 """
 
 _Row: TypeAlias = tuple[int, int, int, int, bytes, int]
@@ -107,6 +109,8 @@ class SqliteStore:
     def __init__(self, path: str | Path) -> None:
         """Opens the file, or makes it. Raises StoreError: no store, in use, cannot be opened."""
         self.path = Path(path)
+        # A file has one lock, by whatever links it is named; and `:memory:` is a file here, too.
+        place = self.path.resolve()
         self.damaged: dict[str, str] = {}
         self._logs: dict[str, _FileLog] = {}
         self._notes: dict[str, bytes] = {}
@@ -117,17 +121,18 @@ class SqliteStore:
         with _errors(self.path), ExitStack() as stack:
             # A database of its own that stays locked: a second broker on one store would ruin it,
             # and the store itself cannot be locked, since reading has a connection of its own.
-            beside = self.path.with_name(f"{self.path.name}.lock")
+            beside = place.with_name(f"{place.name}.lock")
             stack.enter_context(_opened(beside)).execute("BEGIN EXCLUSIVE")
-            self._db = stack.enter_context(_opened(self.path))
+            self._db = stack.enter_context(_opened(place))
+            (version,) = self._db.execute("PRAGMA user_version").fetchone()
+            is_new = not self._db.execute("SELECT 1 FROM sqlite_schema").fetchone()
+            if version != (0 if is_new else VERSION):
+                raise StoreError(f"{self.path}: no store of version {VERSION}")
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")  # an fsync for each transaction
-            (version,) = self._db.execute("PRAGMA user_version").fetchone()
-            if version == 0 and not self._db.execute("SELECT 1 FROM sqlite_schema").fetchone():
+            if is_new:
                 self._db.executescript(_SCHEMA)
-            elif version != VERSION:
-                raise StoreError(f"{self.path}: no store of version {VERSION}")
-            self._reader = stack.enter_context(_opened(self.path))
+            self._reader = stack.enter_context(_opened(place))
             self._load()
             self._connections = stack.pop_all()
 
@@ -296,9 +301,11 @@ class SqliteStore:
     def seal(self) -> Callable[[], None]:
         """See `Store.seal`. What cannot be written is tried again with the next group."""
         with self._changing:
-            group, self._writes = self._writes, _Writes()
-            heads = [(of.number, name, of.packed()) for name, of in group.heads.items()]
-            self._sealed.append((group, heads))
+            group = self._writes
+            if group.heads or group.dropped or group.notes:
+                heads = [(of.number, name, of.packed()) for name, of in group.heads.items()]
+                self._sealed.append((group, heads))
+                self._writes = _Writes()
         return self._bring
 
     def sync(self) -> None:
@@ -372,7 +379,7 @@ def _errors(path: Path) -> Iterator[None]:
         if name == "SQLITE_FULL":
             raise StoreFullError(f"{path}: no room is left ({error})") from error
         if name.startswith("SQLITE_BUSY"):
-            raise StoreError(f"{path}: another process uses it") from error
+            raise StoreError(f"{path}: it is in use, here or by another process") from error
         raise StoreError(f"{path}: {error}") from error
 
 

@@ -4,14 +4,14 @@ It has records ahead of its reader, within a credit that it renews as they are r
 acknowledged is said to the machine together, once in a turn of the event loop.
 
 Invariant: a record that was given to the reader is had by it until it is acknowledged or given
-back; what was not given to it yet comes again when it is closed.
+back; what was not given to it yet comes again when it is closed, as if it had not come.
 """
 
 import asyncio
 import itertools
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final, Protocol, TypeVar, Unpack
 
@@ -28,10 +28,10 @@ from contrada.delivery.messages import (
 )
 from contrada.errors import DeliveryError, InvalidValueError, ServiceClosedError, ServiceError
 from contrada.model import Filter, FilterSet
-from contrada.model.algebra.relations import equal
 from contrada.model.domains.values import time_us_of
 from contrada.runtime.calling import check_loop, next_of
 from contrada.runtime.hosting import DeliveryHost
+from contrada.runtime.outlet import EXPIRED
 from contrada.runtime.subscription import UNREADABLE
 from contrada.service import (
     Kept,
@@ -41,20 +41,27 @@ from contrada.service import (
 )
 
 READ_AHEAD_MAX: Final = 256
-"""Records that a reader has before they are asked for. Beyond it: they stay in the log. Where a
-record may be handed out so often only, it is one: else it could die unseen."""
+"""Records that a reader has before they are asked for. Beyond it: they stay in the log."""
 
 DAMAGED: Final = "damaged"
 """Why a record is dropped: it came back from the disk as another one, or not at all."""
 
 _LOG: Final = logging.getLogger(__name__)
 _IN_MEMORY: Final = "@reliable"
+_KINDS: Final[Mapping[str, tuple[Any, str]]] = {
+    "durable": (str, "a name"),
+    "retention": (Retention, "a Retention"),
+    "from_position": (int, "a position"),
+    "from_time": (datetime | int, "a time with a zone, or UTC microseconds since 1970"),
+}
 
 T = TypeVar("T")
 
 
 class Hosting(Protocol):
     """The service in whose process the log is."""
+
+    now_us: Callable[[], int]
 
     def delivery(self) -> DeliveryHost:
         """What it does so that delivery can be promised. Raises unless the service is open."""
@@ -79,10 +86,13 @@ class HostedSubscription(StandingSubscription[T]):
         self._service = service
         self._filters = filters
         self._reader = reader
-        self._options = options
-        self._is_durable = "durable" in options
+        # None is the same as nothing said.
+        self._options: dict[str, Any] = {
+            name: said for name, said in options.items() if said is not None
+        }
+        self._is_durable = "durable" in self._options
         self._check()
-        self._name = options.get("durable", "")
+        self._name: str = self._options.get("durable", "")
         self._client = ""
         self._host: DeliveryHost | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -90,7 +100,6 @@ class HostedSubscription(StandingSubscription[T]):
         self._failure: DeliveryError | None = None
         self._arrived = asyncio.Event()
         self._ahead: deque[LogEntry] = deque()
-        self._window = READ_AHEAD_MAX
         self._read = READ_AHEAD_MAX  # since credit was granted
         self._newest = 0  # the highest position that was given to the reader
         self._has: dict[int, None] = {}
@@ -105,8 +114,9 @@ class HostedSubscription(StandingSubscription[T]):
         unknown = options.keys() - StandingOptions.__annotations__
         if unknown:
             raise ServiceError(f"a subscription has no option {', '.join(sorted(unknown))}")
-        if self._is_durable and not isinstance(options["durable"], str):
-            raise ServiceError(f"durable = {options['durable']!r}: expected a name")
+        for name, (kind, words) in _KINDS.items():
+            if name in options and not isinstance(options[name], kind):
+                raise ServiceError(f"{name} = {options[name]!r}: expected {words}")
         if self._is_durable == bool(options.get("reliable")):
             raise ServiceError("a standing subscription is either durable='name' or reliable=True")
         if not self._is_durable and self._filters is None:
@@ -154,23 +164,33 @@ class HostedSubscription(StandingSubscription[T]):
         except BaseException:
             self.end()
             raise
-        if self._window > 1:
-            self._renew()
+        if self._has_ended:
+            raise ServiceClosedError("it was closed while it was opened")
+        self._renew()
 
     def _stand(self, host: DeliveryHost) -> None:
         """Lets it begin, or checks that it stands for what is asked."""
-        retention = self._options.get("retention")
+        retention: Retention | None = self._options.get("retention")
         terms = host.server.terms(self._name)
         if terms is None or not terms.is_durable:
             if self._filters is None:
                 raise DeliveryError(
                     f"there is no durable subscription {self._name!r}; say its filters to begin it"
                 )
-            retention = retention or Retention()
-            host.stand(self._name, self._filters, retention, is_durable=self._is_durable)
+            position = self._options.get("from_position", 1)
+            if position != 1:
+                raise DeliveryError(
+                    f"{self._name!r}: {position}: it begins only now, with position 1"
+                )
+            host.stand(
+                self._name,
+                self._filters,
+                retention or Retention(),
+                is_durable=self._is_durable,
+            )
         else:
-            filters = self._filters
-            if filters is not None and not _is_same(filters, terms.filters):
+            filters, standing = self._filters, FilterSet(terms.filters.filters)
+            if filters is not None and FilterSet(filters.filters) != standing:
                 raise DeliveryError(
                     f"the durable subscription {self._name!r} stands for other filters, "
                     f"{terms.filters}; end it first, or take another name"
@@ -180,10 +200,7 @@ class HostedSubscription(StandingSubscription[T]):
                     f"the durable subscription {self._name!r} has another retention, "
                     f"{terms.retention}; end it first, or take another name"
                 )
-            retention = terms.retention
-            self._filters = FilterSet(terms.filters.filters) if filters is None else filters
-        if retention.attempts_max:
-            self._window = self._read = 1
+            self._filters = standing if filters is None else filters
 
     def _begin(self) -> tuple[int | None, int | None]:
         """The position and the time from which it is read again."""
@@ -216,7 +233,7 @@ class HostedSubscription(StandingSubscription[T]):
         if not self._is_durable and host.server.terms(self._name) is not None:
             host.end(self._name)
         elif self._failure is None:
-            host.consume(self._client, CloseLog(self._name, self._client))
+            host.consume(self._client, CloseLog(self._name, self._client, seen=tuple(self._has)))
         self._ahead.clear()
         self._arrived.set()
 
@@ -257,8 +274,7 @@ class HostedSubscription(StandingSubscription[T]):
     def _took(self, record: LogEntry) -> Kept[T] | None:
         """What the reader gets for a record; None where it gets nothing."""
         self._read += 1
-        if self._window > 1:
-            self._renew()
+        self._renew()
         position, item = record.position, record.notification
         if item is None:
             self._dropped[DAMAGED] += 1
@@ -266,6 +282,11 @@ class HostedSubscription(StandingSubscription[T]):
             return None
         self._newest = max(self._newest, position)
         self._has[position] = None
+        expires_us = item.envelope.expires_us
+        if expires_us is not None and expires_us <= self._service.now_us():
+            self._dropped[EXPIRED] += 1
+            self._acknowledge((position,))
+            return None
         made: Any = item
         if self._reader is not None:
             try:
@@ -302,7 +323,7 @@ class HostedSubscription(StandingSubscription[T]):
         host.consume(self._client, GiveBack(self._name, self._client, returned))
         await host.committed()
 
-    def _require_open(self, *positions: int) -> DeliveryHost:
+    def _require_open(self, *positions: Any) -> DeliveryHost:
         if self._failure is not None:
             raise self._failure
         if self._has_ended:
@@ -312,7 +333,7 @@ class HostedSubscription(StandingSubscription[T]):
         if self._host is None:
             raise ServiceError("use a subscription inside its own `async with`")
         for each in positions:
-            if not 0 < each <= self._newest:
+            if not isinstance(each, int) or not 0 < each <= self._newest:
                 reason = f"expected a position that this reader got, up to {self._newest}"
                 raise InvalidValueError(each, reason)
         check_loop(self._loop)
@@ -343,15 +364,9 @@ class HostedSubscription(StandingSubscription[T]):
 
     def _renew(self) -> None:
         """Renews the credit when half of it is used."""
-        if self._host is not None and 2 * self._read >= self._window and self._failure is None:
+        if self._host is not None and 2 * self._read >= READ_AHEAD_MAX and self._failure is None:
             credit, self._read = self._read, 0
             self._host.consume(self._client, Grant(self._name, self._client, credit))
-
-
-def _is_same(filters: Filter | FilterSet, standing: Any) -> bool:
-    """Whether filters are those of a subscription. Where it cannot be decided they are not."""
-    asked = FilterSet(filters.filters)
-    return asked == standing or equal(asked, standing)
 
 
 def _intervals(positions: Iterable[int]) -> Iterator[tuple[int, int]]:

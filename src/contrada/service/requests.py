@@ -77,7 +77,9 @@ def transmitted(
 
 
 def promised(notification: Notification, delivery: str) -> Notification:
-    """The same notification, of this class of delivery. Raises InvalidValueError."""
+    """The same notification, of this class of delivery. Raises ServiceError, InvalidValueError."""
+    if not isinstance(delivery, str):
+        raise ServiceError(f"delivery = {delivery!r}: expected words, for example 'certified'")
     delivery_class(delivery)
     return notification.with_envelope(replace(notification.envelope, delivery=delivery))
 
