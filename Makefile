@@ -58,8 +58,8 @@ thorough: $(STAMP) ## try 100,000 examples of each relation of the algebra; half
 	@$(BIN)/python -m pytest -q --hypothesis-profile=thorough -o timeout=0 \
 		tests/matching/test_index.py -k "as_every_filter_says"
 
-COUNT ?= 200
-worlds: $(STAMP) ## 10,000 seeded worlds, COUNT=200 of every kind of network, with faults; an hour
+COUNT ?= 162
+worlds: $(STAMP) ## 10,000 seeded worlds, COUNT=162 of every kind of network, with faults; an hour
 	@$(BIN)/contrada simulate worlds --count $(COUNT)
 
 patterns: $(STAMP) ## 10,000 seeded networks of patterns against one matcher; twenty minutes

@@ -4,8 +4,8 @@ Filters have three constraints: a topic (zipf), an interval of levels and a lowe
 network is a random tree of 200 brokers with links that only delay; 500 of its 20,000 subscriptions
 cover all others, and one that is covered still goes the way towards what covers it. A sample of
 setting up is a whole network, from its first link to its last message; the kernels of the indexes
-are loaded before it. What takes long is measured in time of the processor, so that others on the
-machine do not count.
+are loaded before it. A mesh has sites at random, and half as many links more than a tree. What
+takes long is measured in time of the processor, so that others on the machine do not count.
 """
 
 import random
@@ -30,7 +30,8 @@ from contrada.routing.router import Router, Strategy
 from contrada.routing.tables.front import FilterFront
 from contrada.routing.tables.poset import Node, Poset
 from contrada.simulation.network import Network
-from contrada.simulation.steps import Kind
+from contrada.simulation.sites import sites_of
+from contrada.simulation.steps import Kind, Shape
 
 FILTERS: Final = 100_000
 TOPICS: Final = 10_000
@@ -41,6 +42,8 @@ BROKERS: Final = 200
 SUBSCRIPTIONS: Final = 20_000
 MAXIMAL: Final = 500
 DELAY_US: Final = 1_000
+MESH: Final = 80
+MESH_SUBSCRIPTIONS: Final = 200
 WAYS: Final = frozenset({Way(Neighbour("next"))})
 
 
@@ -196,3 +199,84 @@ def set_up() -> Measurement:
 )
 def set_up_random() -> Measurement:
     return _set_up("random")
+
+
+def _linked(shape: Shape, brokers: int, trees: int) -> tuple[Network, float]:
+    """A network that has begun, with all its links, and the seconds from the first of them."""
+    sites = sites_of("random", brokers, seed=1)
+    begun = process_time()
+    network = Network(Kind(shape, Strategy.SUBSCRIPTIONS, trees=trees), brokers)
+    for a, b, is_parent in sites.links(shape):
+        network.connect(a, b, is_parent=is_parent, delay_us=DELAY_US)
+    network.schedule.run()
+    seconds = process_time() - begun
+    known = {each.statistics().servers for each in network.routers if each is not None}
+    assert known == {brokers}, "every server knows all"
+    return network, seconds
+
+
+@figure(
+    name="routing/mesh-start",
+    unit="s",
+    workload="200 brokers with 299 links, one shared tree, until all know all links",
+    at_most=15,
+)
+def mesh_start() -> Measurement:
+    return Measurement([_linked("general", BROKERS, 1)[1] for _ in range(3)])
+
+
+@figure(
+    name="routing/mesh-start-large",
+    unit="s",
+    workload="the same with 1,000 brokers and 1,499 links",
+    at_most=120,
+)
+def mesh_start_large() -> Measurement:
+    return Measurement([_linked("general", 1_000, 1)[1]])
+
+
+def _costs(shape: Shape, trees: int) -> tuple[float, float]:
+    """Messages for a subscription, and entries that a server holds."""
+    network, _ = _linked(shape, MESH, trees)
+    chance = random.Random(5)
+    pairs = [(topic, level) for topic in range(20) for level in range(100)]
+    for number, (topic, level) in enumerate(chance.sample(pairs, MESH_SUBSCRIPTIONS)):
+        network.move(f"c{number}", chance.randrange(MESH))
+        wanted = Filter({"topic": eq(topic), "level": ge(level)})
+        network.ask(f"c{number}", Subscribe("it", wanted))
+        network.schedule.run()
+    kinds = ("Subscribe", "Unsubscribe")
+    messages = sum(count for (_, kind), count in network.traffic.items() if kind in kinds)
+    entries = [each.statistics().subscriptions.entries for each in network.routers if each]
+    return messages / MESH_SUBSCRIPTIONS, sum(entries) / len(entries)
+
+
+def _against_acyclic(which: int, trees: int) -> Measurement:
+    return Measurement([_costs("general", trees)[which]], "acyclic", [_costs("acyclic", 0)[which]])
+
+
+@figure(
+    name="routing/mesh-messages",
+    unit="messages",
+    workload="80 brokers with 119 links, one shared tree: of each of 200 subscriptions",
+)
+def mesh_messages() -> Measurement:
+    return _against_acyclic(0, 1)
+
+
+@figure(
+    name="routing/mesh-entries",
+    unit="entries",
+    workload="the same: held by a server",
+)
+def mesh_entries() -> Measurement:
+    return _against_acyclic(1, 1)
+
+
+@figure(
+    name="routing/mesh-messages-shortest-paths",
+    unit="messages",
+    workload="the same where each server has a tree of its own",
+)
+def mesh_messages_shortest() -> Measurement:
+    return _against_acyclic(0, 0)

@@ -37,6 +37,9 @@ Or of its advertisement, and of a question.
 
 TREES: Final = ("hierarchical", "acyclic", "hybrid")
 MESHES: Final = ("general", "mixed")
+SHARED: Final = {"shared": "general", "shared mixed": "mixed", "shared loops": "looped mesh"}
+"""Meshes whose servers share one tree or two, and the shapes of their links."""
+
 LOOPED: Final = ("looped", "looped mesh")
 
 TOLD_BETWEEN = 5
@@ -96,6 +99,7 @@ def looped(chance: random.Random, brokers: int, shape: str) -> Edges:
 
 def edges_of(chance: random.Random, brokers: int, shape: str) -> Edges:
     """The links of a random network of a shape."""
+    shape = SHARED.get(shape, shape)
     if shape in LOOPED:
         return looped(chance, brokers, shape)
     return (mesh if shape in MESHES else tree)(chance, brokers, shape)
@@ -118,7 +122,9 @@ class Network:
         seed: int = 0,
         named: bool = False,
         general: bool = False,
+        trees: int = 0,
     ) -> None:
+        self._trees = trees
         self._strategy, self._covering = strategy, covering
         self._named, self._general = named, general
         self.routers = [self._new(number) for number in range(brokers)]
@@ -136,6 +142,7 @@ class Network:
             self._strategy,
             name=f"{number}" if self._named else "",
             general=self._general,
+            trees=self._trees,
             covering=self._covering,
         )
 

@@ -18,6 +18,7 @@ from contrada.routing.messages import (
     Reason,
     Role,
     Subscribe,
+    TellLinks,
     Unsubscribe,
 )
 from contrada.routing.tables.next_hops import ITSELF
@@ -49,7 +50,7 @@ def admission(name: str = "", *, general: bool = False) -> Admission:
         (UP, Subscribe("1", SOME), Reason.NOT_DUE),
         (UP, Advertise("1", SOME), Reason.NOT_DUE),
         (UP, SubscribePattern("1", AB), None),
-        (UP, LinkState("up", 1, ()), None),
+        (UP, TellLinks((LinkState("up", 1, ()),)), None),
         (C, Subscribe("1", SOME, home="x"), Reason.WRONG_HOME),
         (PEER, Subscribe("1", SOME, home="x"), Reason.WRONG_HOME),
         (C, Unsubscribe(LONG), Reason.TOO_LONG),

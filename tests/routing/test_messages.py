@@ -22,6 +22,7 @@ from contrada.routing.messages import (
     Refused,
     Role,
     Subscribe,
+    TellLinks,
     Way,
 )
 
@@ -34,7 +35,7 @@ def test_all_messages_say_the_same_version() -> None:
     assert (
         Publish((Notification({}),)).version == Subscribe("1", Filter("a = 1")).version == VERSION
     )
-    assert delegation.HandBack("1").version == LinkState("a", 1, ()).version == VERSION
+    assert delegation.HandBack("1").version == TellLinks(()).version == VERSION
 
 
 def test_a_client_is_no_neighbour_of_that_name() -> None:

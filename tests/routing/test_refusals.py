@@ -20,6 +20,7 @@ from contrada.routing.messages import (
     Refused,
     Role,
     Subscribe,
+    TellLinks,
     Unadvertise,
     Unsubscribe,
 )
@@ -109,7 +110,7 @@ def test_what_cannot_match_is_shown(message: Message, value: Product | Pattern) 
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
-        (LinkState("a", 1, ()), Reason.WRONG_LINK_STATE),
+        (TellLinks((LinkState("a", 1, ()),)), Reason.WRONG_LINK_STATE),
         (Unsubscribe("1"), Reason.UNKNOWN_SUBSCRIPTION),
         (Unadvertise("1"), Reason.UNKNOWN_ADVERTISEMENT),
         (Subscribe("held", Filter("b = 1")), Reason.IDENTITY_IN_USE),

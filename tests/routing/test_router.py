@@ -22,10 +22,19 @@ from contrada.routing.messages import (
     Way,
 )
 from contrada.routing.router import Strategy
-from tests.routing.network import LOOPED, MESHES, TRANSIENT, TREES, Delivery, Network, edges_of
+from tests.routing.network import (
+    LOOPED,
+    MESHES,
+    SHARED,
+    TRANSIENT,
+    TREES,
+    Delivery,
+    Network,
+    edges_of,
+)
 from tests.routing.test_poset import random_filter
 
-SHAPES: Final = TREES + MESHES
+SHAPES: Final = (*TREES, *MESHES, *SHARED)
 
 Key = tuple[int, str, str]
 """A broker, a client of it, and an identity."""
@@ -47,7 +56,8 @@ class World:
 
     def __init__(self, seed: int, shape: str, strategy: Strategy, *, covering: bool) -> None:
         self.chance = random.Random(seed)
-        self.general = shape in ("looped mesh", *MESHES)
+        self.general = shape in ("looped mesh", *MESHES, *SHARED)
+        self.trees = 1 + seed % 2 if shape in SHARED else 0
         self.brokers = self.chance.randint(*((2, 7) if shape in TREES else (3, 9)))
         self.edges = edges_of(self.chance, self.brokers, shape)
         self.named = self.general or shape in LOOPED or self.chance.random() < 0.5
@@ -68,6 +78,7 @@ class World:
             seed=self.brokers,
             named=self.named,
             general=self.general,
+            trees=self.trees,
         )
         network.settle(TRANSIENT)
         return network

@@ -14,6 +14,8 @@ from contrada.routing.messages import (
     Reason,
     Role,
     Send,
+    TellLinks,
+    TookLinks,
     Way,
 )
 from tests.routing.refused import reason_of
@@ -22,9 +24,9 @@ C = Client("c")
 UP, CHILD, A, B = (Neighbour(name) for name in ("up", "child", "a", "b"))
 
 
-def topology(name: str = "", *, general: bool = False, **roles: Role) -> Topology:
+def topology(name: str = "", *, general: bool = False, trees: int = 0, **roles: Role) -> Topology:
     """A topology with these links, chosen."""
-    it = Topology(name, general=general)
+    it = Topology(name, general=general, trees=trees)
     for neighbour, role in roles.items():
         it.add(Adjacency(neighbour, role))
     it.choose_ways()
@@ -32,12 +34,12 @@ def topology(name: str = "", *, general: bool = False, **roles: Role) -> Topolog
     return it
 
 
-def ring() -> Topology:
-    """Server a of a mesh of three; all links but that between b and c are confirmed to it."""
-    it = topology("a", general=True, b=Role.PEER, c=Role.PEER)
+def ring(trees: int = 0) -> Topology:
+    """Server a of a mesh of three, of which it knows all links."""
+    it = topology("a", general=True, trees=trees, b=Role.PEER, c=Role.PEER)
     for one, other in (("b", "c"), ("c", "b")):
         links = (Adjacency("a", Role.PEER), Adjacency(other, Role.PEER))
-        it.learn(Neighbour(one), LinkState(one, 1, links))
+        it.learn(Neighbour(one), [LinkState(one, 1, links)])
     it.choose_ways()
     it.validate()
     return it
@@ -100,17 +102,89 @@ def test_a_link_goes_and_is_forgotten() -> None:
     assert list(it) == [B]
 
 
+def told(sends: list[Send]) -> dict[Neighbour, list[LinkState]]:
+    """What neighbours are told of links. Each is told once."""
+    found = {each.to: each.message for each in sends if isinstance(each.message, TellLinks)}
+    assert len(found) == sum(isinstance(each.message, TellLinks) for each in sends)
+    return {to: [*message.states] for to, message in found.items()}
+
+
+def settled(name: str, *names: str) -> Topology:
+    """A server with peers that have taken in all that they were told."""
+    it = topology(name)
+    for each in names:
+        it.add(Adjacency(each, Role.PEER))
+    it.choose_ways()
+    for each in names:
+        while reason_of(it.go_on_telling, Neighbour(each)) is None:
+            pass
+    return it
+
+
 def test_a_link_state_goes_to_all_but_its_bearer() -> None:
     """A state would go back and forth for ever, or not reach all."""
-    it = topology("me", a=Role.PEER, b=Role.PEER)
+    it = settled("me", "a", "b")
     state = LinkState("far", 1, ())
-    assert it.learn(A, state) == [Send(B, state)]
-    assert it.learn(B, state) == [], "it is known"
-    told = it.add(Adjacency("new", Role.PEER))
-    new = [each.message for each in told if each.to == Neighbour("new")]
-    assert state in new, "a new neighbour is told everything"
+    sends, refused = it.learn(A, [state])
+    assert told(sends) == {B: [state]}
+    assert Send(A, TookLinks()) in sends
+    assert not refused
+    assert it.learn(B, [state]) == ([Send(B, TookLinks())], []), "it is known"
+    sends = it.add(Adjacency("new", Role.PEER))
+    assert state in told(sends)[Neighbour("new")], "a new neighbour is told everything"
+    it.validate()
     nameless = topology(a=Role.PEER)
-    assert reason_of(nameless.learn, A, state) is Reason.WRONG_LINK_STATE
+    assert reason_of(nameless.learn, A, [state]) is Reason.WRONG_LINK_STATE
+
+
+def test_what_is_learned_meanwhile_travels_together_and_only_the_newest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At its start a large network would be flooded with each state of each server."""
+    monkeypatch.setattr(module, "TELLING_MAX", 1)
+    it = settled("me", "a", "b")
+    first, *more = (LinkState(each, 1, ()) for each in "xyz")
+    newer = LinkState("y", 2, ())
+    assert told(it.learn(A, [first])[0]) == {B: [first]}
+    for state in (*more, newer):
+        assert told(it.learn(A, [state])[0]) == {}, "b has not taken in what it was told"
+    assert told(it.go_on_telling(B)) == {B: [newer, more[1]]}
+    assert told(it.go_on_telling(B)) == {}
+    assert reason_of(it.go_on_telling, B) is Reason.WRONG_LINK_STATE
+    assert told(it.learn(A, [LinkState("z", 2, ())])[0]) != {}
+
+
+def test_nobody_is_told_what_it_has_told_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where two tell one another the same, each would travel twice."""
+    monkeypatch.setattr(module, "TELLING_MAX", 1)
+    it = settled("me", "a", "b")
+    states = [LinkState(each, 1, ()) for each in "xy"]
+    it.learn(A, states[:1])
+    it.learn(A, states[1:])
+    it.learn(B, states[1:])
+    assert told(it.go_on_telling(B)) == {}
+
+
+def test_of_a_message_what_cannot_be_is_refused_and_the_rest_is_learned() -> None:
+    """One confused server would cut others off whose states come with its own."""
+    it = settled("me", "a", "b")
+    good, bad = LinkState("x", 1, ()), LinkState("y", -1, ())
+    sends, refused = it.learn(A, [bad, good])
+    assert told(sends) == {B: [good]}
+    assert [each.reason for each in refused] == [Reason.WRONG_LINK_STATE]
+
+
+def test_a_message_of_link_states_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a large network knows would not fit into a frame."""
+    monkeypatch.setattr(module, "TOLD_MAX", 4)
+    it = settled("me", "a")
+    states = [LinkState(f"x{each}", 1, ()) for each in range(9)]
+    it.learn(A, states)
+    parts = [told(it.add(Adjacency("b", Role.PEER)))[B]]
+    while more := told(it.go_on_telling(B)):
+        parts.append(more[B])
+    assert {len(part) for part in parts} <= {2, 3, 4}
+    assert [each for part in parts for each in part if each in states] == states
 
 
 def test_a_link_is_used_once_both_ends_have_named_it() -> None:
@@ -119,7 +193,7 @@ def test_a_link_is_used_once_both_ends_have_named_it() -> None:
     assert it.refusal(A) is Reason.UNCONFIRMED
     assert not it.is_active(Way(A))
     assert it.ways([C]) == set()
-    it.learn(A, LinkState("a", 1, (Adjacency("me", Role.PEER),)))
+    it.learn(A, [LinkState("a", 1, (Adjacency("me", Role.PEER),))])
     assert it.is_due
     assert it.choose_ways() is None, "all goes other ways now"
     assert it.refusal(A) is None
@@ -133,7 +207,7 @@ def test_of_a_loop_one_link_is_left_out() -> None:
     it = topology("me", a=Role.PEER, b=Role.PEER)
     for one, other in (("a", "b"), ("b", "a")):
         links = (Adjacency(other, Role.PEER), Adjacency("me", Role.PEER))
-        it.learn(Neighbour(one), LinkState(one, 1, links))
+        it.learn(Neighbour(one), [LinkState(one, 1, links)])
     it.choose_ways()
     assert it.looped == {B}, "the links come in the order of their ends"
     assert it.ways([C]) == {Way(A)}
@@ -152,6 +226,36 @@ def test_in_a_mesh_each_home_has_its_tree() -> None:
     assert it.ways([Way(b, "b")]) == set(), "c hears of it from b"
     assert it.onward("a") == {Way(b, "b"), Way(c, "c")}
     assert it.onward("b") == set(), "c has it from b"
+
+
+def test_what_is_asked_for_here_goes_along_all_shared_trees_and_what_came_along_one() -> None:
+    """What is published along one tree would not find who asked, or be asked for twice."""
+    it = ring(trees=2)
+    b, c = Neighbour("b"), Neighbour("c")
+    near = {label: {way.neighbour for way in it.ways([C]) if way.home == label} for label in "01"}
+    assert all(near.values())
+    for label, neighbours in near.items():
+        for each in (b, c):
+            others = {Way(other, label) for other in neighbours - {each}}
+            assert it.ways([Way(each, label)]) == others
+        assert it.ways([Way(b, label), Way(c, label)]) == {Way(each, label) for each in neighbours}
+    offered = it.ways_of_offers([C])
+    assert {way.home for way in offered} == {way.home for way in it.onward("a")}, (
+        "what is offered goes where it will be published"
+    )
+    assert len({way.home for way in offered}) == 1
+
+
+def test_all_of_a_source_goes_along_one_shared_tree() -> None:
+    """A notification would come along both trees, or go round between them."""
+    it = ring(trees=2)
+    labels = {source: {way.home for way in it.onward(source)} for source in "abcdefgh"}
+    assert all(len(each) == 1 for each in labels.values())
+    assert set().union(*labels.values()) == {"0", "1"}
+    assert topology("a", general=True, trees=1).onward("a") == set(), "there are no links yet"
+    alone = ring(trees=1)
+    assert alone.onward("a") == alone.onward("b") == alone.ways([C])
+    assert alone.used <= len(alone)
 
 
 def test_few_sources_are_kept_in_mind(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ identity. And what travels is taken once.
 Source: PODC 2000 §4 (a parent sends only notifications; general peer-to-peer: avoiding cycles).
 """
 
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from contrada.errors import UnsatisfiableFilterError
@@ -14,11 +15,9 @@ from contrada.routing.delegation import PatternMessage
 from contrada.routing.duplicates import Duplicates
 from contrada.routing.links.topology import HOPS_MAX, Topology
 from contrada.routing.messages import (
-    LABEL_CHARS_MAX,
     VERSION,
     Advertise,
     Ask,
-    LinkState,
     Message,
     Neighbour,
     Origin,
@@ -26,16 +25,20 @@ from contrada.routing.messages import (
     Reason,
     Role,
     Subscribe,
+    TellLinks,
+    TookLinks,
     Unadvertise,
     Unsubscribe,
 )
 from contrada.routing.refusals import RefusedError, check_label
 from contrada.routing.tables.next_hops import ITSELF
 
-Request: TypeAlias = Subscribe | Unsubscribe | Advertise | Unadvertise | LinkState | PatternMessage
+Request: TypeAlias = (
+    Subscribe | Unsubscribe | Advertise | Unadvertise | TellLinks | TookLinks | PatternMessage
+)
 """Every message that changes what is held."""
 
-_COMES_DOWN: Final = Publish | Ask | LinkState | PatternMessage
+_COMES_DOWN: Final = Publish | Ask | TellLinks | TookLinks | PatternMessage
 """What a parent sends."""
 
 
@@ -55,10 +58,10 @@ class Admission:
         if message.version != VERSION:
             raise RefusedError(Reason.VERSION)
         self._check_origin(origin, message)
-        if isinstance(message, LinkState):
+        if isinstance(message, TellLinks | TookLinks):
             return
         if not isinstance(message, PatternMessage):
-            self._check_home(origin, message.home)
+            self._check_label(origin, message.home, self._topology.check_home)
         check_label(message.identity)
 
     def check_travelling(self, origin: Origin, message: Publish | Ask) -> None:
@@ -68,7 +71,7 @@ class Admission:
         if not 0 <= message.hops < HOPS_MAX:
             raise RefusedError(Reason.TOO_MANY_HOPS)
         self._check_origin(origin, message)
-        self._check_home(origin, message.source)
+        self._check_label(origin, message.source, self._topology.check_source)
         if isinstance(origin, Neighbour) and not self._topology.is_in_mesh(origin):
             refusal = self._topology.refusal(origin)
             if refusal is not None:
@@ -99,12 +102,9 @@ class Admission:
         elif origin.name == ITSELF.name:
             raise RefusedError(Reason.UNKNOWN_CLIENT)
 
-    def _check_home(self, origin: Origin, home: str) -> None:
+    def _check_label(self, origin: Origin, label: str, check: Callable[[str], None]) -> None:
         """Refuses a home, or the source of what travels, that does not fit the link."""
         if isinstance(origin, Neighbour) and self._topology.is_in_mesh(origin):
-            if not 0 < len(home) <= LABEL_CHARS_MAX:
-                raise RefusedError(Reason.WRONG_HOME)
-            if home == self._name:
-                raise RefusedError(Reason.LOOP)
-        elif home:
+            check(label)
+        elif label:
             raise RefusedError(Reason.WRONG_HOME)

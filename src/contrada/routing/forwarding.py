@@ -124,16 +124,21 @@ class Forwarding:
         ways = self._topology.ways(node.subscribers.keys())
         if not self.is_told:
             return ways
-        neighbours = {way.neighbour for way in ways}
-        able = {each for each in neighbours if self._may_come(each, node)}
-        return {way for way in ways if way.neighbour in able}
+        # Along a tree that all share, what is offered comes on the way on which it is wanted.
+        sources = {way: way if self._topology.is_shared else way.neighbour for way in ways}
+        able = {each for each in set(sources.values()) if self._may_come(each, node)}
+        return {way for way, source in sources.items() if source in able}
 
-    def _may_come(self, neighbour: Neighbour, node: Node[Filter]) -> bool:
-        """Whether a neighbour has advertised what a filter may match; of a parent all may come."""
+    def _may_come(self, source: Neighbour | Way, node: Node[Filter]) -> bool:
+        """Whether a filter may match what was advertised there; from a parent all may come."""
         ledger = self.offers.ledger
+        if isinstance(source, Way):
+            neighbour, ways = source.neighbour, [source]
+        else:
+            neighbour, ways = source, [*ledger.ways(source)]
         return self._topology.role(neighbour) is Role.PARENT or any(
             product_meets(offer.product, node.product)
-            for way in ledger.ways(neighbour)
+            for way in ways
             for offers in ledger.of(way).values()
             for offer in offers
         )
@@ -156,7 +161,7 @@ class Forwarding:
 
     def _route_offers(self, nodes: Iterable[Node[Offer]]) -> list[Effect]:
         """As `_route_filters`. Nothing depends on advertisements where subscriptions go to all."""
-        ways = self._topology.ways
+        ways = self._topology.ways_of_offers
         changes = self.offers.update(
             {node: ways(node.subscribers.keys() if self.is_told else ()) for node in nodes}
         )

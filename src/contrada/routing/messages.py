@@ -3,8 +3,9 @@
 A *message* travels between a client and its server, or between two servers. A subscription or an
 advertisement has an identity, which its sender chose and which means something only between these
 two; what is withdrawn is named by it alone. In a general topology each is also labelled by its
-*home*, the server where it entered the mesh of peers, and a notification by its *source*, which is
-the same of it; elsewhere both are empty. An *event* is a message that has come, or a change of
+*home*, which is the server where it entered the mesh of peers, or the tree that all share along
+which it goes, and a notification by its *source*, the server where it entered the mesh; elsewhere
+both are empty. An *event* is a message that has come, or a change of
 links or clients. An *effect* is something that the owner of a router does for it. What is made anew
 for each notification is a struct, since making a frozen dataclass takes ten times as long.
 
@@ -153,17 +154,37 @@ class Adjacency(msgspec.Struct, frozen=True, order=True, array_like=True):
     cost: int = 1
 
 
-class LinkState(Saying, frozen=True, tag="link state"):
+class LinkState(msgspec.Struct, frozen=True, array_like=True):
     """The links that a server has, in order of their names; of two the higher number is newer."""
 
     origin: str
     number: int
     links: tuple[Adjacency, ...]
+
+
+class TellLinks(Saying, frozen=True, tag="tell links"):
+    """What the sender has learned of links, and has not told before."""
+
+    states: tuple[LinkState, ...]
+    version: int = VERSION
+
+
+class TookLinks(Saying, frozen=True, tag="took links"):
+    """The sender has taken in what it was told of links, and can be told more."""
+
     version: int = VERSION
 
 
 Message: TypeAlias = (
-    Publish | Ask | Subscribe | Unsubscribe | Advertise | Unadvertise | LinkState | PatternMessage
+    Publish
+    | Ask
+    | Subscribe
+    | Unsubscribe
+    | Advertise
+    | Unadvertise
+    | TellLinks
+    | TookLinks
+    | PatternMessage
 )
 
 

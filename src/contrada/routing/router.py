@@ -38,7 +38,7 @@ from contrada.routing.assembly.segments import Action, Unwant, Want
 from contrada.routing.delegation import PatternMessage, SubscribePattern
 from contrada.routing.downstream import Downstream
 from contrada.routing.forwarding import Forwarding, Strategy
-from contrada.routing.links.topology import Topology
+from contrada.routing.links.topology import TREES_MAX, Topology
 from contrada.routing.messages import (
     Adjacency,
     Advertise,
@@ -51,7 +51,6 @@ from contrada.routing.messages import (
     Effect,
     Event,
     LinkDown,
-    LinkState,
     LinkUp,
     Message,
     Neighbour,
@@ -64,7 +63,9 @@ from contrada.routing.messages import (
     Refused,
     Send,
     Subscribe,
+    TellLinks,
     TimePassed,
+    TookLinks,
     Unadvertise,
     Unsubscribe,
     Way,
@@ -109,7 +110,10 @@ class Router:
     """One server's routing: `handle` takes an event and gives what is to be done.
 
     All servers of a network follow the same strategy. `name` is what this server's neighbours call
-    it. `general` says that links between peers may close cycles. `covering=False` forwards
+    it. `general` says that links between peers may close cycles; then notifications go along so
+    many `trees` that all servers share, or, with 0, each along the shortest paths from where it
+    enters the mesh, at the price of subscriptions that each server forwards for every other.
+    `covering=False` forwards
     everything, to measure what covering saves. `merging=True` joins what is forwarded where that is
     exact: fewer filters at the neighbours, for more messages; it needs covering. `index` makes the
     indexes in which filters are looked up. A server without a name tells no link states: its
@@ -123,6 +127,7 @@ class Router:
         *,
         name: str = "",
         general: bool = False,
+        trees: int = 0,
         covering: bool = True,
         merging: bool = False,
         index: MakeIndex = Index,
@@ -131,10 +136,13 @@ class Router:
     ) -> None:
         if general and not name:
             raise InvalidValueError(name, "name: in a general topology a server has one")
+        if not 0 <= trees <= (TREES_MAX if general else 0):
+            expected = f"trees: 0 to TREES_MAX = {TREES_MAX}, and 0 where no topology is general"
+            raise InvalidValueError(trees, expected)
         if merging and not covering:
             raise InvalidValueError(merging, "merging: needs covering, whose roots are merged")
         self.name = name
-        self._topology = Topology(name, general=general)
+        self._topology = Topology(name, general=general, trees=trees)
         self._admission = Admission(name, self._topology)
         self._forwarding = Forwarding(
             self._topology, strategy, index, covering=covering, merging=merging
@@ -224,7 +232,7 @@ class Router:
         return effects + self._do(self._assembler.renew())
 
     def _handle_message(self, origin: Origin, message: Request) -> list[Effect]:
-        if isinstance(message, LinkState):
+        if isinstance(message, TellLinks | TookLinks):
             return self._learn(origin, message)
         if isinstance(message, PatternMessage):
             return self._handle_pattern(origin, message)
@@ -250,10 +258,15 @@ class Router:
                     effects += self._do(self._assembler.renew(node.product))
                 return effects
 
-    def _learn(self, origin: Origin, state: LinkState) -> list[Effect]:
+    def _learn(self, origin: Origin, told: TellLinks | TookLinks) -> list[Effect]:
         if isinstance(origin, Client):
             raise RefusedError(Reason.WRONG_LINK_STATE)
-        effects: list[Effect] = [*self._topology.learn(origin, state)]
+        if isinstance(told, TookLinks):
+            return [*self._topology.go_on_telling(origin)]
+        sends, refused = self._topology.learn(origin, told.states)
+        event = Received(origin, told)
+        effects: list[Effect] = [*sends]
+        effects += [Refused(event, each.reason, each.error) for each in refused]
         if self._topology.is_due:
             effects += self._forwarding.renew_ways()
             effects += self._do(self._assembler.renew())

@@ -375,7 +375,15 @@ class Network:
             envelope = notification.envelope
             is_taken = self._given[name].is_new(envelope.publisher, envelope.id)
             self.history.delivered.append(
-                Delivered(self._order, name, broker, effect.subscriptions, envelope.id, is_taken)
+                Delivered(
+                    self._order,
+                    name,
+                    broker,
+                    effect.subscriptions,
+                    envelope.id,
+                    is_taken,
+                    self.schedule.now_us,
+                )
             )
             if is_taken:
                 self.readers.give(name, envelope)
@@ -448,6 +456,7 @@ def router_of(kind: Kind, broker: int) -> Router:
         kind.strategy,
         name=name_of(broker),
         general=kind.shape in ("general", "hybrid"),
+        trees=kind.trees,
         covering=kind.covering,
         merging=kind.merging,
         slack_us=SLACK_US,

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from math import inf
-from typing import TypeAlias
 
 from contrada.routing.messages import Subscribe
 from contrada.routing.router import Strategy
@@ -27,9 +26,7 @@ from contrada.simulation.network import Network
 from contrada.simulation.records import Change, Delivered, Held, Published
 from contrada.simulation.sites import Graph, distances
 from contrada.simulation.timeliness import end_us
-
-Hold: TypeAlias = Callable[[int, int, int, int], bool]
-"""Whether the ways between two servers held from one order to another."""
+from contrada.simulation.unchanged import Hold, unchanged_trees
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +82,7 @@ def judge(network: Network) -> Outcome:
             fault = _fault(published[delivered.id], delivered, by_identity[key])
             if fault is not None:
                 found.violations.append(Violation(fault, f"{identity} in {delivered}"))
-    hold = _unchanged_ways(network)
+    hold = (unchanged_trees if network.kind.trees else _unchanged_ways)(network)
     for each in history.published:
         found.published += 1
         found.overlapping += each.overlaps

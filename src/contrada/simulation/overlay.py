@@ -22,6 +22,7 @@ from contrada.model.algebra.sets import between, eq, ge
 from contrada.routing.messages import Advertise, Subscribe
 from contrada.routing.router import Strategy
 from contrada.simulation.network import Network
+from contrada.simulation.records import Delivered
 from contrada.simulation.sites import sites_of
 from contrada.simulation.spreading import in_processes
 from contrada.simulation.steps import Kind
@@ -42,11 +43,9 @@ TOPICS: Final = 20
 PAUSE_US: Final = 1_000
 """Mean time between two that do the same."""
 
-DELAY_US: Final = 1_000
-"""Delay of a link; the cost is the length."""
-
 COST_PER_LENGTH: Final = 1_000
-"""Servers are told the costs of their links as whole numbers."""
+"""Servers are told the costs of their links as whole numbers, and as many microseconds a link
+delays, so that the time on its way says how far a notification came."""
 
 _IDENTITY: Final = "it"
 """The identity of the one subscription, or advertisement, of a client."""
@@ -65,7 +64,10 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """What a run cost. Costs are lengths; `tables` counts filters that a server holds."""
+    """What a run cost. Costs are lengths; tables count filters that a server holds.
+
+    `path` is how far a notification came to who was given it, on average.
+    """
 
     plan: Plan
     published: int
@@ -76,6 +78,7 @@ class Cost(msgspec.Struct, frozen=True):
     link_states: float
     table_mean: float
     table_max: int
+    path: float
 
     @property
     def total(self) -> float:
@@ -140,19 +143,20 @@ class _Run:
         self._to_middle = self._sites.distances(self._sites.middle())
         self._places: dict[str, int] = {}
         self._topics: dict[str, int] = {}
+        self._published: dict[str, tuple[str, int]] = {}
         self._carried: defaultdict[str, float] = defaultdict(float)
         self._lengths: list[float] = []
         for a, b, is_parent in self._sites.links(plan.kind.shape):
             length = self._sites.lengths[min(a, b), max(a, b)]
             cost = 1 + round(length * COST_PER_LENGTH)
-            self._network.connect(a, b, is_parent=is_parent, delay_us=DELAY_US, cost=cost)
+            self._network.connect(a, b, is_parent=is_parent, delay_us=cost, cost=cost)
             self._lengths.append(length)
         self._network.schedule.run()
 
     def measured(self) -> Cost:
         """Runs the plan."""
         plan, network = self._plan, self._network
-        link_states = self._cost("LinkState")
+        link_states = self._cost("TellLinks", "TookLinks")
         objects = [f"object {each}" for each in range(plan.objects)]
         parties = [f"party {each}" for each in range(plan.parties)]
         for name in (*objects, *parties):
@@ -177,7 +181,18 @@ class _Run:
             round(link_states, 6),
             _ratio(sum(held), len(held)),
             max(held),
+            _ratio(sum(map(self._path, network.history.delivered)), len(network.history.delivered)),
         )
+
+    def _path(self, delivered: Delivered) -> float:
+        """How far a notification came, to and from a central server too."""
+        publisher, at_us = self._published[delivered.id]
+        far = (delivered.at_us - at_us) / COST_PER_LENGTH
+        if self._is_central:
+            far += sum(
+                self._to_middle[self._places[each]] for each in (publisher, delivered.client)
+            )
+        return far
 
     def _all(self, names: list[str], act: Callable[[str], None]) -> None:
         """Has each do something, at random times in random order; then all comes to rest."""
@@ -234,6 +249,7 @@ class _Run:
             "level": self._chance.randrange(LEVELS),
         }
         self._carry(name, "Publish")
+        self._published[f"n{number}"] = name, self._network.schedule.now_us
         self._network.publish(name, Notification(values, envelope=Envelope(id=f"n{number}")))
 
 

@@ -75,6 +75,7 @@ class Delivered(msgspec.Struct, frozen=True):
     subscriptions: tuple[str, ...]
     id: str
     is_taken: bool
+    at_us: int
 
 
 @dataclass(frozen=True, slots=True)

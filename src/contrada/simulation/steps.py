@@ -210,13 +210,15 @@ class Kind(msgspec.Struct, frozen=True, order=True):
     covering: bool = True
     merging: bool = False
     promises: bool = False
+    trees: int = 0
 
     @property
     def name(self) -> str:
         """As in `general, advertisement forwarding, covering`."""
         saving = "merging" if self.merging else "covering" if self.covering else "plain"
         promises = ", promises" if self.promises else ""
-        return f"{self.shape}, {self.strategy}, {saving}{promises}"
+        trees = f" on {self.trees} shared tree{'s' * (self.trees > 1)}" if self.trees else ""
+        return f"{self.shape}{trees}, {self.strategy}, {saving}{promises}"
 
 
 class Script(msgspec.Struct, frozen=True):

@@ -31,6 +31,13 @@ def kinds(only: str = "") -> list[Kind]:
         for strategy in Strategy
         for covering, merging in SAVINGS
     ]
+    # One saving each, for the others are the same to trees.
+    every += [
+        Kind(shape, strategy, merging=trees > 1, trees=trees)
+        for shape in ("general", "hybrid")
+        for strategy in Strategy
+        for trees in (1, 2)
+    ]
     # What is promised goes by link states, so routing is the same to it.
     every += [Kind(shape, Strategy.SUBSCRIPTIONS, promises=True) for shape in SHAPES]
     return [kind for kind in every if only in kind.name]

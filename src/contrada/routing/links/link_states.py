@@ -1,8 +1,8 @@
 """`LinkStates`: what every server says of its links, and so which links there are.
 
 Every server numbers the states of its links and floods each over all of them; whoever meets a newer
-one keeps it and passes it on. A new neighbour is told everything. So whatever can be reached from
-here is known here, after as many delays as there are links on the way.
+one keeps it and passes it on. A new neighbour is told everything, at once. So whatever can be
+reached from here is known here, after as many delays as there are links on the way.
 
 - Of two states of one server the newer has the higher number. Of two with one number, said before
   and after a restart, the one with the greater links is taken; that all decide alike is enough,
@@ -59,9 +59,9 @@ class LinkStates:
     became others.
     """
 
-    def __init__(self, name: str, *, general: bool = False) -> None:
+    def __init__(self, name: str, *, general: bool = False, trees: int = 0) -> None:
         self.name = name
-        self.graph = Graph(general=general)
+        self.graph = Graph(general=general, trees=trees)
         self._states: dict[str, LinkState] = {name: LinkState(name, 0, ())}
         self._links: dict[str, Mapping[str, Adjacency]] = {name: {}}
         self._named = 0  # links in all states
@@ -79,13 +79,11 @@ class LinkStates:
         return self._keep(LinkState(self.name, self.own.number + 1, tuple(sorted(links))))
 
     def check(self, state: LinkState) -> None:
-        """Refuses a state that cannot be learned. An old one can."""
-        if state == self._states.get(state.origin):
-            return  # In a mesh each comes by several ways.
-        if not _makes_sense(state):
-            raise RefusedError(Reason.WRONG_LINK_STATE)
+        """Refuses a state that cannot be learned. An old one can, and changes nothing."""
         if not self._is_newer(state):
             return
+        if not _makes_sense(state):
+            raise RefusedError(Reason.WRONG_LINK_STATE)
         if state.origin == self.name:
             if self._renewals >= RENEWALS_MAX or state.number >= NUMBER_MAX // 2:
                 raise RefusedError(Reason.NAME_IN_USE)

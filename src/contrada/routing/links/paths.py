@@ -15,16 +15,20 @@ both ends, and parts of it are shortest. Hence all sources and all homes have tr
 
 and a server needs to know only for which servers each neighbour's path leads through it.
 
+That is one tree per server. A large mesh shares a few trees instead, see `shared`.
+
 Source: PODC 2000 §4 (general peer-to-peer; NST(f), the spanning tree rooted at a subscriber).
 """
 
 import heapq
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
 from operator import attrgetter
 from typing import Final, TypeAlias
 
 import msgspec
 
+from contrada.routing.links.shared import SharedTree
 from contrada.routing.messages import Role
 
 Weights: TypeAlias = Mapping[str, Mapping[str, int]]
@@ -50,22 +54,32 @@ class Edge(msgspec.Struct, frozen=True, gc=False):
 class Graph:
     """The links of a network as they come and go, and which of them are used.
 
-    A link that joins what was apart is used, and makes no difference to the others. After any other
-    change all are looked at anew, when somebody asks.
+    A link that joins what was apart is used, and makes no difference to the others; nor does one of
+    a mesh where there are no others. After any other change all are looked at anew, when somebody
+    asks. `trees` are so many that all share, over the links between peers.
     """
 
-    def __init__(self, *, general: bool) -> None:
+    def __init__(self, *, general: bool, trees: int = 0) -> None:
         self._is_general = general
         self._edges: dict[tuple[str, str], Edge] = {}
         self._roots: dict[str, str] = {}
         self._used: set[Edge] | None = set()
+        self._parents = 0
+        self._costs: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        self.trees = [SharedTree(number, self._costs) for number in range(trees)]
 
     def add(self, edge: Edge) -> None:
         """A link comes, between servers that have none."""
         self._edges[edge.a, edge.b] = edge
+        if not edge.is_between_peers:
+            self._parents += 1
+        elif self.trees:
+            self._costs[edge.a][edge.b] = self._costs[edge.b][edge.a] = edge.cost
+            for tree in self.trees:
+                tree.join(edge.a, edge.b)
         if self._used is None:
             return
-        if _join(self._roots, edge):
+        if _join(self._roots, edge) or (self._is_general and not self._parents):
             self._used.add(edge)
         else:
             self._used = None
@@ -74,6 +88,12 @@ class Graph:
         """A link that is there goes."""
         del self._edges[edge.a, edge.b]
         self._used = None
+        if not edge.is_between_peers:
+            self._parents -= 1
+        elif self.trees:
+            del self._costs[edge.a][edge.b], self._costs[edge.b][edge.a]
+            for tree in self.trees:
+                tree.part(edge.a, edge.b)
 
     def edge(self, a: str, b: str) -> Edge | None:
         """The link between two servers; None where there is none."""
@@ -94,6 +114,8 @@ class Graph:
         """Checks the invariants; AssertionError says which is broken. Cost: all links."""
         assert all(self.edge(each.b, each.a) is each for each in self), "a link is misplaced"
         assert self.used == used_edges(self, {}, general=self._is_general), "others would be used"
+        for tree in self.trees:
+            tree.validate()
 
 
 def used_edges(edges: Iterable[Edge], roots: dict[str, str], *, general: bool) -> set[Edge]:

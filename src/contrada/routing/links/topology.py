@@ -19,7 +19,10 @@ In a general topology the links between peers are a *mesh*, with cycles. What en
 server, its home, spreads along the tree of shortest paths from there (see `paths`), and a
 notification along that of its source, the server where it entered. So what is for one home goes its
 own way, and is covered only by what goes the same way. Clients, children and the parent of a server
-are at home there.
+are at home there. Where there are many servers, that is much to say and to hold. So a mesh may have
+a few *shared* trees instead (see `shared`): what is asked for goes along each of them, and what a
+server publishes, and offers, along the one of its name. Then covering works as in an acyclic
+network, paths are longer, and where links break the trees are mended.
 
 Servers that have names tell one another of their links (see `link_states`). A link is used when
 both ends name it and it closes no loop; those of a mesh may close loops. One that is not used lies
@@ -33,15 +36,16 @@ notification that comes twice is known again.
 A server that has no name uses all its links, and these must not close a cycle: only the count of
 hops stops what goes round.
 
-After the last failure or repair was noticed, every server has the link states within L delays, its
-subscriptions or advertisements are where they belong after L more, and with advertisement
-forwarding subscriptions after another L; L are the links of the longest path. A server that comes
-back and must first hear of its own old states takes two delays more.
+After the last failure or repair was noticed, every server has the link states within L delays (3 L
+where more than TELLING_MAX servers have something new to say), its subscriptions or advertisements
+are where they belong after L more, and with advertisement forwarding subscriptions after another
+L; L are the links of the longest path. A server that comes back and must first hear of its own old
+states takes two delays more.
 
 Source: PODC 2000 §4 (hierarchical client/server, acyclic and general peer-to-peer, hybrids).
 """
 
-from collections.abc import Collection, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from typing import Final
 
 from contrada.errors import LimitError
@@ -54,7 +58,9 @@ from contrada.routing.links.paths import (
     towards,
     weights_of,
 )
+from contrada.routing.links.shared import tree_of
 from contrada.routing.messages import (
+    LABEL_CHARS_MAX,
     Adjacency,
     Client,
     LinkState,
@@ -64,6 +70,8 @@ from contrada.routing.messages import (
     Reason,
     Role,
     Send,
+    TellLinks,
+    TookLinks,
     Way,
 )
 from contrada.routing.refusals import RefusedError, check_label
@@ -78,17 +86,32 @@ SOURCES_MAX: Final = 256
 """Sources of which a server keeps in mind where their trees go on. Beyond it: all are forgotten,
 and found anew when needed."""
 
+TOLD_MAX: Final = 1_024
+"""Servers and links of one message, of which the last server may have any number. Beyond it: what
+is told goes in several, one after the other."""
+
+TELLING_MAX: Final = 4
+"""Messages of link states on their way to a neighbour. Beyond it: what is to be told waits until it
+has taken one."""
+
+TREES_MAX: Final = 8
+"""Trees that all servers of a mesh share. Beyond it: InvalidValueError."""
+
 _NOWHERE: Final[frozenset[Way]] = frozenset()
 
 
 class Topology:
     """The links of one server. Invariant: at most one of them leads to a parent."""
 
-    def __init__(self, name: str = "", *, general: bool = False) -> None:
+    def __init__(self, name: str = "", *, general: bool = False, trees: int = 0) -> None:
         self.name = name
         self._is_general = general
+        self._shared = trees
+        self._own_tree = [tree_of(name, trees)] if trees else []
         self._links: dict[Neighbour, Adjacency] = {}
-        self._states = LinkStates(name, general=general) if name else None
+        self._states = LinkStates(name, general=general, trees=trees) if name else None
+        self._untold: dict[Neighbour, dict[str, LinkState]] = {}
+        self._telling: dict[Neighbour, int] = {}  # messages of which it is not known that they came
         self._refusals: dict[Neighbour, Reason] = {}
         self._plain: frozenset[Way] = frozenset()
         self._up: frozenset[Way] = frozenset()
@@ -121,32 +144,81 @@ class Topology:
     def add(self, link: Adjacency) -> list[Send]:
         """Adds a link that is not refused; the link states to send."""
         neighbour = Neighbour(link.name)
-        told = self._flood(self._announced({**self._links, neighbour: link}))
-        if self._states is not None:
-            told += [Send(neighbour, state) for state in self._states]
         self._links[neighbour] = link
-        return told
+        if self._states is None:
+            return []
+        self._states.announce(self._links.values())
+        self._untold[neighbour], self._telling[neighbour] = {}, 0
+        own = [self._states.own]
+        return self._flood(own, but=neighbour) + self._tell(neighbour, self._states)
 
     def remove(self, neighbour: Neighbour) -> list[Send]:
         """Takes a link away; the link states to send."""
         del self._links[neighbour]
-        return self._flood(self._announced(self._links))
+        if self._states is None:
+            return []
+        del self._untold[neighbour], self._telling[neighbour]
+        return self._flood([self._states.announce(self._links.values())])
 
-    def _announced(self, links: Mapping[Neighbour, Adjacency]) -> LinkState | None:
-        return None if self._states is None else self._states.announce(links.values())
+    def learn(
+        self, origin: Neighbour, states: Iterable[LinkState]
+    ) -> tuple[list[Send], list[RefusedError]]:
+        """Takes in what a neighbour tells of links; what to send, and what is refused of it.
 
-    def learn(self, origin: Neighbour, state: LinkState) -> list[Send]:
-        """Takes in what a neighbour tells of links; what to send on. Raises RefusedError."""
+        Raises RefusedError where nothing is told of links.
+        """
         if self._states is None:
             raise RefusedError(Reason.WRONG_LINK_STATE)
-        self._states.check(state)
-        told = self._states.learn(state)
-        return self._flood(told, but=origin if told is state else None)
+        passed_on: list[LinkState] = []
+        replies: list[LinkState] = []
+        refused: list[RefusedError] = []
+        untold = self._untold[origin]
+        for state in states:
+            try:
+                self._states.check(state)
+            except RefusedError as refusal:
+                refused.append(refusal)
+                continue
+            if untold.get(state.origin) == state:
+                del untold[state.origin]  # It has just told that itself.
+            told = self._states.learn(state)
+            if told is state:
+                passed_on.append(told)
+            elif told is not None:
+                replies.append(told)
+        sends = [Send(origin, TookLinks())]
+        return sends + self._flood(passed_on, but=origin) + self._flood(replies), refused
 
-    def _flood(self, state: LinkState | None, but: Neighbour | None = None) -> list[Send]:
-        if state is None:
+    def go_on_telling(self, neighbour: Neighbour) -> list[Send]:
+        """A neighbour has taken in what it was told; what to tell it now. Raises RefusedError."""
+        if not self._telling.get(neighbour):
+            raise RefusedError(Reason.WRONG_LINK_STATE)
+        self._telling[neighbour] -= 1
+        return self._tell(neighbour, ())
+
+    def _flood(self, states: Collection[LinkState], but: Neighbour | None = None) -> list[Send]:
+        return [told for each in self._links if each != but for told in self._tell(each, states)]
+
+    def _tell(self, neighbour: Neighbour, states: Iterable[LinkState]) -> list[Send]:
+        """Tells a neighbour this, or later, if too much of what it was told is still on its way.
+
+        So where there is much to tell it travels together, and of each server only the newest.
+        """
+        untold = self._untold[neighbour]
+        untold.update({state.origin: state for state in states})
+        if not untold or self._telling[neighbour] >= TELLING_MAX:
             return []
-        return [Send(each, state) for each in self._links if each != but]
+        told: list[LinkState] = []
+        size = 0
+        for state in untold.values():
+            told.append(state)
+            size += 1 + len(state.links)
+            if size >= TOLD_MAX:
+                break
+        for state in told:
+            del untold[state.origin]
+        self._telling[neighbour] += 1
+        return [Send(neighbour, TellLinks((*told,)))]
 
     def role(self, neighbour: Neighbour) -> Role | None:
         """What a neighbour is; None where there is no link."""
@@ -174,6 +246,11 @@ class Topology:
         return {each for each, why in self._refusals.items() if why is Reason.LOOP}
 
     # --- ways ---------------------------------------------------------------------------------
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether a mesh has trees that all servers share, and not one for each."""
+        return self._shared > 0
 
     @property
     def _state(self) -> tuple[int, int]:
@@ -204,10 +281,12 @@ class Topology:
             return None
         homes = before.keys() | self._trees.keys()
         changed = {home for home in homes if before.get(home) != self._trees.get(home)}
-        return changed | {self.name} if plain != self._plain else changed
+        # What is asked for here goes along all trees that are shared.
+        is_moved = plain != self._plain or (self._shared and changed)
+        return changed | {self.name} if is_moved else changed
 
     def _choose_links(self, states: LinkStates) -> None:
-        """Which links are used, and in a mesh where each home's tree goes on from here."""
+        """Which links are used, and in a mesh where each tree goes on from here."""
         graph = states.graph
         used = graph.used
         self._refusals = {}
@@ -217,7 +296,14 @@ class Topology:
                 self._refusals[neighbour] = Reason.UNCONFIRMED
             elif edge not in used:
                 self._refusals[neighbour] = Reason.LOOP
-        if self._is_general:
+        if self._shared:
+            self._trees = {
+                tree.label: frozenset(
+                    Way(Neighbour(name), tree.label) for name in tree.near(self.name)
+                )
+                for tree in graph.trees
+            }
+        elif self._is_general:
             self._mesh = weights_of(edge for edge in used if edge.is_between_peers)
             before, self._below = self._below, towards(self._mesh, self.name)
             self._trees = {
@@ -230,6 +316,21 @@ class Topology:
     def is_in_mesh(self, neighbour: Neighbour) -> bool:
         """Whether what goes over a link is labelled with its home."""
         return self._is_general and self.role(neighbour) is Role.PEER
+
+    def check_home(self, home: str) -> None:
+        """Refuses what comes over a link of the mesh and is at home nowhere, or here."""
+        if self._shared:
+            if home not in self._trees:
+                raise RefusedError(Reason.WRONG_HOME)
+        else:
+            self.check_source(home)
+
+    def check_source(self, source: str) -> None:
+        """Refuses what comes over a link of the mesh and has entered that nowhere, or here."""
+        if not 0 < len(source) <= LABEL_CHARS_MAX:
+            raise RefusedError(Reason.WRONG_HOME)
+        if source == self.name:
+            raise RefusedError(Reason.LOOP)
 
     def home_of(self, party: Party) -> str:
         """Where what a party asks for or offers is at home."""
@@ -249,6 +350,20 @@ class Topology:
 
         Source: PODC 2000 §4: neighbours less those on no spanning tree of a subscriber.
         """
+        return self._ways(parties, self._trees)
+
+    def ways_of_offers(self, parties: Collection[Party]) -> Set[Way]:
+        """Where goes what these parties advertise.
+
+        As `ways`, but of the trees that all share it takes that of this server's notifications.
+        """
+        return self._ways(parties, self._own_tree)
+
+    def _ways(self, parties: Collection[Party], own: Collection[str]) -> Set[Way]:
+        """The ways of what these parties say; `own` are the shared trees for what is at home here.
+
+        Along a shared tree goes what came along it, and what is at home here.
+        """
         if self._refusals:
             parties = [each for each in parties if self.is_active(each)]
         if not parties:
@@ -256,22 +371,38 @@ class Topology:
         up = self._up.difference(parties) if len(parties) == 1 else self._up
         if not self._is_general:
             return up
-        homes = {self.home_of(each) for each in parties}
-        return up.union(*(self._trees.get(home, _NOWHERE) for home in homes))
+        if not self._shared:
+            homes = {self.home_of(each) for each in parties}
+            return up.union(*(self._trees.get(home, _NOWHERE) for home in homes))
+        found = set(up)
+        for label, tree in self._trees.items():
+            along = [
+                each
+                for each in parties
+                if (each.home == label if isinstance(each, Way) and each.home else label in own)
+            ]
+            if along:
+                found |= tree.difference(along) if len(along) == 1 else tree
+        return found
 
     def onward(self, source: str) -> frozenset[Way]:
         """On which ways a notification from this source may go: its tree, children and a parent.
 
-        Of a neighbour only the homes that the tree reaches through here are among them, so that a
-        notification takes just the shortest paths to where it is wanted. Cost: one look-up; after
-        links have changed, the paths from the source.
+        A shared tree leads back to where it came from, too. In others, of a neighbour only the
+        homes that the tree reaches through here are among them, so that a notification takes just
+        the shortest paths to where it is wanted. Cost: one look-up; after links have changed, the
+        paths from the source.
         """
         found = self._onward.get(source)
         if found is None:
             if len(self._onward) >= SOURCES_MAX:
                 self._onward.clear()
-            steps = beyond(self._mesh, source, self.name) if self._mesh else {}
-            mesh = (Way(Neighbour(name), home) for home, name in steps.items())
+            mesh: Iterable[Way]
+            if self._shared:
+                mesh = self._trees.get(tree_of(source, self._shared), ())
+            else:
+                steps = beyond(self._mesh, source, self.name) if self._mesh else {}
+                mesh = (Way(Neighbour(name), home) for home, name in steps.items())
             found = self._onward[source] = self._plain.union(mesh)
         return found
 
@@ -300,7 +431,11 @@ class Topology:
     @property
     def used(self) -> int:
         """How many links are used."""
-        return len(self._links) - len(self._refusals)
+        used = {each for each in self._links if each not in self._refusals}
+        if self._shared:
+            mesh = {way.neighbour for tree in self._trees.values() for way in tree}
+            used = {each for each in used if each in mesh or not self.is_in_mesh(each)}
+        return len(used)
 
     @property
     def servers(self) -> int:

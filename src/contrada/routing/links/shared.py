@@ -1,0 +1,125 @@
+"""`SharedTree`: one tree over a mesh that every server computes alike.
+
+Each server has a *place*: the root of its tree, how far that is, and the neighbour through which.
+The place is the least that it can have: itself as root, or a neighbour's place and the link to
+that. Names give roots their order, mixed with the number of the tree, so that several trees of one
+mesh have different roots, mostly. So in each connected part all come to the least root, by shortest
+paths; of two of one length by the neighbour of the lesser name. That depends on the links alone,
+and not on the order in which they came.
+
+A link that comes can only make places less, and they spread from its ends. A link that goes
+concerns nobody but who went through it: they begin anew, each as its own root, and what is around
+them spreads in.
+
+    near(s): the neighbour through which s goes, and those who go through s
+
+Invariant: every place is the least that the links allow.
+
+Source: PODC 2000 §4 (general peer-to-peer: spanning trees); that all sources share them is this
+project's.
+"""
+
+import heapq
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import NamedTuple, TypeAlias
+
+Costs: TypeAlias = Mapping[str, Mapping[str, int]]
+"""For each server its neighbours in the mesh, and the costs of the links to them."""
+
+
+def rank_of(server: str, label: str) -> tuple[int, str]:
+    """The order of servers by which one becomes the root of a tree: the least."""
+    return _mixed(f"{label} {server}"), server
+
+
+def tree_of(source: str, trees: int) -> str:
+    """The label of the tree, of so many, along which goes all that enters a mesh at a server."""
+    return str(_mixed(source) % trees)
+
+
+def _mixed(text: str) -> int:
+    """A number by which texts that look alike are far apart, the same everywhere."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())
+
+
+class _Place(NamedTuple):
+    """Less is better. A root goes through nobody."""
+
+    root: tuple[int, str]
+    distance: int
+    through: str
+
+
+class SharedTree:
+    """The tree of a number, over links that its owner holds, and tells of when they change."""
+
+    def __init__(self, number: int, costs: Costs) -> None:
+        self.label = str(number)
+        self._costs = costs
+        self._places: dict[str, _Place] = {}
+
+    def join(self, a: str, b: str) -> None:
+        """There is a link now, which `costs` has. Cost: the servers whose places change."""
+        for end in (a, b):
+            if end not in self._places:
+                self._places[end] = self._as_root(end)
+        self._spread([self._beyond(a, b), self._beyond(b, a)])
+
+    def part(self, a: str, b: str) -> None:
+        """There is no link any more, nor in `costs`. Cost: the servers that went through it."""
+        places = self._places
+        if places[b].through == a:
+            below = [b]
+        elif places[a].through == b:
+            below = [a]
+        else:
+            return
+        for server in below:  # It grows while it is gone through.
+            below += self._behind(server)
+        for server in below:
+            places[server] = self._as_root(server)
+        cut = set(below)
+        self._spread(
+            [self._beyond(each, s) for s in below for each in self._costs[s] if each not in cut]
+            + [self._beyond(s, each) for s in below for each in self._costs[s] if each in cut]
+        )
+
+    def near(self, server: str) -> frozenset[str]:
+        """The neighbours of a server in the tree."""
+        place = self._places.get(server)
+        if place is None:
+            return frozenset()
+        return frozenset([*self._behind(server), *([place.through] if place.through else ())])
+
+    def _as_root(self, server: str) -> _Place:
+        return _Place(rank_of(server, self.label), 0, "")
+
+    def _beyond(self, server: str, other: str) -> tuple[_Place, str]:
+        """The place that another server would have through this one."""
+        place = self._places[server]
+        distance = place.distance + self._costs[server][other]
+        return _Place(place.root, distance, server), other
+
+    def _behind(self, server: str) -> list[str]:
+        places = self._places
+        return [each for each in self._costs[server] if places[each].through == server]
+
+    def _spread(self, better: Iterable[tuple[_Place, str]]) -> None:
+        """Servers take these places where they are better; their neighbours what comes of it."""
+        waiting = [*better]
+        heapq.heapify(waiting)
+        while waiting:
+            place, server = heapq.heappop(waiting)
+            if place < self._places[server]:
+                self._places[server] = place
+                for other in self._costs[server]:
+                    beyond = self._beyond(server, other)
+                    if beyond[0] < self._places[other]:
+                        heapq.heappush(waiting, beyond)
+
+    def validate(self) -> None:
+        """Checks the invariant; AssertionError says where it is broken. Cost: all links."""
+        for server, place in self._places.items():
+            others = (self._beyond(each, server)[0] for each in self._costs[server])
+            assert place == min([self._as_root(server), *others]), f"{server} has another place"
