@@ -34,6 +34,20 @@ def test_what_was_accepted_is_published_no_second_time_also_after_a_crash() -> N
     assert net.servers["a"].statistics().duplicates == 1
 
 
+@pytest.mark.parametrize("failed_before", [False, True])
+def test_a_batch_is_no_duplicate_of_what_it_has_behind(failed_before: bool) -> None:
+    """What stands behind a higher number would be confirmed, and published nowhere."""
+    net = DeliveryNetwork("a", "")
+    net.stand("a", "s")
+    net.read("a", "x", "s")
+    if failed_before:
+        net.publish("a", [notice(5, "certified", "p", 5)], "p")
+    batch = [notice(n, "reliable", "p", n) for n in (6, 5, 5, 6)]
+    assert net.was_accepted(net.publish("a", batch, "p"))
+    assert net.got["x"] == [6, 5]
+    assert net.servers["a"].statistics().duplicates == 2
+
+
 def test_a_publication_has_one_class_that_is_known() -> None:
     """A client could make its server raise, or have certified what is not."""
     net = DeliveryNetwork("a", "")

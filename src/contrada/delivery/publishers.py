@@ -52,13 +52,13 @@ class Publisher(msgspec.Struct, array_like=True):
         Raises CannotPublishError for what failed before others that were accepted: it cannot come
         before them any more; or may have, as far as is known.
         """
-        fresh, accepted = [], self.sequence
+        fresh, numbers = [], set[int]()
         for each in notifications:
             number = each.envelope.sequence
-            if not number or number > accepted:
+            if not number or (number > self.sequence and number not in numbers):
                 fresh.append(each)
-                accepted = max(accepted, number)
-            elif number in self.failed or number <= self.untold:
+                numbers.add(number)
+            elif number <= self.sequence and (number in self.failed or number <= self.untold):
                 reason = f"number {number} was refused before, and later ones were accepted"
                 raise CannotPublishError("", reason=reason, may_be_published=number <= self.untold)
         return fresh
