@@ -130,6 +130,22 @@ def test_publishers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert net.servers["a"].statistics().duplicates == 1, "q was forgotten first"
 
 
+@pytest.mark.parametrize("is_numbered", [False, True])
+def test_who_goes_another_way_carries_what_it_was_after(is_numbered: bool) -> None:
+    """What has an order, with a number or without, would be overtaken by what is in a sequence."""
+    net = DeliveryNetwork("sah", "sa sh ah")
+    net.stand("h", "q")
+    net.run()
+    net.read("h", "x", "q")
+    net.publish("a", [notice(1, "reliable fifo", "p", 1 * is_numbered)], "p")
+    net.lose_parcels("a", "h")
+    net.publish("a", [notice(2, "reliable fifo total:t", "p", 2 * is_numbered)], "p")
+    net.run()
+    assert net.got["x"] == [], "it waits for the first, which is sent again"
+    net.run(10)
+    assert net.got["x"] == [1, 2]
+
+
 def test_who_moved_carries_what_it_was_after() -> None:
     """What a publisher publishes at its new server would overtake what it did at the old."""
     net = DeliveryNetwork("abh", "ab ah bh")

@@ -332,7 +332,7 @@ class AccessPoint:
         promised = of.promised
         way = self._way_of(promised)
         # What goes by another way than what was before could overtake it.
-        carries = known.carries or (known.sequence > 0 and known.way != way)
+        carries = known.carries or known.way not in (None, way)
         if promised.sequence:
             self.sequence(fresh, way, now_us, carries=carries and promised.is_fifo)
         else:

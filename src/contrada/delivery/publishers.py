@@ -42,7 +42,7 @@ class Publisher(msgspec.Struct, array_like=True):
     sequence: int = 0
     failed: tuple[int, ...] = ()
     untold: int = 0
-    way: Way = HERE
+    way: Way | None = None
     ways: tuple[tuple[str, str, int, int, int], ...] = ()
     carries: bool = False
 
