@@ -86,12 +86,14 @@ def test_what_waits_keeps_its_order_and_others_do_not_wait() -> None:
     fifo = net.publish("b", [notice(2, "reliable fifo", "p", 2)], "p")
     other = net.publish("b", [notice(3, "reliable total:t", "q", 1)], "q")
     net.publish("b", [notice(4, "reliable fifo", "r", 1)], "r")
-    assert net.got["x"] == [4]
+    net.publish("b", [notice(5, "reliable total:u")])
+    net.publish("b", [notice(6, "reliable")])  # of nobody: there is nobody whose order to keep
+    assert net.got["x"] == [4, 6]
     net.mend("a", "b")
     net.run(2)
     assert all(isinstance(net.outcomes[each], Confirmed) for each in (total, fifo, other))
     assert [each for each in net.got["x"] if each in (1, 3)] == [1, 3]
-    assert sorted(net.got["x"]) == [1, 2, 3, 4]
+    assert sorted(net.got["x"]) == [1, 2, 3, 4, 5, 6]
 
 
 def test_what_waits_is_bounded_in_time_and_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -491,7 +491,6 @@ def _class_of(notifications: Sequence[Notification]) -> DeliveryClass:
 
 
 def _orders(of: Publication) -> list[tuple[str, str]]:
-    """In which lines a publication stands: its publisher's and its sequence's."""
-    return [("publisher", of.publisher)] + [
-        ("sequence", each) for each in (of.promised.sequence,) if each
-    ]
+    """In which lines a publication stands: its publisher's and its sequence's, if it has these."""
+    lines = ("publisher", of.publisher), ("sequence", of.promised.sequence)
+    return [each for each in lines if each[1]]
