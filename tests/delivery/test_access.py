@@ -1,9 +1,12 @@
 """The access point: a publication is accepted whole or fails whole, once, in its order."""
 
+from collections import deque
+
 import pytest
 
 from contrada.delivery import access, publishers
-from contrada.delivery.access import WAIT_US, Confirmed, Failed
+from contrada.delivery.access import ASK_AGAIN_US, WAIT_US, Confirmed, Failed
+from contrada.delivery.messages import Taken
 from contrada.delivery.publishers import Publisher
 from contrada.errors import CannotPublishError, InvalidValueError, LimitError
 from tests.delivery.network import DeliveryNetwork, notice
@@ -111,9 +114,9 @@ def test_what_waits_is_bounded_in_time_and_number(monkeypatch: pytest.MonkeyPatc
     net.tick()
     assert "cannot be reached" in str(failed(net, tokens[0]))
     assert begun + WAIT_US <= net.now_us <= begun + WAIT_US + 10
-    net.do("b", net.servers["b"].arrive("p", {"a": net.life("a")}, net.now_us))
-    net.do("b", net.servers["b"].arrive("p", {"a": net.life("a")}, net.now_us))
-    net.do("b", net.servers["b"].arrive("q", {"a": net.life("a")}, net.now_us))
+    net.arrive("b", "p", {"a": net.life("a")})
+    net.arrive("b", "p", {"a": net.life("a")})
+    net.arrive("b", "q", {"a": net.life("a")})
     with pytest.raises(LimitError, match="WAITING_MAX"):
         net.servers["b"].arrive("r", {"a": net.life("a")}, net.now_us)
 
@@ -157,7 +160,7 @@ def test_who_moved_carries_what_it_was_after() -> None:
     net.publish("a", [notice(1, "reliable fifo", "p", 1)], "p")
     net.lose_parcels("a", "h")
     past = {"a": net.life("a"), "b": net.life("b")}
-    net.do("b", net.servers["b"].arrive("p", past, net.now_us))
+    net.arrive("b", "p", past)
     net.run()
     token = net.publish("b", [notice(2, "reliable fifo", "p", 2)], "p")
     net.run()
@@ -173,7 +176,7 @@ def test_what_was_accepted_elsewhere_is_confirmed_without_a_store() -> None:
     net.stand("b", "s")
     net.run()
     net.publish("a", [notice(1, "certified", "p", 1)], "p")
-    net.do("b", net.servers["b"].arrive("p", {"a": net.life("a")}, net.now_us))
+    net.arrive("b", "p", {"a": net.life("a")})
     token = net.publish("b", [notice(1, "certified", "p", 1)], "p")
     net.run()
     assert net.was_accepted(token)
@@ -186,13 +189,83 @@ def test_a_publisher_that_is_back_is_not_told_that_nothing_was_published() -> No
     net.run()
     lives = {name: net.life(name) for name in "ab"}
     net.publish("a", [notice(1, "reliable", "p", 1)], "p")
-    net.do("b", net.servers["b"].arrive("p", {"a": lives["a"]}, net.now_us))
-    net.do("a", net.servers["a"].arrive("p", lives, net.now_us))
+    net.arrive("b", "p", {"a": lives["a"]})
+    net.arrive("a", "p", lives)
     token = net.publish("a", [notice(1, "reliable", "p", 1)], "p")
     net.run()
     error = failed(net, token)
     assert isinstance(error, CannotPublishError)
     assert error.may_be_published
+
+
+def test_a_question_that_comes_late_ends_no_visit() -> None:
+    """What another server accepted meanwhile would be published a second time."""
+    net = DeliveryNetwork("ab", "ab")
+    net.stand("a", "s")
+    net.run()
+    net.read("a", "x", "s")
+    lives = {name: net.life(name) for name in "ab"}
+    net.publish("a", [notice(1, "reliable", "p", 1)], "p")
+    net.arrive("b", "p", {"a": lives["a"]})
+    token = net.publish("b", [notice(2, "reliable", "p", 2)], "p")
+    net.bring("b", "a")
+    answer, taken = net.wires["a", "b"]
+    assert isinstance(taken, Taken)
+    net.wires["a", "b"] = deque([taken])
+    net.bring("a", "b")
+    net.now_us += ASK_AGAIN_US
+    net.do("b", net.servers["b"].tick(net.now_us))
+    question = net.wires["b", "a"].copy()
+    net.wires["b", "a"].clear()
+    assert question
+    net.wires["a", "b"].append(answer)
+    net.bring("a", "b")
+    assert net.was_accepted(token), "which its publisher does not hear"
+    net.wires["a", "b"].clear()
+    net.wires["b", "a"].clear()
+    net.arrive("a", "p", lives)
+    net.wires["b", "a"].extend(question)
+    net.bring("b", "a")
+    net.publish("a", [notice(2, "reliable", "p", 2)], "p")
+    net.run()
+    net.run(10)
+    assert net.got["x"] == [1, 2]
+
+
+def test_an_answer_to_an_earlier_visit_counts_for_no_later_one() -> None:
+    """What its publisher published since, where it had been asked for, would come again."""
+    net = DeliveryNetwork("ab", "ab")
+    net.stand("a", "s")
+    net.run()
+    net.read("a", "x", "s")
+    lives = {name: net.life(name) for name in "ab"}
+    net.publish("a", [notice(1, "reliable", "p", 1)], "p")
+    net.arrive("b", "p", {"a": lives["a"]})
+    net.bring("b", "a")
+    late = net.wires["a", "b"].copy()
+    net.wires["a", "b"].clear()
+    net.arrive("a", "p", {"a": lives["a"]})
+    assert net.was_accepted(net.publish("a", [notice(2, "reliable", "p", 2)], "p"))
+    net.arrive("b", "p", {"a": lives["a"]})
+    net.wires["a", "b"].extendleft(reversed(late))
+    net.bring("a", "b")
+    net.publish("b", [notice(2, "reliable", "p", 2)], "p")
+    net.run()
+    net.run(10)
+    assert net.got["x"] == [1, 2]
+
+
+def test_no_question_is_asked_again_while_it_is_on_its_way() -> None:
+    """A server that is away for long would have its stream filled with questions."""
+    net = DeliveryNetwork("ab", "ab")
+    net.run()
+    net.cut("a", "b")
+    net.arrive("b", "p", {"a": net.life("a")})
+    for _ in range(3):
+        token = net.publish("b", [notice(1, "reliable", "p", 1)], "p")
+        net.run(10)
+        assert isinstance(failed(net, token), CannotPublishError)
+    assert net.servers["b"].statistics().held == 1
 
 
 def test_what_was_accepted_is_confirmed_again_though_its_sequencer_cannot_be_reached() -> None:

@@ -544,7 +544,7 @@ def test_a_publisher_that_moves_is_neither_heard_twice_nor_out_of_order() -> Non
     net.read("c", "x", "s")
     net.publish("a", [notice(1, "reliable fifo", "p", 1)], "p")
     net.lose_parcels("a", "b")
-    net.do("b", net.servers["b"].arrive("p", {"a": net.life("a")}, net.now_us))
+    net.arrive("b", "p", {"a": net.life("a")})
     token = net.publish(
         "b", [notice(1, "reliable fifo", "p", 1), notice(2, "reliable fifo", "p", 2)], "p"
     )
@@ -563,7 +563,7 @@ def test_what_waits_of_a_publisher_that_moved_is_given_up() -> None:
     net.run()
     net.cut("z", "a")
     old = net.publish("a", [notice(1, "reliable total:t", "p", 1)], "p")
-    net.do("b", net.servers["b"].arrive("p", {"a": net.life("a")}, net.now_us))
+    net.arrive("b", "p", {"a": net.life("a")})
     net.run()
     assert isinstance(net.outcomes[old], Failed)
     assert "has gone" in str(net.outcomes[old].error)  # type: ignore[union-attr]
@@ -575,7 +575,7 @@ def test_who_asked_a_server_that_restarts_gets_an_answer(stores: str) -> None:
     net = DeliveryNetwork("ab", "ab", stores)
     net.stand("b", "s")
     net.run()
-    net.do("b", net.servers["b"].arrive("p", {"a": net.life("a")}, net.now_us))
+    net.arrive("b", "p", {"a": net.life("a")})
     net.step()  # a has taken the question, and its answer is on the way
     net.crash("a")
     net.start("a")
@@ -584,7 +584,7 @@ def test_who_asked_a_server_that_restarts_gets_an_answer(stores: str) -> None:
     net.run(3)
     assert net.was_accepted(token)
     net.cut("a", "b")
-    net.do("b", net.servers["b"].arrive("q", {"a": net.life("a")}, net.now_us))
+    net.arrive("b", "q", {"a": net.life("a")})
     token = net.publish("b", [notice(2, "reliable", "q", 1)], "q")
     net.do("b", net.servers["b"].forget("a", net.now_us))
     assert net.was_accepted(token)

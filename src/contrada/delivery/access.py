@@ -39,7 +39,7 @@ from contrada.delivery.messages import (
 )
 from contrada.delivery.notes import Notes
 from contrada.delivery.outbox import Outbox, Posting
-from contrada.delivery.publishers import HERE, Publisher, Publishers, Way
+from contrada.delivery.publishers import HERE, Publisher, Publishers, Visit, Way
 from contrada.delivery.sequences import Sequences
 from contrada.delivery.standing import StandingTable
 from contrada.delivery.store import Store
@@ -112,8 +112,7 @@ class AccessPoint:
         self._waiting: dict[int, Publication] = {}
         self._is_stale = False
         self._kept_back: set[tuple[str, str]] = set()  # publishers and sequences of what waits
-        # Publishers whose past is asked for: where they were, and in which life of each.
-        self._awaited: dict[str, dict[str, int]] = {}
+        self._awaited: dict[str, Visit] = {}  # publishers whose past is asked for
         self._ask_us = 0
         self._rows = 0
         self._is_causal = False
@@ -149,21 +148,28 @@ class AccessPoint:
             raise LimitError("WAITING_MAX", WAITING_MAX, len(self._awaited) + 1)
         others = {server: life for server, life in past.items() if server != self.name}
         if others:
-            self._awaited[publisher] = others
+            self._awaited[publisher] = Visit(now_us, others)
             self._ask_past(publisher, now_us)
 
     def forget_past(self, server: str, life: int) -> None:
         """A server has this life: nothing is left of what publishers did in an earlier one."""
-        for publisher, servers in list(self._awaited.items()):
-            if servers.get(server, life) < life:
+        for publisher, visit in list(self._awaited.items()):
+            if visit.lives.get(server, life) < life:
                 self.meet(publisher, server)
 
     def meet(self, publisher: str, server: str, past: Past | None = None) -> None:
-        """What a publisher did at another server is known; None: nothing is left of it."""
-        servers = self._awaited.get(publisher, {})
-        servers.pop(server, None)
-        if not servers:
-            self._awaited.pop(publisher, None)
+        """What a publisher did at another server is known; None: nothing is left of it.
+
+        An answer to what was asked at an earlier visit is not: the publisher was there again since.
+        """
+        visit = self._awaited.get(publisher)
+        if visit is None or server not in visit.lives:
+            return
+        if past is not None and past.visit != visit.number:
+            return
+        del visit.lives[server]
+        if not visit.lives:
+            del self._awaited[publisher]
         known = self._publishers.known(publisher)
         if past is not None:
             known.learn(past.sequence, past.failed, past.untold)
@@ -175,11 +181,12 @@ class AccessPoint:
         """A server will never say what its publishers did there."""
         self.forget_past(server, maxsize)
 
-    def past_of(self, publisher: str) -> Past | None:
+    def past_of(self, said: AskPast) -> Past | None:
         """What is known of a publisher that has left; None while its last is on its way.
 
         What waits of it is given up; if it is back, from where it may have been published.
         """
+        publisher = said.publisher
         is_unknown = publisher in self._awaited
         for token in [each.token for each in self._waiting.values() if each.publisher == publisher]:
             reason = f"the publisher {publisher!r} has gone to another server"
@@ -189,8 +196,7 @@ class AccessPoint:
         known = self._publishers.known(publisher)
         if self._publishers.on_their_way(known, HERE) is not None:
             return None
-        self._awaited.pop(publisher, None)
-        return Past(publisher, known.sequence, known.failed, known.untold)
+        return Past(publisher, said.visit, known.sequence, known.failed, known.untold)
 
     def known(self, publisher: str) -> Publisher:
         """What is known of a publisher."""
@@ -292,13 +298,17 @@ class AccessPoint:
             self._ask_past(publisher, now_us)
 
     def _ask_past(self, publisher: str, now_us: int) -> None:
-        """Asks for what a publisher did elsewhere, where that is not known and can be asked."""
-        for server, life in list(self._awaited.get(publisher, {}).items()):
+        """Asks for what a publisher did elsewhere, where no question is on its way."""
+        visit = self._awaited.get(publisher)
+        for server, life in list(visit.lives.items()) if visit is not None else ():
             home = self._table.homes.get(server)
+            now, _, taken = self._outbox.sent(server)
+            then, number = visit.asked.get(server, (0, 0))
             if home is not None and life < home.life:
                 self.meet(publisher, server)
-            else:
-                self.send(server, AskPast(publisher), now_us)
+            elif home is not None and (now, taken) >= (then, number):
+                self.send(server, AskPast(publisher, visit.number), now_us)
+                visit.asked[server] = self._outbox.sent(server)[:2]
 
     @property
     def waiting(self) -> int:

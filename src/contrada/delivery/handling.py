@@ -78,8 +78,8 @@ class Handler:
                     self._access.returned(source, body, now_us)
                 case Resumed():
                     pass  # It has its number, for which others may wait.
-                case AskPast(publisher):
-                    past = self._access.past_of(publisher)
+                case AskPast():
+                    past = self._access.past_of(body)
                     if past is not None:
                         self._access.send(source, past, now_us, self._access.context())
                 case Past(publisher):

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import msgspec
@@ -84,6 +85,19 @@ class Publisher(msgspec.Struct, array_like=True):
         forgotten = failed[: max(0, len(failed) - FAILED_MAX)]
         self.failed = tuple(failed[len(forgotten) :])
         self.untold = max([self.untold, untold, *forgotten])
+
+
+@dataclass(slots=True)
+class Visit:
+    """A publisher has come; `number` tells its visits from one another.
+
+    `lives` has the servers of which it is not known what it did there, and in which life of each.
+    `asked` has for each of them in which life it was asked, and the question's place in the stream.
+    """
+
+    number: int
+    lives: dict[str, int]
+    asked: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 class Publishers:
