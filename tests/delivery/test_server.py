@@ -183,6 +183,30 @@ def test_nobody_waits_for_a_server_that_was_given_up() -> None:
     assert sorted(net.got["x"]) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_no_publisher_waits_for_a_sequencer_that_was_given_up(restarts: bool) -> None:
+    """All that it publishes in order would fail, for good."""
+    net = DeliveryNetwork("sab", "sa ab", "a")
+    net.stand("b", "q")
+    net.run()
+    net.read("b", "x", "q")
+    net.publish("a", [notice(1, "reliable fifo total:t", "p", 1)], "p")
+    net.crash("s")
+    batch = [notice(2, "reliable fifo", "p", 2)]
+    token = 0 if restarts else net.publish("a", batch, "p")
+    assert token not in net.outcomes, "it waits"
+    for each in "ab":
+        net.do(each, net.servers[each].forget("s", net.now_us))
+    if restarts:
+        net.crash("a")
+        net.start("a")
+        net.mend("a", "b")
+        token = net.publish("a", batch, "p")
+    assert net.was_accepted(token)
+    net.run(3)
+    assert net.got["x"] == [2]
+
+
 def test_numbers_are_not_given_again_to_who_was_forgotten() -> None:
     """What is new would be taken for old by a server that is back after all."""
     net = DeliveryNetwork("ab", "ab", "ab")

@@ -180,6 +180,7 @@ class AccessPoint:
     def forget(self, server: str) -> None:
         """A server will never say what its publishers did there."""
         self.forget_past(server, maxsize)
+        self.look_again()
 
     def past_of(self, said: AskPast) -> Past | None:
         """What is known of a publisher that has left; None while its last is on its way.
