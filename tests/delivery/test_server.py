@@ -394,6 +394,32 @@ def test_causes_come_before_what_follows_from_them(seed: int) -> None:
 # --- consumers ------------------------------------------------------------------------------------
 
 
+def test_what_was_sent_before_a_restart_comes_before_what_follows_from_it() -> None:
+    """Who reads it from its log would publish an answer that overtakes it elsewhere."""
+    net = DeliveryNetwork("hgk", "hg gk hk", "h", sequencer="g")
+    net.stand("h", "one", is_durable=True)
+    net.stand("k", "two")
+    net.run()
+    net.read("k", "y", "two")
+    net.publish("h", [notice(1, "certified causal", "p", 1)], "p")
+    net.crash("h")
+    net.run()
+    net.start("h")
+    net.mend("h", "g")
+    net.bring("h", "g")
+    net.lose_parcels("g", "k")
+    net.read("g", "x", "one")
+    net.bring("g", "h")
+    net.bring("h", "g")
+    net.lose_parcels("g", "k")
+    assert net.got["x"] == [1]
+    net.publish("g", [notice(2, "reliable causal", "q", 1)], "q")
+    net.run()
+    assert net.got["y"] == [], "it waits for the first, which is sent again"
+    net.run(10)
+    assert net.got["y"] == [1, 2]
+
+
 def test_consumers_share_and_move_between_servers() -> None:
     """A durable subscription would be bound to one server, or one consumer have all."""
     net = DeliveryNetwork("abc", LINE, "c", acks=False)

@@ -115,7 +115,7 @@ class AccessPoint:
         self._awaited: dict[str, Visit] = {}  # publishers whose past is asked for
         self._ask_us = 0
         self._rows = 0
-        self._is_causal = False
+        self._is_causal = outbox.held > 0  # since before a restart
         self._publishers = Publishers(Notes(store), outbox, inbox, causality)
 
     # --- publishers ---------------------------------------------------------------------------
