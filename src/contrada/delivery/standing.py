@@ -99,14 +99,13 @@ class StandingTable:
             if len(self.homes) >= SERVERS_MAX:
                 self.left_out += 1
                 return False
-            home = self.homes[said.home] = Home(
-                said.life, said.boot, -1, said.has_store, said.sequences
-            )
+            home = Home(said.life, said.boot, -1, said.has_store, said.sequences)
         changes = dict(said.changes)
         if said.is_whole:
             changes = dict.fromkeys(home.standing.keys() - changes.keys()) | changes
         elif (said.life, said.boot, said.version) != (home.life, home.boot, home.version + 1):
             return False  # A whole is on its way: a new neighbour tells all, and then its changes.
+        self.homes[said.home] = home
         home.life, home.boot, home.version = said.life, said.boot, said.version
         home.has_store, home.sequences = said.has_store, said.sequences
         for number, standing in changes.items():
