@@ -143,6 +143,22 @@ def test_what_never_can_be_done_holds_up_nothing() -> None:
     assert net.servers["a"].statistics().refused == 1
 
 
+def test_what_comes_together_with_an_end_is_told_of_it() -> None:
+    """What one consumer says after another has ended a subscription would stop its server."""
+    net = DeliveryNetwork("ab", "ab")
+    net.stand("a", "s")
+    net.run()
+    for client in "xyz":
+        net.read("b", client, "s")
+    net.run()
+    late = [Grant("s", "y", 1), GiveBack("s", "z", (1,)), OpenLog("s", "w"), CloseLog("s", "z")]
+    carry(net, CloseLog("s", "x", ends=True), *late)
+    carry(net, Grant("s", "y", 1))
+    assert net.servers["a"].standing() == {}
+    net.run(2)
+    assert sorted(each.consumer for each in net.closed) == ["y", "z"]
+
+
 def test_what_cannot_be_done_now_is_done_later_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a full store could not take would be lost, or overtaken."""
     net = DeliveryNetwork("ab", "ab", "a")

@@ -213,6 +213,8 @@ class Logs:
         try:
             number = self.number_of(said.name)
             kept = self._kept[number]
+            if kept.subscription.has_ended:  # with something that came together with this
+                raise DeliveryError(f"the subscription {said.name!r} has ended")
             if not isinstance(said, OpenLog | CloseLog) and reader not in kept.readers:
                 raise DeliveryError(f"{said.consumer!r} does not read {said.name!r}")
             self._touch(number)
@@ -300,9 +302,11 @@ class Logs:
         """
         dead, kept.subscription.buried = kept.subscription.buried, []
         number = self._numbers.get(kept.subscription.retention.dead_letter)
-        if dead and number is not None and kept.subscription.store.has_room(sum(map(len, dead))):
-            self._kept[number].subscription.append(dead, time_us)
-            self._touch(number)
+        if dead and number is not None:
+            of = self._kept[number].subscription
+            if of.store.has_room(sum(map(len, dead))):
+                of.append(dead, time_us)
+                self._touch(number)
 
     def changes(self) -> Iterator[tuple[int, Standing | None]]:
         """Which subscriptions refuse publishers now, or do no longer, or have ended."""
