@@ -9,6 +9,7 @@ from contrada.delivery.access import ASK_AGAIN_US, WAIT_US, Confirmed, Failed
 from contrada.delivery.messages import Taken
 from contrada.delivery.publishers import Publisher
 from contrada.errors import CannotPublishError, InvalidValueError, LimitError
+from contrada.model import Notification
 from tests.delivery.network import DeliveryNetwork, notice
 
 
@@ -61,9 +62,28 @@ def test_a_publication_has_one_class_that_is_known() -> None:
         [notice(1, "reliable"), notice(2, "certified")],
     ):
         assert isinstance(failed(net, net.publish("a", batch)), InvalidValueError)
+    assert isinstance(failed(net, net.publish("a", [notice(1, "no", "p", 1)], "p")), Exception)
+    assert net.was_accepted(net.publish("a", [notice(2, "reliable", "p", 2)], "p"))
+    error = failed(net, net.publish("a", [notice(1, "reliable", "p", 1)], "p"))
+    assert "number 1 was refused before" in str(error), "it is published nowhere"
     error = failed(net, net.publish("a", [notice(1, "certified")]))
     assert "this server has no store" in str(error)
-    assert net.servers["a"].statistics().failed == 5
+    assert net.servers["a"].statistics().failed == 7
+
+
+@pytest.mark.parametrize("delivery", ["reliable", "certified"])
+def test_what_is_too_large_fails(delivery: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No log would take it, and nothing behind it."""
+    monkeypatch.setattr(access, "KEPT_BYTES_MAX", 100)
+    net = DeliveryNetwork("a", "", "a")
+    net.stand("a", "s")
+    net.read("a", "x", "s")
+    large = Notification({"i": 1, "t": 100 * "x"}, envelope=notice(1, delivery).envelope)
+    error = failed(net, net.publish("a", [notice(0, delivery), large]))
+    assert isinstance(error, LimitError)
+    assert "KEPT_BYTES_MAX" in str(error)
+    assert net.was_accepted(net.publish("a", [notice(2, delivery)]))
+    assert net.got["x"] == [2]
 
 
 def test_what_fails_is_kept_nowhere() -> None:

@@ -29,6 +29,7 @@ from contrada.delivery.messages import (
     Taken,
     ToSequence,
 )
+from contrada.model import Notification
 from contrada.routing.messages import Neighbour
 from tests.delivery.network import DeliveryNetwork, all_of, notice
 
@@ -140,6 +141,20 @@ def test_what_never_can_be_done_holds_up_nothing() -> None:
     net.read("a", "x", "s")
     carry(net, ToSequence(notice(1, "nonsense"), 0), Notice(notice(2, "reliable")))
     assert net.got["x"] == [2]
+    assert net.servers["a"].statistics().refused == 1
+
+
+def test_what_is_too_large_for_a_log_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its server does next would raise."""
+    net = DeliveryNetwork("ab", "ab")
+    net.stand("a", "s")
+    net.stand("a", "t")
+    net.run()
+    net.read("a", "x", "s")
+    monkeypatch.setattr("contrada.delivery.store.RECORD_BYTES_MAX", 300)
+    large = Notification({"i": 1, "t": 300 * "x"}, envelope=notice(1, "reliable").envelope)
+    carry(net, *map(Notice, (notice(0, "reliable"), large, notice(2, "reliable"))))
+    assert net.got["x"] == [0, 2]
     assert net.servers["a"].statistics().refused == 1
 
 

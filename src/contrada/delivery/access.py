@@ -42,7 +42,7 @@ from contrada.delivery.outbox import Outbox, Posting
 from contrada.delivery.publishers import HERE, Publisher, Publishers, Visit, Way
 from contrada.delivery.sequences import Sequences
 from contrada.delivery.standing import StandingTable
-from contrada.delivery.store import Store
+from contrada.delivery.store import KEPT_BYTES_MAX, Store
 from contrada.delivery.transit import Transit
 from contrada.errors import (
     CannotPublishError,
@@ -126,8 +126,9 @@ class AccessPoint:
         """Publishes what is more than best effort. All of it has one class."""
         try:
             promised = _class_of(notifications)
-        except InvalidValueError as error:
-            self._fail(token, error)
+        except ContradaError as error:
+            of = Publication(token, publisher, notifications, DeliveryClass(), now_us)
+            self._give_up(of, error)
             return
         of = Publication(token, publisher, notifications, promised, now_us + WAIT_US)
         if self._hindrance(of) is None and not self._would_overtake(of):
@@ -493,11 +494,14 @@ class AccessPoint:
 
 
 def _class_of(notifications: Sequence[Notification]) -> DeliveryClass:
-    """What all of them promise. Raises InvalidValueError."""
+    """What all of them promise. Raises InvalidValueError, LimitError for one that is too large."""
     found = sorted({each.envelope.delivery for each in notifications})
     promised = delivery_class(found[0]) if found else DeliveryClass()
     if len(found) > 1 or not promised.is_reliable:
         raise InvalidValueError(found, "expected notifications of one class, reliable or certified")
+    largest = max(len(each.span) + len(each.body) for each in notifications)
+    if largest > KEPT_BYTES_MAX:
+        raise LimitError("KEPT_BYTES_MAX", KEPT_BYTES_MAX, largest)
     return promised
 
 

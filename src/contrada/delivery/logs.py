@@ -31,8 +31,14 @@ from contrada.delivery.messages import (
     Standing,
 )
 from contrada.delivery.notes import Notes
-from contrada.delivery.store import OWN_LOGS, LogRecord, Store, check_log_name
-from contrada.errors import CannotPublishError, ContradaError, DeliveryError, InvalidValueError
+from contrada.delivery.store import OWN_LOGS, LogRecord, Store, check_log_name, check_records
+from contrada.errors import (
+    CannotPublishError,
+    ContradaError,
+    DeliveryError,
+    InvalidValueError,
+    LimitError,
+)
 from contrada.model import Notification, Selection, from_msgpack, to_msgpack
 
 Reader: TypeAlias = tuple[str, str]
@@ -174,12 +180,14 @@ class Logs:
                 )
 
     def append(self, arrivals: Iterable[tuple[Iterable[int], Notification]], time_us: int) -> bool:
-        """Keeps notifications, each for subscriptions; whether the stores had room, else none
-        is.
+        """Keeps notifications, each for subscriptions; whether the stores had room, else none is.
+
+        Raises LimitError for one that is too large: none is kept.
         """
         records: dict[int, list[bytes]] = {}
         for ids, notification in arrivals:
             data = _packed(notification)
+            check_records([data])
             for number in ids:
                 if number in self._kept:
                     self._fresh[data] = notification
@@ -201,7 +209,7 @@ class Logs:
         try:
             of.check_room([_packed(notification)])
             is_kept = self.append([((number,), notification)], time_us)
-        except CannotPublishError:
+        except (CannotPublishError, LimitError):
             is_kept = False
         of.statistics.dropped += not is_kept
 
