@@ -283,6 +283,38 @@ def test_all_get_a_sequence_in_one_order_also_when_it_moves() -> None:
         net.validate()
 
 
+@pytest.mark.parametrize("source", ["b", "c"])
+def test_who_does_not_know_what_it_passed_on_gives_no_order(source: str) -> None:
+    """There would be two sequencers, and two orders."""
+    net = DeliveryNetwork("abcd", "ab bc ac bd cd ad")
+    for at in "cd":
+        net.stand(at, at)
+    net.run()
+    for at in "cd":
+        net.read(at, at, at)
+    net.do("a", net.servers["a"].pass_sequence("t", "b", net.now_us))
+    net.bring("a", "b")
+    net.do("b", net.servers["b"].pass_sequence("t", "d", net.now_us))
+    net.bring("b", "d")
+    net.wires.clear()
+    for other in "abc":
+        net.cut("d", other)
+    net.crash("b")
+    net.start("b")
+    net.mend("b", "c")
+    net.run()
+    token = net.publish(source, [notice(1, "reliable total:t", "p", 1)], "p")
+    net.publish("d", [notice(2, "reliable total:t", "q", 1)], "q")
+    if source == "b":
+        net.mend("a", "b")
+    net.run(10)
+    assert net.was_accepted(token), "it went to the first sequencer, which has passed it on"
+    net.mend("c", "d")
+    net.run(10)
+    assert net.got == {"c": [2], "d": [2]}
+    assert net.servers["b"].statistics().refused == 1
+
+
 @pytest.mark.parametrize("knows", [True, False])
 def test_what_was_sent_to_a_sequencer_is_not_overtaken_after_a_restart(knows: bool) -> None:
     """FIFO would break for a publisher whose server restarts while a sequence moves."""

@@ -395,10 +395,16 @@ class AccessPoint:
     def sequence(
         self, notifications: Sequence[Notification], way: Way, now_us: int, *, carries: bool
     ) -> None:
-        """Publishes what is in a sequence, here or at its sequencer. Raises CannotPublishError."""
+        """Publishes what is in a sequence, here or at its sequencer.
+
+        Raises CannotPublishError; DeliveryError where this server does not know any longer what it
+        has passed on.
+        """
         promised = delivery_class(notifications[0].envelope.delivery)
         carries = carries or promised.is_causal or self._sequences.where(promised.sequence)[0] > 0
         if way == HERE:
+            if not self._table.own.sequences:
+                raise DeliveryError("this server has lost its memory, and gives no order any longer")
             self._address(notifications, promised, now_us, carries=carries)
             return
         _, server, epoch = way
