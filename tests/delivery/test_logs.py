@@ -195,6 +195,6 @@ def test_dead_letters_that_find_no_room_are_lost() -> None:
 def test_room_is_asked_for_before() -> None:
     """A publisher would not be refused where a subscription is full."""
     of = made(None, "s", records_max=2)
-    of.check_room({1: [notice(1, "reliable")] * 2, 99: []})
+    of.check_room([((1, 99), notice(1, "reliable"))] * 2)
     with pytest.raises(CannotPublishError, match="'s'"):
-        of.check_room({1: [notice(1, "reliable")] * 3})
+        of.check_room([((1,), notice(1, "reliable"))] * 3)

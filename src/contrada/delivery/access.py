@@ -41,7 +41,7 @@ from contrada.delivery.notes import Notes
 from contrada.delivery.outbox import Outbox, Posting
 from contrada.delivery.publishers import HERE, Publisher, Publishers, Visit, Way
 from contrada.delivery.sequences import Sequences
-from contrada.delivery.standing import StandingTable
+from contrada.delivery.standing import Addressees, StandingTable
 from contrada.delivery.store import KEPT_BYTES_MAX, Store
 from contrada.delivery.transit import Transit
 from contrada.errors import (
@@ -164,9 +164,8 @@ class AccessPoint:
         An answer to what was asked at an earlier visit is not: the publisher was there again since.
         """
         visit = self._awaited.get(publisher)
-        if visit is None or server not in visit.lives:
-            return
-        if past is not None and past.visit != visit.number:
+        is_late = past is not None and visit is not None and past.visit != visit.number
+        if visit is None or server not in visit.lives or is_late:
             return
         del visit.lives[server]
         if not visit.lives:
@@ -216,7 +215,8 @@ class AccessPoint:
         sequence = of.promised.sequence
         via = self._sequences.where(sequence)[1] if sequence else self.name
         home = self._table.homes.get(via)
-        if sequence and not (home is not None and home.sequences and self._can_reach(via)):
+        can_reach = via == self.name or via in self._transit.ways
+        if sequence and not (can_reach and home is not None and home.sequences):
             return f"server {via!r}, which gives the order of {sequence!r}, cannot be reached"
         if not of.promised.is_fifo:
             return None
@@ -224,9 +224,6 @@ class AccessPoint:
         if before is None:
             return None
         return f"server {before!r} has not said that it has what was published before"
-
-    def _can_reach(self, server: str) -> bool:
-        return server == self.name or server in self._transit.ways
 
     def pass_sequence(self, sequence: str, server: str) -> None:
         """Another server gives the order of a sequence from now on. Raises as `DeliveryServer`."""
@@ -302,13 +299,14 @@ class AccessPoint:
     def _ask_past(self, publisher: str, now_us: int) -> None:
         """Asks for what a publisher did elsewhere, where no question is on its way."""
         visit = self._awaited.get(publisher)
-        for server, life in list(visit.lives.items()) if visit is not None else ():
+        if visit is None:
+            return
+        for server, life in list(visit.lives.items()):
             home = self._table.homes.get(server)
             now, _, taken = self._outbox.sent(server)
-            then, number = visit.asked.get(server, (0, 0))
             if home is not None and life < home.life:
                 self.meet(publisher, server)
-            elif home is not None and (now, taken) >= (then, number):
+            elif home is not None and visit.asked.get(server, (0, 0)) <= (now, taken):
                 self.send(server, AskPast(publisher, visit.number), now_us)
                 visit.asked[server] = self._outbox.sent(server)[:2]
 
@@ -326,7 +324,6 @@ class AccessPoint:
             self.duplicates += len(of.notifications) - len(fresh)
             if fresh and promised.is_certified and self._store is None:
                 raise CannotPublishError("", reason="this server has no store, which it would need")
-            self._check_full(fresh)
             if fresh:
                 self._send_on(of, fresh, known, now_us)
         except ContradaError as error:
@@ -341,15 +338,18 @@ class AccessPoint:
         self, of: Publication, fresh: list[Notification], known: Publisher, now_us: int
     ) -> None:
         """Publishes here or at a sequencer, and notes by which way what has an order went."""
+        found = self._table.with_room(fresh)
+        here = [homes.get(self.name, ()) for homes in found]
+        self._logs.check_room(zip(here, fresh, strict=True))
         promised = of.promised
         way = self._way_of(promised)
         # What goes by another way than what was before could overtake it.
         carries = known.carries or known.way not in (None, way)
         if promised.sequence:
-            self.sequence(fresh, way, now_us, carries=carries and promised.is_fifo)
+            self.sequence(fresh, way, now_us, carries=carries and promised.is_fifo, found=found)
         else:
             needs = promised.is_causal or (carries and promised.is_fifo)
-            self._address(fresh, promised, now_us, carries=needs)
+            self._address(fresh, found, promised, now_us, carries=needs)
         if promised.is_fifo:
             self._publishers.note_way(known, way, carries=carries)
 
@@ -393,19 +393,22 @@ class AccessPoint:
         self.look_again()
 
     def sequence(
-        self, notifications: Sequence[Notification], way: Way, now_us: int, *, carries: bool
+        self,
+        notifications: Sequence[Notification],
+        way: Way,
+        now_us: int,
+        *,
+        carries: bool,
+        found: list[Addressees] | None = None,
     ) -> None:
-        """Publishes what is in a sequence, here or at its sequencer.
-
-        Raises CannotPublishError; DeliveryError where this server does not know any longer what it
-        has passed on.
-        """
+        """Publishes what is in a sequence, here or at its sequencer; raises as `publish` fails."""
         promised = delivery_class(notifications[0].envelope.delivery)
         carries = carries or promised.is_causal or self._sequences.where(promised.sequence)[0] > 0
         if way == HERE:
             if not self._table.own.sequences:
-                raise DeliveryError("this server has lost its memory, and gives no order any longer")
-            self._address(notifications, promised, now_us, carries=carries)
+                raise DeliveryError("who has lost its memory gives no order any longer")
+            found = self._table.addressees(notifications) if found is None else found
+            self._address(notifications, found, promised, now_us, carries=carries)
             return
         _, server, epoch = way
         home = self._table.homes.get(server)
@@ -420,13 +423,13 @@ class AccessPoint:
     def _address(
         self,
         notifications: Sequence[Notification],
+        found: list[Addressees],
         promised: DeliveryClass,
         now_us: int,
         *,
         carries: bool,
     ) -> None:
         """Addresses notifications to all that stands and matches. Raises CannotPublishError."""
-        found = self._table.addressees(notifications)
         counts = Counter(home for homes in found for home in homes)
         self._outbox.check_room(counts)
         context = self.context(counts) if carries else ()
@@ -437,20 +440,6 @@ class AccessPoint:
         ]
         if postings:
             self._post(postings, now_us, spools=promised.is_certified)
-
-    def _check_full(self, notifications: Sequence[Notification]) -> None:
-        """Raises CannotPublishError where a subscription has no room and refuses publishers."""
-        here: dict[int, list[Notification]] = {}
-        found = self._table.addressees(notifications)
-        for notification, homes in zip(notifications, found, strict=True):
-            for home, ids in homes.items():
-                standing = self._table.homes[home].standing
-                full = next((each for each in ids if standing[each].is_full), None)
-                if full is not None:
-                    raise CannotPublishError(standing[full].name)
-                for number in ids if home == self.name else ():
-                    here.setdefault(number, []).append(notification)
-        self._logs.check_room(here)
 
     def _post(self, postings: Sequence[Posting], now_us: int, *, spools: bool) -> None:
         self.parcels += self._outbox.post(postings, now_us, spools=spools)

@@ -10,7 +10,7 @@ the subscription gave it up, counted.
 Source: EPFL 2503 §5.3.6 (durable subscriptions), §4.7.2 (one of n).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -171,13 +171,15 @@ class Logs:
 
     # --- what is published --------------------------------------------------------------------
 
-    def check_room(self, ids: Mapping[int, Sequence[Notification]]) -> None:
+    def check_room(self, arrivals: Iterable[tuple[Iterable[int], Notification]]) -> None:
         """Raises CannotPublishError where a subscription has no room and refuses publishers."""
-        for number, notifications in ids.items():
-            if number in self._kept:
-                self._kept[number].subscription.check_room(
-                    [_packed(each) for each in notifications]
-                )
+        records: dict[int, list[bytes]] = {}
+        for ids, notification in arrivals:
+            for number in ids:
+                if number in self._kept:
+                    records.setdefault(number, []).append(_packed(notification))
+        for number, each in records.items():
+            self._kept[number].subscription.check_room(each)
 
     def append(self, arrivals: Iterable[tuple[Iterable[int], Notification]], time_us: int) -> bool:
         """Keeps notifications, each for subscriptions; whether the stores had room, else none is.

@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 
 from contrada.delivery.messages import AnnounceHome, Standing
 from contrada.delivery.notes import Notes
-from contrada.errors import LimitError
+from contrada.errors import CannotPublishError, LimitError
 from contrada.matching import Index
 from contrada.model import Notification
 from contrada.routing.links.link_states import SERVERS_MAX
@@ -174,6 +174,17 @@ class StandingTable:
             for home, number in sorted(keys):
                 homes.setdefault(home, []).append(number)
             found.append(homes)
+        return found
+
+    def with_room(self, notifications: Sequence[Notification]) -> list[Addressees]:
+        """What `addressees` says. Raises CannotPublishError where something of it is full."""
+        found = self.addressees(notifications)
+        for homes in found:
+            for home, ids in homes.items():
+                standing = self.homes[home].standing
+                full = next((each for each in ids if standing[each].is_full), None)
+                if full is not None:
+                    raise CannotPublishError(standing[full].name)
         return found
 
     def home_of(self, name: str) -> tuple[str, int] | None:
