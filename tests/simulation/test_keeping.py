@@ -209,7 +209,8 @@ def addresses_all(_: Way) -> Way:
 
 def publishes_what_it_refuses(give_up: Way) -> Way:
     def give_up_too_late(self: AccessPoint, of: Any, error: Any) -> None:
-        self._address(of.notifications, of.promised, 0, carries=False)
+        found = self._table.addressees(of.notifications)
+        self._address(of.notifications, found, of.promised, 0, carries=False)
         give_up(self, of, error)
 
     return give_up_too_late
@@ -259,7 +260,7 @@ BY_MOVING = overtaking("reliable fifo", moves=True)
         (inbox, "waits_for", does_nothing, "FIFO", BY_MOVING),
         (inbox, "waits_for", does_nothing, "causal", BY_READING),
         (Causality, "merge", does_nothing, "causal", BY_READING),
-        (AccessPoint, "move", passes_on_and_goes_on, "total", promising(0, "general")),
+        (AccessPoint, "move", passes_on_and_goes_on, "total", promising(39, "hierarchical")),
         (AccessPoint, "_give_up", publishes_what_it_refuses, "refused", promising(1, "central")),
         (StandingTable, "addressees", addresses_all, "no match", promising(1, "central")),
         (Logs, "_record", gives_the_record_before, "replay", promising(1, "central")),
