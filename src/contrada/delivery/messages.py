@@ -196,12 +196,11 @@ class Records(msgspec.Struct, frozen=True, array_like=True, tag="records"):
 
 
 class Closed(msgspec.Struct, frozen=True, array_like=True, tag="closed"):
-    """A consumer gets nothing more, and why; `has_ended`: nobody does, since there is no log."""
+    """A consumer gets nothing more, and why."""
 
     name: str
     consumer: str
     reason: str
-    has_ended: bool = False
 
 
 Consuming: TypeAlias = OpenLog | Grant | Done | GiveBack | CloseLog

@@ -301,10 +301,7 @@ class Promises(DeliveryServers):
         if isinstance(said, Closed):
             read.is_open = False
             read.refused += 1
-            if said.has_ended:
-                self._order += 1
-                self.stood[said.name].ended = self._order
-            elif read.refused < REOPENED_MAX:
+            if read.refused < REOPENED_MAX:
                 again_us = self._chance.randrange(50_000, 500_000)
                 self._schedule.after(again_us, lambda: self._reopen(client, said.name))
             return
