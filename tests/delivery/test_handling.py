@@ -141,7 +141,11 @@ def test_what_never_can_be_done_holds_up_nothing() -> None:
     net.read("a", "x", "s")
     carry(net, ToSequence(notice(1, "nonsense"), 0), Notice(notice(2, "reliable")))
     assert net.got["x"] == [2]
-    assert net.servers["a"].statistics().refused == 1
+    life = net.life("b")
+    nonsense = Taken("b", life, "a", OWN_LIFE, 99)
+    net.do("a", net.servers["a"].receive(Neighbour("b"), nonsense, net.now_us))
+    statistics = net.servers["a"].statistics()
+    assert (statistics.refused, statistics.stranded) == (2, 0)
 
 
 def test_what_is_too_large_for_a_log_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
