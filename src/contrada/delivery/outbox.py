@@ -9,7 +9,7 @@ once when the way to its home has become another one.
     taken  <== home      what all have taken leaves             6 for A and C, 8 for C ...
 
 After a restart the streams go on with what the spool holds, under numbers behind all that were
-given out: these are reserved in thousands, so that few are written down.
+given out: many of these are reserved at once, so that few are written down.
 
 Invariant: what was posted is held for each home until that has taken it, or has lost its memory.
 

@@ -15,8 +15,9 @@ from contrada.errors import CannotPublishError
 from contrada.model import Notification
 
 PUBLISHERS_MAX: Final = 100_000
-"""Publishers whose last number is known. Beyond it: who published longest ago is forgotten, and
-duplicates of its last publications would be taken for new."""
+"""Publishers whose last number is known. Beyond it: who published longest ago is forgotten;
+duplicates of its last publications would be taken for new, and what has an order and goes by
+another way than these may come before them."""
 
 
 FAILED_MAX: Final = 100
