@@ -1,7 +1,7 @@
 """Servers that keep promises, in one process and virtual time: links break, servers crash."""
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 
 from contrada.delivery.access import Confirmed, Failed
@@ -129,6 +129,17 @@ class DeliveryNetwork:
         self.wires[a, b] = deque(
             each for each in wire if isinstance(each, AnnounceHome | Sequenced)
         )
+
+    def arrive(self, name: str, publisher: str, past: Mapping[str, int]) -> None:
+        """A publisher comes to a server from others, in these lives of theirs."""
+        self.do(name, self.servers[name].arrive(publisher, past, self.now_us))
+
+    def bring(self, a: str, b: str) -> None:
+        """What is on its way from one server to a neighbour arrives, and nothing else."""
+        while self.wires[a, b]:
+            message = self.wires[a, b].popleft()
+            self.now_us += 1
+            self.do(b, self.servers[b].receive(Neighbour(a), message, self.now_us))
 
     def find_ways(self) -> None:
         """All learn the shortest ways that there are now."""

@@ -1,11 +1,15 @@
 """The access point: a publication is accepted whole or fails whole, once, in its order."""
 
+from collections import deque
+
 import pytest
 
 from contrada.delivery import access, publishers
-from contrada.delivery.access import WAIT_US, Confirmed, Failed
+from contrada.delivery.access import ASK_AGAIN_US, WAIT_US, Confirmed, Failed
+from contrada.delivery.messages import Taken
 from contrada.delivery.publishers import Publisher
 from contrada.errors import CannotPublishError, InvalidValueError, LimitError
+from contrada.model import Notification
 from tests.delivery.network import DeliveryNetwork, notice
 
 
@@ -34,6 +38,20 @@ def test_what_was_accepted_is_published_no_second_time_also_after_a_crash() -> N
     assert net.servers["a"].statistics().duplicates == 1
 
 
+@pytest.mark.parametrize("failed_before", [False, True])
+def test_a_batch_is_no_duplicate_of_what_it_has_behind(failed_before: bool) -> None:
+    """What stands behind a higher number would be confirmed, and published nowhere."""
+    net = DeliveryNetwork("a", "")
+    net.stand("a", "s")
+    net.read("a", "x", "s")
+    if failed_before:
+        net.publish("a", [notice(5, "certified", "p", 5)], "p")
+    batch = [notice(n, "reliable", "p", n) for n in (6, 5, 5, 6)]
+    assert net.was_accepted(net.publish("a", batch, "p"))
+    assert net.got["x"] == [6, 5]
+    assert net.servers["a"].statistics().duplicates == 2
+
+
 def test_a_publication_has_one_class_that_is_known() -> None:
     """A client could make its server raise, or have certified what is not."""
     net = DeliveryNetwork("a", "")
@@ -44,9 +62,28 @@ def test_a_publication_has_one_class_that_is_known() -> None:
         [notice(1, "reliable"), notice(2, "certified")],
     ):
         assert isinstance(failed(net, net.publish("a", batch)), InvalidValueError)
+    assert isinstance(failed(net, net.publish("a", [notice(1, "no", "p", 1)], "p")), Exception)
+    assert net.was_accepted(net.publish("a", [notice(2, "reliable", "p", 2)], "p"))
+    error = failed(net, net.publish("a", [notice(1, "reliable", "p", 1)], "p"))
+    assert "number 1 was refused before" in str(error), "it is published nowhere"
     error = failed(net, net.publish("a", [notice(1, "certified")]))
     assert "this server has no store" in str(error)
-    assert net.servers["a"].statistics().failed == 5
+    assert net.servers["a"].statistics().failed == 7
+
+
+@pytest.mark.parametrize("delivery", ["reliable", "certified"])
+def test_what_is_too_large_fails(delivery: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No log would take it, and nothing behind it."""
+    monkeypatch.setattr(access, "KEPT_BYTES_MAX", 100)
+    net = DeliveryNetwork("a", "", "a")
+    net.stand("a", "s")
+    net.read("a", "x", "s")
+    large = Notification({"i": 1, "t": 100 * "x"}, envelope=notice(1, delivery).envelope)
+    error = failed(net, net.publish("a", [notice(0, delivery), large]))
+    assert isinstance(error, LimitError)
+    assert "KEPT_BYTES_MAX" in str(error)
+    assert net.was_accepted(net.publish("a", [notice(2, delivery)]))
+    assert net.got["x"] == [2]
 
 
 def test_what_fails_is_kept_nowhere() -> None:
@@ -72,12 +109,14 @@ def test_what_waits_keeps_its_order_and_others_do_not_wait() -> None:
     fifo = net.publish("b", [notice(2, "reliable fifo", "p", 2)], "p")
     other = net.publish("b", [notice(3, "reliable total:t", "q", 1)], "q")
     net.publish("b", [notice(4, "reliable fifo", "r", 1)], "r")
-    assert net.got["x"] == [4]
+    net.publish("b", [notice(5, "reliable total:u")])
+    net.publish("b", [notice(6, "reliable")])  # of nobody: there is nobody whose order to keep
+    assert net.got["x"] == [4, 6]
     net.mend("a", "b")
     net.run(2)
     assert all(isinstance(net.outcomes[each], Confirmed) for each in (total, fifo, other))
     assert [each for each in net.got["x"] if each in (1, 3)] == [1, 3]
-    assert sorted(net.got["x"]) == [1, 2, 3, 4]
+    assert sorted(net.got["x"]) == [1, 2, 3, 4, 5, 6]
 
 
 def test_what_waits_is_bounded_in_time_and_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,9 +134,9 @@ def test_what_waits_is_bounded_in_time_and_number(monkeypatch: pytest.MonkeyPatc
     net.tick()
     assert "cannot be reached" in str(failed(net, tokens[0]))
     assert begun + WAIT_US <= net.now_us <= begun + WAIT_US + 10
-    net.do("b", net.servers["b"].arrive("p", {"a": net.life("a")}, net.now_us))
-    net.do("b", net.servers["b"].arrive("p", {"a": net.life("a")}, net.now_us))
-    net.do("b", net.servers["b"].arrive("q", {"a": net.life("a")}, net.now_us))
+    net.arrive("b", "p", {"a": net.life("a")})
+    net.arrive("b", "p", {"a": net.life("a")})
+    net.arrive("b", "q", {"a": net.life("a")})
     with pytest.raises(LimitError, match="WAITING_MAX"):
         net.servers["b"].arrive("r", {"a": net.life("a")}, net.now_us)
 
@@ -116,6 +155,22 @@ def test_publishers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert net.servers["a"].statistics().duplicates == 1, "q was forgotten first"
 
 
+@pytest.mark.parametrize("is_numbered", [False, True])
+def test_who_goes_another_way_carries_what_it_was_after(is_numbered: bool) -> None:
+    """What has an order, with a number or without, would be overtaken by what is in a sequence."""
+    net = DeliveryNetwork("sah", "sa sh ah")
+    net.stand("h", "q")
+    net.run()
+    net.read("h", "x", "q")
+    net.publish("a", [notice(1, "reliable fifo", "p", 1 * is_numbered)], "p")
+    net.lose_parcels("a", "h")
+    net.publish("a", [notice(2, "reliable fifo total:t", "p", 2 * is_numbered)], "p")
+    net.run()
+    assert net.got["x"] == [], "it waits for the first, which is sent again"
+    net.run(10)
+    assert net.got["x"] == [1, 2]
+
+
 def test_who_moved_carries_what_it_was_after() -> None:
     """What a publisher publishes at its new server would overtake what it did at the old."""
     net = DeliveryNetwork("abh", "ab ah bh")
@@ -125,7 +180,7 @@ def test_who_moved_carries_what_it_was_after() -> None:
     net.publish("a", [notice(1, "reliable fifo", "p", 1)], "p")
     net.lose_parcels("a", "h")
     past = {"a": net.life("a"), "b": net.life("b")}
-    net.do("b", net.servers["b"].arrive("p", past, net.now_us))
+    net.arrive("b", "p", past)
     net.run()
     token = net.publish("b", [notice(2, "reliable fifo", "p", 2)], "p")
     net.run()
@@ -141,7 +196,7 @@ def test_what_was_accepted_elsewhere_is_confirmed_without_a_store() -> None:
     net.stand("b", "s")
     net.run()
     net.publish("a", [notice(1, "certified", "p", 1)], "p")
-    net.do("b", net.servers["b"].arrive("p", {"a": net.life("a")}, net.now_us))
+    net.arrive("b", "p", {"a": net.life("a")})
     token = net.publish("b", [notice(1, "certified", "p", 1)], "p")
     net.run()
     assert net.was_accepted(token)
@@ -154,13 +209,83 @@ def test_a_publisher_that_is_back_is_not_told_that_nothing_was_published() -> No
     net.run()
     lives = {name: net.life(name) for name in "ab"}
     net.publish("a", [notice(1, "reliable", "p", 1)], "p")
-    net.do("b", net.servers["b"].arrive("p", {"a": lives["a"]}, net.now_us))
-    net.do("a", net.servers["a"].arrive("p", lives, net.now_us))
+    net.arrive("b", "p", {"a": lives["a"]})
+    net.arrive("a", "p", lives)
     token = net.publish("a", [notice(1, "reliable", "p", 1)], "p")
     net.run()
     error = failed(net, token)
     assert isinstance(error, CannotPublishError)
     assert error.may_be_published
+
+
+def test_a_question_that_comes_late_ends_no_visit() -> None:
+    """What another server accepted meanwhile would be published a second time."""
+    net = DeliveryNetwork("ab", "ab")
+    net.stand("a", "s")
+    net.run()
+    net.read("a", "x", "s")
+    lives = {name: net.life(name) for name in "ab"}
+    net.publish("a", [notice(1, "reliable", "p", 1)], "p")
+    net.arrive("b", "p", {"a": lives["a"]})
+    token = net.publish("b", [notice(2, "reliable", "p", 2)], "p")
+    net.bring("b", "a")
+    answer, taken = net.wires["a", "b"]
+    assert isinstance(taken, Taken)
+    net.wires["a", "b"] = deque([taken])
+    net.bring("a", "b")
+    net.now_us += ASK_AGAIN_US
+    net.do("b", net.servers["b"].tick(net.now_us))
+    question = net.wires["b", "a"].copy()
+    net.wires["b", "a"].clear()
+    assert question
+    net.wires["a", "b"].append(answer)
+    net.bring("a", "b")
+    assert net.was_accepted(token), "which its publisher does not hear"
+    net.wires["a", "b"].clear()
+    net.wires["b", "a"].clear()
+    net.arrive("a", "p", lives)
+    net.wires["b", "a"].extend(question)
+    net.bring("b", "a")
+    net.publish("a", [notice(2, "reliable", "p", 2)], "p")
+    net.run()
+    net.run(10)
+    assert net.got["x"] == [1, 2]
+
+
+def test_an_answer_to_an_earlier_visit_counts_for_no_later_one() -> None:
+    """What its publisher published since, where it had been asked for, would come again."""
+    net = DeliveryNetwork("ab", "ab")
+    net.stand("a", "s")
+    net.run()
+    net.read("a", "x", "s")
+    lives = {name: net.life(name) for name in "ab"}
+    net.publish("a", [notice(1, "reliable", "p", 1)], "p")
+    net.arrive("b", "p", {"a": lives["a"]})
+    net.bring("b", "a")
+    late = net.wires["a", "b"].copy()
+    net.wires["a", "b"].clear()
+    net.arrive("a", "p", {"a": lives["a"]})
+    assert net.was_accepted(net.publish("a", [notice(2, "reliable", "p", 2)], "p"))
+    net.arrive("b", "p", {"a": lives["a"]})
+    net.wires["a", "b"].extendleft(reversed(late))
+    net.bring("a", "b")
+    net.publish("b", [notice(2, "reliable", "p", 2)], "p")
+    net.run()
+    net.run(10)
+    assert net.got["x"] == [1, 2]
+
+
+def test_no_question_is_asked_again_while_it_is_on_its_way() -> None:
+    """A server that is away for long would have its stream filled with questions."""
+    net = DeliveryNetwork("ab", "ab")
+    net.run()
+    net.cut("a", "b")
+    net.arrive("b", "p", {"a": net.life("a")})
+    for _ in range(3):
+        token = net.publish("b", [notice(1, "reliable", "p", 1)], "p")
+        net.run(10)
+        assert isinstance(failed(net, token), CannotPublishError)
+    assert net.servers["b"].statistics().held == 1
 
 
 def test_what_was_accepted_is_confirmed_again_though_its_sequencer_cannot_be_reached() -> None:

@@ -1,5 +1,7 @@
 """Consumers: clients of any server read any subscription, and know when they no longer do."""
 
+import pytest
+
 from contrada.delivery.messages import CloseLog, Done, Grant, OpenLog
 from tests.delivery.network import DeliveryNetwork, notice
 
@@ -72,6 +74,30 @@ def test_what_comes_for_one_that_is_gone_comes_to_another() -> None:
     net.read("b", "y", "s")
     net.run(2)
     assert net.got["y"] == [1, 2]
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_what_one_has_comes_to_another_where_the_stream_home_is_full(
+    closes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The home would think for ever that it is read."""
+    monkeypatch.setattr("contrada.delivery.streams.HELD_MAX", 2)
+    net = made(acks=False)
+    net.read("a", "x", "s", credit=1)
+    net.run()
+    net.publish("b", [notice(1, "reliable")])
+    net.run()
+    net.cut("a", "b")
+    for _ in range(2 if closes else 3):
+        net.say("a", "x", Grant("s", "x", 1))
+    if closes:
+        net.close("a", "x", "s")
+    assert len(reasons(net)) == (not closes)
+    assert net.servers["a"].statistics().held == 3
+    net.mend("a", "b")
+    net.run(5)
+    net.read("b", "y", "s")
+    assert (net.got["x"], net.got["y"]) == ([1], [1])
 
 
 def test_all_at_a_server_that_is_gone_are_closed() -> None:

@@ -29,6 +29,7 @@ from contrada.delivery.messages import (
     Taken,
     ToSequence,
 )
+from contrada.model import Notification
 from contrada.routing.messages import Neighbour
 from tests.delivery.network import DeliveryNetwork, all_of, notice
 
@@ -55,8 +56,8 @@ BODIES = st.one_of(
     st.builds(Notice, NOTICES),
     st.builds(ToSequence, NOTICES),
     st.builds(Resumed),
-    st.builds(AskPast, NAMES),
-    st.builds(Past, NAMES, NUMBERS),
+    st.builds(AskPast, NAMES, NUMBERS),
+    st.builds(Past, NAMES, NUMBERS, NUMBERS),
     st.builds(OpenLog, NAMES, NAMES, st.none() | NUMBERS, st.none() | NUMBERS),
     st.builds(Grant, NAMES, NAMES, NUMBERS),
     st.builds(Done, NAMES, NAMES, st.tuples(INTERVALS)),
@@ -140,7 +141,41 @@ def test_what_never_can_be_done_holds_up_nothing() -> None:
     net.read("a", "x", "s")
     carry(net, ToSequence(notice(1, "nonsense"), 0), Notice(notice(2, "reliable")))
     assert net.got["x"] == [2]
+    life = net.life("b")
+    nonsense = Taken("b", life, "a", OWN_LIFE, 99)
+    net.do("a", net.servers["a"].receive(Neighbour("b"), nonsense, net.now_us))
+    statistics = net.servers["a"].statistics()
+    assert (statistics.refused, statistics.stranded) == (2, 0)
+
+
+def test_what_is_too_large_for_a_log_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its server does next would raise."""
+    net = DeliveryNetwork("ab", "ab")
+    net.stand("a", "s")
+    net.stand("a", "t")
+    net.run()
+    net.read("a", "x", "s")
+    monkeypatch.setattr("contrada.delivery.store.RECORD_BYTES_MAX", 300)
+    large = Notification({"i": 1, "t": 300 * "x"}, envelope=notice(1, "reliable").envelope)
+    carry(net, *map(Notice, (notice(0, "reliable"), large, notice(2, "reliable"))))
+    assert net.got["x"] == [0, 2]
     assert net.servers["a"].statistics().refused == 1
+
+
+def test_what_comes_together_with_an_end_is_told_of_it() -> None:
+    """What one consumer says after another has ended a subscription would stop its server."""
+    net = DeliveryNetwork("ab", "ab")
+    net.stand("a", "s")
+    net.run()
+    for client in "xyz":
+        net.read("b", client, "s")
+    net.run()
+    late = [Grant("s", "y", 1), GiveBack("s", "z", (1,)), OpenLog("s", "w"), CloseLog("s", "z")]
+    carry(net, CloseLog("s", "x", ends=True), *late)
+    carry(net, Grant("s", "y", 1))
+    assert net.servers["a"].standing() == {}
+    net.run(2)
+    assert sorted(each.consumer for each in net.closed) == ["y", "z"]
 
 
 def test_what_cannot_be_done_now_is_done_later_in_order(monkeypatch: pytest.MonkeyPatch) -> None:

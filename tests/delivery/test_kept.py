@@ -36,6 +36,16 @@ def test_what_the_store_has_no_room_for_is_counted() -> None:
     assert server.statistics().logs["s"].dropped == 2
 
 
+def test_what_is_too_large_for_a_log_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would end the task that keeps what comes at best effort."""
+    monkeypatch.setattr("contrada.delivery.store.RECORD_BYTES_MAX", 300)
+    server = DeliveryServer("a", life=1, store=MemoryStore())
+    server.stand("s", FILTERS, 1, is_durable=True)
+    server.keep("s", [Notification({"n": 1, "t": 300 * "x"}), *notifications(1)], 2)
+    kept = server.statistics().logs["s"]
+    assert (kept.appended, kept.dropped) == (1, 1)
+
+
 def test_a_subscription_cannot_take_the_name_of_the_spool() -> None:
     """Its consumers would be handed what waits for other servers, and acknowledge it."""
     server = DeliveryServer("a", life=1, store=MemoryStore())

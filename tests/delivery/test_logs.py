@@ -176,9 +176,25 @@ def test_dead_letters_come_to_their_subscription() -> None:
     of.validate()
 
 
+def test_dead_letters_that_find_no_room_are_lost() -> None:
+    """A disk that is full would stop a server, by what is in memory."""
+    store = MemoryStore()
+    of = Logs(store)
+    limits = Retention(attempts_max=1, dead_letter="d")
+    of.stand("s", all_of(), limits, is_durable=False)
+    of.stand("d", all_of("i < 0"), Retention(), is_durable=True)
+    read(of, "x", 9)
+    keep(of, 1, 2)
+    pushed(of)
+    store.is_full = True
+    assert [*of.consume("h", GiveBack("s", "x", (1,)))] == []
+    assert pushed(of) == {}
+    assert of.statistics()["s"].dead == 1
+
+
 def test_room_is_asked_for_before() -> None:
     """A publisher would not be refused where a subscription is full."""
     of = made(None, "s", records_max=2)
-    of.check_room({1: [notice(1, "reliable")] * 2, 99: []})
+    of.check_room([((1, 99), notice(1, "reliable"))] * 2)
     with pytest.raises(CannotPublishError, match="'s'"):
-        of.check_room({1: [notice(1, "reliable")] * 3})
+        of.check_room([((1,), notice(1, "reliable"))] * 3)

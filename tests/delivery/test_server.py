@@ -183,6 +183,30 @@ def test_nobody_waits_for_a_server_that_was_given_up() -> None:
     assert sorted(net.got["x"]) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_no_publisher_waits_for_a_sequencer_that_was_given_up(restarts: bool) -> None:
+    """All that it publishes in order would fail, for good."""
+    net = DeliveryNetwork("sab", "sa ab", "a")
+    net.stand("b", "q")
+    net.run()
+    net.read("b", "x", "q")
+    net.publish("a", [notice(1, "reliable fifo total:t", "p", 1)], "p")
+    net.crash("s")
+    batch = [notice(2, "reliable fifo", "p", 2)]
+    token = 0 if restarts else net.publish("a", batch, "p")
+    assert token not in net.outcomes, "it waits"
+    for each in "ab":
+        net.do(each, net.servers[each].forget("s", net.now_us))
+    if restarts:
+        net.crash("a")
+        net.start("a")
+        net.mend("a", "b")
+        token = net.publish("a", batch, "p")
+    assert net.was_accepted(token)
+    net.run(3)
+    assert net.got["x"] == [2]
+
+
 def test_numbers_are_not_given_again_to_who_was_forgotten() -> None:
     """What is new would be taken for old by a server that is back after all."""
     net = DeliveryNetwork("ab", "ab", "ab")
@@ -257,6 +281,38 @@ def test_all_get_a_sequence_in_one_order_also_when_it_moves() -> None:
         for numbers in sent.values():
             assert [each for each in net.got["x"] if each in numbers] == numbers, seed
         net.validate()
+
+
+@pytest.mark.parametrize("source", ["b", "c"])
+def test_who_does_not_know_what_it_passed_on_gives_no_order(source: str) -> None:
+    """There would be two sequencers, and two orders."""
+    net = DeliveryNetwork("abcd", "ab bc ac bd cd ad")
+    for at in "cd":
+        net.stand(at, at)
+    net.run()
+    for at in "cd":
+        net.read(at, at, at)
+    net.do("a", net.servers["a"].pass_sequence("t", "b", net.now_us))
+    net.bring("a", "b")
+    net.do("b", net.servers["b"].pass_sequence("t", "d", net.now_us))
+    net.bring("b", "d")
+    net.wires.clear()
+    for other in "abc":
+        net.cut("d", other)
+    net.crash("b")
+    net.start("b")
+    net.mend("b", "c")
+    net.run()
+    token = net.publish(source, [notice(1, "reliable total:t", "p", 1)], "p")
+    net.publish("d", [notice(2, "reliable total:t", "q", 1)], "q")
+    if source == "b":
+        net.mend("a", "b")
+    net.run(10)
+    assert net.was_accepted(token), "it went to the first sequencer, which has passed it on"
+    net.mend("c", "d")
+    net.run(10)
+    assert net.got == {"c": [2], "d": [2]}
+    assert net.servers["b"].statistics().refused == 1
 
 
 @pytest.mark.parametrize("knows", [True, False])
@@ -368,6 +424,32 @@ def test_causes_come_before_what_follows_from_them(seed: int) -> None:
 
 
 # --- consumers ------------------------------------------------------------------------------------
+
+
+def test_what_was_sent_before_a_restart_comes_before_what_follows_from_it() -> None:
+    """Who reads it from its log would publish an answer that overtakes it elsewhere."""
+    net = DeliveryNetwork("hgk", "hg gk hk", "h", sequencer="g")
+    net.stand("h", "one", is_durable=True)
+    net.stand("k", "two")
+    net.run()
+    net.read("k", "y", "two")
+    net.publish("h", [notice(1, "certified causal", "p", 1)], "p")
+    net.crash("h")
+    net.run()
+    net.start("h")
+    net.mend("h", "g")
+    net.bring("h", "g")
+    net.lose_parcels("g", "k")
+    net.read("g", "x", "one")
+    net.bring("g", "h")
+    net.bring("h", "g")
+    net.lose_parcels("g", "k")
+    assert net.got["x"] == [1]
+    net.publish("g", [notice(2, "reliable causal", "q", 1)], "q")
+    net.run()
+    assert net.got["y"] == [], "it waits for the first, which is sent again"
+    net.run(10)
+    assert net.got["y"] == [1, 2]
 
 
 def test_consumers_share_and_move_between_servers() -> None:
@@ -544,7 +626,7 @@ def test_a_publisher_that_moves_is_neither_heard_twice_nor_out_of_order() -> Non
     net.read("c", "x", "s")
     net.publish("a", [notice(1, "reliable fifo", "p", 1)], "p")
     net.lose_parcels("a", "b")
-    net.do("b", net.servers["b"].arrive("p", {"a": net.life("a")}, net.now_us))
+    net.arrive("b", "p", {"a": net.life("a")})
     token = net.publish(
         "b", [notice(1, "reliable fifo", "p", 1), notice(2, "reliable fifo", "p", 2)], "p"
     )
@@ -563,7 +645,7 @@ def test_what_waits_of_a_publisher_that_moved_is_given_up() -> None:
     net.run()
     net.cut("z", "a")
     old = net.publish("a", [notice(1, "reliable total:t", "p", 1)], "p")
-    net.do("b", net.servers["b"].arrive("p", {"a": net.life("a")}, net.now_us))
+    net.arrive("b", "p", {"a": net.life("a")})
     net.run()
     assert isinstance(net.outcomes[old], Failed)
     assert "has gone" in str(net.outcomes[old].error)  # type: ignore[union-attr]
@@ -575,7 +657,7 @@ def test_who_asked_a_server_that_restarts_gets_an_answer(stores: str) -> None:
     net = DeliveryNetwork("ab", "ab", stores)
     net.stand("b", "s")
     net.run()
-    net.do("b", net.servers["b"].arrive("p", {"a": net.life("a")}, net.now_us))
+    net.arrive("b", "p", {"a": net.life("a")})
     net.step()  # a has taken the question, and its answer is on the way
     net.crash("a")
     net.start("a")
@@ -584,7 +666,7 @@ def test_who_asked_a_server_that_restarts_gets_an_answer(stores: str) -> None:
     net.run(3)
     assert net.was_accepted(token)
     net.cut("a", "b")
-    net.do("b", net.servers["b"].arrive("q", {"a": net.life("a")}, net.now_us))
+    net.arrive("b", "q", {"a": net.life("a")})
     token = net.publish("b", [notice(2, "reliable", "q", 1)], "q")
     net.do("b", net.servers["b"].forget("a", net.now_us))
     assert net.was_accepted(token)

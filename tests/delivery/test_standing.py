@@ -109,6 +109,14 @@ def test_names_are_found() -> None:
     of.validate()
 
 
+def test_who_is_known_by_a_change_alone_is_not_known() -> None:
+    """It would be a home to which nothing can be sent, and others would hear of it."""
+    of = made("o")
+    assert not of.learn(AnnounceHome("h", 1, 0, 7, False, ((5, Standing("s", all_of())),)))
+    assert [*of.homes] == ["o"]
+    assert of.learn(AnnounceHome("h", 1, 0, 7, True, ((5, Standing("s", all_of())),)))
+
+
 def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another server could fill the memory; or what it says raise here."""
     monkeypatch.setattr(standing, "STANDING_MAX", 2)

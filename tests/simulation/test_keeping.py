@@ -253,7 +253,8 @@ def addresses_all(_: Way) -> Way:
 
 def publishes_what_it_refuses(give_up: Way) -> Way:
     def give_up_too_late(self: AccessPoint, of: Any, error: Any) -> None:
-        self._address(of.notifications, of.promised, 0, carries=False)
+        found = self._table.addressees(of.notifications)
+        self._address(of.notifications, found, of.promised, 0, carries=False)
         give_up(self, of, error)
 
     return give_up_too_late
@@ -282,7 +283,7 @@ BY_READING = overtaking("reliable causal", moves=False)
 BY_MOVING = overtaking("reliable fifo", moves=True)
 UNTOLD = pair(  # that the other server has taken it: it crashes before that is told
     Notify(10_000_000, "near", "p", {"a": 1}, delivery="certified"),
-    Crash(10_026_000, 1, keeps_store=True),
+    Crash(10_027_500, 1, keeps_store=True),
     Restart(11_000_000, 1),
 )
 PASSED = pair(

@@ -39,10 +39,10 @@ from contrada.delivery.messages import (
 )
 from contrada.delivery.notes import Notes
 from contrada.delivery.outbox import Outbox, Posting
-from contrada.delivery.publishers import HERE, Publisher, Publishers, Way
+from contrada.delivery.publishers import HERE, Publisher, Publishers, Visit, Way
 from contrada.delivery.sequences import Sequences
-from contrada.delivery.standing import StandingTable
-from contrada.delivery.store import Store
+from contrada.delivery.standing import Addressees, StandingTable
+from contrada.delivery.store import KEPT_BYTES_MAX, Store
 from contrada.delivery.transit import Transit
 from contrada.errors import (
     CannotPublishError,
@@ -112,11 +112,10 @@ class AccessPoint:
         self._waiting: dict[int, Publication] = {}
         self._is_stale = False
         self._kept_back: set[tuple[str, str]] = set()  # publishers and sequences of what waits
-        # Publishers whose past is asked for: where they were, and in which life of each.
-        self._awaited: dict[str, dict[str, int]] = {}
+        self._awaited: dict[str, Visit] = {}  # publishers whose past is asked for
         self._ask_us = 0
         self._rows = 0
-        self._is_causal = False
+        self._is_causal = outbox.held > 0  # since before a restart
         self._publishers = Publishers(Notes(store), outbox, inbox, causality)
 
     # --- publishers ---------------------------------------------------------------------------
@@ -127,8 +126,9 @@ class AccessPoint:
         """Publishes what is more than best effort. All of it has one class."""
         try:
             promised = _class_of(notifications)
-        except InvalidValueError as error:
-            self._fail(token, error)
+        except ContradaError as error:
+            of = Publication(token, publisher, notifications, DeliveryClass(), now_us)
+            self._give_up(of, error)
             return
         of = Publication(token, publisher, notifications, promised, now_us + WAIT_US)
         if self._hindrance(of) is None and not self._would_overtake(of):
@@ -149,21 +149,27 @@ class AccessPoint:
             raise LimitError("WAITING_MAX", WAITING_MAX, len(self._awaited) + 1)
         others = {server: life for server, life in past.items() if server != self.name}
         if others:
-            self._awaited[publisher] = others
+            self._awaited[publisher] = Visit(now_us, others)
             self._ask_past(publisher, now_us)
 
     def forget_past(self, server: str, life: int) -> None:
         """A server has this life: nothing is left of what publishers did in an earlier one."""
-        for publisher, servers in list(self._awaited.items()):
-            if servers.get(server, life) < life:
+        for publisher, visit in list(self._awaited.items()):
+            if visit.lives.get(server, life) < life:
                 self.meet(publisher, server)
 
     def meet(self, publisher: str, server: str, past: Past | None = None) -> None:
-        """What a publisher did at another server is known; None: nothing is left of it."""
-        servers = self._awaited.get(publisher, {})
-        servers.pop(server, None)
-        if not servers:
-            self._awaited.pop(publisher, None)
+        """What a publisher did at another server is known; None: nothing is left of it.
+
+        An answer to what was asked at an earlier visit is not: the publisher was there again since.
+        """
+        visit = self._awaited.get(publisher)
+        is_late = past is not None and visit is not None and past.visit != visit.number
+        if visit is None or server not in visit.lives or is_late:
+            return
+        del visit.lives[server]
+        if not visit.lives:
+            del self._awaited[publisher]
         known = self._publishers.known(publisher)
         if past is not None:
             known.learn(past.sequence, past.failed, past.untold)
@@ -174,12 +180,14 @@ class AccessPoint:
     def forget(self, server: str) -> None:
         """A server will never say what its publishers did there."""
         self.forget_past(server, maxsize)
+        self.look_again()
 
-    def past_of(self, publisher: str) -> Past | None:
+    def past_of(self, said: AskPast) -> Past | None:
         """What is known of a publisher that has left; None while its last is on its way.
 
         What waits of it is given up; if it is back, from where it may have been published.
         """
+        publisher = said.publisher
         is_unknown = publisher in self._awaited
         for token in [each.token for each in self._waiting.values() if each.publisher == publisher]:
             reason = f"the publisher {publisher!r} has gone to another server"
@@ -189,8 +197,7 @@ class AccessPoint:
         known = self._publishers.known(publisher)
         if self._publishers.on_their_way(known, HERE) is not None:
             return None
-        self._awaited.pop(publisher, None)
-        return Past(publisher, known.sequence, known.failed, known.untold)
+        return Past(publisher, said.visit, known.sequence, known.failed, known.untold)
 
     def known(self, publisher: str) -> Publisher:
         """What is known of a publisher."""
@@ -208,7 +215,8 @@ class AccessPoint:
         sequence = of.promised.sequence
         via = self._sequences.where(sequence)[1] if sequence else self.name
         home = self._table.homes.get(via)
-        if sequence and not (home is not None and home.sequences and self._can_reach(via)):
+        can_reach = via == self.name or via in self._transit.ways
+        if sequence and not (can_reach and home is not None and home.sequences):
             return f"server {via!r}, which gives the order of {sequence!r}, cannot be reached"
         if not of.promised.is_fifo:
             return None
@@ -216,9 +224,6 @@ class AccessPoint:
         if before is None:
             return None
         return f"server {before!r} has not said that it has what was published before"
-
-    def _can_reach(self, server: str) -> bool:
-        return server == self.name or server in self._transit.ways
 
     def pass_sequence(self, sequence: str, server: str) -> None:
         """Another server gives the order of a sequence from now on. Raises as `DeliveryServer`."""
@@ -292,13 +297,18 @@ class AccessPoint:
             self._ask_past(publisher, now_us)
 
     def _ask_past(self, publisher: str, now_us: int) -> None:
-        """Asks for what a publisher did elsewhere, where that is not known and can be asked."""
-        for server, life in list(self._awaited.get(publisher, {}).items()):
+        """Asks for what a publisher did elsewhere, where no question is on its way."""
+        visit = self._awaited.get(publisher)
+        if visit is None:
+            return
+        for server, life in list(visit.lives.items()):
             home = self._table.homes.get(server)
+            now, _, taken = self._outbox.sent(server)
             if home is not None and life < home.life:
                 self.meet(publisher, server)
-            else:
-                self.send(server, AskPast(publisher), now_us)
+            elif home is not None and visit.asked.get(server, (0, 0)) <= (now, taken):
+                self.send(server, AskPast(publisher, visit.number), now_us)
+                visit.asked[server] = self._outbox.sent(server)[:2]
 
     @property
     def waiting(self) -> int:
@@ -314,7 +324,6 @@ class AccessPoint:
             self.duplicates += len(of.notifications) - len(fresh)
             if fresh and promised.is_certified and self._store is None:
                 raise CannotPublishError("", reason="this server has no store, which it would need")
-            self._check_full(fresh)
             if fresh:
                 self._send_on(of, fresh, known, now_us)
         except ContradaError as error:
@@ -329,15 +338,18 @@ class AccessPoint:
         self, of: Publication, fresh: list[Notification], known: Publisher, now_us: int
     ) -> None:
         """Publishes here or at a sequencer, and notes by which way what has an order went."""
+        found = self._table.with_room(fresh)
+        here = [homes.get(self.name, ()) for homes in found]
+        self._logs.check_room(zip(here, fresh, strict=True))
         promised = of.promised
         way = self._way_of(promised)
         # What goes by another way than what was before could overtake it.
-        carries = known.carries or (known.sequence > 0 and known.way != way)
+        carries = known.carries or known.way not in (None, way)
         if promised.sequence:
-            self.sequence(fresh, way, now_us, carries=carries and promised.is_fifo)
+            self.sequence(fresh, way, now_us, carries=carries and promised.is_fifo, found=found)
         else:
             needs = promised.is_causal or (carries and promised.is_fifo)
-            self._address(fresh, promised, now_us, carries=needs)
+            self._address(fresh, found, promised, now_us, carries=needs)
         if promised.is_fifo:
             self._publishers.note_way(known, way, carries=carries)
 
@@ -381,13 +393,22 @@ class AccessPoint:
         self.look_again()
 
     def sequence(
-        self, notifications: Sequence[Notification], way: Way, now_us: int, *, carries: bool
+        self,
+        notifications: Sequence[Notification],
+        way: Way,
+        now_us: int,
+        *,
+        carries: bool,
+        found: list[Addressees] | None = None,
     ) -> None:
-        """Publishes what is in a sequence, here or at its sequencer. Raises CannotPublishError."""
+        """Publishes what is in a sequence, here or at its sequencer; raises as `publish` fails."""
         promised = delivery_class(notifications[0].envelope.delivery)
         carries = carries or promised.is_causal or self._sequences.where(promised.sequence)[0] > 0
         if way == HERE:
-            self._address(notifications, promised, now_us, carries=carries)
+            if not self._table.own.sequences:
+                raise DeliveryError("who has lost its memory gives no order any longer")
+            found = self._table.addressees(notifications) if found is None else found
+            self._address(notifications, found, promised, now_us, carries=carries)
             return
         _, server, epoch = way
         home = self._table.homes.get(server)
@@ -402,13 +423,13 @@ class AccessPoint:
     def _address(
         self,
         notifications: Sequence[Notification],
+        found: list[Addressees],
         promised: DeliveryClass,
         now_us: int,
         *,
         carries: bool,
     ) -> None:
         """Addresses notifications to all that stands and matches. Raises CannotPublishError."""
-        found = self._table.addressees(notifications)
         counts = Counter(home for homes in found for home in homes)
         self._outbox.check_room(counts)
         context = self.context(counts) if carries else ()
@@ -419,20 +440,6 @@ class AccessPoint:
         ]
         if postings:
             self._post(postings, now_us, spools=promised.is_certified)
-
-    def _check_full(self, notifications: Sequence[Notification]) -> None:
-        """Raises CannotPublishError where a subscription has no room and refuses publishers."""
-        here: dict[int, list[Notification]] = {}
-        found = self._table.addressees(notifications)
-        for notification, homes in zip(notifications, found, strict=True):
-            for home, ids in homes.items():
-                standing = self._table.homes[home].standing
-                full = next((each for each in ids if standing[each].is_full), None)
-                if full is not None:
-                    raise CannotPublishError(standing[full].name)
-                for number in ids if home == self.name else ():
-                    here.setdefault(number, []).append(notification)
-        self._logs.check_room(here)
 
     def _post(self, postings: Sequence[Posting], now_us: int, *, spools: bool) -> None:
         self.parcels += self._outbox.post(postings, now_us, spools=spools)
@@ -482,16 +489,18 @@ class AccessPoint:
 
 
 def _class_of(notifications: Sequence[Notification]) -> DeliveryClass:
-    """What all of them promise. Raises InvalidValueError."""
+    """What all of them promise. Raises InvalidValueError, LimitError for one that is too large."""
     found = sorted({each.envelope.delivery for each in notifications})
     promised = delivery_class(found[0]) if found else DeliveryClass()
     if len(found) > 1 or not promised.is_reliable:
         raise InvalidValueError(found, "expected notifications of one class, reliable or certified")
+    largest = max(len(each.span) + len(each.body) for each in notifications)
+    if largest > KEPT_BYTES_MAX:
+        raise LimitError("KEPT_BYTES_MAX", KEPT_BYTES_MAX, largest)
     return promised
 
 
 def _orders(of: Publication) -> list[tuple[str, str]]:
-    """In which lines a publication stands: its publisher's and its sequence's."""
-    return [("publisher", of.publisher)] + [
-        ("sequence", each) for each in (of.promised.sequence,) if each
-    ]
+    """In which lines a publication stands: its publisher's and its sequence's, if it has these."""
+    lines = ("publisher", of.publisher), ("sequence", of.promised.sequence)
+    return [each for each in lines if each[1]]

@@ -45,15 +45,18 @@ class Consumers:
         elif not isinstance(said, OpenLog | CloseLog) and reader not in self._homes:
             self._close(reader, f"{client!r} does not read {said.name!r}")
         else:
-            if isinstance(said, OpenLog):
-                self._homes[reader] = home
-            elif isinstance(said, CloseLog):
-                self._homes.pop(reader, None)
+            reads = self._homes.pop(reader, None) is not None
             try:
-                self._access.check_room(home)
-                self._say(home, said, now_us)
+                if not (reads and isinstance(said, CloseLog)):
+                    self._access.check_room(home)
             except CannotPublishError as error:
                 self._close(reader, str(error))
+                if reads:  # One more for each that reads; what it has would never come again.
+                    self._say(home, CloseLog(said.name, client), now_us)
+                return
+            if not isinstance(said, CloseLog):
+                self._homes[reader] = home
+            self._say(home, said, now_us)
 
     def _close(self, reader: Reader, reason: str) -> None:
         self._homes.pop(reader, None)

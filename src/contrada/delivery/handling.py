@@ -1,6 +1,7 @@
 """`Handler`: does what parcels are for, once it is their turn."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import groupby
 
 from contrada.delivery.access import AccessPoint
@@ -19,7 +20,7 @@ from contrada.delivery.messages import (
     Returned,
     ToSequence,
 )
-from contrada.errors import CannotPublishError, ContradaError, StoreError
+from contrada.errors import CannotPublishError, ContradaError, LimitError, StoreError
 
 
 class Handler:
@@ -38,9 +39,10 @@ class Handler:
         done = 0
         for is_notice, group in groupby(turn, key=_is_notice):
             arrivals = list(group)
-            if is_notice and self._keep(arrivals, now_us):
-                done += len(arrivals)
-                continue
+            with suppress(LimitError):  # Of one that is too large: it is refused below, alone.
+                if is_notice and self._keep(arrivals, now_us):
+                    done += len(arrivals)
+                    continue
             for arrival in arrivals:
                 if not self._use_one(source, arrival, now_us):
                     return done
@@ -78,8 +80,8 @@ class Handler:
                     self._access.returned(source, body, now_us)
                 case Resumed():
                     pass  # It has its number, for which others may wait.
-                case AskPast(publisher):
-                    past = self._access.past_of(publisher)
+                case AskPast():
+                    past = self._access.past_of(body)
                     if past is not None:
                         self._access.send(source, past, now_us, self._access.context())
                 case Past(publisher):

@@ -10,7 +10,7 @@ the subscription gave it up, counted.
 Source: EPFL 2503 §5.3.6 (durable subscriptions), §4.7.2 (one of n).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -31,8 +31,14 @@ from contrada.delivery.messages import (
     Standing,
 )
 from contrada.delivery.notes import Notes
-from contrada.delivery.store import OWN_LOGS, LogRecord, Store, check_log_name
-from contrada.errors import CannotPublishError, ContradaError, DeliveryError, InvalidValueError
+from contrada.delivery.store import OWN_LOGS, LogRecord, Store, check_log_name, check_records
+from contrada.errors import (
+    CannotPublishError,
+    ContradaError,
+    DeliveryError,
+    InvalidValueError,
+    LimitError,
+)
 from contrada.model import Notification, Selection, from_msgpack, to_msgpack
 
 Reader: TypeAlias = tuple[str, str]
@@ -165,21 +171,25 @@ class Logs:
 
     # --- what is published --------------------------------------------------------------------
 
-    def check_room(self, ids: Mapping[int, Sequence[Notification]]) -> None:
+    def check_room(self, arrivals: Iterable[tuple[Iterable[int], Notification]]) -> None:
         """Raises CannotPublishError where a subscription has no room and refuses publishers."""
-        for number, notifications in ids.items():
-            if number in self._kept:
-                self._kept[number].subscription.check_room(
-                    [_packed(each) for each in notifications]
-                )
+        records: dict[int, list[bytes]] = {}
+        for ids, notification in arrivals:
+            for number in ids:
+                if number in self._kept:
+                    records.setdefault(number, []).append(_packed(notification))
+        for number, each in records.items():
+            self._kept[number].subscription.check_room(each)
 
     def append(self, arrivals: Iterable[tuple[Iterable[int], Notification]], time_us: int) -> bool:
-        """Keeps notifications, each for subscriptions; whether the stores had room, else none
-        is.
+        """Keeps notifications, each for subscriptions; whether the stores had room, else none is.
+
+        Raises LimitError for one that is too large: none is kept.
         """
         records: dict[int, list[bytes]] = {}
         for ids, notification in arrivals:
             data = _packed(notification)
+            check_records([data])
             for number in ids:
                 if number in self._kept:
                     self._fresh[data] = notification
@@ -201,7 +211,7 @@ class Logs:
         try:
             of.check_room([_packed(notification)])
             is_kept = self.append([((number,), notification)], time_us)
-        except CannotPublishError:
+        except (CannotPublishError, LimitError):
             is_kept = False
         of.statistics.dropped += not is_kept
 
@@ -213,6 +223,8 @@ class Logs:
         try:
             number = self.number_of(said.name)
             kept = self._kept[number]
+            if kept.subscription.has_ended:  # with something that came together with this
+                raise DeliveryError(f"the subscription {said.name!r} has ended")
             if not isinstance(said, OpenLog | CloseLog) and reader not in kept.readers:
                 raise DeliveryError(f"{said.consumer!r} does not read {said.name!r}")
             self._touch(number)
@@ -300,9 +312,11 @@ class Logs:
         """
         dead, kept.subscription.buried = kept.subscription.buried, []
         number = self._numbers.get(kept.subscription.retention.dead_letter)
-        if dead and number is not None and kept.subscription.store.has_room(sum(map(len, dead))):
-            self._kept[number].subscription.append(dead, time_us)
-            self._touch(number)
+        if dead and number is not None:
+            of = self._kept[number].subscription
+            if of.store.has_room(sum(map(len, dead))):
+                of.append(dead, time_us)
+                self._touch(number)
 
     def changes(self) -> Iterator[tuple[int, Standing | None]]:
         """Which subscriptions refuse publishers now, or do no longer, or have ended."""

@@ -115,18 +115,22 @@ class Resumed(msgspec.Struct, frozen=True, array_like=True, tag="resumed"):
 
 
 class AskPast(msgspec.Struct, frozen=True, array_like=True, tag="ask past"):
-    """What must others know who get what a publisher publishes, having left the receiver?"""
+    """What must others know who get what a publisher publishes, having left the receiver?
+
+    `visit` tells from others the visit at the sender for which this is asked.
+    """
 
     publisher: Label
+    visit: int
 
 
 class Past(msgspec.Struct, frozen=True, array_like=True, tag="past"):
     """The answer: the publisher's highest number that was accepted, and those that failed; up to
     `untold` it is not known which did. The parcel's context is what must be known of it.
-
     """
 
     publisher: Label
+    visit: int
     sequence: int
     failed: tuple[int, ...] = ()
     untold: int = 0
@@ -196,12 +200,11 @@ class Records(msgspec.Struct, frozen=True, array_like=True, tag="records"):
 
 
 class Closed(msgspec.Struct, frozen=True, array_like=True, tag="closed"):
-    """A consumer gets nothing more, and why; `has_ended`: nobody does, since there is no log."""
+    """A consumer gets nothing more, and why."""
 
     name: str
     consumer: str
     reason: str
-    has_ended: bool = False
 
 
 Consuming: TypeAlias = OpenLog | Grant | Done | GiveBack | CloseLog

@@ -9,7 +9,7 @@ once when the way to its home has become another one.
     taken  <== home      what all have taken leaves             6 for A and C, 8 for C ...
 
 After a restart the streams go on with what the spool holds, under numbers behind all that were
-given out: these are reserved in thousands, so that few are written down.
+given out: many of these are reserved at once, so that few are written down.
 
 Invariant: what was posted is held for each home until that has taken it, or has lost its memory.
 
@@ -75,7 +75,7 @@ class _To:
     life: int
     outgoing: Outgoing[_Posted]
     reserved: int = 0  # numbers before it may be given out
-    since: int = 0  # numbers before it were given up
+    since: int = 1  # numbers before it were given up
     wait_us: int = AGAIN_US
     due_us: int | None = None
     again_to: int = 0  # up to which number was sent again, while that was not all; or 0
@@ -118,7 +118,7 @@ class Outbox:
 
     def _restore(self, store: Store) -> None:
         for home, (life, reserved, since) in self._notes.of("out", tuple[int, int, int]):
-            self._streams[home] = _To(life, Outgoing(reserved), reserved, since)
+            self._streams[home] = _To(life, Outgoing(reserved, since - 1), reserved, since)
         extent = store.extent(SPOOL)
         position = self._first = self._truncated = 1 if extent is None else extent.first
         while entries := store.read(SPOOL, position, READ_AT_ONCE):
@@ -170,7 +170,9 @@ class Outbox:
             self.lost += of.outgoing.held
             # Should it be back all the same, what is new must have new numbers.
             since = of.outgoing.next
-            self._streams[home] = _To(of.life, Outgoing(since), max(of.reserved, since), since)
+            self._streams[home] = _To(
+                of.life, Outgoing(since, since - 1), max(of.reserved, since), since
+            )
             self._note(home)
             self._free(of.outgoing.rest())
 

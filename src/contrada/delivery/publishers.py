@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import msgspec
@@ -14,8 +15,9 @@ from contrada.errors import CannotPublishError
 from contrada.model import Notification
 
 PUBLISHERS_MAX: Final = 100_000
-"""Publishers whose last number is known. Beyond it: who published longest ago is forgotten, and
-duplicates of its last publications would be taken for new."""
+"""Publishers whose last number is known. Beyond it: who published longest ago is forgotten;
+duplicates of its last publications would be taken for new, and what has an order and goes by
+another way than these may come before them."""
 
 
 FAILED_MAX: Final = 100
@@ -42,7 +44,7 @@ class Publisher(msgspec.Struct, array_like=True):
     sequence: int = 0
     failed: tuple[int, ...] = ()
     untold: int = 0
-    way: Way = HERE
+    way: Way | None = None
     ways: tuple[tuple[str, str, int, int, int], ...] = ()
     carries: bool = False
 
@@ -52,13 +54,13 @@ class Publisher(msgspec.Struct, array_like=True):
         Raises CannotPublishError for what failed before others that were accepted: it cannot come
         before them any more; or may have, as far as is known.
         """
-        fresh, accepted = [], self.sequence
+        fresh, numbers = [], set[int]()
         for each in notifications:
             number = each.envelope.sequence
-            if not number or number > accepted:
+            if not number or (number > self.sequence and number not in numbers):
                 fresh.append(each)
-                accepted = max(accepted, number)
-            elif number in self.failed or number <= self.untold:
+                numbers.add(number)
+            elif number <= self.sequence and (number in self.failed or number <= self.untold):
                 reason = f"number {number} was refused before, and later ones were accepted"
                 raise CannotPublishError("", reason=reason, may_be_published=number <= self.untold)
         return fresh
@@ -84,6 +86,19 @@ class Publisher(msgspec.Struct, array_like=True):
         forgotten = failed[: max(0, len(failed) - FAILED_MAX)]
         self.failed = tuple(failed[len(forgotten) :])
         self.untold = max([self.untold, untold, *forgotten])
+
+
+@dataclass(slots=True)
+class Visit:
+    """A publisher has come; `number` tells its visits from one another.
+
+    `lives` has the servers of which it is not known what it did there, and in which life of each.
+    `asked` has for each of them in which life it was asked, and the question's place in the stream.
+    """
+
+    number: int
+    lives: dict[str, int]
+    asked: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 class Publishers:

@@ -347,7 +347,7 @@ class DeliveryServer:
                 if self._outbox.acknowledge(message.home, message.life, message.number, now_us):
                     self._access.look_again()
             except ProtocolError:
-                self._transit.stranded += 1
+                self._handler.refused += 1
 
     # --- what follows -------------------------------------------------------------------------
 

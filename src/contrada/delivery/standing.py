@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 
 from contrada.delivery.messages import AnnounceHome, Standing
 from contrada.delivery.notes import Notes
-from contrada.errors import LimitError
+from contrada.errors import CannotPublishError, LimitError
 from contrada.matching import Index
 from contrada.model import Notification
 from contrada.routing.links.link_states import SERVERS_MAX
@@ -99,14 +99,13 @@ class StandingTable:
             if len(self.homes) >= SERVERS_MAX:
                 self.left_out += 1
                 return False
-            home = self.homes[said.home] = Home(
-                said.life, said.boot, -1, said.has_store, said.sequences
-            )
+            home = Home(said.life, said.boot, -1, said.has_store, said.sequences)
         changes = dict(said.changes)
         if said.is_whole:
             changes = dict.fromkeys(home.standing.keys() - changes.keys()) | changes
         elif (said.life, said.boot, said.version) != (home.life, home.boot, home.version + 1):
             return False  # A whole is on its way: a new neighbour tells all, and then its changes.
+        self.homes[said.home] = home
         home.life, home.boot, home.version = said.life, said.boot, said.version
         home.has_store, home.sequences = said.has_store, said.sequences
         for number, standing in changes.items():
@@ -175,6 +174,17 @@ class StandingTable:
             for home, number in sorted(keys):
                 homes.setdefault(home, []).append(number)
             found.append(homes)
+        return found
+
+    def with_room(self, notifications: Sequence[Notification]) -> list[Addressees]:
+        """What `addressees` says. Raises CannotPublishError where something of it is full."""
+        found = self.addressees(notifications)
+        for homes in found:
+            for home, ids in homes.items():
+                standing = self.homes[home].standing
+                full = next((each for each in ids if standing[each].is_full), None)
+                if full is not None:
+                    raise CannotPublishError(standing[full].name)
         return found
 
     def home_of(self, name: str) -> tuple[str, int] | None:

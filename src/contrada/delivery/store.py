@@ -29,7 +29,11 @@ OWN_LOGS: Final = "@"
 NOTE_NAME_CHARS_MAX: Final = 1_024
 """Characters of the name of a note. Beyond it: InvalidValueError."""
 
-RECORD_BYTES_MAX: Final = 16 * 1024 * 1024 + 65_536
+KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes of the attributes and the body of a notification that is promised more than best effort.
+Beyond it: LimitError to its publisher."""
+
+RECORD_BYTES_MAX: Final = KEPT_BYTES_MAX + 65_536
 """Bytes of a record: a notification as large as it may be, and what goes with it. Beyond it:
 LimitError."""
 

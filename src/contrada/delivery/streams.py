@@ -53,11 +53,15 @@ class _Held(NamedTuple, Generic[T]):
 
 
 class Outgoing(Generic[T]):
-    """What one end sends. Numbers begin at 1, or at `first` after a crash."""
+    """What one end sends. Numbers begin at 1, or at `first` after a crash.
 
-    def __init__(self, first: int = 1) -> None:
+    Up to `taken` nothing will be taken any more.
+    """
+
+    def __init__(self, first: int = 1, taken: int = 0) -> None:
         self.next = first
-        self.last = self.taken = 0  # what was sent before a crash is not waited for
+        self.last = 0  # what was sent before a crash is not waited for
+        self.taken = taken
         self.held = 0
         self.held_bytes = 0
         self.resent = 0

@@ -301,9 +301,7 @@ class Promises(DeliveryServers):
         if isinstance(said, Closed):
             read.is_open = False
             read.refused += 1
-            if said.has_ended:
-                self.stood[said.name].has_ended = True
-            elif read.refused < REOPENED_MAX:
+            if read.refused < REOPENED_MAX:
                 again_us = self._chance.randrange(50_000, 500_000)
                 self._schedule.after(again_us, lambda: self._reopen(client, said.name))
             return
