@@ -308,15 +308,27 @@ class Logs:
     def _bury(self, kept: _Kept, time_us: int) -> None:
         """Hands what is dead to the subscription for it.
 
-        Where that has ended, or the store has no room for it, it is lost; it is counted as dead.
+        Where that has ended, refuses it, or its store has no room for it, it is lost; it is counted
+        as dead, and as dropped where it should have come.
         """
         dead, kept.subscription.buried = kept.subscription.buried, []
         number = self._numbers.get(kept.subscription.retention.dead_letter)
-        if dead and number is not None:
-            of = self._kept[number].subscription
-            if of.store.has_room(sum(map(len, dead))):
-                of.append(dead, time_us)
+        if not dead or number is None:
+            return
+        of = self._kept[number].subscription
+        has_room = of.store.has_room(sum(map(len, dead)))
+        for data in dead:
+            try:
+                of.check_room([data])
+            except CannotPublishError:
+                is_kept = False
+            else:
+                is_kept = has_room
+            if is_kept:
+                of.append([data], time_us)
                 self._touch(number)
+            else:
+                of.statistics.dropped += 1
 
     def changes(self) -> Iterator[tuple[int, Standing | None]]:
         """Which subscriptions refuse publishers now, or do no longer, or have ended."""
