@@ -12,7 +12,7 @@ import pytest
 
 from contrada.delivery.store import Damaged, LogRecord
 from contrada.errors import StoreError, StoreFullError
-from contrada.runtime import sqlite
+from contrada.runtime import sqlite, tables
 from contrada.runtime.sqlite import SqliteStore
 from tests.delivery.stores import StoreMachine
 
@@ -180,7 +180,7 @@ def test_one_appends_and_reads_while_it_is_written(
 
 def test_what_waits_is_bounded(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that is too slow would fill the memory."""
-    monkeypatch.setattr(sqlite, "WAITING_BYTES_MAX", 10)
+    monkeypatch.setattr(tables, "WAITING_BYTES_MAX", 10)
     store.append("a", [b"12345678"], 1)
     with pytest.raises(StoreFullError, match="waits"):
         store.append("a", [b"123"], 1)
