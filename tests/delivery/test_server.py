@@ -4,9 +4,10 @@ import pytest
 
 from contrada.delivery import inbox, outbox
 from contrada.delivery.access import WAIT_US, Failed
+from contrada.delivery.consumers import Give
 from contrada.delivery.durable import OnFull, Retention
-from contrada.delivery.messages import CloseLog, Done, GiveBack, Grant
-from contrada.delivery.server import DeliveryServer
+from contrada.delivery.messages import CloseLog, Done, GiveBack, Grant, OpenLog, Records
+from contrada.delivery.server import RETRY_US, DeliveryServer
 from contrada.errors import (
     CannotPublishError,
     DeliveryError,
@@ -15,6 +16,7 @@ from contrada.errors import (
 )
 from contrada.routing.messages import Neighbour
 from tests.delivery.network import DeliveryNetwork, all_of, notice
+from tests.delivery.stores import AwayStore
 
 LINE = "ab bc"
 
@@ -95,6 +97,26 @@ def test_what_waits_at_its_own_server_is_tried_again() -> None:
     net.stores["a"].is_full = True
     token = net.publish("a", [notice(4, "certified")])
     assert isinstance(net.outcomes[token], Failed), "a full spool takes nothing"
+
+
+def test_what_cannot_be_read_is_read_when_its_time_has_come() -> None:
+    """A reader would stand still until something else happens."""
+    store = AwayStore()
+    server = DeliveryServer("a", life=1, store=store)
+    server.stand("s", all_of(), 0, is_durable=True)
+    server.publish(1, "", [notice(1, "certified")], 0)
+    server.consume("c", OpenLog("s", "c"), 0)
+    store.is_away = True
+    assert server.consume("c", Grant("s", "c", 9), 0) == []
+    assert (server.tick(0), server.due_us) == ([], RETRY_US)
+    store.is_away = False
+    (given,) = server.tick(RETRY_US)
+    assert isinstance(given, Give)
+    assert isinstance(given.said, Records)
+    assert [each.position for each in given.said.records] == [1]
+    assert server.due_us is None
+    server.consume("c", Done("s", "c", ((1, 2),)), 0)
+    server.validate()
 
 
 @pytest.mark.parametrize("delivery", ["reliable", "certified", "certified causal"])

@@ -71,6 +71,7 @@ class Logs:
         self._store = store
         self._kept: dict[int, _Kept] = {}
         self._numbers: dict[str, int] = {}
+        self.is_stuck = False  # `push` could not read all: it is to be called again
         self._touched: dict[int, None] = {}  # their consumers may get something
         self._fresh: dict[bytes, Notification] = {}  # what was appended since the last push
         self._changed: dict[int, None] = {}  # others may have to know them otherwise
@@ -275,6 +276,7 @@ class Logs:
         something is the last next time. Cost: what they get.
         """
         held_back: dict[int, None] = {}
+        self.is_stuck = False
         while self._touched:
             number, _ = self._touched.popitem()
             kept = self._kept.get(number)
@@ -289,7 +291,10 @@ class Logs:
                 share = -(-of.untaken // len(ready))
                 for reader in ready:
                     handed.setdefault(reader, []).extend(of.take(_consumer(reader), share))
-                ready = [each for each in ready if of.wants(_consumer(each))]
+                ready = [each for each in ready if of.wants(_consumer(each)) and not of.is_stuck]
+            if of.is_stuck:
+                held_back[number] = None
+                self.is_stuck = True
             self._bury(kept, time_us)
             for reader, found in handed.items():
                 if found:
