@@ -27,6 +27,7 @@ from contrada.runtime.calling import (
 )
 from contrada.service import (
     Advertisements,
+    ConnectionState,
     Interest,
     Item,
     Kept,
@@ -219,6 +220,26 @@ class BlockingService:
         return self.ask(self._service.statistics)
 
     @property
+    def connection(self) -> ConnectionState:
+        """How it is connected at this moment."""
+        return self._service.connection
+
+    def connection_states(self, *, timeout_s: float | None = None) -> Iterator[ConnectionState]:
+        """How it is connected at this moment, then each change, until it is closed.
+
+        Iteration ends when nothing has changed for `timeout_s`; None waits without end.
+        """
+        checked_timeout(timeout_s)
+        states = self.ask(self._service.connection_states)
+
+        def each() -> Iterator[ConnectionState]:
+            with contextlib.suppress(TimeoutError, ServiceClosedError):
+                while True:
+                    yield self.run(next_of(states, timeout_s))
+
+        return each()
+
+    @property
     def is_forked(self) -> bool:
         """Whether this process is another than the one in which the service was opened."""
         return self._process not in (0, os.getpid())
@@ -353,8 +374,7 @@ class _BlockingIterator(_Blocking[S], Generic[S, T]):
         Raises TimeoutError when nothing came for `timeout_s`, ServiceClosedError when it has
         ended, ServiceError for what is no timeout, and outside of its `with`.
         """
-        if not self._is_entered:
-            raise ServiceError("read from a subscription inside its own `with`")
+        self._require_entered()
         try:
             found: T = self._service.run(next_of(self._held, timeout_s))
         except ServiceClosedError:
@@ -362,6 +382,10 @@ class _BlockingIterator(_Blocking[S], Generic[S, T]):
                 raise
             found = self._service.left_in(self._held)
         return found
+
+    def _require_entered(self) -> None:
+        if not self._is_entered:
+            raise ServiceError("read from a subscription inside its own `with`")
 
     def __iter__(self) -> Iterator[T]:
         while True:
