@@ -25,6 +25,7 @@ async def is_told(service, events):
         lambda: service.subscribe("a = 1").open(),
         lambda: events.next(1),
         lambda: anext(events),
+        lambda: events.handle(print),
         lambda: events.unsubscribe(),
         lambda: service.aclose(),
     )
@@ -70,6 +71,7 @@ with ct.connect_sync(*sys.argv[1:]) as service, service.subscribe("a = 1") as ev
             lambda: service.publish_batch([{"a": 1}]),
             lambda: service.subscribe("a = 1").__enter__(),
             lambda: events.next(),
+            lambda: events.handle(print),
             lambda: service.statistics(),
             lambda: next(service.connection_states()),
         ):

@@ -7,9 +7,10 @@ microseconds, so publish in batches where it matters.
 
 import asyncio
 import contextlib
+import inspect
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
 from typing import Any, Final, Generic, Self, TypeVar, Unpack, overload
 
@@ -25,6 +26,7 @@ from contrada.runtime.calling import (
     next_of,
     tell_published,
 )
+from contrada.runtime.handling import checked_concurrency
 from contrada.service import (
     Advertisements,
     ConnectionState,
@@ -403,6 +405,49 @@ class BlockingSubscription(_BlockingIterator[Subscription[T], T]):
     def filters(self) -> Filter | FilterSet:
         """What is asked for."""
         return self._held.filters
+
+    def handle(
+        self,
+        function: Callable[[T], Awaitable[object] | object],
+        *,
+        concurrency: int = 1,
+        on_error: Callable[[Exception, T], Awaitable[object] | object] | None = None,
+    ) -> None:
+        """Call a function with each object until it ends; see `Subscription.handle`.
+
+        Plain functions are called on threads of their own, as many as `concurrency`, so that they
+        may wait, and use this service; `async` ones on the service's event loop. Where the service
+        is closed what still waits can be read by `next`.
+        """
+        self._require_entered()
+        with contextlib.suppress(ServiceClosedError):  # It was closed meanwhile.
+            self._service.run(self._handled(function, checked_concurrency(concurrency), on_error))
+
+    async def _handled(
+        self,
+        function: Callable[[T], Awaitable[object] | object],
+        concurrency: int,
+        on_error: Callable[[Exception, T], Awaitable[object] | object] | None,
+    ) -> None:
+        # Only where it is used: Python does not load it once the main thread has ended.
+        from concurrent.futures import ThreadPoolExecutor
+
+        loop = asyncio.get_running_loop()
+        threads = ThreadPoolExecutor(concurrency, "contrada-handler")
+
+        def on_thread(function: Callable[..., object]) -> Callable[..., object]:
+            if inspect.iscoroutinefunction(function):
+                return function
+            return lambda *arguments: loop.run_in_executor(threads, function, *arguments)
+
+        try:
+            await self._held.handle(
+                on_thread(function),
+                concurrency=concurrency,
+                on_error=None if on_error is None else on_thread(on_error),
+            )
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def unsubscribe(self) -> None:
         """End it; nothing is delivered afterwards."""

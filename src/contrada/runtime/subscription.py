@@ -8,12 +8,13 @@ import asyncio
 import logging
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 from contrada.errors import ContradaError, ServiceClosedError, ServiceError
 from contrada.model import Filter, FilterSet
 from contrada.runtime.calling import check_loop, next_of, running_loop
+from contrada.runtime.handling import called, handle_all
 from contrada.runtime.outlet import EXPIRED, QUEUE_FULL, Outlet
 from contrada.service import Subscription, SubscriptionStatistics
 
@@ -39,6 +40,7 @@ class QueuedSubscription(Subscription[T]):
         "_changing",
         "_delivered",
         "_dropped",
+        "_failed",
         "_failure",
         "_filters",
         "_loop",
@@ -65,6 +67,7 @@ class QueuedSubscription(Subscription[T]):
         self._changing: asyncio.Lock | None = None
         self._failure: ContradaError | None = None
         self._delivered = 0
+        self._failed = 0
         self._reconnects = 0
         self._dropped: Counter[str] | None = None
 
@@ -105,7 +108,7 @@ class QueuedSubscription(Subscription[T]):
         before = Counter({QUEUE_FULL: full, EXPIRED: expired})
         dropped = before + (self._dropped or Counter())
         return SubscriptionStatistics(
-            self._delivered, len(self.outlet), dict(dropped), self._reconnects
+            self._delivered, len(self.outlet), dict(dropped), self._failed, self._reconnects
         )
 
     def count_dropped(self, reason: str, count: int) -> None:
@@ -150,6 +153,26 @@ class QueuedSubscription(Subscription[T]):
     async def next(self, timeout_s: float | None = None) -> T:
         """The next object; see `Subscription.next`."""
         return await next_of(self, timeout_s)
+
+    async def handle(
+        self,
+        function: Callable[[T], Awaitable[object] | object],
+        *,
+        concurrency: int = 1,
+        on_error: Callable[[Exception, T], Awaitable[object] | object] | None = None,
+    ) -> None:
+        """Call a function with each object until it ends; see `Subscription.handle`."""
+
+        async def failed(error: Exception, item: T) -> None:
+            self._failed += 1
+            self._tell(self._failed == 1, "a handler of %s raised: %r", error)
+            if on_error is not None:
+                try:
+                    await called(on_error, error, item)
+                except Exception as further:  # noqa: BLE001 - the subscriber's own code
+                    self._tell(True, "on_error of a handler of %s raised: %r", further)
+
+        await handle_all(self, function, concurrency, failed)
 
     def _tell_unreadable(self, error: Exception) -> None:
         is_first = not (self._dropped and self._dropped[UNREADABLE])

@@ -12,6 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import (
     AsyncIterable,
     AsyncIterator,
+    Awaitable,
+    Callable,
     Generator,
     Iterable,
     Mapping,
@@ -102,7 +104,7 @@ class SubscriptionStatistics:
 
     `delivered` were handed to the subscriber, `queued` wait for it here, `dropped` counts the
     lost ones by reason, as "expired". What has expired is among the queued until somebody looks:
-    a reader, or who needs the room.
+    a reader, or who needs the room. `failed` raised in a handler.
 
     `reconnects` counts how often it was taken up again after its connection was lost. What was
     published meanwhile, or was on its way, did not come; nobody knows how many these are, so
@@ -112,6 +114,7 @@ class SubscriptionStatistics:
     delivered: int
     queued: int
     dropped: Mapping[str, int]
+    failed: int = 0
     reconnects: int = 0
 
 
@@ -215,6 +218,24 @@ class Subscription(InForce, AsyncIterator[T_co]):
 
         Raises TimeoutError when nothing came, ServiceClosedError when it has ended, ServiceError
         for what is no timeout.
+        """
+
+    @abstractmethod
+    async def handle(
+        self,
+        function: Callable[[T_co], Awaitable[object] | object],
+        *,
+        concurrency: int = 1,
+        on_error: Callable[[Exception, T_co], Awaitable[object] | object] | None = None,
+    ) -> None:
+        """Call a function with each object, until the subscription ends; in place of iterating it.
+
+        What an `async` function does is awaited, `concurrency` at a time, begun in the order in
+        which they came. A plain function is called on the event loop, so it should be short.
+        What one raises ends nothing: it is counted as `failed`, logged, and handed to `on_error`
+        with the object. Returns when those that have begun are done; who is cancelled cancels
+        them. Raises ConnectionFailedError as iterating does, ServiceError for what is no number
+        of calls.
         """
 
     async def _end(self) -> None:
