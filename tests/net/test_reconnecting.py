@@ -218,7 +218,7 @@ async def test_the_first_connection_fails_in_words(monkeypatch: pytest.MonkeyPat
         speaking(b"") as mute,
     ):
         said = {
-            "contrada://no-such-host.invalid": "the host is not known",
+            "contrada://[fe80::1%nosuch]": "the host is not known",
             UNCONNECTABLE: "connection refused: no broker listens there",
             "contrada://localhost:1": "connection refused: no broker listens there",
             web: "not a broker",
@@ -632,3 +632,61 @@ async def _one_world(seed: int) -> None:
 async def test_whatever_comes_and_goes_nothing_is_twice_or_missed(seed: int) -> None:
     """An order of events that nobody has thought of would confuse a client."""
     await _one_world(seed)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@on_loop
+async def test_connections_that_break_at_any_moment_confuse_nobody(seed: int) -> None:
+    """Who is in the middle of something when a connection breaks would hang, or get it twice."""
+    chance = random.Random(seed)
+    unsure: set[int] = set()
+    refused: set[int] = set()
+
+    async def some_turns() -> None:
+        for _ in range(chance.randrange(60)):
+            await asyncio.sleep(0)
+
+    async def is_published(n: int) -> bool:
+        try:
+            await service.publish({"n": n, "by": n % 3})
+        except ConnectionFailedError as error:
+            (unsure if error.may_be_published else refused).add(n)
+            return False
+        return True
+
+    async def publish(first: int) -> None:
+        for n in range(first, 300, 3):
+            await is_published(n)
+
+    async def come_and_go() -> None:
+        for _ in range(30):
+            with contextlib.suppress(ConnectionFailedError):
+                async with service.subscribe("n any"):
+                    await some_turns()
+
+    async with Broker(port=0) as broker, TcpService(broker.address) as service:
+        got: dict[object, list[Any]] = {n: [] for n in range(3)}
+        async with service.subscribe("n any") as events:
+            reading = asyncio.create_task(
+                events.handle(lambda found: got[found["by"]].append(found["n"]))
+            )
+            working = [asyncio.create_task(publish(n)) for n in range(3)]
+            working.append(asyncio.create_task(come_and_go()))
+            while not all(each.done() for each in working):
+                await some_turns()
+                for each in list(broker._peers):
+                    each.abort()
+            await asyncio.gather(*working)
+            # What was refused was never sent; what is sent now comes.
+            assert refused.isdisjoint(n for some in got.values() for n in some)
+            last = 300
+            while not await is_published(last):  # The last connection may have ended just now.
+                last += 3
+            await until(lambda: got[0][-1:] == [last])
+            assert all(some == sorted(set(some)) for some in got.values()), "in order, and once"
+            tried = 300 + (last - 300) // 3 + 1
+            assert service.statistics().published + len(unsure) + len(refused) == tried
+            assert service.statistics().subscriptions == 1
+            await until(lambda: broker.statistics().subscriptions == 1)
+            assert events.statistics().reconnects > 0
+        await reading
