@@ -556,7 +556,7 @@ async def test_unsubscribing_while_it_is_taken_up_leaves_nothing_behind() -> Non
         (its_end,) = broker._peers
         its_end.abort()
         await reached(states, "lost")
-        while not service._connection.is_there:
+        while not service._reconnecting.is_there:
             await asyncio.sleep(0)
         await asyncio.gather(*(each.unsubscribe() for each in events[:3]))
         await service.broker_statistics()

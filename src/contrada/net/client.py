@@ -112,7 +112,7 @@ class TcpService(Service):
         """
         self._states = ConnectionStates(on_connection)
         give_up_after_s = checked_timeout(reconnect_wait_s, "reconnect_wait_s") if reconnect else 0
-        self._connection = Reconnecting(
+        self._reconnecting = Reconnecting(
             parse_addresses(address), self, self._states, give_up_after_s
         )
         self._stamp = Stamp(publisher)
@@ -128,16 +128,16 @@ class TcpService(Service):
     async def open(self) -> None:
         """Connect. Raises ConnectionFailedError when no broker answers there."""
         if self.connection.state == "new":
-            self._publishing = Publishing(self._connection.send, self._wait_ms)
-        await self._connection.open()
+            self._publishing = Publishing(self._reconnecting.send, self._wait_ms)
+        await self._reconnecting.open()
 
     async def aclose(self) -> None:
         """Say goodbye and close; iterations of its subscriptions end after what they hold."""
-        self._connection.check_loop()
+        self._reconnecting.check_loop()
         for subscription in list(self._subscriptions.values()):
             subscription.end()
         self._subscriptions.clear()
-        await self._connection.aclose()
+        await self._reconnecting.aclose()
 
     @property
     def connection(self) -> ConnectionState:
@@ -164,8 +164,8 @@ class TcpService(Service):
             notification = transmitted(notification, ttl_s, priority)
         if delivery is not None:
             notification = promised(notification, delivery)
-        if not self._connection.is_up:
-            await self._connection.ready()
+        if not self._reconnecting.is_up:
+            await self._reconnecting.ready()
         ((envelope, batch),) = self._send((notification,))
         await self._settled(batch, 1)
         return envelope
@@ -187,8 +187,8 @@ class TcpService(Service):
                 async for notifications in batches_of(items, PUBLISH_NOTIFICATIONS_MAX):
                     if delivery is not None:
                         notifications = [promised(each, delivery) for each in notifications]
-                    if not self._connection.is_up:
-                        await self._connection.ready()
+                    if not self._reconnecting.is_up:
+                        await self._reconnecting.ready()
                     for _, batch in self._send(notifications):
                         unsettled[batch] = unsettled.get(batch, 0) + 1
                     while len(unsettled) > 2 * PUBLISH_FRAMES_MAX:
@@ -242,7 +242,7 @@ class TcpService(Service):
 
     async def enter(self, subscription: "TcpSubscription", credit: int) -> str:
         """Put a subscription in force at the broker; returns its identity there."""
-        await self._connection.ready()
+        await self._reconnecting.ready()
         self._numbers += 1
         identity = str(self._numbers)
         message = packed(Subscribe(identity, subscription.filters))
@@ -253,7 +253,7 @@ class TcpService(Service):
             self._subscriptions.pop(identity, None)
             if isinstance(error, asyncio.CancelledError):
                 # It may be in force; nobody waits.
-                self._connection.send(Request(0, packed(Unsubscribe(identity))))
+                self._reconnecting.send(Request(0, packed(Unsubscribe(identity))))
             raise
         return identity
 
@@ -262,7 +262,7 @@ class TcpService(Service):
         if identity not in self._subscriptions:
             return 0, 0
         try:
-            if not self._connection.is_there:
+            if not self._reconnecting.is_there:
                 return 0, 0
             async with asyncio.timeout(GOODBYE_WAIT_S):
                 reply = await self._request(packed(Unsubscribe(identity)))
@@ -275,13 +275,13 @@ class TcpService(Service):
 
     def grant(self, identity: str, credit: int) -> None:
         """Let the broker deliver more for a subscription."""
-        self._connection.send(Credit(identity, credit))
+        self._reconnecting.send(Credit(identity, credit))
 
     # ------------------------------------------------------------------------ the connection
 
     def _send(self, notifications: Sequence[Notification]) -> list[tuple[Envelope, Batch]]:
         """Stamps notifications and appends them to what is sent."""
-        self._connection.check()
+        self._reconnecting.check()
         publishing = self._publishing
         assert publishing is not None, "it was opened"
         if is_promised(notifications):
@@ -296,7 +296,7 @@ class TcpService(Service):
 
     async def broker_statistics(self) -> dict[str, Any]:
         """What the broker did so far: the fields of its `BrokerStatistics` by name."""
-        await self._connection.ready()
+        await self._reconnecting.ready()
         counts: dict[str, Any] = await self._answered(StatisticsRequest)
         return counts
 
@@ -308,7 +308,7 @@ class TcpService(Service):
         self._numbers += 1
         number = 2 * self._numbers
         answer = self._requests[number] = asyncio.get_running_loop().create_future()
-        self._connection.send(asking(number))
+        self._reconnecting.send(asking(number))
         return answer
 
     def received(self, frame: Frame) -> None:
@@ -326,7 +326,7 @@ class TcpService(Service):
                     answer.set_result(frame.statistics)
 
     def _replied(self, frame: Reply) -> None:
-        refused = f"{self._connection.address} refused: {frame.reason}"
+        refused = f"{self._reconnecting.address} refused: {frame.reason}"
         error = ServiceError(refused) if frame.code else None
         if self._publishing is not None and self._publishing.answered(
             frame.number, frame.dropped, error
