@@ -167,11 +167,16 @@ class AddressError(ContradaError):
 
 
 class ConnectionFailedError(ServiceError):
-    """A broker cannot be reached or went away. Carries `address` and `reason`."""
+    """A broker cannot be reached or went away. Carries `address` and `reason`.
 
-    def __init__(self, address: str, reason: str) -> None:
+    `may_be_published`: what was published was on its way, and nobody knows whether it came there.
+    """
+
+    def __init__(self, address: str, reason: str, *, may_be_published: bool = False) -> None:
         super().__init__(f"{address}: {reason}")
         self.address = address
+        self.reason = reason
+        self.may_be_published = may_be_published
 
 
 class ProtocolError(ServiceError):

@@ -24,3 +24,12 @@ def broker_address() -> Iterator[str]:
         _, errors = process.communicate(timeout=20)
         assert process.returncode == 0, errors
         assert "Traceback" not in errors, errors
+
+
+@pytest.fixture(params=["embedded", "broker"])
+def address(request: pytest.FixtureRequest) -> Iterator[str | None]:
+    """The address of each kind of service."""
+    if request.param == "embedded":
+        yield None
+    else:
+        yield request.getfixturevalue("broker_address")

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from contrada.errors import AddressError
-from contrada.net import Address, parse_address
+from contrada.net import Address, parse_address, parse_addresses
+from contrada.net.address import shown_addresses
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,31 @@ def test_addresses_are_read(text: str, expected: Address) -> None:
     """A client would connect elsewhere."""
     assert parse_address(text) == expected
     assert parse_address(str(expected)) == expected
+
+
+SEVERAL = (Address("a"), Address("::1", 9000), Address("b", 9001))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "contrada://a,[::1]:9000,b:9001",
+        "contrada://a,contrada://[::1]:9000,b:9001",
+        ["contrada://a", "contrada://[::1]:9000", "contrada://b:9001"],
+        ("contrada://a:7655,[::1]:9000", "contrada://b:9001,a"),
+    ],
+)
+def test_several_addresses_are_read(given: Any) -> None:
+    """A client would not find the broker that stands in for another one."""
+    assert parse_addresses(given) == SEVERAL
+    assert parse_addresses(shown_addresses(SEVERAL)) == SEVERAL
+
+
+@pytest.mark.parametrize("given", [[], (), "contrada://a,", "contrada://,a", "a,b", ["a"], [5], 5])
+def test_one_of_several_that_is_wrong_is_refused(given: Any) -> None:
+    """It would be found out on the day on which the others are away."""
+    with pytest.raises(AddressError, match="expected contrada://host"):
+        parse_addresses(given)
 
 
 @pytest.mark.parametrize("text", ["127.0.0.1:7655", "desk.example", "[::1]:9000"])
@@ -57,6 +83,7 @@ def test_what_is_no_text_is_no_address(given: Any) -> None:
         "contrada://[::1",
         "contrada://ho st",
         "contrada://host\n",
+        "contrada://host,other",
         "contrada://..",
         "contrada://host\udcff",
         pytest.param("contrada://" + "x" * 64, id="label of 64 letters"),

@@ -10,7 +10,7 @@ import pytest
 from contrada.errors import ConnectionFailedError, LimitError, ServiceError
 from contrada.model import Envelope, Filter, Notification
 from contrada.model.encoding import notification_from_msgpack, to_msgpack
-from contrada.net import Broker, accepted, client, connect, parse_address, peer
+from contrada.net import Broker, accepted, connect, parse_address, peer, reconnecting
 from contrada.net.accepted import Accepted
 from contrada.net.client import CREDIT_BYTES
 from contrada.net.frames import (
@@ -472,7 +472,7 @@ async def test_a_client_whose_broker_goes_learns_it_everywhere() -> None:
     """A client would wait for ever for a broker that has gone."""
     async with (
         Broker(port=0) as broker,
-        connect(broker.address) as service,
+        connect(broker.address, reconnect=False) as service,
         service.subscribe("a = 1") as events,
     ):
         await service.publish({"a": 1})
@@ -523,7 +523,7 @@ async def test_a_broker_that_ignores_the_credit_is_left() -> None:
     one = to_msgpack(Notification({"a": 1}))
     flood = delivery(1, 0, [one] * (CREDIT_BYTES // ENTRY_BYTES + 2))
     server, address = await _answering(encode(Hello("broker")), encode(Reply(4)) + encode(flood))
-    async with server, connect(address) as service:
+    async with server, connect(address, reconnect=False) as service:
         events = service.subscribe("a = 1")
         await events.open()
         with pytest.raises(ConnectionFailedError, match="more than it was granted"):
@@ -653,7 +653,7 @@ async def test_connecting_again_at_once_is_not_spoilt_by_the_first_attempt() -> 
         server = await loop.create_server(lambda: protocols.pop(0)(), "127.0.0.1", 0)
         service = connect(f"contrada://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         with (
-            mock.patch.object(client, "CONNECT_WAIT_S", 0.05),
+            mock.patch.object(reconnecting, "CONNECT_WAIT_S", 0.05),
             pytest.raises(ConnectionFailedError, match="no answer"),
         ):
             await service.open()

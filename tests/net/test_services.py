@@ -23,18 +23,10 @@ from contrada.model import Envelope, Filter, FilterSet, Notification
 from contrada.net import connect
 from contrada.runtime.outlet import EXPIRED, QUEUE_NOTIFICATIONS_MAX
 from contrada.runtime.stamping import wall_clock_us
-from contrada.service import Subscription
+from contrada.runtime.states import STATES_WAITING_MAX, ConnectionStates
+from contrada.service import ConnectionState, Subscription
 from contrada.typed import Obvent, type_name_of
 from tests.asynchronous import on_loop, until
-
-
-@pytest.fixture(params=["embedded", "broker"])
-def address(request: pytest.FixtureRequest) -> Iterator[str | None]:
-    """The address of each kind of service."""
-    if request.param == "embedded":
-        yield None
-    else:
-        yield request.getfixturevalue("broker_address")
 
 
 @dataclass
@@ -379,6 +371,7 @@ async def test_another_event_loop_is_told_so(address: str | None) -> None:
                 lambda: service.subscribe("a = 1").open(),
                 lambda: found.next(1),
                 lambda: anext(found),
+                lambda: found.unsubscribe(),
                 lambda: service.aclose(),
             ):
                 with pytest.raises(ServiceError, match="event loop"):
@@ -463,6 +456,52 @@ async def test_closing_ends_publications_under_way(address: str | None) -> None:
         await service.aclose()
         with pytest.raises(ServiceClosedError):
             await publisher
+
+
+@on_loop
+async def test_the_state_of_the_connection_is_told(
+    address: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A program could not show whether it is connected, nor find out why it is not."""
+    told: list[ConnectionState] = []
+
+    def on_connection(state: ConnectionState) -> None:
+        told.append(state)
+        raise ValueError("own")
+
+    service = connect(address, on_connection=on_connection)
+    states = service.connection_states()
+    assert service.connection == ConnectionState("new")
+    async with service, service.subscribe("a = 1") as events:
+        connected = ConnectionState("connected", address or "")
+        assert service.connection == connected
+        later = service.connection_states()
+        assert await anext(later) == connected
+        waiting = asyncio.ensure_future(anext(later))
+        await asyncio.sleep(0)
+        await service.publish({"a": 1})
+        assert events.statistics().reconnects == 0
+    assert (await waiting).state == service.connection.state == "closed"
+    assert [each.state async for each in states] == ["new", "connected", "closed"]
+    assert [each.state async for each in service.connection_states()] == ["closed"]
+    assert [each.state for each in told] == ["connected", "closed"]
+    assert caplog.text.count("ValueError: own") == len(told)
+
+
+@on_loop
+async def test_states_that_nobody_reads_are_bounded() -> None:
+    """A client that tries for days would fill the memory of one who does not look."""
+    states = ConnectionStates()
+    followed = states.follow()
+    for attempt in range(2 * STATES_WAITING_MAX):
+        states.tell(ConnectionState("trying", attempt=attempt))
+    states.tell(ConnectionState("closed"))
+    got = [each async for each in followed]
+    assert len(got) == STATES_WAITING_MAX
+    assert got[-2:] == [
+        ConnectionState("trying", attempt=2 * STATES_WAITING_MAX - 1),
+        states.current,
+    ]
 
 
 @on_loop

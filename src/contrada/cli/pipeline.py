@@ -17,7 +17,7 @@ from rich.table import Table
 from contrada.cli.extension import extension_option
 from contrada.cli.lazy import EXIT_UNMET
 from contrada.cli.literals import named_text
-from contrada.net import parse_address
+from contrada.net import parse_addresses
 from contrada.spark.session import check_requirements, interruptible, spark_session
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def run(
     described = read_pipeline(description, dict(named_text(text, "--set") for text in settings))
     address = publish or described.publish
     if address:
-        parse_address(address)  # Else one would wait for Spark to hear that it is wrong.
+        parse_addresses(address)  # Else one would wait for Spark to hear that it is wrong.
 
     def work(stop: threading.Event) -> "PipelineSummary":
         with spark_session(cores) as session:

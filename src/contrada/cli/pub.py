@@ -108,7 +108,7 @@ def pub(
 async def _publish_one(
     to: str, publisher: str | None, notification: Notification
 ) -> ServiceStatistics:
-    async with connect(to, publisher=publisher) as service:
+    async with connect(to, publisher=publisher, reconnect=False) as service:
         await service.publish(notification)
         return service.statistics()
 
@@ -116,7 +116,7 @@ async def _publish_one(
 async def _publish_lines(
     to: str, publisher: str | None, source: str, make: Make
 ) -> ServiceStatistics:
-    async with connect(to, publisher=publisher) as service:
+    async with connect(to, publisher=publisher, reconnect=False) as service:
         try:
             if source == STANDARD_INPUT:
                 async for block in _arriving(sys.stdin.buffer):

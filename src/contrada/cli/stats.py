@@ -12,7 +12,8 @@ from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.running import run
 from contrada.cli.tables import output
 from contrada.errors import ConnectionFailedError
-from contrada.net.client import CONNECT_WAIT_S, TcpService
+from contrada.net.client import TcpService
+from contrada.net.reconnecting import CONNECT_WAIT_S
 
 
 @click.command()
@@ -36,7 +37,7 @@ def stats(address: str, as_json: bool) -> None:
 
 
 async def _asked(address: str) -> dict[str, Any]:
-    async with TcpService(address) as service:
+    async with TcpService(address, reconnect=False) as service:
         try:
             async with asyncio.timeout(CONNECT_WAIT_S):
                 return await service.broker_statistics()

@@ -64,7 +64,7 @@ def sub(
 async def _subscribe(
     filter_text: str, to: str, count: int | None, timeout: float | None, show: Show
 ) -> None:
-    service = connect(to)
+    service = connect(to, reconnect=False)
     wanted = service.subscribe(filter_text)  # A wrong filter is found out before connecting.
     try:
         async with service, wanted as events:

@@ -1,10 +1,10 @@
 """Brokers over TCP: the wire protocol, the broker, its client, and `connect`.
 
 `frames` and `connection` are the protocol without input and output; `broker` and `peer` serve it,
-`client` and `wire` use it.
+`client`, `reconnecting` and `wire` use it.
 """
 
-from contrada.net.address import PORT_DEFAULT, Address, parse_address
+from contrada.net.address import PORT_DEFAULT, Address, parse_address, parse_addresses
 from contrada.net.broker import Broker, BrokerStatistics
 from contrada.net.client import TcpService
 from contrada.net.connecting import connect, connect_sync
@@ -18,4 +18,5 @@ __all__ = [
     "connect",
     "connect_sync",
     "parse_address",
+    "parse_addresses",
 ]

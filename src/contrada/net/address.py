@@ -1,5 +1,9 @@
-"""Addresses of brokers: `contrada://host:port`, the port 7655 where none is given."""
+"""Addresses of brokers: `contrada://host:port`, the port 7655 where none is given.
 
+Several that stand for one another: `contrada://a:7655,b:7655`.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
@@ -38,6 +42,29 @@ def parse_address(text: str) -> Address:
     return found
 
 
+def parse_addresses(given: str | Sequence[str]) -> tuple[Address, ...]:
+    """The addresses that a text names, parted by commas, or that several texts name; each once.
+
+    Raises AddressError.
+    """
+    texts = given if isinstance(given, list | tuple) else (given,)
+    found: dict[Address, None] = {}
+    for text in texts:
+        parts = text.split(",") if isinstance(text, str) else [text]
+        for number, part in enumerate(parts):
+            is_further = number > 0 and "://" not in part
+            found[parse_address(f"{SCHEME}://{part}" if is_further else part)] = None
+    if not found:
+        raise AddressError(str(given), _EXPECTED)
+    return tuple(found)
+
+
+def shown_addresses(addresses: Sequence[Address]) -> str:
+    """Addresses as one text, which `parse_addresses` reads."""
+    first, *further = map(str, addresses)
+    return ",".join([first, *(each.removeprefix(f"{SCHEME}://") for each in further)])
+
+
 def _address_of(text: str) -> Address | None:
     try:
         parts = urlsplit(text)
@@ -47,7 +74,7 @@ def _address_of(text: str) -> Address | None:
     extra = parts.path.strip("/") or parts.query or parts.fragment or parts.username
     if parts.scheme != SCHEME or not host or extra or port == 0 or parts.netloc.endswith(":"):
         return None
-    if any(c.isspace() or not c.isprintable() for c in text):
+    if any(c.isspace() or c == "," or not c.isprintable() for c in text):
         return None
     try:
         check_host(host)

@@ -1,12 +1,13 @@
 """A service at the other end of a TCP connection, with the interface of the embedded one.
 
-A lost connection ends every subscription, after what it still holds, and every publication that
-is unanswered, with ConnectionFailedError. Nothing is connected anew by itself.
+A lost connection is made anew (`net/reconnecting.py`), and every subscription is taken up on it
+under the identity that it had. What was published and is unanswered fails with
+ConnectionFailedError: it is never sent twice. Who publishes or subscribes meanwhile waits.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -16,8 +17,6 @@ from contrada.errors import (
     ConnectionFailedError,
     ContradaError,
     FrameError,
-    ProtocolError,
-    ServiceClosedError,
     ServiceError,
 )
 from contrada.model import Envelope, Filter, FilterSet, Notification
@@ -25,14 +24,12 @@ from contrada.model.algebra.notification import Body
 from contrada.model.encoding import notification_from_msgpack
 from contrada.model.languages.atoms import failures
 from contrada.model.languages.decision import safe_answers
-from contrada.net.address import parse_address
-from contrada.net.connection import CLIENT
+from contrada.net.address import parse_addresses
 from contrada.net.frames import (
     CONTENT_BYTES_MAX,
     Credit,
     Delivery,
     Frame,
-    Hello,
     Reply,
     Request,
     StatisticsReply,
@@ -45,14 +42,22 @@ from contrada.net.publishing import (
     Batch,
     Publishing,
 )
-from contrada.net.wire import ClientWire
+from contrada.net.reconnecting import Reconnecting
+from contrada.net.wire import GOODBYE_WAIT_S
 from contrada.routing.messages import Subscribe, Unsubscribe
-from contrada.runtime.calling import batches_of, check_loop, checked_wait, tell_published
-from contrada.runtime.outlet import ENTRY_BYTES, PUBLISH_WAIT_S, QUEUE_FULL, Outlet
+from contrada.runtime.calling import (
+    batches_of,
+    checked_timeout,
+    checked_wait,
+    tell_published,
+)
+from contrada.runtime.outlet import ENTRY_BYTES, EXPIRED, PUBLISH_WAIT_S, QUEUE_FULL, Outlet
 from contrada.runtime.stamping import Stamp
+from contrada.runtime.states import ConnectionStates
 from contrada.runtime.subscription import UNREADABLE, UNSUBSCRIBED, QueuedSubscription
 from contrada.service import (
     Advertisements,
+    ConnectionState,
     Item,
     Offered,
     Offering,
@@ -67,9 +72,6 @@ from contrada.service import (
     residue_of,
     transmitted,
 )
-
-CONNECT_WAIT_S: Final = 10.0
-"""How long connecting, hello included, may take. Beyond it: ConnectionFailedError."""
 
 CREDIT_BYTES: Final = 4 * 2**20
 """Bytes delivered for one subscription that its subscriber has not read yet. Beyond it: the broker
@@ -96,25 +98,27 @@ class TcpService(Service):
 
     def __init__(
         self,
-        address: str,
+        address: str | Sequence[str],
         *,
         publisher: str | None = None,
         publish_wait_s: float = PUBLISH_WAIT_S,
+        reconnect: bool = True,
+        reconnect_wait_s: float | None = None,
+        on_connection: Callable[[ConnectionState], object] | None = None,
     ) -> None:
         """`publish_wait_s` bounds the broker's wait for a full queue; 0 drops at once.
 
-        Raises AddressError.
+        Raises AddressError, ServiceError.
         """
-        self._address = parse_address(address)
+        self._states = ConnectionStates(on_connection)
+        give_up_after_s = checked_timeout(reconnect_wait_s, "reconnect_wait_s") if reconnect else 0
+        self._reconnecting = Reconnecting(
+            parse_addresses(address), self, self._states, give_up_after_s
+        )
         self._stamp = Stamp(publisher)
         self.now_us = self._stamp.now_us
         self._wait_ms = round(checked_wait(publish_wait_s) * 1000)
-        self._wire: ClientWire | None = None
-        self._trying: ClientWire | None = None
         self._publishing: Publishing | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._closed = False
-        self._failure: ConnectionFailedError | None = None
         self._requests: dict[int, asyncio.Future[Any]] = {}
         self._subscriptions: dict[str, TcpSubscription] = {}
         self._numbers = 0
@@ -123,46 +127,26 @@ class TcpService(Service):
 
     async def open(self) -> None:
         """Connect. Raises ConnectionFailedError when no broker answers there."""
-        if self._closed:
-            raise ServiceClosedError("this service is closed; connect anew")
-        if self._wire is not None:
-            check_loop(self._loop)
-            return
-        self._failure = None
-        address = self._address
-        loop = self._loop = asyncio.get_running_loop()
-        wire = ClientWire(
-            Hello(CLIENT, "contrada"), self._received, lambda why: self._lost(wire, why)
-        )
-        self._trying = wire
-        try:
-            async with asyncio.timeout(CONNECT_WAIT_S):
-                await loop.create_connection(lambda: wire, address.host, address.port)
-                await wire.greeted
-        except TimeoutError:
-            wire.abort()
-            reason = f"no answer from a broker within {CONNECT_WAIT_S:g} s"
-            raise ConnectionFailedError(str(address), reason) from None
-        except OSError as error:
-            raise ConnectionFailedError(str(address), _why(error)) from None
-        except ProtocolError as error:
-            raise ConnectionFailedError(str(address), str(error)) from None
-        except BaseException:
-            wire.abort()
-            raise
-        self._wire = wire
-        self._publishing = Publishing(wire.send, self._wait_ms)
+        if self.connection.state == "new":
+            self._publishing = Publishing(self._reconnecting.send, self._wait_ms)
+        await self._reconnecting.open()
 
     async def aclose(self) -> None:
         """Say goodbye and close; iterations of its subscriptions end after what they hold."""
-        if self._wire is not None:
-            check_loop(self._loop)
-        self._closed = True
+        self._reconnecting.check_loop()
         for subscription in list(self._subscriptions.values()):
             subscription.end()
         self._subscriptions.clear()
-        if self._wire is not None:
-            await self._wire.close()
+        await self._reconnecting.aclose()
+
+    @property
+    def connection(self) -> ConnectionState:
+        """How it is connected at this moment."""
+        return self._states.current
+
+    def connection_states(self) -> AsyncIterator[ConnectionState]:
+        """How it is connected at this moment, then each change; ends after "closed"."""
+        return self._states.follow()
 
     async def publish(
         self,
@@ -180,6 +164,8 @@ class TcpService(Service):
             notification = transmitted(notification, ttl_s, priority)
         if delivery is not None:
             notification = promised(notification, delivery)
+        if not self._reconnecting.is_up:
+            await self._reconnecting.ready()
         ((envelope, batch),) = self._send((notification,))
         await self._settled(batch, 1)
         return envelope
@@ -201,6 +187,8 @@ class TcpService(Service):
                 async for notifications in batches_of(items, PUBLISH_NOTIFICATIONS_MAX):
                     if delivery is not None:
                         notifications = [promised(each, delivery) for each in notifications]
+                    if not self._reconnecting.is_up:
+                        await self._reconnecting.ready()
                     for _, batch in self._send(notifications):
                         unsettled[batch] = unsettled.get(batch, 0) + 1
                     while len(unsettled) > 2 * PUBLISH_FRAMES_MAX:
@@ -254,7 +242,7 @@ class TcpService(Service):
 
     async def enter(self, subscription: "TcpSubscription", credit: int) -> str:
         """Put a subscription in force at the broker; returns its identity there."""
-        self._require_open()
+        await self._reconnecting.ready()
         self._numbers += 1
         identity = str(self._numbers)
         message = packed(Subscribe(identity, subscription.filters))
@@ -263,45 +251,39 @@ class TcpService(Service):
             await self._request(message, credit)
         except BaseException as error:
             self._subscriptions.pop(identity, None)
-            if isinstance(error, asyncio.CancelledError) and self._wire is not None:
+            if isinstance(error, asyncio.CancelledError):
                 # It may be in force; nobody waits.
-                self._wire.send(Request(0, packed(Unsubscribe(identity))))
+                self._reconnecting.send(Request(0, packed(Unsubscribe(identity))))
             raise
         return identity
 
     async def leave(self, identity: str) -> tuple[int, int]:
         """Take a subscription out at the broker; returns how many found no room or time there."""
-        if identity not in self._subscriptions or self._failure is not None:
+        if identity not in self._subscriptions:
             return 0, 0
         try:
-            reply = await self._request(packed(Unsubscribe(identity)))
+            if not self._reconnecting.is_there:
+                return 0, 0
+            async with asyncio.timeout(GOODBYE_WAIT_S):
+                reply = await self._request(packed(Unsubscribe(identity)))
             return reply.dropped, reply.expired
-        except (ConnectionFailedError, ServiceClosedError):
-            return 0, 0  # It ended with the connection.
+        except (ServiceError, TimeoutError):
+            # It ended with the connection, this broker has not taken it up, or takes its time.
+            return 0, 0
         finally:
             self._subscriptions.pop(identity, None)
 
     def grant(self, identity: str, credit: int) -> None:
         """Let the broker deliver more for a subscription."""
-        if self._wire is not None:
-            self._wire.send(Credit(identity, credit))
+        self._reconnecting.send(Credit(identity, credit))
 
-    # ---------------------------------------------------------------------------- the wire
-
-    def _require_open(self) -> Publishing:
-        if self._closed:
-            raise ServiceClosedError("the service is closed")
-        if self._failure is not None:
-            raise self._failure
-        if self._publishing is None:
-            raise ServiceError("use the service inside `async with`")
-        if asyncio.get_running_loop() is not self._loop:
-            check_loop(self._loop)
-        return self._publishing
+    # ------------------------------------------------------------------------ the connection
 
     def _send(self, notifications: Sequence[Notification]) -> list[tuple[Envelope, Batch]]:
         """Stamps notifications and appends them to what is sent."""
-        publishing = self._require_open()
+        self._reconnecting.check()
+        publishing = self._publishing
+        assert publishing is not None, "it was opened"
         if is_promised(notifications):
             raise ServiceError(_NO_PROMISES)
         stamped = self._stamp.stamped(notifications, self._stamp.now_us())
@@ -314,28 +296,23 @@ class TcpService(Service):
 
     async def broker_statistics(self) -> dict[str, Any]:
         """What the broker did so far: the fields of its `BrokerStatistics` by name."""
-        self._require_open()
+        await self._reconnecting.ready()
         counts: dict[str, Any] = await self._answered(StatisticsRequest)
         return counts
 
-    async def _request(self, message: msgspec.Raw, credit: int = 0) -> Reply:
-        made: Reply = await self._answered(lambda number: Request(number, message, credit))
-        return made
+    def _request(self, message: msgspec.Raw, credit: int = 0) -> asyncio.Future[Reply]:
+        return self._answered(lambda number: Request(number, message, credit))
 
-    async def _answered(self, asking: Callable[[int], Frame]) -> Any:
-        """What a frame with a number of its own is answered."""
-        assert self._wire is not None
+    def _answered(self, asking: Callable[[int], Frame]) -> asyncio.Future[Any]:
+        """What a frame with a number of its own is answered; the frame is sent now."""
         self._numbers += 1
         number = 2 * self._numbers
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._requests[number] = answer
-        self._wire.send(asking(number))
-        try:
-            return await answer
-        finally:
-            self._requests.pop(number, None)
+        answer = self._requests[number] = asyncio.get_running_loop().create_future()
+        self._reconnecting.send(asking(number))
+        return answer
 
-    def _received(self, frame: Frame) -> None:
+    def received(self, frame: Frame) -> None:
+        """A frame has come."""
         match frame:
             case Delivery():
                 subscription = self._subscriptions.get(frame.subscription)
@@ -344,19 +321,20 @@ class TcpService(Service):
             case Reply():
                 self._replied(frame)
             case StatisticsReply():
-                answer = self._requests.get(frame.number)
+                answer = self._requests.pop(frame.number, None)
                 if answer is not None and not answer.done():
                     answer.set_result(frame.statistics)
 
     def _replied(self, frame: Reply) -> None:
-        error = ServiceError(f"{self._address} refused: {frame.reason}") if frame.code else None
+        refused = f"{self._reconnecting.address} refused: {frame.reason}"
+        error = ServiceError(refused) if frame.code else None
         if self._publishing is not None and self._publishing.answered(
             frame.number, frame.dropped, error
         ):
             if frame.dropped:
                 self._dropped[QUEUE_FULL] += frame.dropped
             return
-        answer = self._requests.get(frame.number)
+        answer = self._requests.pop(frame.number, None)
         if answer is None or answer.done():
             return
         if error is None:
@@ -364,20 +342,37 @@ class TcpService(Service):
         else:
             answer.set_exception(error)
 
-    def _lost(self, wire: ClientWire, reason: str) -> None:
-        """A connection has ended, by us or not; one that was given up already does not count."""
-        if wire is not self._trying:
-            return
-        failure: ServiceError = ServiceClosedError("the service is closed")
-        if not self._closed:
-            failure = self._failure = ConnectionFailedError(str(self._address), reason)
-        for subscription in list(self._subscriptions.values()):
-            subscription.end(failure)
+    def broken(self, unanswered: ServiceError, unsent: ServiceError) -> None:
+        """The connection was lost, or is closed: nothing that was asked is answered any more."""
         if self._publishing is not None:
-            self._publishing.fail(failure)
+            self._publishing.fail(unanswered, unsent)
         for answer in self._requests.values():
             if not answer.done():
-                answer.set_exception(failure)
+                answer.set_exception(unsent)
+                answer.exception()  # Seen: of many that are taken up the first one tells it.
+        self._requests.clear()
+
+    async def take_up(self) -> None:
+        """Put every subscription in force at the broker that is there now."""
+        asked = [  # All at once, so that no unsubscribe comes between.
+            (identity, self._request(message, each.begin_anew(CREDIT_BYTES)))
+            for identity, each in self._subscriptions.items()
+            for message in [packed(Subscribe(identity, each.filters))]
+        ]
+        for identity, answer in asked:
+            try:
+                await answer
+            except ConnectionFailedError:
+                raise
+            except ServiceError as error:  # This broker does not take it; the others go on.
+                subscription = self._subscriptions.pop(identity, None)
+                if subscription is not None:
+                    subscription.end(error)
+
+    def given_up(self, failure: ServiceError) -> None:
+        """There will be no connection any more: iterations end after what they hold."""
+        for subscription in list(self._subscriptions.values()):
+            subscription.end(failure)
 
 
 class TcpSubscription(QueuedSubscription[Any]):
@@ -426,6 +421,20 @@ class TcpSubscription(QueuedSubscription[Any]):
         if self.outlet.offer_all(entries) < len(entries):
             raise FrameError("protocol", "the broker delivered more than it was granted")
 
+    def begin_anew(self, credit: int) -> int:
+        """It is put in force at a broker that knows nothing of it; returns what may come at once.
+
+        So much of the credit is left as what waits here does not take.
+        """
+        self._reconnects += 1
+        full, expired = self._lost_there
+        self.count_dropped(QUEUE_FULL, full)
+        self.count_dropped(EXPIRED, expired)
+        self._lost_there = 0, 0
+        left = credit - self.outlet.held_bytes
+        self._read_bytes = min(left, 0)  # What is held beyond the credit is not granted again.
+        return max(left, 0)
+
     async def _enter(self) -> None:
         self._identity = await self._service.enter(self, CREDIT_BYTES)
 
@@ -445,9 +454,3 @@ class TcpSubscription(QueuedSubscription[Any]):
 
     def _lost_before(self) -> tuple[int, int]:
         return self._lost_there
-
-
-def _why(error: OSError) -> str:
-    if isinstance(error, ConnectionRefusedError):
-        return "connection refused: no broker listens there (start one with `contrada serve`)"
-    return error.strerror or str(error) or type(error).__name__

@@ -86,10 +86,15 @@ class Publishing:
         self._flush()
         return True
 
-    def fail(self, error: Exception) -> None:
-        """The connection has ended: nothing more is answered."""
-        for batch in (*self._unanswered.values(), *self._waiting):
-            _fail(batch, error)
+    def fail(self, unanswered: Exception, unsent: Exception) -> None:
+        """The connection has ended: nothing more is answered, and what waited is not sent.
+
+        So that a caller who has learned of the loss is not contradicted later.
+        """
+        for batch in self._unanswered.values():
+            _fail(batch, unanswered)
+        for batch in self._waiting:
+            _fail(batch, unsent)
         self._unanswered.clear()
         self._waiting.clear()
 

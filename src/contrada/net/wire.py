@@ -1,7 +1,6 @@
 """A `Connection` on an asyncio transport: what both ends have in common, and a client's end."""
 
 import asyncio
-import contextlib
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Final
@@ -94,10 +93,12 @@ class ClientWire(Wire):
         self._on_lost = on_lost
         self._timer: asyncio.TimerHandle | None = None
         self._reason = ""
-        self._ended = self._loop.create_future()
+        self._closed = asyncio.Event()
         self._flush_due = False
         self.greeted: asyncio.Future[None] = self._loop.create_future()
         """Done when the broker has said hello; fails with ProtocolError when it will not."""
+        self.ended: str | None = None
+        """Why it has ended; None while it has not."""
 
     def send(self, frame: Frame) -> None:
         """Send a frame at the end of this turn of the loop; nothing once it has ended."""
@@ -113,9 +114,13 @@ class ClientWire(Wire):
         self._reason = "closed by this side"
         self._connection.close()
         self._close_transport()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(self._ended), GOODBYE_WAIT_S)
-        self.abort()
+        try:
+            async with asyncio.timeout(GOODBYE_WAIT_S):
+                await self._closed.wait()
+        except TimeoutError:  # It does not take what was written to it.
+            return
+        finally:  # Also where whoever closes is cancelled.
+            self.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Connected; say hello."""
@@ -134,13 +139,15 @@ class ClientWire(Wire):
         if not self.greeted.done():
             self.greeted.set_exception(ProtocolError(reason))
             self.greeted.exception()  # Seen: whoever connects may have given up already.
-        if not self._ended.done():
-            self._ended.set_result(None)
+        self.ended = reason
+        self._closed.set()
         self._on_lost(reason)
 
     def tick(self) -> None:
         """Look whether the broker is still alive, and again after a while."""
         self._timer = self._loop.call_later(CLIENT_TICK_S, self.tick)
+        if self._connection.state is Phase.CLOSED:
+            self.abort()  # The broker had its time to take what was written to it.
         super().tick()
 
     def _handle(self, frame: Frame) -> None:
@@ -156,7 +163,8 @@ class ClientWire(Wire):
                 self._on_frame(frame)
 
     def _end(self, error: FrameError) -> None:
-        self._reason = self._reason or f"not a broker, or a faulty one: {error}"
+        what = "of another version" if error.code == "version" else "not a broker, or a faulty one"
+        self._reason = self._reason or f"{what}: {error}"
         super()._end(error)
 
     def _hang_up(self, reason: str) -> None:

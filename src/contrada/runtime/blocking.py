@@ -7,9 +7,10 @@ microseconds, so publish in batches where it matters.
 
 import asyncio
 import contextlib
+import inspect
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
 from typing import Any, Final, Generic, Self, TypeVar, Unpack, overload
 
@@ -25,8 +26,10 @@ from contrada.runtime.calling import (
     next_of,
     tell_published,
 )
+from contrada.runtime.handling import checked_concurrency
 from contrada.service import (
     Advertisements,
+    ConnectionState,
     Interest,
     Item,
     Kept,
@@ -219,6 +222,26 @@ class BlockingService:
         return self.ask(self._service.statistics)
 
     @property
+    def connection(self) -> ConnectionState:
+        """How it is connected at this moment."""
+        return self._service.connection
+
+    def connection_states(self, *, timeout_s: float | None = None) -> Iterator[ConnectionState]:
+        """How it is connected at this moment, then each change, until it is closed.
+
+        Iteration ends when nothing has changed for `timeout_s`; None waits without end.
+        """
+        checked_timeout(timeout_s)
+        states = self.ask(self._service.connection_states)
+
+        def each() -> Iterator[ConnectionState]:
+            with contextlib.suppress(TimeoutError, ServiceClosedError):
+                while True:
+                    yield self.run(next_of(states, timeout_s))
+
+        return each()
+
+    @property
     def is_forked(self) -> bool:
         """Whether this process is another than the one in which the service was opened."""
         return self._process not in (0, os.getpid())
@@ -353,8 +376,7 @@ class _BlockingIterator(_Blocking[S], Generic[S, T]):
         Raises TimeoutError when nothing came for `timeout_s`, ServiceClosedError when it has
         ended, ServiceError for what is no timeout, and outside of its `with`.
         """
-        if not self._is_entered:
-            raise ServiceError("read from a subscription inside its own `with`")
+        self._require_entered()
         try:
             found: T = self._service.run(next_of(self._held, timeout_s))
         except ServiceClosedError:
@@ -362,6 +384,10 @@ class _BlockingIterator(_Blocking[S], Generic[S, T]):
                 raise
             found = self._service.left_in(self._held)
         return found
+
+    def _require_entered(self) -> None:
+        if not self._is_entered:
+            raise ServiceError("read from a subscription inside its own `with`")
 
     def __iter__(self) -> Iterator[T]:
         while True:
@@ -379,6 +405,49 @@ class BlockingSubscription(_BlockingIterator[Subscription[T], T]):
     def filters(self) -> Filter | FilterSet:
         """What is asked for."""
         return self._held.filters
+
+    def handle(
+        self,
+        function: Callable[[T], Awaitable[object] | object],
+        *,
+        concurrency: int = 1,
+        on_error: Callable[[Exception, T], Awaitable[object] | object] | None = None,
+    ) -> None:
+        """Call a function with each object until it ends; see `Subscription.handle`.
+
+        Plain functions are called on threads of their own, as many as `concurrency`, so that they
+        may wait, and use this service; `async` ones on the service's event loop. Where the service
+        is closed what still waits can be read by `next`.
+        """
+        self._require_entered()
+        with contextlib.suppress(ServiceClosedError):  # It was closed meanwhile.
+            self._service.run(self._handled(function, checked_concurrency(concurrency), on_error))
+
+    async def _handled(
+        self,
+        function: Callable[[T], Awaitable[object] | object],
+        concurrency: int,
+        on_error: Callable[[Exception, T], Awaitable[object] | object] | None,
+    ) -> None:
+        # Only where it is used: Python does not load it once the main thread has ended.
+        from concurrent.futures import ThreadPoolExecutor
+
+        loop = asyncio.get_running_loop()
+        threads = ThreadPoolExecutor(concurrency, "contrada-handler")
+
+        def on_thread(function: Callable[..., object]) -> Callable[..., object]:
+            if inspect.iscoroutinefunction(function):
+                return function
+            return lambda *arguments: loop.run_in_executor(threads, function, *arguments)
+
+        try:
+            await self._held.handle(
+                on_thread(function),
+                concurrency=concurrency,
+                on_error=None if on_error is None else on_thread(on_error),
+            )
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def unsubscribe(self) -> None:
         """End it; nothing is delivered afterwards."""

@@ -26,13 +26,20 @@ _END: Final = object()
 _PUBLISHED: Final = "notifications of the batch were published before"
 
 
+def running_loop() -> asyncio.AbstractEventLoop:
+    """The event loop that runs. Raises ServiceError in a process forked from one where it ran."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise ServiceError(
+            "this process was forked from the one in which the service was opened, and no event "
+            "loop runs here; connect anew, on a loop of this process"
+        ) from None
+
+
 def check_loop(opened_on: asyncio.AbstractEventLoop | None) -> None:
     """Raises ServiceError where another event loop runs than the one that something belongs to."""
-    try:
-        running = asyncio.get_running_loop()
-    except RuntimeError:  # In a process that was forked from a running loop none runs.
-        running = None
-    if opened_on is not running:
+    if opened_on is not running_loop():
         raise ServiceError(
             "it belongs to the event loop on which it was opened, and another one runs here; "
             "connect anew on each loop, and in each process, or use connect_sync"
@@ -62,13 +69,13 @@ def checked_wait(publish_wait_s: float) -> float:
     return publish_wait_s
 
 
-def checked_timeout(timeout_s: float | None) -> float | None:
-    """The timeout itself when it is one. Raises ServiceError, for NaN too."""
+def checked_timeout(timeout_s: float | None, name: str = "timeout_s") -> float | None:
+    """The timeout itself when it is one. Raises ServiceError with its name, for NaN too."""
     if timeout_s is None:
         return None
     given: object = timeout_s
     if not isinstance(given, int | float) or not given >= 0:
-        raise ServiceError(f"timeout_s = {timeout_s!r}: expected seconds from 0, or None")
+        raise ServiceError(f"{name} = {timeout_s!r}: expected seconds from 0, or None")
     return min(timeout_s, TIMEOUT_S_MAX)
 
 
@@ -77,6 +84,7 @@ async def next_of(held: AsyncIterator[T], timeout_s: float | None) -> T:
 
     Raises TimeoutError, ServiceClosedError when it has ended, ServiceError for what is no timeout.
     """
+    running_loop()
     try:
         async with asyncio.timeout(checked_timeout(timeout_s)):
             found: Any = await anext(held, _END)

@@ -10,7 +10,15 @@ made when it is used first, and to all others as best effort does.
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -34,15 +42,18 @@ from contrada.runtime.calling import (
     check_loop,
     checked_wait,
     off_loop,
+    running_loop,
     tell_published,
 )
 from contrada.runtime.exchange import Exchange, Pending, Route
 from contrada.runtime.outlet import PUBLISH_WAIT_S, Outlet
 from contrada.runtime.stamping import Stamp, identified
+from contrada.runtime.states import ConnectionStates
 from contrada.runtime.stores import check_store, open_store
 from contrada.runtime.subscription import QueuedSubscription
 from contrada.service import (
     Advertisements,
+    ConnectionState,
     Item,
     OfferChange,
     Offered,
@@ -87,12 +98,14 @@ class EmbeddedService(Service):
         publisher: str | None = None,
         publish_wait_s: float = PUBLISH_WAIT_S,
         store: str | Path | Store | None = None,
+        on_connection: Callable[[ConnectionState], object] | None = None,
     ) -> None:
         """`publish_wait_s` bounds the wait for a full queue; 0 drops at once.
 
         `store` is a file or the URL of a database, opened and closed with the service, or a store
         that its owner closes.
         """
+        self._states = ConnectionStates(on_connection)
         self._publish_wait_s = checked_wait(publish_wait_s)
         self._stamp = Stamp(publisher)
         self.now_us = self._stamp.now_us
@@ -119,6 +132,7 @@ class EmbeddedService(Service):
                 self._host = self._open_store(self._store)
             self._loop = asyncio.get_running_loop()
             self._state = "open"
+            self._states.tell(ConnectionState("connected"))
         check_loop(self._loop)
 
     def _open_store(self, store: str | Path | Store) -> "DeliveryHost":
@@ -154,6 +168,7 @@ class EmbeddedService(Service):
                 self._state = "closed"
                 await self._end_all()
             self._state = "closed"
+            self._states.tell(ConnectionState("closed"))
 
     async def _end_all(self) -> None:
         # No more comes, so patterns wait no longer for what could come before.
@@ -304,6 +319,15 @@ class EmbeddedService(Service):
             return found
         return replace(found, delivery=self._host.server.statistics())
 
+    @property
+    def connection(self) -> ConnectionState:
+        """How it is connected at this moment."""
+        return self._states.current
+
+    def connection_states(self) -> AsyncIterator[ConnectionState]:
+        """How it is connected at this moment, then each change; ends after "closed"."""
+        return self._states.follow()
+
     def _hand_over(
         self, notifications: Sequence[Notification]
     ) -> tuple[Sequence[Notification], Coroutine[Any, Any, None] | None]:
@@ -311,7 +335,7 @@ class EmbeddedService(Service):
 
         Awaiting each notification would cost more than matching it.
         """
-        if self._state != "open" or asyncio.get_running_loop() is not self._loop:
+        if self._state != "open" or running_loop() is not self._loop:
             self.require_open()
         now_us = self._stamp.now_us()
         stamped = self._stamp.stamped(notifications, now_us)

@@ -132,6 +132,11 @@ class Outlet(Generic[P]):
     def __len__(self) -> int:
         return len(self._entries) if self._entries else 0
 
+    @property
+    def held_bytes(self) -> int:
+        """The sizes of all that it holds."""
+        return self._bytes
+
     def offer(self, entry: Entry[P]) -> bool:
         """Take an entry in if there is room now and nobody is in line before it."""
         if self.finished or self._waiting or not self._fits(entry[1]):

@@ -8,12 +8,13 @@ import asyncio
 import logging
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 from contrada.errors import ContradaError, ServiceClosedError, ServiceError
 from contrada.model import Filter, FilterSet
-from contrada.runtime.calling import check_loop, next_of
+from contrada.runtime.calling import check_loop, next_of, running_loop
+from contrada.runtime.handling import called, handle_all
 from contrada.runtime.outlet import EXPIRED, QUEUE_FULL, Outlet
 from contrada.service import Subscription, SubscriptionStatistics
 
@@ -39,11 +40,13 @@ class QueuedSubscription(Subscription[T]):
         "_changing",
         "_delivered",
         "_dropped",
+        "_failed",
         "_failure",
         "_filters",
         "_loop",
         "_opened",
         "_reader",
+        "_reconnects",
         "_residue",
         "outlet",
     )
@@ -64,6 +67,8 @@ class QueuedSubscription(Subscription[T]):
         self._changing: asyncio.Lock | None = None
         self._failure: ContradaError | None = None
         self._delivered = 0
+        self._failed = 0
+        self._reconnects = 0
         self._dropped: Counter[str] | None = None
 
     @property
@@ -77,12 +82,14 @@ class QueuedSubscription(Subscription[T]):
             if self.outlet.finished:
                 raise ServiceClosedError("this subscription has ended; subscribe anew")
             if not self._opened:
-                self._loop = asyncio.get_running_loop()
+                self._loop = running_loop()
                 await self._enter()
                 self._opened = True
 
     async def unsubscribe(self) -> None:
         """End it. Nothing is delivered afterwards; what still waited is dropped and counted."""
+        if self._opened:
+            check_loop(self._loop)
         self.count_dropped(UNSUBSCRIBED, self.outlet.discard())
         async with self._change():  # What is just being put in force is taken out then.
             if self._opened:
@@ -100,7 +107,9 @@ class QueuedSubscription(Subscription[T]):
         full, expired = self._lost_before()
         before = Counter({QUEUE_FULL: full, EXPIRED: expired})
         dropped = before + (self._dropped or Counter())
-        return SubscriptionStatistics(self._delivered, len(self.outlet), dict(dropped))
+        return SubscriptionStatistics(
+            self._delivered, len(self.outlet), dict(dropped), self._failed, self._reconnects
+        )
 
     def count_dropped(self, reason: str, count: int) -> None:
         """So many did not reach the subscriber."""
@@ -145,15 +154,36 @@ class QueuedSubscription(Subscription[T]):
         """The next object; see `Subscription.next`."""
         return await next_of(self, timeout_s)
 
+    async def handle(
+        self,
+        function: Callable[[T], Awaitable[object] | object],
+        *,
+        concurrency: int = 1,
+        on_error: Callable[[Exception, T], Awaitable[object] | object] | None = None,
+    ) -> None:
+        """Call a function with each object until it ends; see `Subscription.handle`."""
+
+        async def failed(error: Exception, item: T) -> None:
+            self._failed += 1
+            self._tell(self._failed == 1, "a handler of %s raised: %r", error)
+            if on_error is not None:
+                try:
+                    await called(on_error, error, item)
+                except Exception as further:  # noqa: BLE001 - the subscriber's own code
+                    self._tell(True, "on_error of a handler of %s raised: %r", further)
+
+        await handle_all(self, function, concurrency, failed)
+
     def _tell_unreadable(self, error: Exception) -> None:
-        """Counts what could not be read, and logs why; after the first for debugging only."""
         is_first = not (self._dropped and self._dropped[UNREADABLE])
         self.count_dropped(UNREADABLE, 1)
+        self._tell(is_first, "a notification for %s is unreadable: %r", error)
+
+    def _tell(self, is_first: bool, what: str, error: Exception) -> None:
+        """Logs a fault of the subscriber's own code; after the first for debugging only."""
         level = logging.WARNING if is_first else logging.DEBUG
         trace = None if isinstance(error, ContradaError) else error
-        _LOG.log(
-            level, "a notification for %s is unreadable: %r", self.filters, error, exc_info=trace
-        )
+        _LOG.log(level, what, self.filters, error, exc_info=trace)
 
     @abstractmethod
     async def _enter(self) -> None:

@@ -7,6 +7,7 @@ filters, so that every service admits and refuses the same things with the same 
 
 from contrada.service.interface import (
     Advertisements,
+    ConnectionState,
     Interest,
     Item,
     Kept,
@@ -40,6 +41,7 @@ __all__ = [
     "Kept",
     "ServiceStatistics",
     "SubscriptionStatistics",
+    "ConnectionState",
     "Advertisements",
     "Interest",
     "Item",

@@ -9,13 +9,22 @@ Source: PODC 2000 §2 (the interface of an event notification service).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable, Mapping
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Mapping,
+)
 from dataclasses import dataclass
 from datetime import datetime
 from typing import (
     TYPE_CHECKING,
     Any,
     Generic,
+    Literal,
     Protocol,
     Self,
     TypeAlias,
@@ -95,12 +104,18 @@ class SubscriptionStatistics:
 
     `delivered` were handed to the subscriber, `queued` wait for it here, `dropped` counts the
     lost ones by reason, as "expired". What has expired is among the queued until somebody looks:
-    a reader, or who needs the room.
+    a reader, or who needs the room. `failed` raised in a handler.
+
+    `reconnects` counts how often it was taken up again after its connection was lost. What was
+    published meanwhile, or was on its way, did not come; nobody knows how many these are, so
+    `dropped` does not count them.
     """
 
     delivered: int
     queued: int
     dropped: Mapping[str, int]
+    failed: int = 0
+    reconnects: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +139,28 @@ class ServiceStatistics:
     safe_answers: Mapping[str, int]
     operator_failures: Mapping[str, int]
     delivery: "DeliveryStatistics | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionState:
+    """How a service is connected to its broker, from one moment on.
+
+    `state` is one of
+    - "new": it is not opened yet;
+    - "connected" to the broker at `address`, every subscription in force there;
+    - "lost", the connection to `address`, for a `reason`;
+    - "trying" to reach `address` in `wait_s` seconds, the `attempt`-th time since then; `reason` is
+      why it is not connected yet;
+    - "closed": nothing follows. With a `reason` where it was given up, else by its owner.
+
+    An embedded service is always connected, without an address.
+    """
+
+    state: Literal["new", "connected", "lost", "trying", "closed"]
+    address: str = ""
+    reason: str = ""
+    attempt: int = 0
+    wait_s: float = 0.0
 
 
 class InForce(ABC):
@@ -181,6 +218,24 @@ class Subscription(InForce, AsyncIterator[T_co]):
 
         Raises TimeoutError when nothing came, ServiceClosedError when it has ended, ServiceError
         for what is no timeout.
+        """
+
+    @abstractmethod
+    async def handle(
+        self,
+        function: Callable[[T_co], Awaitable[object] | object],
+        *,
+        concurrency: int = 1,
+        on_error: Callable[[Exception, T_co], Awaitable[object] | object] | None = None,
+    ) -> None:
+        """Call a function with each object, until the subscription ends; in place of iterating it.
+
+        What an `async` function does is awaited, `concurrency` at a time, begun in the order in
+        which they came. A plain function is called on the event loop, so it should be short.
+        What one raises ends nothing: it is counted as `failed`, logged, and handed to `on_error`
+        with the object. Returns when those that have begun are done; who is cancelled cancels
+        them. Raises ConnectionFailedError as iterating does, ServiceError for what is no number
+        of calls.
         """
 
     async def _end(self) -> None:
@@ -370,7 +425,9 @@ class Service(InForce):
         not above that publisher's highest, is a duplicate: counted, and not published again.
         Raises InvalidNotificationError, InvalidObventError, ServiceClosedError, ServiceError for
         what is no time to live or priority; of what is promised InvalidValueError,
-        CannotPublishError, and StoreError: then it may come to be published.
+        CannotPublishError, and StoreError: then it may come to be published. Over TCP it waits a
+        bounded time for a connection that was lost, then raises ConnectionFailedError; so does what
+        was on its way when it was lost, and `may_be_published` tells the two apart.
         """
 
     @abstractmethod
@@ -445,6 +502,15 @@ class Service(InForce):
     @abstractmethod
     def statistics(self) -> ServiceStatistics:
         """What was published, matched and dropped so far."""
+
+    @property
+    @abstractmethod
+    def connection(self) -> ConnectionState:
+        """How it is connected at this moment."""
+
+    @abstractmethod
+    def connection_states(self) -> AsyncIterator[ConnectionState]:
+        """How it is connected at this moment, then each change; ends after "closed"."""
 
     async def _end(self) -> None:
         await self.aclose()

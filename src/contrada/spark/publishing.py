@@ -35,7 +35,7 @@ def check_reachable(address: str) -> None:
     """Raise ConnectionFailedError where no service answers."""
 
     async def reach() -> None:
-        async with connect(address):
+        async with connect(address, reconnect=False):
             pass
 
     asyncio.run(reach())
@@ -99,7 +99,7 @@ def publish_matches(
 async def _publish(
     address: str, notifications: Iterator[Notification], answered: Callable[[int], None]
 ) -> None:
-    async with connect(address) as service:
+    async with connect(address, reconnect=False) as service:
         while batch := list(islice(notifications, PUBLISH_BATCH)):
             answered(await service.publish_batch(batch))
 

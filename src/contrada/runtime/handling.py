@@ -1,0 +1,69 @@
+"""Handlers: functions that are called with what a subscription gives, in place of a loop."""
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final, TypeVar
+
+from contrada.errors import ServiceError
+
+T = TypeVar("T")
+
+HANDLERS_MAX: Final = 1_000
+"""Calls of one subscription's handler at a time. Beyond it: ServiceError."""
+
+
+async def handle_all(
+    items: AsyncIterator[T],
+    function: Callable[[T], Awaitable[object] | object],
+    concurrency: int,
+    failed: Callable[[Exception, T], Awaitable[None]],
+) -> None:
+    """Call a function with each item, so many at a time; see `Subscription.handle`.
+
+    An item is taken only when its call can begin. `failed` is told what a call raised. Raises
+    what the items raise, once the calls that have begun are done, and ServiceError.
+    """
+    free = asyncio.Semaphore(checked_concurrency(concurrency))
+    calls: set[asyncio.Task[None]] = set()
+
+    async def call(item: T) -> None:
+        try:
+            await called(function, item)
+        except Exception as error:  # noqa: BLE001 - the subscriber's own code
+            await failed(error, item)
+        finally:
+            free.release()
+
+    try:
+        while True:
+            await free.acquire()
+            try:
+                item = await anext(items)
+            except StopAsyncIteration:
+                break
+            # A task of its own each, so that others have their turn also between plain calls.
+            task = asyncio.create_task(call(item))
+            calls.add(task)
+            task.add_done_callback(calls.discard)
+    except asyncio.CancelledError:
+        for task in calls:
+            task.cancel()
+        raise
+    finally:
+        await asyncio.gather(*calls, return_exceptions=True)
+
+
+async def called(function: Callable[..., Awaitable[object] | object], *arguments: object) -> None:
+    """Call a function, and await what it gives where that can be awaited."""
+    result = function(*arguments)
+    if inspect.isawaitable(result):
+        await result
+
+
+def checked_concurrency(concurrency: int) -> int:
+    """The number of calls itself where it is allowed. Raises ServiceError."""
+    given: object = concurrency
+    if not isinstance(given, int) or not 1 <= given <= HANDLERS_MAX:
+        raise ServiceError(f"concurrency = {concurrency!r}: expected 1 to {HANDLERS_MAX} calls")
+    return concurrency
