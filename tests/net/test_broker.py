@@ -378,18 +378,18 @@ async def test_what_waits_to_be_published_is_held_without_its_frame(fields: list
         client = await RawClient.to(broker, Hello("client"), SUBSCRIBE)
         await until(lambda: broker.statistics().subscriptions == 1)
         (its_end,) = broker._peers
-        next(
-            iter(its_end._talk._feeds.values())
-        )._notifications_max = 1  # Later ones wait for room.
+        talk = its_end._talk
+        assert isinstance(talk, Guest)
+        next(iter(talk._feeds.values()))._notifications_max = 1  # Later ones wait for room.
         client.say(*[Request(n, msgspec.Raw(asked), 0, 60_000) for n in range(6)])
         if fields and fields[0]:
             replies = [await client.hears() for _ in range(8)][2:]
             assert {each.code for each in replies} == {"EncodingError"}  # type: ignore[attr-defined]
         else:
-            await until(lambda: len(accepted._waiting) >= 3)
+            await until(lambda: len(talk._accepted._waiting) >= 3)
             await until(lambda: not its_end._turn_due)
             assert broker.statistics().held_bytes <= 6 * (ENTRY_BYTES + len(data))
-            parts = [part for each in accepted._waiting for part in each]
+            parts = [part for each in talk._accepted._waiting for part in each]
             assert not any(isinstance(part, Request) for part in parts), "it refers to its frame"
         await client.leave()
 
