@@ -6,12 +6,12 @@ wires and disks; time is of the processor.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter, process_time
-from typing import Final
+from typing import Final, TypeAlias
 
 import contrada as ct
 from bench.harness import Measurement, figure
@@ -25,6 +25,9 @@ from contrada.model import Envelope, Notification, from_msgpack, to_msgpack
 from contrada.model.syntax import parse_filter_set
 from contrada.routing.messages import Neighbour
 from contrada.runtime.sqlite import SqliteStore
+from contrada.runtime.stores import open_store
+from contrada.runtime.tables import TableStore
+from tests.postgres import BINARIES, shared_server
 
 SAMPLES: Final = 5
 GROUPS: Final = 100
@@ -33,17 +36,54 @@ CERTIFIED: Final = 20_000
 RECORDS: Final = [n.to_bytes(2, "big") * 100 for n in range(1_000)]
 
 
+Opened: TypeAlias = Callable[[], AbstractContextManager[TableStore]]
+
+
 @contextmanager
-def filled() -> Iterator[tuple[SqliteStore, float]]:
-    """A store with all groups, and how many records a second went in."""
-    with TemporaryDirectory() as folder:
-        store = SqliteStore(Path(folder) / "store.db")
-        begun = perf_counter()
-        for number in range(GROUPS):
-            store.append("log", RECORDS, number)
-            store.sync()
-        yield store, GROUPS * len(RECORDS) / (perf_counter() - begun)
-        store.close()
+def in_file() -> Iterator[TableStore]:
+    """A store in a file of its own."""
+    with TemporaryDirectory() as folder, closing(SqliteStore(Path(folder) / "store.db")) as store:
+        yield store
+
+
+@contextmanager
+def in_schema() -> Iterator[TableStore]:
+    """A store in a schema of its own, of a server on this machine, over a Unix socket."""
+    with closing(open_store(shared_server().url())) as store:
+        yield store
+
+
+def fill(store: TableStore) -> float:
+    """How many records a second go in."""
+    begun = perf_counter()
+    for number in range(GROUPS):
+        store.append("log", RECORDS, number)
+        store.sync()
+    return GROUPS * len(RECORDS) / (perf_counter() - begun)
+
+
+def append_to(opened: Opened) -> Measurement:
+    """Records that go in a second."""
+    samples = []
+    for _ in range(SAMPLES):
+        with opened() as store:
+            samples.append(fill(store))
+    return Measurement(samples)
+
+
+def read_from(opened: Opened) -> Measurement:
+    """Records that come out a second."""
+    samples = []
+    with opened() as store:
+        fill(store)
+        for _ in range(SAMPLES):
+            begun = perf_counter()
+            position = 1
+            while entries := store.read("log", position, 1_000):
+                position = entries[-1].position + 1
+            assert position == GROUPS * len(RECORDS) + 1
+            samples.append((position - 1) / (perf_counter() - begun))
+    return Measurement(samples)
 
 
 @figure(
@@ -53,11 +93,7 @@ def filled() -> Iterator[tuple[SqliteStore, float]]:
     at_least=60_000.0,
 )
 def append() -> Measurement:
-    samples = []
-    for _ in range(SAMPLES):
-        with filled() as (_, rate):
-            samples.append(rate)
-    return Measurement(samples)
+    return append_to(in_file)
 
 
 @figure(
@@ -67,16 +103,28 @@ def append() -> Measurement:
     at_least=200_000.0,
 )
 def read() -> Measurement:
-    samples = []
-    with filled() as (store, _):
-        for _ in range(SAMPLES):
-            begun = perf_counter()
-            position = 1
-            while entries := store.read("log", position, 1_000):
-                position = entries[-1].position + 1
-            assert position == GROUPS * len(RECORDS) + 1
-            samples.append((position - 1) / (perf_counter() - begun))
-    return Measurement(samples)
+    return read_from(in_file)
+
+
+if BINARIES is not None:
+
+    @figure(
+        name="delivery/postgres-append",
+        unit="/s",
+        workload="records of 200 bytes to the PostgreSQL store, a commit per 1,000",
+        at_least=20_000.0,
+    )
+    def append_postgres() -> Measurement:
+        return append_to(in_schema)
+
+    @figure(
+        name="delivery/postgres-read",
+        unit="/s",
+        workload="the same read in thousands, each record's sum checked",
+        at_least=100_000.0,
+    )
+    def read_postgres() -> Measurement:
+        return read_from(in_schema)
 
 
 BATCH: Final = 100

@@ -5,9 +5,31 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from contrada.delivery.store import LogRecord, Store
+from contrada.delivery.memory import MemoryStore
+from contrada.delivery.store import Entry, LogRecord, Store
+from contrada.errors import StoreError
 
 LOGS = ("a", "b")
+
+
+class AwayStore(MemoryStore):
+    """A store whose records cannot be read while it is away; what is appended waits."""
+
+    is_away = False
+
+    def read(self, log: str, first: int, count: int) -> list[Entry]:
+        """Reads, or says that it cannot."""
+        self._be_there()
+        return super().read(log, first, count)
+
+    def truncate(self, log: str, before: int) -> None:
+        """Truncates, or says that it cannot."""
+        self._be_there()
+        super().truncate(log, before)
+
+    def _be_there(self) -> None:
+        if self.is_away:
+            raise StoreError("the connection is broken")
 
 
 class StoreMachine(RuleBasedStateMachine):

@@ -12,6 +12,7 @@ from contrada.delivery.durable import DurableSubscription, Handed, OnFull, Reten
 from contrada.delivery.memory import MemoryStore
 from contrada.delivery.store import Damaged, LogRecord
 from contrada.errors import CannotPublishError, DeliveryError, InvalidValueError
+from tests.delivery.stores import AwayStore
 
 CONSUMERS = ("x", "y")
 
@@ -39,6 +40,28 @@ def taken(of: DurableSubscription, consumer: str = "x", credit: int = 100) -> li
         else f"lost {each.entry.position}"
         for each in handed
     ]
+
+
+def test_what_cannot_be_read_now_is_read_later() -> None:
+    """A database that is restarted would take records out of the hands of readers."""
+    store = AwayStore()
+    of = DurableSubscription("s", store, Retention(records_max=3, on_full=OnFull.DROP_OLDEST))
+    of.open("x")
+    append(of, "a", "b", "c")
+    assert taken(of) == ["a 1", "b 1", "c 1"]
+    of.give_back("x", [1])
+    store.is_away = True
+    assert (taken(of), of.is_stuck) == ([], True)
+    of.acknowledge([(2, 4)])
+    append(of, "d", "e")
+    of.validate()
+    store.is_away = False
+    assert (taken(of), of.is_stuck) == (["a 2", "d 1", "e 1"], False)
+    of.acknowledge([(1, 2)])
+    assert of.extent.first == 4
+    append(of, "f", "g")
+    assert (of.statistics.unread, of.statistics.dropped) == (2, 1)
+    of.validate()
 
 
 class DurableMachine(RuleBasedStateMachine):

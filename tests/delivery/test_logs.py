@@ -192,6 +192,23 @@ def test_dead_letters_that_find_no_room_are_lost() -> None:
     assert of.statistics()["s"].dead == 1
 
 
+def test_dead_letters_that_their_subscription_refuses_are_lost() -> None:
+    """A subscription would grow beyond the room that its owner has given it."""
+    of = Logs(None)
+    limits = Retention(attempts_max=1, dead_letter="d")
+    of.stand("s", all_of(), limits, is_durable=False)
+    of.stand("d", all_of("i < 0"), Retention(records_max=2), is_durable=False)
+    read(of, "x", 9)
+    keep(of, 1, 2, 3)
+    pushed(of)
+    assert [*of.consume("h", GiveBack("s", "x", (1, 2, 3)))] == []
+    pushed(of)
+    found = of.statistics()
+    assert (found["s"].dead, found["d"].dropped) == (3, 1)
+    extents = [kept.subscription.extent for kept in of._kept.values()]
+    assert [each.next - each.first for each in extents] == [0, 2]
+
+
 def test_room_is_asked_for_before() -> None:
     """A publisher would not be refused where a subscription is full."""
     of = made(None, "s", records_max=2)

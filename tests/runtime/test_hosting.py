@@ -13,7 +13,7 @@ import pytest
 import contrada as ct
 from contrada.delivery.memory import MemoryStore
 from contrada.errors import StoreError
-from contrada.runtime import hosting, sqlite
+from contrada.runtime import hosting, tables
 from contrada.runtime.outlet import QUEUE_NOTIFICATIONS_MAX
 from contrada.runtime.sqlite import SqliteStore
 from tests.asynchronous import TEST_S_MAX, on_loop, until
@@ -142,7 +142,7 @@ async def test_a_fast_publisher_at_best_effort_waits_for_the_disk(
     tmp_path: Path, disk: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A log would lose what its disk is too slow for, or the memory be filled."""
-    monkeypatch.setattr(sqlite, "WAITING_BYTES_MAX", 300_000)
+    monkeypatch.setattr(tables, "WAITING_BYTES_MAX", 300_000)
     count = 2 * QUEUE_NOTIFICATIONS_MAX
     path = tmp_path / "s.db"
     async with ct.connect(store=path, publish_wait_s=TEST_S_MAX) as service:
@@ -163,7 +163,7 @@ async def test_what_found_no_room_is_taken_when_there_is(
     tmp_path: Path, disk: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is reliable would wait for the next that is published."""
-    monkeypatch.setattr(sqlite, "WAITING_BYTES_MAX", 1_000)
+    monkeypatch.setattr(tables, "WAITING_BYTES_MAX", 1_000)
     async with ct.connect(store=tmp_path / "s.db") as service:
         await (await service.subscribe("n any", durable="s")).aclose()
         disk.clear()

@@ -31,6 +31,9 @@ from contrada.runtime.standing import READ_AHEAD_MAX
 from contrada.service import Kept, Service, StandingSubscription
 from tests.asynchronous import TEST_S_MAX, on_loop, until
 from tests.operators import register_failing
+from tests.places import Place, place
+
+__all__ = ["place"]
 
 CERTIFIED = "certified"
 MARKER = -1
@@ -700,9 +703,9 @@ asyncio.run(main())
 """
 
 
-def killed(program: str, path: Path, after: int, *words: str) -> list[int]:
+def killed(program: str, place: str, after: int, *words: str) -> list[int]:
     """What a program has said, killed once it had said so much."""
-    command = [sys.executable, "-c", program, str(path), *words]
+    command = [sys.executable, "-c", program, place, *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         said = [int(next(running.stdout)) for _ in range(after)]
@@ -711,13 +714,14 @@ def killed(program: str, path: Path, after: int, *words: str) -> list[int]:
     return said
 
 
-def test_a_kill_loses_nothing_accepted_and_doubles_nothing_acknowledged(path: Path) -> None:
+def test_a_kill_loses_nothing_accepted_and_doubles_nothing_acknowledged(place: Place) -> None:
     """Certified would be a word."""
-    accepted = killed(PUBLISHER, path, 100, "0") + killed(PUBLISHER, path, 50, "1000000")
-    acknowledged = killed(READER, path, 60) + killed(READER, path, 30)
+    accepted = killed(PUBLISHER, place.name, 100, "0")
+    accepted += killed(PUBLISHER, place.name, 50, "1000000")
+    acknowledged = killed(READER, place.name, 60) + killed(READER, place.name, 30)
 
     async def what_is_left() -> list[int]:
-        async with ct.connect(store=path) as service:
+        async with ct.connect(store=place.name) as service:
             return await rest(service, "s")
 
     found = acknowledged + asyncio.run(what_is_left())
@@ -729,9 +733,9 @@ def test_a_kill_loses_nothing_accepted_and_doubles_nothing_acknowledged(path: Pa
 # --- without awaits -------------------------------------------------------------------------------
 
 
-def test_the_blocking_face_promises_the_same(path: Path) -> None:
+def test_the_blocking_face_promises_the_same(place: Place) -> None:
     """Who does not await could not be sure of anything."""
-    with ct.connect_sync(store=path) as service:
+    with ct.connect_sync(store=place.name) as service:
         reader = service.subscribe("n any", durable="s", auto_acknowledge=False)
         with reader as events:
             assert events.name == "s"
@@ -744,7 +748,7 @@ def test_the_blocking_face_promises_the_same(path: Path) -> None:
             events.give_back(got[1].position)
             assert events.next(20).attempt == 2
             assert events.statistics().delivered == 6
-    with ct.connect_sync(store=path) as service:
+    with ct.connect_sync(store=place.name) as service:
         with suppress(ZeroDivisionError), service.subscribe(durable="s") as again:
             for each in again:
                 if each.item["n"] == 3:

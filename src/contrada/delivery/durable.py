@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from contrada.delivery.positions import Positions
 from contrada.delivery.store import Damaged, Entry, Extent, LogRecord, Store
-from contrada.errors import CannotPublishError, DeliveryError, InvalidValueError
+from contrada.errors import CannotPublishError, DeliveryError, InvalidValueError, StoreError
 
 RECORDS_MAX: Final = 1_000_000
 """Records that a durable subscription keeps when nothing else is said. Beyond it: `OnFull`."""
@@ -94,7 +94,10 @@ class Handed(NamedTuple):
 
 @dataclass(slots=True)
 class DurableStatistics:
-    """What happened to a durable subscription since its server started."""
+    """What happened to a durable subscription since its server started.
+
+    `unread` is how often the store could not be read: it is tried again.
+    """
 
     appended: int = 0
     handed: int = 0
@@ -103,6 +106,7 @@ class DurableStatistics:
     dropped: int = 0
     dead: int = 0
     damaged: int = 0
+    unread: int = 0
 
 
 @dataclass(slots=True)
@@ -128,6 +132,7 @@ class DurableSubscription:
         self.retention = retention
         self.statistics = DurableStatistics()
         self.has_ended = False
+        self.is_stuck = False  # the last `take` could not read all
         self.buried: list[bytes] = []  # what was dead at the last `take`s, for the owner to keep
         self.store = store
         if store.extent(name) is None:
@@ -176,7 +181,10 @@ class DurableSubscription:
             self.statistics.dropped += len(records) - len(kept)
             over, over_bytes = self._over(kept)
             if over > 0 or over_bytes > 0:
-                self._drop_oldest(max(over, 0), max(over_bytes, 0))
+                try:
+                    self._drop_oldest(max(over, 0), max(over_bytes, 0))
+                except StoreError:  # It holds more than it should until the next is appended.
+                    self.statistics.unread += 1
             return kept
         return records
 
@@ -222,7 +230,7 @@ class DurableSubscription:
     def _drop_oldest(self, count: int, size: int) -> None:
         """Gives up the first records: so many, and as many as have so many bytes."""
         first = self.extent.first
-        before = first + count
+        before, dropped = first + count, 0
         while size > 0 or first < before:
             entries = self.store.read(self.name, first, READ_AT_ONCE)
             if not entries:  # the bytes of damaged ones are not known
@@ -234,8 +242,9 @@ class DurableSubscription:
                 size -= len(entry.data) if isinstance(entry, LogRecord) else 0
                 first = entry.position + 1
                 before = max(before, first)
-                self.statistics.dropped += entry.position not in self._done
+                dropped += entry.position not in self._done
         self._truncate(before)
+        self.statistics.dropped += dropped
 
     # --- consumers ----------------------------------------------------------------------------
 
@@ -288,15 +297,28 @@ class DurableSubscription:
         """What a consumer gets now: as many as it has credit for, those that come again first.
 
         At most `count`. A damaged record is told once, and counts as acknowledged. What is dead is
-        `buried`. Cost: what is handed out.
+        `buried`. Where the store cannot be read, `is_stuck` says so. Cost: what is handed out.
         """
         of = self._consumers[consumer]
         handed: list[Handed] = []
-        count = min(count, of.credit, OUT_MAX - len(of.has))
+        try:
+            self._take(of, handed, min(count, of.credit, OUT_MAX - len(of.has)))
+            self.is_stuck = False
+        except StoreError:
+            self.is_stuck = True
+            self.statistics.unread += 1
+        of.credit -= len(handed)
+        self.statistics.handed += len(handed)
+        return handed
+
+    def _take(self, of: _Consumer, handed: list[Handed], count: int) -> None:
+        """Reads before it changes anything, so that an error of the store loses nothing."""
         while self._again and len(handed) < count:
-            position = heappop(self._again)
-            if position >= self.extent.first and position not in self._done:
-                handed += self._handed(of, self.store.read(self.name, position, 1))
+            position = self._again[0]
+            is_due = position >= self.extent.first and position not in self._done
+            entries = self.store.read(self.name, position, 1) if is_due else []
+            heappop(self._again)
+            handed += self._handed(of, entries)
         while len(handed) < count:
             room = min(count - len(handed), READ_AT_ONCE)
             if self._cursor >= self._replays_to:
@@ -306,9 +328,6 @@ class DurableSubscription:
                 break
             self._cursor = entries[-1].position + 1
             handed += self._handed(of, entries)
-        of.credit -= len(handed)
-        self.statistics.handed += len(handed)
-        return handed
 
     @property
     def untaken(self) -> int:
@@ -366,7 +385,10 @@ class DurableSubscription:
             self._let_go(first, end)
         before = self._done.first_without(extent.first) - self.retention.replay_max
         if before > extent.first:
-            self._truncate(before)
+            try:
+                self._truncate(before)
+            except StoreError:  # It goes with the next that is acknowledged.
+                self.statistics.unread += 1
 
     def give_back(self, consumer: str, positions: Iterable[int]) -> None:
         """Lets records that a consumer has come again, to whoever takes next."""
@@ -391,8 +413,8 @@ class DurableSubscription:
 
     def _truncate(self, before: int) -> None:
         first = self.extent.first
-        self._let_go(first, before)
         self.store.truncate(self.name, before)
+        self._let_go(first, before)
         self._done.forget(before)
         self._cursor = max(self._cursor, before)
 

@@ -71,6 +71,7 @@ class Logs:
         self._store = store
         self._kept: dict[int, _Kept] = {}
         self._numbers: dict[str, int] = {}
+        self.is_stuck = False  # `push` could not read all: it is to be called again
         self._touched: dict[int, None] = {}  # their consumers may get something
         self._fresh: dict[bytes, Notification] = {}  # what was appended since the last push
         self._changed: dict[int, None] = {}  # others may have to know them otherwise
@@ -275,6 +276,7 @@ class Logs:
         something is the last next time. Cost: what they get.
         """
         held_back: dict[int, None] = {}
+        self.is_stuck = False
         while self._touched:
             number, _ = self._touched.popitem()
             kept = self._kept.get(number)
@@ -289,7 +291,10 @@ class Logs:
                 share = -(-of.untaken // len(ready))
                 for reader in ready:
                     handed.setdefault(reader, []).extend(of.take(_consumer(reader), share))
-                ready = [each for each in ready if of.wants(_consumer(each))]
+                ready = [each for each in ready if of.wants(_consumer(each)) and not of.is_stuck]
+            if of.is_stuck:
+                held_back[number] = None
+                self.is_stuck = True
             self._bury(kept, time_us)
             for reader, found in handed.items():
                 if found:
@@ -308,15 +313,27 @@ class Logs:
     def _bury(self, kept: _Kept, time_us: int) -> None:
         """Hands what is dead to the subscription for it.
 
-        Where that has ended, or the store has no room for it, it is lost; it is counted as dead.
+        Where that has ended, refuses it, or its store has no room for it, it is lost; it is counted
+        as dead, and as dropped where it should have come.
         """
         dead, kept.subscription.buried = kept.subscription.buried, []
         number = self._numbers.get(kept.subscription.retention.dead_letter)
-        if dead and number is not None:
-            of = self._kept[number].subscription
-            if of.store.has_room(sum(map(len, dead))):
-                of.append(dead, time_us)
+        if not dead or number is None:
+            return
+        of = self._kept[number].subscription
+        has_room = of.store.has_room(sum(map(len, dead)))
+        for data in dead:
+            try:
+                of.check_room([data])
+            except CannotPublishError:
+                is_kept = False
+            else:
+                is_kept = has_room
+            if is_kept:
+                of.append([data], time_us)
                 self._touch(number)
+            else:
+                of.statistics.dropped += 1
 
     def changes(self) -> Iterator[tuple[int, Standing | None]]:
         """Which subscriptions refuse publishers now, or do no longer, or have ended."""

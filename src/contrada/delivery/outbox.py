@@ -36,7 +36,7 @@ from contrada.delivery.messages import (
 from contrada.delivery.notes import Notes, encoder, unpack
 from contrada.delivery.store import OWN_LOGS, LogRecord, Store
 from contrada.delivery.streams import Outgoing, Run
-from contrada.errors import CannotPublishError
+from contrada.errors import CannotPublishError, StoreError
 from contrada.model import Notification
 
 SPOOL: Final = f"{OWN_LOGS}spool"
@@ -256,7 +256,10 @@ class Outbox:
         while extent is not None and self._first < extent.next and self._first not in self._open:
             self._first += 1
         if self._first - self._truncated >= (READ_AT_ONCE if self._open else 1):
-            self._store.truncate(SPOOL, self._first)
+            try:
+                self._store.truncate(SPOOL, self._first)
+            except StoreError:  # It goes with what is let go of next.
+                return
             self._truncated = self._first
 
     # --- sending again ------------------------------------------------------------------------

@@ -378,6 +378,7 @@ class DeliveryServer:
             changed = self._inbox.take(use)
             for reader, records in self._logs.push(self._consumers.has_room, now_us):
                 self._consumers.give(reader, records, now_us)
+            is_stuck |= self._logs.is_stuck
             for number, standing in self._logs.changes():
                 if standing is None:
                     for reader, closed in self._logs.end(number):

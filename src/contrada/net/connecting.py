@@ -27,8 +27,8 @@ def connect(
     `publisher` names this access point in the envelopes of what it publishes (a random name
     where none is given). `publish_wait_s` bounds how long publishing waits for a subscriber
     that has stopped reading; 0 never waits. `store` is the file in which an embedded service keeps
-    what is durable or certified; it is made where there is none, and opened and closed with the
-    service. Raises AddressError, ServiceError.
+    what is durable or certified, or `postgresql://user@host/database?schema=name`; it is made where
+    there is none, and opened and closed with the service. Raises AddressError, ServiceError.
     """
     if address is None:
         return EmbeddedService(publisher=publisher, publish_wait_s=publish_wait_s, store=store)

@@ -2,8 +2,9 @@
 
 `embedded` is the service in this process; `blocking` runs any service on a thread of its own
 for code that does not await. `hosting` keeps promises of delivery, `standing` reads what is kept,
-`sqlite` is the store of that. `exchange`, `outlet`, `budget`, `stamping` and `subscription` are
-the parts of which the TCP broker and its client are made too.
+`stores` opens the store of that, in tables (`tables`) of `sqlite` or `postgres`. `exchange`,
+`outlet`, `budget`, `stamping` and `subscription` are the parts of which the TCP broker and its
+client are made too.
 """
 
 from contrada.runtime.blocking import BlockingService, BlockingSubscription

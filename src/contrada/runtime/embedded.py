@@ -39,6 +39,7 @@ from contrada.runtime.calling import (
 from contrada.runtime.exchange import Exchange, Pending, Route
 from contrada.runtime.outlet import PUBLISH_WAIT_S, Outlet
 from contrada.runtime.stamping import Stamp, identified
+from contrada.runtime.stores import check_store, open_store
 from contrada.runtime.subscription import QueuedSubscription
 from contrada.service import (
     Advertisements,
@@ -89,7 +90,8 @@ class EmbeddedService(Service):
     ) -> None:
         """`publish_wait_s` bounds the wait for a full queue; 0 drops at once.
 
-        `store` is a file, opened and closed with the service, or a store that its owner closes.
+        `store` is a file or the URL of a database, opened and closed with the service, or a store
+        that its owner closes.
         """
         self._publish_wait_s = checked_wait(publish_wait_s)
         self._stamp = Stamp(publisher)
@@ -104,8 +106,7 @@ class EmbeddedService(Service):
         self._state = "new"
         self._closes = asyncio.Lock()
         self._since_turn = 0
-        if not isinstance(store, str | Path | Store | None):
-            raise ServiceError(f"store = {store!r}: expected the path of a file, or a Store")
+        check_store(store)
         self._store = store
         self._host: DeliveryHost | None = None
 
@@ -123,13 +124,11 @@ class EmbeddedService(Service):
     def _open_store(self, store: str | Path | Store) -> "DeliveryHost":
         if not isinstance(store, str | Path):
             return self._new_host(store)
-        from contrada.runtime.sqlite import SqliteStore
-
-        opened = SqliteStore(store)
+        opened = open_store(store)
         try:
             if opened.damaged:
                 found = "; ".join(f"{name!r}: {why}" for name, why in opened.damaged.items())
-                raise StoreError(f"{store}: damaged: {found}")
+                raise StoreError(f"{opened.place}: damaged: {found}")
             return self._new_host(opened)
         except BaseException:
             opened.close()

@@ -1,0 +1,330 @@
+"""A store in the tables of a database: what is the same whatever database that is.
+
+What is done waits in memory until `sync` writes it in one transaction: so whoever appends never
+waits for the disk, and a group costs little more than a single record. `sync` may run in a thread
+of its own while others append and read. Heads of logs, and notes, are in memory, too.
+
+    logs      a row per log: its head, what is acknowledged, and a sum over these
+    records   by log and position: time, bytes of all records before, sum, data
+    notes     by name, each with a sum
+"""
+
+import zlib
+from abc import ABC, abstractmethod
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import count
+from threading import Lock
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from contrada.delivery.positions import Positions
+from contrada.delivery.store import (
+    Entry,
+    Extent,
+    Head,
+    Stored,
+    check_log_name,
+    check_note_name,
+    check_records,
+    entries_of,
+)
+from contrada.errors import StoreError, StoreFullError
+
+WAITING_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Bytes of records of a store that wait to be written. Beyond it: StoreFullError until `sync` has
+written some."""
+
+VERSION: Final = 1
+"""The version of the tables. A store of another one is refused."""
+
+Row: TypeAlias = tuple[int, int, int, int, bytes, int]
+"""A log's number, and of a record: position, bytes before it, time, data, sum."""
+
+
+class TableLog(Head):
+    """A log's head, its number in the tables, and the rows that are not there yet."""
+
+    __slots__ = ("number", "rows")
+
+    def __init__(self, name: str, number: int) -> None:
+        super().__init__(name)
+        self.number = number
+        self.rows: list[Row] = []
+
+    def packed(self) -> bytes:
+        """All of the head that is written down."""
+        head = self.first, self.next, self.time_us, self.total, self.truncated
+        return msgspec.msgpack.encode((*head, list(self.acknowledged)))
+
+    def unpack(self, head: bytes) -> None:
+        """Becomes the head that was."""
+        *numbers, acknowledged = msgspec.msgpack.decode(head)
+        self.first, self.next, self.time_us, self.total, self.truncated = numbers
+        self.acknowledged = Positions((first, end) for first, end in acknowledged)
+
+    def waiting(self, first: int, end: int) -> list[Row]:
+        """Of the rows that are not in the tables yet, those from a position to before another."""
+        if not self.rows:
+            return []
+        begin = self.rows[0][1]
+        return self.rows[max(0, first - begin) : max(0, end - begin)]
+
+
+class Group:
+    """What a transaction writes."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.heads: dict[str, TableLog] = {}
+        self.sealed: list[tuple[int, str, bytes]] = []  # these heads as they were at the end
+        self.truncated: dict[int, int] = {}  # the logs' numbers, and before which position
+        self.dropped: list[int] = []
+        self.notes: dict[str, bytes | None] = {}
+        self.bytes = 0
+
+    def head_rows(self) -> list[tuple[int, str, bytes, int]]:
+        """The rows of the logs: number, name, head, sum."""
+        return [(number, name, head, _sum(name, head)) for number, name, head in self.sealed]
+
+    def note_rows(self) -> list[tuple[str, bytes, int]]:
+        """The rows of the notes that are set."""
+        notes = self.notes.items()
+        return [(name, value, _sum(name, value)) for name, value in notes if value is not None]
+
+    def notes_gone(self) -> list[tuple[str]]:
+        """The names of the others, each as a row."""
+        return [(name,) for name, value in self.notes.items() if value is None]
+
+
+class TableStore(ABC):
+    """See `Store`. Opening costs a look at each log's head, none at its records.
+
+    `damaged` has the logs and notes that cannot be read, and why; they are left as they are, and
+    asking for one raises StoreError. `place` says where it is, in messages.
+    """
+
+    _connections: ExitStack
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        self.damaged: dict[str, str] = {}
+        self._logs: dict[str, TableLog] = {}
+        self._notes: dict[str, bytes] = {}
+        self._group = Group()
+        self._waiting_bytes = 0  # of groups that are open or sealed
+        self._sealed: deque[Group] = deque()
+        self._changing, self._syncing = Lock(), Lock()
+
+    # --- the database -------------------------------------------------------------------------
+
+    @abstractmethod
+    def _asked(
+        self, columns: str, number: int, first: int, end: int, most: int | None = None
+    ) -> list[Any]:
+        """Of a log's records in the tables, from one position to before another, in order."""
+
+    @abstractmethod
+    def _write(self, group: Group) -> None:
+        """Writes a group in one transaction: all of it is on stable storage, or StoreError."""
+
+    def _load(self, logs: Iterable[Sequence[Any]], notes: Iterable[Sequence[Any]]) -> None:
+        """Takes in all rows of the logs and notes."""
+        last = 0
+        for number, name, head, summed in logs:
+            last = max(last, number)
+            if _is_whole(name, head, summed):
+                self._logs[name] = TableLog(name, number)
+                self._logs[name].unpack(head)
+            else:
+                self.damaged[name] = "the log's head has another checksum"
+        for name, value, summed in notes:
+            if _is_whole(name, value, summed):
+                self._notes[name] = value
+            else:
+                self.damaged[name] = "the note has another checksum"
+        self._numbers = count(last + 1)
+
+    # --- logs and notes -----------------------------------------------------------------------
+
+    def append(self, log: str, records: Sequence[bytes], time_us: int) -> int:
+        """See `Store.append`."""
+        check_records(records)
+        size = sum(map(len, records))
+        with self._changing:
+            if not self.has_room(size):
+                raise StoreFullError(f"{self.place}: too much waits to be written")
+            of = self._logs.get(log) or self._new(log)
+            first, number = of.next, of.number
+            for (position, time, data, summed), before in of.append(records, time_us):
+                of.rows.append((number, position, before, time, data, summed))
+            self._group.rows += of.rows[len(of.rows) - len(records) :]
+            self._group.bytes += size
+            self._waiting_bytes += size
+            self._group.heads[log] = of
+        return first
+
+    def _new(self, name: str) -> TableLog:
+        check_log_name(name)
+        if name in self.damaged:
+            raise StoreError(f"{self.place}, {name!r}: {self.damaged[name]}")
+        self._logs[name] = of = TableLog(name, next(self._numbers))
+        return of
+
+    def read(self, log: str, first: int, count: int) -> list[Entry]:
+        """See `Store.read`."""
+        with self._changing:
+            of = self._known(log)
+            if of is None:
+                return []
+            first = max(first, of.first)
+            end = min(first + count, of.next)
+            waiting = of.waiting(first, end)
+        found: list[Stored] = []
+        in_tables = waiting[0][1] if waiting else end
+        if first < in_tables:
+            asked = "position, time_us, data, sum"
+            found = self._asked(asked, of.number, first, in_tables)
+        found += [(row[1], row[3], row[4], row[5]) for row in waiting]
+        return entries_of(of.seed, first, end, found)
+
+    def _known(self, name: str) -> TableLog | None:
+        if name in self.damaged:
+            raise StoreError(f"{self.place}, {name!r}: {self.damaged[name]}")
+        return self._logs.get(name)
+
+    def acknowledge(self, log: str, intervals: Iterable[tuple[int, int]]) -> None:
+        """See `Store.acknowledge`."""
+        with self._changing:
+            of = self._known(log)
+            if of is not None:
+                of.acknowledge(intervals)
+                self._group.heads[log] = of
+
+    def acknowledged(self, log: str) -> list[tuple[int, int]]:
+        """See `Store.acknowledged`."""
+        of = self._known(log)
+        return [] if of is None else list(of.acknowledged)
+
+    def position_at(self, log: str, time_us: int) -> int:
+        """See `Store.position_at`. Cost: a search by halves."""
+        of = self._known(log)
+        if of is None:
+            return 1
+        low, high = of.first, of.next
+        while low < high:
+            middle = (low + high) // 2
+            position, time = self._first_row(of, middle, high)
+            if time < time_us:
+                low = min(position + 1, high)
+            else:
+                high = middle
+        return low
+
+    def _first_row(self, of: TableLog, first: int, end: int) -> tuple[int, int]:
+        """Position and time of the first row from a position on; or behind the last."""
+        with self._changing:
+            waiting = of.waiting(first, end)
+        in_tables = waiting[0][1] if waiting else end
+        if first < in_tables:
+            found = self._asked("position, time_us", of.number, first, in_tables, 1)
+            if found:
+                return found[0]  # type: ignore[no-any-return]
+        return (waiting[0][1], waiting[0][3]) if waiting else (end, of.time_us + 1)
+
+    def truncate(self, log: str, before: int) -> None:
+        """See `Store.truncate`."""
+        of = self._known(log)
+        if of is None or before <= of.first:
+            return
+        before = min(before, of.next)
+        with self._changing:
+            waiting = of.waiting(before, before + 1)
+        if before == of.next:
+            truncated = of.total
+        elif waiting:
+            truncated = waiting[0][2]
+        else:
+            found = self._asked("before", of.number, before, of.next, 1)
+            truncated = found[0][0] if found else of.total
+        with self._changing:
+            of.truncate(before, truncated)
+            self._group.heads[log] = of
+            self._group.truncated[of.number] = before
+
+    def drop(self, log: str) -> None:
+        """See `Store.drop`."""
+        with self._changing:
+            of = self._logs.pop(log, None)
+            if of is not None:
+                self._group.heads.pop(log, None)
+                self._group.dropped.append(of.number)
+
+    def extent(self, log: str) -> Extent | None:
+        """See `Store.extent`."""
+        of = self._known(log)
+        return None if of is None else of.extent
+
+    def logs(self) -> list[str]:
+        """See `Store.logs`; without those that are damaged."""
+        return list(self._logs)
+
+    def note(self, name: str, value: bytes | None) -> None:
+        """See `Store.note`."""
+        check_note_name(name)
+        with self._changing:
+            if value is None:
+                self._notes.pop(name, None)
+            else:
+                self._notes[name] = value
+            self._group.notes[name] = value
+
+    def notes(self) -> Mapping[str, bytes]:
+        """See `Store.notes`."""
+        return self._notes
+
+    def has_room(self, size: int) -> bool:
+        """See `Store.has_room`."""
+        return self._waiting_bytes + size <= WAITING_BYTES_MAX
+
+    def seal(self) -> Callable[[], None]:
+        """See `Store.seal`. What cannot be written is tried again with the next group."""
+        with self._changing:
+            group = self._group
+            if group.heads or group.dropped or group.notes:
+                group.sealed = [(of.number, name, of.packed()) for name, of in group.heads.items()]
+                self._sealed.append(group)
+                self._group = Group()
+        return self._bring
+
+    def sync(self) -> None:
+        """See `Store.sync`. May run in a thread beside the other calls."""
+        self.seal()()
+
+    def _bring(self) -> None:
+        """Writes all groups that are sealed, in order."""
+        with self._syncing:
+            while self._sealed:
+                group = self._sealed[0]
+                self._write(group)
+                self._sealed.popleft()
+                self._waiting_bytes -= group.bytes
+                written = Counter(row[0] for row in group.rows)
+                with self._changing:
+                    for of in group.heads.values():
+                        del of.rows[: written[of.number]]
+
+    def close(self) -> None:
+        """Writes what waits, and closes what is open; also where writing raises StoreError."""
+        with self._connections:
+            self.sync()
+
+
+def _sum(name: str, value: bytes) -> int:
+    return zlib.crc32(value, zlib.crc32(name.encode()))
+
+
+def _is_whole(name: Any, value: Any, summed: Any) -> bool:
+    return isinstance(name, str) and isinstance(value, bytes) and _sum(name, value) == summed

@@ -1,0 +1,187 @@
+"""Orders over whole servers: sequences that move, and causes that come first."""
+
+import pytest
+
+from contrada.delivery.access import WAIT_US, Failed
+from contrada.errors import (
+    CannotPublishError,
+    DeliveryError,
+    LimitError,
+)
+from contrada.routing.messages import Neighbour
+from tests.delivery.network import DeliveryNetwork, notice
+
+LINE = "ab bc"
+
+
+def test_all_get_a_sequence_in_one_order_also_when_it_moves() -> None:
+    """Two subscriptions would disagree on what came first."""
+    for seed in range(10):
+        net = DeliveryNetwork("abcd", "ab bc cd da", "abcd", seed=seed)
+        net.stand("a", "s", is_durable=True)
+        net.stand("d", "t", is_durable=True)
+        net.run()
+        net.read("a", "x", "s")
+        net.read("d", "y", "t")
+        sent: dict[str, list[int]] = {"p": [], "q": []}
+        number = 0
+        for each in range(30):
+            for at, publisher in (("b", "p"), ("c", "q")):
+                number += 1
+                sent[publisher].append(number)
+                told = notice(number, "certified fifo total:t", publisher, number)
+                net.publish(at, [told], publisher)
+            for _ in range(net.rng.randrange(8)):
+                net.step()
+            if each % 10 == 4:
+                where = "abcd"[each // 10]
+                server = net.servers[where]
+                net.do(where, server.pass_sequence("t", "abcd"[each // 10 + 1], net.now_us))
+            if each % 10 == 9:
+                net.run(9)
+        net.run(30)
+        assert sorted(net.got["x"]) == [*range(1, number + 1)], seed
+        assert net.got["x"] == net.got["y"], seed
+        for numbers in sent.values():
+            assert [each for each in net.got["x"] if each in numbers] == numbers, seed
+        net.validate()
+
+
+@pytest.mark.parametrize("source", ["b", "c"])
+def test_who_does_not_know_what_it_passed_on_gives_no_order(source: str) -> None:
+    """There would be two sequencers, and two orders."""
+    net = DeliveryNetwork("abcd", "ab bc ac bd cd ad")
+    for at in "cd":
+        net.stand(at, at)
+    net.run()
+    for at in "cd":
+        net.read(at, at, at)
+    net.do("a", net.servers["a"].pass_sequence("t", "b", net.now_us))
+    net.bring("a", "b")
+    net.do("b", net.servers["b"].pass_sequence("t", "d", net.now_us))
+    net.bring("b", "d")
+    net.wires.clear()
+    for other in "abc":
+        net.cut("d", other)
+    net.crash("b")
+    net.start("b")
+    net.mend("b", "c")
+    net.run()
+    token = net.publish(source, [notice(1, "reliable total:t", "p", 1)], "p")
+    net.publish("d", [notice(2, "reliable total:t", "q", 1)], "q")
+    if source == "b":
+        net.mend("a", "b")
+    net.run(10)
+    assert net.was_accepted(token), "it went to the first sequencer, which has passed it on"
+    net.mend("c", "d")
+    net.run(10)
+    assert net.got == {"c": [2], "d": [2]}
+    assert net.servers["b"].statistics().refused == 1
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_what_was_sent_to_a_sequencer_is_not_overtaken_after_a_restart(knows: bool) -> None:
+    """FIFO would break for a publisher whose server restarts while a sequence moves."""
+    net = DeliveryNetwork("abc", "ab bc", "abc", sequencer="c")
+    net.stand("b", "s", is_durable=True)
+    net.run()
+    net.read("b", "x", "s")
+    net.publish("a", [notice(1, "certified fifo total:t", "p", 1)], "p")
+    net.lose_parcels("a", "b")
+    if not knows:
+        net.crash("a")
+    net.do("c", net.servers["c"].pass_sequence("t", "b", net.now_us))
+    net.run()
+    if knows:
+        net.crash("a")
+    net.start("a")
+    net.mend("a", "b")
+    while net.wires["b", "a"]:  # a learns that b gives the order now
+        message = net.wires["b", "a"].popleft()
+        net.do("a", net.servers["a"].receive(Neighbour("b"), message, net.now_us))
+    net.lose_parcels("a", "b")  # what was sent again is lost once more
+    net.publish("a", [notice(2, "certified fifo total:t", "p", 2)], "p")
+    net.run(10)
+    assert net.got["x"] == [1, 2]
+
+
+def test_a_sequence_waits_for_its_sequencer_a_bounded_time() -> None:
+    """A publisher would wait for ever, or one be asked to put in order who cannot."""
+    net = DeliveryNetwork("ab", "ab")
+    net.stand("b", "s")
+    net.run()
+    net.read("b", "x", "s")
+    net.cut("a", "b")
+    first = net.publish("b", [notice(1, "reliable total:t", "p", 1)], "p")
+    second = net.publish("b", [notice(2, "reliable", "p", 2)], "p")
+    other = net.publish("b", [notice(3, "reliable", "q", 1)], "q")
+    assert net.was_accepted(other)
+    assert net.servers["b"].statistics().waiting == 2
+    net.mend("a", "b")
+    net.run()
+    assert net.was_accepted(first)
+    assert net.was_accepted(second)
+    assert net.got["x"] == [3, 2, 1] or net.got["x"] == [3, 1, 2]
+    net.cut("a", "b")
+    begun = net.now_us
+    late = net.publish("b", [notice(4, "reliable total:t", "p", 3)], "p")
+    net.run(3)
+    assert isinstance(net.outcomes[late], Failed)
+    assert isinstance(net.outcomes[late].error, CannotPublishError)  # type: ignore[union-attr]
+    assert net.now_us - begun <= WAIT_US + 10
+    with pytest.raises(DeliveryError, match="'a' gives the order"):
+        net.servers["b"].pass_sequence("t", "a", net.now_us)
+    with pytest.raises(DeliveryError, match="'z' cannot give"):
+        net.servers["a"].pass_sequence("t", "z", net.now_us)
+
+
+def test_who_has_no_room_to_know_a_sequence_does_not_give_it_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two servers would give the order of one sequence."""
+    monkeypatch.setattr("contrada.delivery.sequences.SEQUENCES_MAX", 1)
+    net = DeliveryNetwork("ab", "ab")
+    net.stand("b", "s")
+    net.run()
+    net.do("a", net.servers["a"].pass_sequence("t", "b", net.now_us))
+    net.run()
+    with pytest.raises(LimitError, match="SEQUENCES_MAX"):
+        net.servers["a"].pass_sequence("u", "b", net.now_us)
+    assert net.servers["a"].statistics().held == 0
+    net.do("b", net.servers["b"].pass_sequence("t", "a", net.now_us))
+    net.run(3)
+    net.read("b", "x", "s")
+    net.publish("b", [notice(1, "reliable total:u"), notice(2, "reliable total:u")])
+    net.run(3)
+    assert net.got["x"] == [1, 2]
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_causes_come_before_what_follows_from_them(seed: int) -> None:
+    """An answer would come before its question; or two would wait for one another for ever."""
+    net = DeliveryNetwork("abcd", "ab bc cd da ac", "bd", seed=seed)
+    for name in "abcd":
+        net.stand(name, name, is_durable=name in "bd")
+        net.run()
+        net.read(name, name, name)
+    net.run()
+    known: dict[int, set[int]] = {}  # what happened before each notification, plainly
+    for number in range(60):
+        at = net.rng.choice("abcd")
+        known[number] = set(net.got[at]).union(*(known[each] for each in net.got[at]))
+        net.publish(at, [notice(number, "reliable causal")])
+        for _ in range(net.rng.randrange(6)):
+            net.step()
+        if net.rng.random() < 0.15:
+            a, b = net.rng.choice(sorted(net.links))
+            if len(net.links) > 8:
+                net.cut(a, b)
+            net.mend(a, b)
+    net.run(60)
+    for name in "abcd":
+        got = net.got[name]
+        assert sorted(got) == [*range(60)], (seed, name)
+        place = {number: at for at, number in enumerate(got)}
+        for number in got:
+            assert all(place[each] < place[number] for each in known[number]), (seed, name)
+    net.validate()
