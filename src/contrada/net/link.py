@@ -15,13 +15,16 @@ from operator import itemgetter
 from typing import Final
 
 import msgspec
+from msgspec import structs
 
 from contrada.delivery.backlog import Entry
 from contrada.errors import ContradaError, FrameError
+from contrada.model import Filter, FilterSet
+from contrada.model.languages.decision import safe_answers
 from contrada.net.accepted import Accepted
 from contrada.net.frames import Frame, Hop, HopCredit, packed, unpacked_hop
 from contrada.net.peer import Peer
-from contrada.routing.messages import LinkUp, Message, Publish
+from contrada.routing.messages import LinkUp, Message, Publish, Subscribe
 from contrada.runtime.exchange import Carried
 from contrada.runtime.outlet import ENTRY_BYTES, PUBLISH_WAIT_S, Outlet, size_of
 
@@ -118,6 +121,8 @@ class Link:
                 size = sum(map(size_of, message.notifications))
                 self._accepted.add(size, round(PUBLISH_WAIT_S * 1000), message)
                 continue
+            if isinstance(message, Subscribe):
+                message = _widened(message)
             refused = self.peer.broker.exchange.hear(self._route, message)
             if refused is not None:
                 self.peer.broker.refused[refused.reason] += 1
@@ -161,3 +166,18 @@ class Link:
     def forget(self) -> None:
         """Forgets at once what has come and is not worked off."""
         self._accepted.forget()
+
+
+def _widened(asked: Subscribe) -> Subscribe:
+    """The same without constraints by operators that are unknown here, so that it matches more.
+
+    The broker of who subscribed knows them, and delivers only what matches. Counted.
+    """
+    if not asked.filters.unknown():
+        return asked
+    safe_answers["subscribe: unknown operator"] += 1
+    known = [
+        Filter({name: side for name, side in each.sides.items() if not side.unknown()})
+        for each in asked.filters.filters
+    ]
+    return structs.replace(asked, filters=FilterSet(known))
