@@ -9,6 +9,7 @@ def test_its_last_words_count_everything() -> None:
     counts = BrokerStatistics(
         connections=0,
         connections_total=3,
+        links=0,
         subscriptions=0,
         published=7,
         matched=5,

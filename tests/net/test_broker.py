@@ -10,7 +10,7 @@ import pytest
 from contrada.errors import ConnectionFailedError, LimitError, ServiceError
 from contrada.model import Envelope, Filter, Notification
 from contrada.model.encoding import notification_from_msgpack, to_msgpack
-from contrada.net import Broker, accepted, connect, parse_address, peer, reconnecting
+from contrada.net import Broker, accepted, connect, guest, parse_address, peer, reconnecting
 from contrada.net.accepted import Accepted
 from contrada.net.client import CREDIT_BYTES
 from contrada.net.frames import (
@@ -28,6 +28,7 @@ from contrada.net.frames import (
     Request,
     encode,
 )
+from contrada.net.guest import Guest
 from contrada.net.peer import Peer
 from contrada.runtime.exchange import EXPIRED_ON_ARRIVAL
 from contrada.runtime.outlet import ENTRY_BYTES, EXPIRED
@@ -226,7 +227,7 @@ async def test_a_lost_client_leaves_nothing_behind() -> None:
 @on_loop
 async def test_subscriptions_of_a_client_are_bounded() -> None:
     """One client could fill the broker."""
-    with mock.patch.object(peer, "SUBSCRIPTIONS_PER_CLIENT_MAX", 1):
+    with mock.patch.object(guest, "SUBSCRIPTIONS_PER_CLIENT_MAX", 1):
         async with (
             Broker(port=0) as broker,
             connect(broker.address) as service,
@@ -377,16 +378,18 @@ async def test_what_waits_to_be_published_is_held_without_its_frame(fields: list
         client = await RawClient.to(broker, Hello("client"), SUBSCRIBE)
         await until(lambda: broker.statistics().subscriptions == 1)
         (its_end,) = broker._peers
-        next(iter(its_end._feeds.values()))._notifications_max = 1  # Later ones wait for room.
+        talk = its_end._talk
+        assert isinstance(talk, Guest)
+        next(iter(talk._feeds.values()))._notifications_max = 1  # Later ones wait for room.
         client.say(*[Request(n, msgspec.Raw(asked), 0, 60_000) for n in range(6)])
         if fields and fields[0]:
             replies = [await client.hears() for _ in range(8)][2:]
             assert {each.code for each in replies} == {"EncodingError"}  # type: ignore[attr-defined]
         else:
-            await until(lambda: len(its_end._accepted._waiting) >= 3)
+            await until(lambda: len(talk._accepted._waiting) >= 3)
             await until(lambda: not its_end._turn_due)
             assert broker.statistics().held_bytes <= 6 * (ENTRY_BYTES + len(data))
-            parts = [part for each in its_end._accepted._waiting for part in each]
+            parts = [part for each in talk._accepted._waiting for part in each]
             assert not any(isinstance(part, Request) for part in parts), "it refers to its frame"
         await client.leave()
 
@@ -677,7 +680,7 @@ async def test_a_subscription_whose_opening_is_cancelled_leaves_nothing_behind()
 @on_loop
 async def test_a_request_under_way_fails_when_the_connection_breaks() -> None:
     """Who subscribes at that moment would wait for ever."""
-    with mock.patch.object(Peer, "_subscribe", lambda self, _: self.abort()):
+    with mock.patch.object(Guest, "_subscribe", lambda self, *_: self._peer.abort()):
         async with Broker(port=0) as broker, connect(broker.address) as service:
             with pytest.raises(ConnectionFailedError):
                 await service.subscribe("a = 1").open()

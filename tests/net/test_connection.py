@@ -27,7 +27,7 @@ from tests.net.requests import delivery, frames_in, subscribe
 
 
 def broker_link() -> Connection:
-    return Connection(Hello(BROKER), CLIENT, 0.0)
+    return Connection(Hello(BROKER), (CLIENT,), 0.0)
 
 
 def heard(link: Connection, data: bytes, now_s: float = 0.0) -> list[Frame]:
@@ -36,7 +36,7 @@ def heard(link: Connection, data: bytes, now_s: float = 0.0) -> list[Frame]:
 
 
 def open_pair() -> tuple[Connection, Connection]:
-    client, broker = Connection(Hello(CLIENT), BROKER, 0.0), broker_link()
+    client, broker = Connection(Hello(CLIENT), (BROKER,), 0.0), broker_link()
     client.greet()
     assert heard(broker, client.outgoing()) == [Hello(CLIENT)]
     assert heard(client, broker.outgoing()) == [Hello(BROKER)]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import contrada as ct
+from tests.net.processes import serving
 from tests.own_operators import CONTRADA, EXTENSION, contrada, write_module
 
 
@@ -60,3 +61,25 @@ def test_commands_reach_the_sites_that_have_all_wanted_bits(
             reached[name] = [*takewhile(lambda each: each != ct.Notification(last), bare)]
     first, second = ct.Notification(one), ct.Notification(two)
     assert reached == {"lathe": [first], "press": [], "mill": [first, second], "idle": []}
+
+
+def test_a_broker_without_an_operator_hands_on_what_may_match(tmp_path: Path) -> None:
+    """Who subscribes elsewhere with an operator of one's own would get nothing, or anything."""
+    write_module(tmp_path)
+    named = ["--port", "0", "--name"]
+    with ExitStack() as stack:
+        _, away = stack.enter_context(serving(*named, "plain"))
+        knows = [*named, "knows", "--neighbour", away, "--extension", EXTENSION]
+        _, near = stack.enter_context(serving(*knows, folder=tmp_path))
+        wish = [*CONTRADA, "sub", "name longer '3' and a = 1", "--to", near, "--json"]
+        wish += ["--extension", EXTENSION, "--count", "1"]
+        with subprocess.Popen(wish, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as subscriber:
+            stack.callback(subscriber.kill)
+            while subscriber.poll() is None:  # Until it is in force, what is published is lost.
+                for name in ("abc", "abcd"):
+                    sent = contrada(tmp_path, "pub", f"name={name}", "a=1", "--to", away)
+                    assert sent.returncode == 0, sent.stderr
+            assert subscriber.stdout is not None
+            assert [json.loads(line) for line in subscriber.stdout] == [{"name": "abcd", "a": 1}]
+        counted = contrada(tmp_path, "stats", away, "--json")
+        assert "subscribe: unknown operator" in counted.stdout

@@ -27,6 +27,7 @@ from contrada.net.accepted import Accepted
 from contrada.net.client import CREDIT_BYTES
 from contrada.net.connecting import connect_sync
 from contrada.net.frames import CONTENT_BYTES_MAX, Hello, encode
+from contrada.net.guest import Guest
 from contrada.net.peer import Peer
 from contrada.net.publishing import PUBLISH_FRAMES_MAX, PUBLISH_NOTIFICATIONS_MAX
 from contrada.runtime import backoff
@@ -89,6 +90,12 @@ async def reached(states: AsyncIterator[ConnectionState], state: str) -> Connect
         if each.state == state:
             return each
     raise AssertionError(f"it was never {state}")
+
+
+def accepted_of(peer: Peer) -> Accepted:
+    """What a client has published at a broker, and is not worked off there."""
+    assert isinstance(peer._talk, Guest)
+    return peer._talk._accepted
 
 
 async def numbers(events: Subscription[ct.Notification], count: int) -> list[object]:
@@ -250,7 +257,7 @@ async def test_what_is_unanswered_may_be_published_and_is_not_sent_twice() -> No
             each = [asyncio.create_task(service.publish(item)) for item in items]
             batch = asyncio.create_task(service.publish_batch(items))
             (its_end,) = broker._peers
-            await until(lambda: len(its_end._accepted._waiting) == PUBLISH_FRAMES_MAX)
+            await until(lambda: len(accepted_of(its_end)._waiting) == PUBLISH_FRAMES_MAX)
             its_end.abort()
             await reached(states, "lost")
         failures = await asyncio.gather(*each, return_exceptions=True)
@@ -468,20 +475,20 @@ async def test_a_connection_lost_again_while_it_is_taken_up_is_made_again() -> N
         events = await service.subscribe("n any")
         states = service.connection_states()
 
-        def closing(self: Peer) -> None:
-            self.close("not yet")
+        def closing(peer: Peer) -> None:
+            peer.close("not yet")
 
         ends = iter([Peer.abort, closing])
-        subscribe = Peer._subscribe
+        subscribe = Guest._subscribe
 
-        def failing(self: Peer, *arguments: object) -> object:
+        def failing(self: Guest, *arguments: Any) -> object:
             end = next(ends, None)
             if end is None:
-                return subscribe(self, *arguments)  # type: ignore[arg-type]
-            end(self)
+                return subscribe(self, *arguments)
+            end(self._peer)
             return iter(())
 
-        with mock.patch.object(Peer, "_subscribe", failing):
+        with mock.patch.object(Guest, "_subscribe", failing):
             (its_end,) = broker._peers
             its_end.abort()
             await reached(states, "lost")

@@ -22,6 +22,7 @@ from contrada.runtime.exchange import (
     UPKEEP_UNITS,
     UPKEEP_UNITS_OF_NOTIFICATION,
     Exchange,
+    Pending,
     Route,
 )
 from contrada.runtime.outlet import ENTRY_BYTES, Outlet, size_of
@@ -75,15 +76,21 @@ async def test_dead_readers_do_not_hold_up_the_others() -> None:
     assert await waiting == 0
 
 
+def route_of(pending: Pending[Notification]) -> Route[Notification]:
+    """The subscription for which something has no room."""
+    assert isinstance(pending.route, Route)
+    return pending.route
+
+
 @on_loop
 async def test_what_dead_readers_lost_is_counted_for_each() -> None:
     """Losses of several subscriptions at once would be counted as one."""
     exchange: Exchange = Exchange()
     full_outlets(exchange, 3)
     pending = exchange.publish(exchange.client(), PUBLISHED, 0)
-    exchange.unsubscribe(pending[0].route)
+    exchange.unsubscribe(route_of(pending[0]))
     assert await exchange.wait(pending, 0.01) == 2
-    assert [each.route.dropped for each in pending] == [0, 1, 1]
+    assert [route_of(each).dropped for each in pending] == [0, 1, 1]
     assert exchange.statistics().dropped == {"queue full": 2}
 
 
@@ -100,7 +107,7 @@ async def test_what_a_publisher_no_longer_waits_for_is_counted(count: int) -> No
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert [each.route.dropped for each in pending] == [1] * count
+    assert [route_of(each).dropped for each in pending] == [1] * count
     assert exchange.statistics().dropped == {"queue full": count}
 
 
@@ -138,7 +145,7 @@ async def test_a_publisher_goes_on_when_the_one_it_waits_for_leaves() -> None:
     pending = exchange.publish(exchange.client(), PUBLISHED, 0)
     waiting = asyncio.create_task(exchange.wait(pending, LONG_S))
     await asyncio.sleep(0)
-    exchange.unsubscribe(pending[0].route)
+    exchange.unsubscribe(route_of(pending[0]))
     assert await waiting == 0
 
 

@@ -1,4 +1,4 @@
-"""What a client has published, worked off in order; it is answered when all is in the queues."""
+"""What a client or neighbour has published, worked off in order; answered when all is in queues."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ from contrada.model.algebra.notification import keep_packed
 from contrada.model.encoding import to_msgpack
 from contrada.model.languages.work import Work
 from contrada.net.turns import TURN_S
-from contrada.routing.messages import Client, Publish
+from contrada.routing.messages import Origin, Publish
 from contrada.runtime.exchange import Exchange, Pending
 from contrada.runtime.outlet import PUBLISH_WAIT_S_MAX, size_of
 from contrada.runtime.stamping import wall_clock_us
@@ -61,14 +61,15 @@ class Working(Protocol):
 
 
 class Accepted:
-    """The publications of one client that are not worked off yet."""
+    """The publications of one client, or neighbour, that are not worked off yet."""
 
     def __init__(
         self,
         exchange: Exchange,
-        client: Client,
+        origin: Origin,
         broker: Working,
         *,
+        frames_max: int = PUBLISHES_PENDING_MAX,
         answer: Callable[[int, int | ContradaError], None],
         end: Callable[[FrameError], None],
     ) -> None:
@@ -77,7 +78,8 @@ class Accepted:
         `end` is called where a fault of this broker ends it.
         """
         self._exchange = exchange
-        self._client = client
+        self._origin = origin
+        self._frames_max = frames_max
         self._broker = broker
         self._answer = answer
         self._end = end
@@ -88,8 +90,8 @@ class Accepted:
 
     def add(self, number: int, wait_ms: int, message: Publish) -> None:
         """One more. Raises FrameError where a client publishes too far ahead."""
-        if len(self._waiting) >= PUBLISHES_PENDING_MAX:
-            reason = f"more than PUBLISHES_PENDING_MAX = {PUBLISHES_PENDING_MAX} unanswered"
+        if len(self._waiting) >= self._frames_max:
+            reason = f"more than PUBLISHES_PENDING_MAX = {self._frames_max} unanswered"
             raise FrameError("too many publishes", reason)
         size = sum(map(size_of, message.notifications))
         if self.held_bytes + size > PENDING_BYTES_MAX:
@@ -132,6 +134,7 @@ class Accepted:
         wait_s = min(max(wait_ms, 0) / 1000, PUBLISH_WAIT_S_MAX)
         now_us = wall_clock_us()
         dropped = done = 0
+        error: ContradaError | None = None
         size = NOTIFICATIONS_PER_TURN
         is_decided = True
         whole = message.notifications
@@ -139,9 +142,9 @@ class Accepted:
             batch = whole[done : done + size]
             part = message if batch is whole else replace(message, notifications=batch)
             try:
-                pending = self._matched(part, now_us, is_decided=is_decided)
-            except LimitError as error:
-                if error.limit != "BATCH_WORK_MAX":
+                pending, refused = self._matched(part, now_us, is_decided=is_decided)
+            except LimitError as too_much:
+                if too_much.limit != "BATCH_WORK_MAX":
                     raise
                 size = max(len(batch) // FEWER, 1)
                 if len(batch) == 1:
@@ -153,13 +156,16 @@ class Accepted:
             is_decided = True
             if pending:
                 dropped += await self._exchange.wait(pending, wait_s)
+            error = error or refused
             if done < len(whole):
                 await asyncio.sleep(0)
+        if error is not None:
+            raise error
         return dropped
 
     def _matched(
         self, message: Publish, now_us: int, *, is_decided: bool
-    ) -> list[Pending[Notification]]:
+    ) -> tuple[list[Pending[Notification]], ContradaError | None]:
         """Publish what is matched in one go.
 
         Raises LimitError, nothing done, where it is much, unless it need not all be decided.
@@ -169,7 +175,7 @@ class Accepted:
         else:
             work = Work("NOTIFICATION_WORK_MAX", NOTIFICATION_WORK_MAX)
         with work:
-            return self._exchange.publish(self._client, message, now_us)
+            return self._exchange.take(self._origin, message, now_us)
 
     def _worked(self, task: "asyncio.Task[None]") -> None:
         fault = None if task.cancelled() else task.exception()

@@ -21,10 +21,13 @@ import msgspec
 
 from contrada.errors import ConnectionFailedError, ServiceError
 from contrada.net.address import PORT_DEFAULT, Address, check_host
-from contrada.net.connection import BROKER
-from contrada.net.frames import FRAME_BYTES_MAX, Hello
-from contrada.net.peer import Peer
+from contrada.net.connection import BROKER, CLIENT
+from contrada.net.frames import Hello
+from contrada.net.guest import Guest
+from contrada.net.neighbours import Neighbours, Network
+from contrada.net.peer import Peer, Talk
 from contrada.runtime.exchange import Exchange
+from contrada.runtime.stamping import Stamp
 
 CONNECTIONS_MAX: Final = 4096
 """Connections of a broker. Beyond it: a client is told that it is full, and closed."""
@@ -55,6 +58,7 @@ class BrokerStatistics:
 
     connections: int
     connections_total: int
+    links: int
     subscriptions: int
     published: int
     matched: int
@@ -76,8 +80,15 @@ class Broker:
         software: str = "contrada",
         connections_max: int = CONNECTIONS_MAX,
         bytes_max: int = BROKER_BYTES_MAX,
+        network: Network | None = None,
     ) -> None:
-        """Port 0 takes a free one; see `address` once it has started."""
+        """Port 0 takes a free one; see `address` once it has started.
+
+        `network` says what it is among other brokers; without it, it is alone. Raises
+        InvalidValueError.
+        """
+        self.network = network or Network()
+        self.instance = Stamp(None).publisher
         self._host = host
         self._port = port
         self._connections_max = connections_max
@@ -94,8 +105,9 @@ class Broker:
         self._connections_total = 0
         self.dropped: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
-        self.exchange = Exchange()
-        self.hello = Hello(BROKER, software, {"frame_bytes_max": FRAME_BYTES_MAX})
+        self.exchange = Exchange(self.network.router())
+        self.neighbours = Neighbours(self)
+        self.hello = Hello(BROKER, software, self.neighbours.capabilities())
 
     async def start(self) -> None:
         """Listen. Raises AddressError, ConnectionFailedError when the address cannot be had."""
@@ -111,6 +123,7 @@ class Broker:
                 wanted, f"cannot listen: {error.strerror or error}"
             ) from None
         self._ticker = loop.create_task(self._tick())
+        self.neighbours.start()
         _LOG.info("listening at %s", self.address)
 
     @property
@@ -129,6 +142,7 @@ class Broker:
         server.close()
         if self._ticker is not None:
             self._ticker.cancel()
+        await self.neighbours.stop()
         for peer in list(self._peers):
             peer.close("the broker stops")
         with contextlib.suppress(TimeoutError):  # Those that do not read are aborted.
@@ -151,6 +165,7 @@ class Broker:
         return BrokerStatistics(
             connections=len(self._peers),
             connections_total=self._connections_total,
+            links=len(self.neighbours),
             subscriptions=counts.subscriptions,
             published=counts.published,
             matched=counts.matched or 0,
@@ -172,6 +187,10 @@ class Broker:
         self._peers.add(peer)
         self._empty.clear()
         return len(self._peers) <= self._connections_max
+
+    def meet(self, peer: Peer, hello: Hello) -> Talk:
+        """Who deals with what the other side asks for. Raises FrameError where it is refused."""
+        return Guest(peer) if hello.role == CLIENT else self.neighbours.meet(peer, hello)
 
     def forget(self, peer: Peer) -> None:
         """A connection has ended."""

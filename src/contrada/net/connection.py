@@ -21,6 +21,8 @@ from contrada.net.frames import (
     FrameReader,
     Goodbye,
     Hello,
+    Hop,
+    HopCredit,
     Ping,
     Pong,
     Reply,
@@ -32,6 +34,8 @@ from contrada.net.frames import (
 
 CLIENT: Final = "client"
 BROKER: Final = "broker"
+NEIGHBOUR: Final = "neighbour"
+"""A broker that has come to another one to be its neighbour."""
 
 HELLO_WAIT_S: Final = 10.0
 """How long a peer may take to say hello. Beyond it: it is told and closed."""
@@ -45,10 +49,13 @@ SILENT_S_MAX: Final = 60.0
 
 _LAST: Final = (Goodbye, Failure)
 _ALIVE: Final = (Ping, Pong)
-_ALLOWED: Final[dict[str, tuple[type[Frame], ...]]] = {
-    CLIENT: (Request, Credit, StatisticsRequest, *_ALIVE, *_LAST),
-    BROKER: (Reply, Delivery, StatisticsReply, *_ALIVE, *_LAST),
+_ALLOWED: Final[dict[tuple[str, str], tuple[type[Frame], ...]]] = {
+    (CLIENT, BROKER): (Request, Credit, StatisticsRequest, *_ALIVE, *_LAST),
+    (BROKER, CLIENT): (Reply, Delivery, StatisticsReply, *_ALIVE, *_LAST),
+    (NEIGHBOUR, BROKER): (Hop, HopCredit, *_ALIVE, *_LAST),
+    (BROKER, NEIGHBOUR): (Hop, HopCredit, *_ALIVE, *_LAST),
 }
+"""What one who is the first may send to one who is the second."""
 
 
 class Phase(Enum):
@@ -63,10 +70,10 @@ class Phase(Enum):
 class Connection:
     """The state of one end of a connection."""
 
-    def __init__(self, hello: Hello, peer_role: str, now_s: float) -> None:
-        """`hello` is what this side says of itself; `peer_role` what the other side must be."""
+    def __init__(self, hello: Hello, peer_roles: tuple[str, ...], now_s: float) -> None:
+        """`hello` is what this side says of itself; `peer_roles` what the other side may be."""
         self._hello = hello
-        self._peer_role = peer_role
+        self._peer_roles = peer_roles
         self._reader = FrameReader(expects_hello=True)
         self._outgoing: list[bytes] = []
         self._began_s = now_s
@@ -160,9 +167,9 @@ class Connection:
             self._closed()
         elif self.peer is None:
             self._meet(frame)
-        elif not isinstance(frame, _ALLOWED[self._peer_role]):
+        elif not isinstance(frame, _ALLOWED[self.peer.role, self._hello.role]):
             raise FrameError(
-                "unexpected", f"a {self._peer_role} may not send {type(frame).__name__} now"
+                "unexpected", f"a {self.peer.role} may not send {type(frame).__name__} now"
             )
         elif isinstance(frame, Ping):
             self.send(Pong(frame.token))
@@ -170,10 +177,9 @@ class Connection:
     def _meet(self, frame: Frame) -> None:
         if not isinstance(frame, Hello):
             raise FrameError("no hello", f"the first frame is {type(frame).__name__}, not Hello")
-        if frame.role != self._peer_role:
-            raise FrameError(
-                "role", f"the other side is a {frame.role!r}, expected a {self._peer_role}"
-            )
+        if frame.role not in self._peer_roles:
+            expected = " or a ".join(self._peer_roles)
+            raise FrameError("role", f"the other side is a {frame.role!r}, expected a {expected}")
         self.peer = frame
         self._reader.expects_hello = False
         if self.state is Phase.NEW:

@@ -10,7 +10,7 @@ stands in the frame beside it. Notifications and filters travel in it as the byt
 `model.encoding`, so that a broker forwards what the publisher sent, unchanged.
 
 Who sends what: a client Hello, Request, Credit, StatisticsRequest; a broker Hello, Reply, Delivery,
-StatisticsReply; both Ping, Pong, Goodbye, Failure.
+StatisticsReply to it, and Hop, HopCredit to a neighbour; all Ping, Pong, Goodbye, Failure.
 """
 
 import struct
@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 
 from contrada.errors import EncodingError, FrameError, LimitError
-from contrada.model import Filter, FilterSet, Notification
+from contrada.model import Advertisement, Filter, FilterSet, Notification
 from contrada.model.encoding import (
     FILTERS_READ_MAX,
     from_msgpack,
@@ -29,10 +29,14 @@ from contrada.model.encoding import (
 from contrada.model.languages.work import spend
 from contrada.routing.messages import (
     SUBSCRIPTION_FILTERS_MAX,
+    Advertise,
     Label,
     Publish,
     Saying,
     Subscribe,
+    TellLinks,
+    TookLinks,
+    Unadvertise,
     Unsubscribe,
 )
 from contrada.routing.messages import VERSION as VERSION_OF_MESSAGES
@@ -155,6 +159,18 @@ class Credit(Frame, frozen=True):
     credit: int
 
 
+class Hop(Frame, frozen=True):
+    """Messages from a broker to a neighbour of it, in order."""
+
+    messages: list[msgspec.Raw]
+
+
+class HopCredit(Frame, frozen=True):
+    """So many more bytes of notifications may be sent over the link."""
+
+    credit: int
+
+
 _KINDS: Final[dict[int, type[Frame]]] = {
     1: Hello,
     2: Goodbye,
@@ -164,6 +180,8 @@ _KINDS: Final[dict[int, type[Frame]]] = {
     16: Request,
     17: Credit,
     18: StatisticsRequest,
+    19: Hop,
+    20: HopCredit,
     32: Reply,
     33: Delivery,
     34: StatisticsReply,
@@ -233,11 +251,25 @@ class _PackedPublish(Saying, frozen=True, tag="publish"):
     version: int = VERSION_OF_MESSAGES
 
 
+class _PackedAdvertise(Saying, frozen=True, tag="advertise"):
+    """An `Advertise` as it travels."""
+
+    identity: str
+    offer: bytes
+    home: Label = ""
+    version: int = VERSION_OF_MESSAGES
+
+
+Hopping: TypeAlias = (
+    Publish | Subscribe | Unsubscribe | Advertise | Unadvertise | TellLinks | TookLinks
+)
+"""What a broker says to a neighbour."""
+
 Asked: TypeAlias = Publish | PackedSubscribe | Unsubscribe
 """What a client asks a broker for."""
 
 
-def packed(message: Publish | Subscribe | Unsubscribe) -> msgspec.Raw:
+def packed(message: Hopping) -> msgspec.Raw:
     """A message as it stands in a frame. Raises LimitError for content that is too large."""
     return msgspec.Raw(_MESSAGE_ENCODER.encode(message))
 
@@ -257,6 +289,29 @@ def unpacked(data: msgspec.Raw) -> Asked:
         return message  # type: ignore[no-any-return]
     notifications = _unpacked_notifications(message.notifications)
     return Publish(notifications, message.hops, message.source, message.version)
+
+
+def unpacked_hop(data: msgspec.Raw) -> Hopping:
+    """The message of a neighbour. Raises as `unpacked`, and FrameError for what it may not ask."""
+    try:
+        message = _HOP_DECODER.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise EncodingError("a message", str(error)) from None
+    except RecursionError:
+        raise EncodingError("a message", "nested too deeply") from None
+    match message:
+        case _PackedPublish():
+            notifications = _unpacked_notifications(message.notifications)
+            return Publish(notifications, message.hops, message.source, message.version)
+        case PackedSubscribe():
+            return message.part(message.members())
+        case _PackedAdvertise():
+            offer = from_msgpack(_checked(message.offer))
+            if not isinstance(offer, Advertisement | Filter):
+                kind = type(offer).__name__.lower()
+                raise FrameError("unsupported", f"expected an advertisement, found {kind}")
+            return Advertise(message.identity, offer, message.home, message.version)
+    return message  # type: ignore[no-any-return]
 
 
 def packed_content(content: Any) -> bytes:
@@ -281,6 +336,16 @@ def _checked(data: bytes) -> bytes:
 
 _MESSAGE_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=packed_content)
 _MESSAGE_DECODER: Final = msgspec.msgpack.Decoder(_PackedPublish | PackedSubscribe | Unsubscribe)
+
+_HOP_DECODER: Final = msgspec.msgpack.Decoder(
+    _PackedPublish
+    | PackedSubscribe
+    | Unsubscribe
+    | _PackedAdvertise
+    | Unadvertise
+    | TellLinks
+    | TookLinks
+)
 
 _SET_HEAD: Final = to_msgpack(FilterSet([]))[:-1]
 """What every set of filters begins with, before their number."""

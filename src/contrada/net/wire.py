@@ -21,9 +21,9 @@ connection is cut."""
 class Wire(asyncio.Protocol):
     """One end of a connection; the event loop calls it."""
 
-    def __init__(self, hello: Hello, peer_role: str) -> None:
+    def __init__(self, hello: Hello, peer_roles: tuple[str, ...]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._connection = Connection(hello, peer_role, self._loop.time())
+        self._connection = Connection(hello, peer_roles, self._loop.time())
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -88,7 +88,7 @@ class ClientWire(Wire):
     def __init__(
         self, hello: Hello, on_frame: Callable[[Frame], None], on_lost: Callable[[str], None]
     ) -> None:
-        super().__init__(hello, BROKER)
+        super().__init__(hello, (BROKER,))
         self._on_frame = on_frame
         self._on_lost = on_lost
         self._timer: asyncio.TimerHandle | None = None

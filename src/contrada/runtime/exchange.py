@@ -1,8 +1,9 @@
-"""Where notifications meet subscriptions: a router, its clients, and an outlet per subscription.
+"""Where notifications meet subscriptions: a router, its clients and neighbours, and their outlets.
 
-The embedded service and the TCP broker both stand on an exchange: one server of the network that
-has clients and no links. What clients ask for becomes events of the `Router`, and what it delivers
-goes into outlets: notifications, which hold their bytes, and matches of patterns.
+The embedded service and the TCP broker both stand on an exchange: one server of the network. What
+clients and neighbours say becomes events of the `Router`, and what it delivers or sends on goes
+into outlets, one for each subscription and link: notifications, which hold their bytes, and matches
+of patterns. What else it says to a neighbour goes at once.
 
 A subscription may be entered in parts, each a subscription of the router under a name that only
 the exchange knows. It is in force once all parts are there, and is out before the first is gone.
@@ -18,7 +19,7 @@ import dataclasses
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from msgspec import structs
@@ -26,6 +27,7 @@ from msgspec import structs
 from contrada.delivery.backlog import Entry
 from contrada.errors import ContradaError, LimitError, ServiceError, UnknownOperatorError
 from contrada.matching import Index
+from contrada.model import Notification
 from contrada.model.languages.atoms import failures
 from contrada.model.languages.decision import safe_answers
 from contrada.patterns import Match
@@ -36,17 +38,24 @@ from contrada.routing.messages import (
     Client,
     Deliver,
     DeliverMatch,
+    Effect,
+    LinkDown,
+    LinkUp,
     Message,
+    Neighbour,
     Offer,
+    Origin,
     Publish,
+    Reason,
     Received,
     Refused,
+    Send,
     Subscribe,
     TimePassed,
     Unadvertise,
     Unsubscribe,
 )
-from contrada.routing.router import Router
+from contrada.routing.router import Router, RouterStatistics
 from contrada.runtime.kernels import load_beside
 from contrada.runtime.outlet import EXPIRED, QUEUE_FULL, Outlet, entry_of, size_of
 from contrada.service import ServiceStatistics
@@ -109,18 +118,43 @@ class Route(Generic[P]):
         self.lost[reason] += count
 
 
+class Carried(NamedTuple):
+    """A notification on its way to a neighbour, with what belongs to the hop."""
+
+    notification: Notification
+    hops: int
+    source: str
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Link:
+    """A neighbour of an exchange: what is said to it, and the outlet of what is sent on to it."""
+
+    neighbour: Neighbour
+    outlet: Outlet[Carried]
+    say: Callable[[Message], None]
+    lost: Counter[str]
+    is_in_force: bool = True
+
+    def count_lost(self, reason: str, count: int, _size: int = 0) -> None:
+        """So many were not sent on."""
+        self.lost[f"{reason}, link" if reason == QUEUE_FULL else reason] += count
+
+
 class Pending(NamedTuple, Generic[P]):
     """Entries that found no room at the end of their route, oldest first."""
 
-    route: Route[P]
+    route: Route[P] | Link
     entries: Sequence[Entry[P]]
 
 
 class Exchange:
     """Has a router match what is published, and fills the outlets that asked for it."""
 
-    def __init__(self) -> None:
-        self._router = Router(index=_new_index)
+    def __init__(self, router: Router | None = None) -> None:
+        """`router` must be new; without one it is a server of no network."""
+        self._router = router or new_router()
+        self._links: dict[Neighbour, Link] = {}
         self._routes: dict[str, dict[str, Route[Any]]] = {}
         self._names = itertools.count(1)
         self._subscriptions = 0
@@ -207,12 +241,12 @@ class Exchange:
         return self._routes[effect.client.name][effect.match.key]
 
     def _place(
-        self, route: Route[P], entries: Sequence[Entry[P]], pending: list[Pending[Any]]
+        self, route: Route[P] | Link, entries: Sequence[Entry[Any]], pending: list[Pending[Any]]
     ) -> None:
         """Fill an outlet; what finds no room there is pending, but where nobody waits any more."""
         if route.outlet.finished:
             return
-        self._matched += len(entries)
+        self._matched += len(entries) if isinstance(route, Route) else 0
         taken = route.outlet.offer_all(entries)
         if taken < len(entries):
             pending.append(Pending(route, entries[taken:]))
@@ -243,18 +277,33 @@ class Exchange:
         return bool(route.names)
 
     def publish(self, client: Client, message: Publish, now_us: int) -> list[Pending[Any]]:
+        """As `take`, for one who is told by an error what is refused."""
+        pending, error = self.take(client, message, now_us)
+        if error is not None:
+            raise error
+        return pending
+
+    def take(
+        self, origin: Origin, message: Publish, now_us: int
+    ) -> tuple[list[Pending[Any]], ContradaError | None]:
         """Match and hand over at once; what found no room is returned, matches of patterns too.
 
-        Cost: one match for each notification, and little for each entry of an outlet.
+        And why the first of them was refused that was. Cost: one match for each notification, and
+        little for each entry of an outlet.
         """
-        effects = self._router.handle(Received(client, message), now_us)
+        effects = self._router.handle(Received(origin, message), now_us)
         self._published += len(message.notifications)
         self._since_upkeep += len(message.notifications)
         if self._since_upkeep >= NOTIFICATIONS_PER_UPKEEP:
             self._router.maintain(self._since_upkeep * UPKEEP_UNITS_OF_NOTIFICATION)
             self._since_upkeep = 0
+        pending, refused = self._carry_out(effects)
+        return pending, None if refused is None else _error_of(refused)
+
+    def _carry_out(self, effects: Iterable[Effect]) -> tuple[list[Pending[Any]], Refused | None]:
+        """Does what the router asks for: what found no room, and what it refused first."""
         # An outlet is filled once for a batch, whatever else was matched in between.
-        filled: dict[Route[Any], list[Sequence[Entry[Any]]]] = {}
+        filled: dict[Route[Any] | Link, list[Sequence[Entry[Any]]]] = {}
         refused = None
         for effect in effects:
             if isinstance(effect, Deliver):
@@ -266,18 +315,53 @@ class Exchange:
                         runs = filled.setdefault(route, [])
                         if not runs or runs[-1] is not entries:  # Not those of another part.
                             runs.append(entries)
+            elif isinstance(effect, Send):
+                link = self._links[effect.to]
+                if isinstance(effect.message, Publish):
+                    filled.setdefault(link, []).append(_entries_on(effect.message))
+                else:
+                    link.say(effect.message)
             elif isinstance(effect, DeliverMatch):
                 match = _entry_of_match(effect.match)
                 filled.setdefault(self._route_of(effect), []).append([match])
             elif isinstance(effect, Refused):
                 refused = refused or effect
         pending: list[Pending[Any]] = []
-        for route, runs in filled.items():  # Mostly one run, which needs no copy.
+        for place, runs in filled.items():  # Mostly one run, which needs no copy.
             run = runs[0] if len(runs) == 1 else [*itertools.chain.from_iterable(runs)]
-            self._place(route, run, pending)
-        if refused is not None:
+            self._place(place, run, pending)
+        return pending, refused
+
+    # --- neighbours ---------------------------------------------------------------------------
+
+    def link_up(
+        self, event: LinkUp, outlet: Outlet[Carried], say: Callable[[Message], None]
+    ) -> Link:
+        """There is a link to a neighbour. Raises ServiceError where it is refused."""
+        link = Link(event.neighbour, outlet, say, self._dropped)
+        outlet.keeper = link
+        self._links[event.neighbour] = link
+        _, refused = self._carry_out(self._router.handle(event, _UNTIMED_US))
+        if refused is not None and refused.event == event and refused.reason is not Reason.LOOP:
+            del self._links[event.neighbour]
             raise _error_of(refused)
-        return pending
+        return link
+
+    def link_down(self, link: Link) -> int:
+        """A link is gone; twice is once. How many were not sent on."""
+        if not link.is_in_force:
+            return 0
+        link.is_in_force = False
+        del self._links[link.neighbour]
+        dropped = link.outlet.discard()
+        self._carry_out(self._router.handle(LinkDown(link.neighbour), _UNTIMED_US))
+        return dropped
+
+    def hear(self, link: Link, message: Message) -> Refused | None:
+        """Does what a neighbour says, all but what it publishes; what is refused of it, if any."""
+        effects = self._router.handle(Received(link.neighbour, message), _UNTIMED_US)
+        self._router.maintain(UPKEEP_UNITS)
+        return self._carry_out(effects)[1]
 
     def advertise(self, client: Client, identity: str, offer: Offer) -> None:
         """Put an advertisement in force.
@@ -332,6 +416,10 @@ class Exchange:
                 route.count_lost(QUEUE_FULL, lost)
         return lost
 
+    def routing(self) -> RouterStatistics:
+        """What its router holds and did. Cost: what is held of patterns."""
+        return self._router.statistics()
+
     def statistics(self) -> ServiceStatistics:
         """The counts so far."""
         dropped = self._dropped + Counter(self._router.pattern_statistics().dropped)
@@ -346,17 +434,31 @@ class Exchange:
         )
 
     def _ask(self, client: Client, message: Message) -> None:
-        """Hand a client's request to the router, which has no links to tell of it.
+        """Hand a client's request to the router; neighbours are told what they have to know.
 
         Raises where it is refused.
         """
-        for effect in self._router.handle(Received(client, message), _UNTIMED_US):
-            if isinstance(effect, Refused):
-                raise _error_of(effect)
+        refused = self._carry_out(self._router.handle(Received(client, message), _UNTIMED_US))[1]
+        if refused is not None:
+            raise _error_of(refused)
+
+
+def _entries_on(message: Publish) -> list[Entry[Carried]]:
+    """What is sent on to a neighbour, as an outlet holds it."""
+    hops, source = message.hops, message.source
+    return [
+        (Carried(each, hops, source), size, transmission)
+        for each, size, transmission in map(entry_of, message.notifications)
+    ]
 
 
 def _entry_of_match(match: Match[str]) -> Entry[Match[str]]:
     return match, sum(map(size_of, match.notifications)), None
+
+
+def new_router(**options: Any) -> Router:
+    """A router whose indexes are compiled beside what goes on; see `Router`."""
+    return Router(index=_new_index, **options)
 
 
 def _new_index() -> "Index[int]":

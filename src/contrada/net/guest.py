@@ -1,0 +1,274 @@
+"""A client as its broker sees it: its subscriptions and its publications.
+
+Each subscription has a queue of its own (see `runtime.outlet`). What leaves it is limited by
+the credit that the client grants as its subscriber reads, so a client always reads its socket,
+holds a bounded amount, and a subscription that nobody reads holds up no other one. What one
+publisher asks for is worked off in order; it is answered when all of it is in the queues.
+"""
+
+import logging
+from collections.abc import Generator, Sequence
+from itertools import accumulate, takewhile
+from typing import Final
+
+from msgspec import Raw
+
+from contrada.delivery.backlog import Entry
+from contrada.errors import (
+    ContradaError,
+    FrameError,
+    LimitError,
+    UnsatisfiableFilterError,
+    shortened,
+)
+from contrada.model import Notification
+from contrada.model.encoding import to_msgpack
+from contrada.model.languages.work import Work
+from contrada.net.accepted import FEWER, Accepted, Doubtful
+from contrada.net.frames import (
+    Credit,
+    Delivery,
+    Frame,
+    PackedSubscribe,
+    Reply,
+    Request,
+    StatisticsReply,
+    StatisticsRequest,
+    unpacked,
+)
+from contrada.net.peer import Peer
+from contrada.net.turns import TURN_S
+from contrada.routing.messages import Publish, Unsubscribe
+from contrada.runtime.exchange import Route
+from contrada.runtime.outlet import Outlet
+
+SUBSCRIPTIONS_PER_CLIENT_MAX: Final = 10_000
+"""Subscriptions of a connection. Beyond it: it is refused, the connection stays."""
+
+DELIVER_NOTIFICATIONS_MAX: Final = 512
+"""Notifications in a Delivery. Beyond it: the next takes the rest."""
+
+DELIVER_BYTES_MAX: Final = 256 * 1024
+"""Bytes of notifications after which a Delivery takes no more. Beyond it: the next
+takes the rest."""
+
+REQUEST_WORK_MAX: Final = 100_000
+"""Steps to read a request, or one of its filters, and to carry it out, of about a microsecond each
+(see `model.languages.work`). Beyond it: it is refused, the connection stays."""
+
+FILTERS_PER_TURN: Final = 64
+"""Filters of a subscription that are entered in one go. Beyond it: the other connections get a
+turn."""
+
+FILTER_BYTES_PER_TURN: Final = 8 * 1024
+"""Bytes of such filters, after which no more are entered in one go. Beyond it: the other
+connections get a turn."""
+
+CREDIT_MAX: Final = 2**40
+"""Bytes of credit of a subscription. Beyond it: it is cut to this."""
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class _Feed(Outlet[Notification]):
+    """The queue of one subscription of a client, and the credit that is left."""
+
+    __slots__ = ("_peer", "credit", "route")
+
+    route: Route[Notification]
+
+    def __init__(self, peer: "Peer", credit: int) -> None:
+        super().__init__(budget=peer.budget)
+        self.credit = min(max(credit, 0), CREDIT_MAX)
+        self._peer = peer
+
+    def _append(self, entries: Sequence[Entry[Notification]], size: int, is_plain: bool) -> None:
+        super()._append(entries, size, is_plain)
+        self._peer.mark_ready(self)
+
+    def next_frame(self) -> Delivery | None:
+        """As much as credit and the limits of a frame allow, or None."""
+        most = min(self.credit, DELIVER_BYTES_MAX)
+        batch, size = self.take_batch(DELIVER_NOTIFICATIONS_MAX, most)
+        if not batch:
+            return None
+        self.credit -= size
+        packed = list(map(to_msgpack, batch))
+        is_undecided = Doubtful in map(type, packed)
+        if is_undecided:
+            packed = list(map(bytes, packed))
+        route = self.route
+        return Delivery(route.identity, route.dropped, packed, is_undecided, route.expired)
+
+
+class Guest:
+    """What one client asks for."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._broker = peer.broker
+        self._exchange = peer.broker.exchange
+        self._client = self._exchange.client()
+        self._feeds: dict[str, _Feed] = {}
+        self._leaving: list[Route[Notification]] = []
+        self._has_left = False
+        self._accepted = Accepted(
+            self._exchange, self._client, self._broker, answer=self._answer, end=peer.end
+        )
+
+    @property
+    def held_bytes(self) -> int:
+        """What waits to be worked off."""
+        return self._accepted.held_bytes
+
+    def handle(self, frame: Frame) -> Generator[None] | None:
+        """Does what a frame asks for; what is given is still to be done, in turns."""
+        match frame:
+            case Request():
+                return self._asked(frame)
+            case Credit():
+                self._grant(frame)
+            case StatisticsRequest():
+                self._peer.send(StatisticsReply(frame.number, self._broker.counts()))
+        return None
+
+    def _asked(self, request: Request) -> Generator[None]:
+        """Carries out a request; where it yields the others may have a turn."""
+        try:
+            with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
+                message = unpacked(request.message)
+            if isinstance(message, Publish):
+                self._accept(request, message)
+            elif isinstance(message, Unsubscribe):
+                yield from self._unsubscribe(request, message.identity)
+            elif not self._peer.is_gone:  # Else it has ended while this waited for its turn.
+                yield from self._subscribe(request, message)
+        except ContradaError as error:
+            if self._peer.is_closed:
+                raise  # It was the fault of the whole connection.
+            self._refuse(request.number, error)
+
+    def _subscribe(self, request: Request, message: PackedSubscribe) -> Generator[None]:
+        if message.identity in self._feeds:
+            raise FrameError("repeated", f"subscription {message.identity} is in force already")
+        if len(self._feeds) >= SUBSCRIPTIONS_PER_CLIENT_MAX:
+            raise LimitError("SUBSCRIPTIONS_PER_CLIENT_MAX", SUBSCRIPTIONS_PER_CLIENT_MAX)
+        feed = _Feed(self._peer, request.credit)
+        feed.route = self._exchange.prepare(self._client, message.identity, feed)
+        self._leaving.append(feed.route)  # All of it, should it not come to be in force.
+        try:
+            yield from self._enter(feed.route, message)
+        except ContradaError:
+            while self._withdraw_some():
+                yield
+            raise
+        self._leaving.pop()
+        self._exchange.begin(feed.route)
+        self._feeds[message.identity] = feed
+        self._peer.send(Reply(request.number))
+
+    def _enter(self, route: Route[Notification], message: PackedSubscribe) -> Generator[None]:
+        """Enters the filters of a subscription, in parts."""
+        members = message.members()
+        done, size = 0, FILTERS_PER_TURN
+        nothing: UnsatisfiableFilterError | None = None
+        while done < len(members):
+            part = _up_to(FILTER_BYTES_PER_TURN, members[done : done + size])
+            try:
+                with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
+                    asked = message.part(part)
+                    self._exchange.enter(route, asked)
+                _LOG.debug("client %s subscribed to %s", self._peer.name, asked.filters)
+            except UnsatisfiableFilterError as error:
+                nothing = error  # Others may be satisfiable.
+            except LimitError as error:
+                if error.limit != "REQUEST_WORK_MAX" or len(part) == 1:
+                    raise
+                size = max(1, len(part) // FEWER)
+                part = []
+            done += len(part)
+            if done < len(members):
+                yield
+        if nothing is not None and not route.names:
+            raise nothing
+
+    def _unsubscribe(self, request: Request, identity: str) -> Generator[None]:
+        feed = self._feeds.pop(identity, None)
+        if feed is None:
+            raise FrameError("unknown", f"subscription {identity} is not in force")
+        self._peer.forget_feed(feed)
+        self._end_feed(feed, "unsubscribed")
+        while self._withdraw_some():
+            yield
+        route = feed.route
+        self._peer.send(Reply(request.number, route.dropped, expired=route.expired))
+
+    def withdraw_all(self) -> None:
+        """Forgets at once what waits for the client, and takes out its subscriptions in turns."""
+        for feed in self._feeds.values():
+            self._end_feed(feed, "connection ended")
+        self._feeds.clear()
+        self._withdraw_more()
+
+    def forget(self) -> None:
+        """Forgets at once what the client has published and is not worked off."""
+        self._accepted.forget()
+
+    def _withdraw_more(self) -> None:
+        clock = self._peer.clock
+        until_s = clock() + TURN_S
+        while self._withdraw_some() and clock() < until_s:
+            pass
+        if self._leaving:
+            self._peer.soon(self._withdraw_more)
+        elif self._peer.is_gone and not self._has_left:
+            self._has_left = True
+            self._exchange.leave(self._client)
+
+    def _end_feed(self, feed: _Feed, reason: str) -> None:
+        """Deliver nothing more of a subscription; it is taken out by `_withdraw_some`."""
+        self._exchange.end(feed.route)
+        self._broker.dropped[reason] += feed.discard()
+        self._leaving.append(feed.route)
+
+    def _withdraw_some(self) -> bool:
+        """Takes out a part of a subscription that leaves; whether there is more."""
+        if self._leaving and not self._exchange.withdraw(self._leaving[-1]):
+            self._leaving.pop()
+        return bool(self._leaving)
+
+    def _grant(self, frame: Credit) -> None:
+        feed = self._feeds.get(frame.subscription)
+        if feed is None:
+            return  # It was sent before the client had the answer to its unsubscribe.
+        feed.credit = min(feed.credit + max(frame.credit, 0), CREDIT_MAX)
+        if feed:
+            self._peer.mark_ready(feed)
+
+    def _accept(self, request: Request, message: Publish) -> None:
+        try:
+            self._accepted.add(request.number, request.wait_ms, message)
+        except FrameError as error:
+            self._peer.fail(error)
+            raise
+
+    def _answer(self, number: int, answer: int | ContradaError) -> None:
+        """What is published was worked off: so many were dropped, or it was refused."""
+        if isinstance(answer, ContradaError):
+            self._refuse(number, answer)
+        else:
+            self._peer.send(Reply(number, answer))
+        self._peer.write()
+
+    def _refuse(self, number: int, error: ContradaError) -> None:
+        code = error.code if isinstance(error, FrameError) else type(error).__name__
+        self._broker.refused[code] += 1
+        reason = shortened(str(error))
+        _LOG.info("client %s is refused a request: %s", self._peer.name, reason)
+        self._peer.send(Reply(number, code=code, reason=reason))
+
+
+def _up_to(bytes_max: int, members: list[Raw]) -> list[Raw]:
+    """The first of these, ended by one that reaches a limit."""
+    sizes = accumulate(map(len, members))
+    return members[: 1 + sum(1 for _ in takewhile(bytes_max.__gt__, sizes))]

@@ -1,0 +1,183 @@
+"""A neighbour as a broker sees it: what is said to it, and what is sent on within its credit.
+
+Both ends of a link are the same. What routers tell one another goes at once, all of a turn of the
+loop in one frame. Notifications wait in an outlet, as they do for a subscription; what leaves it is
+limited by credit that the neighbour grants as it works off what came. So a link is always read, and
+what waits at either end is bounded.
+
+Source: PODC 2000 §4 (servers and the messages between them).
+"""
+
+import logging
+from collections.abc import Callable, Generator, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Final
+
+import msgspec
+from msgspec import structs
+
+from contrada.delivery.backlog import Entry
+from contrada.errors import ContradaError, FrameError
+from contrada.model import Filter, FilterSet
+from contrada.model.languages.decision import safe_answers
+from contrada.net.accepted import Accepted
+from contrada.net.frames import Frame, Hop, HopCredit, packed, unpacked_hop
+from contrada.net.peer import Peer
+from contrada.routing.messages import LinkUp, Message, Publish, Subscribe
+from contrada.runtime.exchange import Carried
+from contrada.runtime.outlet import ENTRY_BYTES, PUBLISH_WAIT_S, Outlet, size_of
+
+LINK_CREDIT_BYTES: Final = 8 * 2**20
+"""Bytes of notifications on their way over a link, and not worked off at its other end. Beyond it:
+they wait here."""
+
+HOP_NOTIFICATIONS_MAX: Final = 512
+"""Notifications in a frame to a neighbour. Beyond it: the next takes the rest."""
+
+HOP_BYTES_MAX: Final = 256 * 1024
+"""Bytes of notifications after which a frame to a neighbour takes no more. Beyond it: the next
+takes the rest."""
+
+SAID_BYTES_MAX: Final = 1024 * 1024
+"""Bytes of other messages in a frame to a neighbour. Beyond it: the next takes the rest."""
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class _LinkFeed(Outlet[Carried]):
+    """What is to be sent on over a link, and the credit that is left."""
+
+    __slots__ = ("_peer", "credit")
+
+    def __init__(self, peer: Peer) -> None:
+        super().__init__(budget=peer.budget)
+        self.credit = LINK_CREDIT_BYTES
+        self._peer = peer
+
+    def _append(self, entries: Sequence[Entry[Carried]], size: int, is_plain: bool) -> None:
+        super()._append(entries, size, is_plain)
+        self._peer.mark_ready(self)
+
+    def next_frame(self) -> Hop | None:
+        """As much as credit and the limits of a frame allow, or None."""
+        batch, size = self.take_batch(HOP_NOTIFICATIONS_MAX, min(self.credit, HOP_BYTES_MAX))
+        if not batch:
+            return None
+        self.credit -= size
+        messages = [
+            Publish(tuple(each.notification for each in run), hops, source)
+            for (hops, source), run in groupby(batch, itemgetter(1, 2))
+        ]
+        return Hop([packed(each) for each in messages])
+
+
+class Link:
+    """One neighbour. `on_end` is called once, when the link is down."""
+
+    def __init__(self, peer: Peer, event: LinkUp, on_end: Callable[["Link"], None]) -> None:
+        """Raises ServiceError where the router refuses the link."""
+        self.peer = peer
+        self.name = event.neighbour.name
+        self._on_end = on_end
+        self._said: list[msgspec.Raw] = []
+        self._feed = _LinkFeed(peer)
+        broker = peer.broker
+        self._accepted = Accepted(
+            broker.exchange,
+            event.neighbour,
+            broker,
+            frames_max=LINK_CREDIT_BYTES // ENTRY_BYTES + 1,
+            answer=self._worked_off,
+            end=peer.end,
+        )
+        self._route = broker.exchange.link_up(event, self._feed, self._say)
+
+    @property
+    def held_bytes(self) -> int:
+        """What came and waits to be worked off."""
+        return self._accepted.held_bytes
+
+    def handle(self, frame: Frame) -> Generator[None] | None:
+        """Does what a frame asks for; what is given is still to be done, in turns."""
+        if isinstance(frame, HopCredit):
+            self._feed.credit = min(self._feed.credit + max(frame.credit, 0), LINK_CREDIT_BYTES)
+            if self._feed:
+                self.peer.mark_ready(self._feed)
+        elif isinstance(frame, Hop):
+            return self._hear(frame)
+        return None
+
+    def _hear(self, hop: Hop) -> Generator[None]:
+        for each in hop.messages:
+            if not self._route.is_in_force:
+                return
+            try:
+                message = unpacked_hop(each)
+            except ContradaError as error:
+                self.peer.fail(failure := FrameError("malformed", f"a message: {error}"))
+                raise failure from None
+            if isinstance(message, Publish):
+                size = sum(map(size_of, message.notifications))
+                self._accepted.add(size, round(PUBLISH_WAIT_S * 1000), message)
+                continue
+            if isinstance(message, Subscribe):
+                message = _widened(message)
+            refused = self.peer.broker.exchange.hear(self._route, message)
+            if refused is not None:
+                self.peer.broker.refused[refused.reason] += 1
+                _LOG.info("neighbour %s is refused: %s", self.name, refused.reason)
+            yield
+
+    def _worked_off(self, size: int, answer: int | ContradaError) -> None:
+        """What came has its place everywhere, or has none; as much may come."""
+        if isinstance(answer, ContradaError):
+            self.peer.broker.refused[type(answer).__name__] += 1
+        self.peer.send(HopCredit(size))
+        self.peer.write()
+
+    def _say(self, message: Message) -> None:
+        """A message goes at the end of this turn of the loop, with all that is said in it."""
+        if not self._said:
+            self.peer.soon(self._send_said)
+        self._said.append(packed(message))  # type: ignore[arg-type]
+
+    def _send_said(self) -> None:
+        said, self._said = self._said, []
+        part: list[msgspec.Raw] = []
+        size = 0
+        for each in said:
+            part.append(each)
+            size += len(each)
+            if size >= SAID_BYTES_MAX:
+                self.peer.send(Hop(part))
+                part, size = [], 0
+        if part:
+            self.peer.send(Hop(part))
+        self.peer.write()
+
+    def withdraw_all(self) -> None:
+        """The link is down: what waits for the neighbour is lost, and what it asked for ends."""
+        if self._route.is_in_force:
+            broker = self.peer.broker
+            broker.dropped["link down"] += broker.exchange.link_down(self._route)
+            self._on_end(self)
+
+    def forget(self) -> None:
+        """Forgets at once what has come and is not worked off."""
+        self._accepted.forget()
+
+
+def _widened(asked: Subscribe) -> Subscribe:
+    """The same without constraints by operators that are unknown here, so that it matches more.
+
+    The broker of who subscribed knows them, and delivers only what matches. Counted.
+    """
+    if not asked.filters.unknown():
+        return asked
+    safe_answers["subscribe: unknown operator"] += 1
+    known = [
+        Filter({name: side for name, side in each.sides.items() if not side.unknown()})
+        for each in asked.filters.filters
+    ]
+    return structs.replace(asked, filters=FilterSet(known))

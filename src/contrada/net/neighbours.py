@@ -1,0 +1,254 @@
+"""`Neighbours`: the links of a broker, those that it makes and those that are made to it.
+
+What must be alike in a network is said in the hello of both sides, and compared:
+
+    broker a                                              broker b
+    Hello(neighbour, name, network, role, ...) ========>  fits? else Failure, in words
+                          fits?  <======================  Hello(broker, name, network)
+    LinkUp                                                LinkUp
+
+A neighbour that is away is tried again, after longer and longer waits, for ever. Two brokers have
+one link: of two connections made at the same time the one of the lesser name stays. One that is
+made again by whoever made the link, or by one who has begun anew meanwhile, takes its place: the
+old one is dead, though this side may not know it yet.
+
+Source: PODC 2000 §4 (servers, and their connection to one another).
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from contrada.errors import FrameError, ServiceError
+from contrada.net.address import Address
+from contrada.net.connection import NEIGHBOUR
+from contrada.net.frames import FRAME_BYTES_MAX, Hello
+from contrada.net.link import Link
+from contrada.net.peer import Host, Peer
+from contrada.routing.messages import VERSION, LinkUp, Neighbour, Role
+from contrada.routing.router import Router, Strategy
+from contrada.runtime.exchange import new_router
+
+AGAIN_S_MIN: Final = 0.1
+"""How long a broker waits before it tries a neighbour again; each time twice as long as before."""
+
+AGAIN_S_MAX: Final = 10.0
+"""The longest such wait. Beyond it: it waits so long each time."""
+
+LINK_WAIT_S: Final = 10.0
+"""How long making a link may take, hello included. Beyond it: it is tried again later."""
+
+_LOG: Final = logging.getLogger(__name__)
+
+_OTHER: Final = {Role.PEER: Role.PEER, Role.PARENT: Role.CHILD, Role.CHILD: Role.PARENT}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A neighbour that a broker is to have: where it is, what it is, and the cost of the link."""
+
+    address: Address
+    role: Role = Role.PEER
+    cost: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What a broker is in its network; all but its name are alike at all of them.
+
+    A broker without a name is alone. See `Router` for the other fields.
+    """
+
+    name: str = ""
+    strategy: Strategy = Strategy.SUBSCRIPTIONS
+    general: bool = False
+    trees: int = 0
+    covering: bool = True
+    merging: bool = False
+    neighbours: tuple[Wanted, ...] = field(default=())
+
+    def router(self) -> Router:
+        """The router of such a server. Raises InvalidValueError."""
+        return new_router(
+            strategy=self.strategy,
+            name=self.name,
+            general=self.general,
+            trees=self.trees,
+            covering=self.covering,
+            merging=self.merging,
+        )
+
+    def alike(self) -> dict[str, int | str | bool]:
+        """What both ends of a link must say alike."""
+        return {
+            "messages": VERSION,
+            "strategy": str(self.strategy),
+            "general": self.general,
+            "trees": self.trees,
+        }
+
+
+class LinkHost(Host, Protocol):
+    """What links need of their broker."""
+
+    network: Network
+    instance: str
+    """What tells this run of the broker from any other."""
+
+
+class Neighbours:
+    """The links of one broker."""
+
+    def __init__(self, broker: LinkHost) -> None:
+        self._broker = broker
+        self._links: dict[str, tuple[Link, str, bool]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._made: dict[Peer, tuple[Wanted, asyncio.Future[None]]] = {}
+
+    def __iter__(self) -> Iterator[Link]:
+        return iter([link for link, _, _ in self._links.values()])
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+    def start(self) -> None:
+        """Makes links to the neighbours that are wanted, again whenever one is gone."""
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._keep(each)) for each in self._broker.network.neighbours
+        ]
+
+    async def stop(self) -> None:
+        """Makes no more links. Those that are there stay, until their connections end."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # --- making links -------------------------------------------------------------------------
+
+    async def _keep(self, wanted: Wanted) -> None:
+        wait_s = AGAIN_S_MIN
+        while True:
+            reason = await self._make(wanted)
+            if reason is None:
+                wait_s = AGAIN_S_MIN  # There was a link.
+            _LOG.info(
+                "neighbour %s is away%s; it is tried again in %.1f s",
+                wanted.address,
+                f" ({reason})" if reason else "",
+                wait_s,
+            )
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, AGAIN_S_MAX)
+
+    async def _make(self, wanted: Wanted) -> str | None:
+        """Makes a link, and waits until it is gone; why there was none, else None."""
+        loop = asyncio.get_running_loop()
+        peer = Peer(self._broker, hello=self._hello(NEIGHBOUR, _OTHER[wanted.role], wanted.cost))
+        up: asyncio.Future[None] = loop.create_future()
+        self._made[peer] = wanted, up
+        try:
+            async with asyncio.timeout(LINK_WAIT_S):
+                await loop.create_connection(lambda: peer, wanted.address.host, wanted.address.port)
+                await asyncio.wait((up, peer.ended), return_when=asyncio.FIRST_COMPLETED)
+            if not up.done():
+                return peer.failure or "the connection ended"
+            await peer.ended
+        except TimeoutError:
+            return f"no answer within LINK_WAIT_S = {LINK_WAIT_S:g} s"
+        except OSError as error:
+            return error.strerror or str(error)
+        else:
+            return None
+        finally:
+            del self._made[peer]
+            peer.abort()
+
+    def _hello(self, role: str, as_: Role, cost: int) -> Hello:
+        """What this broker says of itself: to the other side it is `as_`."""
+        capabilities = {**self.capabilities(), "as": str(as_), "cost": cost}
+        return Hello(role, self._broker.hello.software, capabilities)
+
+    def capabilities(self) -> dict[str, int | str | bool]:
+        """What every hello of this broker says."""
+        network = self._broker.network
+        said: dict[str, int | str | bool] = {"frame_bytes_max": FRAME_BYTES_MAX}
+        if network.name:
+            said |= {"name": network.name, "instance": self._broker.instance, **network.alike()}
+        return said
+
+    # --- meeting ------------------------------------------------------------------------------
+
+    def meet(self, peer: Peer, hello: Hello) -> Link:
+        """Another broker is there: the link to it. Raises FrameError where it does not fit."""
+        said = hello.capabilities
+        name, instance = self._check(said)
+        made = self._made.get(peer)
+        is_ours = made is not None
+        if made is not None:
+            role, cost = made[0].role, made[0].cost
+        else:
+            role, cost = _role_of(said), _cost_of(said)
+        self._make_way(name, instance, is_ours=is_ours)
+        event = LinkUp(Neighbour(name), role, cost)
+        try:
+            link = Link(peer, event, self._ended)
+        except ServiceError as error:
+            raise FrameError("refused", str(error)) from None
+        self._links[name] = link, instance, is_ours
+        _LOG.info("link to %s, a %s", name, role)
+        if made is not None and not made[1].done():
+            made[1].set_result(None)
+        return link
+
+    def _check(self, said: Mapping[str, Any]) -> tuple[str, str]:
+        """The name and the instance of a broker that fits."""
+        network = self._broker.network
+        if not network.name:
+            raise FrameError("no network", "this broker has no name, so it takes no neighbours")
+        name, instance = said.get("name"), said.get("instance")
+        if not isinstance(name, str) or not name or not isinstance(instance, str):
+            raise FrameError("no network", "the other broker says no name: give it one")
+        if name == network.name:
+            raise FrameError("name", f"both brokers have the name {name!r}")
+        for option, here in network.alike().items():
+            if said.get(option) != here:
+                there = said.get(option)
+                raise FrameError(
+                    "options",
+                    f"{option} is {there!r} at {name!r} and {here!r} at {network.name!r}; "
+                    "it must be the same at all brokers of a network",
+                )
+        return name, instance
+
+    def _make_way(self, name: str, instance: str, *, is_ours: bool) -> None:
+        """Ends the link that there is, where the new one takes its place; else FrameError."""
+        if name not in self._links:
+            return
+        link, known, was_ours = self._links[name]
+        lesser_is_ours = self._broker.network.name < name
+        if known == instance and was_ours != is_ours and is_ours != lesser_is_ours:
+            raise FrameError("linked", f"there is a link to {name!r} already")
+        link.peer.end(FrameError("linked", f"there is a newer link to {name!r}"))
+        link.withdraw_all()
+
+    def _ended(self, link: Link) -> None:
+        if link.name in self._links and self._links[link.name][0] is link:
+            del self._links[link.name]
+            _LOG.info("the link to %s is down", link.name)
+
+
+def _role_of(said: Mapping[str, Any]) -> Role:
+    try:
+        return Role(said.get("as"))  # type: ignore[arg-type]
+    except ValueError:
+        raise FrameError("options", f"no role of a neighbour: {said.get('as')!r}") from None
+
+
+def _cost_of(said: Mapping[str, Any]) -> int:
+    cost = said.get("cost")
+    if not isinstance(cost, int) or isinstance(cost, bool):
+        raise FrameError("options", f"no cost of a link: {cost!r}")
+    return cost

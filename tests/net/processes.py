@@ -1,0 +1,57 @@
+"""Brokers and subscribers as processes, which end with the test whatever becomes of it."""
+
+import json
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.net.test_commands import WAIT_S, contrada
+from tests.own_operators import CONTRADA
+
+Process = subprocess.Popen[str]
+
+
+@contextmanager
+def serving(*options: str, folder: Path | None = None) -> Iterator[tuple[Process, str]]:
+    """A broker and its address. It is killed at the end, where it has not ended."""
+    command = [*CONTRADA, "serve", *options]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=folder, **pipes) as broker:  # type: ignore[call-overload]
+        try:
+            yield broker, broker.stdout.readline().strip()
+        finally:
+            broker.kill()
+
+
+@contextmanager
+def reading(filters: str, address: str) -> Iterator[Process]:
+    """A subscriber that prints JSON until it is killed."""
+    command = [*CONTRADA, "sub", filters, "--to", address, "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def publish_until(subscriber: Process, address: str, value: int) -> None:
+    """Publishes until the subscriber has printed it, which it does once it is all in force."""
+    assert subscriber.stdout is not None
+    has_come = threading.Event()
+
+    def read() -> None:
+        for line in subscriber.stdout or ():
+            if json.loads(line)["a"] == value:
+                has_come.set()
+                return
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    for _ in range(200):
+        assert contrada("pub", f"a={value}", "--to", address).returncode == 0
+        if has_come.is_set():
+            break
+    thread.join(WAIT_S)
+    assert has_come.is_set()

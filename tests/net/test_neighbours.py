@@ -1,0 +1,251 @@
+"""Brokers that are neighbours: a network of them delivers as one does, whatever links do."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+
+from contrada.net import Broker, client, connect, link, neighbours
+from contrada.net.address import parse_address
+from contrada.net.frames import Hop
+from contrada.net.neighbours import Network, Wanted
+from contrada.routing.messages import Role
+from contrada.routing.router import Strategy
+from tests.asynchronous import on_loop, until
+
+Links = Sequence[tuple[int, int]]
+
+
+@asynccontextmanager
+async def network(count: int, links: Links, **options: Any) -> AsyncIterator[list[Broker]]:
+    """Brokers with links; of each pair the second makes the link. All links are up."""
+    async with AsyncExitStack() as stack:
+        brokers: list[Broker] = []
+        for number in range(count):
+            wanted = tuple(
+                Wanted(parse_address(brokers[a].address)) for a, b in links if b == number
+            )
+            of = Network(name=f"b{number}", neighbours=wanted, **options)
+            brokers.append(await stack.enter_async_context(Broker(port=0, network=of)))
+        await until(lambda: are_linked(brokers, len(links)))
+        yield brokers
+
+
+def are_linked(brokers: Sequence[Broker], count: int) -> bool:
+    """Whether there are so many links, and all know them."""
+    return sum(len(each.neighbours) for each in brokers) == 2 * count and all(
+        each.exchange.routing().servers == len(brokers) for each in brokers
+    )
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody else has."""
+    found = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in found]
+    for each in found:
+        each.close()
+    return ports
+
+
+def know(brokers: Sequence[Broker], count: int) -> bool:
+    """Whether each broker holds so many filters."""
+    return all(each.exchange.routing().filters.nodes == count for each in brokers)
+
+
+@on_loop
+@pytest.mark.parametrize(
+    ("links", "options"),
+    [
+        ([(0, 1), (1, 2)], {}),
+        ([(0, 1), (1, 2), (0, 2)], {"general": True, "trees": 1}),
+        ([(0, 1), (1, 2), (0, 2)], {"general": True}),
+    ],
+)
+async def test_what_is_published_at_one_is_delivered_at_another(
+    links: Links, options: dict[str, Any]
+) -> None:
+    """A network would be as many brokers that know nothing of one another."""
+    async with network(3, links, **options) as brokers:
+        async with (
+            connect(brokers[0].address) as publisher,
+            connect(brokers[2].address) as subscriber,
+            subscriber.subscribe("a > 1") as events,
+        ):
+            await until(lambda: know(brokers, 1))
+            for each in range(4):
+                await publisher.publish({"a": each})
+            found = [(await anext(events))["a"] for _ in range(2)]
+            assert found == [2, 3]
+            assert brokers[1].statistics().subscriptions == 0
+        await until(lambda: know(brokers, 0))
+
+
+@on_loop
+async def test_parents_and_children_are_linked_over_tcp() -> None:
+    """A hierarchy would be a network of peers, and its root see nothing."""
+    async with Broker(port=0, network=Network("root")) as root:
+        above = Wanted(parse_address(root.address), Role.PARENT)
+        below = Network("leaf", neighbours=(above,))
+        async with Broker(port=0, network=below) as leaf:
+            await until(lambda: len(root.neighbours) == len(leaf.neighbours) == 1)
+            assert leaf.exchange.routing().filters.nodes == 1, "a parent wants everything"
+            async with (
+                connect(leaf.address) as low,
+                connect(root.address) as high,
+                high.subscribe("a = 1") as up,
+                low.subscribe("a = 2") as down,
+            ):
+                await until(lambda: root.exchange.routing().filters.nodes == 2)
+                await low.publish({"a": 1})
+                await high.publish({"a": 2})
+                assert (await anext(up))["a"] == 1
+                assert (await anext(down))["a"] == 2
+
+
+@on_loop
+async def test_a_neighbour_that_is_away_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that begins a moment too early, or whose neighbour restarts, would stay alone."""
+    monkeypatch.setattr(neighbours, "AGAIN_S_MIN", 0.001)
+    (port,) = free_ports(1)
+    address = parse_address(f"contrada://127.0.0.1:{port}")
+    async with (
+        Broker(port=0, network=Network("b", neighbours=(Wanted(address),))) as stays,
+        connect(stays.address) as subscriber,
+        subscriber.subscribe("a any") as events,
+    ):
+        for life in range(3):
+            await until(lambda: not len(stays.neighbours))
+            async with Broker(address.host, port, network=Network("a")) as comes:
+                await until(partial(know, [stays, comes], 1))
+                async with connect(comes.address) as publisher:
+                    await publisher.publish({"a": life})
+                assert (await anext(events))["a"] == life
+
+
+@on_loop
+async def test_two_that_come_to_one_another_have_one_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would refuse the other's connection, and both try again for ever."""
+    monkeypatch.setattr(neighbours, "AGAIN_S_MIN", 0.001)
+    for _ in range(5):
+        ports = free_ports(2)
+        wanted = [Wanted(parse_address(f"contrada://127.0.0.1:{each}")) for each in ports]
+        first, second = (
+            Broker(port=port, network=Network(name, neighbours=(other,)))
+            for port, name, other in zip(ports, "ab", wanted[::-1], strict=True)
+        )
+        async with (
+            first,
+            second,
+            connect(first.address) as one,
+            connect(second.address) as other,
+            one.subscribe("a any") as events,
+        ):
+            await until(partial(know, [first, second], 1))
+            assert (len(first.neighbours), len(second.neighbours)) == (1, 1)
+            await other.publish({"a": 1})
+            assert (await anext(events))["a"] == 1
+
+
+@on_loop
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        (Network(), Network("b"), "no name, so it takes no neighbours"),
+        (Network("a"), Network("a"), "both brokers have the name 'a'"),
+        (Network("a", general=True), Network("b"), "general is False at 'b' and True at 'a'"),
+        (
+            Network("a", general=True, trees=1),
+            Network("b", general=True, trees=2),
+            "trees is 2 at 'b' and 1 at 'a'",
+        ),
+        (
+            Network("a", strategy=Strategy.ADVERTISEMENTS),
+            Network("b"),
+            "strategy is 'subscription forwarding' at 'b' and 'advertisement forwarding' at 'a'",
+        ),
+    ],
+)
+async def test_what_does_not_fit_is_refused_in_words(
+    one: Network, other: Network, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two brokers would misunderstand one another, and nobody know why nothing comes."""
+    caplog.set_level("INFO", "contrada")
+    async with Broker(port=0, network=one) as first:
+        wanted = (Wanted(parse_address(first.address)),)
+        async with Broker(port=0, network=replace(other, neighbours=wanted)) as second:
+            await until(lambda: said in caplog.text)
+            assert not len(first.neighbours)
+            assert not len(second.neighbours)
+
+
+@on_loop
+async def test_a_reader_that_sleeps_holds_up_no_other_beyond_a_link(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One reader at the other end of a link would stop all that is published."""
+    monkeypatch.setattr(link, "PUBLISH_WAIT_S", 0.01)
+    monkeypatch.setattr(link, "LINK_CREDIT_BYTES", 20_000)
+    monkeypatch.setattr(client, "CREDIT_BYTES", 10_000)
+    monkeypatch.setattr(client, "_CREDIT_STEP", 1_000)
+    async with (
+        network(2, [(0, 1)]) as brokers,
+        connect(brokers[0].address) as publisher,
+        connect(brokers[1].address) as sleeper,
+        connect(brokers[1].address) as reader,
+        sleeper.subscribe("a any"),
+        reader.subscribe("a >= 0") as events,
+    ):
+        await until(lambda: know(brokers[:1], 1))  # One covers both.
+        count = 12_000  # More than the queue of who sleeps has room for.
+
+        async def publish() -> None:
+            await publisher.publish_batch({"a": each, "b": "x" * 100} for each in range(count))
+
+        task = asyncio.create_task(publish())
+        found = [(await anext(events))["a"] for _ in range(count)]
+        await task
+        assert found == list(range(count))
+        assert brokers[1].statistics().dropped["queue full"] > 0
+
+
+@on_loop
+async def test_nothing_comes_twice_in_a_mesh_and_links_that_break_are_gone_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Redundant links would bring everything twice, or be of no use when one breaks."""
+    links = [(0, 1), (1, 2), (2, 3), (0, 3), (1, 3)]
+    monkeypatch.setattr(neighbours, "AGAIN_S_MIN", 1_000.0)
+    monkeypatch.setattr(neighbours, "AGAIN_S_MAX", 1_000.0)
+    async with (
+        network(4, links, general=True, trees=1) as brokers,
+        connect(brokers[0].address) as publisher,
+        connect(brokers[2].address) as subscriber,
+        subscriber.subscribe("a any") as events,
+    ):
+        await until(lambda: know(brokers, 1))
+        for number, (a, b) in enumerate(links[:2]):
+            await publisher.publish({"a": number})
+            assert (await anext(events))["a"] == number
+            next(each for each in brokers[b].neighbours if each.name == f"b{a}").peer.abort()
+            await until(partial(are_linked, brokers, len(links) - number - 1))
+            await until(lambda: know(brokers, 1))
+        await publisher.publish({"a": 9})
+        assert (await anext(events))["a"] == 9
+
+
+@on_loop
+async def test_garbage_of_a_neighbour_ends_its_link_only() -> None:
+    """A confused broker would bring down all others."""
+    async with network(2, [(0, 1)]) as brokers:
+        (it,) = brokers[1].neighbours
+        it.peer.send(Hop([msgspec.Raw(b"\xc1")]))
+        it.peer.write()
+        await until(lambda: brokers[0].refused["malformed"] == 1)
+        async with connect(brokers[0].address) as service:
+            await service.publish({"a": 1})
