@@ -432,7 +432,7 @@ async def test_a_connection_that_was_ended_is_cut_when_nobody_reads_it() -> None
 async def test_a_fault_of_the_broker_is_logged_there(caplog: pytest.LogCaptureFixture) -> None:
     """Only a stranger would learn of it, and more than concerns him."""
     async with Broker(port=0) as broker:
-        with mock.patch.object(broker.exchange, "publish", side_effect=ZeroDivisionError("secret")):
+        with mock.patch.object(broker.exchange, "take", side_effect=ZeroDivisionError("secret")):
             client = await RawClient.to(broker, Hello("client"), publish(3, 0, [a_kilobyte()]))
             assert isinstance(await client.hears(), Hello)
             failure = await client.hears()

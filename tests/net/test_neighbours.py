@@ -14,7 +14,7 @@ import pytest
 from contrada.net import Broker, client, connect, link, neighbours
 from contrada.net.address import parse_address
 from contrada.net.frames import Hop
-from contrada.net.neighbours import Network, Wanted
+from contrada.net.neighbours import Membership, Wanted
 from contrada.routing.messages import Role
 from contrada.routing.router import Strategy
 from tests.asynchronous import on_loop, until
@@ -31,7 +31,7 @@ async def network(count: int, links: Links, **options: Any) -> AsyncIterator[lis
             wanted = tuple(
                 Wanted(parse_address(brokers[a].address)) for a, b in links if b == number
             )
-            of = Network(name=f"b{number}", neighbours=wanted, **options)
+            of = Membership(name=f"b{number}", neighbours=wanted, **options)
             brokers.append(await stack.enter_async_context(Broker(port=0, network=of)))
         await until(lambda: are_linked(brokers, len(links)))
         yield brokers
@@ -89,9 +89,9 @@ async def test_what_is_published_at_one_is_delivered_at_another(
 @on_loop
 async def test_parents_and_children_are_linked_over_tcp() -> None:
     """A hierarchy would be a network of peers, and its root see nothing."""
-    async with Broker(port=0, network=Network("root")) as root:
+    async with Broker(port=0, network=Membership("root")) as root:
         above = Wanted(parse_address(root.address), Role.PARENT)
-        below = Network("leaf", neighbours=(above,))
+        below = Membership("leaf", neighbours=(above,))
         async with Broker(port=0, network=below) as leaf:
             await until(lambda: len(root.neighbours) == len(leaf.neighbours) == 1)
             assert leaf.exchange.routing().filters.nodes == 1, "a parent wants everything"
@@ -115,13 +115,13 @@ async def test_a_neighbour_that_is_away_is_tried_again(monkeypatch: pytest.Monke
     (port,) = free_ports(1)
     address = parse_address(f"contrada://127.0.0.1:{port}")
     async with (
-        Broker(port=0, network=Network("b", neighbours=(Wanted(address),))) as stays,
+        Broker(port=0, network=Membership("b", neighbours=(Wanted(address),))) as stays,
         connect(stays.address) as subscriber,
         subscriber.subscribe("a any") as events,
     ):
         for life in range(3):
             await until(lambda: not len(stays.neighbours))
-            async with Broker(address.host, port, network=Network("a")) as comes:
+            async with Broker(address.host, port, network=Membership("a")) as comes:
                 await until(partial(know, [stays, comes], 1))
                 async with connect(comes.address) as publisher:
                     await publisher.publish({"a": life})
@@ -136,7 +136,7 @@ async def test_two_that_come_to_one_another_have_one_link(monkeypatch: pytest.Mo
         ports = free_ports(2)
         wanted = [Wanted(parse_address(f"contrada://127.0.0.1:{each}")) for each in ports]
         first, second = (
-            Broker(port=port, network=Network(name, neighbours=(other,)))
+            Broker(port=port, network=Membership(name, neighbours=(other,)))
             for port, name, other in zip(ports, "ab", wanted[::-1], strict=True)
         )
         async with (
@@ -156,23 +156,23 @@ async def test_two_that_come_to_one_another_have_one_link(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("one", "other", "said"),
     [
-        (Network(), Network("b"), "no name, so it takes no neighbours"),
-        (Network("a"), Network("a"), "both brokers have the name 'a'"),
-        (Network("a", general=True), Network("b"), "general is False at 'b' and True at 'a'"),
+        (Membership(), Membership("b"), "no name, so it takes no neighbours"),
+        (Membership("a"), Membership("a"), "both brokers have the name 'a'"),
+        (Membership("a", general=True), Membership("b"), "general is False at 'b' and True at 'a'"),
         (
-            Network("a", general=True, trees=1),
-            Network("b", general=True, trees=2),
+            Membership("a", general=True, trees=1),
+            Membership("b", general=True, trees=2),
             "trees is 2 at 'b' and 1 at 'a'",
         ),
         (
-            Network("a", strategy=Strategy.ADVERTISEMENTS),
-            Network("b"),
+            Membership("a", strategy=Strategy.ADVERTISEMENTS),
+            Membership("b"),
             "strategy is 'subscription forwarding' at 'b' and 'advertisement forwarding' at 'a'",
         ),
     ],
 )
 async def test_what_does_not_fit_is_refused_in_words(
-    one: Network, other: Network, said: str, caplog: pytest.LogCaptureFixture
+    one: Membership, other: Membership, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Two brokers would misunderstand one another, and nobody know why nothing comes."""
     caplog.set_level("INFO", "contrada")

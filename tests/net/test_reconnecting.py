@@ -18,8 +18,8 @@ from contrada.net import (
     TcpService,
     connect,
     connection,
+    guest,
     parse_address,
-    peer,
     reconnecting,
     wire,
 )
@@ -457,7 +457,7 @@ async def test_what_a_broker_refuses_to_take_up_ends_alone() -> None:
     ):
         first, second = await service.subscribe("n any"), await service.subscribe("n any")
         states = service.connection_states()
-        with mock.patch.object(peer, "SUBSCRIPTIONS_PER_CLIENT_MAX", 1):
+        with mock.patch.object(guest, "SUBSCRIPTIONS_PER_CLIENT_MAX", 1):
             await cut(one)
             await reached(states, "lost")
             await reached(states, "connected")

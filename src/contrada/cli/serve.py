@@ -12,7 +12,7 @@ from contrada.cli.extension import extension_option
 from contrada.cli.lazy import EXIT_INTERRUPTED
 from contrada.cli.logs import log
 from contrada.net import PORT_DEFAULT, Broker, BrokerStatistics, parse_address
-from contrada.net.neighbours import Network, Wanted
+from contrada.net.neighbours import Membership, Wanted
 from contrada.routing.links.topology import TREES_MAX
 from contrada.routing.messages import Role
 
@@ -84,7 +84,7 @@ def serve(
         raise click.UsageError("a broker with neighbours or a parent has a name: add --name NAME")
     if general and not name:
         raise click.UsageError("a broker of a general network has a name: add --name NAME")
-    network = Network(
+    network = Membership(
         name,
         general=general,
         trees=trees if general else 0,
@@ -99,7 +99,7 @@ def serve(
     raise click.exceptions.Exit(status)
 
 
-async def _serve(host: str, port: int, network: Network) -> tuple[int, BrokerStatistics]:
+async def _serve(host: str, port: int, network: Membership) -> tuple[int, BrokerStatistics]:
     loop = asyncio.get_running_loop()
     ending: asyncio.Future[int] = loop.create_future()
 

@@ -24,7 +24,7 @@ from contrada.net.address import PORT_DEFAULT, Address, check_host
 from contrada.net.connection import BROKER, CLIENT
 from contrada.net.frames import Hello
 from contrada.net.guest import Guest
-from contrada.net.neighbours import Neighbours, Network
+from contrada.net.neighbours import Membership, Neighbours
 from contrada.net.peer import Peer, Talk
 from contrada.runtime.exchange import Exchange
 from contrada.runtime.stamping import Stamp
@@ -80,14 +80,14 @@ class Broker:
         software: str = "contrada",
         connections_max: int = CONNECTIONS_MAX,
         bytes_max: int = BROKER_BYTES_MAX,
-        network: Network | None = None,
+        network: Membership | None = None,
     ) -> None:
         """Port 0 takes a free one; see `address` once it has started.
 
         `network` says what it is among other brokers; without it, it is alone. Raises
         InvalidValueError.
         """
-        self.network = network or Network()
+        self.network = network or Membership()
         self.instance = Stamp(None).publisher
         self._host = host
         self._port = port

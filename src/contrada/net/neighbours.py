@@ -55,7 +55,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class Membership:
     """What a broker is in its network; all but its name are alike at all of them.
 
     A broker without a name is alone. See `Router` for the other fields.
@@ -93,7 +93,7 @@ class Network:
 class LinkHost(Host, Protocol):
     """What links need of their broker."""
 
-    network: Network
+    network: Membership
     instance: str
     """What tells this run of the broker from any other."""
 

@@ -127,7 +127,7 @@ class Carried(NamedTuple):
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Link:
+class LinkRoute:
     """A neighbour of an exchange: what is said to it, and the outlet of what is sent on to it."""
 
     neighbour: Neighbour
@@ -144,7 +144,7 @@ class Link:
 class Pending(NamedTuple, Generic[P]):
     """Entries that found no room at the end of their route, oldest first."""
 
-    route: Route[P] | Link
+    route: Route[P] | LinkRoute
     entries: Sequence[Entry[P]]
 
 
@@ -154,7 +154,7 @@ class Exchange:
     def __init__(self, router: Router | None = None) -> None:
         """`router` must be new; without one it is a server of no network."""
         self._router = router or new_router()
-        self._links: dict[Neighbour, Link] = {}
+        self._links: dict[Neighbour, LinkRoute] = {}
         self._routes: dict[str, dict[str, Route[Any]]] = {}
         self._names = itertools.count(1)
         self._subscriptions = 0
@@ -241,7 +241,10 @@ class Exchange:
         return self._routes[effect.client.name][effect.match.key]
 
     def _place(
-        self, route: Route[P] | Link, entries: Sequence[Entry[Any]], pending: list[Pending[Any]]
+        self,
+        route: Route[P] | LinkRoute,
+        entries: Sequence[Entry[Any]],
+        pending: list[Pending[Any]],
     ) -> None:
         """Fill an outlet; what finds no room there is pending, but where nobody waits any more."""
         if route.outlet.finished:
@@ -303,7 +306,7 @@ class Exchange:
     def _carry_out(self, effects: Iterable[Effect]) -> tuple[list[Pending[Any]], Refused | None]:
         """Does what the router asks for: what found no room, and what it refused first."""
         # An outlet is filled once for a batch, whatever else was matched in between.
-        filled: dict[Route[Any] | Link, list[Sequence[Entry[Any]]]] = {}
+        filled: dict[Route[Any] | LinkRoute, list[Sequence[Entry[Any]]]] = {}
         refused = None
         for effect in effects:
             if isinstance(effect, Deliver):
@@ -336,9 +339,9 @@ class Exchange:
 
     def link_up(
         self, event: LinkUp, outlet: Outlet[Carried], say: Callable[[Message], None]
-    ) -> Link:
+    ) -> LinkRoute:
         """There is a link to a neighbour. Raises ServiceError where it is refused."""
-        link = Link(event.neighbour, outlet, say, self._dropped)
+        link = LinkRoute(event.neighbour, outlet, say, self._dropped)
         outlet.keeper = link
         self._links[event.neighbour] = link
         _, refused = self._carry_out(self._router.handle(event, _UNTIMED_US))
@@ -347,7 +350,7 @@ class Exchange:
             raise _error_of(refused)
         return link
 
-    def link_down(self, link: Link) -> int:
+    def link_down(self, link: LinkRoute) -> int:
         """A link is gone; twice is once. How many were not sent on."""
         if not link.is_in_force:
             return 0
@@ -357,7 +360,7 @@ class Exchange:
         self._carry_out(self._router.handle(LinkDown(link.neighbour), _UNTIMED_US))
         return dropped
 
-    def hear(self, link: Link, message: Message) -> Refused | None:
+    def hear(self, link: LinkRoute, message: Message) -> Refused | None:
         """Does what a neighbour says, all but what it publishes; what is refused of it, if any."""
         effects = self._router.handle(Received(link.neighbour, message), _UNTIMED_US)
         self._router.maintain(UPKEEP_UNITS)
