@@ -84,7 +84,7 @@ def test_filters_shown_are_filters() -> None:
 
 def test_commands_over_tcp_work_together() -> None:
     """The second thing that a newcomer tries would fail."""
-    (serve,), (subscribe,), (publish, *_) = map(
+    (serve, *_), (subscribe,), (publish, *_) = map(
         commands, ("contrada serve", "contrada sub", "contrada pub")
     )
     shown = re.search(r"The subscriber prints `(.*?)`", README)
@@ -99,6 +99,23 @@ def test_commands_over_tcp_work_together() -> None:
                     publisher.wait(WAIT_S)
             assert subscriber.stdout is not None
             assert json.loads(subscriber.stdout.read()) == json.loads(shown.group(1))
+
+
+def test_brokers_make_a_network_as_it_says() -> None:
+    """Whoever starts a second broker would have two that know nothing of one another."""
+    _, north, south = commands("contrada serve")
+    with started([*north, "--port", "0"]) as first:
+        assert first.stdout is not None
+        address = first.stdout.readline().strip()
+        with started([*south[:-1], address, "--port", "0"]) as second:
+            assert second.stdout is not None
+            here = second.stdout.readline().strip()
+            subscribe = [*commands("contrada sub")[0], "--to", here, "--count", "1"]
+            with started(subscribe) as subscriber:
+                while subscriber.poll() is None:
+                    with started([*commands("contrada pub")[0], "--to", address]) as publisher:
+                        publisher.wait(WAIT_S)
+                assert subscriber.wait(WAIT_S) == 0
 
 
 def test_match_commands_work(tmp_path: Path) -> None:
