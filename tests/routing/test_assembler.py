@@ -200,6 +200,21 @@ def test_a_full_delegate_hands_back() -> None:
     assert network.servers[2].assembler.statistics().patterns == 1, "it is asked again"
 
 
+def test_who_handed_back_is_asked_again_when_its_link_comes_back() -> None:
+    """A delegate that was full once would never be of use again."""
+    network = Line(["", "", "ab"], PatternLimits(runs_max=3))
+    network.subscribe(1, "ab", every=True)
+    assert network.spans(1) == [(0, 2, "2")]
+    network.publish(2, "a a a a")
+    network.servers[2].tell(TimePassed(5_000))
+    network.settle()
+    assert network.spans(1) == [], "it has handed back"
+    network.cut(1, 2)
+    network.link([(1, 2, False)])
+    network.settle()
+    assert network.spans(1) == [(0, 2, "2")]
+
+
 def test_a_delegation_that_goes_round_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers that know different things would delegate a pattern to one another for ever."""
     monkeypatch.setattr(assembler, "DELEGATIONS_MAX", 1)

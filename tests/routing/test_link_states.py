@@ -47,6 +47,17 @@ def test_a_link_counts_when_both_ends_name_it_alike() -> None:
     states.validate()
 
 
+@pytest.mark.parametrize(("here", "there"), [(2, 3), (3, 2)])
+def test_a_link_costs_what_its_dearer_end_says(here: int, there: int) -> None:
+    """Each end would go by its own cost, and they would take different ways for the shortest."""
+    for name, other, costs in (("a", "b", (here, there)), ("b", "a", (there, here))):
+        states = LinkStates(name)
+        states.announce([Adjacency(other, Role.PEER, costs[0])])
+        states.learn(LinkState(other, 1, (Adjacency(name, Role.PEER, costs[1]),)))
+        assert [edge.cost for edge in states.graph] == [3]
+        states.validate()
+
+
 def test_after_a_restart_a_server_goes_on_from_its_old_number() -> None:
     """Its new links would be taken for older than its old ones, and not be believed."""
     states = LinkStates("a")

@@ -62,6 +62,18 @@ def test_a_link_that_is_not_used_is_no_source() -> None:
     assert RouterOutlook(topology, offered).sources(A, C) == frozenset()
 
 
+@pytest.mark.parametrize("role", [Role.PEER, Role.CHILD])
+def test_nor_is_one_to_a_peer_or_a_child(role: Role) -> None:
+    """What it advertised is held without effect, until its link is used."""
+    topology = Topology("x")
+    topology.add(Adjacency("n", role))
+    topology.choose_ways()
+    offered: Poset[Offer] = Poset(None)
+    offered.join(Advertisement("kind = 'a'"), Way(N), "1")
+    assert topology.refusal(N) is not None
+    assert RouterOutlook(topology, offered).sources(A, C) == frozenset()
+
+
 def test_without_advertisements_nothing_is_known() -> None:
     """Patterns would be split by what nobody has told."""
     unknown = RouterOutlook(Topology(), None)

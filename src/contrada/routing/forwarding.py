@@ -130,15 +130,11 @@ class Forwarding:
         return {way for way, source in sources.items() if source in able}
 
     def _may_come(self, source: Neighbour | Way, node: Node[Filter]) -> bool:
-        """Whether a filter may match what was advertised there; from a parent all may come."""
+        """Whether a filter may match what was advertised there; a parent counts as offering all."""
         ledger = self.offers.ledger
-        if isinstance(source, Way):
-            neighbour, ways = source.neighbour, [source]
-        else:
-            neighbour, ways = source, [*ledger.ways(source)]
-        return self._topology.role(neighbour) is Role.PARENT or any(
+        return any(
             product_meets(offer.product, node.product)
-            for way in ways
+            for way in ([source] if isinstance(source, Way) else ledger.ways(source))
             for offers in ledger.of(way).values()
             for offer in offers
         )
