@@ -258,6 +258,13 @@ def test_all_of_a_source_goes_along_one_shared_tree() -> None:
     assert alone.used <= len(alone)
 
 
+def test_what_comes_back_along_a_shared_tree_is_no_fault_of_a_neighbour() -> None:
+    """While trees change a notification may come back, and its neighbour be taken for confused."""
+    assert reason_of(ring().check_source, "a") is Reason.LOOP
+    assert reason_of(ring(trees=1).check_source, "a") is None
+    assert reason_of(ring(trees=1).check_source, "") is Reason.WRONG_HOME
+
+
 def test_few_sources_are_kept_in_mind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory would grow with every source that a notification names."""
     monkeypatch.setattr(module, "SOURCES_MAX", 2)

@@ -326,10 +326,13 @@ class Topology:
             self.check_source(home)
 
     def check_source(self, source: str) -> None:
-        """Refuses what comes over a link of the mesh and has entered that nowhere, or here."""
+        """Refuses what comes over a link of the mesh and has entered that nowhere, or here.
+
+        Along a shared tree it may come back while trees change; it is known again then.
+        """
         if not 0 < len(source) <= LABEL_CHARS_MAX:
             raise RefusedError(Reason.WRONG_HOME)
-        if source == self.name:
+        if source == self.name and not self._shared:
             raise RefusedError(Reason.LOOP)
 
     def home_of(self, party: Party) -> str:
