@@ -11,13 +11,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from contrada.net import Broker, client, connect, link, neighbours
+from contrada.model.algebra.sets import matches
+from contrada.net import Broker, accepted, client, connect, link, neighbours
 from contrada.net.address import parse_address
-from contrada.net.frames import Hop
+from contrada.net.frames import Failure, Hello, Hop
 from contrada.net.neighbours import Membership, Wanted
 from contrada.routing.messages import Role
 from contrada.routing.router import Strategy
 from tests.asynchronous import on_loop, until
+from tests.net.test_broker import RawClient
 
 Links = Sequence[tuple[int, int]]
 
@@ -249,3 +251,79 @@ async def test_garbage_of_a_neighbour_ends_its_link_only() -> None:
         await until(lambda: brokers[0].refused["malformed"] == 1)
         async with connect(brokers[0].address) as service:
             await service.publish({"a": 1})
+
+
+@on_loop
+@pytest.mark.parametrize("is_decided", [True, False])
+async def test_what_is_much_work_is_delivered_too(
+    is_decided: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tried again in parts it would be taken for a duplicate, or not get over the link."""
+    monkeypatch.setattr(accepted, "BATCH_WORK_MAX", 2_000 if is_decided else 1_000)
+    if not is_decided:
+        monkeypatch.setattr(accepted, "NOTIFICATION_WORK_MAX", 1_000)
+    text = "ab" * (40 if is_decided else 2_000)
+    async with (
+        network(2, [(0, 1)]) as brokers,
+        connect(brokers[0].address) as publisher,
+        connect(brokers[1].address) as subscriber,
+        subscriber.subscribe({"t": matches("(a|b)*a(a|b){9}c{3}d")}) as events,
+    ):
+        await until(lambda: know(brokers, 1))
+        count = 10
+        sent = [{"t": text + "c" * (3 - each % 2) + "d", "a": each} for each in range(count)]
+        assert await publisher.publish_batch(sent) == count
+        assert [(await anext(events))["a"] for _ in range(count // 2)] == [*range(0, count, 2)]
+        (it,) = brokers[0].neighbours
+        await until(lambda: it._feed.credit == link.LINK_CREDIT_BYTES)
+        decided = brokers[0].statistics().safe_answers.get("holds: NOTIFICATION_WORK_MAX", 0)
+        assert is_decided or decided
+
+
+@on_loop
+@pytest.mark.parametrize("ends", [0, 1])
+async def test_what_was_answered_before_a_broker_stops_comes_or_is_counted(ends: int) -> None:
+    """An orderly end would lose what is on its way, and nobody know of it."""
+    async with (
+        network(2, [(0, 1)]) as brokers,
+        connect(brokers[0].address) as publisher,
+        connect(brokers[1].address) as subscriber,
+        subscriber.subscribe("a any") as events,
+    ):
+        await until(lambda: know(brokers, 1))
+        count = 3_000
+        await publisher.publish_batch({"a": each} for each in range(count))
+        stopping = asyncio.create_task(brokers[ends].stop())
+        await until(lambda: not len(brokers[1 - ends].neighbours))
+        await stopping
+        dropped = brokers[0].statistics().dropped.get("link down", 0)
+        came = brokers[1].statistics().published
+        lost = brokers[1].statistics().dropped.get("link down", 0)
+        assert came + lost + dropped <= count
+        assert came > 0
+        del events
+
+
+@on_loop
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ({"cost": 0}, "no cost of a link"),
+        ({"as": "parent"}, "chooses its parent itself"),
+        ({"name": "n" * 256}, "a name of more than"),
+        ({"name": ""}, "says no name"),
+    ],
+)
+async def test_a_stranger_that_does_not_fit_ends_no_link(said: dict[str, Any], reason: str) -> None:
+    """Who only says a name could cut a broker off."""
+    async with network(2, [(0, 1)]) as brokers:
+        (it,) = brokers[0].neighbours
+        fitting = {**brokers[1].neighbours.capabilities(), "as": "peer", "cost": 1}
+        stranger = Hello("neighbour", "test", {**fitting, "instance": "another", **said})
+        raw = await RawClient.to(brokers[0], stranger)
+        assert isinstance(await raw.hears(), Hello)
+        heard = await raw.hears()
+        assert isinstance(heard, Failure)
+        assert reason in heard.reason
+        assert list(brokers[0].neighbours) == [it]
+        await raw.leave()

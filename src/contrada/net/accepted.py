@@ -104,10 +104,21 @@ class Accepted:
             self._worker = self._broker.start_work(self._work())
             self._worker.add_done_callback(self._worked)
 
-    def forget(self) -> None:
-        """Forget at once what waits."""
+    def forget(self) -> int:
+        """Forget at once what waits; how many notifications that were."""
+        count = 0
         while self._waiting:
-            self._hold(-self._waiting.popleft()[-1])
+            _, _, message, size = self._waiting.popleft()
+            count += len(message.notifications)
+            self._hold(-size)
+        return count
+
+    def when_idle(self, act: Callable[[], None]) -> None:
+        """Does something once all is worked off, now if it is."""
+        if self._worker is None:
+            act()
+        else:
+            self._worker.add_done_callback(lambda _: act())
 
     def _hold(self, size: int) -> None:
         self.held_bytes += size

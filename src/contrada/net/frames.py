@@ -251,6 +251,20 @@ class _PackedPublish(Saying, frozen=True, tag="publish"):
     version: int = VERSION_OF_MESSAGES
 
 
+HOP_NOTIFICATIONS_MAX: Final = 512
+"""Notifications of a message to a neighbour. Beyond it: the next takes the rest; one that has more
+is malformed."""
+
+
+class _HopPublish(Saying, frozen=True, tag="publish"):
+    """A `Publish` as it travels between brokers."""
+
+    notifications: Annotated[list[bytes], msgspec.Meta(max_length=HOP_NOTIFICATIONS_MAX)]
+    hops: int = 0
+    source: Label = ""
+    version: int = VERSION_OF_MESSAGES
+
+
 class _PackedAdvertise(Saying, frozen=True, tag="advertise"):
     """An `Advertise` as it travels."""
 
@@ -300,11 +314,14 @@ def unpacked_hop(data: msgspec.Raw) -> Hopping:
     except RecursionError:
         raise EncodingError("a message", "nested too deeply") from None
     match message:
-        case _PackedPublish():
+        case _HopPublish():
             notifications = _unpacked_notifications(message.notifications)
             return Publish(notifications, message.hops, message.source, message.version)
         case PackedSubscribe():
-            return message.part(message.members())
+            members = message.members()
+            if len(members) > 1:
+                raise FrameError("unsupported", "expected one filter, as servers forward them")
+            return message.part(members)
         case _PackedAdvertise():
             offer = from_msgpack(_checked(message.offer))
             if not isinstance(offer, Advertisement | Filter):
@@ -319,7 +336,8 @@ def packed_content(content: Any) -> bytes:
 
     They fit into a frame also beside others.
     """
-    return _checked(to_msgpack(content))
+    data = _checked(to_msgpack(content))
+    return data if type(data) is bytes else bytes(data)  # What is doubtful here is not elsewhere.
 
 
 def _unpacked_notifications(each: list[bytes]) -> tuple[Notification, ...]:
@@ -338,7 +356,7 @@ _MESSAGE_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=packed_content)
 _MESSAGE_DECODER: Final = msgspec.msgpack.Decoder(_PackedPublish | PackedSubscribe | Unsubscribe)
 
 _HOP_DECODER: Final = msgspec.msgpack.Decoder(
-    _PackedPublish
+    _HopPublish
     | PackedSubscribe
     | Unsubscribe
     | _PackedAdvertise

@@ -22,18 +22,22 @@ from contrada.errors import ContradaError, FrameError
 from contrada.model import Filter, FilterSet
 from contrada.model.languages.decision import safe_answers
 from contrada.net.accepted import Accepted
-from contrada.net.frames import Frame, Hop, HopCredit, packed, unpacked_hop
+from contrada.net.frames import (
+    HOP_NOTIFICATIONS_MAX,
+    Frame,
+    Hop,
+    HopCredit,
+    packed,
+    unpacked_hop,
+)
 from contrada.net.peer import Peer
 from contrada.routing.messages import LinkUp, Message, Publish, Subscribe
-from contrada.runtime.exchange import Carried
+from contrada.runtime.exchange import LINK_DOWN, Carried
 from contrada.runtime.outlet import ENTRY_BYTES, PUBLISH_WAIT_S, Outlet, size_of
 
 LINK_CREDIT_BYTES: Final = 8 * 2**20
 """Bytes of notifications on their way over a link, and not worked off at its other end. Beyond it:
 they wait here."""
-
-HOP_NOTIFICATIONS_MAX: Final = 512
-"""Notifications in a frame to a neighbour. Beyond it: the next takes the rest."""
 
 HOP_BYTES_MAX: Final = 256 * 1024
 """Bytes of notifications after which a frame to a neighbour takes no more. Beyond it: the next
@@ -41,6 +45,9 @@ takes the rest."""
 
 SAID_BYTES_MAX: Final = 1024 * 1024
 """Bytes of other messages in a frame to a neighbour. Beyond it: the next takes the rest."""
+
+LINK_UNREAD_BYTES_MAX: Final = 64 * 2**20
+"""Bytes that a neighbour does not read. Beyond it: the link is ended."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -80,6 +87,7 @@ class Link:
         self.peer = peer
         self.name = event.neighbour.name
         self._on_end = on_end
+        self.is_down = False
         self._said: list[msgspec.Raw] = []
         self._feed = _LinkFeed(peer)
         broker = peer.broker
@@ -110,7 +118,7 @@ class Link:
 
     def _hear(self, hop: Hop) -> Generator[None]:
         for each in hop.messages:
-            if not self._route.is_in_force:
+            if self.is_down:
                 return
             try:
                 message = unpacked_hop(each)
@@ -134,7 +142,7 @@ class Link:
         if isinstance(answer, ContradaError):
             self.peer.broker.refused[type(answer).__name__] += 1
         self.peer.send(HopCredit(size))
-        self.peer.write()
+        self._write()
 
     def _say(self, message: Message) -> None:
         """A message goes at the end of this turn of the loop, with all that is said in it."""
@@ -154,18 +162,39 @@ class Link:
                 part, size = [], 0
         if part:
             self.peer.send(Hop(part))
+        self._write()
+
+    def _write(self) -> None:
+        """Writes what was sent; a neighbour that sends and does not read is ended."""
         self.peer.write()
+        if self.peer.unwritten_bytes > LINK_UNREAD_BYTES_MAX:
+            limit = f"LINK_UNREAD_BYTES_MAX = {LINK_UNREAD_BYTES_MAX}"
+            self.peer.end(FrameError("overloaded", f"more than {limit} were not read"))
 
     def withdraw_all(self) -> None:
-        """The link is down: what waits for the neighbour is lost, and what it asked for ends."""
+        """The link is down: what waits for the neighbour is lost, counted.
+
+        What it has sent is still worked off; then what it asked for ends.
+        """
+        if not self.is_down:
+            self.is_down = True
+            self._route.close()
+            self._accepted.when_idle(self._finish)
+
+    def cut(self) -> None:
+        """What the neighbour asked for ends at once, and what it has sent is not worked off."""
+        self.withdraw_all()
+        self.forget()
+        self._finish()
+
+    def _finish(self) -> None:
         if self._route.is_in_force:
-            broker = self.peer.broker
-            broker.dropped["link down"] += broker.exchange.link_down(self._route)
+            self.peer.broker.exchange.link_down(self._route)
             self._on_end(self)
 
     def forget(self) -> None:
-        """Forgets at once what has come and is not worked off."""
-        self._accepted.forget()
+        """Forgets at once what has come and is not worked off; it is counted."""
+        self._route.count_lost(LINK_DOWN, self._accepted.forget())
 
 
 def _widened(asked: Subscribe) -> Subscribe:

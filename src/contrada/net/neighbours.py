@@ -21,13 +21,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from contrada.errors import FrameError, ServiceError
+from contrada.errors import ContradaError, FrameError, shortened
 from contrada.net.address import Address
 from contrada.net.connection import NEIGHBOUR
 from contrada.net.frames import FRAME_BYTES_MAX, Hello
 from contrada.net.link import Link
 from contrada.net.peer import Host, Peer
-from contrada.routing.messages import VERSION, LinkUp, Neighbour, Role
+from contrada.routing.links.link_states import COST_MAX
+from contrada.routing.messages import LABEL_CHARS_MAX, VERSION, LinkUp, Neighbour, Role
 from contrada.routing.router import Router, Strategy
 from contrada.runtime.exchange import new_router
 
@@ -129,11 +130,13 @@ class Neighbours:
     # --- making links -------------------------------------------------------------------------
 
     async def _keep(self, wanted: Wanted) -> None:
+        clock = asyncio.get_running_loop().time
         wait_s = AGAIN_S_MIN
         while True:
+            begun_s = clock()
             reason = await self._make(wanted)
-            if reason is None:
-                wait_s = AGAIN_S_MIN  # There was a link.
+            if clock() - begun_s > AGAIN_S_MAX:  # Not one that was refused, or replaced, at once.
+                wait_s = AGAIN_S_MIN
             _LOG.info(
                 "neighbour %s is away%s; it is tried again in %.1f s",
                 wanted.address,
@@ -153,18 +156,21 @@ class Neighbours:
             async with asyncio.timeout(LINK_WAIT_S):
                 await loop.create_connection(lambda: peer, wanted.address.host, wanted.address.port)
                 await asyncio.wait((up, peer.ended), return_when=asyncio.FIRST_COMPLETED)
-            if not up.done():
-                return peer.failure or "the connection ended"
             await peer.ended
         except TimeoutError:
+            peer.abort()
             return f"no answer within LINK_WAIT_S = {LINK_WAIT_S:g} s"
         except OSError as error:
             return error.strerror or str(error)
+        except asyncio.CancelledError:
+            if up.done():
+                raise  # The broker stops, and says goodbye.
+            peer.abort()
+            raise
         else:
-            return None
+            return shortened(peer.failure) if peer.failure else None
         finally:
             del self._made[peer]
-            peer.abort()
 
     def _hello(self, role: str, as_: Role, cost: int) -> Hello:
         """What this broker says of itself: to the other side it is `as_`."""
@@ -191,12 +197,16 @@ class Neighbours:
             role, cost = made[0].role, made[0].cost
         else:
             role, cost = _role_of(said), _cost_of(said)
+        if not 1 <= cost <= COST_MAX:
+            raise FrameError("options", f"no cost of a link: {cost}; expected 1 to {COST_MAX}")
+        if role is Role.PARENT and not is_ours:
+            raise FrameError("options", "a broker chooses its parent itself, by --parent")
         self._make_way(name, instance, is_ours=is_ours)
         event = LinkUp(Neighbour(name), role, cost)
         try:
             link = Link(peer, event, self._ended)
-        except ServiceError as error:
-            raise FrameError("refused", str(error)) from None
+        except ContradaError as error:
+            raise FrameError("refused", shortened(str(error))) from None
         self._links[name] = link, instance, is_ours
         _LOG.info("link to %s, a %s", name, role)
         if made is not None and not made[1].done():
@@ -209,8 +219,10 @@ class Neighbours:
         if not network.name:
             raise FrameError("no network", "this broker has no name, so it takes no neighbours")
         name, instance = said.get("name"), said.get("instance")
-        if not isinstance(name, str) or not name or not isinstance(instance, str):
+        if not isinstance(name, str) or not isinstance(instance, str) or not name:
             raise FrameError("no network", "the other broker says no name: give it one")
+        if len(name) > LABEL_CHARS_MAX:
+            raise FrameError("name", f"a name of more than LABEL_CHARS_MAX = {LABEL_CHARS_MAX}")
         if name == network.name:
             raise FrameError("name", f"both brokers have the name {name!r}")
         for option, here in network.alike().items():
@@ -228,11 +240,12 @@ class Neighbours:
         if name not in self._links:
             return
         link, known, was_ours = self._links[name]
-        lesser_is_ours = self._broker.network.name < name
-        if known == instance and was_ours != is_ours and is_ours != lesser_is_ours:
-            raise FrameError("linked", f"there is a link to {name!r} already")
-        link.peer.end(FrameError("linked", f"there is a newer link to {name!r}"))
-        link.withdraw_all()
+        if not link.is_down:
+            lesser_is_ours = self._broker.network.name < name
+            if known == instance and was_ours != is_ours and is_ours != lesser_is_ours:
+                raise FrameError("linked", f"there is a link to {name!r} already")
+            link.peer.end(FrameError("linked", f"there is a newer link to {name!r}"))
+        link.cut()
 
     def _ended(self, link: Link) -> None:
         if link.name in self._links and self._links[link.name][0] is link:

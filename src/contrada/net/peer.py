@@ -96,7 +96,7 @@ class Peer(Wire):
         asks = (BROKER,) if hello else (CLIENT, NEIGHBOUR)
         super().__init__(hello or broker.hello, asks)
         self.broker = broker
-        self.who = CLIENT
+        self.who = NEIGHBOUR if hello else CLIENT
         self.name: object = None
         self.budget = Budget(CLIENT_BYTES_MAX, broker.hold)
         self.clock = self._loop.time
@@ -203,6 +203,11 @@ class Peer(Wire):
     def is_closed(self) -> bool:
         """Whether nothing is sent any more."""
         return self._connection.state is Phase.CLOSED
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """What was written and the other side has not taken."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def send(self, frame: Frame) -> None:
         """Append a frame to what is written at the end of the turn."""

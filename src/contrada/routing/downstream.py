@@ -83,14 +83,17 @@ class Downstream:
         """
         self._admission.check_travelling(origin, message)
         effects: list[Effect] = []
-        in_time = self._in_time(message.notifications, now_us)
+        in_time = _in_time(message.notifications, now_us)
+        # What is too much work is raised here, before anything is noted: it comes again in parts.
+        interests = self._interests_of(in_time)
         if in_time is not message.notifications:
+            self.expired += len(message.notifications) - len(in_time)
             message = replace(message, notifications=in_time)
-        admitted = self._admitted(origin, message, effects)
+        admitted, interests = self._admitted(origin, message, interests, effects)
         floods = self._forwarding.floods
         onward: dict[Neighbour, list[Notification]] = {}
         actions: list[Action] = []
-        for interest, batch in self._wanted(admitted):
+        for interest, batch in _runs(admitted, interests):
             self.taken += len(batch)
             effects += [
                 Deliver(client, identities, batch) for client, identities in interest.clients
@@ -110,28 +113,22 @@ class Downstream:
             effects.append(self._passed_on(neighbour, replace(message, notifications=copies)))
         return effects, actions
 
-    def _in_time(
-        self, notifications: tuple[Notification, ...], now_us: int
-    ) -> tuple[Notification, ...]:
-        """The notifications for which it is not too late by this clock; the others are counted."""
-        for each in notifications:
-            if each.envelope.ttl_us is not None:
-                break
-        else:  # By far the most, and the very same tuple.
-            return notifications
-        in_time = tuple(each for each in notifications if not _is_late(each, now_us))
-        self.expired += len(notifications) - len(in_time)
-        return in_time
-
     def _admitted(
-        self, origin: Origin, message: Publish, effects: list[Effect]
-    ) -> Sequence[Notification]:
-        """The notifications that may be published; the others are refused one by one."""
+        self,
+        origin: Origin,
+        message: Publish,
+        interests: Sequence[NextHops],
+        effects: list[Effect],
+    ) -> tuple[Sequence[Notification], Sequence[NextHops]]:
+        """The notifications that may be published, and who wants each.
+
+        The others are refused one by one.
+        """
         publisher = origin if self._forwarding.is_told and isinstance(origin, Client) else None
         if publisher is None and not self._name:
-            return message.notifications
-        admitted = []
-        for each in message.notifications:
+            return message.notifications, interests
+        admitted, wanted = [], []
+        for each, interest in zip(message.notifications, interests, strict=True):
             try:
                 if publisher is not None:
                     self._check_advertised(publisher, each)
@@ -141,17 +138,16 @@ class Downstream:
                 effects.append(Refused(event, refusal.reason, refusal.error))
             else:
                 admitted.append(each)
-        return admitted
+                wanted.append(interest)
+        return admitted, wanted
 
     def _check_advertised(self, client: Client, notification: Notification) -> None:
         entries = self._forwarding.offers.ledger.of(client).values()
         if not any(product_covers(node.product, notification) for (node,) in entries):
             raise RefusedError(Reason.NOT_ADVERTISED)
 
-    def _wanted(
-        self, notifications: Sequence[Notification]
-    ) -> Iterator[tuple[NextHops, tuple[Notification, ...]]]:
-        """Who wants the notifications, in order; those in a row that the same want come together.
+    def _interests_of(self, notifications: Sequence[Notification]) -> Sequence[NextHops]:
+        """Who wants each of the notifications. Raises LimitError.
 
         Answers are kept, so that the same is mostly the very same object.
         """
@@ -160,15 +156,7 @@ class Downstream:
             interests.append(self.interests.of(numbers) if numbers else NOBODY)
             if interests[-1].pairs > _FEW and len(notifications) > 1:
                 spend(_PAIR_WORK * interests[-1].pairs)
-        # Nothing is delivered before: if it is too much work they can come in smaller batches.
-        interest, begin = NOBODY, 0
-        for end, found in enumerate(interests):
-            if found is not interest:
-                if end > begin:
-                    yield interest, tuple(notifications[begin:end])
-                interest, begin = found, end
-        if len(notifications) > begin:
-            yield interest, tuple(notifications[begin:])
+        return interests
 
     # --- questions ----------------------------------------------------------------------------
 
@@ -217,6 +205,28 @@ class Downstream:
         """What travels, over one more link; in a mesh it says where it entered that."""
         source = message.source or self._name if self._topology.is_in_mesh(neighbour) else ""
         return Send(neighbour, replace(message, hops=message.hops + 1, source=source))
+
+
+def _runs(
+    notifications: Sequence[Notification], interests: Sequence[NextHops]
+) -> Iterator[tuple[NextHops, tuple[Notification, ...]]]:
+    """Who wants the notifications, in order; those in a row that the same want come together."""
+    interest, begin = NOBODY, 0
+    for end, found in enumerate(interests):
+        if found is not interest:
+            if end > begin:
+                yield interest, tuple(notifications[begin:end])
+            interest, begin = found, end
+    if len(notifications) > begin:
+        yield interest, tuple(notifications[begin:])
+
+
+def _in_time(notifications: tuple[Notification, ...], now_us: int) -> tuple[Notification, ...]:
+    """The notifications for which it is not too late by this clock."""
+    for each in notifications:
+        if each.envelope.ttl_us is not None:
+            return tuple(each for each in notifications if not _is_late(each, now_us))
+    return notifications  # By far the most, and the very same tuple.
 
 
 def _is_late(notification: Notification, now_us: int) -> bool:

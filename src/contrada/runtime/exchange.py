@@ -79,6 +79,12 @@ _LOG: Final = logging.getLogger(__name__)
 WAITS_PER_TURN: Final = 256
 """Outlets that a publisher begins to wait for in one go. Beyond it: others get a turn."""
 
+LINK_FULL: Final = "link full"
+"""Why a notification is dropped: the neighbour took nothing."""
+
+LINK_DOWN: Final = "link down"
+"""Why a notification is dropped: the link that it had to go over, or came over, is gone."""
+
 EXPIRED_ON_ARRIVAL: Final = "expired on arrival"
 """Why a notification is dropped: its time to live was over before it was known who asks for it."""
 
@@ -138,7 +144,13 @@ class LinkRoute:
 
     def count_lost(self, reason: str, count: int, _size: int = 0) -> None:
         """So many were not sent on."""
-        self.lost[f"{reason}, link" if reason == QUEUE_FULL else reason] += count
+        if reason == QUEUE_FULL:
+            reason = LINK_DOWN if self.outlet.finished else LINK_FULL
+        self.lost[reason] += count
+
+    def close(self) -> None:
+        """Nothing is sent any more; what waits for that is lost."""
+        self.count_lost(LINK_DOWN, self.outlet.discard())
 
 
 class Pending(NamedTuple, Generic[P]):
@@ -248,6 +260,8 @@ class Exchange:
     ) -> None:
         """Fill an outlet; what finds no room there is pending, but where nobody waits any more."""
         if route.outlet.finished:
+            if isinstance(route, LinkRoute):
+                route.count_lost(LINK_DOWN, len(entries))
             return
         self._matched += len(entries) if isinstance(route, Route) else 0
         taken = route.outlet.offer_all(entries)
@@ -350,15 +364,14 @@ class Exchange:
             raise _error_of(refused)
         return link
 
-    def link_down(self, link: LinkRoute) -> int:
-        """A link is gone; twice is once. How many were not sent on."""
-        if not link.is_in_force:
-            return 0
-        link.is_in_force = False
-        del self._links[link.neighbour]
-        dropped = link.outlet.discard()
-        self._carry_out(self._router.handle(LinkDown(link.neighbour), _UNTIMED_US))
-        return dropped
+    def link_down(self, link: LinkRoute) -> None:
+        """A link is gone; twice is once."""
+        if link.is_in_force:
+            link.close()
+            link.is_in_force = False
+            effects = self._router.handle(LinkDown(link.neighbour), _UNTIMED_US)
+            del self._links[link.neighbour]
+            self._carry_out(effects)
 
     def hear(self, link: LinkRoute, message: Message) -> Refused | None:
         """Does what a neighbour says, all but what it publishes; what is refused of it, if any."""
@@ -413,7 +426,7 @@ class Exchange:
                 if await route.outlet.put(entry, wait_s):
                     lost -= 1
         finally:
-            if not route.is_in_force:
+            if not route.is_in_force and isinstance(route, Route):
                 lost = 0  # Nobody waits for it any more.
             if lost:
                 route.count_lost(QUEUE_FULL, lost)
