@@ -9,7 +9,6 @@ import pytest
 from contrada.delivery.backlog import Backlog, Entry
 from contrada.model import Envelope
 from contrada.routing import downstream
-from contrada.routing.downstream import Downstream
 from contrada.routing.router import Strategy
 from contrada.simulation.haste import hastened
 from contrada.simulation.line import Faults
@@ -50,7 +49,7 @@ def drop_timed(backlog: Backlog[Any], now_us: int) -> list[Entry[Any]]:
 @pytest.mark.parametrize(
     ("broken", "name", "instead", "what"),
     [
-        (Downstream, "_in_time", lambda _, given, now_us: given, "late"),
+        (downstream, "_in_time", lambda given, now_us: given, "late"),
         (Backlog, "expire", lambda *_: [], "late"),
         (downstream, "_is_late", lambda *_: True, "lost"),
         (Backlog, "expire", drop_timed, "unread"),
