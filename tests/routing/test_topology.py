@@ -2,6 +2,7 @@
 
 import pytest
 
+from contrada.routing.links import link_states
 from contrada.routing.links import topology as module
 from contrada.routing.links.link_states import COST_MAX
 from contrada.routing.links.topology import Topology
@@ -152,6 +153,19 @@ def test_what_is_learned_meanwhile_travels_together_and_only_the_newest(
     assert told(it.go_on_telling(B)) == {}
     assert reason_of(it.go_on_telling, B) is Reason.WRONG_LINK_STATE
     assert told(it.learn(A, [LinkState("z", 2, ())])[0]) != {}
+
+
+def test_what_is_untold_of_servers_that_are_forgotten_has_a_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A neighbour that invents servers would fill what waits for one that does not answer."""
+    monkeypatch.setattr(module, "TELLING_MAX", 1)
+    for each in (module, link_states):
+        monkeypatch.setattr(each, "SERVERS_MAX", 5)
+    it = settled("me", "a", "b")
+    for number in range(20):
+        it.learn(A, [LinkState(f"x{number}", 1, ())])
+        assert len(it._untold[B]) <= 5
 
 
 def test_nobody_is_told_what_it_has_told_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,6 +171,9 @@ class LinkStates:
     def __len__(self) -> int:
         return len(self._states)
 
+    def __contains__(self, server: object) -> bool:
+        return server in self._states
+
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken. Cost: all that is known."""
         assert self._states.keys() == self._links.keys(), "a state is without its links"

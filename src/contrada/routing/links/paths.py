@@ -94,6 +94,9 @@ class Graph:
             del self._costs[edge.a][edge.b], self._costs[edge.b][edge.a]
             for tree in self.trees:
                 tree.part(edge.a, edge.b)
+            for end in (edge.a, edge.b):
+                if not self._costs[end]:
+                    del self._costs[end]
 
     def edge(self, a: str, b: str) -> Edge | None:
         """The link between two servers; None where there is none."""

@@ -67,14 +67,12 @@ class SharedTree:
         self._spread([self._beyond(a, b), self._beyond(b, a)])
 
     def part(self, a: str, b: str) -> None:
-        """There is no link any more, nor in `costs`. Cost: the servers that went through it."""
+        """There is no link any more, nor in `costs`. Cost: the servers that went through it.
+
+        Those are on one side of it, and none where it was not in the tree.
+        """
         places = self._places
-        if places[b].through == a:
-            below = [b]
-        elif places[a].through == b:
-            below = [a]
-        else:
-            return
+        below = [end for end, other in ((a, b), (b, a)) if places[end].through == other]
         for server in below:  # It grows while it is gone through.
             below += self._behind(server)
         for server in below:
@@ -84,6 +82,9 @@ class SharedTree:
             [self._beyond(each, s) for s in below for each in self._costs[s] if each not in cut]
             + [self._beyond(s, each) for s in below for each in self._costs[s] if each in cut]
         )
+        for end in (a, b):
+            if not self._costs[end]:
+                del places[end]  # A server that is gone is not remembered.
 
     def near(self, server: str) -> frozenset[str]:
         """The neighbours of a server in the tree."""
@@ -120,6 +121,7 @@ class SharedTree:
 
     def validate(self) -> None:
         """Checks the invariant; AssertionError says where it is broken. Cost: all links."""
+        assert self._places.keys() == {each for each in self._costs if self._costs[each]}
         for server, place in self._places.items():
             others = (self._beyond(each, server)[0] for each in self._costs[server])
             assert place == min([self._as_root(server), *others]), f"{server} has another place"

@@ -49,7 +49,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from typing import Final
 
 from contrada.errors import LimitError
-from contrada.routing.links.link_states import COST_MAX, LinkStates
+from contrada.routing.links.link_states import COST_MAX, SERVERS_MAX, LinkStates
 from contrada.routing.links.paths import (
     Weights,
     beyond,
@@ -204,8 +204,12 @@ class Topology:
 
         So where there is much to tell it travels together, and of each server only the newest.
         """
+        assert self._states is not None, "there is something to tell"
         untold = self._untold[neighbour]
         untold.update({state.origin: state for state in states})
+        if len(untold) > SERVERS_MAX:  # Some were forgotten since.
+            for origin in [each for each in untold if each not in self._states]:
+                del untold[origin]
         if not untold or self._telling[neighbour] >= TELLING_MAX:
             return []
         told: list[LinkState] = []
