@@ -15,18 +15,15 @@ does not take it. Whether a filter matches is asked of the filter itself, never 
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
-from math import inf
 
 from contrada.routing.messages import Subscribe
 from contrada.routing.router import Strategy
 from contrada.simulation.network import Network
-from contrada.simulation.records import Change, Delivered, Held, Published
-from contrada.simulation.sites import Graph, distances
+from contrada.simulation.records import Delivered, Held, Published
 from contrada.simulation.timeliness import end_us
-from contrada.simulation.unchanged import Hold, unchanged_trees
+from contrada.simulation.unchanged import Hold, unchanged
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +79,7 @@ def judge(network: Network) -> Outcome:
             fault = _fault(published[delivered.id], delivered, by_identity[key])
             if fault is not None:
                 found.violations.append(Violation(fault, f"{identity} in {delivered}"))
-    hold = (unchanged_trees if network.kind.trees else _unchanged_ways)(network)
+    hold = unchanged(network)
     for each in history.published:
         found.published += 1
         found.overlapping += each.overlaps
@@ -116,9 +113,7 @@ def _told(published: Published, held: Held) -> str:
     )
 
 
-def _must(
-    network: Network, hold: Callable[[int, int, int, int], bool], published: Published
-) -> Iterator[Held]:
+def _must(network: Network, hold: Hold, published: Published) -> Iterator[Held]:
     """The subscriptions for which a notification must be delivered."""
     end = published.cause.ended
     if end is None or published.cause.ended_us >= end_us(published.notification.envelope):
@@ -139,46 +134,3 @@ def _must(
 def stays(held: Held, begin: int, end: int) -> bool:
     """Whether it was in force at an order, and until after another one."""
     return held.begun <= begin and (held.ended is None or held.ended > end)
-
-
-def _unchanged_ways(network: Network) -> Hold:
-    """Whether there is a way between two servers, and no line on a shortest one changed.
-
-    That is asked with the orders of begin and end. All lines count that were up at some time in
-    between, at one end at least, since servers may still believe in them.
-    """
-    changes: dict[int, list[Change]] = defaultdict(list)
-    for change in network.history.changes:
-        changes[change.line].append(change)
-
-    @cache
-    def state(begin: int, end: int) -> tuple[Graph, list[int]]:
-        """The lines that count, and those that changed or were up at one end only."""
-        graph: dict[int, dict[int, float]] = defaultdict(dict)
-        unsteady = []
-        for line, of_line in changes.items():
-            up: set[int] = set()
-            for change in of_line:
-                if change.order <= begin:
-                    (up.add if change.is_up else up.discard)(change.end)
-            has_changed = any(begin < change.order <= end for change in of_line)
-            if has_changed or len(up) == 1:
-                unsteady.append(line)
-            if has_changed or up:
-                a, b = network.ends[line]
-                graph[a][b] = graph[b][a] = network.costs[line]
-        return graph, unsteady
-
-    @cache
-    def links_from(start: int, begin: int, end: int) -> dict[int, float]:
-        return distances(state(begin, end)[0], start)
-
-    def hold(a: int, b: int, begin: int, end: int) -> bool:
-        from_a, from_b = links_from(a, begin, end), links_from(b, begin, end)
-        return b in from_a and not any(
-            from_a.get(u, inf) + network.costs[line] + from_b.get(v, inf) == from_a[b]
-            for line in state(begin, end)[1]
-            for u, v in (network.ends[line], network.ends[line][::-1])
-        )
-
-    return hold

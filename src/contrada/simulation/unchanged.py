@@ -1,14 +1,13 @@
-"""`unchanged_trees`: whether the way between two servers held, along trees that all share.
+"""Whether the way between two servers was there, and the same, all the time between two moments.
 
-A server's place in such a tree is the least that the links allow, so more links make it less, or
-leave it. Where a server and all between it and the root have one place over all lines that were up
-at some time, and the same over those that were up all the time, they had it at every moment
-between.
+Lines count that were up at some time in between, at one end at least, since servers may still
+believe in them. *Unsteady* are those that changed, or were up at one end only.
 """
 
 from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
+from math import inf
 from typing import TypeAlias
 
 from contrada.routing.links.shared import rank_of, tree_of
@@ -18,14 +17,68 @@ from contrada.simulation.records import Change
 from contrada.simulation.sites import Graph, distances
 
 Hold: TypeAlias = Callable[[int, int, int, int], bool]
-"""Whether the ways between two servers held from one order to another."""
+"""Whether the way between two servers held from one order to another."""
 
 _Chain: TypeAlias = list[tuple[int, float]]
 """Servers from one to the root, and how far it is from each."""
 
 
+def unchanged(network: Network) -> Hold:
+    """Whether there is a way between two servers that held, by the ways that a network has."""
+    changes: dict[int, list[Change]] = defaultdict(list)
+    for change in network.history.changes:
+        changes[change.line].append(change)
+
+    @cache
+    def lines(begin: int, end: int) -> tuple[list[int], list[int]]:
+        """The lines that count, and of these the unsteady ones."""
+        counting, unsteady = [], []
+        for line, of_line in changes.items():
+            up: set[int] = set()
+            for change in of_line:
+                if change.order <= begin:
+                    (up.add if change.is_up else up.discard)(change.end)
+            has_changed = any(begin < change.order <= end for change in of_line)
+            if has_changed or up:
+                counting.append(line)
+            if has_changed or len(up) == 1:
+                unsteady.append(line)
+        return counting, unsteady
+
+    return (_unchanged_trees if network.kind.trees else _unchanged_paths)(network, lines)
+
+
+_Lines: TypeAlias = Callable[[int, int], tuple[list[int], list[int]]]
+
+
+def _unchanged_paths(network: Network, lines: _Lines) -> Hold:
+    """By the shortest paths: no line on one of them is unsteady."""
+
+    @cache
+    def graph(begin: int, end: int) -> Graph:
+        found: dict[int, dict[int, float]] = defaultdict(dict)
+        for line in lines(begin, end)[0]:
+            a, b = network.ends[line]
+            found[a][b] = found[b][a] = network.costs[line]
+        return found
+
+    @cache
+    def links_from(start: int, begin: int, end: int) -> dict[int, float]:
+        return distances(graph(begin, end), start)
+
+    def hold(a: int, b: int, begin: int, end: int) -> bool:
+        from_a, from_b = links_from(a, begin, end), links_from(b, begin, end)
+        return b in from_a and not any(
+            from_a.get(u, inf) + network.costs[line] + from_b.get(v, inf) == from_a[b]
+            for line in lines(begin, end)[1]
+            for u, v in (network.ends[line], network.ends[line][::-1])
+        )
+
+    return hold
+
+
 class _UpLines:
-    """Lines that were up at some time, or all the time: parents by child, and the mesh."""
+    """Some lines: parents by child, and the mesh."""
 
     def __init__(self, network: Network, lines: list[int]) -> None:
         self._parents: dict[int, int] = {}
@@ -69,33 +122,25 @@ class _UpLines:
         return distances(self._mesh, min(part, key=lambda each: rank_of(name_of(each), label)))
 
 
-def unchanged_trees(network: Network) -> Hold:
-    """Whether there is a way between two servers along their tree, the same all the time."""
-    changes: dict[int, list[Change]] = defaultdict(list)
-    for change in network.history.changes:
-        changes[change.line].append(change)
+def _unchanged_trees(network: Network, lines: _Lines) -> Hold:
+    """By the trees that all share.
+
+    A server's place in such a tree is the least that the links allow, so more links make it less,
+    or leave it. Where a server and all between it and the root have one place over all lines that
+    count, and the same over those that are steady, they had it at every moment between.
+    """
 
     @cache
-    def lines(begin: int, end: int) -> tuple[_UpLines, _UpLines]:
-        """The lines that were up at some time, at one end at least; and those up all the time."""
-        some, steady = [], []
-        for line, of_line in changes.items():
-            up: set[int] = set()
-            for change in of_line:
-                if change.order <= begin:
-                    (up.add if change.is_up else up.discard)(change.end)
-            has_changed = any(begin < change.order <= end for change in of_line)
-            if has_changed or up:
-                some.append(line)
-            if not has_changed and len(up) == 2:
-                steady.append(line)
-        return _UpLines(network, some), _UpLines(network, steady)
+    def bounds(begin: int, end: int) -> tuple[_UpLines, _UpLines]:
+        counting, unsteady = lines(begin, end)
+        steady = [line for line in counting if line not in unsteady]
+        return _UpLines(network, counting), _UpLines(network, steady)
 
     def hold(a: int, b: int, begin: int, end: int) -> bool:
-        some, steady = lines(begin, end)
-        label = tree_of(name_of(some.entry(a)), network.kind.trees)
-        chains = [some.chain(each, label) for each in (a, b)]
+        most, least = bounds(begin, end)
+        label = tree_of(name_of(most.entry(a)), network.kind.trees)
+        chains = [most.chain(each, label) for each in (a, b)]
         is_joined = chains[0][-1] == chains[1][-1]
-        return is_joined and chains == [steady.chain(each, label) for each in (a, b)]
+        return is_joined and chains == [least.chain(each, label) for each in (a, b)]
 
     return hold
