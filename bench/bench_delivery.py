@@ -6,12 +6,13 @@ wires and disks; time is of the processor.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter, process_time
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import contrada as ct
 from bench.harness import Measurement, figure
@@ -27,6 +28,7 @@ from contrada.routing.messages import Neighbour
 from contrada.runtime.sqlite import SqliteStore
 from contrada.runtime.stores import open_store
 from contrada.runtime.tables import TableStore
+from contrada.service import Service
 from tests.postgres import BINARIES, shared_server
 
 SAMPLES: Final = 5
@@ -216,37 +218,47 @@ def _published(batch: int) -> list[Notification]:
     return made
 
 
-async def certified(batch: int, *, reads: bool) -> float:
-    """Certified publications a second, by many at the same time; they are read at last, or not."""
+@asynccontextmanager
+async def subscribed() -> AsyncIterator[Service]:
+    """A service with a store of its own, and one durable subscription."""
     with TemporaryDirectory() as folder:
         async with ct.connect(store=Path(folder) / "store.db") as service:
             async with service.subscribe("n >= 0", durable="s"):
                 pass
-
-            async def publish(first: int) -> None:
-                for begin in range(first, CERTIFIED, PUBLISHERS * batch):
-                    items = [{"n": n, "text": "x" * 100} for n in range(begin, begin + batch)]
-                    if batch == 1:
-                        await service.publish(items[0], delivery="certified")
-                    else:
-                        await service.publish_batch(items, delivery="certified")
-
-            begun = perf_counter()
-            if not reads:
-                firsts = range(0, PUBLISHERS * batch, batch)
-                await asyncio.gather(*map(publish, firsts))
-                return CERTIFIED / (perf_counter() - begun)
-            await service.publish_batch(({"n": n} for n in range(CERTIFIED)), delivery="certified")
-            begun = perf_counter()
-            async with service.subscribe(durable="s") as events:
-                for _ in range(CERTIFIED):
-                    await anext(events)
-            return CERTIFIED / (perf_counter() - begun)
+            yield service
 
 
-def sampled(batch: int, *, reads: bool = False) -> Measurement:
+async def certified(batch: int) -> float:
+    """Certified publications a second, by many at the same time."""
+    async with subscribed() as service:
+
+        async def publish(first: int) -> None:
+            for begin in range(first, CERTIFIED, PUBLISHERS * batch):
+                items = [{"n": n, "text": "x" * 100} for n in range(begin, begin + batch)]
+                if batch == 1:
+                    await service.publish(items[0], delivery="certified")
+                else:
+                    await service.publish_batch(items, delivery="certified")
+
+        begun = perf_counter()
+        await asyncio.gather(*map(publish, range(0, PUBLISHERS * batch, batch)))
+        return CERTIFIED / (perf_counter() - begun)
+
+
+async def durable() -> float:
+    """Records read a second, of what was certified before."""
+    async with subscribed() as service:
+        await service.publish_batch(({"n": n} for n in range(CERTIFIED)), delivery="certified")
+        begun = perf_counter()
+        async with service.subscribe(durable="s") as events:
+            for _ in range(CERTIFIED):
+                await anext(events)
+        return CERTIFIED / (perf_counter() - begun)
+
+
+def sampled(run: Callable[[], Coroutine[Any, Any, float]]) -> Measurement:
     """As many samples as of a store, each with a file of its own."""
-    return Measurement([asyncio.run(certified(batch, reads=reads)) for _ in range(SAMPLES)])
+    return Measurement([asyncio.run(run()) for _ in range(SAMPLES)])
 
 
 @figure(
@@ -256,7 +268,7 @@ def sampled(batch: int, *, reads: bool = False) -> Measurement:
     at_least=2_000.0,
 )
 def embedded_certified() -> Measurement:
-    return sampled(1)
+    return sampled(partial(certified, 1))
 
 
 @figure(
@@ -266,7 +278,7 @@ def embedded_certified() -> Measurement:
     at_least=4_000.0,
 )
 def embedded_certified_batch() -> Measurement:
-    return sampled(100)
+    return sampled(partial(certified, 100))
 
 
 @figure(
@@ -276,4 +288,4 @@ def embedded_certified_batch() -> Measurement:
     at_least=4_000.0,
 )
 def embedded_durable() -> Measurement:
-    return sampled(100, reads=True)
+    return sampled(durable)

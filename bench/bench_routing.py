@@ -9,6 +9,7 @@ takes long is measured in time of the processor, so that others on the machine d
 """
 
 import random
+from functools import cache
 from time import perf_counter, process_time
 from typing import Final
 
@@ -235,6 +236,7 @@ def mesh_start_large() -> Measurement:
     return Measurement([_linked("general", 1_000, 1)[1]])
 
 
+@cache  # A function of its arguments: counts, not times.
 def _costs(shape: Shape, trees: int) -> tuple[float, float]:
     """Messages for a subscription, and entries that a server holds."""
     network, _ = _linked(shape, MESH, trees)

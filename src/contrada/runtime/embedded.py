@@ -64,12 +64,11 @@ from contrada.service import (
     Subject,
     filters_of,
     is_promised,
-    notification_of,
     offer_of,
     promised,
+    publication_of,
     reader_of,
     residue_of,
-    transmitted,
 )
 
 if TYPE_CHECKING:  # Loaded when something is promised.
@@ -205,11 +204,7 @@ class EmbeddedService(Service):
         delivery: str | None = None,
     ) -> Envelope:
         """Publish one notification; see `Service.publish`."""
-        notification = notification_of(item, body, content_type)
-        if ttl_s is not None or priority is not None:
-            notification = transmitted(notification, ttl_s, priority)
-        if delivery is not None:
-            notification = promised(notification, delivery)
+        notification = publication_of(item, body, content_type, ttl_s, priority, delivery)
         if notification.envelope is not OWN and notification.envelope.delivery != BEST_EFFORT:
             stamped = await self._publish_promised([identified(notification)])
         else:

@@ -56,6 +56,21 @@ def notification_of(item: Item, body: Body = b"", content_type: str = "") -> Not
     )
 
 
+def publication_of(
+    item: Item,
+    body: Body,
+    content_type: str,
+    ttl_s: float | None,
+    priority: int | None,
+    delivery: str | None,
+) -> Notification:
+    """What `Service.publish` is to publish. Raises as it does."""
+    notification = notification_of(item, body, content_type)
+    if ttl_s is not None or priority is not None:
+        notification = transmitted(notification, ttl_s, priority)
+    return notification if delivery is None else promised(notification, delivery)
+
+
 def transmitted(
     notification: Notification, ttl_s: float | None, priority: int | None
 ) -> Notification:
