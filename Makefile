@@ -39,7 +39,7 @@ demo: $(STAMP) ## run the main job on real data; writes out/report.html
 	@$(WITH_JAVA) $(BIN)/python -m examples.demo
 
 test: check ## lint, types, import contract and all tests
-	@$(WITH_JAVA) $(BIN)/python -m pytest
+	@$(WITH_JAVA) $(BIN)/python -m pytest -n auto
 
 quick: check ## the same without what is slow or needs Spark
 	@$(BIN)/python -m pytest -q -n auto --hypothesis-profile=quick -m "not slow and not spark"

@@ -92,7 +92,7 @@ async def reached(states: AsyncIterator[ConnectionState], state: str) -> Connect
     raise AssertionError(f"it was never {state}")
 
 
-def accepted_of(peer: Peer) -> Accepted:
+def accepted_of(peer: Peer) -> Accepted[int]:
     """What a client has published at a broker, and is not worked off there."""
     assert isinstance(peer._talk, Guest)
     return peer._talk._accepted
@@ -246,7 +246,7 @@ async def test_the_first_connection_fails_in_words(monkeypatch: pytest.MonkeyPat
 async def test_what_is_unanswered_may_be_published_and_is_not_sent_twice() -> None:
     """A publisher would take for lost what was published, or it would be published twice."""
 
-    async def stuck(_: Accepted) -> None:
+    async def stuck(_: Accepted[int]) -> None:
         await asyncio.Event().wait()
 
     async with Broker(port=0) as broker, connect(broker.address) as service:

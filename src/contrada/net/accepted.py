@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, Protocol
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -44,6 +44,8 @@ FEWER: Final = 8
 
 _LOG: Final = logging.getLogger(__name__)
 
+N = TypeVar("N")
+
 
 class Doubtful(bytes):
     """A packed notification of which not all that it matches could be decided here."""
@@ -60,7 +62,7 @@ class Working(Protocol):
         """So many bytes more are held for a client; less where it is negative."""
 
 
-class Accepted:
+class Accepted(Generic[N]):
     """The publications of one client, or neighbour, that are not worked off yet."""
 
     def __init__(
@@ -70,10 +72,11 @@ class Accepted:
         broker: Working,
         *,
         frames_max: int = PUBLISHES_PENDING_MAX,
-        answer: Callable[[int, int | ContradaError], None],
+        answer: Callable[[N, int | ContradaError], None],
         end: Callable[[FrameError], None],
     ) -> None:
-        """`answer` is called with a request's number and how many were dropped, or a refusal.
+        """`answer` is called with what a publication was added under, and how many were dropped,
+        or a refusal.
 
         `end` is called where a fault of this broker ends it.
         """
@@ -83,15 +86,15 @@ class Accepted:
         self._broker = broker
         self._answer = answer
         self._end = end
-        self._waiting: deque[tuple[int, int, Publish, int]] = deque()
+        self._waiting: deque[tuple[N, int, Publish, int]] = deque()
         self._worker: asyncio.Task[None] | None = None
         self.held_bytes = 0
         """The bytes of all of them."""
 
-    def add(self, number: int, wait_ms: int, message: Publish) -> None:
+    def add(self, number: N, wait_ms: int, message: Publish) -> None:
         """One more. Raises FrameError where a client publishes too far ahead."""
         if len(self._waiting) >= self._frames_max:
-            reason = f"more than PUBLISHES_PENDING_MAX = {self._frames_max} unanswered"
+            reason = f"more than {self._frames_max} unanswered"
             raise FrameError("too many publishes", reason)
         size = sum(map(size_of, message.notifications))
         if self.held_bytes + size > PENDING_BYTES_MAX:

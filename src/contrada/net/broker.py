@@ -21,7 +21,7 @@ import msgspec
 
 from contrada.errors import ConnectionFailedError, ServiceError
 from contrada.net.address import PORT_DEFAULT, Address, check_host
-from contrada.net.connection import BROKER, CLIENT
+from contrada.net.connection import BROKER, CLIENT, NEIGHBOUR
 from contrada.net.frames import Hello
 from contrada.net.guest import Guest
 from contrada.net.neighbours import Membership, Neighbours
@@ -182,11 +182,11 @@ class Broker:
         return counts
 
     def admit(self, peer: Peer) -> bool:
-        """A connection was made; False when there are too many."""
+        """A connection was made; False when there are too many. One of its own may always be."""
         self._connections_total += 1
         self._peers.add(peer)
         self._empty.clear()
-        return len(self._peers) <= self._connections_max
+        return len(self._peers) <= self._connections_max or peer.who == NEIGHBOUR
 
     def meet(self, peer: Peer, hello: Hello) -> Talk:
         """Who deals with what the other side asks for. Raises FrameError where it is refused."""

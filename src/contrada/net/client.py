@@ -66,11 +66,10 @@ from contrada.service import (
     Subject,
     filters_of,
     is_promised,
-    notification_of,
     promised,
+    publication_of,
     reader_of,
     residue_of,
-    transmitted,
 )
 
 CREDIT_BYTES: Final = 4 * 2**20
@@ -159,11 +158,7 @@ class TcpService(Service):
         delivery: str | None = None,
     ) -> Envelope:
         """Publish one notification, at best effort; see `Service.publish`."""
-        notification = notification_of(item, body, content_type)
-        if ttl_s is not None or priority is not None:
-            notification = transmitted(notification, ttl_s, priority)
-        if delivery is not None:
-            notification = promised(notification, delivery)
+        notification = publication_of(item, body, content_type, ttl_s, priority, delivery)
         if not self._reconnecting.is_up:
             await self._reconnecting.ready()
         ((envelope, batch),) = self._send((notification,))

@@ -166,9 +166,10 @@ class Hop(Frame, frozen=True):
 
 
 class HopCredit(Frame, frozen=True):
-    """So many more bytes of notifications may be sent over the link."""
+    """So many notifications were worked off; as many bytes may be sent over the link."""
 
     credit: int
+    count: int = 0
 
 
 _KINDS: Final[dict[int, type[Frame]]] = {
@@ -293,12 +294,7 @@ def unpacked(data: msgspec.Raw) -> Asked:
 
     Raises EncodingError, LimitError, InvalidNotificationError and what else its content may raise.
     """
-    try:
-        message = _MESSAGE_DECODER.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise EncodingError("a message", str(error)) from None
-    except RecursionError:
-        raise EncodingError("a message", "nested too deeply") from None
+    message = _decoded(_MESSAGE_DECODER, data)
     if not isinstance(message, _PackedPublish):
         return message  # type: ignore[no-any-return]
     notifications = _unpacked_notifications(message.notifications)
@@ -307,12 +303,7 @@ def unpacked(data: msgspec.Raw) -> Asked:
 
 def unpacked_hop(data: msgspec.Raw) -> Hopping:
     """The message of a neighbour. Raises as `unpacked`, and FrameError for what it may not ask."""
-    try:
-        message = _HOP_DECODER.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise EncodingError("a message", str(error)) from None
-    except RecursionError:
-        raise EncodingError("a message", "nested too deeply") from None
+    message = _decoded(_HOP_DECODER, data)
     match message:
         case _HopPublish():
             notifications = _unpacked_notifications(message.notifications)
@@ -329,6 +320,15 @@ def unpacked_hop(data: msgspec.Raw) -> Hopping:
                 raise FrameError("unsupported", f"expected an advertisement, found {kind}")
             return Advertise(message.identity, offer, message.home, message.version)
     return message  # type: ignore[no-any-return]
+
+
+def _decoded(decoder: "msgspec.msgpack.Decoder[Any]", data: msgspec.Raw) -> Any:
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise EncodingError("a message", str(error)) from None
+    except RecursionError:
+        raise EncodingError("a message", "nested too deeply") from None
 
 
 def packed_content(content: Any) -> bytes:

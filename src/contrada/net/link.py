@@ -31,7 +31,7 @@ from contrada.net.frames import (
     unpacked_hop,
 )
 from contrada.net.peer import Peer
-from contrada.routing.messages import LinkUp, Message, Publish, Subscribe
+from contrada.routing.messages import LinkUp, Message, Publish, Reason, Refused, Subscribe
 from contrada.runtime.exchange import LINK_DOWN, Carried
 from contrada.runtime.outlet import ENTRY_BYTES, PUBLISH_WAIT_S, Outlet, size_of
 
@@ -46,20 +46,28 @@ takes the rest."""
 SAID_BYTES_MAX: Final = 1024 * 1024
 """Bytes of other messages in a frame to a neighbour. Beyond it: the next takes the rest."""
 
+LINK_PUBLISHES_MAX: Final = LINK_CREDIT_BYTES // ENTRY_BYTES + 1
+"""Messages of a neighbour that publish and are not worked off; its credit allows no more. Beyond
+it: the link is ended."""
+
 LINK_UNREAD_BYTES_MAX: Final = 64 * 2**20
 """Bytes that a neighbour does not read. Beyond it: the link is ended."""
+
+ON_ITS_WAY: Final = "on its way when a link went down"
+"""Why a notification may be lost: nobody knows whether the neighbour worked it off."""
 
 _LOG: Final = logging.getLogger(__name__)
 
 
 class _LinkFeed(Outlet[Carried]):
-    """What is to be sent on over a link, and the credit that is left."""
+    """What is to be sent on over a link, the credit that is left, and how many are on their way."""
 
-    __slots__ = ("_peer", "credit")
+    __slots__ = ("_peer", "credit", "on_their_way")
 
     def __init__(self, peer: Peer) -> None:
         super().__init__(budget=peer.budget)
         self.credit = LINK_CREDIT_BYTES
+        self.on_their_way = 0
         self._peer = peer
 
     def _append(self, entries: Sequence[Entry[Carried]], size: int, is_plain: bool) -> None:
@@ -72,6 +80,7 @@ class _LinkFeed(Outlet[Carried]):
         if not batch:
             return None
         self.credit -= size
+        self.on_their_way += len(batch)
         messages = [
             Publish(tuple(each.notification for each in run), hops, source)
             for (hops, source), run in groupby(batch, itemgetter(1, 2))
@@ -95,11 +104,11 @@ class Link:
             broker.exchange,
             event.neighbour,
             broker,
-            frames_max=LINK_CREDIT_BYTES // ENTRY_BYTES + 1,
+            frames_max=LINK_PUBLISHES_MAX,
             answer=self._worked_off,
             end=peer.end,
         )
-        self._route = broker.exchange.link_up(event, self._feed, self._say)
+        self._route = broker.exchange.link_up(event, self._feed, self._say, self._refuse)
 
     @property
     def held_bytes(self) -> int:
@@ -108,10 +117,12 @@ class Link:
 
     def handle(self, frame: Frame) -> Generator[None] | None:
         """Does what a frame asks for; what is given is still to be done, in turns."""
+        feed = self._feed
         if isinstance(frame, HopCredit):
-            self._feed.credit = min(self._feed.credit + max(frame.credit, 0), LINK_CREDIT_BYTES)
-            if self._feed:
-                self.peer.mark_ready(self._feed)
+            feed.credit = min(feed.credit + max(frame.credit, 0), LINK_CREDIT_BYTES)
+            feed.on_their_way = max(0, feed.on_their_way - max(frame.count, 0))
+            if feed:
+                self.peer.mark_ready(feed)
         elif isinstance(frame, Hop):
             return self._hear(frame)
         return None
@@ -126,22 +137,26 @@ class Link:
                 self.peer.fail(failure := FrameError("malformed", f"a message: {error}"))
                 raise failure from None
             if isinstance(message, Publish):
-                size = sum(map(size_of, message.notifications))
-                self._accepted.add(size, round(PUBLISH_WAIT_S * 1000), message)
+                credit = HopCredit(
+                    sum(map(size_of, message.notifications)), len(message.notifications)
+                )
+                self._accepted.add(credit, round(PUBLISH_WAIT_S * 1000), message)
                 continue
             if isinstance(message, Subscribe):
                 message = _widened(message)
-            refused = self.peer.broker.exchange.hear(self._route, message)
-            if refused is not None:
-                self.peer.broker.refused[refused.reason] += 1
-                _LOG.info("neighbour %s is refused: %s", self.name, refused.reason)
+            self.peer.broker.exchange.hear(self._route, message)
             yield
 
-    def _worked_off(self, size: int, answer: int | ContradaError) -> None:
+    def _refuse(self, refused: Refused) -> None:
+        self.peer.broker.refused[refused.reason] += 1
+        if refused.reason is not Reason.DUPLICATE:  # That is usual while paths change.
+            _LOG.info("neighbour %s is refused: %s", self.name, refused.reason)
+
+    def _worked_off(self, credit: HopCredit, answer: int | ContradaError) -> None:
         """What came has its place everywhere, or has none; as much may come."""
         if isinstance(answer, ContradaError):
             self.peer.broker.refused[type(answer).__name__] += 1
-        self.peer.send(HopCredit(size))
+        self.peer.send(credit)
         self._write()
 
     def _say(self, message: Message) -> None:
@@ -167,7 +182,7 @@ class Link:
     def _write(self) -> None:
         """Writes what was sent; a neighbour that sends and does not read is ended."""
         self.peer.write()
-        if self.peer.unwritten_bytes > LINK_UNREAD_BYTES_MAX:
+        if self.peer.unwritten_bytes > LINK_UNREAD_BYTES_MAX and not self.peer.is_closed:
             limit = f"LINK_UNREAD_BYTES_MAX = {LINK_UNREAD_BYTES_MAX}"
             self.peer.end(FrameError("overloaded", f"more than {limit} were not read"))
 
@@ -179,6 +194,7 @@ class Link:
         if not self.is_down:
             self.is_down = True
             self._route.close()
+            self._route.count_lost(ON_ITS_WAY, self._feed.on_their_way)
             self._accepted.when_idle(self._finish)
 
     def cut(self) -> None:

@@ -3,7 +3,7 @@
 What must be alike in a network is said in the hello of both sides, and compared:
 
     broker a                                              broker b
-    Hello(neighbour, name, network, role, ...) ========>  fits? else Failure, in words
+    Hello(neighbour, name, network, as, ...) ==========>  fits? else Failure, in words
                           fits?  <======================  Hello(broker, name, network)
     LinkUp                                                LinkUp
 
@@ -27,16 +27,12 @@ from contrada.net.connection import NEIGHBOUR
 from contrada.net.frames import FRAME_BYTES_MAX, Hello
 from contrada.net.link import Link
 from contrada.net.peer import Host, Peer
+from contrada.net.wire import why_not
 from contrada.routing.links.link_states import COST_MAX
 from contrada.routing.messages import LABEL_CHARS_MAX, VERSION, LinkUp, Neighbour, Role
-from contrada.routing.router import Router, Strategy
+from contrada.routing.router import Router
+from contrada.runtime.backoff import STEADY_S, Backoff
 from contrada.runtime.exchange import new_router
-
-AGAIN_S_MIN: Final = 0.1
-"""How long a broker waits before it tries a neighbour again; each time twice as long as before."""
-
-AGAIN_S_MAX: Final = 10.0
-"""The longest such wait. Beyond it: it waits so long each time."""
 
 LINK_WAIT_S: Final = 10.0
 """How long making a link may take, hello included. Beyond it: it is tried again later."""
@@ -57,35 +53,27 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What a broker is in its network; all but its name are alike at all of them.
+    """What a broker is in its network. A broker without a name is alone.
 
-    A broker without a name is alone. See `Router` for the other fields.
+    `general` and `trees` are alike at all brokers of a network. See `Router`.
     """
 
     name: str = ""
-    strategy: Strategy = Strategy.SUBSCRIPTIONS
     general: bool = False
     trees: int = 0
-    covering: bool = True
     merging: bool = False
     neighbours: tuple[Wanted, ...] = field(default=())
 
     def router(self) -> Router:
         """The router of such a server. Raises InvalidValueError."""
         return new_router(
-            strategy=self.strategy,
-            name=self.name,
-            general=self.general,
-            trees=self.trees,
-            covering=self.covering,
-            merging=self.merging,
+            name=self.name, general=self.general, trees=self.trees, merging=self.merging
         )
 
     def alike(self) -> dict[str, int | str | bool]:
         """What both ends of a link must say alike."""
         return {
             "messages": VERSION,
-            "strategy": str(self.strategy),
             "general": self.general,
             "trees": self.trees,
         }
@@ -131,12 +119,13 @@ class Neighbours:
 
     async def _keep(self, wanted: Wanted) -> None:
         clock = asyncio.get_running_loop().time
-        wait_s = AGAIN_S_MIN
+        backoff = Backoff()
         while True:
             begun_s = clock()
             reason = await self._make(wanted)
-            if clock() - begun_s > AGAIN_S_MAX:  # Not one that was refused, or replaced, at once.
-                wait_s = AGAIN_S_MIN
+            if clock() - begun_s >= STEADY_S:  # Not one that was refused, or replaced, at once.
+                backoff.reset()
+            wait_s = backoff.next_s()
             _LOG.info(
                 "neighbour %s is away%s; it is tried again in %.1f s",
                 wanted.address,
@@ -144,12 +133,11 @@ class Neighbours:
                 wait_s,
             )
             await asyncio.sleep(wait_s)
-            wait_s = min(2 * wait_s, AGAIN_S_MAX)
 
-    async def _make(self, wanted: Wanted) -> str | None:
-        """Makes a link, and waits until it is gone; why there was none, else None."""
+    async def _make(self, wanted: Wanted) -> str:
+        """Makes a link, and waits until it is gone; why there was none, or it is gone."""
         loop = asyncio.get_running_loop()
-        peer = Peer(self._broker, hello=self._hello(NEIGHBOUR, _OTHER[wanted.role], wanted.cost))
+        peer = Peer(self._broker, hello=self._hello(wanted))
         up: asyncio.Future[None] = loop.create_future()
         self._made[peer] = wanted, up
         try:
@@ -161,21 +149,20 @@ class Neighbours:
             peer.abort()
             return f"no answer within LINK_WAIT_S = {LINK_WAIT_S:g} s"
         except OSError as error:
-            return error.strerror or str(error)
+            return why_not(error)
         except asyncio.CancelledError:
-            if up.done():
-                raise  # The broker stops, and says goodbye.
-            peer.abort()
+            if not up.done():  # Else the broker stops, and says goodbye itself.
+                peer.abort()
             raise
         else:
-            return shortened(peer.failure) if peer.failure else None
+            return shortened(peer.failure)
         finally:
             del self._made[peer]
 
-    def _hello(self, role: str, as_: Role, cost: int) -> Hello:
-        """What this broker says of itself: to the other side it is `as_`."""
-        capabilities = {**self.capabilities(), "as": str(as_), "cost": cost}
-        return Hello(role, self._broker.hello.software, capabilities)
+    def _hello(self, wanted: Wanted) -> Hello:
+        """What this broker says of itself to one that it wants for a neighbour."""
+        said = self.capabilities() | {"as": str(_OTHER[wanted.role]), "cost": wanted.cost}
+        return Hello(NEIGHBOUR, self._broker.hello.software, said)
 
     def capabilities(self) -> dict[str, int | str | bool]:
         """What every hello of this broker says."""

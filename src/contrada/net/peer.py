@@ -103,7 +103,7 @@ class Peer(Wire):
         self.soon = self._loop.call_soon
         self._greets = hello is not None
         self.failure = ""
-        """What the other side says that this one did wrong."""
+        """What one side says that the other did wrong."""
         self._talk: Talk | None = None
         self._ready: dict[Feed, None] = {}
         self._flush_due = False
@@ -335,6 +335,7 @@ class Peer(Wire):
         self._count_unread()
 
     def _end(self, error: FrameError) -> None:
+        self.failure = str(error)
         self.broker.refused[error.code] += 1
         _LOG.info("%s %s is ended: %s", self.who, self.name, error)
         super()._end(error)

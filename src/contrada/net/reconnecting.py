@@ -12,10 +12,8 @@ Invariants:
 """
 
 import asyncio
-import errno
 import itertools
 import logging
-import socket
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -23,8 +21,8 @@ from contrada.errors import ConnectionFailedError, ProtocolError, ServiceClosedE
 from contrada.net.address import Address, shown_addresses
 from contrada.net.connection import CLIENT
 from contrada.net.frames import Frame, Hello
-from contrada.net.wire import ClientWire
-from contrada.runtime.backoff import Backoff
+from contrada.net.wire import ClientWire, why_not
+from contrada.runtime.backoff import STEADY_S, Backoff
 from contrada.runtime.calling import check_loop
 from contrada.runtime.states import ConnectionStates
 from contrada.service import ConnectionState
@@ -36,10 +34,6 @@ that is a ConnectionFailedError, later the next address is tried."""
 DISCONNECTED_WAIT_S: Final = 10.0
 """How long what is published or asked waits for a connection that was lost. Beyond it:
 ConnectionFailedError, and nothing of it was sent."""
-
-STEADY_S: Final = 10.0
-"""Seconds after which a connection has proved good, so that its loss is no further failure of the
-attempt that made it. Beyond it: the waits between attempts begin anew."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -191,7 +185,7 @@ class Reconnecting:
             reason = f"no answer from a broker within {CONNECT_WAIT_S:g} s"
             raise ConnectionFailedError(str(address), reason) from None
         except OSError as error:
-            raise ConnectionFailedError(str(address), _why(error)) from None
+            raise ConnectionFailedError(str(address), why_not(error)) from None
         except ProtocolError as error:
             raise ConnectionFailedError(str(address), str(error)) from None
         except BaseException:
@@ -286,14 +280,3 @@ class Reconnecting:
         self._changed.set()
         if self._work is not None and self._work is not asyncio.current_task():
             self._work.cancel()
-
-
-def _why(error: OSError) -> str:
-    """Why there is no connection, for a person."""
-    if isinstance(error, socket.gaierror):
-        return f"the host is not known ({error.strerror})"
-    # Of a host with several addresses the errors come together, as text.
-    refused = str(error).count(f"[Errno {errno.ECONNREFUSED}]")
-    if refused and refused == str(error).count("[Errno"):
-        return "connection refused: no broker listens there (start one with `contrada serve`)"
-    return error.strerror or str(error) or type(error).__name__

@@ -1,6 +1,8 @@
 """A `Connection` on an asyncio transport: what both ends have in common, and a client's end."""
 
 import asyncio
+import errno
+import socket
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Final
@@ -174,3 +176,14 @@ class ClientWire(Wire):
     def _write_outgoing(self) -> None:
         self._flush_due = False
         super()._write_outgoing()
+
+
+def why_not(error: OSError) -> str:
+    """Why there is no connection, for a person."""
+    if isinstance(error, socket.gaierror):
+        return f"the host is not known ({error.strerror})"
+    # Of a host with several addresses the errors come together, as text.
+    refused = str(error).count(f"[Errno {errno.ECONNREFUSED}]")
+    if refused and refused == str(error).count("[Errno"):
+        return "connection refused: no broker listens there (start one with `contrada serve`)"
+    return error.strerror or str(error) or type(error).__name__

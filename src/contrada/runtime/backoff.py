@@ -12,6 +12,11 @@ BACKOFF_S_MAX: Final = 30.0
 """Seconds between two attempts. Beyond it: they follow one another at this distance."""
 
 
+STEADY_S: Final = 10.0
+"""Seconds after which a connection has proved good, so that its loss is no further failure of the
+attempt that made it. Beyond it: the waits between attempts begin anew."""
+
+
 class Backoff:
     """Waits that grow, with jitter: so that not all who lost one broker come back at once."""
 

@@ -85,6 +85,9 @@ LINK_FULL: Final = "link full"
 LINK_DOWN: Final = "link down"
 """Why a notification is dropped: the link that it had to go over, or came over, is gone."""
 
+DUPLICATE: Final = "duplicate"
+"""Why a notification is dropped: its publisher has published it before."""
+
 EXPIRED_ON_ARRIVAL: Final = "expired on arrival"
 """Why a notification is dropped: its time to live was over before it was known who asks for it."""
 
@@ -134,11 +137,15 @@ class Carried(NamedTuple):
 
 @dataclasses.dataclass(slots=True, eq=False)
 class LinkRoute:
-    """A neighbour of an exchange: what is said to it, and the outlet of what is sent on to it."""
+    """A neighbour of an exchange: what is said to it, and the outlet of what is sent on to it.
+
+    `refuse` is called with what is refused of what it says.
+    """
 
     neighbour: Neighbour
     outlet: Outlet[Carried]
     say: Callable[[Message], None]
+    refuse: Callable[[Refused], None]
     lost: Counter[str]
     is_in_force: bool = True
 
@@ -305,23 +312,30 @@ class Exchange:
     ) -> tuple[list[Pending[Any]], ContradaError | None]:
         """Match and hand over at once; what found no room is returned, matches of patterns too.
 
-        And why the first of them was refused that was. Cost: one match for each notification, and
-        little for each entry of an outlet.
+        And why the first of them was refused that was: of a client's not what is a duplicate, which
+        is dropped; a neighbour's link is told. Cost: one match for each notification, and little
+        for each entry of an outlet.
         """
         effects = self._router.handle(Received(origin, message), now_us)
-        self._published += len(message.notifications)
         self._since_upkeep += len(message.notifications)
         if self._since_upkeep >= NOTIFICATIONS_PER_UPKEEP:
             self._router.maintain(self._since_upkeep * UPKEEP_UNITS_OF_NOTIFICATION)
             self._since_upkeep = 0
         pending, refused = self._carry_out(effects)
-        return pending, None if refused is None else _error_of(refused)
+        if isinstance(origin, Neighbour):
+            for each in refused:
+                self._links[origin].refuse(each)
+            return pending, None
+        self._published += len(message.notifications)
+        faults = [each for each in refused if each.reason is not Reason.DUPLICATE]
+        self._dropped[DUPLICATE] += len(refused) - len(faults)
+        return pending, _error_of(faults[0]) if faults else None
 
-    def _carry_out(self, effects: Iterable[Effect]) -> tuple[list[Pending[Any]], Refused | None]:
-        """Does what the router asks for: what found no room, and what it refused first."""
+    def _carry_out(self, effects: Iterable[Effect]) -> tuple[list[Pending[Any]], list[Refused]]:
+        """Does what the router asks for: what found no room, and what it refused."""
         # An outlet is filled once for a batch, whatever else was matched in between.
         filled: dict[Route[Any] | LinkRoute, list[Sequence[Entry[Any]]]] = {}
-        refused = None
+        refused: list[Refused] = []
         for effect in effects:
             if isinstance(effect, Deliver):
                 routes = self._routes[effect.client.name]
@@ -342,7 +356,7 @@ class Exchange:
                 match = _entry_of_match(effect.match)
                 filled.setdefault(self._route_of(effect), []).append([match])
             elif isinstance(effect, Refused):
-                refused = refused or effect
+                refused.append(effect)
         pending: list[Pending[Any]] = []
         for place, runs in filled.items():  # Mostly one run, which needs no copy.
             run = runs[0] if len(runs) == 1 else [*itertools.chain.from_iterable(runs)]
@@ -352,16 +366,22 @@ class Exchange:
     # --- neighbours ---------------------------------------------------------------------------
 
     def link_up(
-        self, event: LinkUp, outlet: Outlet[Carried], say: Callable[[Message], None]
+        self,
+        event: LinkUp,
+        outlet: Outlet[Carried],
+        say: Callable[[Message], None],
+        refuse: Callable[[Refused], None],
     ) -> LinkRoute:
-        """There is a link to a neighbour. Raises ServiceError where it is refused."""
-        link = LinkRoute(event.neighbour, outlet, say, self._dropped)
+        """There is a link to a neighbour. Raises ServiceError, LimitError where it is refused."""
+        link = LinkRoute(event.neighbour, outlet, say, refuse, self._dropped)
         outlet.keeper = link
         self._links[event.neighbour] = link
         _, refused = self._carry_out(self._router.handle(event, _UNTIMED_US))
-        if refused is not None and refused.event == event and refused.reason is not Reason.LOOP:
-            del self._links[event.neighbour]
-            raise _error_of(refused)
+        for each in refused:
+            if each.event == event and each.reason is not Reason.LOOP:
+                del self._links[event.neighbour]
+                raise _error_of(each)
+            refuse(each)  # One that closes a loop is there, and not used.
         return link
 
     def link_down(self, link: LinkRoute) -> None:
@@ -373,11 +393,12 @@ class Exchange:
             del self._links[link.neighbour]
             self._carry_out(effects)
 
-    def hear(self, link: LinkRoute, message: Message) -> Refused | None:
-        """Does what a neighbour says, all but what it publishes; what is refused of it, if any."""
+    def hear(self, link: LinkRoute, message: Message) -> None:
+        """Does what a neighbour says, all but what it publishes."""
         effects = self._router.handle(Received(link.neighbour, message), _UNTIMED_US)
         self._router.maintain(UPKEEP_UNITS)
-        return self._carry_out(effects)[1]
+        for each in self._carry_out(effects)[1]:
+            link.refuse(each)
 
     def advertise(self, client: Client, identity: str, offer: Offer) -> None:
         """Put an advertisement in force.
@@ -455,8 +476,8 @@ class Exchange:
         Raises where it is refused.
         """
         refused = self._carry_out(self._router.handle(Received(client, message), _UNTIMED_US))[1]
-        if refused is not None:
-            raise _error_of(refused)
+        if refused:
+            raise _error_of(refused[0])
 
 
 def _entries_on(message: Publish) -> list[Entry[Carried]]:
