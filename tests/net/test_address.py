@@ -17,6 +17,7 @@ from contrada.net.address import shown_addresses
         ("contrada://desk.example", Address("desk.example", 7655)),
         ("contrada://desk.example/", Address("desk.example", 7655)),
         ("contrada://[::1]:9000", Address("::1", 9000)),
+        ("contradas://desk.example", Address("desk.example", 7655, is_tls=True)),
     ],
 )
 def test_addresses_are_read(text: str, expected: Address) -> None:
@@ -41,6 +42,14 @@ def test_several_addresses_are_read(given: Any) -> None:
     """A client would not find the broker that stands in for another one."""
     assert parse_addresses(given) == SEVERAL
     assert parse_addresses(shown_addresses(SEVERAL)) == SEVERAL
+
+
+def test_further_addresses_are_spoken_to_as_the_first() -> None:
+    """What was meant to be secret would go in the clear to whoever stands in."""
+    given = "contradas://a,b,contrada://c,d"
+    found = parse_addresses(given)
+    assert [each.is_tls for each in found] == [True, True, False, True]
+    assert parse_addresses(shown_addresses(found)) == found
 
 
 @pytest.mark.parametrize("given", [[], (), "contrada://a,", "contrada://,a", "a,b", ["a"], [5], 5])

@@ -11,6 +11,7 @@ says what was wrong, is closed and counted by the name of its fault; nobody else
 import asyncio
 import contextlib
 import logging
+import ssl
 from collections import Counter
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from contrada.net.frames import Hello
 from contrada.net.guest import Guest
 from contrada.net.neighbours import Membership, Neighbours
 from contrada.net.peer import Peer, Talk
+from contrada.net.tls import TLS_FAULT, TLS_WAIT_S, Tls
 from contrada.runtime.exchange import Exchange
 from contrada.runtime.stamping import Stamp
 
@@ -81,12 +83,15 @@ class Broker:
         connections_max: int = CONNECTIONS_MAX,
         bytes_max: int = BROKER_BYTES_MAX,
         network: Membership | None = None,
+        tls: Tls | None = None,
     ) -> None:
         """Port 0 takes a free one; see `address` once it has started.
 
-        `network` says what it is among other brokers; without it, it is alone. Raises
-        InvalidValueError.
+        `network` says what it is among other brokers; without it, it is alone. With a certificate
+        in `tls`, whoever comes has to speak TLS. Raises InvalidValueError, InputError.
         """
+        self._coming = tls.coming(self._fail_handshake) if tls else None
+        self._going = tls.going() if tls else None
         self.network = network or Membership()
         self.instance = Stamp(None).publisher
         self._host = host
@@ -116,9 +121,15 @@ class Broker:
             raise ServiceError("a broker is started once")
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(lambda: Peer(self), self._host, self._port)
+            self._server = await loop.create_server(
+                lambda: Peer(self),
+                self._host,
+                self._port,
+                ssl=self._coming,
+                ssl_handshake_timeout=TLS_WAIT_S if self._coming else None,
+            )
         except OSError as error:
-            wanted = str(Address(self._host, self._port))
+            wanted = str(Address(self._host, self._port, self._coming is not None))
             raise ConnectionFailedError(
                 wanted, f"cannot listen: {error.strerror or error}"
             ) from None
@@ -128,11 +139,28 @@ class Broker:
 
     @property
     def address(self) -> str:
-        """Where it listens, as `contrada://host:port`."""
+        """Where it listens, as `contrada://host:port`, or `contradas://` with TLS."""
         if self._server is None or not self._server.sockets:
             raise ServiceError("the broker does not listen")
         port = self._server.sockets[0].getsockname()[1]
-        return str(Address(self._host, port))
+        return str(Address(self._host, port, self._coming is not None))
+
+    def renew(self, tls: Tls) -> None:
+        """Shows and trusts for new connections what the files of `tls` hold now.
+
+        Whom it trusts of those who come stays as it is. Raises InputError, and has changed nothing.
+        """
+        going = tls.going()
+        if self._coming is not None:
+            tls.identify(self._coming)
+        self._going = going
+
+    @property
+    def going(self) -> ssl.SSLContext:
+        """For links that it makes over TLS."""
+        if self._going is None:
+            self._going = Tls().going()  # Here, since it takes some hundredths of a second.
+        return self._going
 
     async def stop(self) -> None:
         """Say goodbye to all clients, close, and listen no more. Twice is once."""
@@ -197,6 +225,10 @@ class Broker:
         self._peers.discard(peer)
         if not self._peers:
             self._empty.set()
+
+    def _fail_handshake(self, reason: str) -> None:
+        self.refused[TLS_FAULT] += 1
+        _LOG.info("one who came is refused: %s", reason)
 
     def start_work(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Do something for a client, also when its connection ends meanwhile; `stop` ends it."""

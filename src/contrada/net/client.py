@@ -6,6 +6,7 @@ ConnectionFailedError: it is never sent twice. Who publishes or subscribes meanw
 """
 
 import asyncio
+import ssl
 from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Final
@@ -104,6 +105,7 @@ class TcpService(Service):
         reconnect: bool = True,
         reconnect_wait_s: float | None = None,
         on_connection: Callable[[ConnectionState], object] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """`publish_wait_s` bounds the broker's wait for a full queue; 0 drops at once.
 
@@ -112,7 +114,7 @@ class TcpService(Service):
         self._states = ConnectionStates(on_connection)
         give_up_after_s = checked_timeout(reconnect_wait_s, "reconnect_wait_s") if reconnect else 0
         self._reconnecting = Reconnecting(
-            parse_addresses(address), self, self._states, give_up_after_s
+            parse_addresses(address), self, self._states, give_up_after_s, tls
         )
         self._stamp = Stamp(publisher)
         self.now_us = self._stamp.now_us

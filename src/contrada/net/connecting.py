@@ -4,6 +4,7 @@ async with connect() as service: ...                          # in this process
 async with connect("contrada://127.0.0.1:7655") as service: ...   # a broker
 """
 
+import ssl
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -24,6 +25,7 @@ def connect(
     reconnect: bool = True,
     reconnect_wait_s: float | None = None,
     on_connection: Callable[[ConnectionState], object] | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> Service:
     """A service, to be used inside `async with`.
 
@@ -39,9 +41,15 @@ def connect(
     ever), or not at all without `reconnect`; then all subscriptions end with
     ConnectionFailedError. `on_connection` is called on the service's event loop with each
     `ConnectionState`, see `Service.connection_states`; it should be short.
+
+    Over TLS, "contradas://a:7655", the broker's certificate has to be for this host, and of
+    somebody whom `tls` trusts: `ssl.create_default_context(cafile="authority.pem")`. Without `tls`
+    that is whom the system trusts.
     Raises AddressError, ServiceError.
     """
     if address is None:
+        if tls is not None:
+            raise ServiceError("tls is for a service at an address, not for an embedded one")
         return EmbeddedService(
             publisher=publisher,
             publish_wait_s=publish_wait_s,
@@ -57,6 +65,7 @@ def connect(
         reconnect=reconnect,
         reconnect_wait_s=reconnect_wait_s,
         on_connection=on_connection,
+        tls=tls,
     )
 
 
@@ -69,6 +78,7 @@ def connect_sync(
     reconnect: bool = True,
     reconnect_wait_s: float | None = None,
     on_connection: Callable[[ConnectionState], object] | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> BlockingService:
     """The same for code that does not await, to be used inside `with`; see `connect`."""
     return BlockingService(
@@ -80,5 +90,6 @@ def connect_sync(
             reconnect=reconnect,
             reconnect_wait_s=reconnect_wait_s,
             on_connection=on_connection,
+            tls=tls,
         )
     )

@@ -58,6 +58,9 @@ _NOTIFICATION_WORK: Final = 6
 
 _BYTES_PER_STEP: Final = 2_000
 
+_TLS: Final = (b"\x15\x03", b"\x16\x03")
+"""How an alert and a handshake of TLS begin."""
+
 _HEADER: Final = struct.Struct(">2sBBI")
 HEADER_BYTES: Final = _HEADER.size
 
@@ -417,7 +420,9 @@ class FrameReader:
         magic, version, kind, length = _HEADER.unpack_from(pending)
         if magic != MAGIC:
             begin = bytes(pending[:HEADER_BYTES])
-            raise FrameError("not contrada", f"the bytes {begin!r} begin no Contrada frame")
+            hint = "; it speaks TLS, as with contradas://" if begin[:2] in _TLS else ""
+            reason = f"the bytes {begin!r} begin no Contrada frame{hint}"
+            raise FrameError("not contrada", reason)
         if version != VERSION:
             raise FrameError("version", f"protocol version {version}; this side speaks {VERSION}")
         if kind not in _KINDS:

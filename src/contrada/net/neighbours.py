@@ -17,6 +17,7 @@ Source: PODC 2000 §4 (servers, and their connection to one another).
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -86,6 +87,11 @@ class LinkHost(Host, Protocol):
     instance: str
     """What tells this run of the broker from any other."""
 
+    @property
+    def going(self) -> ssl.SSLContext:
+        """For links that it makes over TLS."""
+        ...
+
 
 class Neighbours:
     """The links of one broker."""
@@ -142,7 +148,12 @@ class Neighbours:
         self._made[peer] = wanted, up
         try:
             async with asyncio.timeout(LINK_WAIT_S):
-                await loop.create_connection(lambda: peer, wanted.address.host, wanted.address.port)
+                await loop.create_connection(
+                    lambda: peer,
+                    wanted.address.host,
+                    wanted.address.port,
+                    ssl=self._broker.going if wanted.address.is_tls else None,
+                )
                 await asyncio.wait((up, peer.ended), return_when=asyncio.FIRST_COMPLETED)
             await peer.ended
         except TimeoutError:

@@ -132,6 +132,7 @@ class Peer(Wire):
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection has ended, in order or not. What it has published is still handed over."""
+        self.failure = self.failure or self._why_lost(error)
         self._transport = None
         self._count_unread()
         _LOG.info("%s %s is gone%s", self.who, self.name, f": {error}" if error else "")

@@ -14,13 +14,15 @@ Invariants:
 import asyncio
 import itertools
 import logging
+import ssl
 from collections.abc import Sequence
 from typing import Final, Protocol
 
 from contrada.errors import ConnectionFailedError, ProtocolError, ServiceClosedError, ServiceError
-from contrada.net.address import Address, shown_addresses
+from contrada.net.address import SCHEME_TLS, Address, shown_addresses
 from contrada.net.connection import CLIENT
 from contrada.net.frames import Frame, Hello
+from contrada.net.tls import Tls
 from contrada.net.wire import ClientWire, why_not
 from contrada.runtime.backoff import STEADY_S, Backoff
 from contrada.runtime.calling import check_loop
@@ -63,8 +65,18 @@ class Reconnecting:
         owner: Connected,
         states: ConnectionStates,
         give_up_after_s: float | None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`give_up_after_s` bounds how long a lost connection is tried anew; None does not."""
+        """`give_up_after_s` bounds how long a lost connection is tried anew; None does not.
+
+        `tls` is for addresses over TLS; without it, whom the system trusts is trusted.
+        Raises ServiceError.
+        """
+        has_tls = any(each.is_tls for each in addresses)
+        if tls is not None and not has_tls:
+            reason = f"tls is for {SCHEME_TLS}://, and this is {shown_addresses(addresses)}"
+            raise ServiceError(reason)
+        self._tls = tls or (Tls().going() if has_tls else None)
         self.address = addresses[0]
         """Of the connection that is there, or was last."""
         self.is_up = False
@@ -176,7 +188,12 @@ class Reconnecting:
         )
         try:
             async with asyncio.timeout(CONNECT_WAIT_S):
-                await loop.create_connection(lambda: wire, address.host, address.port)
+                await loop.create_connection(
+                    lambda: wire,
+                    address.host,
+                    address.port,
+                    ssl=self._tls if address.is_tls else None,
+                )
                 await wire.greeted
             if wire.ended is not None:
                 raise ProtocolError(wire.ended)

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import socket
+import ssl
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Final
@@ -10,6 +11,7 @@ from typing import Final
 from contrada.errors import FrameError, ProtocolError
 from contrada.net.connection import BROKER, Connection, Phase
 from contrada.net.frames import Failure, Frame, Goodbye, Hello
+from contrada.net.tls import tls_fault, why_hung_up
 
 CLIENT_TICK_S: Final = 5.0
 """How often a client looks whether its broker is still alive. Beyond it: that much later it
@@ -59,6 +61,15 @@ class Wire(asyncio.Protocol):
         """Close at once, whatever is unsent."""
         if self._transport is not None:
             self._transport.abort()
+
+    def _why_lost(self, error: Exception | None) -> str:
+        """Why the connection has ended, where this side knows or can guess."""
+        if error is not None:
+            broke = why_not(error) if isinstance(error, OSError) else str(error)
+            return f"the connection broke: {broke}"
+        if self._connection.peer is None and self._transport is not None:
+            return why_hung_up(is_tls=self._transport.get_extra_info("sslcontext") is not None)
+        return ""
 
     @abstractmethod
     def _handle(self, frame: Frame) -> None:
@@ -133,11 +144,10 @@ class ClientWire(Wire):
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection has ended, in order or not."""
+        reason = self._reason or self._why_lost(error) or "the broker closed the connection"
         self._transport = None
         if self._timer is not None:
             self._timer.cancel()
-        reason = self._reason or (f"the connection broke: {error}" if error else "")
-        reason = reason or "the broker closed the connection"
         if not self.greeted.done():
             self.greeted.set_exception(ProtocolError(reason))
             self.greeted.exception()  # Seen: whoever connects may have given up already.
@@ -180,6 +190,8 @@ class ClientWire(Wire):
 
 def why_not(error: OSError) -> str:
     """Why there is no connection, for a person."""
+    if isinstance(error, ssl.SSLError):
+        return tls_fault(error)
     if isinstance(error, socket.gaierror):
         return f"the host is not known ({error.strerror})"
     # Of a host with several addresses the errors come together, as text.

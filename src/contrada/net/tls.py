@@ -1,0 +1,151 @@
+"""TLS for clients and links: who this side is, whom it trusts, and what went wrong, in words.
+
+Only `ssl` of the standard library, with what it takes for safe: TLS 1.2 and later, and the name of
+a host is checked. Keys are files of PEM, as all tools write them.
+"""
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from contrada.errors import InputError, InvalidValueError
+
+TLS_WAIT_S: Final = 10.0
+"""How long the TLS handshake of one who came may take; until then it is no connection yet. Beyond
+it: it is cut."""
+
+TLS_FAULT: Final = "no TLS"
+"""The name under which a broker counts handshakes that failed."""
+
+_NO_TLS: Final = "the other side does not speak TLS: contradas:// does, contrada:// does not"
+_WORDS: Final = {
+    "WRONG_VERSION_NUMBER": _NO_TLS,
+    "HTTP_REQUEST": _NO_TLS,
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the other side shows no certificate, and has to",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the other side asks for a certificate of this one",
+    "TLSV1_ALERT_UNKNOWN_CA": "the other side does not trust the certificate of this one",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the other side does not take the certificate of this one",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the certificate of this side has expired",
+}
+"""What is told instead of what OpenSSL says."""
+
+_EXPIRED: Final = 10
+_NOT_YET: Final = 9
+_WRONG_HOST: Final = (62, 64)
+"""Why a certificate is refused, as OpenSSL numbers it (X509_V_ERR)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """The files of one side, of PEM.
+
+    `certificate` has those of its issuers behind it, and its key where `key` names no other file.
+    `authority` has the certificates of who is trusted; without it, it is who the system trusts.
+    With `require_certificate`, whoever comes has to show a certificate of the authority.
+    """
+
+    certificate: Path | None = None
+    key: Path | None = None
+    authority: Path | None = None
+    require_certificate: bool = False
+
+    def __post_init__(self) -> None:
+        if self.certificate is None and (self.key or self.require_certificate):
+            raise InvalidValueError(self.certificate, "TLS with a key has a certificate, too")
+        if self.require_certificate and self.authority is None:
+            reason = "who asks for certificates says whose: an authority"
+            raise InvalidValueError(self.authority, reason)
+
+    def going(self) -> ssl.SSLContext:
+        """For the connections that this side makes. Raises InputError."""
+        return self._context(ssl.Purpose.SERVER_AUTH)
+
+    def coming(self, fail: Callable[[str], None]) -> ssl.SSLContext | None:
+        """For the connections made to this side; None where it has no certificate.
+
+        `fail` is told of each handshake that fails. Raises InputError.
+        """
+        if self.certificate is None:
+            return None
+        context = self._context(ssl.Purpose.CLIENT_AUTH)
+        if self.require_certificate:
+            context.verify_mode = ssl.CERT_REQUIRED
+
+        class Handshake(ssl.SSLObject):
+            """Tells of faults, which the event loop keeps to itself."""
+
+            def do_handshake(self) -> None:
+                try:
+                    super().do_handshake()
+                except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                    raise
+                except ssl.SSLError as error:
+                    fail(tls_fault(error))
+                    raise
+
+        context.sslobject_class = Handshake
+        return context
+
+    def _context(self, purpose: ssl.Purpose) -> ssl.SSLContext:
+        try:
+            context = ssl.create_default_context(purpose, cafile=self.authority)
+        except OSError as error:
+            reason = (
+                "expected certificates of who is trusted, in PEM"
+                if isinstance(error, ssl.SSLError)
+                else str(error.strerror)
+            )
+            raise InputError(str(self.authority), reason) from None
+        self.identify(context)
+        return context
+
+    def identify(self, context: ssl.SSLContext) -> None:
+        """Shows the certificate from now on, as its files are now. Raises InputError."""
+        if self.certificate is None:
+            return
+        for each in (self.certificate, self.key or self.certificate):
+            try:
+                each.open("rb").close()
+            except OSError as error:
+                raise InputError(str(each), error.strerror or str(error)) from None
+        try:
+            context.load_cert_chain(self.certificate, self.key, password=self._refuse_password)
+        except ssl.SSLError as error:
+            reason = (
+                "the key is not that of the certificate"
+                if error.reason == "KEY_VALUES_MISMATCH"
+                else "expected a certificate and its key, in PEM"
+            )
+            raise InputError(self._shown(), reason) from None
+
+    def _refuse_password(self) -> str:
+        raise InputError(self._shown(), "the key is encrypted; expected one that is not")
+
+    def _shown(self) -> str:
+        return f"{self.certificate}, {self.key}" if self.key else str(self.certificate)
+
+
+def tls_fault(error: ssl.SSLError) -> str:
+    """Why there is no TLS with the other side, for a person."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        said = error.verify_message.rstrip(".")
+        if error.verify_code == _EXPIRED:
+            return "the certificate of the other side has expired"
+        if error.verify_code == _NOT_YET:
+            return "the certificate of the other side is not valid yet: is the clock right?"
+        if error.verify_code in _WRONG_HOST:
+            return f"the certificate of the other side is for another host ({said})"
+        return (
+            f"the certificate of the other side is not trusted ({said}); --tls-authority PEM, or "
+            "tls= of `connect`, says who is"
+        )
+    reason = error.reason or str(error)
+    return _WORDS.get(reason, f"TLS failed ({reason})")
+
+
+def why_hung_up(*, is_tls: bool) -> str:
+    """Why the other side may have closed the connection before it said anything."""
+    wish = "asks for a certificate of this side" if is_tls else "wants TLS, as with contradas://"
+    return f"it is no broker, or one that {wish}: it closed the connection without a word"

@@ -1,0 +1,265 @@
+"""TLS for clients and links; what is wrong is said in words, on both sides where both can know."""
+
+import asyncio
+import re
+import ssl
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from contrada.errors import ConnectionFailedError, InputError, InvalidValueError, ServiceError
+from contrada.net import Broker, connect
+from contrada.net.address import parse_address
+from contrada.net.neighbours import Membership, Wanted
+from contrada.net.tls import TLS_FAULT, Tls
+from tests.asynchronous import on_loop, until
+
+HOST = "127.0.0.1"
+
+
+class Authority:
+    """One who signs certificates, and the files of what was signed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._authority = trustme.CA()
+        self._folder = folder
+        self.path = self._path()
+        self._authority.cert_pem.write_to_path(str(self.path))
+
+    def tls(self, *hosts: str, require: bool = False, until: datetime | None = None) -> Tls:
+        """Who shows a certificate of this authority, and trusts it."""
+        issued = self._authority.issue_cert(*(hosts or (HOST,)), not_after=until)
+        path = self._path()
+        issued.private_key_and_cert_chain_pem.write_to_path(str(path))
+        return Tls(path, authority=self.path, require_certificate=require)
+
+    def _path(self) -> Path:
+        return self._folder / f"{len(list(self._folder.iterdir()))}.pem"
+
+    def trusting(self) -> ssl.SSLContext:
+        """What a client trusts."""
+        return Tls(authority=self.path).going()
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def as_plain(address: str) -> str:
+    return address.replace("contradas://", "contrada://")
+
+
+def as_tls(address: str) -> str:
+    return address.replace("contrada://", "contradas://")
+
+
+@on_loop
+async def test_clients_and_links_speak_tls(authority: Authority) -> None:
+    """What is published could be read by whoever stands between."""
+    tls = authority.tls()
+    async with Broker(port=0, network=Membership("a"), tls=tls) as first:
+        assert first.address.startswith("contradas://127.0.0.1:")
+        wanted = (Wanted(parse_address(first.address)),)
+        network = Membership("b", neighbours=wanted)
+        async with (
+            Broker(port=0, network=network, tls=tls) as second,
+            connect(first.address, tls=authority.trusting()) as publisher,
+            connect(second.address, tls=authority.trusting()) as subscriber,
+            subscriber.subscribe("a any") as events,
+        ):
+            await until(lambda: first.exchange.routing().filters.nodes == 1)
+            count = 5_000  # More than what is written in one go.
+            await publisher.publish_batch({"a": each, "b": "x" * 500} for each in range(count))
+            assert [(await anext(events))["a"] for _ in range(count)] == list(range(count))
+
+
+async def _said_to(address: str, tls: ssl.SSLContext | None) -> str:
+    with pytest.raises(ConnectionFailedError) as failed:
+        async with connect(address, tls=tls):
+            pass
+    assert "_ssl.c" not in str(failed.value)
+    return failed.value.reason
+
+
+@on_loop
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda authority: authority.tls(), "is not trusted (self-signed certificate in"),
+        (lambda authority: authority.tls(until=datetime(2020, 1, 1, tzinfo=UTC)), "has expired"),
+        (lambda authority: authority.tls("desk.example"), "is for another host (IP address mis"),
+    ],
+)
+async def test_a_broker_that_is_not_the_right_one_is_refused(
+    make: Callable[[Authority], Tls], said: str, authority: Authority, tmp_path: Path
+) -> None:
+    """Anybody could stand in for a broker; or nobody know why there is no connection."""
+    trusts = Authority(tmp_path) if "trusted" in said else authority
+    async with Broker(port=0, tls=make(authority)) as broker:
+        found = await _said_to(broker.address, trusts.trusting())
+        assert said in found
+        if trusts is not authority:
+            assert "--tls-authority" in found
+
+
+@on_loop
+async def test_without_an_authority_whom_the_system_trusts_is_trusted(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker with a certificate of its own could be reached, or one of the public not."""
+    async with Broker(port=0, tls=authority.tls()) as broker:
+        assert "is not trusted" in await _said_to(broker.address, None)
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.path))
+        async with connect(broker.address) as service:
+            await service.publish({"a": 1})
+
+
+@on_loop
+async def test_plain_and_tls_that_meet_are_told_so(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A person would look for the fault in the network."""
+    caplog.set_level("INFO", "contrada")
+    async with Broker(port=0, tls=authority.tls()) as safe, Broker(port=0) as plain:
+        assert "wants TLS, as with contradas://" in await _said_to(as_plain(safe.address), None)
+        assert safe.refused == {TLS_FAULT: 1}
+        assert "is refused: the other side does not speak TLS" in caplog.text
+        said = await _said_to(as_tls(plain.address), authority.trusting())
+        assert "does not speak TLS: contradas:// does" in said
+        assert plain.refused == {"not contrada": 1}
+        assert "it speaks TLS, as with contradas://" in caplog.text
+
+
+def _is_said(expected: re.Pattern[str], caplog: pytest.LogCaptureFixture) -> bool:
+    return expected.search(caplog.text) is not None
+
+
+@on_loop
+async def test_links_say_why_there_is_no_tls(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever runs a network would not learn why a link does not come up."""
+    caplog.set_level("INFO", "contrada")
+    stranger = Authority(tmp_path)
+    async with (
+        Broker(port=0, network=Membership("a"), tls=authority.tls()) as safe,
+        Broker(port=0, network=Membership("b")) as plain,
+    ):
+        for address, tls, said in (
+            (as_plain(safe.address), None, "wants TLS, as with contradas://"),
+            (as_tls(plain.address), authority.tls(), "does not speak TLS"),
+            (safe.address, stranger.tls(), "is not trusted"),
+        ):
+            network = Membership("c", neighbours=(Wanted(parse_address(address)),))
+            expected = re.compile(f"neighbour {re.escape(address)} is away .*{said}")
+            async with Broker(port=0, network=network, tls=tls):
+                await until(partial(_is_said, expected, caplog))
+
+
+@on_loop
+async def test_a_certificate_may_be_asked_for(authority: Authority, tmp_path: Path) -> None:
+    """Whoever knows the address of a broker could join its network."""
+    own, stranger = authority.tls(), Authority(tmp_path).tls()
+    required = authority.tls(require=True)
+    async with Broker(port=0, network=Membership("a"), tls=required) as broker:
+        said = await _said_to(broker.address, authority.trusting())
+        assert "asks for a certificate of this side" in said
+        forged = Tls(stranger.certificate, authority=authority.path).going()
+        await _said_to(broker.address, forged)
+        assert broker.refused == {TLS_FAULT: 2}
+        network = Membership("b", neighbours=(Wanted(parse_address(broker.address)),))
+        async with (
+            Broker(port=0, network=network, tls=own),
+            connect(broker.address, tls=own.going()) as service,
+        ):
+            await service.publish({"a": 1})
+            await until(lambda: len(broker.neighbours) == 1)
+
+
+@on_loop
+async def test_a_client_connects_again_over_tls(authority: Authority) -> None:
+    """A service would be lost with its first connection."""
+    async with (
+        Broker(port=0, tls=authority.tls()) as broker,
+        connect(broker.address, tls=authority.trusting()) as service,
+        service.subscribe("a any") as events,
+    ):
+        for number in range(3):
+            await service.publish({"a": number})
+            assert (await anext(events))["a"] == number
+            for peer in list(broker._peers):
+                peer.abort()
+            await until(lambda: not broker._peers)
+
+
+@on_loop
+async def test_a_renewed_certificate_is_shown(authority: Authority, tmp_path: Path) -> None:
+    """A broker would have to be stopped before its certificate expires."""
+    old, new = authority.tls(until=datetime(2020, 1, 1, tzinfo=UTC)), authority.tls()
+    async with Broker(port=0, tls=old) as broker:
+        assert "expired" in await _said_to(broker.address, authority.trusting())
+        bad = tmp_path / "bad.pem"
+        bad.write_text("no key")
+        with pytest.raises(InputError, match="expected a certificate and its key"):
+            broker.renew(Tls(bad))
+        assert "expired" in await _said_to(broker.address, authority.trusting())
+        broker.renew(new)
+        async with connect(broker.address, tls=authority.trusting()):
+            pass
+
+
+def test_files_that_are_no_certificates_are_named(authority: Authority, tmp_path: Path) -> None:
+    """A broker would not start, and nobody know which file is at fault."""
+    good, other = authority.tls(), authority.tls()
+    bad = tmp_path / "bad.pem"
+    bad.write_text("no certificate")
+    encrypted = tmp_path / "encrypted.pem"
+    key = load_pem_private_key(good.certificate.read_bytes(), None)  # type: ignore[union-attr]
+    secret = BestAvailableEncryption(b"secret")
+    encrypted.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, secret))
+    for tls, said in (
+        (Tls(tmp_path / "none.pem"), "none.pem: No such file"),
+        (Tls(good.certificate, tmp_path / "none.key"), "none.key: No such file"),
+        (Tls(bad), "bad.pem: expected a certificate and its key, in PEM"),
+        (Tls(good.certificate, other.certificate), "is not that of the certificate"),
+        (Tls(good.certificate, encrypted), "encrypted.pem: the key is encrypted"),
+        (Tls(authority=bad), "bad.pem: expected certificates of who is trusted"),
+        (Tls(authority=tmp_path / "none.pem"), "none.pem: No such file"),
+    ):
+        with pytest.raises(InputError, match=re.escape(said)):
+            tls.going()
+
+
+def test_what_makes_no_tls_is_refused(authority: Authority) -> None:
+    """A broker would ask nobody for a certificate, or take everybody's."""
+    with pytest.raises(InvalidValueError, match="has a certificate"):
+        Tls(require_certificate=True)
+    with pytest.raises(InvalidValueError, match="an authority"):
+        Tls(authority.path, require_certificate=True)
+    context = ssl.create_default_context()
+    for address in (None, "contrada://127.0.0.1"):
+        with pytest.raises(ServiceError, match="tls is for"):
+            connect(address, tls=context)
+
+
+@on_loop
+async def test_who_comes_and_says_nothing_holds_up_nobody(authority: Authority) -> None:
+    """One stranger could keep a broker from serving or ending."""
+    async with Broker(port=0, tls=authority.tls()) as broker:
+        port = parse_address(broker.address).port
+        _, writer = await asyncio.open_connection(HOST, port)
+        async with connect(broker.address, tls=authority.trusting()) as service:
+            await service.publish({"a": 1})
+        await broker.stop()
+        writer.close()
