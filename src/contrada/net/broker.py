@@ -41,6 +41,12 @@ worked off yet. Beyond it: those for which most is held are told and closed, unt
 BROKER_TICK_S: Final = 5.0
 """How often a broker looks for clients that went silent. Beyond it: that much later it acts."""
 
+HANDOVER_WAIT_S: Final = 5.0
+"""How long stopping a broker waits until neighbours and clients have taken what is queued for them.
+Beyond it: the rest is lost, counted."""
+
+_HANDOVER_LOOK_S: Final = 0.01
+
 STOP_WAIT_S: Final = 5.0
 """How long stopping a broker waits for clients to take what was written to them. Beyond it:
 connections are cut."""
@@ -99,6 +105,7 @@ class Broker:
         self._connections_max = connections_max
         self._bytes_max = bytes_max
         self._held_bytes = 0
+        self.is_stopping = False
         self._relief_due = False
         self._server: asyncio.Server | None = None
         self._ticker: asyncio.Task[None] | None = None
@@ -163,14 +170,20 @@ class Broker:
         return self._going
 
     async def stop(self) -> None:
-        """Say goodbye to all clients, close, and listen no more. Twice is once."""
+        """Listen no more, hand over what is queued, say goodbye to all, and close. Twice is once.
+
+        What clients publish meanwhile is not taken.
+        """
         if self._server is None:
             return
         server, self._server = self._server, None
         server.close()
         if self._ticker is not None:
             self._ticker.cancel()
+        self.is_stopping = True
         await self.neighbours.stop()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._hand_over(), HANDOVER_WAIT_S)
         for peer in list(self._peers):
             peer.close("the broker stops")
         with contextlib.suppress(TimeoutError):  # Those that do not read are aborted.
@@ -182,6 +195,11 @@ class Broker:
             task.cancel()  # Nobody is left for whom it could be delivered.
         await asyncio.gather(*self._work, return_exceptions=True)
         self._stopped.set()
+
+    async def _hand_over(self) -> None:
+        """Wait until nothing is held, and neighbours have worked off all that was sent to them."""
+        while self._held_bytes or any(each.on_their_way for each in self.neighbours):
+            await asyncio.sleep(_HANDOVER_LOOK_S)
 
     async def closed(self) -> None:
         """Wait until it was stopped."""

@@ -246,6 +246,8 @@ class Guest:
             self._peer.mark_ready(feed)
 
     def _accept(self, request: Request, message: Publish) -> None:
+        if self._broker.is_stopping:
+            return  # Unanswered: by the goodbye its client learns that nobody knows of it.
         try:
             self._accepted.add(request.number, request.wait_ms, message)
         except FrameError as error:

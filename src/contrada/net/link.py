@@ -115,6 +115,11 @@ class Link:
         """What came and waits to be worked off."""
         return self._accepted.held_bytes
 
+    @property
+    def on_their_way(self) -> int:
+        """How many notifications were sent and are not worked off at the other end."""
+        return self._feed.on_their_way
+
     def handle(self, frame: Frame) -> Generator[None] | None:
         """Does what a frame asks for; what is given is still to be done, in turns."""
         feed = self._feed

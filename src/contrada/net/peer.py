@@ -39,6 +39,8 @@ class Host(Working, Protocol):
     """Faults of peers and requests that were refused, by name."""
     dropped: Counter[str]
     """Notifications that were lost, by reason."""
+    is_stopping: bool
+    """Whether it takes no publications any more."""
 
     def admit(self, peer: "Peer") -> bool:
         """A connection was made; False when there are too many."""

@@ -1,0 +1,96 @@
+"""A broker that stops in order hands over what it holds, within a bounded time."""
+
+import asyncio
+
+import pytest
+
+from contrada.errors import ConnectionFailedError
+from contrada.net import Broker, broker, client, connect
+from contrada.net.link import ON_ITS_WAY
+from contrada.runtime.exchange import LINK_DOWN
+from tests.asynchronous import on_loop, until
+from tests.net.test_neighbours import know, network
+
+COUNT = 3_000
+
+
+@pytest.fixture(autouse=True)
+def _little_credit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most of what is published waits at the broker."""
+    monkeypatch.setattr(client, "CREDIT_BYTES", 20_000)
+    monkeypatch.setattr(client, "_CREDIT_STEP", 2_000)
+
+
+@on_loop
+async def test_what_waits_for_clients_is_handed_over() -> None:
+    """Each restart of a broker would lose what its subscribers have not read yet."""
+    async with (
+        Broker(port=0) as stopped,
+        connect(stopped.address, reconnect=False) as subscriber,
+        connect(stopped.address) as publisher,
+    ):
+        events = await subscriber.subscribe("a any")
+        await publisher.publish_batch({"a": each} for each in range(COUNT))
+        assert stopped.statistics().held_bytes > 0
+        stopping = asyncio.create_task(stopped.stop())
+        assert [(await anext(events))["a"] for _ in range(COUNT)] == list(range(COUNT))
+        await stopping
+        assert not stopped.statistics().dropped
+
+
+@on_loop
+@pytest.mark.parametrize("ends", [0, 1])
+async def test_what_waits_for_a_neighbour_is_handed_over(ends: int) -> None:
+    """What was answered would be lost with a broker that is only restarted."""
+    async with (
+        network(2, [(0, 1)]) as brokers,
+        connect(brokers[0].address) as publisher,
+        connect(brokers[1].address) as subscriber,
+    ):
+        events = await subscriber.subscribe("a any")
+        await until(lambda: know(brokers, 1))
+        await publisher.publish_batch({"a": each} for each in range(COUNT))
+        stopping = asyncio.create_task(brokers[ends].stop())
+        assert [(await anext(events))["a"] for _ in range(COUNT)] == list(range(COUNT))
+        await stopping
+        await until(lambda: not len(brokers[1 - ends].neighbours))
+        dropped = [each.statistics().dropped for each in brokers]
+        assert not [each for each in dropped if each.keys() & {LINK_DOWN, ON_ITS_WAY}]
+
+
+@on_loop
+async def test_one_who_does_not_read_is_not_waited_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One client could keep a broker from ending; or what is lost would not be counted."""
+    monkeypatch.setattr(broker, "HANDOVER_WAIT_S", 0.05)
+    async with (
+        Broker(port=0) as stopped,
+        connect(stopped.address) as sleeper,
+        connect(stopped.address) as publisher,
+    ):
+        await sleeper.subscribe("a any")
+        await publisher.publish_batch({"a": each} for each in range(COUNT))
+        await stopped.stop()
+        lost = stopped.statistics().dropped["connection ended"]
+        assert 0 < lost < COUNT
+
+
+@on_loop
+async def test_what_is_published_while_a_broker_stops_is_not_answered() -> None:
+    """A busy publisher could keep a broker from ending, or take for published what is lost."""
+    async with (
+        Broker(port=0) as stopped,
+        connect(stopped.address, reconnect=False) as subscriber,
+        connect(stopped.address, reconnect=False) as publisher,
+    ):
+        events = await subscriber.subscribe("a any")
+        await publisher.publish_batch({"a": each} for each in range(COUNT))
+        stopping = asyncio.create_task(stopped.stop())
+        await asyncio.sleep(0)
+        late = asyncio.create_task(publisher.publish({"a": -1}))
+        assert [(await anext(events))["a"] for _ in range(COUNT)] == list(range(COUNT))
+        with pytest.raises(ConnectionFailedError, match="the broker stops") as failed:
+            await late
+        assert failed.value.may_be_published
+        await stopping
