@@ -625,8 +625,11 @@ async def test_what_was_on_its_way_when_it_was_unsubscribed_is_counted() -> None
 
 
 @on_loop
-async def test_a_batch_that_is_cancelled_ends_at_once() -> None:
+async def test_a_batch_that_is_cancelled_ends_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A time limit on publishing would not hold: a dead reader could keep it a minute longer."""
+    monkeypatch.setattr("contrada.net.broker.HANDOVER_WAIT_S", 0.01)
 
     async def stuck(_: Peer) -> None:
         await asyncio.Event().wait()
