@@ -404,7 +404,6 @@ async def test_a_frame_to_a_neighbour_has_a_limit(monkeypatch: pytest.MonkeyPatc
 @on_loop
 async def test_a_neighbour_that_does_not_read_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would fill the memory of a broker that has much to say."""
-    monkeypatch.setattr("contrada.net.broker.HANDOVER_WAIT_S", 0.01)
     monkeypatch.setattr(link, "LINK_UNREAD_BYTES_MAX", 1_000_000)
     async with Broker(port=0, network=Membership("a")) as broker:
         raw = await RawClient.to(broker, stranger(broker), greeting())
