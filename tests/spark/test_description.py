@@ -81,9 +81,9 @@ def test_parameters_can_be_set(tmp_path: Path) -> None:
     [
         ('"subs"', '"none"', "none: cannot be read"),
         ('"subs"', '"subs', "p.toml:2:22: "),
-        ('format = "csv"', 'format = "cvs"', "expected one of: csv, tsv, json"),
+        ('format = "csv"', 'format = "cvs"', "expected one of: csv, json"),
         ('format = "csv"', 'format = "csv"\nfrom = 1', "expected one of: name, format"),
-        ('name = "a"', "", "missing required field `name`"),
+        ('name = "a"', "", "source[0]: the key name is missing"),
         ('"{out}/*.csv"', '"{out}/*.xml"', "found no file for"),
         ('"{out}/*.csv"', '"{nowhere}/*.csv"', "{nowhere}"),
         ('t = "time"', 't = "date"', "'date'"),

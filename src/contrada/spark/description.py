@@ -25,7 +25,6 @@ docs/pipeline.md; the options' meanings: `contrada.records.Reading`.
 import glob
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,11 +35,11 @@ import msgspec
 from contrada.errors import ContradaError, ExtensionError, InputError, InvalidObventError
 from contrada.extensions.loading import object_named
 from contrada.model import mark_name
-from contrada.records import FORMATS, Reading, Subscriptions, check_name_of
+from contrada.records import Reading, Subscriptions, check_name_of
+from contrada.records.settings import checked, read_toml
 from contrada.records.subscriptions import load_subscriptions, read_text
 
 _PARAMETER: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_TOML_PLACE: Final = re.compile(r"^(.*) \(at line (\d+), column (\d+)\)$", re.DOTALL)
 _MARK_PREFIX: Final = mark_name("")
 
 PROGRESS_FILE: Final = "published.json"
@@ -112,7 +111,7 @@ def read_pipeline(path: Path, settings: Mapping[str, str] | None = None) -> Pipe
     Raises InputError with the place for what is malformed, for paths that name no file, for an
     output that cannot be written, and for errors in the file of subscriptions.
     """
-    described = _described(path)
+    described = checked(str(path), read_toml(path), _Pipeline)
     settings = settings or {}
     known = {*described.parameters, *_PARAMETER.findall(read_text(path))}
     for name in settings:
@@ -153,30 +152,6 @@ def _check_own(output: Path) -> None:
         names = ", ".join(sorted(each.name for each in others)[:3])
         reason = f"found {names}, expected a folder of its own: a run replaces what is there"
         raise InputError(str(output), reason)
-
-
-def _described(path: Path) -> _Pipeline:
-    text = read_text(path)
-    try:
-        return msgspec.convert(tomllib.loads(text), _Pipeline)
-    except tomllib.TOMLDecodeError as error:
-        place = _TOML_PLACE.match(str(error))
-        if place is None:
-            raise InputError(str(path), str(error)) from None
-        reason, line, column = place.groups()
-        raise InputError(str(path), reason, int(line), int(column)) from None
-    except msgspec.ValidationError as error:
-        raise InputError(str(path), _explained(str(error))) from None
-
-
-def _explained(said: str) -> str:
-    """What is wrong, and which keys and values are right."""
-    if "unknown field" in said:
-        of = _Source if "$.source" in said else _Pipeline
-        return f"{said}; expected one of: {', '.join(of.__struct_fields__)}"
-    if "enum value" in said:
-        return f"{said}; expected one of: {', '.join(FORMATS)}"
-    return said
 
 
 @dataclass(frozen=True, slots=True)
