@@ -438,3 +438,37 @@ async def test_links_of_a_moment_are_made_ever_more_rarely(
                 await until(lambda: not len(first.neighbours))
             waits: list[Any] = [each.args for each in caplog.records if "tried again" in each.msg]
     assert waits[4][2] >= 0.008, "the fifth, at least half of what is due"
+
+
+@on_loop
+async def test_neighbours_come_and_go_while_a_broker_runs() -> None:
+    """A network would have to be stopped to be changed, and all its clients with it."""
+    brokers = [Broker(port=0, network=Membership(f"b{each}")) for each in range(3)]
+    async with (
+        brokers[0],
+        brokers[1],
+        brokers[2],
+        connect(brokers[0].address) as publisher,
+        connect(brokers[1].address) as one,
+        connect(brokers[2].address) as other,
+        one.subscribe("a any") as at_one,
+        other.subscribe("a > 1") as at_other,
+    ):
+        first, second = (Wanted(parse_address(each.address)) for each in brokers[1:])
+        brokers[0].neighbours.change([first])
+        await until(partial(know, brokers[:1], 1))
+        (kept,) = brokers[0].neighbours
+        await publisher.publish({"a": 1})
+        assert (await anext(at_one))["a"] == 1
+        brokers[0].neighbours.change([first, second])
+        await until(partial(know, brokers[:1], 2))
+        assert kept in brokers[0].neighbours
+        brokers[0].neighbours.change([second])
+        await until(partial(know, brokers[:1], 1))
+        assert not len(brokers[1].neighbours)
+        await publisher.publish({"a": 2})
+        assert (await anext(at_other))["a"] == 2
+        assert brokers[0].network.neighbours == (second,)
+        (before,) = brokers[2].neighbours
+        brokers[0].neighbours.change([replace(second, cost=2)])
+        await until(lambda: any(each is not before for each in brokers[2].neighbours))

@@ -225,7 +225,7 @@ def test_files_that_are_no_certificates_are_named(authority: Authority, tmp_path
     bad = tmp_path / "bad.pem"
     bad.write_text("no certificate")
     encrypted = tmp_path / "encrypted.pem"
-    key = load_pem_private_key(good.certificate.read_bytes(), None)  # type: ignore[union-attr]
+    key = load_pem_private_key(Path(str(good.certificate)).read_bytes(), None)
     secret = BestAvailableEncryption(b"secret")
     encrypted.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, secret))
     for tls, said in (

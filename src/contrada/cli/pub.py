@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import ssl
 import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -15,6 +16,7 @@ from contrada.cli.literals import attributes_of
 from contrada.cli.reading import hint_for, naming_options, reading_of
 from contrada.cli.rule_files import STANDARD_INPUT
 from contrada.cli.running import run
+from contrada.cli.tls import tls_options
 from contrada.model import Notification
 from contrada.net import PORT_DEFAULT, connect
 from contrada.records import (
@@ -53,6 +55,7 @@ Make: TypeAlias = Callable[[str], Notification]
     help="What leaves first where several wait for a reader.",
 )
 @naming_options
+@tls_options
 def pub(
     attributes: tuple[str, ...],
     to: str,
@@ -61,6 +64,7 @@ def pub(
     keep: bool,
     ttl: float | None,
     priority: int | None,
+    tls: ssl.SSLContext | None,
     **options: str | None,
 ) -> None:
     """Publish one notification, or one for each line of a file of JSON objects.
@@ -77,6 +81,7 @@ def pub(
     contrada pub symbol=DIS price=61.5 tag=media tag=parks
     contrada pub zip='"00123"' at=@2026-11-20T09:30:00Z
     contrada pub --to contrada://10.0.0.7:7655 --json quotes.jsonl
+    contrada pub --to contradas://desk.example --tls-authority ours.pem symbol=DIS
     contrada pub alarm=fire --ttl 30 --priority 9
     tail -f beats.ndjson | contrada pub --json - --rename @timestamp=at --types at=time
     """  # noqa: D301 - click reads the escape
@@ -91,32 +96,29 @@ def pub(
         if reading == Reading()
         else partial(notification_of_object, reading=reading, keep=keep)
     )
+    service = connect(to, publisher=publisher, reconnect=False, tls=tls)
     if source is None:
         one = transmitted(Notification(attributes_of(attributes)), ttl, priority)
-        counts = run(_publish_one(to, publisher, one))
+        counts = run(_publish_one(service, one))
     else:
 
         def make_timed(line: str) -> Notification:
             return transmitted(make(line), ttl, priority)
 
         is_timed = ttl is not None or priority is not None
-        counts = run(_publish_lines(to, publisher, source, make_timed if is_timed else make))
+        counts = run(_publish_lines(service, source, make_timed if is_timed else make))
     for reason, lost in counts.dropped.items():
         click.echo(f"{lost} dropped: {reason}", err=True)
 
 
-async def _publish_one(
-    to: str, publisher: str | None, notification: Notification
-) -> ServiceStatistics:
-    async with connect(to, publisher=publisher, reconnect=False) as service:
+async def _publish_one(service: Service, notification: Notification) -> ServiceStatistics:
+    async with service:
         await service.publish(notification)
         return service.statistics()
 
 
-async def _publish_lines(
-    to: str, publisher: str | None, source: str, make: Make
-) -> ServiceStatistics:
-    async with connect(to, publisher=publisher, reconnect=False) as service:
+async def _publish_lines(service: Service, source: str, make: Make) -> ServiceStatistics:
+    async with service:
         try:
             if source == STANDARD_INPUT:
                 async for block in _arriving(sys.stdin.buffer):

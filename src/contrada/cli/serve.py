@@ -1,25 +1,34 @@
 """`contrada serve`: run a broker until it is told to end."""
 
 import asyncio
+import logging
 import signal
 from collections.abc import Mapping
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import click
 import msgspec
+from click.core import ParameterSource
+from msgspec import structs
 
 from contrada.cli.extension import extension_option
 from contrada.cli.lazy import EXIT_INTERRUPTED
 from contrada.cli.logs import log
-from contrada.net import PORT_DEFAULT, Broker, BrokerStatistics, parse_address
-from contrada.net.neighbours import Membership, Wanted
+from contrada.cli.settings import LEVELS, BrokerSettings, settings_of
+from contrada.cli.tls import tls_files
+from contrada.errors import ContradaError
+from contrada.extensions.loading import load
+from contrada.net import PORT_DEFAULT, Broker, BrokerStatistics
 from contrada.routing.links.topology import TREES_MAX
-from contrada.routing.messages import Role
 
 _STATUS: Final = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 0}
 
+_LOG: Final = logging.getLogger(__name__)
+
 
 @click.command()
+@click.option("--config", type=click.Path(dir_okay=False), metavar="TOML", help="See below.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option(
     "--port",
@@ -29,7 +38,9 @@ _STATUS: Final = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 0}
     help="0 takes a free one.",
 )
 @click.option("--name", default="", help="What other brokers call it: a network needs names.")
-@click.option("--neighbour", multiple=True, metavar="ADDRESS", help="A broker to be linked to.")
+@click.option(
+    "--neighbour", "neighbours", multiple=True, metavar="ADDRESS", help="A broker to be linked to."
+)
 @click.option("--parent", metavar="ADDRESS", help="The broker above it, in a hierarchy.")
 @click.option("--general", is_flag=True, help="Links between peers may close cycles.")
 @click.option(
@@ -40,6 +51,12 @@ _STATUS: Final = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 0}
     help="With --general: trees that all brokers share; 0: shortest paths, for few brokers.",
 )
 @click.option("--merging", is_flag=True, help="Join what is told to neighbours, where exact.")
+@tls_files
+@click.option(
+    "--tls-require-certificate",
+    is_flag=True,
+    help="Whoever comes has to show a certificate of the authority.",
+)
 @click.option(
     "-v",
     "--verbose",
@@ -48,58 +65,80 @@ _STATUS: Final = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 0}
 )
 @click.option("--json", "as_json", is_flag=True, help="Log lines of JSON.")
 @extension_option
-def serve(
-    host: str,
-    port: int,
-    name: str,
-    neighbour: tuple[str, ...],
-    parent: str | None,
-    general: bool,
-    trees: int,
-    merging: bool,
-    verbose: int,
-    as_json: bool,
-) -> None:
+@click.pass_context
+def serve(ctx: click.Context, /, config: str | None, **_: Any) -> None:
     """Run a broker, alone or in a network.
 
     Prints its address as one line when it is ready. SIGTERM ends it with status 0, Ctrl-C with
-    130; both say goodbye to all clients, and what was done is printed on standard error. It logs
-    there, too: its own faults always, with -v who comes and goes, and what is refused.
+    130; both hand over what is queued for some seconds and say goodbye to all clients, and what
+    was done is printed on standard error. It logs there, too: its own faults always, with -v who
+    comes and goes, and what is refused.
 
     Brokers of a network have names. A link is made by one of its two ends, and made again when
     it breaks; a neighbour that is away is tried until it is there. --general and --trees must
     be the same at all of them: where they are not, -v says so.
+
+    With --tls-certificate it speaks TLS, with clients and neighbours: contradas://host:port.
 
     \b
     contrada serve
     contrada serve --host 0.0.0.0 --port 9000
     contrada serve --name north --port 7701
     contrada serve --name south --port 7702 --neighbour contrada://127.0.0.1:7701
+    contrada serve --tls-certificate broker.pem --tls-key broker.key
     contrada serve --extension geometry.operators:Shapes
+
+    --config reads all that from a file; flags beside it win. At SIGHUP the file is read again:
+    neighbours come and go, and a renewed certificate is shown; clients stay.
+
+    \b
+    name = "south"
+    port = 7702
+    general = true
+    neighbours = [
+        "contrada://127.0.0.1:7701",
+        { to = "contrada://10.0.0.7:7655", role = "child", cost = 3 },
+    ]
+    extensions = ["geometry.operators:Shapes"]
+    log = { level = "info", json = true }
+    tls = { certificate = "south.pem", key = "south.key", authority = "ours.pem" }
+
+    A file may describe many brokers (see contrada network --help); --name says which this one is.
     """  # noqa: D301 - click reads the escape
-    log(verbose, as_json=as_json)
-    wanted = [Wanted(parse_address(each)) for each in neighbour]
-    wanted += [Wanted(parse_address(parent), Role.PARENT)] if parent else []
-    if wanted and not name:
-        raise click.UsageError("a broker with neighbours or a parent has a name: add --name NAME")
-    if general and not name:
-        raise click.UsageError("a broker of a general network has a name: add --name NAME")
-    network = Membership(
-        name,
-        general=general,
-        trees=trees if general else 0,
-        merging=merging,
-        neighbours=tuple(wanted),
-    )
-    status, counts = asyncio.run(_serve(host, port, network))
-    if as_json:
+    flags = _flags(ctx)
+    path = None if config is None else Path(config)
+    settings = settings_of(path, flags)
+    log(LEVELS.index(settings.log.level), as_json=settings.log.json)
+    for extension in settings.extensions:
+        load(extension)
+    status, counts = asyncio.run(_serve(settings, path, flags))
+    if settings.log.json:
         click.echo(msgspec.json.encode({"level": "info", "statistics": counts}), err=True)
     else:
         click.echo(_summary(counts), err=True)
     raise click.exceptions.Exit(status)
 
 
-async def _serve(host: str, port: int, network: Membership) -> tuple[int, BrokerStatistics]:
+def _flags(ctx: click.Context) -> dict[str, Any]:
+    """What was given as flags, by the keys of a file."""
+    flags: dict[str, Any] = {"log": {}, "tls": {}}
+    for key, value in ctx.params.items():
+        if key == "config" or ctx.get_parameter_source(key) is ParameterSource.DEFAULT:
+            continue
+        if key == "verbose":
+            flags["log"]["level"] = LEVELS[min(value, len(LEVELS) - 1)]
+        elif key == "as_json":
+            flags["log"]["json"] = value
+        elif key.startswith("tls_"):
+            flags["tls"][key.removeprefix("tls_")] = value
+        else:
+            flags[key] = list(value) if isinstance(value, tuple) else value
+    return flags
+
+
+async def _serve(
+    settings: BrokerSettings, path: Path | None, flags: Mapping[str, Any]
+) -> tuple[int, BrokerStatistics]:
     loop = asyncio.get_running_loop()
     ending: asyncio.Future[int] = loop.create_future()
 
@@ -107,12 +146,54 @@ async def _serve(host: str, port: int, network: Membership) -> tuple[int, Broker
         if not ending.done():
             ending.set_result(_STATUS[number])
 
-    async with Broker(host, port, network=network) as broker:
+    def read_again() -> None:
+        nonlocal settings
+        try:
+            settings = _changed(broker, settings, settings_of(path, flags))
+        except ContradaError as error:
+            _LOG.error("%s; nothing is changed", error)
+        else:
+            _LOG.info("read %s again", path)
+
+    broker = Broker(
+        settings.host,
+        settings.port,
+        network=settings.membership(),
+        tls=settings.tls.tls(),
+    )
+    async with broker:
         for number in _STATUS:
             loop.add_signal_handler(number, end, number)
+        if path is not None:
+            loop.add_signal_handler(signal.SIGHUP, read_again)
         click.echo(broker.address)
         status = await ending
     return status, broker.statistics()
+
+
+def _changed(broker: Broker, old: BrokerSettings, new: BrokerSettings) -> BrokerSettings:
+    """Does what can be done while a broker runs, and says what cannot; what is in force then.
+
+    Raises ContradaError, and has changed nothing.
+    """
+    shown = structs.replace(old.tls, certificate=new.tls.certificate, key=new.tls.key)
+    if bool(old.tls.certificate) != bool(new.tls.certificate):
+        shown = old.tls
+    taken = structs.replace(old, neighbours=new.neighbours, tls=shown)
+    wanted = taken.membership().neighbours
+    tls = shown.tls()
+    if tls is not None:
+        broker.renew(tls)
+    broker.neighbours.change(wanted)
+    for key in new.__struct_fields__:
+        here, there = getattr(taken, key), getattr(new, key)
+        if here != there:
+            _LOG.warning(
+                "%s cannot change while a broker runs: it stays %s, not %s",
+                key,
+                *(msgspec.json.encode(each).decode() for each in (here, there)),
+            )
+    return taken
 
 
 def _summary(counts: BrokerStatistics) -> str:

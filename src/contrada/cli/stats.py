@@ -1,6 +1,7 @@
 """`contrada stats`: what a broker did so far."""
 
 import asyncio
+import ssl
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from rich.table import Table
 from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.running import run
 from contrada.cli.tables import output
+from contrada.cli.tls import tls_options
 from contrada.errors import ConnectionFailedError
 from contrada.net.client import TcpService
 from contrada.net.reconnecting import CONNECT_WAIT_S
@@ -19,7 +21,8 @@ from contrada.net.reconnecting import CONNECT_WAIT_S
 @click.command()
 @click.argument("address", default=ADDRESS_DEFAULT, metavar="[ADDRESS]")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
-def stats(address: str, as_json: bool) -> None:
+@tls_options
+def stats(address: str, as_json: bool, tls: ssl.SSLContext | None) -> None:
     """Print what the broker at ADDRESS counted: connections, subscriptions, notifications.
 
     What was dropped, refused or could not be decided is counted by reason. A broker tells that
@@ -29,15 +32,15 @@ def stats(address: str, as_json: bool) -> None:
     contrada stats
     contrada stats contrada://10.0.0.7:7655 --json | jq .dropped
     """  # noqa: D301 - click reads the escape
-    counts = run(_asked(address))
+    counts = run(_asked(address, tls))
     if as_json:
         click.echo(msgspec.json.encode(counts).decode())
     else:
         output().print(_table(address, counts))
 
 
-async def _asked(address: str) -> dict[str, Any]:
-    async with TcpService(address, reconnect=False) as service:
+async def _asked(address: str, tls: ssl.SSLContext | None) -> dict[str, Any]:
+    async with TcpService(address, reconnect=False, tls=tls) as service:
         try:
             async with asyncio.timeout(CONNECT_WAIT_S):
                 return await service.broker_statistics()

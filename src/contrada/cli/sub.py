@@ -1,6 +1,7 @@
 """`contrada sub`: subscribe from the command line."""
 
 import asyncio
+import ssl
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -12,6 +13,7 @@ import msgspec
 from contrada.cli.extension import extension_option
 from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.running import run
+from contrada.cli.tls import tls_options
 from contrada.model import Notification
 from contrada.model.domains.values import key_of
 from contrada.model.syntax import name_text, value_text
@@ -19,7 +21,7 @@ from contrada.net import connect
 from contrada.records import plain_time, shown_text
 from contrada.runtime.calling import checked_timeout
 from contrada.runtime.subscription import UNSUBSCRIBED
-from contrada.service import Subscription
+from contrada.service import Service, Subscription
 
 Show: TypeAlias = Callable[[Notification], str]
 
@@ -36,6 +38,7 @@ Show: TypeAlias = Callable[[Notification], str]
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object of attributes per line.")
 @click.option("--envelope", is_flag=True, help="Also @id, @publisher and @time.")
+@tls_options
 @extension_option
 def sub(
     filter_text: str,
@@ -44,6 +47,7 @@ def sub(
     timeout: float | None,
     as_json: bool,
     envelope: bool,
+    tls: ssl.SSLContext | None,
 ) -> None:
     """Print the notifications that match FILTER, one per line, as they come.
 
@@ -58,13 +62,13 @@ def sub(
     contrada sub everything --json --timeout 5 | jq .price
     """  # noqa: D301 - click reads the escape
     show = _json if as_json else _line
-    run(_subscribe(filter_text, to, count, timeout, partial(show, envelope=envelope)))
+    service = connect(to, reconnect=False, tls=tls)
+    run(_subscribe(service, filter_text, count, timeout, partial(show, envelope=envelope)))
 
 
 async def _subscribe(
-    filter_text: str, to: str, count: int | None, timeout: float | None, show: Show
+    service: Service, filter_text: str, count: int | None, timeout: float | None, show: Show
 ) -> None:
-    service = connect(to, reconnect=False)
     wanted = service.subscribe(filter_text)  # A wrong filter is found out before connecting.
     try:
         async with service, wanted as events:

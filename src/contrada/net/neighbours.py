@@ -18,8 +18,8 @@ Source: PODC 2000 §4 (servers, and their connection to one another).
 import asyncio
 import logging
 import ssl
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from contrada.errors import ContradaError, FrameError, shortened
@@ -99,7 +99,7 @@ class Neighbours:
     def __init__(self, broker: LinkHost) -> None:
         self._broker = broker
         self._links: dict[str, tuple[Link, str, bool]] = {}
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[Wanted, asyncio.Task[None]] = {}
         self._made: dict[Peer, tuple[Wanted, asyncio.Future[None]]] = {}
 
     def __iter__(self) -> Iterator[Link]:
@@ -110,16 +110,27 @@ class Neighbours:
 
     def start(self) -> None:
         """Makes links to the neighbours that are wanted, again whenever one is gone."""
-        loop = asyncio.get_running_loop()
-        self._tasks = [
-            loop.create_task(self._keep(each)) for each in self._broker.network.neighbours
-        ]
+        self.change(self._broker.network.neighbours)
+
+    def change(self, wanted: Sequence[Wanted]) -> None:
+        """From now on these neighbours are wanted: links to others that it made are ended."""
+        self._broker.network = replace(self._broker.network, neighbours=tuple(wanted))
+        for each in self._tasks.keys() - set(wanted):
+            self._tasks.pop(each).cancel()
+            for peer, (made, _) in self._made.items():
+                if made == each:
+                    peer.close("this neighbour is not wanted any more")
+            _LOG.info("neighbour %s is not wanted any more", each.address)
+        for each in wanted:
+            if each not in self._tasks:
+                self._tasks[each] = asyncio.create_task(self._keep(each))
 
     async def stop(self) -> None:
         """Makes no more links. Those that are there stay, until their connections end."""
-        for task in self._tasks:
+        tasks = self._tasks.values()
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     # --- making links -------------------------------------------------------------------------
 

@@ -46,9 +46,9 @@ class Tls:
     With `require_certificate`, whoever comes has to show a certificate of the authority.
     """
 
-    certificate: Path | None = None
-    key: Path | None = None
-    authority: Path | None = None
+    certificate: Path | str | None = None
+    key: Path | str | None = None
+    authority: Path | str | None = None
     require_certificate: bool = False
 
     def __post_init__(self) -> None:
@@ -107,7 +107,7 @@ class Tls:
             return
         for each in (self.certificate, self.key or self.certificate):
             try:
-                each.open("rb").close()
+                Path(each).open("rb").close()
             except OSError as error:
                 raise InputError(str(each), error.strerror or str(error)) from None
         try:

@@ -1,0 +1,186 @@
+"""What `contrada serve` is told, by flags, by a file, or by a file for a whole network.
+
+    general = true                 # of a network: what its brokers have in common,
+
+    [brokers.oslo]                 # and what each has of its own
+    port = 7701
+
+    [brokers.riga]
+    port = 7702
+    neighbours = ["oslo", { to = "contrada://10.0.0.7:7655", cost = 3 }]
+
+A file without `brokers` is of one broker. Flags given beside a file win. Paths are relative to the
+file that names them.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from msgspec import Meta, Struct, structs
+
+from contrada.errors import AddressError, InputError, ServiceError
+from contrada.net import PORT_DEFAULT, parse_address
+from contrada.net.address import Address
+from contrada.net.neighbours import Membership, Wanted
+from contrada.net.tls import Tls
+from contrada.records.settings import checked, read_toml
+from contrada.routing.links.link_states import COST_MAX
+from contrada.routing.links.topology import TREES_MAX
+from contrada.routing.messages import Role
+
+LEVELS: Final = ("warning", "info", "debug")
+"""How much is logged; each `-v` is one more."""
+
+_Given: TypeAlias = Mapping[str, Any]
+
+
+class LinkSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """A neighbour: an address, or the name of another broker of the file."""
+
+    to: str
+    role: Role = Role.PEER
+    cost: Annotated[int, Meta(ge=1, le=COST_MAX)] = 1
+
+
+class LogSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """How much is logged, and for whom."""
+
+    level: Literal["warning", "info", "debug"] = "warning"
+    json: bool = False
+
+
+class TlsSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Files of PEM; see `Tls`."""
+
+    certificate: str | None = None
+    key: str | None = None
+    authority: str | None = None
+    require_certificate: bool = False
+
+    def tls(self) -> Tls | None:
+        """The same for a broker; None where nothing is set."""
+        if self == TlsSettings():
+            return None
+        return Tls(self.certificate, self.key, self.authority, self.require_certificate)
+
+
+class BrokerSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """All that a broker is told. See `contrada serve --help`."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535)] = PORT_DEFAULT
+    name: str = ""
+    neighbours: list[str | LinkSettings] = []
+    parent: str | None = None
+    general: bool = False
+    trees: Annotated[int, Meta(ge=0, le=TREES_MAX)] = 1
+    merging: bool = False
+    extensions: list[str] = []
+    log: LogSettings = LogSettings()
+    tls: TlsSettings = TlsSettings()
+
+    def links(self) -> Iterator[tuple[str, LinkSettings]]:
+        """Each neighbour and the parent, with the key under which it stands."""
+        for number, each in enumerate(self.neighbours):
+            yield f"neighbours[{number}]", LinkSettings(each) if isinstance(each, str) else each
+        if self.parent is not None:
+            yield "parent", LinkSettings(self.parent, Role.PARENT)
+
+    @property
+    def address(self) -> Address:
+        """Where others find it."""
+        return Address(self.host, self.port, self.tls.certificate is not None)
+
+    def membership(self) -> Membership:
+        """What it is in its network. Raises AddressError, ServiceError."""
+        wanted = [Wanted(parse_address(each.to), each.role, each.cost) for _, each in self.links()]
+        if not self.name and (wanted or self.general):
+            what = "with neighbours or a parent" if wanted else "of a general network"
+            raise ServiceError(f"a broker {what} has a name: add --name NAME")
+        return Membership(
+            self.name,
+            general=self.general,
+            trees=self.trees if self.general else 0,
+            merging=self.merging,
+            neighbours=tuple(wanted),
+        )
+
+
+def settings_of(path: Path | None, flags: _Given) -> BrokerSettings:
+    """What a broker is told by a file, where there is one, and by flags, which win.
+
+    Raises InputError.
+    """
+    if path is None:
+        return checked("flags", flags, BrokerSettings)
+    common, brokers = _read(path)
+    if not brokers:
+        return _resolved(str(path), _joined(common, flags), {})
+    name = flags.get("name", "")
+    if name not in brokers:
+        found = f"--name {name}" if name else "no --name"
+        reason = f"found {found}, expected one of its brokers: {', '.join(brokers)}"
+        raise InputError(str(path), reason)
+    return _resolved(f"{path}: brokers.{name}", _joined(brokers[name], flags), brokers)
+
+
+def settings_of_network(path: Path) -> dict[str, BrokerSettings]:
+    """All brokers that a file describes, by name. Raises InputError."""
+    _, brokers = _read(path)
+    if not brokers:
+        raise InputError(str(path), "expected a table of its own for each broker: [brokers.NAME]")
+    return {
+        name: _resolved(f"{path}: brokers.{name}", each, brokers) for name, each in brokers.items()
+    }
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """What a file says of all brokers, and all that it says of each."""
+    common = read_toml(path)
+    described = common.pop("brokers", {})
+    brokers = {}
+    for name, own in described.items() if isinstance(described, dict) else [("", described)]:
+        place = f"brokers.{name}".rstrip(".")
+        if not isinstance(own, dict):
+            raise InputError(str(path), f"{place}: found {own!r}, expected table")
+        if "name" in own or "name" in common:
+            raise InputError(str(path), f"{place}: found the key name, but {name!r} is its name")
+        brokers[name] = _joined(common, {**own, "name": name})
+    for each in (common, *brokers.values()):
+        tls = each.get("tls")
+        if isinstance(tls, dict):
+            each["tls"] = {
+                key: str(path.parent / value) if isinstance(value, str) else value
+                for key, value in tls.items()
+            }
+    return common, brokers
+
+
+def _joined(below: _Given, above: _Given) -> dict[str, Any]:
+    """Both; what is above wins, in tables key by key."""
+    joined = {**below, **above}
+    for key in below.keys() & above.keys():
+        if isinstance(below[key], dict) and isinstance(above[key], dict):
+            joined[key] = _joined(below[key], above[key])
+    return joined
+
+
+def _resolved(source: str, given: _Given, brokers: Mapping[str, _Given]) -> BrokerSettings:
+    """What was given, with the addresses of the neighbours that it names."""
+    found = checked(source, given, BrokerSettings)
+    links: list[str | LinkSettings] = []
+    for key, link in found.links():
+        if link.to in brokers:
+            to = checked(f"{source}: {link.to}", brokers[link.to], BrokerSettings)
+            if to.port == 0 or link.to == found.name:
+                what = "itself" if link.to == found.name else f"{link.to!r}, which has no port"
+                raise InputError(source, f"{key}: found {what}, expected another broker with one")
+            links.append(structs.replace(link, to=str(to.address)))
+            continue
+        try:
+            links.append(structs.replace(link, to=str(parse_address(link.to))))
+        except AddressError as error:
+            others = f", or one of: {', '.join(brokers)}" if brokers else ""
+            raise InputError(source, f"{key}: {error}{others}") from None
+    return structs.replace(found, neighbours=links, parent=None)
