@@ -12,6 +12,7 @@ from contrada.cli.lazy import Command, LazyGroup
 
 COMMANDS = {
     "serve": Command("contrada.cli.serve:serve", "Run a broker."),
+    "network": Command("contrada.cli.network:network", "Run the brokers of a file."),
     "pub": Command("contrada.cli.pub:pub", "Publish notifications."),
     "sub": Command("contrada.cli.sub:sub", "Subscribe, and print what comes."),
     "stats": Command("contrada.cli.stats:stats", "Show what a broker did so far."),

@@ -1,0 +1,166 @@
+"""`contrada network`: the brokers that a file describes, each as a process of `contrada serve`."""
+
+import asyncio
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+from contrada.cli.lazy import EXIT_INTERRUPTED, EXIT_UNREACHABLE
+from contrada.cli.settings import settings_of_network
+from contrada.net.broker import HANDOVER_WAIT_S, STOP_WAIT_S
+
+END_WAIT_S: Final = HANDOVER_WAIT_S + STOP_WAIT_S + 5.0
+"""How long a broker may take to end when its network is stopped. Beyond it: it is killed."""
+
+LINE_BYTES_MAX: Final = 2**16
+"""Bytes of a line that a broker logs. Beyond it: it is shown as several."""
+
+_STATUS: Final = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 0}
+
+
+@click.group()
+def network() -> None:
+    """Start the brokers of a network that a file describes.
+
+    What stands at the top is true of all its brokers, each has a table of its own beside; the keys
+    are those of `contrada serve --config`. A neighbour is named by its name here.
+
+    \b
+    general = true
+
+    [brokers.oslo]
+    port = 7701
+
+    [brokers.riga]
+    port = 7702
+    neighbours = ["oslo"]
+
+    [brokers.bern]
+    port = 7703
+    neighbours = ["oslo", { to = "riga", cost = 3 }]
+
+    A machine of its own for a broker takes the same file:
+    contrada serve --config network.toml --name bern
+    """  # noqa: D301 - click reads the escape
+
+
+@network.command()
+@click.argument("file", type=click.Path(dir_okay=False), metavar="TOML")
+def check(file: str) -> None:
+    """Look whether a file describes a network, and start nothing."""
+    brokers = settings_of_network(Path(file))
+    links = sum(len(each.membership().neighbours) for each in brokers.values())
+    click.echo(f"{len(brokers)} brokers, {links} links")
+
+
+@network.command()
+@click.argument("file", type=click.Path(dir_okay=False), metavar="TOML")
+@click.option("-v", "--verbose", count=True, help="Their logs say more, as those of serve.")
+def up(file: str, verbose: int) -> None:
+    """Start all brokers that a file describes, and stop them at Ctrl-C or SIGTERM.
+
+    Prints name and address of each when it is ready; what they log stands on standard error,
+    behind their names. Where one ends by itself all others are stopped, and the status is 1. At
+    SIGHUP they all read the file again. They end in order, the last first; a second Ctrl-C kills.
+
+    \b
+    contrada network up examples/networks/seven.toml
+    """  # noqa: D301 - click reads the escape
+    brokers = settings_of_network(Path(file))
+    for each in brokers.values():
+        each.membership()
+    started = _Network(file, ["-" + "v" * verbose] if verbose else [])
+    raise click.exceptions.Exit(asyncio.run(started.run(list(brokers))))
+
+
+class _Network:
+    """Brokers as processes."""
+
+    def __init__(self, file: str, options: Sequence[str]) -> None:
+        self._serve = [sys.executable, "-m", "contrada", "serve", "--config", file, *options]
+        self._processes: dict[str, Process] = {}
+        self._work: set[asyncio.Task[None]] = set()
+
+    async def run(self, names: Sequence[str]) -> int:
+        """Starts them, waits for the end, and stops them; the status of the command."""
+        loop = asyncio.get_running_loop()
+        self._ending: asyncio.Future[int] = loop.create_future()
+        for number in _STATUS:
+            loop.add_signal_handler(number, self._end, number)
+        loop.add_signal_handler(signal.SIGHUP, self._tell, signal.SIGHUP)
+        try:
+            for name in names:
+                await self._start(name)
+            return await self._ending
+        finally:
+            for name in reversed(self._processes):
+                await self._stop(self._processes[name])
+            await asyncio.gather(*self._work)
+
+    async def _start(self, name: str) -> None:
+        command = [*self._serve, "--name", name]
+        # In a session of its own Ctrl-C does not come to it: it is stopped when it is its turn.
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, start_new_session=True
+        )
+        self._processes[name] = process
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for each in (
+            self._show(process.stdout, f"{name} ", err=False),
+            self._show(process.stderr, f"{name} | ", err=True),
+            self._watch(name, process),
+        ):
+            self._work.add(asyncio.create_task(each))
+
+    async def _show(self, stream: asyncio.StreamReader, before: str, *, err: bool) -> None:
+        """Shows the lines of a broker until it has ended."""
+        rest = b""
+        while data := await stream.read(LINE_BYTES_MAX):
+            *lines, rest = (rest + data).split(b"\n")
+            if len(rest) > LINE_BYTES_MAX:
+                lines, rest = [*lines, rest], b""
+            for line in lines:
+                self._say(before + line.decode(errors="replace"), err=err)
+        if rest:
+            self._say(before + rest.decode(errors="replace"), err=err)
+
+    def _say(self, line: str, *, err: bool) -> None:
+        try:
+            click.echo(line, err=err)
+        except OSError as error:  # Nobody reads it any more. What the brokers say is still read.
+            if not self._ending.done():
+                self._ending.set_exception(error)
+
+    async def _watch(self, name: str, process: Process) -> None:
+        status = await process.wait()
+        if not self._ending.done():
+            self._ending.set_result(EXIT_UNREACHABLE)
+            how = f"status {status}" if status >= 0 else signal.Signals(-status).name
+            self._say(f"contrada: error: {name} ended by itself: {how}", err=True)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._ending.done():
+            self._tell(signal.SIGKILL)
+        else:
+            self._ending.set_result(_STATUS[number])
+
+    def _tell(self, number: signal.Signals) -> None:
+        for process in self._processes.values():
+            if process.returncode is None:
+                process.send_signal(number)
+
+    async def _stop(self, process: Process) -> None:
+        if process.returncode is not None:
+            return
+        process.terminate()
+        try:
+            async with asyncio.timeout(END_WAIT_S):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
