@@ -32,13 +32,13 @@ def seven(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def running(file: Path) -> Iterator[tuple[Process, dict[str, str]]]:
+def running(file: Path, count: int = len(NAMES)) -> Iterator[tuple[Process, dict[str, str]]]:
     """`contrada network up`, and the address of each broker. It is ended with the test."""
     command = [*CONTRADA, "network", "up", str(file)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, **pipes) as process:  # type: ignore[call-overload]
         try:
-            yield process, dict(process.stdout.readline().split() for _ in NAMES)
+            yield process, dict(process.stdout.readline().split() for _ in range(count))
         finally:
             for _ in range(2):  # The second one kills.
                 if process.poll() is None:
@@ -173,3 +173,17 @@ def test_a_file_is_read_again(tmp_path: Path) -> None:
             service.publish({"a": 4})
             assert events.next(WAIT_S)["a"] == 4
         assert service.connection.state == "connected"
+
+
+def test_a_network_is_changed_while_it_runs(tmp_path: Path) -> None:
+    """Each of its brokers would have to be found, and told to read the file again."""
+    ports = free_ports(2)
+    path = tmp_path / "two.toml"
+    apart = "".join(f"[brokers.b{each}]\nport = {each}\n" for each in ports)
+    path.write_text(apart, "utf-8")
+    with running(path, 2) as (process, addresses):
+        path.write_text(f'{apart}neighbours = ["b{ports[0]}"]\n', "utf-8")
+        process.send_signal(signal.SIGHUP)
+        first, second = addresses.values()
+        with connect_sync(first) as publisher:
+            assert is_delivered(publisher, second, 1)

@@ -20,9 +20,12 @@ from cryptography.hazmat.primitives.serialization import (
 from contrada.errors import ConnectionFailedError, InputError, InvalidValueError, ServiceError
 from contrada.net import Broker, connect
 from contrada.net.address import parse_address
+from contrada.net.connecting import connect_sync
 from contrada.net.neighbours import Membership, Wanted
 from contrada.net.tls import TLS_FAULT, Tls
 from tests.asynchronous import on_loop, until
+from tests.net.processes import serving
+from tests.net.test_commands import WAIT_S, contrada
 
 HOST = "127.0.0.1"
 
@@ -263,3 +266,23 @@ async def test_who_comes_and_says_nothing_holds_up_nobody(authority: Authority) 
             await service.publish({"a": 1})
         await broker.stop()
         writer.close()
+
+
+def test_commands_speak_tls(authority: Authority) -> None:
+    """TLS could be had from Python only."""
+    files = authority.tls(require=True)
+    own = ["--tls-certificate", str(files.certificate), "--tls-authority", str(files.authority)]
+    with serving("--port", "0", *own, "--tls-require-certificate") as (_, address):
+        assert address.startswith("contradas://")
+        with (
+            connect_sync(address, tls=files.going()) as service,
+            service.subscribe("a any") as events,
+        ):
+            assert contrada("pub", "--to", address, *own, "a=1").returncode == 0
+            assert events.next(WAIT_S)["a"] == 1
+        refused = contrada("pub", "--to", address, "--tls-authority", str(files.authority), "a=1")
+        assert refused.returncode == 1
+        assert "asks for a certificate of this side" in refused.stderr
+        assert contrada("stats", address, *own, "--json").returncode == 0
+    refused = contrada("serve", "--tls-key", str(files.certificate))
+    assert (refused.returncode, "has a certificate, too" in refused.stderr) == (2, True)

@@ -12,12 +12,12 @@ import click
 
 from contrada.cli.lazy import EXIT_INTERRUPTED, EXIT_UNREACHABLE
 from contrada.cli.settings import settings_of_network
-from contrada.net.broker import HANDOVER_WAIT_S, STOP_WAIT_S
 
-END_WAIT_S: Final = HANDOVER_WAIT_S + STOP_WAIT_S + 5.0
-"""How long a broker may take to end when its network is stopped. Beyond it: it is killed."""
+BROKER_END_WAIT_S: Final = 15.0
+"""How long a broker may take to end when its network is stopped: longer than HANDOVER_WAIT_S and
+STOP_WAIT_S together. Beyond it: it is killed."""
 
-LINE_BYTES_MAX: Final = 2**16
+LOGGED_BYTES_MAX: Final = 2**16
 """Bytes of a line that a broker logs. Beyond it: it is shown as several."""
 
 _STATUS: Final = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 0}
@@ -121,9 +121,9 @@ class _Network:
     async def _show(self, stream: asyncio.StreamReader, before: str, *, err: bool) -> None:
         """Shows the lines of a broker until it has ended."""
         rest = b""
-        while data := await stream.read(LINE_BYTES_MAX):
+        while data := await stream.read(LOGGED_BYTES_MAX):
             *lines, rest = (rest + data).split(b"\n")
-            if len(rest) > LINE_BYTES_MAX:
+            if len(rest) > LOGGED_BYTES_MAX:
                 lines, rest = [*lines, rest], b""
             for line in lines:
                 self._say(before + line.decode(errors="replace"), err=err)
@@ -160,7 +160,7 @@ class _Network:
             return
         process.terminate()
         try:
-            async with asyncio.timeout(END_WAIT_S):
+            async with asyncio.timeout(BROKER_END_WAIT_S):
                 await process.wait()
         except TimeoutError:
             process.kill()
