@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import contrada as ct
+from contrada.cli.settings import settings_of_network
 from examples.demo.sources import FIRST_DAY, write_sources
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -103,7 +104,7 @@ def test_commands_over_tcp_work_together() -> None:
 
 def test_brokers_make_a_network_as_it_says() -> None:
     """Whoever starts a second broker would have two that know nothing of one another."""
-    _, north, south = commands("contrada serve")
+    _, north, south, *_ = commands("contrada serve")
     with started([*north, "--port", "0"]) as first:
         assert first.stdout is not None
         address = first.stdout.readline().strip()
@@ -116,6 +117,19 @@ def test_brokers_make_a_network_as_it_says() -> None:
                     with started([*commands("contrada pub")[0], "--to", address]) as publisher:
                         publisher.wait(WAIT_S)
                 assert subscriber.wait(WAIT_S) == 0
+
+
+def test_networks_of_files_are_described_as_it_says(tmp_path: Path) -> None:
+    """The first network that a newcomer starts, or writes, would be refused."""
+    (up,) = commands("contrada network up")
+    _, _, _, of_many, *_ = commands("contrada serve")
+    assert of_many[3] == up[-1]
+    assert of_many[-1] in settings_of_network(REPOSITORY / up[-1])
+    block = re.search(r"```toml\n(.*?)```", README, re.DOTALL)
+    assert block is not None
+    path = tmp_path / "network.toml"
+    path.write_text(block.group(1), "utf-8")
+    assert list(settings_of_network(path)) == ["oslo", "riga"]
 
 
 def test_match_commands_work(tmp_path: Path) -> None:

@@ -1,14 +1,18 @@
 """A broker that stops in order hands over what it holds, within a bounded time."""
 
 import asyncio
+import signal
+import socket
 
 import pytest
 
 from contrada.errors import ConnectionFailedError
 from contrada.net import Broker, broker, client, connect
+from contrada.net.connecting import connect_sync
 from contrada.net.link import ON_ITS_WAY
 from contrada.runtime.exchange import LINK_DOWN
 from tests.asynchronous import on_loop, until
+from tests.net.processes import serving
 from tests.net.test_neighbours import know, network
 
 COUNT = 3_000
@@ -94,3 +98,24 @@ async def test_what_is_published_while_a_broker_stops_is_not_answered() -> None:
             await late
         assert failed.value.may_be_published
         await stopping
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return not probe.connect_ex(("127.0.0.1", port))
+
+
+def test_a_second_ctrl_c_ends_a_broker_as_it_is() -> None:
+    """A person would wait for clients that read nothing."""
+    with (
+        serving("--port", "0") as (process, address),
+        connect_sync(address) as sleeper,
+        connect_sync(address) as publisher,
+        sleeper.subscribe("a any"),
+    ):
+        publisher.publish_batch({"a": each} for each in range(COUNT))
+        process.send_signal(signal.SIGINT)
+        while _listens(int(address.rpartition(":")[2])):
+            pass
+        process.send_signal(signal.SIGINT)
+        assert process.wait(broker.HANDOVER_WAIT_S / 2) == 130

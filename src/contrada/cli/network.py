@@ -4,7 +4,7 @@ import asyncio
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -84,6 +84,7 @@ class _Network:
     def __init__(self, file: str, options: Sequence[str]) -> None:
         self._serve = [sys.executable, "-m", "contrada", "serve", "--config", file, *options]
         self._processes: dict[str, Process] = {}
+        self._ready: set[str] = set()
         self._work: set[asyncio.Task[None]] = set()
 
     async def run(self, names: Sequence[str]) -> int:
@@ -92,7 +93,7 @@ class _Network:
         self._ending: asyncio.Future[int] = loop.create_future()
         for number in _STATUS:
             loop.add_signal_handler(number, self._end, number)
-        loop.add_signal_handler(signal.SIGHUP, self._tell, signal.SIGHUP)
+        loop.add_signal_handler(signal.SIGHUP, self._read_again)
         try:
             for name in names:
                 await self._start(name)
@@ -112,19 +113,23 @@ class _Network:
         assert process.stdout is not None
         assert process.stderr is not None
         for each in (
-            self._show(process.stdout, f"{name} ", err=False),
-            self._show(process.stderr, f"{name} | ", err=True),
+            self._show(name, process.stdout, f"{name} ", err=False),
+            self._show(name, process.stderr, f"{name} | ", err=True),
             self._watch(name, process),
         ):
             self._work.add(asyncio.create_task(each))
 
-    async def _show(self, stream: asyncio.StreamReader, before: str, *, err: bool) -> None:
+    async def _show(
+        self, name: str, stream: asyncio.StreamReader, before: str, *, err: bool
+    ) -> None:
         """Shows the lines of a broker until it has ended."""
         rest = b""
         while data := await stream.read(LOGGED_BYTES_MAX):
             *lines, rest = (rest + data).split(b"\n")
             if len(rest) > LOGGED_BYTES_MAX:
                 lines, rest = [*lines, rest], b""
+            if lines and not err:
+                self._ready.add(name)
             for line in lines:
                 self._say(before + line.decode(errors="replace"), err=err)
         if rest:
@@ -145,15 +150,19 @@ class _Network:
             self._say(f"contrada: error: {name} ended by itself: {how}", err=True)
 
     def _end(self, number: signal.Signals) -> None:
-        if self._ending.done():
-            self._tell(signal.SIGKILL)
-        else:
+        if not self._ending.done():
             self._ending.set_result(_STATUS[number])
+        elif number is signal.SIGINT:
+            self._tell(signal.SIGKILL, self._processes)
 
-    def _tell(self, number: signal.Signals) -> None:
-        for process in self._processes.values():
-            if process.returncode is None:
-                process.send_signal(number)
+    def _read_again(self) -> None:
+        """Of those that are ready: the others read the file yet, and SIGHUP would end them."""
+        self._tell(signal.SIGHUP, self._ready)
+
+    def _tell(self, number: signal.Signals, names: Iterable[str]) -> None:
+        for name in names:
+            if self._processes[name].returncode is None:
+                self._processes[name].send_signal(number)
 
     async def _stop(self, process: Process) -> None:
         if process.returncode is not None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -71,8 +72,8 @@ def serve(ctx: click.Context, /, config: str | None, **_: Any) -> None:
 
     Prints its address as one line when it is ready. SIGTERM ends it with status 0, Ctrl-C with
     130; both hand over what is queued for some seconds and say goodbye to all clients, and what
-    was done is printed on standard error. It logs there, too: its own faults always, with -v who
-    comes and goes, and what is refused.
+    was done is printed on standard error. A second Ctrl-C ends it as it is. It logs there, too: its
+    own faults always, with -v who comes and goes, and what is refused.
 
     Brokers of a network have names. A link is made by one of its two ends, and made again when
     it breaks; a neighbour that is away is tried until it is there. --general and --trees must
@@ -145,6 +146,8 @@ async def _serve(
     def end(number: signal.Signals) -> None:
         if not ending.done():
             ending.set_result(_STATUS[number])
+        elif number is signal.SIGINT:
+            os._exit(EXIT_INTERRUPTED)
 
     def read_again() -> None:
         nonlocal settings

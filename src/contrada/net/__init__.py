@@ -8,6 +8,7 @@ from contrada.net.address import PORT_DEFAULT, Address, parse_address, parse_add
 from contrada.net.broker import Broker, BrokerStatistics
 from contrada.net.client import TcpService
 from contrada.net.connecting import connect, connect_sync
+from contrada.net.tls import Tls
 
 __all__ = [
     "Address",
@@ -15,6 +16,7 @@ __all__ = [
     "BrokerStatistics",
     "PORT_DEFAULT",
     "TcpService",
+    "Tls",
     "connect",
     "connect_sync",
     "parse_address",

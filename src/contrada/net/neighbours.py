@@ -114,6 +114,8 @@ class Neighbours:
 
     def change(self, wanted: Sequence[Wanted]) -> None:
         """From now on these neighbours are wanted: links to others that it made are ended."""
+        if self._broker.is_stopping:
+            return
         self._broker.network = replace(self._broker.network, neighbours=tuple(wanted))
         for each in self._tasks.keys() - set(wanted):
             self._tasks.pop(each).cancel()
