@@ -49,7 +49,7 @@ def running(file: Path, count: int = len(NAMES)) -> Iterator[tuple[Process, dict
 def is_delivered(publisher: BlockingService, address: str, value: int) -> bool:
     """Whether what one publishes comes to another, once it is asked for everywhere."""
     with connect_sync(address) as subscriber, subscriber.subscribe(f"a = {value}") as events:
-        for _ in range(1_000):
+        for _ in range(5_000):
             publisher.publish({"a": value})
             try:
                 return events.next(0.02)["a"] == value
