@@ -11,10 +11,12 @@ import msgspec
 from contrada.cli.extension import extension_option
 from contrada.cli.lazy import EXIT_INTERRUPTED
 from contrada.cli.logs import log
+from contrada.matching.kernels import jit
 from contrada.net import PORT_DEFAULT, Broker, BrokerStatistics, parse_address
 from contrada.net.neighbours import Membership, Wanted
 from contrada.routing.links.topology import TREES_MAX
 from contrada.routing.messages import Role
+from contrada.runtime.kernels import load_beside
 
 _STATUS: Final = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 0}
 
@@ -107,6 +109,8 @@ async def _serve(host: str, port: int, network: Membership) -> tuple[int, Broker
         if not ending.done():
             ending.set_result(_STATUS[number])
 
+    if jit.is_cached():  # It lives long: so what comes first is not matched slowly.
+        load_beside()
     async with Broker(host, port, network=network) as broker:
         for number in _STATUS:
             loop.add_signal_handler(number, end, number)

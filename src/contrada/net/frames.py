@@ -289,6 +289,11 @@ def packed(message: Hopping) -> msgspec.Raw:
     return msgspec.Raw(_MESSAGE_ENCODER.encode(message))
 
 
+def packed_publish(encodings: list[bytes]) -> msgspec.Raw:
+    """A `Publish` of notifications that are packed, as it stands in a frame."""
+    return msgspec.Raw(_MESSAGE_ENCODER.encode(_PackedPublish(encodings)))
+
+
 def unpacked(data: msgspec.Raw) -> Asked:
     """The message that stands in a frame, what is published checked.
 
