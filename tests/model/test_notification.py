@@ -206,11 +206,11 @@ def test_json_gives_back_all_of_it() -> None:
 
 def test_spans_are_checked_however_they_come() -> None:
     """Bytes of a stranger would be matched, or forwarded, that no notification can hold."""
-    for attributes in ({"": 1}, {"@id": "x"}, {"a": 2**63}, {"a": {"b": 1}}, {"a": [[1]]}):
+    for each in ({"": 1}, {"@id": "x"}, {"a": 2**63}, {"a": {"b": 1}}, {"a": [[1]]}):
         with pytest.raises(InvalidNotificationError):
-            check_span(msgspec.msgpack.encode(attributes))
+            check_span(msgspec.msgpack.encode(each))
         with pytest.raises(InvalidNotificationError):
-            Notification.restored(attributes, b"", "", Envelope())  # type: ignore[arg-type]
+            Notification.restored(each, b"", "", Envelope())  # type: ignore[arg-type]
     for span in (b"\x82\xa1a\x01\xa1a\x02", b"\x81\xa1a", b"\x90", b"\x81\xa1\xff\x01", b""):
         with pytest.raises(EncodingError):
             check_span(span)

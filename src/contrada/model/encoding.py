@@ -33,6 +33,7 @@ from contrada.model.algebra.attributes import (
     SHORT_SPAN_BYTES,
     check_span,
     good_names,
+    has_large,
     is_plain,
 )
 from contrada.model.algebra.nesting import json_values, value_of_json
@@ -237,7 +238,7 @@ def packed_at_once(
     except (OverflowError, UnicodeEncodeError):
         return None
     # The time is one of those; a second may begin an integer that no attribute can have.
-    return packed if packed.count(LARGE) == 1 else None
+    return packed if packed.count(LARGE) == 1 or not has_large(attributes) else None
 
 
 def notification_from_msgpack(data: bytes) -> Notification:

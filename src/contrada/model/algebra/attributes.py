@@ -77,7 +77,7 @@ def plain_span(attributes: Mapping[str, Any], good: set[str]) -> bytes | None:
             span = _encode(attributes)
         except (OverflowError, UnicodeEncodeError):
             return None  # It is told with the name and the value.
-        if span.find(LARGE) < 0:
+        if span.find(LARGE) < 0 or not has_large(attributes):
             return span
     return None
 
@@ -136,10 +136,13 @@ def are_plain(values: dict[str, Any], larges: int) -> bool:
     return (
         good_names_and_marks.issuperset(values)
         and _IN_SPANS.issuperset(map(type, values.values()))
-        and (
-            not larges or not any(type(each) is int and each > INT_MAX for each in values.values())
-        )
+        and not (larges and has_large(values))
     )
+
+
+def has_large(values: Mapping[str, Any]) -> bool:
+    """Whether one of the values is an integer beyond 63 bits, which msgpack can hold."""
+    return any(type(each) is int and each > INT_MAX for each in values.values())
 
 
 def count_in(packed: bytes, begin: int = 0) -> int:
