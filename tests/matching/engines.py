@@ -58,6 +58,7 @@ def _without_compiler() -> dict[str, Any]:
     try:
         with mock.patch.dict(os.environ, {jit.PURE_VARIABLE: "1"}):
             importlib.import_module("contrada.matching.arrayed")
+            importlib.import_module("contrada.matching.kernels.passing")
             importlib.import_module(_INNER)
             return {name: sys.modules.pop(name) for name in of_matching()}
     finally:

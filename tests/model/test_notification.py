@@ -26,14 +26,9 @@ from contrada.model import (
     Pattern,
     Query,
 )
-from contrada.model.algebra import NOTHING, notification, sets
-from contrada.model.algebra.notification import (
-    ATTRIBUTES_KEPT_MAX,
-    ATTRIBUTES_MAX,
-    VALUES_MAX,
-    check_span,
-    of_parts,
-)
+from contrada.model.algebra import NOTHING, attributes, sets
+from contrada.model.algebra.attributes import ATTRIBUTES_MAX, VALUES_MAX, check_span
+from contrada.model.algebra.notification import ATTRIBUTES_KEPT_MAX, of_parts
 from contrada.model.algebra.product import ENVELOPE_TEXT_BYTES_MAX
 from contrada.model.algebra.relations import witness
 from contrada.model.domains.values import INT_MAX
@@ -114,13 +109,13 @@ def test_marks_are_added_to_attributes_that_are_looked_at_once(
 ) -> None:
     """Publishing typed events would cost twice as much as it needs."""
     seen: list[str] = []
-    held = notification._held
+    held = attributes._held
 
     def counted(name: str, value: object) -> object:
         seen.append(name)
         return held(name, value)
 
-    monkeypatch.setattr(notification, "_held", counted)
+    monkeypatch.setattr(attributes, "_held", counted)
     at = datetime(2026, 1, 2, tzinfo=UTC)  # No plain value, so each is looked at by itself.
     marked = Notification.marked({"a": at, "b": 2}, ["T", "U"])
     assert dict(marked.attributes) == {"a": at, "b": 2, "@is.T": True, "@is.U": True}
@@ -211,11 +206,11 @@ def test_json_gives_back_all_of_it() -> None:
 
 def test_spans_are_checked_however_they_come() -> None:
     """Bytes of a stranger would be matched, or forwarded, that no notification can hold."""
-    for attributes in ({"": 1}, {"@id": "x"}, {"a": 2**63}, {"a": {"b": 1}}, {"a": [[1]]}):
+    for each in ({"": 1}, {"@id": "x"}, {"a": 2**63}, {"a": {"b": 1}}, {"a": [[1]]}):
         with pytest.raises(InvalidNotificationError):
-            check_span(msgspec.msgpack.encode(attributes))
+            check_span(msgspec.msgpack.encode(each))
         with pytest.raises(InvalidNotificationError):
-            Notification.restored(attributes, b"", "", Envelope())  # type: ignore[arg-type]
+            Notification.restored(each, b"", "", Envelope())  # type: ignore[arg-type]
     for span in (b"\x82\xa1a\x01\xa1a\x02", b"\x81\xa1a", b"\x90", b"\x81\xa1\xff\x01", b""):
         with pytest.raises(EncodingError):
             check_span(span)

@@ -30,7 +30,7 @@ from contrada.extensions import bitsets, filtervalues, unification
 from contrada.matching import Index
 from contrada.model import Filter, FilterSet, Notification, ValueSet, from_json, parse
 from contrada.model.algebra import sets
-from contrada.model.algebra.notification import VALUES_MAX
+from contrada.model.algebra.attributes import VALUES_MAX
 from contrada.model.encoding import to_msgpack
 from contrada.model.languages.work import Work
 from contrada.net import Broker

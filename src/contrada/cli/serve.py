@@ -20,8 +20,10 @@ from contrada.cli.settings import LEVELS, BrokerSettings, settings_of
 from contrada.cli.tls import tls_files
 from contrada.errors import ContradaError
 from contrada.extensions.loading import load
+from contrada.matching.kernels import jit
 from contrada.net import PORT_DEFAULT, Broker, BrokerStatistics
 from contrada.routing.links.topology import TREES_MAX
+from contrada.runtime.kernels import load_beside
 
 _STATUS: Final = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 0}
 
@@ -164,6 +166,8 @@ async def _serve(
         network=settings.membership(),
         tls=settings.tls.tls(),
     )
+    if jit.is_cached():  # It lives long: so what comes first is not matched slowly.
+        load_beside()
     async with broker:
         for number in _STATUS:
             loop.add_signal_handler(number, end, number)

@@ -169,11 +169,13 @@ class StandingTable:
         In order of their names and numbers, so that a run is a function of what happens.
         """
         found = []
-        for keys in self._index.match_each(notifications):
-            homes: Addressees = {}
-            for home, number in sorted(keys):
-                homes.setdefault(home, []).append(number)
-            found.append(homes)
+        for keys, count in self._index.match_runs(notifications):
+            keys.sort()
+            for _ in range(count):
+                homes: Addressees = {}
+                for home, number in keys:
+                    homes.setdefault(home, []).append(number)
+                found.append(homes)
         return found
 
     def with_room(self, notifications: Sequence[Notification]) -> list[Addressees]:

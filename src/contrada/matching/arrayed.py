@@ -31,6 +31,7 @@ from contrada.matching.batches import (
     spans_in,
     spans_of,
 )
+from contrada.matching.bundle import Bundle
 from contrada.matching.generation import Generation
 from contrada.matching.hanging import Drift
 from contrada.matching.kernels.jit import is_pure
@@ -283,6 +284,9 @@ class ArrayEngine(Generic[K]):
 
     def match_batch(self, notifications: Iterable[Given | bytes]) -> tuple[Any, Any]:
         """See `Index.match_batch`."""
+        if isinstance(notifications, Bundle) and not self.envelope:
+            bundle = notifications
+            return self._matched(bundle.spans(), lambda row: self.match(bundle[row]))
         given = list(notifications)
         spans = [self._message(each, UNSTAMPED) for each in given]
         return self._matched(spans_of(spans), lambda row: self.match(given[row]))

@@ -9,7 +9,7 @@ pyarrow is not imported here: a table is known by its methods.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from itertools import chain, repeat
+from itertools import chain, pairwise, repeat
 from typing import Any, Final
 
 import numpy as np
@@ -192,6 +192,22 @@ def match_rows(
         elif status != OK:
             arrays.grow_for(status)
     return offsets, found[: offsets[-1]]
+
+
+def runs_of(offsets: Any, keys: Any) -> list[int]:
+    """Where runs of rows with the same keys begin, and where the last one ends."""
+    counts = np.diff(offsets)
+    is_new = counts[1:] != counts[:-1]
+    if not len(keys):
+        pass  # Nothing matches.
+    elif not is_new.any():
+        table = keys.reshape(len(counts), -1)
+        is_new = (table[1:] != table[:-1]).any(axis=1)
+    else:
+        bounds, found = offsets.tolist(), keys.tolist()
+        rows = [found[begin:end] for begin, end in pairwise(bounds)]
+        is_new = np.fromiter((a != b for a, b in pairwise(rows)), dtype=bool, count=len(rows) - 1)
+    return [0, *(np.flatnonzero(is_new) + 1).tolist(), len(counts)]
 
 
 def joined(rows: Iterable[list[Any]], *, are_int: bool) -> tuple[Any, Any]:

@@ -270,18 +270,25 @@ class Index(Mapping[K, Filter | FilterSet]):
         """Whether some filter asks for `@id`, `@publisher` or `@time`."""
         return bool(self._engine.envelope)
 
-    def match_each(self, notifications: Sequence[Notification]) -> list[list[K]]:
-        """The keys for each of several notifications, matched by one call.
+    def match_runs(self, notifications: Sequence[Notification]) -> Iterator[tuple[list[K], int]]:
+        """The keys for several notifications, matched by one call, and for how many in a row.
 
         What the plain engine does for several is counted as work (see `model.languages.work`).
         """
-        if len(notifications) == 1:
-            return [self.match(notifications[0])]
+        if len(notifications) <= 1:
+            for each in notifications:
+                yield self.match(each), 1
+            return
         if self._plain is not None:
-            return [*map(self._match_counted, notifications)]
+            for each in notifications:
+                yield self._match_counted(each), 1
+            return
+        from contrada.matching.batches import runs_of
+
         offsets, keys = self.match_batch(notifications)
         bounds, found = offsets.tolist(), keys.tolist()
-        return [found[begin:end] for begin, end in pairwise(bounds)]
+        for begin, end in pairwise(runs_of(offsets, keys)):
+            yield found[bounds[begin] : bounds[begin + 1]], end - begin
 
     def _match_counted(self, notification: Notification) -> list[K]:
         plain = self._plain

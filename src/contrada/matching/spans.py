@@ -12,8 +12,9 @@ import msgspec
 
 from contrada.errors import ContradaError, EncodingError
 from contrada.model import Envelope, Notification, Value
+from contrada.model.algebra.attributes import check_span
 from contrada.model.algebra.nesting import flattened
-from contrada.model.algebra.notification import check_span, of_parts
+from contrada.model.algebra.notification import of_parts
 from contrada.model.domains.values import datetime_of, is_system_name
 
 Attributes: TypeAlias = Mapping[str, Any]

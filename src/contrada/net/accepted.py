@@ -9,6 +9,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from msgspec.structs import replace
 
 from contrada.errors import ContradaError, FrameError, LimitError
+from contrada.matching.bundle import Bundle
 from contrada.model import Notification
 from contrada.model.algebra.notification import keep_packed
 from contrada.model.encoding import to_msgpack
@@ -16,7 +17,7 @@ from contrada.model.languages.work import Work
 from contrada.net.turns import TURN_S
 from contrada.routing.messages import Origin, Publish
 from contrada.runtime.exchange import Exchange, Pending
-from contrada.runtime.outlet import PUBLISH_WAIT_S_MAX, size_of
+from contrada.runtime.outlet import PUBLISH_WAIT_S_MAX, size_of_all
 from contrada.runtime.stamping import wall_clock_us
 
 PUBLISHES_PENDING_MAX: Final = 16
@@ -96,7 +97,7 @@ class Accepted(Generic[N]):
         if len(self._waiting) >= self._frames_max:
             reason = f"more than {self._frames_max} unanswered"
             raise FrameError("too many publishes", reason)
-        size = sum(map(size_of, message.notifications))
+        size = size_of_all(message.notifications)
         if self.held_bytes + size > PENDING_BYTES_MAX:
             reason = f"more than PENDING_BYTES_MAX = {PENDING_BYTES_MAX} bytes unanswered"
             raise FrameError("too many publishes", reason)
@@ -160,10 +161,14 @@ class Accepted(Generic[N]):
             except LimitError as too_much:
                 if too_much.limit != "BATCH_WORK_MAX":
                     raise
+                if isinstance(whole, Bundle):  # One by one it may be told of one what is doubtful.
+                    message = replace(message, notifications=tuple(whole))
+                    whole = message.notifications
                 size = max(len(batch) // FEWER, 1)
                 if len(batch) == 1:
                     is_decided = False
-                    keep_packed(batch[0], Doubtful(to_msgpack(batch[0])))
+                    it = whole[done]
+                    keep_packed(it, Doubtful(to_msgpack(it)))
                 await asyncio.sleep(0)
                 continue
             done += len(batch)

@@ -22,7 +22,7 @@ from contrada.errors import (
 )
 from contrada.model import Envelope, Filter, FilterSet, Notification
 from contrada.model.algebra.notification import Body
-from contrada.model.encoding import notification_from_msgpack
+from contrada.model.encoding import notification_to_read
 from contrada.model.languages.atoms import failures
 from contrada.model.languages.decision import safe_answers
 from contrada.net.address import parse_addresses
@@ -36,6 +36,7 @@ from contrada.net.frames import (
     StatisticsReply,
     StatisticsRequest,
     packed,
+    packed_content,
 )
 from contrada.net.publishing import (
     PUBLISH_FRAMES_MAX,
@@ -67,6 +68,7 @@ from contrada.service import (
     Subject,
     filters_of,
     is_promised,
+    notification_of,
     promised,
     publication_of,
     reader_of,
@@ -163,9 +165,12 @@ class TcpService(Service):
         notification = publication_of(item, body, content_type, ttl_s, priority, delivery)
         if not self._reconnecting.is_up:
             await self._reconnecting.ready()
-        ((envelope, batch),) = self._send((notification,))
+        (stamped,) = self._stamp.stamped((notification,), self._stamp.now_us())
+        placed: dict[Batch, int] = {}
+        self._send((stamped,), placed)
+        (batch,) = placed
         await self._settled(batch, 1)
-        return envelope
+        return stamped.envelope
 
     async def publish_batch(
         self, items: Iterable[Item] | AsyncIterable[Item], *, delivery: str | None = None
@@ -173,6 +178,11 @@ class TcpService(Service):
         """Publish many, in order, at best effort; see `Service.publish_batch`."""
         taken = 0
         unsettled: dict[Batch, int] = {}
+        make = self._stamp.packed
+        if delivery is not None:
+
+            def make(item: Item) -> bytes | Notification:
+                return self._stamp.packed(promised(notification_of(item), delivery))
 
         async def settle(batch: Batch) -> int:
             size = unsettled.pop(batch)
@@ -181,13 +191,10 @@ class TcpService(Service):
 
         try:
             try:
-                async for notifications in batches_of(items, PUBLISH_NOTIFICATIONS_MAX):
-                    if delivery is not None:
-                        notifications = [promised(each, delivery) for each in notifications]
+                async for made in batches_of(items, PUBLISH_NOTIFICATIONS_MAX, make):
                     if not self._reconnecting.is_up:
                         await self._reconnecting.ready()
-                    for _, batch in self._send(notifications):
-                        unsettled[batch] = unsettled.get(batch, 0) + 1
+                    self._send(made, unsettled)
                     while len(unsettled) > 2 * PUBLISH_FRAMES_MAX:
                         taken += await settle(next(iter(unsettled)))
             except asyncio.CancelledError:
@@ -276,15 +283,15 @@ class TcpService(Service):
 
     # ------------------------------------------------------------------------ the connection
 
-    def _send(self, notifications: Sequence[Notification]) -> list[tuple[Envelope, Batch]]:
-        """Stamps notifications and appends them to what is sent."""
+    def _send(self, made: Sequence[bytes | Notification], placed: dict[Batch, int]) -> None:
+        """Appends what is stamped to what is sent; counts how much of it is in which batch."""
         self._reconnecting.check()
-        publishing = self._publishing
-        assert publishing is not None, "it was opened"
-        if is_promised(notifications):
+        assert self._publishing is not None, "it was opened"
+        if is_promised([each for each in made if isinstance(each, Notification)]):
             raise ServiceError(_NO_PROMISES)
-        stamped = self._stamp.stamped(notifications, self._stamp.now_us())
-        return [(each.envelope, publishing.add(each)) for each in stamped]
+        self._publishing.add(
+            (each if isinstance(each, bytes) else packed_content(each) for each in made), placed
+        )
 
     async def _settled(self, batch: Batch, count: int) -> None:
         # Shielded: the answer is shared by all who published in this frame.
@@ -406,11 +413,11 @@ class TcpSubscription(QueuedSubscription[Any]):
         entries = []
         for data in frame.notifications:
             try:
-                found = notification_from_msgpack(data, to_be_read=True)
+                found, is_plain = notification_to_read(data)
                 if frame.is_undecided and not self.filters.matches(found):
                     self._taken(ENTRY_BYTES + len(data))
                 else:
-                    waits = transmission_of(found.envelope)
+                    waits = None if is_plain else transmission_of(found.envelope)
                     entries.append((found, ENTRY_BYTES + len(data), waits))
             except ContradaError:
                 self.count_dropped(UNREADABLE, 1)

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 
 from contrada.errors import EncodingError, FrameError, LimitError
+from contrada.matching.bundle import Bundle
 from contrada.model import Advertisement, Filter, FilterSet, Notification
 from contrada.model.encoding import (
     FILTERS_READ_MAX,
@@ -31,6 +32,7 @@ from contrada.routing.messages import (
     SUBSCRIPTION_FILTERS_MAX,
     Advertise,
     Label,
+    Notifications,
     Publish,
     Saying,
     Subscribe,
@@ -292,6 +294,16 @@ def packed(message: Hopping) -> msgspec.Raw:
     return msgspec.Raw(_MESSAGE_ENCODER.encode(message))
 
 
+def packed_publish(encodings: list[bytes], hops: int = 0, source: str = "") -> msgspec.Raw:
+    """A `Publish` of notifications that are packed, as it stands in a frame."""
+    return msgspec.Raw(_MESSAGE_ENCODER.encode(_PackedPublish(encodings, hops, source)))
+
+
+def encoding_of(notification: Notification | bytes) -> bytes:
+    """The encoding of what an outlet holds."""
+    return notification if type(notification) is bytes else to_msgpack(notification)  # type: ignore[arg-type]
+
+
 def unpacked(data: msgspec.Raw) -> Asked:
     """The message that stands in a frame, what is published checked.
 
@@ -343,10 +355,10 @@ def packed_content(content: Any) -> bytes:
     return data if type(data) is bytes else bytes(data)  # What is doubtful here is not elsewhere.
 
 
-def _unpacked_notifications(each: list[bytes]) -> tuple[Notification, ...]:
+def _unpacked_notifications(each: list[bytes]) -> Notifications:
     spend(_NOTIFICATION_WORK * len(each) + sum(map(len, each)) // _BYTES_PER_STEP)
     _checked(max(each, key=len, default=b""))
-    return tuple(map(notification_from_msgpack, each))
+    return Bundle.of(each) or tuple(map(notification_from_msgpack, each))
 
 
 def _checked(data: bytes) -> bytes:

@@ -21,8 +21,6 @@ from contrada.errors import (
     UnsatisfiableFilterError,
     shortened,
 )
-from contrada.model import Notification
-from contrada.model.encoding import to_msgpack
 from contrada.model.languages.work import Work
 from contrada.net.accepted import FEWER, Accepted, Doubtful
 from contrada.net.frames import (
@@ -34,13 +32,14 @@ from contrada.net.frames import (
     Request,
     StatisticsReply,
     StatisticsRequest,
+    encoding_of,
     unpacked,
 )
 from contrada.net.peer import Peer
 from contrada.net.turns import TURN_S
 from contrada.routing.messages import Publish, Unsubscribe
 from contrada.runtime.exchange import Route
-from contrada.runtime.outlet import Outlet
+from contrada.runtime.outlet import Outlet, Passed
 
 SUBSCRIPTIONS_PER_CLIENT_MAX: Final = 10_000
 """Subscriptions of a connection. Beyond it: it is refused, the connection stays."""
@@ -70,19 +69,19 @@ CREDIT_MAX: Final = 2**40
 _LOG: Final = logging.getLogger(__name__)
 
 
-class _Feed(Outlet[Notification]):
+class _Feed(Outlet[Passed]):
     """The queue of one subscription of a client, and the credit that is left."""
 
     __slots__ = ("_peer", "credit", "route")
 
-    route: Route[Notification]
+    route: Route[Passed]
 
     def __init__(self, peer: "Peer", credit: int) -> None:
         super().__init__(budget=peer.budget)
         self.credit = min(max(credit, 0), CREDIT_MAX)
         self._peer = peer
 
-    def _append(self, entries: Sequence[Entry[Notification]], size: int, is_plain: bool) -> None:
+    def _append(self, entries: Sequence[Entry[Passed]], size: int, is_plain: bool) -> None:
         super()._append(entries, size, is_plain)
         self._peer.mark_ready(self)
 
@@ -93,7 +92,7 @@ class _Feed(Outlet[Notification]):
         if not batch:
             return None
         self.credit -= size
-        packed = list(map(to_msgpack, batch))
+        packed = list(map(encoding_of, batch))
         is_undecided = Doubtful in map(type, packed)
         if is_undecided:
             packed = list(map(bytes, packed))
@@ -110,7 +109,7 @@ class Guest:
         self._exchange = peer.broker.exchange
         self._client = self._exchange.client()
         self._feeds: dict[str, _Feed] = {}
-        self._leaving: list[Route[Notification]] = []
+        self._leaving: list[Route[Passed]] = []
         self._has_left = False
         self._accepted = Accepted(
             self._exchange, self._client, self._broker, answer=self._answer, end=peer.end
@@ -167,7 +166,7 @@ class Guest:
         self._feeds[message.identity] = feed
         self._peer.send(Reply(request.number))
 
-    def _enter(self, route: Route[Notification], message: PackedSubscribe) -> Generator[None]:
+    def _enter(self, route: Route[Passed], message: PackedSubscribe) -> Generator[None]:
         """Enters the filters of a subscription, in parts."""
         members = message.members()
         done, size = 0, FILTERS_PER_TURN

@@ -27,13 +27,15 @@ from contrada.net.frames import (
     Frame,
     Hop,
     HopCredit,
+    encoding_of,
     packed,
+    packed_publish,
     unpacked_hop,
 )
 from contrada.net.peer import Peer
 from contrada.routing.messages import LinkUp, Message, Publish, Reason, Refused, Subscribe
 from contrada.runtime.exchange import LINK_DOWN, Carried
-from contrada.runtime.outlet import ENTRY_BYTES, PUBLISH_WAIT_S, Outlet, size_of
+from contrada.runtime.outlet import ENTRY_BYTES, PUBLISH_WAIT_S, Outlet, size_of_all
 
 LINK_CREDIT_BYTES: Final = 8 * 2**20
 """Bytes of notifications on their way over a link, and not worked off at its other end. Beyond it:
@@ -81,11 +83,12 @@ class _LinkFeed(Outlet[Carried]):
             return None
         self.credit -= size
         self.on_their_way += len(batch)
-        messages = [
-            Publish(tuple(each.notification for each in run), hops, source)
-            for (hops, source), run in groupby(batch, itemgetter(1, 2))
-        ]
-        return Hop([packed(each) for each in messages])
+        return Hop(
+            [
+                packed_publish([bytes(encoding_of(each)) for each, _, _ in run], hops, source)
+                for (hops, source), run in groupby(batch, itemgetter(1, 2))
+            ]
+        )
 
 
 class Link:
@@ -142,9 +145,7 @@ class Link:
                 self.peer.fail(failure := FrameError("malformed", f"a message: {error}"))
                 raise failure from None
             if isinstance(message, Publish):
-                credit = HopCredit(
-                    sum(map(size_of, message.notifications)), len(message.notifications)
-                )
+                credit = HopCredit(size_of_all(message.notifications), len(message.notifications))
                 self._accepted.add(credit, round(PUBLISH_WAIT_S * 1000), message)
                 continue
             if isinstance(message, Subscribe):

@@ -9,12 +9,11 @@ Invariant: notifications leave in the order in which they were added.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from contrada.model import Notification
-from contrada.net.frames import Request, packed, packed_content
-from contrada.routing.messages import Publish
+from contrada.errors import LimitError
+from contrada.net.frames import CONTENT_BYTES_MAX, Request, packed_publish
 
 PUBLISH_NOTIFICATIONS_MAX: Final = 256
 """Notifications in a publication. Beyond it: the next takes the rest."""
@@ -33,7 +32,7 @@ class Batch:
     __slots__ = ("answer", "notifications", "size")
 
     def __init__(self, answer: "asyncio.Future[int]") -> None:
-        self.notifications: list[Notification] = []
+        self.notifications: list[bytes] = []
         self.size = 0
         self.answer = answer
 
@@ -58,21 +57,26 @@ class Publishing:
         self._request = 0
         self._flush_due = False
 
-    def add(self, notification: Notification) -> Batch:
-        """Append a notification; its batch is sent in this turn of the loop, or when it may.
+    def add(self, encodings: Iterable[bytes], placed: dict[Batch, int]) -> None:
+        """Append notifications; they are sent in this turn of the loop, or when they may be.
 
-        Raises LimitError for one that no frame can hold.
+        `placed` counts how many are in which batch. Raises LimitError for one that no frame can
+        hold; those before it are sent.
         """
-        size = len(packed_content(notification))
-        if not self._waiting or self._waiting[-1].is_full:
-            self._waiting.append(Batch(self._loop.create_future()))
-        batch = self._waiting[-1]
-        batch.notifications.append(notification)
-        batch.size += size
-        if not self._flush_due:
-            self._flush_due = True
-            self._loop.call_soon(self._flush)
-        return batch
+        batch = self._waiting[-1] if self._waiting else None
+        for each in encodings:
+            size = len(each)
+            if size > CONTENT_BYTES_MAX:
+                raise LimitError("CONTENT_BYTES_MAX", CONTENT_BYTES_MAX, size)
+            if batch is None or batch.is_full:
+                batch = Batch(self._loop.create_future())
+                self._waiting.append(batch)
+            batch.notifications.append(each)
+            batch.size += size
+            placed[batch] = placed.get(batch, 0) + 1
+            if not self._flush_due:
+                self._flush_due = True
+                self._loop.call_soon(self._flush)
 
     def answered(self, number: int, dropped: int, error: Exception | None) -> bool:
         """The broker took or refused a publication; False when no publication has the number."""
@@ -106,7 +110,7 @@ class Publishing:
             # Requests of publishing are odd, all others even, so that they never meet.
             request = 2 * self._request + 1
             self._unanswered[request] = batch
-            message = packed(Publish(tuple(batch.notifications)))
+            message = packed_publish(batch.notifications)
             self._send(Request(request, message, wait_ms=self._wait_ms))
 
 

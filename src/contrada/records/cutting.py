@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
-from contrada.model.algebra.notification import ATTRIBUTES_MAX
+from contrada.model.algebra.attributes import ATTRIBUTES_MAX
 from contrada.records.columns import REFUSED, Column, ColumnBatch, converter
 from contrada.records.lines import Block, is_utf_8
 from contrada.records.reading import Reading

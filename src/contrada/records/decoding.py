@@ -20,8 +20,8 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
+from contrada.model.algebra.attributes import VALUES_MAX
 from contrada.model.algebra.nesting import is_typed
-from contrada.model.algebra.notification import VALUES_MAX
 from contrada.model.domains.values import INT_MAX, INT_MIN
 from contrada.records.columns import (
     MISSING,

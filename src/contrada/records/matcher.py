@@ -19,7 +19,7 @@ from contrada.errors import ContradaError, ParseError
 from contrada.matching import Index
 from contrada.matching.residues import Residues
 from contrada.model import Filter, FilterSet, Notification, Value
-from contrada.model.algebra.notification import VALUES_MAX
+from contrada.model.algebra.attributes import VALUES_MAX
 from contrada.model.algebra.valueset import EVERYTHING
 from contrada.model.domains.values import is_system_name
 from contrada.records.documents import (

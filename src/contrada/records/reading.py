@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from contrada.errors import InputError, InvalidNameError, InvalidNotificationError
 from contrada.model import Envelope, Notification, Value
-from contrada.model.algebra.notification import ATTRIBUTES_MAX
+from contrada.model.algebra.attributes import ATTRIBUTES_MAX
 from contrada.model.domains.values import check_user_name, time_us_of
 from contrada.records.cells import (
     CONVERTERS,

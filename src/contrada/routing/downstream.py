@@ -10,10 +10,12 @@ Source: PODC 2000 §4 (downstream replication); CU-CS-948-03 §5 (queries by wha
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, groupby
 from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
+from contrada.matching.bundle import Bundle
 from contrada.model import Notification
 from contrada.model.algebra.product import product_covers, product_meets
 from contrada.model.languages.work import spend
@@ -29,6 +31,7 @@ from contrada.routing.messages import (
     DeliverQuestion,
     Effect,
     Neighbour,
+    Notifications,
     Origin,
     Publish,
     Reason,
@@ -83,7 +86,7 @@ class Downstream:
         """
         self._admission.check_travelling(origin, message)
         effects: list[Effect] = []
-        in_time = _in_time(message.notifications, now_us)
+        in_time = _in_time(message.notifications, now_us)  # All of a bundle are.
         # What is too much work is raised here, before anything is noted: it comes again in parts.
         interests = self._interests_of(in_time)
         if in_time is not message.notifications:
@@ -91,7 +94,7 @@ class Downstream:
             message = replace(message, notifications=in_time)
         admitted, interests = self._admitted(origin, message, interests, effects)
         floods = self._forwarding.floods
-        onward: dict[Neighbour, list[Notification]] = {}
+        onward: dict[Neighbour, list[Notifications]] = {}
         actions: list[Action] = []
         for interest, batch in _runs(admitted, interests):
             self.taken += len(batch)
@@ -101,16 +104,16 @@ class Downstream:
             if interest.ways or floods:
                 ways = None if floods else interest.ways
                 for neighbour in self._onward(origin, message.source, ways):
-                    onward.setdefault(neighbour, []).extend(batch)
+                    onward.setdefault(neighbour, []).append(batch)
             # Patterns take part one by one, in order: each may let others go on.
             if interest.parts:
                 for each in batch:
                     actions += self._assembler.push(each, origin, interest.parts)
             else:
-                actions += self._assembler.learn_all([each.envelope.time_us for each in batch])
+                actions += self._assembler.learn_all(_times_us(batch))
         for neighbour in sorted(onward):
-            copies = tuple(onward[neighbour])
-            effects.append(self._passed_on(neighbour, replace(message, notifications=copies)))
+            for copies in _together(onward[neighbour]):
+                effects.append(self._passed_on(neighbour, replace(message, notifications=copies)))
         return effects, actions
 
     def _admitted(
@@ -119,7 +122,7 @@ class Downstream:
         message: Publish,
         interests: Sequence[NextHops],
         effects: list[Effect],
-    ) -> tuple[Sequence[Notification], Sequence[NextHops]]:
+    ) -> tuple[Notifications, Sequence[NextHops]]:
         """The notifications that may be published, and who wants each.
 
         The others are refused one by one.
@@ -127,35 +130,38 @@ class Downstream:
         publisher = origin if self._forwarding.is_told and isinstance(origin, Client) else None
         if publisher is None and not self._name:
             return message.notifications, interests
-        admitted, wanted = [], []
-        for each, interest in zip(message.notifications, interests, strict=True):
+        notifications = message.notifications
+        refused: list[int] = []
+        for number, (sender, identity) in enumerate(_identities(notifications)):
             try:
                 if publisher is not None:
-                    self._check_advertised(publisher, each)
-                self._admission.take_once(Publish, each.envelope.publisher, each.envelope.id)
+                    self._check_advertised(publisher, notifications[number])
+                self._admission.take_once(Publish, sender, identity)
             except RefusedError as refusal:
-                event = Received(origin, replace(message, notifications=(each,)))
+                refused.append(number)
+                event = Received(origin, replace(message, notifications=(notifications[number],)))
                 effects.append(Refused(event, refusal.reason, refusal.error))
-            else:
-                admitted.append(each)
-                wanted.append(interest)
-        return admitted, wanted
+        if not refused:  # As mostly.
+            return notifications, interests
+        admitted = [n for n in range(len(notifications)) if n not in frozenset(refused)]
+        return tuple(notifications[n] for n in admitted), [interests[n] for n in admitted]
 
     def _check_advertised(self, client: Client, notification: Notification) -> None:
         entries = self._forwarding.offers.ledger.of(client).values()
         if not any(product_covers(node.product, notification) for (node,) in entries):
             raise RefusedError(Reason.NOT_ADVERTISED)
 
-    def _interests_of(self, notifications: Sequence[Notification]) -> Sequence[NextHops]:
+    def _interests_of(self, notifications: Notifications) -> Sequence[NextHops]:
         """Who wants each of the notifications. Raises LimitError.
 
         Answers are kept, so that the same is mostly the very same object.
         """
         interests: list[NextHops] = []
-        for numbers in self._index.match_each(notifications):
-            interests.append(self.interests.of(numbers) if numbers else NOBODY)
-            if interests[-1].pairs > _FEW and len(notifications) > 1:
-                spend(_PAIR_WORK * interests[-1].pairs)
+        for numbers, count in self._index.match_runs(notifications):
+            interest = self.interests.of(numbers) if numbers else NOBODY
+            interests += [interest] * count
+            if interest.pairs > _FEW and len(notifications) > 1:
+                spend(_PAIR_WORK * interest.pairs * count)
         return interests
 
     # --- questions ----------------------------------------------------------------------------
@@ -208,21 +214,45 @@ class Downstream:
 
 
 def _runs(
-    notifications: Sequence[Notification], interests: Sequence[NextHops]
-) -> Iterator[tuple[NextHops, tuple[Notification, ...]]]:
+    notifications: Notifications, interests: Sequence[NextHops]
+) -> Iterator[tuple[NextHops, Notifications]]:
     """Who wants the notifications, in order; those in a row that the same want come together."""
     interest, begin = NOBODY, 0
     for end, found in enumerate(interests):
         if found is not interest:
             if end > begin:
-                yield interest, tuple(notifications[begin:end])
+                yield interest, notifications[begin:end]
             interest, begin = found, end
     if len(notifications) > begin:
-        yield interest, tuple(notifications[begin:])
+        yield interest, notifications[begin:]
 
 
-def _in_time(notifications: tuple[Notification, ...], now_us: int) -> tuple[Notification, ...]:
+def _together(batches: Iterable[Notifications]) -> Iterator[Notifications]:
+    """As few batches as these make in order; a bundle stays what it is."""
+    for is_bundle, run in groupby(batches, lambda each: isinstance(each, Bundle)):
+        if is_bundle:
+            yield from run
+        else:
+            yield tuple(chain.from_iterable(run))
+
+
+def _times_us(notifications: Notifications) -> Sequence[int | None]:
+    if isinstance(notifications, Bundle):
+        return notifications.times_us
+    return [each.envelope.time_us for each in notifications]
+
+
+def _identities(notifications: Notifications) -> Iterable[tuple[str, str]]:
+    """By what each is known again."""
+    if isinstance(notifications, Bundle):
+        return notifications.identities()
+    return [(each.envelope.publisher, each.envelope.id) for each in notifications]
+
+
+def _in_time(notifications: Notifications, now_us: int) -> Notifications:
     """The notifications for which it is not too late by this clock."""
+    if isinstance(notifications, Bundle):
+        return notifications
     for each in notifications:
         if each.envelope.ttl_us is not None:
             return tuple(each for each in notifications if not _is_late(each, now_us))

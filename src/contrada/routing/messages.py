@@ -19,6 +19,7 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 
 from contrada.errors import ContradaError
+from contrada.matching.bundle import Bundle
 from contrada.model import Advertisement, Filter, Notification, Query, Selection
 from contrada.model.algebra.product import HeldProduct
 from contrada.patterns import Match
@@ -76,10 +77,14 @@ class Saying(msgspec.Struct, frozen=True, array_like=True):
     """The root of what servers and clients say; it travels as its fields in order, tag first."""
 
 
+Notifications: TypeAlias = tuple[Notification, ...] | Bundle
+"""Several in order; those of a bundle are passed on as bytes."""
+
+
 class Publish(Saying, frozen=True, tag="publish"):
     """Notifications on their way, in order; `hops` counts the links that they have come over."""
 
-    notifications: tuple[Notification, ...]
+    notifications: Notifications
     hops: int = 0
     source: Label = ""
     version: int = VERSION
@@ -278,7 +283,7 @@ class Deliver(msgspec.Struct, frozen=True):
 
     client: Client
     subscriptions: tuple[str, ...]
-    notifications: tuple[Notification, ...]
+    notifications: Notifications
 
 
 @dataclass(frozen=True, slots=True)

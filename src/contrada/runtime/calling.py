@@ -13,9 +13,8 @@ from collections.abc import (
 from typing import Any, Final, TypeVar
 
 from contrada.errors import ServiceClosedError, ServiceError
-from contrada.model import Notification
 from contrada.runtime.outlet import PUBLISH_WAIT_S_MAX
-from contrada.service import Item, notification_of
+from contrada.service import Item
 
 T = TypeVar("T")
 
@@ -120,9 +119,11 @@ def in_batches(items: Iterable[T], most: int) -> Iterator[Sequence[T]]:
 
 
 async def batches_of(
-    items: Iterable[Item] | AsyncIterable[Item], most: int
-) -> AsyncIterator[Sequence[Notification]]:
-    """Notifications of the items in batches; what comes by and by comes one by one.
+    items: Iterable[Item] | AsyncIterable[Item],
+    most: int,
+    made: Callable[[Item], T],
+) -> AsyncIterator[Sequence[T]]:
+    """What is made of the items in batches; what comes by and by comes one by one.
 
     An item that is none ends them with its error, after those before it. Raises ServiceError where
     the items are one mapping or text.
@@ -130,9 +131,9 @@ async def batches_of(
     check_items(items)
     if isinstance(items, AsyncIterable):
         async for item in items:
-            yield (notification_of(item),)
+            yield (made(item),)
         return
-    for batch in in_batches(map(notification_of, items), most):
+    for batch in in_batches(map(made, items), most):
         yield batch
 
 

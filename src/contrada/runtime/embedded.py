@@ -64,6 +64,7 @@ from contrada.service import (
     Subject,
     filters_of,
     is_promised,
+    notification_of,
     offer_of,
     promised,
     publication_of,
@@ -219,7 +220,7 @@ class EmbeddedService(Service):
         """Publish many, in order; see `Service.publish_batch`."""
         count = 0
         try:
-            async for batch in batches_of(items, PUBLISHES_PER_TURN):
+            async for batch in batches_of(items, PUBLISHES_PER_TURN, notification_of):
                 if delivery is not None:
                     batch = [promised(each, delivery) for each in batch]
                 if is_promised(batch):

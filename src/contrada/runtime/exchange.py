@@ -27,7 +27,6 @@ from msgspec import structs
 from contrada.delivery.backlog import Entry
 from contrada.errors import ContradaError, LimitError, ServiceError, UnknownOperatorError
 from contrada.matching import Index
-from contrada.model import Notification
 from contrada.model.languages.atoms import failures
 from contrada.model.languages.decision import safe_answers
 from contrada.patterns import Match
@@ -57,7 +56,7 @@ from contrada.routing.messages import (
 )
 from contrada.routing.router import Router, RouterStatistics
 from contrada.runtime.kernels import load_beside
-from contrada.runtime.outlet import EXPIRED, QUEUE_FULL, Outlet, entry_of, size_of
+from contrada.runtime.outlet import EXPIRED, QUEUE_FULL, Outlet, Passed, entries_of, size_of_all
 from contrada.service import ServiceStatistics
 
 P = TypeVar("P")
@@ -130,7 +129,7 @@ class Route(Generic[P]):
 class Carried(NamedTuple):
     """A notification on its way to a neighbour, with what belongs to the hop."""
 
-    notification: Notification
+    notification: Passed
     hops: int
     source: str
 
@@ -339,7 +338,7 @@ class Exchange:
         for effect in effects:
             if isinstance(effect, Deliver):
                 routes = self._routes[effect.client.name]
-                entries = [entry_of(each) for each in effect.notifications]
+                entries = entries_of(effect.notifications)
                 for name in effect.subscriptions:
                     route = routes.get(name)  # None where it is not in force.
                     if route is not None:
@@ -485,12 +484,12 @@ def _entries_on(message: Publish) -> list[Entry[Carried]]:
     hops, source = message.hops, message.source
     return [
         (Carried(each, hops, source), size, transmission)
-        for each, size, transmission in map(entry_of, message.notifications)
+        for each, size, transmission in entries_of(message.notifications)
     ]
 
 
 def _entry_of_match(match: Match[str]) -> Entry[Match[str]]:
-    return match, sum(map(size_of, match.notifications)), None
+    return match, size_of_all(match.notifications), None
 
 
 def new_router(**options: Any) -> Router:

@@ -9,6 +9,10 @@ from contrada.errors import ServiceError
 
 T = TypeVar("T")
 
+CALLS_PER_TURN: Final = 64
+"""Calls of a handler that is a plain function in one go. Beyond it: others on the event loop have
+their turn."""
+
 HANDLERS_MAX: Final = 1_000
 """Calls of one subscription's handler at a time. Beyond it: ServiceError."""
 
@@ -24,28 +28,33 @@ async def handle_all(
     An item is taken only when its call can begin. `failed` is told what a call raised. Raises
     what the items raise, once the calls that have begun are done, and ServiceError.
     """
-    free = asyncio.Semaphore(checked_concurrency(concurrency))
+    most = checked_concurrency(concurrency)
     calls: set[asyncio.Task[None]] = set()
 
-    async def call(item: T) -> None:
+    async def finish(result: Awaitable[object], item: T) -> None:
         try:
-            await called(function, item)
+            await result
         except Exception as error:  # noqa: BLE001 - the subscriber's own code
             await failed(error, item)
-        finally:
-            free.release()
 
+    plain = 0
     try:
-        while True:
-            await free.acquire()
+        async for item in items:
             try:
-                item = await anext(items)
-            except StopAsyncIteration:
-                break
-            # A task of its own each, so that others have their turn also between plain calls.
-            task = asyncio.create_task(call(item))
+                result = function(item)
+            except Exception as error:  # noqa: BLE001 - the subscriber's own code
+                await failed(error, item)
+                continue
+            if result is None or not inspect.isawaitable(result):
+                plain += 1
+                if plain % CALLS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+                continue
+            task = asyncio.create_task(finish(result, item))
             calls.add(task)
             task.add_done_callback(calls.discard)
+            while len(calls) >= most:
+                await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
         for task in calls:
             task.cancel()

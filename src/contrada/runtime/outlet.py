@@ -22,11 +22,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 from contrada.delivery.backlog import Backlog, Entry, transmission_of
+from contrada.matching.bundle import Bundle
 from contrada.model import Notification
 from contrada.model.algebra.notification import PRIORITY_DEFAULT
+from contrada.routing.messages import Notifications
 from contrada.runtime.budget import Budget
 from contrada.runtime.stamping import wall_clock_us
 
@@ -71,6 +73,24 @@ def entry_of(notification: Notification) -> Entry[Notification]:
         held = len(notification.packed) or len(notification.span) + len(notification.body)
         return notification, ENTRY_BYTES + held, None
     return notification, size_of(notification), transmission_of(envelope)
+
+
+def size_of_all(notifications: Notifications) -> int:
+    """The bytes for which several count."""
+    if isinstance(notifications, Bundle):
+        return ENTRY_BYTES * len(notifications) + sum(map(len, notifications.encodings))
+    return sum(map(size_of, notifications))
+
+
+Passed: TypeAlias = Notification | bytes
+"""What outlets at a broker hold: a notification, or the encoding of one that nobody looked at."""
+
+
+def entries_of(notifications: Notifications) -> Sequence[Entry[Passed]]:
+    """Notifications as an outlet holds them; of a bundle it holds encodings."""
+    if isinstance(notifications, Bundle):
+        return [(each, ENTRY_BYTES + len(each), None) for each in notifications.encodings]
+    return [*map(entry_of, notifications)]
 
 
 class Keeper(Protocol):
@@ -148,11 +168,8 @@ class Outlet(Generic[P]):
         """Take in the first of these entries, as many as `offer` would; how many that were."""
         if self.finished or self._waiting:
             return 0
-        size, is_plain = 0, True
-        for _, each, transmission in entries:
-            size += each
-            if transmission is not None:
-                is_plain = False
+        _, sizes, transmissions = zip(*entries, strict=True) if entries else ((), (), ())
+        size, is_plain = sum(sizes), not any(transmissions)
         if len(self) + len(entries) <= self._notifications_max and self._has_bytes(size):
             self._append(entries, size, is_plain)
             return len(entries)
@@ -207,6 +224,9 @@ class Outlet(Generic[P]):
         entries = self._entries
         batch: list[P] = []
         size = 0
+        if type(entries) is deque and len(entries) <= count_max and self._bytes <= bytes_max:
+            batch, size = [item for item, _, _ in entries], self._bytes
+            entries.clear()
         while entries and len(batch) < count_max and size < bytes_max:
             item, bytes_, _ = entries.popleft()
             batch.append(item)

@@ -15,6 +15,8 @@ from msgspec.structs import force_setattr, replace
 
 from contrada.errors import ServiceError
 from contrada.model import Notification
+from contrada.model.encoding import packed_at_once
+from contrada.service import Item, notification_of
 
 PUBLISHER_BYTES_MAX: Final = 128
 """Bytes of a publisher's name in UTF-8. Beyond it: ServiceError."""
@@ -67,6 +69,22 @@ class Stamp:
                 force_setattr(envelope, "time_us", time_us)
             stamped.append(each.with_envelope(envelope))
         return stamped
+
+    def packed(self, item: Item) -> bytes | Notification:
+        """What is to be published, stamped: its encoding where that can be had at once.
+
+        Raises as `notification_of`.
+        """
+        now_us = self.now_us()
+        if type(item) is dict:
+            number = self._sequence + 1
+            name = f"{self._prefix}.{number}"
+            packed = packed_at_once(item, name, self.publisher, number, now_us)
+            if packed is not None:
+                self._sequence = number
+                self.has_told_time = True
+                return packed
+        return self.stamped((notification_of(item),), now_us)[0]
 
     def go_on_after(self, sequence: int) -> None:
         """The next number is higher than this one, which was given out before a restart."""

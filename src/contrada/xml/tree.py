@@ -16,7 +16,7 @@ from typing import Final
 from lxml import etree
 
 from contrada.errors import LimitError, ParseError
-from contrada.model.algebra.notification import ATTRIBUTES_MAX
+from contrada.model.algebra.attributes import ATTRIBUTES_MAX
 
 DOCUMENT_DEPTH_MAX: Final = 64
 """Elements within elements. Beyond it: the document is a bad record."""

@@ -32,7 +32,8 @@ from contrada.errors import (
     InvalidNotificationError,
     InvalidValueError,
 )
-from contrada.model.algebra.notification import Notification, Values
+from contrada.model.algebra.attributes import Values
+from contrada.model.algebra.notification import Notification
 from contrada.model.domains.values import Value, check_name, is_system_name, key_of
 
 SPEC_VERSION: Final = "1.0"

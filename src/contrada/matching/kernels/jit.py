@@ -17,7 +17,7 @@ _log = logging.getLogger("contrada.matching")
 PURE_VARIABLE: Final = "CONTRADA_PURE"
 """Set to anything but empty or 0, this environment variable keeps everything uncompiled."""
 
-KERNELS: Final = ("reading", "holding", "seeking", "checking", "updating")
+KERNELS: Final = ("reading", "holding", "seeking", "checking", "updating", "passing")
 """The modules of kernels."""
 
 _SOURCES: Final = ("jit", "schema", "memory", "native", *KERNELS)

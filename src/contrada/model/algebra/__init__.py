@@ -6,9 +6,10 @@ told above: in `syntax` and `encoding`.
 """
 
 from contrada.model.algebra.advertisement import Advertisement, Query
+from contrada.model.algebra.attributes import Values
 from contrada.model.algebra.constraint import Constraint
 from contrada.model.algebra.filter import Filter, FilterSet, Selection
-from contrada.model.algebra.notification import Envelope, Notification, Values, mark_name
+from contrada.model.algebra.notification import Envelope, Notification, mark_name
 from contrada.model.algebra.pattern import Pattern
 from contrada.model.algebra.product import (
     ENVELOPE_SETS,

@@ -13,20 +13,28 @@ Source: PODC 2000 §2 and figure 2.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from contrada.errors import (
-    EncodingError,
-    InvalidNameError,
     InvalidNotificationError,
-    InvalidValueError,
-    LimitError,
 )
 from contrada.model.algebra import nesting, notation
+from contrada.model.algebra.attributes import (
+    ATTRIBUTES_MAX,
+    LARGE,
+    Values,
+    are_plain,
+    check_attribute_name,
+    count_in,
+    good_names,
+    plain_span,
+    span_of,
+    span_of_any,
+    values_in,
+)
 from contrada.model.algebra.product import ENVELOPE_SETS, ENVELOPE_TEXT_BYTES_MAX, Product
 from contrada.model.algebra.valueset import ABSENT, ValueSet, of_keys
 from contrada.model.domains import line
@@ -40,18 +48,8 @@ from contrada.model.domains.values import (
     TIME_MIN_US,
     Key,
     Value,
-    check_name,
-    check_user_name,
     key_of,
-    normal,
 )
-from contrada.model.languages.work import spend
-
-Values: TypeAlias = Value | tuple[Value, ...]
-"""One value, or several: distinct, in the order of the line."""
-
-ATTRIBUTES_MAX: Final = 4_096
-"""Attributes of a notification. Beyond it: LimitError."""
 
 ATTRIBUTES_KEPT_MAX: Final = 16
 """Attributes of a notification that keeps the values it was made of, to be read in this process.
@@ -59,9 +57,6 @@ Beyond it: they are read from its bytes when somebody asks."""
 
 Body: TypeAlias = bytes | Mapping[str, Any]
 """A body, opaque; or a mapping that stands in it as JSON."""
-
-VALUES_MAX: Final = 4_096
-"""Values of one attribute. Beyond it: InvalidNotificationError."""
 
 PRIORITY_DEFAULT: Final = 4
 
@@ -108,7 +103,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_un
         # What access points stamp is told apart in one go: each that is read makes an envelope.
         time_us, id_, publisher, delivery = self.time_us, self.id, self.publisher, self.delivery
         if (
-            delivery == _BEST_EFFORT
+            delivery == BEST_EFFORT
             and self.ttl_us is None
             and type(time_us) is int
             and TIME_MIN_US <= time_us <= TIME_MAX_US
@@ -142,12 +137,12 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_un
     @property
     def expires_us(self) -> int | None:
         """The time from which it is too late to read it; None where that never comes."""
-        if self.ttl_us is None or self.time_us is None or self.delivery != _BEST_EFFORT:
+        if self.ttl_us is None or self.time_us is None or self.delivery != BEST_EFFORT:
             return None
         return self.time_us + self.ttl_us
 
 
-_BEST_EFFORT: Final = Envelope.__struct_defaults__[-1]
+BEST_EFFORT: Final = Envelope.__struct_defaults__[-1]
 """The default: by far the most envelopes have it."""
 
 UNSTAMPED: Final = Envelope()
@@ -201,12 +196,12 @@ class Notification(Product, Mapping[str, Values]):
         content_type: str = "",
         envelope: Envelope = UNSTAMPED,
     ) -> None:
-        span, kept = _plain_span(attributes, _good_names), None
+        span, kept = plain_span(attributes, good_names), None
         if span is None:
             if not isinstance(attributes, Mapping):
                 raise InvalidNotificationError("", attributes, "attributes are a mapping")
             flat, is_whole = nesting.flattened(attributes)
-            span = _span_of_any(flat, system=False)
+            span = span_of_any(flat, system=False)
             if not is_whole:
                 body = _body_for(attributes, body)
         elif len(attributes) <= ATTRIBUTES_KEPT_MAX:
@@ -233,9 +228,9 @@ class Notification(Product, Mapping[str, Values]):
         envelope: Envelope = UNSTAMPED,
     ) -> "Notification":
         """A notification that also carries type marks, given as the types' names."""
-        if not _good_names.issuperset(attributes):
+        if not good_names.issuperset(attributes):
             for name, value in attributes.items():
-                _check_attribute_name(name, value, system=False)
+                check_attribute_name(name, value, system=False)
         both = {**attributes, **dict.fromkeys(map(mark_name, marks), True)}
         return cls.restored(both, body, content_type, envelope)
 
@@ -276,9 +271,20 @@ class Notification(Product, Mapping[str, Values]):
         """The values, read from the span when they are asked for first."""
         values = self._values
         if values is None:
-            values = _values_in(self.span)
+            values = values_in(self.span)
             _set_values(self, values)
         return values
+
+    def __getattr__(self, name: str) -> Any:
+        """A part that is read from the encoding when it is asked for first."""
+        if name not in _PARTS:
+            raise AttributeError(f"a Notification has no attribute {name!r}")
+        _, _, (span, envelope, body, content_type) = _decode_parts(self.packed)
+        _set_span(self, bytes(span))
+        _set_envelope(self, envelope)
+        _set_body(self, body)
+        _set_content_type(self, content_type)
+        return getattr(self, name)
 
     def keys_of(self, name: str) -> tuple[Key, ...]:
         """The keys of an attribute's values; of the envelope too; absent is a key."""
@@ -362,6 +368,11 @@ class Notification(Product, Mapping[str, Values]):
         return f"Notification({', '.join(shown)})"
 
 
+_PARTS: Final = frozenset(("span", "body", "content_type", "envelope"))
+_decode_parts: Final = msgspec.msgpack.Decoder(
+    tuple[int, str, tuple[msgspec.Raw, Envelope, bytes, str]]
+).decode
+
 # A Notification refuses to be changed; only this module fills its slots, straight and quickly.
 _new: Final = object.__new__
 _slots: Final = vars(Notification)
@@ -396,156 +407,28 @@ def of_parts(
     return notification
 
 
+def of_values(values: dict[str, Any], packed: bytes, begin: int) -> Notification | None:
+    """The notification with these values, which stand in its encoding from there on.
+
+    All else is read from the encoding when it is asked for. None where the values must be looked at
+    one by one.
+    """
+    count = count_in(packed, begin)
+    larges = packed.count(LARGE) - 1  # The time in the envelope is one.
+    if not len(values) == count <= ATTRIBUTES_MAX or not are_plain(values, larges):
+        return None
+    notification = _new(Notification)
+    _set_packed(notification, packed)
+    _set_values(notification, values)
+    return notification
+
+
 def keep_packed(of: Notification, packed: bytes) -> None:
     """Notes the encoding of a notification, so that it is made once."""
     _set_packed(of, packed)
 
 
-# --- the span: attributes as bytes ------------------------------------------------------------
-
-NAMES_KNOWN_MAX: Final = 65_536
-"""Names of attributes that are known to be good. Beyond it: all are forgotten, and checked anew."""
-
-_encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(dict[str, Any]).decode
-_decode_apart: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
-_decode_items: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
-
-_SHORT_SPAN_BYTES: Final = 2_048
-"""Bytes of a span that is decoded whatever stands in it."""
-
-_STR: Final = frozenset((str,))
-_PLAIN: Final = frozenset((str, int, float, bool, bytes, type(None)))
-_IN_SPANS: Final = _PLAIN | {datetime}
-_LARGE: Final = 0xCF
-"""Begins an integer beyond 63 bits in msgpack; it may also stand in other places."""
-
-_good_names: Final[set[str]] = set()
-"""Names that a user may give. Asking a set for all of them at once is ten times as fast."""
-
-_good_names_and_marks: Final[set[str]] = set()
-
-
-def span_of(attributes: Mapping[str, Any], *, system: bool = False) -> bytes:
-    """The attributes as one map of msgpack, checked; `system` allows type marks.
-
-    Raises InvalidNotificationError with the name and the value, LimitError beyond ATTRIBUTES_MAX.
-    Cost: about a microsecond, where all values are plain and the names were seen before.
-    """
-    span = _plain_span(attributes, _good_names_and_marks if system else _good_names)
-    return _span_of_any(attributes, system=system) if span is None else span
-
-
-def _plain_span(attributes: Mapping[str, Any], good: set[str]) -> bytes | None:
-    """As `span_of`, where all values are plain and the names were seen before; else None."""
-    if (
-        type(attributes) is dict
-        and len(attributes) <= ATTRIBUTES_MAX
-        and good.issuperset(attributes)
-        and _PLAIN.issuperset(map(type, attributes.values()))
-        and _STR.issuperset(map(type, attributes))  # Of an enumeration a member equals its text.
-    ):
-        try:
-            span = _encode(attributes)
-        except (OverflowError, UnicodeEncodeError):
-            return None  # It is told with the name and the value.
-        if span.find(_LARGE) < 0:
-            return span
-    return None
-
-
-def _span_of_any(attributes: Mapping[str, Any], *, system: bool) -> bytes:
-    """As `span_of`, with the attributes looked at one by one."""
-    if len(attributes) > ATTRIBUTES_MAX:
-        raise LimitError("ATTRIBUTES_MAX", ATTRIBUTES_MAX, len(attributes))
-    return _encode(_checked(attributes, system=system))
-
-
-def _checked(attributes: Mapping[str, Any], *, system: bool) -> dict[str, Values]:
-    """The attributes with plain values."""
-    checked: dict[str, Values] = {}
-    for name, value in attributes.items():
-        _check_attribute_name(name, value, system=system)
-        held = _held(name, value)
-        if held != ():
-            checked[name] = held
-    return checked
-
-
-def check_span(span: bytes) -> dict[str, Values]:
-    """The values in a span that came from elsewhere. Raises as `span_of`, and EncodingError."""
-    try:
-        if len(span) > _SHORT_SPAN_BYTES:
-            _check_long(span)
-        values = _decode(span)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise EncodingError("msgpack", str(error)) from None
-    except RecursionError:
-        raise EncodingError("msgpack", "nested too deeply") from None
-    if len(values) > ATTRIBUTES_MAX:
-        raise LimitError("ATTRIBUTES_MAX", ATTRIBUTES_MAX, len(values))
-    if len(values) != _count_in(span):
-        raise EncodingError("msgpack", "two attributes of one name")
-    if not (
-        _good_names_and_marks.issuperset(values)
-        and _IN_SPANS.issuperset(map(type, values.values()))
-        and span.find(_LARGE) < 0
-    ):
-        return _checked(values, system=True)
-    return values
-
-
-def _count_in(packed: bytes) -> int:
-    """The number that the header of a map or an array tells."""
-    first = packed[0]
-    if first <= 0x9F:
-        return first & 0x0F
-    return int.from_bytes(packed[1 : 3 if first in (0xDC, 0xDE) else 5])
-
-
-def _check_long(span: bytes) -> None:
-    """Looks at the parts of a long span before they are made into values.
-
-    What is no value would be made first and refused then: millions of empty lists, or maps whose
-    keys are lists of one hash, which takes the square of their number.
-    """
-    if _kind_of(span) == "map" and _count_in(span) > ATTRIBUTES_MAX:
-        raise LimitError("ATTRIBUTES_MAX", ATTRIBUTES_MAX, _count_in(span))
-    parts = _decode_apart(span)
-    if len(parts) != _count_in(span):  # What stands under a name for the first time is not here.
-        raise EncodingError("msgpack", "two attributes of one name")
-    for name, raw in parts.items():
-        packed = bytes(raw)
-        kind = _kind_of(packed)
-        if kind == "list":
-            if _count_in(packed) > VALUES_MAX:
-                reason = f"{_count_in(packed)} values, more than VALUES_MAX = {VALUES_MAX}"
-                raise InvalidNotificationError(name, "a list", reason)
-            spend(_count_in(packed) // 4)
-            items = map(bytes, _decode_items(packed))
-            kind = next((found for each in items if (found := _kind_of(each))), "")
-        if kind:
-            raise InvalidNotificationError(name, f"a {kind}", f"a {kind} is no value")
-
-
-def _kind_of(packed: bytes) -> str:
-    """Whether it is a map or a list, by its first byte."""
-    first = packed[0]
-    if 0x80 <= first <= 0x8F or first in (0xDE, 0xDF):
-        return "map"
-    return "list" if 0x90 <= first <= 0x9F or first in (0xDC, 0xDD) else ""
-
-
-def _values_in(span: bytes) -> dict[str, Values]:
-    """The values of a span that was checked."""
-    values: dict[str, Any] = _decode(span)
-    for name in [name for name, value in values.items() if type(value) is list]:
-        held = _held(name, values[name])
-        if held == ():
-            del values[name]
-        else:
-            values[name] = held
-    return values
+# --- the body -----------------------------------------------------------------------------------
 
 
 def _body_for(attributes: Mapping[str, Any], body: Body) -> Body:
@@ -567,34 +450,3 @@ def _check_body(body: object, content_type: str) -> None:
     if not isinstance(body, bytes):
         raise InvalidNotificationError("@body", body, "the body is bytes")
     check_text("@content_type", content_type)
-
-
-def _check_attribute_name(name: object, value: object, *, system: bool) -> None:
-    is_mark = isinstance(name, str) and name.startswith(MARK_PREFIX) and name != MARK_PREFIX
-    try:
-        good = check_name(name) if system and is_mark else check_user_name(name)
-    except InvalidNameError as error:
-        raise InvalidNotificationError(name, value, error.reason) from None
-    if len(_good_names_and_marks) >= NAMES_KNOWN_MAX:
-        _good_names.clear()
-        _good_names_and_marks.clear()
-    _good_names_and_marks.add(good)
-    if not is_mark:
-        _good_names.add(good)
-
-
-def _held(name: str, value: object) -> Values:
-    """The value as a plain one; several distinct ones as a tuple in the order of the line."""
-    try:
-        if not isinstance(value, list | tuple | set | frozenset):
-            return normal(value)  # type: ignore[arg-type]
-        if len(value) > VALUES_MAX:
-            reason = f"{len(value)} values, more than VALUES_MAX = {VALUES_MAX}"
-            raise InvalidNotificationError(name, value, reason)
-        spend(len(value))
-        by_key = {key_of(each): each for each in map(normal, value)}
-    except InvalidValueError as error:
-        raise InvalidNotificationError(name, value, error.reason) from None
-    if len(by_key) == 1:
-        return next(iter(by_key.values()))
-    return tuple(by_key[key] for key in sorted(by_key))

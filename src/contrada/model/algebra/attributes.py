@@ -1,0 +1,230 @@
+"""The attributes of a notification as bytes: one map of msgpack, its *span*.
+
+They are checked once, when a notification is made or read, and decoded from there when somebody
+asks. Which attribute names are good is remembered, so that most are checked by one look.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from contrada.errors import (
+    EncodingError,
+    InvalidNameError,
+    InvalidNotificationError,
+    InvalidValueError,
+    LimitError,
+)
+from contrada.model.domains.values import (
+    INT_MAX,
+    MARK_PREFIX,
+    Value,
+    check_name,
+    check_user_name,
+    key_of,
+    normal,
+)
+from contrada.model.languages.work import spend
+
+Values: TypeAlias = Value | tuple[Value, ...]
+"""One value, or several: distinct, in the order of the line."""
+
+ATTRIBUTES_MAX: Final = 4_096
+"""Attributes of a notification. Beyond it: LimitError."""
+
+VALUES_MAX: Final = 4_096
+"""Values of one attribute. Beyond it: InvalidNotificationError."""
+
+NAMES_KNOWN_MAX: Final = 65_536
+"""Names of attributes that are known to be good. Beyond it: all are forgotten, and checked anew."""
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(dict[str, Any]).decode
+_decode_apart: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
+_decode_items: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+
+SHORT_SPAN_BYTES: Final = 2_048
+"""Bytes of a span that is decoded whatever stands in it."""
+
+_STR: Final = frozenset((str,))
+_PLAIN: Final = frozenset((str, int, float, bool, bytes, type(None)))
+_IN_SPANS: Final = _PLAIN | {datetime}
+LARGE: Final = 0xCF
+"""Begins an integer beyond 63 bits in msgpack; it may also stand in other places."""
+
+good_names: Final[set[str]] = set()
+"""Names that a user may give. Asking a set for all of them at once is ten times as fast."""
+
+good_names_and_marks: Final[set[str]] = set()
+
+
+def span_of(attributes: Mapping[str, Any], *, system: bool = False) -> bytes:
+    """The attributes as one map of msgpack, checked; `system` allows type marks.
+
+    Raises InvalidNotificationError with the name and the value, LimitError beyond ATTRIBUTES_MAX.
+    Cost: about a microsecond, where all values are plain and the names were seen before.
+    """
+    span = plain_span(attributes, good_names_and_marks if system else good_names)
+    return span_of_any(attributes, system=system) if span is None else span
+
+
+def plain_span(attributes: Mapping[str, Any], good: set[str]) -> bytes | None:
+    """As `span_of`, where all values are plain and the names were seen before; else None."""
+    if is_plain(attributes, good):
+        try:
+            span = _encode(attributes)
+        except (OverflowError, UnicodeEncodeError):
+            return None  # It is told with the name and the value.
+        if span.find(LARGE) < 0 or not has_large(attributes):
+            return span
+    return None
+
+
+def is_plain(attributes: Mapping[str, Any], good: set[str]) -> bool:
+    """Whether all values are plain and the names were seen before; integers may be too large."""
+    return (
+        type(attributes) is dict
+        and len(attributes) <= ATTRIBUTES_MAX
+        and good.issuperset(attributes)
+        and _PLAIN.issuperset(map(type, attributes.values()))
+        and _STR.issuperset(map(type, attributes))  # Of an enumeration a member equals its text.
+    )
+
+
+def span_of_any(attributes: Mapping[str, Any], *, system: bool) -> bytes:
+    """As `span_of`, with the attributes looked at one by one."""
+    if len(attributes) > ATTRIBUTES_MAX:
+        raise LimitError("ATTRIBUTES_MAX", ATTRIBUTES_MAX, len(attributes))
+    return _encode(_checked(attributes, system=system))
+
+
+def _checked(attributes: Mapping[str, Any], *, system: bool) -> dict[str, Values]:
+    """The attributes with plain values."""
+    checked: dict[str, Values] = {}
+    for name, value in attributes.items():
+        check_attribute_name(name, value, system=system)
+        held = _held(name, value)
+        if held != ():
+            checked[name] = held
+    return checked
+
+
+def check_span(span: bytes) -> dict[str, Values]:
+    """The values in a span that came from elsewhere. Raises as `span_of`, and EncodingError."""
+    try:
+        if len(span) > SHORT_SPAN_BYTES:
+            _check_long(span)
+        values = _decode(span)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise EncodingError("msgpack", str(error)) from None
+    except RecursionError:
+        raise EncodingError("msgpack", "nested too deeply") from None
+    if len(values) > ATTRIBUTES_MAX:
+        raise LimitError("ATTRIBUTES_MAX", ATTRIBUTES_MAX, len(values))
+    if len(values) != count_in(span):
+        raise EncodingError("msgpack", "two attributes of one name")
+    return values if are_plain(values, span.count(LARGE)) else _checked(values, system=True)
+
+
+def are_plain(values: dict[str, Any], larges: int) -> bool:
+    """Whether values are as msgpack has them, and need not be looked at one by one.
+
+    Among the bytes of them are so many that may begin an integer beyond 63 bits.
+    """
+    return (
+        good_names_and_marks.issuperset(values)
+        and _IN_SPANS.issuperset(map(type, values.values()))
+        and not (larges and has_large(values))
+    )
+
+
+def has_large(values: Mapping[str, Any]) -> bool:
+    """Whether one of the values is an integer beyond 63 bits, which msgpack can hold."""
+    return any(type(each) is int and each > INT_MAX for each in values.values())
+
+
+def count_in(packed: bytes, begin: int = 0) -> int:
+    """The number that the header of a map or an array tells."""
+    first = packed[begin]
+    if first <= 0x9F:
+        return first & 0x0F
+    return int.from_bytes(packed[begin + 1 : begin + (3 if first in (0xDC, 0xDE) else 5)])
+
+
+def _check_long(span: bytes) -> None:
+    """Looks at the parts of a long span before they are made into values.
+
+    What is no value would be made first and refused then: millions of empty lists, or maps whose
+    keys are lists of one hash, which takes the square of their number.
+    """
+    if _kind_of(span) == "map" and count_in(span) > ATTRIBUTES_MAX:
+        raise LimitError("ATTRIBUTES_MAX", ATTRIBUTES_MAX, count_in(span))
+    parts = _decode_apart(span)
+    if len(parts) != count_in(span):  # What stands under a name for the first time is not here.
+        raise EncodingError("msgpack", "two attributes of one name")
+    for name, raw in parts.items():
+        packed = bytes(raw)
+        kind = _kind_of(packed)
+        if kind == "list":
+            if count_in(packed) > VALUES_MAX:
+                reason = f"{count_in(packed)} values, more than VALUES_MAX = {VALUES_MAX}"
+                raise InvalidNotificationError(name, "a list", reason)
+            spend(count_in(packed) // 4)
+            items = map(bytes, _decode_items(packed))
+            kind = next((found for each in items if (found := _kind_of(each))), "")
+        if kind:
+            raise InvalidNotificationError(name, f"a {kind}", f"a {kind} is no value")
+
+
+def _kind_of(packed: bytes) -> str:
+    """Whether it is a map or a list, by its first byte."""
+    first = packed[0]
+    if 0x80 <= first <= 0x8F or first in (0xDE, 0xDF):
+        return "map"
+    return "list" if 0x90 <= first <= 0x9F or first in (0xDC, 0xDD) else ""
+
+
+def values_in(span: bytes) -> dict[str, Values]:
+    """The values of a span that was checked."""
+    values: dict[str, Any] = _decode(span)
+    for name in [name for name, value in values.items() if type(value) is list]:
+        held = _held(name, values[name])
+        if held == ():
+            del values[name]
+        else:
+            values[name] = held
+    return values
+
+
+def check_attribute_name(name: object, value: object, *, system: bool) -> None:
+    """Refuse what is no name of an attribute; remembers one that is."""
+    is_mark = isinstance(name, str) and name.startswith(MARK_PREFIX) and name != MARK_PREFIX
+    try:
+        good = check_name(name) if system and is_mark else check_user_name(name)
+    except InvalidNameError as error:
+        raise InvalidNotificationError(name, value, error.reason) from None
+    if len(good_names_and_marks) >= NAMES_KNOWN_MAX:
+        good_names.clear()
+        good_names_and_marks.clear()
+    good_names_and_marks.add(good)
+    if not is_mark:
+        good_names.add(good)
+
+
+def _held(name: str, value: object) -> Values:
+    """The value as a plain one; several distinct ones as a tuple in the order of the line."""
+    try:
+        if not isinstance(value, list | tuple | set | frozenset):
+            return normal(value)  # type: ignore[arg-type]
+        if len(value) > VALUES_MAX:
+            reason = f"{len(value)} values, more than VALUES_MAX = {VALUES_MAX}"
+            raise InvalidNotificationError(name, value, reason)
+        spend(len(value))
+        by_key = {key_of(each): each for each in map(normal, value)}
+    except InvalidValueError as error:
+        raise InvalidNotificationError(name, value, error.reason) from None
+    if len(by_key) == 1:
+        return next(iter(by_key.values()))
+    return tuple(by_key[key] for key in sorted(by_key))
