@@ -76,7 +76,7 @@ class Window:
         loop = asyncio.get_running_loop()
         while self.room(sent) < CHUNK:
             told = loop.create_future()
-            loop.add_reader(self._pipe, lambda told=told: told.done() or told.set_result(None))
+            loop.add_reader(self._pipe, _tell, told)
             await told
             loop.remove_reader(self._pipe)
 
@@ -114,15 +114,15 @@ class System(ABC):
         )
 
     @abstractmethod
-    def command(self, port: int, folder: str) -> list[str]:
+    def _command(self, port: int, folder: str) -> list[str]:
         """What starts the server at a port; it is ready when somebody listens there."""
 
     @abstractmethod
-    def publish(self, port: int, total: int, window: Window) -> None:
+    def _publish(self, port: int, total: int, window: Window) -> None:
         """Publish so many, as fast as the window allows."""
 
     @abstractmethod
-    def subscribe(self, port: int, taken: Taken, ready: Callable[[], None]) -> None:
+    def _subscribe(self, port: int, taken: Taken, ready: Callable[[], None]) -> None:
         """Call `taken.take` with each, decoded, until it is done; `ready` once it is in force."""
 
     @contextmanager
@@ -133,7 +133,7 @@ class System(ABC):
         with (
             TemporaryDirectory() as folder,
             subprocess.Popen(
-                self.command(port, folder), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                self._command(port, folder), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             ) as process,
         ):
             try:
@@ -147,12 +147,11 @@ class Contrada(System):
     """Contrada, with a content filter."""
 
     name = "contrada"
-    loop: Callable[[], asyncio.AbstractEventLoop] | None = None
 
-    def command(self, port: int, folder: str) -> list[str]:
+    def _command(self, port: int, folder: str) -> list[str]:
         return [sys.executable, "-m", "contrada", "serve", "--port", str(port)]
 
-    def publish(self, port: int, total: int, window: Window) -> None:
+    def _publish(self, port: int, total: int, window: Window) -> None:
         from contrada import connect
 
         async def run() -> None:
@@ -168,7 +167,7 @@ class Contrada(System):
 
         asyncio.run(run())
 
-    def subscribe(self, port: int, taken: Taken, ready: Callable[[], None]) -> None:
+    def _subscribe(self, port: int, taken: Taken, ready: Callable[[], None]) -> None:
         from contrada import connect
 
         async def run() -> None:
@@ -180,11 +179,11 @@ class Contrada(System):
                 done = asyncio.Event()
                 taken.done = done.set
                 ready()
-                await self.read(events, taken, done)
+                await self._read(events, taken, done)
 
         asyncio.run(run())
 
-    async def read(self, events: Any, taken: Taken, done: asyncio.Event) -> None:
+    async def _read(self, events: Any, taken: Taken, done: asyncio.Event) -> None:
         """With a handler."""
         task = asyncio.create_task(events.handle(taken.take))
         await done.wait()
@@ -196,7 +195,7 @@ class ContradaLoop(Contrada):
 
     name = "contrada, async for"
 
-    async def read(self, events: Any, taken: Taken, done: asyncio.Event) -> None:
+    async def _read(self, events: Any, taken: Taken, done: asyncio.Event) -> None:
         async for each in events:
             taken.take(each)
             if done.is_set():
@@ -210,10 +209,10 @@ class Nats(System):
     modules = ("nats",)
     program = "nats-server"
 
-    def command(self, port: int, folder: str) -> list[str]:
+    def _command(self, port: int, folder: str) -> list[str]:
         return ["nats-server", "--addr", "127.0.0.1", "--port", str(port)]
 
-    def publish(self, port: int, total: int, window: Window) -> None:
+    def _publish(self, port: int, total: int, window: Window) -> None:
         import nats
 
         async def run() -> None:
@@ -228,7 +227,7 @@ class Nats(System):
 
         asyncio.run(run())
 
-    def subscribe(self, port: int, taken: Taken, ready: Callable[[], None]) -> None:
+    def _subscribe(self, port: int, taken: Taken, ready: Callable[[], None]) -> None:
         import nats
 
         async def run() -> None:
@@ -252,13 +251,10 @@ class Mosquitto(System):
     """mosquitto and paho."""
 
     name = "mosquitto"
-    modules = ("paho.mqtt.client",)
+    modules = ("paho",)
     program = "mosquitto"
 
-    def is_installed(self) -> bool:
-        return importlib.util.find_spec("paho") is not None and super().is_installed()
-
-    def command(self, port: int, folder: str) -> list[str]:
+    def _command(self, port: int, folder: str) -> list[str]:
         with open(f"{folder}/it.conf", "w", encoding="utf-8") as file:
             file.write(
                 f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\n"
@@ -267,11 +263,11 @@ class Mosquitto(System):
         return ["mosquitto", "-c", file.name]
 
     def _client(self) -> Any:
-        from paho.mqtt import client
+        from paho.mqtt import client, enums
 
-        return client.Client(client.CallbackAPIVersion.VERSION2)
+        return client.Client(enums.CallbackAPIVersion.VERSION2)
 
-    def publish(self, port: int, total: int, window: Window) -> None:
+    def _publish(self, port: int, total: int, window: Window) -> None:
         client = self._client()
         client.connect("127.0.0.1", port)
         client.loop_start()
@@ -282,7 +278,7 @@ class Mosquitto(System):
         window.wait(total)
         client.loop_stop()
 
-    def subscribe(self, port: int, taken: Taken, ready: Callable[[], None]) -> None:
+    def _subscribe(self, port: int, taken: Taken, ready: Callable[[], None]) -> None:
         client = self._client()
         taken.done = client.disconnect
         client.on_message = lambda _c, _u, message: taken.take(json.loads(message.payload))
@@ -299,10 +295,10 @@ class Redis(System):
     modules = ("redis",)
     program = "redis-server"
 
-    def command(self, port: int, folder: str) -> list[str]:
+    def _command(self, port: int, folder: str) -> list[str]:
         return ["redis-server", "--port", str(port), "--save", "", "--dir", folder]
 
-    def publish(self, port: int, total: int, window: Window) -> None:
+    def _publish(self, port: int, total: int, window: Window) -> None:
         import redis
 
         client = redis.Redis(port=port)
@@ -313,10 +309,11 @@ class Redis(System):
                 pipeline.publish(TOPIC, json.dumps(item(number)).encode())
             pipeline.execute()
 
-    def subscribe(self, port: int, taken: Taken, ready: Callable[[], None]) -> None:
+    def _subscribe(self, port: int, taken: Taken, ready: Callable[[], None]) -> None:
         import redis
 
-        messages = redis.Redis(port=port).pubsub(ignore_subscribe_messages=False)
+        client: Any = redis.Redis(port=port)
+        messages = client.pubsub(ignore_subscribe_messages=False)
         messages.subscribe(TOPIC)
         ended: list[bool] = []
         taken.done = lambda: ended.append(True)
@@ -335,7 +332,7 @@ class Zenoh(System):
     name = "zenoh"
     modules = ("zenoh",)
 
-    def command(self, port: int, folder: str) -> list[str]:
+    def _command(self, port: int, folder: str) -> list[str]:
         program = (
             "import time, zenoh; config = zenoh.Config();"
             "config.insert_json5('mode', '\"router\"');"
@@ -354,7 +351,7 @@ class Zenoh(System):
         config.insert_json5("scouting/multicast/enabled", "false")
         return zenoh.open(config)
 
-    def publish(self, port: int, total: int, window: Window) -> None:
+    def _publish(self, port: int, total: int, window: Window) -> None:
         import zenoh
 
         session = self._session(port)
@@ -368,7 +365,7 @@ class Zenoh(System):
         window.wait(total)
         session.close()
 
-    def subscribe(self, port: int, taken: Taken, ready: Callable[[], None]) -> None:
+    def _subscribe(self, port: int, taken: Taken, ready: Callable[[], None]) -> None:
         session = self._session(port)
         done = threading.Event()
         taken.done = done.set
@@ -389,7 +386,7 @@ SYSTEMS: Final[dict[str, System]] = {
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: how many a second, and microseconds of CPU for each in publisher, server, subscriber."""
+    """One run: notifications a second, and the processor's time for each in each process."""
 
     per_second: float
     publisher_us: float
@@ -431,6 +428,11 @@ def run(system: System, total: int) -> Run:
     )
 
 
+def _tell(told: "asyncio.Future[None]") -> None:
+    if not told.done():
+        told.set_result(None)
+
+
 def _wait_for(port: int) -> None:
     for _ in itertools.count():
         try:
@@ -451,10 +453,9 @@ def main(role: str, name: str, port: str, total: str, pipe: str) -> None:
     """One end of a run; prints one line of JSON when it is done."""
     system, count = SYSTEMS[name], int(total)
     spent_s = 0.0
-    ended: list[float] = []
     if role == "publish":
         began_s, spent_s = time.monotonic(), time.process_time()
-        system.publish(int(port), count, Window(int(pipe)))
+        system._publish(int(port), count, Window(int(pipe)))
     else:
         began_s = 0.0
 
@@ -464,7 +465,7 @@ def main(role: str, name: str, port: str, total: str, pipe: str) -> None:
             print("ready", flush=True)
 
         taken = Taken(int(pipe), count, lambda: None)
-        system.subscribe(int(port), taken, ready)
+        system._subscribe(int(port), taken, ready)
     print(
         json.dumps(
             {

@@ -73,11 +73,12 @@ def test_who_waits_for_a_compiler_is_told(
 ) -> None:
     """A process would seem to hang for a minute; or complain where kernels are on disk."""
     monkeypatch.setattr(importlib, "import_module", lambda name: None)
-    for folder in (tmp_path / "missing", tmp_path):
+    tmp_path.joinpath("first.nbi").touch()  # Another process has begun to compile.
+    monkeypatch.setattr(jit, "cache_folder", lambda: tmp_path)
+    for is_cached in (False, True):
         monkeypatch.setattr(jit, "_state", {})
-        monkeypatch.setattr(jit, "cache_folder", lambda folder=folder: folder)
+        assert jit.is_cached() is is_cached
         assert jit.compiled()
-        assert jit.is_cached() is (folder == tmp_path)
     assert [record.message.split()[0] for record in caplog.records] == ["compiling"]
 
 

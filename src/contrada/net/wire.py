@@ -6,7 +6,7 @@ import socket
 import ssl
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 from contrada.errors import FrameError, ProtocolError
 from contrada.net.connection import BROKER, Connection, Phase
@@ -32,8 +32,7 @@ class Wire(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Connected."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # Of whatever loop.
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the other side."""

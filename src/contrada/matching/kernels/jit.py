@@ -51,17 +51,25 @@ def compiled() -> bool:
     """
     if not is_pure() and not _state:
         _state["loading"] = True
-        if not cache_folder().exists():
+        if not is_cached():
             _log.warning("compiling the matching kernels, once on this machine: up to a minute")
         for name in KERNELS:
             importlib.import_module(f"contrada.matching.kernels.{name}")
         _state["loaded"] = True
+        if not is_cached():
+            cache_folder().mkdir(parents=True, exist_ok=True)
+            _mark().touch()
     return loaded()
 
 
 def is_cached() -> bool:
     """Whether compiled kernels of this text are on disk."""
-    return not is_pure() and cache_folder().exists()
+    return not is_pure() and _mark().exists()
+
+
+def _mark() -> Path:
+    """What says that the folder has all kernels: it is there as soon as one is compiled."""
+    return cache_folder() / "whole"
 
 
 @cache
