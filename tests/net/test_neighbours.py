@@ -2,8 +2,8 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,32 +23,9 @@ from contrada.routing.router import Router
 from contrada.runtime import backoff
 from contrada.runtime.exchange import LINK_DOWN
 from tests.asynchronous import on_loop, until
+from tests.net.networks import Links, are_linked, network
 from tests.net.requests import publish
 from tests.net.test_broker import RawClient
-
-Links = Sequence[tuple[int, int]]
-
-
-@asynccontextmanager
-async def network(count: int, links: Links, **options: Any) -> AsyncIterator[list[Broker]]:
-    """Brokers with links; of each pair the second makes the link. All links are up."""
-    async with AsyncExitStack() as stack:
-        brokers: list[Broker] = []
-        for number in range(count):
-            wanted = tuple(
-                Wanted(parse_address(brokers[a].address)) for a, b in links if b == number
-            )
-            of = Membership(name=f"b{number}", neighbours=wanted, **options)
-            brokers.append(await stack.enter_async_context(Broker(port=0, network=of)))
-        await until(lambda: are_linked(brokers, len(links)))
-        yield brokers
-
-
-def are_linked(brokers: Sequence[Broker], count: int) -> bool:
-    """Whether there are so many links, and all know them."""
-    return sum(len(each.neighbours) for each in brokers) == 2 * count and all(
-        each.exchange.routing().servers == len(brokers) for each in brokers
-    )
 
 
 def free_ports(count: int) -> list[int]:
