@@ -34,10 +34,13 @@ class Informed(TcpService):
         super().__init__(brokers[number].address, **options)
         self._brokers = brokers
 
-    async def enter(self, *arguments: Any) -> str:
-        identity = await super().enter(*arguments)
+    async def enter(self, *arguments: Any) -> None:
+        await super().enter(*arguments)
         await until(lambda: self._brokers.is_at_rest)
-        return identity
+
+    async def renew(self, *arguments: Any) -> None:
+        await super().renew(*arguments)
+        await until(lambda: self._brokers.is_at_rest)
 
 
 class Apart(Informed):

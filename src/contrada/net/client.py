@@ -235,11 +235,11 @@ class TcpService(Service):
 
     # ----------------------------------------------------------------- used by subscriptions
 
-    async def enter(self, subscription: "TcpSubscription", credit: int) -> str:
-        """Put a subscription in force at the broker; returns its identity there."""
+    async def enter(self, subscription: "TcpSubscription", credit: int) -> None:
+        """Put a subscription in force at the broker, under an identity of its own."""
         await self._reconnecting.ready()
         self._numbers += 1
-        identity = str(self._numbers)
+        subscription.identity = identity = str(self._numbers)
         message = packed(Subscribe(identity, subscription.filters))
         self._subscriptions[identity] = subscription
         try:
@@ -250,7 +250,25 @@ class TcpService(Service):
                 # It may be in force; nobody waits.
                 self._reconnecting.send(Request(0, packed(Unsubscribe(identity))))
             raise
-        return identity
+
+    async def renew(self, subscription: "TcpSubscription") -> None:
+        """Have the broker take what a subscription asks for now for what it asked for before.
+
+        If the connection is lost meanwhile, that is taken up on the next one.
+        """
+        wanted = subscription.wanted
+        message = packed(Subscribe(subscription.identity, wanted))
+        while True:
+            await self._reconnecting.ready()
+            if subscription.refusal is not None:
+                raise subscription.refusal
+            if subscription.taken_up is wanted:
+                return
+            try:
+                await self._request(message)
+            except ConnectionFailedError:
+                continue
+            return
 
     async def leave(self, identity: str) -> tuple[int, int]:
         """Take a subscription out at the broker; returns how many found no room or time there."""
@@ -350,19 +368,33 @@ class TcpService(Service):
     async def take_up(self) -> None:
         """Put every subscription in force at the broker that is there now."""
         asked = [  # All at once, so that no unsubscribe comes between.
-            (identity, self._request(message, each.begin_anew(CREDIT_BYTES)))
-            for identity, each in self._subscriptions.items()
-            for message in [packed(Subscribe(identity, each.filters))]
+            (each, *self._taking_up(each, each.begin_anew(CREDIT_BYTES)))
+            for each in self._subscriptions.values()
         ]
-        for identity, answer in asked:
-            try:
-                await answer
-            except ConnectionFailedError:
-                raise
-            except ServiceError as error:  # This broker does not take it; the others go on.
-                subscription = self._subscriptions.pop(identity, None)
-                if subscription is not None:
-                    subscription.end(error)
+        for subscription, wanted, credit, answer in asked:
+            while subscription.identity in self._subscriptions:
+                try:
+                    await answer
+                except ConnectionFailedError:
+                    raise
+                except ServiceError as error:  # This broker does not take it; the others go on.
+                    if not subscription.refused(wanted, error):
+                        self._subscriptions.pop(subscription.identity, None)
+                        subscription.end(error)
+                        break
+                else:
+                    subscription.taken_up, credit = wanted, 0
+                if subscription.wanted is wanted:
+                    break
+                wanted, credit, answer = self._taking_up(subscription, credit)
+
+    def _taking_up(
+        self, subscription: "TcpSubscription", credit: int
+    ) -> tuple[Filter | FilterSet, int, asyncio.Future[Reply]]:
+        """What is asked for anew, with so much credit, and the answer to that."""
+        wanted = subscription.wanted
+        message = packed(Subscribe(subscription.identity, wanted))
+        return wanted, credit, self._request(message, credit)
 
     def given_up(self, failure: ServiceError) -> None:
         """There will be no connection any more: iterations end after what they hold."""
@@ -373,7 +405,7 @@ class TcpService(Service):
 class TcpSubscription(QueuedSubscription[Any]):
     """A subscription at a broker; its queue here is bounded by the credit it grants."""
 
-    __slots__ = ("_identity", "_lost_there", "_read_bytes", "_service")
+    __slots__ = ("_lost_there", "_read_bytes", "_service", "identity", "refusal", "taken_up")
 
     def __init__(
         self,
@@ -391,9 +423,24 @@ class TcpSubscription(QueuedSubscription[Any]):
         outlet.keeper = self
         super().__init__(filters, outlet, reader, residue)
         self._service = service
-        self._identity = ""
+        self.identity = ""
+        self.taken_up: Filter | FilterSet | None = None
+        """What was taken up on the last connection, where there was another one before."""
+        self.refusal: ServiceError | None = None
+        """Why what it is updated to was not."""
         self._read_bytes = 0
         self._lost_there = 0, 0
+
+    @property
+    def wanted(self) -> Filter | FilterSet:
+        """What the broker is to take: where it is being updated, what follows."""
+        return self._filters if self._next is None else self._next
+
+    def refused(self, wanted: Filter | FilterSet, error: ServiceError) -> bool:
+        """A broker does not take up what is wanted; whether there is something else to be asked."""
+        if self._next is wanted:
+            self.refusal, self._next = error, None
+        return self.wanted is not wanted
 
     def arrived(self, frame: Delivery) -> None:
         """The broker has delivered. Raises FrameError when it ignores the credit."""
@@ -405,7 +452,7 @@ class TcpSubscription(QueuedSubscription[Any]):
         for data in frame.notifications:
             try:
                 found = notification_from_msgpack(data, to_be_read=True)
-                if frame.is_undecided and not self.filters.matches(found):
+                if frame.is_undecided and not self._is_asked(found):
                     self._taken(ENTRY_BYTES + len(data))
                 else:
                     waits = transmission_of(found.envelope)
@@ -430,11 +477,21 @@ class TcpSubscription(QueuedSubscription[Any]):
         self._read_bytes = min(left, 0)  # What is held beyond the credit is not granted again.
         return max(left, 0)
 
+    def _is_asked(self, found: Notification) -> bool:
+        """Whether a filter matches what the broker did not decide."""
+        return self._filters.matches(found) or (
+            self._next is not None and self._next.matches(found)
+        )
+
     async def _enter(self) -> None:
-        self._identity = await self._service.enter(self, CREDIT_BYTES)
+        await self._service.enter(self, CREDIT_BYTES)
+
+    async def _replace(self) -> None:
+        self.refusal = self.taken_up = None
+        await self._service.renew(self)
 
     async def _leave(self) -> None:
-        self._lost_there = max(self._lost_there, await self._service.leave(self._identity))
+        self._lost_there = max(self._lost_there, await self._service.leave(self.identity))
 
     def count_lost(self, reason: str, count: int, size: int) -> None:
         """So many were dropped in the outlet: the broker may send as much again."""
@@ -444,7 +501,7 @@ class TcpSubscription(QueuedSubscription[Any]):
     def _taken(self, size: int) -> None:
         self._read_bytes += size
         if self._read_bytes >= _CREDIT_STEP:
-            self._service.grant(self._identity, self._read_bytes)
+            self._service.grant(self.identity, self._read_bytes)
             self._read_bytes = 0
 
     def _lost_before(self) -> tuple[int, int]:

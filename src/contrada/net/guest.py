@@ -150,24 +150,40 @@ class Guest:
 
     def _subscribe(self, request: Request, message: PackedSubscribe) -> Generator[None]:
         if message.identity in self._feeds:
-            raise FrameError("repeated", f"subscription {message.identity} is in force already")
+            yield from self._update(request, self._feeds[message.identity].route, message)
+            return
         if len(self._feeds) >= SUBSCRIPTIONS_PER_CLIENT_MAX:
             raise LimitError("SUBSCRIPTIONS_PER_CLIENT_MAX", SUBSCRIPTIONS_PER_CLIENT_MAX)
         feed = _Feed(self._peer, request.credit)
         feed.route = self._exchange.prepare(self._client, message.identity, feed)
-        self._leaving.append(feed.route)  # All of it, should it not come to be in force.
-        try:
-            yield from self._enter(feed.route, message)
-        except ContradaError:
-            while self._withdraw_some():
-                yield
-            raise
+        yield from self._enter(feed.route, message)
         self._leaving.pop()
         self._exchange.begin(feed.route)
         self._feeds[message.identity] = feed
         self._peer.send(Reply(request.number))
 
+    def _update(
+        self, request: Request, route: Route[Notification], message: PackedSubscribe
+    ) -> Generator[None]:
+        """A subscription asks for something else; what it asked for before leaves afterwards."""
+        draft = self._exchange.draft(route)
+        yield from self._enter(draft, message)
+        self._exchange.replace(route, draft)
+        self._peer.send(Reply(request.number))
+        while self._withdraw_some():
+            yield
+
     def _enter(self, route: Route[Notification], message: PackedSubscribe) -> Generator[None]:
+        """Enters the filters of a route that is to leave again, should not all be taken."""
+        self._leaving.append(route)
+        try:
+            yield from self._enter_parts(route, message)
+        except ContradaError:
+            while self._withdraw_some():
+                yield
+            raise
+
+    def _enter_parts(self, route: Route[Notification], message: PackedSubscribe) -> Generator[None]:
         """Enters the filters of a subscription, in parts."""
         members = message.members()
         done, size = 0, FILTERS_PER_TURN

@@ -426,6 +426,12 @@ class EmbeddedSubscription(QueuedSubscription[T]):
         self._route = service.exchange.subscribe(service.client, request, self.outlet)
         service.subscriptions.add(self)
 
+    async def _replace(self) -> None:
+        assert self._route is not None, "it was put in force"
+        assert self._next is not None, "it is updated"
+        self._service.require_open()
+        self._service.exchange.update(self._route, Subscribe("", self._next))
+
     async def _leave(self) -> None:
         assert self._route is not None, "it was put in force"
         self._service.exchange.unsubscribe(self._route)

@@ -236,6 +236,30 @@ class Exchange:
             self._ask(route.client, dataclasses.replace(request, identity=name))
         route.names.append(name)
 
+    def draft(self, route: Route[P]) -> Route[P]:
+        """What a route is to ask for in place of what it asks for now; nothing yet."""
+        return dataclasses.replace(route, names=[], is_in_force=False)
+
+    def replace(self, route: Route[Any], draft: Route[Any]) -> None:
+        """A route asks at once for what is entered for its draft.
+
+        What it asked for before is the draft's then, out of force, and to be withdrawn: so nothing
+        is missed between, and nothing handed over twice.
+        """
+        known = self._routes[route.client.name]
+        for name in route.names:
+            del known[name]
+        route.names, draft.names = draft.names, route.names
+        known.update(dict.fromkeys(route.names, route))
+
+    def update(self, route: Route[Any], request: Subscribe) -> None:
+        """A subscription asks for something else. Raises as `enter`, and has changed nothing."""
+        draft = self.draft(route)
+        self.enter(draft, request)
+        self.replace(route, draft)
+        while self.withdraw(draft):
+            pass
+
     def begin(self, route: Route[Any]) -> None:
         """All that a route asks for is entered: it is in force."""
         self._routes[route.client.name].update(dict.fromkeys(route.names, route))

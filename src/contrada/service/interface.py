@@ -205,6 +205,23 @@ class Subscription(InForce, AsyncIterator[T_co]):
         """End it. Nothing is delivered afterwards; what still waited is dropped and counted."""
 
     @abstractmethod
+    async def update(self, subject: Subject, where: Subject | None = None) -> None:
+        """Ask for something else, without a gap; `subject` and `where` as in `Service.subscribe`.
+
+        What matches both the old and the new filters is delivered once and in order, whenever it
+        is published. After this has returned the new ones are in force as after `open`, and
+        nothing is delivered that matches the old ones alone: what waited of that is passed over.
+        Until then something of both may come. A refusal leaves the old ones in force. Whoever is
+        cancelled does not know which are; `filters` says so once it is decided.
+
+        What is given stays of one type: a class of obvents is narrowed by `where`, not replaced by
+        another one, and a pattern is not updated. Cost: a match of each notification that is read
+        afterwards. Raises as `Service.subscribe` and `open`; over TCP also ConnectionFailedError
+        where no connection is there for a while. If it was lost meanwhile, the new ones are taken
+        up on the next.
+        """
+
+    @abstractmethod
     def statistics(self) -> SubscriptionStatistics:
         """What was delivered and dropped so far."""
 
