@@ -13,6 +13,7 @@ from contrada.errors import (
     UnsatisfiableFilterError,
 )
 from contrada.model import Filter, FilterSet, Notification, Pattern
+from contrada.net import turns
 from contrada.routing.tables import ledger
 from contrada.runtime import BlockingService
 from contrada.service import Service, Subscription
@@ -28,6 +29,12 @@ class Quote(Obvent):
     price: float
 
 
+def wide(text: str) -> FilterSet:
+    """So many filters more that a broker takes them in several parts."""
+    others = [Filter({"z": f"{text} {n}"}) for n in range(300)]
+    return FilterSet([*FilterSet(text).filters, *others])
+
+
 async def everything(events: Subscription[Notification], into: list[tuple[object, object]]) -> None:
     """Reads until the last notification, which says so."""
     async for each in events:
@@ -37,10 +44,13 @@ async def everything(events: Subscription[Notification], into: list[tuple[object
 
 
 @on_loop
-async def test_no_gap_and_nothing_twice_while_others_publish(name: str) -> None:
+async def test_no_gap_and_nothing_twice_while_others_publish(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A subscriber that moves its window would miss what is in both, or get it twice."""
+    monkeypatch.setattr(turns, "TURN_S", 0)  # Others have their turn after each part.
     got: list[tuple[object, object]] = []
-    async with service_of(name) as service, service.subscribe("k < 2") as events:
+    async with service_of(name) as service, service.subscribe(wide("k < 2")) as events:
         reading = asyncio.create_task(everything(events, got))
         published: list[tuple[int, int]] = []
         going_on = True
@@ -54,12 +64,12 @@ async def test_no_gap_and_nothing_twice_while_others_publish(name: str) -> None:
 
         publishing = asyncio.create_task(publish())
         in_force: list[int] = []
-        for filters in ("k > 0", FilterSet("k < 2 and n >= 0 or k = 1"), "k > 0"):
+        for filters in (wide("k > 0"), FilterSet("k < 2 and n >= 0 or k = 1"), wide("k > 0")):
             await until(lambda: len(published) > 50 + (in_force[-1] if in_force else 0))
             before, sent_before = len(got), len(published)
             await events.update(filters)
             in_force.append(len(published))
-            assert sent_before <= in_force[-1]
+            assert sent_before < in_force[-1] or name == "embedded"
             assert before <= len(got)
         delivered_then = len(got)
         await until(lambda: len(published) > in_force[-1] + 50)
@@ -76,7 +86,7 @@ async def test_no_gap_and_nothing_twice_while_others_publish(name: str) -> None:
             each for each in published if each[0] == NEW and each[1] >= in_force[-1]
         ]
         assert all(kind != OLD for kind, _ in got[delivered_then:])
-        assert str(events.filters) == str(Filter("k > 0"))
+        assert events.filters == wide("k > 0")
         assert events.statistics().dropped == {}
 
 
