@@ -19,7 +19,7 @@ from contrada.net.frames import Failure, Hello, Hop, Reply, packed, unpacked_hop
 from contrada.net.link import ON_ITS_WAY
 from contrada.net.neighbours import Membership, Wanted
 from contrada.routing.messages import LinkUp, Neighbour, Publish, Reason, Role, Send, Subscribe
-from contrada.routing.router import Router
+from contrada.routing.router import Router, Strategy
 from contrada.runtime import backoff
 from contrada.runtime.exchange import LINK_DOWN
 from tests.asynchronous import on_loop, until
@@ -159,6 +159,11 @@ async def test_two_that_come_to_one_another_have_one_link(monkeypatch: pytest.Mo
         (Membership(), Membership("b"), "no name, so it takes no neighbours"),
         (Membership("a"), Membership("a"), "both brokers have the name 'a'"),
         (Membership("a", general=True), Membership("b"), "general is False at 'b' and True at 'a'"),
+        (
+            Membership("a", strategy=Strategy.ADVERTISEMENTS),
+            Membership("b"),
+            "strategy is 'subscription forwarding' at 'b' and 'advertisement forwarding' at 'a'",
+        ),
         (
             Membership("a", general=True, trees=1),
             Membership("b", general=True, trees=2),

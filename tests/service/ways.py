@@ -7,8 +7,11 @@ from typing import Any, Final, TypeAlias
 
 from contrada.net import Broker
 from contrada.net.client import TcpService
+from contrada.net.offering import RemoteMarket
+from contrada.routing.messages import Offer
+from contrada.routing.router import Strategy
 from contrada.runtime import EmbeddedService
-from contrada.service import Service
+from contrada.service import Advertisements, Service
 from tests.asynchronous import until
 from tests.net.networks import FIVE, Network, network
 
@@ -27,12 +30,26 @@ class Way:
     connect: Connect
 
 
+class InformedMarket(RemoteMarket):
+    """It waits until what is advertised is known everywhere."""
+
+    def __init__(self, client: TcpService, brokers: Network) -> None:
+        super().__init__(client)
+        self._brokers = brokers
+
+    async def advertise(self, offer: Offer) -> str:
+        identity = await super().advertise(offer)
+        await until(lambda: self._brokers.is_at_rest)
+        return identity
+
+
 class Informed(TcpService):
     """An access point to a network that waits until what it asks for is known everywhere."""
 
     def __init__(self, brokers: Network, number: int, **options: Any) -> None:
         super().__init__(brokers[number].address, **options)
         self._brokers = brokers
+        self._market = InformedMarket(self, brokers)
 
     async def enter(self, *arguments: Any) -> None:
         await super().enter(*arguments)
@@ -61,6 +78,9 @@ class Apart(Informed):
     def subscribe(self, *arguments: Any, **options: Any) -> Any:
         return self.far.subscribe(*arguments, **options)
 
+    def advertisements(self) -> Advertisements:
+        return self.far.advertisements()
+
 
 @asynccontextmanager
 async def way_of(name: str, **options: Any) -> AsyncIterator[Way]:
@@ -76,7 +96,9 @@ async def way_of(name: str, **options: Any) -> AsyncIterator[Way]:
 
 
 @asynccontextmanager
-async def service_of(name: str, **options: Any) -> AsyncIterator[Service]:
+async def service_of(
+    name: str, *, strategy: Strategy = Strategy.SUBSCRIPTIONS, **options: Any
+) -> AsyncIterator[Service]:
     """One access point, open, and all that is behind it; the options are those of `connect`."""
-    async with way_of(name) as way, way.connect(**options) as service:
+    async with way_of(name, strategy=strategy) as way, way.connect(**options) as service:
         yield service

@@ -15,6 +15,7 @@ from contrada.net import PORT_DEFAULT, Broker, BrokerStatistics, parse_address
 from contrada.net.neighbours import Membership, Wanted
 from contrada.routing.links.topology import TREES_MAX
 from contrada.routing.messages import Role
+from contrada.routing.router import Strategy
 
 _STATUS: Final = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 0}
 
@@ -39,6 +40,11 @@ _STATUS: Final = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 0}
     type=click.IntRange(0, TREES_MAX),
     help="With --general: trees that all brokers share; 0: shortest paths, for few brokers.",
 )
+@click.option(
+    "--advertisements",
+    is_flag=True,
+    help="Subscriptions go where something that fits is advertised; nothing else may be published.",
+)
 @click.option("--merging", is_flag=True, help="Join what is told to neighbours, where exact.")
 @click.option(
     "-v",
@@ -56,6 +62,7 @@ def serve(
     parent: str | None,
     general: bool,
     trees: int,
+    advertisements: bool,
     merging: bool,
     verbose: int,
     as_json: bool,
@@ -67,8 +74,8 @@ def serve(
     there, too: its own faults always, with -v who comes and goes, and what is refused.
 
     Brokers of a network have names. A link is made by one of its two ends, and made again when
-    it breaks; a neighbour that is away is tried until it is there. --general and --trees must
-    be the same at all of them: where they are not, -v says so.
+    it breaks; a neighbour that is away is tried until it is there. --general, --trees and
+    --advertisements must be the same at all of them: where they are not, -v says so.
 
     \b
     contrada serve
@@ -88,6 +95,7 @@ def serve(
         name,
         general=general,
         trees=trees if general else 0,
+        strategy=Strategy.ADVERTISEMENTS if advertisements else Strategy.SUBSCRIPTIONS,
         merging=merging,
         neighbours=tuple(wanted),
     )

@@ -30,12 +30,14 @@ from contrada.net.frames import (
     Credit,
     Delivery,
     Frame,
+    Offers,
     Reply,
     Request,
     StatisticsReply,
     StatisticsRequest,
     packed,
 )
+from contrada.net.offering import RemoteMarket
 from contrada.net.publishing import (
     PUBLISH_FRAMES_MAX,
     PUBLISH_NOTIFICATIONS_MAX,
@@ -51,6 +53,7 @@ from contrada.runtime.calling import (
     checked_wait,
     tell_published,
 )
+from contrada.runtime.offering import FollowedOffers, HeldOffering
 from contrada.runtime.outlet import ENTRY_BYTES, EXPIRED, PUBLISH_WAIT_S, QUEUE_FULL, Outlet
 from contrada.runtime.stamping import Stamp
 from contrada.runtime.states import ConnectionStates
@@ -66,6 +69,7 @@ from contrada.service import (
     Subject,
     filters_of,
     is_promised,
+    offer_of,
     promised,
     publication_of,
     reader_of,
@@ -75,10 +79,6 @@ from contrada.service import (
 CREDIT_BYTES: Final = 4 * 2**20
 """Bytes delivered for one subscription that its subscriber has not read yet. Beyond it: the broker
 keeps the rest."""
-
-_NO_ADVERTISEMENTS: Final = (
-    "a broker over TCP does not offer advertisements, only the embedded service does"
-)
 
 _NO_PROMISES: Final = (
     "a broker over TCP delivers at best effort, only the embedded service promises more; "
@@ -120,6 +120,7 @@ class TcpService(Service):
         self._publishing: Publishing | None = None
         self._requests: dict[int, asyncio.Future[Any]] = {}
         self._subscriptions: dict[str, TcpSubscription] = {}
+        self._market = RemoteMarket(self)
         self._numbers = 0
         self._published = 0
         self._dropped: Counter[str] = Counter()
@@ -136,6 +137,7 @@ class TcpService(Service):
         for subscription in list(self._subscriptions.values()):
             subscription.end()
         self._subscriptions.clear()
+        self._market.end()
         await self._reconnecting.aclose()
 
     @property
@@ -215,12 +217,12 @@ class TcpService(Service):
         raise ServiceError(_NO_STANDING)
 
     def advertise(self, offered: Offered) -> Offering:
-        """Refused: brokers do not speak of advertisements yet. Raises ServiceError."""
-        raise ServiceError(_NO_ADVERTISEMENTS)
+        """An advertisement, in force inside `async with`; see `Service.advertise`."""
+        return HeldOffering(self._market, offer_of(offered))
 
     def advertisements(self) -> Advertisements:
-        """Refused: brokers do not speak of advertisements yet. Raises ServiceError."""
-        raise ServiceError(_NO_ADVERTISEMENTS)
+        """What is on offer at the broker, as it changes."""
+        return FollowedOffers(self._market)
 
     def statistics(self) -> ServiceStatistics:
         """What this access point published, and what was lost of it at the broker."""
@@ -237,18 +239,17 @@ class TcpService(Service):
 
     async def enter(self, subscription: "TcpSubscription", credit: int) -> None:
         """Put a subscription in force at the broker, under an identity of its own."""
-        await self._reconnecting.ready()
+        await self.ready()
         self._numbers += 1
         subscription.identity = identity = str(self._numbers)
         message = packed(Subscribe(identity, subscription.filters))
         self._subscriptions[identity] = subscription
         try:
-            await self._request(message, credit)
+            await self.request(message, credit)
         except BaseException as error:
             self._subscriptions.pop(identity, None)
             if isinstance(error, asyncio.CancelledError):
-                # It may be in force; nobody waits.
-                self._reconnecting.send(Request(0, packed(Unsubscribe(identity))))
+                self.demand(packed(Unsubscribe(identity)))  # It may be in force; nobody waits.
             raise
 
     async def renew(self, subscription: "TcpSubscription") -> None:
@@ -259,13 +260,13 @@ class TcpService(Service):
         wanted = subscription.wanted
         message = packed(Subscribe(subscription.identity, wanted))
         while True:
-            await self._reconnecting.ready()
+            await self.ready()
             if subscription.refusal is not None:
                 raise subscription.refusal
             if subscription.taken_up is wanted:
                 return
             try:
-                await self._request(message)
+                await self.request(message)
             except ConnectionFailedError:
                 continue
             return
@@ -275,10 +276,10 @@ class TcpService(Service):
         if identity not in self._subscriptions:
             return 0, 0
         try:
-            if not self._reconnecting.is_there:
+            if not self.is_there:
                 return 0, 0
             async with asyncio.timeout(GOODBYE_WAIT_S):
-                reply = await self._request(packed(Unsubscribe(identity)))
+                reply = await self.request(packed(Unsubscribe(identity)))
             return reply.dropped, reply.expired
         except (ServiceError, TimeoutError):
             # It ended with the connection, this broker has not taken it up, or takes its time.
@@ -291,6 +292,23 @@ class TcpService(Service):
         self._reconnecting.send(Credit(identity, credit))
 
     # ------------------------------------------------------------------------ the connection
+
+    @property
+    def is_there(self) -> bool:
+        """Whether what is asked goes to a broker."""
+        return self._reconnecting.is_there
+
+    async def ready(self) -> None:
+        """Return when a connection is up. Raises ConnectionFailedError, ServiceClosedError."""
+        await self._reconnecting.ready()
+
+    def request(self, message: msgspec.Raw, credit: int = 0) -> asyncio.Future[Reply]:
+        """Ask the broker for something, now."""
+        return self._answered(lambda number: Request(number, message, credit))
+
+    def demand(self, message: msgspec.Raw) -> None:
+        """The same, where nobody waits for the answer."""
+        self._reconnecting.send(Request(0, message))
 
     def _send(self, notifications: Sequence[Notification]) -> list[tuple[Envelope, Batch]]:
         """Stamps notifications and appends them to what is sent."""
@@ -309,12 +327,9 @@ class TcpService(Service):
 
     async def broker_statistics(self) -> dict[str, Any]:
         """What the broker did so far: the fields of its `BrokerStatistics` by name."""
-        await self._reconnecting.ready()
+        await self.ready()
         counts: dict[str, Any] = await self._answered(StatisticsRequest)
         return counts
-
-    def _request(self, message: msgspec.Raw, credit: int = 0) -> asyncio.Future[Reply]:
-        return self._answered(lambda number: Request(number, message, credit))
 
     def _answered(self, asking: Callable[[int], Frame]) -> asyncio.Future[Any]:
         """What a frame with a number of its own is answered; the frame is sent now."""
@@ -333,6 +348,8 @@ class TcpService(Service):
                     subscription.arrived(frame)
             case Reply():
                 self._replied(frame)
+            case Offers():
+                self._market.received(frame)
             case StatisticsReply():
                 answer = self._requests.pop(frame.number, None)
                 if answer is not None and not answer.done():
@@ -366,11 +383,12 @@ class TcpService(Service):
         self._requests.clear()
 
     async def take_up(self) -> None:
-        """Put every subscription in force at the broker that is there now."""
+        """Put all that is asked for in force at the broker that is there now."""
         asked = [  # All at once, so that no unsubscribe comes between.
             (each, *self._taking_up(each, each.begin_anew(CREDIT_BYTES)))
             for each in self._subscriptions.values()
         ]
+        await self._market.take_up()
         for subscription, wanted, credit, answer in asked:
             while subscription.identity in self._subscriptions:
                 try:
@@ -394,12 +412,13 @@ class TcpService(Service):
         """What is asked for anew, with so much credit, and the answer to that."""
         wanted = subscription.wanted
         message = packed(Subscribe(subscription.identity, wanted))
-        return wanted, credit, self._request(message, credit)
+        return wanted, credit, self.request(message, credit)
 
     def given_up(self, failure: ServiceError) -> None:
         """There will be no connection any more: iterations end after what they hold."""
         for subscription in list(self._subscriptions.values()):
             subscription.end(failure)
+        self._market.end(failure)
 
 
 class TcpSubscription(QueuedSubscription[Any]):

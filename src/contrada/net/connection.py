@@ -23,6 +23,7 @@ from contrada.net.frames import (
     Hello,
     Hop,
     HopCredit,
+    Offers,
     Ping,
     Pong,
     Reply,
@@ -51,7 +52,7 @@ _LAST: Final = (Goodbye, Failure)
 _ALIVE: Final = (Ping, Pong)
 _ALLOWED: Final[dict[tuple[str, str], tuple[type[Frame], ...]]] = {
     (CLIENT, BROKER): (Request, Credit, StatisticsRequest, *_ALIVE, *_LAST),
-    (BROKER, CLIENT): (Reply, Delivery, StatisticsReply, *_ALIVE, *_LAST),
+    (BROKER, CLIENT): (Reply, Delivery, Offers, StatisticsReply, *_ALIVE, *_LAST),
     (NEIGHBOUR, BROKER): (Hop, HopCredit, *_ALIVE, *_LAST),
     (BROKER, NEIGHBOUR): (Hop, HopCredit, *_ALIVE, *_LAST),
 }

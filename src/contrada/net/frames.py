@@ -10,7 +10,7 @@ stands in the frame beside it. Notifications and filters travel in it as the byt
 `model.encoding`, so that a broker forwards what the publisher sent, unchanged.
 
 Who sends what: a client Hello, Request, Credit, StatisticsRequest; a broker Hello, Reply, Delivery,
-StatisticsReply to it, and Hop, HopCredit to a neighbour; all Ping, Pong, Goodbye, Failure.
+Offers, StatisticsReply to it, and Hop, HopCredit to a neighbour; all Ping, Pong, Goodbye, Failure.
 """
 
 import struct
@@ -30,13 +30,16 @@ from contrada.model.languages.work import spend
 from contrada.routing.messages import (
     SUBSCRIPTION_FILTERS_MAX,
     Advertise,
+    Follow,
     Label,
+    Offer,
     Publish,
     Saying,
     Subscribe,
     TellLinks,
     TookLinks,
     Unadvertise,
+    Unfollow,
     Unsubscribe,
 )
 from contrada.routing.messages import VERSION as VERSION_OF_MESSAGES
@@ -159,6 +162,15 @@ class Credit(Frame, frozen=True):
     credit: int
 
 
+class Offers(Frame, frozen=True):
+    """Advertisements, each with whether it is on offer now or no longer, in order.
+
+    What is on offer when a client begins to follow comes before the answer to its request.
+    """
+
+    changes: list[tuple[bytes, bool]]
+
+
 class Hop(Frame, frozen=True):
     """Messages from a broker to a neighbour of it, in order."""
 
@@ -186,6 +198,7 @@ _KINDS: Final[dict[int, type[Frame]]] = {
     32: Reply,
     33: Delivery,
     34: StatisticsReply,
+    35: Offers,
 }
 _NUMBERS: Final = {frame_type: number for number, frame_type in _KINDS.items()}
 _DECODERS: Final[dict[int, "msgspec.msgpack.Decoder[Any]"]] = {
@@ -274,17 +287,23 @@ class _PackedAdvertise(Saying, frozen=True, tag="advertise"):
     home: Label = ""
     version: int = VERSION_OF_MESSAGES
 
+    def unpacked(self) -> Advertise:
+        """The message itself. Raises what its content may raise, and FrameError."""
+        return Advertise(self.identity, offer_from(self.offer), self.home, self.version)
+
 
 Hopping: TypeAlias = (
     Publish | Subscribe | Unsubscribe | Advertise | Unadvertise | TellLinks | TookLinks
 )
 """What a broker says to a neighbour."""
 
-Asked: TypeAlias = Publish | PackedSubscribe | Unsubscribe
+Asked: TypeAlias = (
+    Publish | PackedSubscribe | Unsubscribe | Advertise | Unadvertise | Follow | Unfollow
+)
 """What a client asks a broker for."""
 
 
-def packed(message: Hopping) -> msgspec.Raw:
+def packed(message: Hopping | Follow | Unfollow) -> msgspec.Raw:
     """A message as it stands in a frame. Raises LimitError for content that is too large."""
     return msgspec.Raw(_MESSAGE_ENCODER.encode(message))
 
@@ -295,10 +314,12 @@ def unpacked(data: msgspec.Raw) -> Asked:
     Raises EncodingError, LimitError, InvalidNotificationError and what else its content may raise.
     """
     message = _decoded(_MESSAGE_DECODER, data)
-    if not isinstance(message, _PackedPublish):
-        return message  # type: ignore[no-any-return]
-    notifications = _unpacked_notifications(message.notifications)
-    return Publish(notifications, message.hops, message.source, message.version)
+    if isinstance(message, _PackedPublish):
+        notifications = _unpacked_notifications(message.notifications)
+        return Publish(notifications, message.hops, message.source, message.version)
+    if isinstance(message, _PackedAdvertise):
+        return message.unpacked()
+    return message  # type: ignore[no-any-return]
 
 
 def unpacked_hop(data: msgspec.Raw) -> Hopping:
@@ -314,11 +335,7 @@ def unpacked_hop(data: msgspec.Raw) -> Hopping:
                 raise FrameError("unsupported", "expected one filter, as servers forward them")
             return message.part(members)
         case _PackedAdvertise():
-            offer = from_msgpack(_checked(message.offer))
-            if not isinstance(offer, Advertisement | Filter):
-                kind = type(offer).__name__.lower()
-                raise FrameError("unsupported", f"expected an advertisement, found {kind}")
-            return Advertise(message.identity, offer, message.home, message.version)
+            return message.unpacked()
     return message  # type: ignore[no-any-return]
 
 
@@ -329,6 +346,15 @@ def _decoded(decoder: "msgspec.msgpack.Decoder[Any]", data: msgspec.Raw) -> Any:
         raise EncodingError("a message", str(error)) from None
     except RecursionError:
         raise EncodingError("a message", "nested too deeply") from None
+
+
+def offer_from(data: bytes) -> Offer:
+    """An advertisement from its bytes. Raises EncodingError, LimitError, FrameError."""
+    offer = from_msgpack(_checked(data))
+    if not isinstance(offer, Advertisement | Filter):
+        kind = type(offer).__name__.lower()
+        raise FrameError("unsupported", f"expected an advertisement, found {kind}")
+    return offer
 
 
 def packed_content(content: Any) -> bytes:
@@ -353,7 +379,15 @@ def _checked(data: bytes) -> bytes:
 
 
 _MESSAGE_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=packed_content)
-_MESSAGE_DECODER: Final = msgspec.msgpack.Decoder(_PackedPublish | PackedSubscribe | Unsubscribe)
+_MESSAGE_DECODER: Final = msgspec.msgpack.Decoder(
+    _PackedPublish
+    | PackedSubscribe
+    | Unsubscribe
+    | _PackedAdvertise
+    | Unadvertise
+    | Follow
+    | Unfollow
+)
 
 _HOP_DECODER: Final = msgspec.msgpack.Decoder(
     _HopPublish

@@ -36,8 +36,9 @@ from contrada.net.frames import (
     StatisticsRequest,
     unpacked,
 )
+from contrada.net.offers import GuestOffers
 from contrada.net.peer import Peer
-from contrada.net.turns import TURN_S
+from contrada.net.turns import REQUEST_WORK_MAX, TURN_S
 from contrada.routing.messages import Publish, Unsubscribe
 from contrada.runtime.exchange import Route
 from contrada.runtime.outlet import Outlet
@@ -51,10 +52,6 @@ DELIVER_NOTIFICATIONS_MAX: Final = 512
 DELIVER_BYTES_MAX: Final = 256 * 1024
 """Bytes of notifications after which a Delivery takes no more. Beyond it: the next
 takes the rest."""
-
-REQUEST_WORK_MAX: Final = 100_000
-"""Steps to read a request, or one of its filters, and to carry it out, of about a microsecond each
-(see `model.languages.work`). Beyond it: it is refused, the connection stays."""
 
 FILTERS_PER_TURN: Final = 64
 """Filters of a subscription that are entered in one go. Beyond it: the other connections get a
@@ -110,6 +107,7 @@ class Guest:
         self._exchange = peer.broker.exchange
         self._client = self._exchange.client()
         self._feeds: dict[str, _Feed] = {}
+        self._offers = GuestOffers(peer, self._exchange, self._client)
         self._leaving: list[Route[Notification]] = []
         self._has_left = False
         self._accepted = Accepted(
@@ -141,8 +139,12 @@ class Guest:
                 self._accept(request, message)
             elif isinstance(message, Unsubscribe):
                 yield from self._unsubscribe(request, message.identity)
-            elif not self._peer.is_gone:  # Else it has ended while this waited for its turn.
+            elif self._peer.is_gone:
+                return  # It has ended while this waited for its turn.
+            elif isinstance(message, PackedSubscribe):
                 yield from self._subscribe(request, message)
+            else:
+                self._offers.asked(request.number, message)
         except ContradaError as error:
             if self._peer.is_closed:
                 raise  # It was the fault of the whole connection.
@@ -220,7 +222,8 @@ class Guest:
         self._peer.send(Reply(request.number, route.dropped, expired=route.expired))
 
     def withdraw_all(self) -> None:
-        """Forgets at once what waits for the client, and takes out its subscriptions in turns."""
+        """Forgets at once what waits for the client, and takes out all it asked for in turns."""
+        self._offers.end()
         for feed in self._feeds.values():
             self._end_feed(feed, "connection ended")
         self._feeds.clear()
@@ -233,9 +236,10 @@ class Guest:
     def _withdraw_more(self) -> None:
         clock = self._peer.clock
         until_s = clock() + TURN_S
-        while self._withdraw_some() and clock() < until_s:
-            pass
-        if self._leaving:
+        while is_more := self._withdraw_some() or self._offers.withdraw_some():
+            if clock() >= until_s:
+                break
+        if is_more:
             self._peer.soon(self._withdraw_more)
         elif self._peer.is_gone and not self._has_left:
             self._has_left = True

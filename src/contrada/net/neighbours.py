@@ -30,7 +30,7 @@ from contrada.net.peer import Host, Peer
 from contrada.net.wire import why_not
 from contrada.routing.links.link_states import COST_MAX
 from contrada.routing.messages import LABEL_CHARS_MAX, VERSION, LinkUp, Neighbour, Role
-from contrada.routing.router import Router
+from contrada.routing.router import Router, Strategy
 from contrada.runtime.backoff import STEADY_S, Backoff
 from contrada.runtime.exchange import new_router
 
@@ -55,19 +55,24 @@ class Wanted:
 class Membership:
     """What a broker is in its network. A broker without a name is alone.
 
-    `general` and `trees` are alike at all brokers of a network. See `Router`.
+    `general`, `trees` and `strategy` are alike at all brokers of a network. See `Router`.
     """
 
     name: str = ""
     general: bool = False
     trees: int = 0
+    strategy: Strategy = Strategy.SUBSCRIPTIONS
     merging: bool = False
     neighbours: tuple[Wanted, ...] = field(default=())
 
     def router(self) -> Router:
         """The router of such a server. Raises InvalidValueError."""
         return new_router(
-            name=self.name, general=self.general, trees=self.trees, merging=self.merging
+            strategy=self.strategy,
+            name=self.name,
+            general=self.general,
+            trees=self.trees,
+            merging=self.merging,
         )
 
     def alike(self) -> dict[str, int | str | bool]:
@@ -76,6 +81,7 @@ class Membership:
             "messages": VERSION,
             "general": self.general,
             "trees": self.trees,
+            "strategy": str(self.strategy),
         }
 
 

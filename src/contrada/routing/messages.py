@@ -135,6 +135,18 @@ class Unadvertise(Saying, frozen=True, tag="unadvertise"):
     version: int = VERSION
 
 
+class Follow(Saying, frozen=True, tag="follow"):
+    """A client wants to be told by its server what is on offer there, and how that changes."""
+
+    version: int = VERSION
+
+
+class Unfollow(Saying, frozen=True, tag="unfollow"):
+    """A client does not want to be told any longer."""
+
+    version: int = VERSION
+
+
 class Role(StrEnum):
     """What the server at the other end of a link is to this one.
 
@@ -299,6 +311,14 @@ class DeliverQuestion:
 
 
 @dataclass(frozen=True, slots=True)
+class OfferChanged:
+    """Something is on offer here that was not, or no longer is. Told by a router that is to."""
+
+    offer: Offer
+    is_on_offer: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """An event changed nothing, and why. It was counted.
 
@@ -311,4 +331,4 @@ class Refused:
     error: ContradaError | None = field(default=None, compare=False)
 
 
-Effect: TypeAlias = Send | Deliver | DeliverMatch | DeliverQuestion | Refused
+Effect: TypeAlias = Send | Deliver | DeliverMatch | DeliverQuestion | OfferChanged | Refused

@@ -21,7 +21,7 @@ Source: PODC 2000 §4 (subscription forwarding, advertisement forwarding, downst
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -55,6 +55,7 @@ from contrada.routing.messages import (
     Message,
     Neighbour,
     Offer,
+    OfferChanged,
     Origin,
     Party,
     Publish,
@@ -75,7 +76,7 @@ from contrada.routing.tables.front import MakeIndex
 from contrada.routing.tables.ledger import LedgerStatistics
 from contrada.routing.tables.merging import MergingStatistics
 from contrada.routing.tables.next_hops import ITSELF
-from contrada.routing.tables.poset import PosetStatistics
+from contrada.routing.tables.poset import PosetStatistics, form_of
 
 __all__ = ["Router", "RouterStatistics", "Strategy"]
 
@@ -118,7 +119,8 @@ class Router:
     exact: fewer filters at the neighbours, for more messages; it needs covering. `index` makes the
     indexes in which filters are looked up. A server without a name tells no link states: its
     network has no cycles. `slack_us` is how much later than a larger timestamp a notification may
-    come where patterns are assembled; all servers of a network have the same.
+    come where patterns are assembled; all servers of a network have the same. With `tells_offers`
+    effects tell also how changes what is on offer here.
     """
 
     def __init__(
@@ -133,6 +135,7 @@ class Router:
         index: MakeIndex = Index,
         slack_us: int = 0,
         pattern_limits: PatternLimits = DEFAULT_LIMITS,
+        tells_offers: bool = False,
     ) -> None:
         if general and not name:
             raise InvalidValueError(name, "name: in a general topology a server has one")
@@ -148,6 +151,9 @@ class Router:
             self._topology, strategy, index, covering=covering, merging=merging
         )
         self._wishes, self._offers = self._forwarding.wishes, self._forwarding.offers
+        self._told_offers: set[Hashable] = set()
+        if tells_offers:
+            self._forwarding.touched = []
         outlook = RouterOutlook(
             self._topology, self._offers.poset if self._forwarding.is_told else None
         )
@@ -184,11 +190,11 @@ class Router:
                 else:
                     self._admission.check(origin, message)
                     self._interests.clear()
-                    effects = self._handle_message(origin, message)
+                    effects = self._handle_message(origin, message) + self._offer_changes()
                     self._received[type(message)] += 1
             else:
                 self._interests.clear()
-                effects = self._handle(event)
+                effects = self._handle(event) + self._offer_changes()
         except RefusedError as refusal:
             self._refused[refusal.reason] += 1
             return [Refused(event, refusal.reason, refusal.error)]
@@ -199,7 +205,7 @@ class Router:
                 self._sent[type(effect.message).__name__] += _size(effect.message)
             elif isinstance(effect, DeliverMatch | DeliverQuestion):
                 self._delivered += 1
-            else:
+            elif isinstance(effect, Refused):
                 self._refused[effect.reason] += 1
         return effects
 
@@ -257,6 +263,20 @@ class Router:
                 for node in known:
                     effects += self._do(self._assembler.renew(node.product))
                 return effects
+
+    def _offer_changes(self) -> list[Effect]:
+        """What is on offer of that about which something has changed, and was not, or no longer."""
+        touched, told = self._forwarding.touched, self._told_offers
+        if not touched:
+            return []
+        changes: list[Effect] = []
+        for form, offer in {form_of(node.product): node.product for node in touched}.items():
+            is_on_offer = self.is_on_offer(offer)
+            if is_on_offer != (form in told):
+                changes.append(OfferChanged(offer, is_on_offer))
+                told.symmetric_difference_update((form,))
+        touched.clear()
+        return changes
 
     def _learn(self, origin: Origin, told: TellLinks | TookLinks) -> list[Effect]:
         if isinstance(origin, Client):

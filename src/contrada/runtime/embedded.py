@@ -36,7 +36,7 @@ from contrada.model.algebra.notification import OWN, Body
 from contrada.model.domains.values import TIME_MAX_US
 from contrada.patterns import Match
 from contrada.routing.delegation import SubscribePattern
-from contrada.routing.messages import Offer, Publish, Subscribe
+from contrada.routing.messages import Publish, Subscribe
 from contrada.runtime.calling import (
     batches_of,
     check_loop,
@@ -46,6 +46,7 @@ from contrada.runtime.calling import (
     tell_published,
 )
 from contrada.runtime.exchange import Exchange, Pending, Route
+from contrada.runtime.offering import FollowedOffers, HeldOffering, LocalMarket
 from contrada.runtime.outlet import PUBLISH_WAIT_S, Outlet
 from contrada.runtime.stamping import Stamp, identified
 from contrada.runtime.states import ConnectionStates
@@ -55,7 +56,6 @@ from contrada.service import (
     Advertisements,
     ConnectionState,
     Item,
-    OfferChange,
     Offered,
     Offering,
     Service,
@@ -110,7 +110,7 @@ class EmbeddedService(Service):
         self.now_us = self._stamp.now_us
         self.exchange = Exchange()
         self.client = self.exchange.client()
-        self.following: set[EmbeddedAdvertisements] = set()
+        self._market = LocalMarket(self.exchange, self.client, self.require_open)
         self.subscriptions: set[EmbeddedSubscription[Any]] = set()
         self._identities = itertools.count(1)
         self._timekeeper: asyncio.Task[None] | None = None
@@ -177,8 +177,7 @@ class EmbeddedService(Service):
             timekeeper.cancel()
         for subscription in list(self.subscriptions):
             subscription.end()
-        for following in list(self.following):
-            following.end()
+        self._market.end()
         if pending:
             await self.exchange.wait(pending, 0)  # These queues are full: it is counted.
         if timekeeper is not None:
@@ -301,11 +300,11 @@ class EmbeddedService(Service):
 
     def advertise(self, offered: Offered) -> Offering:
         """An advertisement, in force inside `async with`; see `Service.advertise`."""
-        return EmbeddedOffering(self, offer_of(offered))
+        return HeldOffering(self._market, offer_of(offered))
 
     def advertisements(self) -> Advertisements:
         """What is on offer here, as it changes."""
-        return EmbeddedAdvertisements(self)
+        return FollowedOffers(self._market)
 
     def statistics(self) -> ServiceStatistics:
         """What was published, matched and dropped so far."""
@@ -381,7 +380,7 @@ class EmbeddedService(Service):
         check_loop(self._loop)
 
     def name_of_request(self) -> str:
-        """An identity for a subscription or an advertisement; no other has it."""
+        """An identity for a subscription; no other has it."""
         return str(next(self._identities))
 
 
@@ -440,99 +439,3 @@ class EmbeddedSubscription(QueuedSubscription[T]):
     def _lost_before(self) -> tuple[int, int]:
         route = self._route
         return (route.dropped, route.expired) if route else (0, 0)
-
-
-class EmbeddedOffering(Offering):
-    """An advertisement of the embedded service."""
-
-    def __init__(self, service: EmbeddedService, offer: Offer) -> None:
-        self._service = service
-        self._offer = offer
-        self._identity: str | None = None
-        self._ended = False
-
-    @property
-    def offer(self) -> Offer:
-        """What may be published."""
-        return self._offer
-
-    async def open(self) -> None:
-        """Put it in force. Twice is once."""
-        if self._ended:
-            raise ServiceClosedError("this advertisement was withdrawn; advertise anew")
-        if self._identity is None:
-            self._service.require_open()
-            identity = self._service.name_of_request()
-            self._service.exchange.advertise(self._service.client, identity, self._offer)
-            self._identity = identity
-
-    async def unadvertise(self) -> None:
-        """Withdraw it. Twice is once."""
-        self._ended = True
-        identity, self._identity = self._identity, None
-        if identity is not None:
-            self._service.exchange.unadvertise(self._service.client, identity, self._offer)
-
-
-class EmbeddedAdvertisements(Advertisements):
-    """What is on offer at the embedded service.
-
-    Invariant: what waits is the difference between what is on offer and what was told.
-    """
-
-    def __init__(self, service: EmbeddedService) -> None:
-        self._service = service
-        self._changes: dict[Offer, bool] = {}
-        self._arrived = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._opened = False
-        self._ended = False
-
-    @property
-    def current(self) -> tuple[Offer, ...]:
-        """What is on offer at this moment."""
-        return self._service.exchange.offers()
-
-    async def open(self) -> None:
-        """Begin to follow. Twice is once."""
-        if self._ended:
-            raise ServiceClosedError("these advertisements are followed no longer; ask anew")
-        if self._opened:
-            return
-        self._service.require_open()
-        self._loop = asyncio.get_running_loop()
-        self._changes = dict.fromkeys(self.current, True)
-        self._service.exchange.followers[self._changed] = None
-        self._service.following.add(self)
-        self._opened = True
-
-    async def aclose(self) -> None:
-        """Follow no longer; iteration ends."""
-        self._changes.clear()
-        self.end()
-
-    def end(self) -> None:
-        """The service has ended: iteration ends after what waits."""
-        self._ended = True
-        self._arrived.set()
-        self._service.exchange.followers.pop(self._changed, None)
-        self._service.following.discard(self)
-
-    def _changed(self, offer: Offer, is_on_offer: bool) -> None:
-        if offer in self._changes:
-            del self._changes[offer]  # It was not read yet, and is as it was before.
-        else:
-            self._changes[offer] = is_on_offer
-            self._arrived.set()
-
-    async def __anext__(self) -> OfferChange:
-        if not self._opened and not self._ended:
-            raise ServiceError("iterate advertisements inside their own `async with`")
-        while not self._changes:
-            if self._ended:
-                raise StopAsyncIteration
-            check_loop(self._loop)
-            self._arrived.clear()
-            await self._arrived.wait()
-        offer = next(iter(self._changes))
-        return OfferChange(offer, self._changes.pop(offer))

@@ -19,7 +19,7 @@ import dataclasses
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from msgspec import structs
@@ -44,6 +44,7 @@ from contrada.routing.messages import (
     Message,
     Neighbour,
     Offer,
+    OfferChanged,
     Origin,
     Publish,
     Reason,
@@ -56,6 +57,7 @@ from contrada.routing.messages import (
     Unsubscribe,
 )
 from contrada.routing.router import Router, RouterStatistics
+from contrada.routing.tables.poset import form_of
 from contrada.runtime.kernels import load_beside
 from contrada.runtime.outlet import EXPIRED, QUEUE_FULL, Outlet, entry_of, size_of
 from contrada.service import ServiceStatistics
@@ -182,6 +184,8 @@ class Exchange:
         self._since_upkeep = 0
         self._matched = 0
         self._dropped: Counter[str] = Counter()
+        self.on_offer: dict[Hashable, Offer] = {}
+        """What is on offer now, by its form."""
         self.followers: dict[Callable[[Offer, bool], None], None] = {}
         """Called when something is on offer that was not, or the other way round."""
 
@@ -381,6 +385,8 @@ class Exchange:
                 filled.setdefault(self._route_of(effect), []).append([match])
             elif isinstance(effect, Refused):
                 refused.append(effect)
+            elif isinstance(effect, OfferChanged):
+                self._tell(effect)
         pending: list[Pending[Any]] = []
         for place, runs in filled.items():  # Mostly one run, which needs no copy.
             run = runs[0] if len(runs) == 1 else [*itertools.chain.from_iterable(runs)]
@@ -424,29 +430,21 @@ class Exchange:
         for each in self._carry_out(effects)[1]:
             link.refuse(each)
 
-    def advertise(self, client: Client, identity: str, offer: Offer) -> None:
-        """Put an advertisement in force.
+    def advertise(self, client: Client, message: Advertise | Unadvertise) -> None:
+        """Put an advertisement in force, or withdraw one.
 
-        Raises LimitError, UnsatisfiableFilterError.
+        Raises LimitError, UnsatisfiableFilterError, ServiceError.
         """
-        was_on_offer = self._router.is_on_offer(offer)
-        self._ask(client, Advertise(identity, offer))
-        if not was_on_offer:
-            self._tell(offer, is_on_offer=True)
+        self._ask(client, message)
 
-    def unadvertise(self, client: Client, identity: str, offer: Offer) -> None:
-        """Withdraw an advertisement that is in force."""
-        self._ask(client, Unadvertise(identity))
-        if not self._router.is_on_offer(offer):
-            self._tell(offer, is_on_offer=False)
-
-    def offers(self) -> tuple[Offer, ...]:
-        """What is on offer now."""
-        return tuple(self._router.offers())
-
-    def _tell(self, offer: Offer, *, is_on_offer: bool) -> None:
+    def _tell(self, change: OfferChanged) -> None:
+        form = form_of(change.offer)
+        if change.is_on_offer:
+            self.on_offer[form] = change.offer
+        else:
+            del self.on_offer[form]
         for follow in list(self.followers):
-            follow(offer, is_on_offer)
+            follow(change.offer, change.is_on_offer)
 
     async def wait(self, pending: list[Pending[Any]], wait_s: float) -> int:
         """Hand over what had no room, waiting for it; returns how many were lost.
@@ -518,8 +516,8 @@ def _entry_of_match(match: Match[str]) -> Entry[Match[str]]:
 
 
 def new_router(**options: Any) -> Router:
-    """A router whose indexes are compiled beside what goes on; see `Router`."""
-    return Router(index=_new_index, **options)
+    """A router whose indexes are compiled beside what goes on, and that tells what is on offer."""
+    return Router(index=_new_index, tells_offers=True, **options)
 
 
 def _new_index() -> "Index[int]":

@@ -508,13 +508,20 @@ class Service(InForce):
     def advertise(self, offered: Offered) -> Offering:
         """An advertisement of what this service will publish, in force inside `async with`.
 
-        It tells others what to expect, and keeps nobody from publishing something else.
-        Raises ParseError, InvalidFilterError, UnsatisfiableFilterError, ServiceError.
+        It tells others what to expect. In a network that forwards advertisements nothing else may
+        be published; elsewhere it keeps nobody from that. A client's goes with it, and is taken up
+        again with its connection. Raises ParseError, InvalidFilterError,
+        UnsatisfiableFilterError, ServiceError; `open` also LimitError, ConnectionFailedError.
         """
 
     @abstractmethod
     def advertisements(self) -> Advertisements:
-        """What is on offer here, as it changes."""
+        """What is on offer here, as it changes: in this process, or at the client's broker.
+
+        In a network that forwards advertisements that holds what is offered elsewhere, as far as
+        it comes over links: what another one covers on the same way is not told, and nothing of
+        what is offered above a broker. Else it is what this broker's clients offer.
+        """
 
     @abstractmethod
     def statistics(self) -> ServiceStatistics:
