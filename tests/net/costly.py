@@ -35,8 +35,8 @@ from contrada.model.encoding import to_msgpack
 from contrada.model.languages.work import Work
 from contrada.net import Broker
 from contrada.net.connection import CLIENT
+from contrada.net.content import CONTENT_BYTES_MAX
 from contrada.net.frames import (
-    CONTENT_BYTES_MAX,
     Credit,
     Frame,
     Hello,

@@ -13,8 +13,8 @@ from contrada.model.encoding import notification_from_msgpack, to_msgpack
 from contrada.net import Broker, accepted, connect, guest, parse_address, peer, reconnecting
 from contrada.net.accepted import Accepted
 from contrada.net.client import CREDIT_BYTES
+from contrada.net.content import CONTENT_BYTES_MAX
 from contrada.net.frames import (
-    CONTENT_BYTES_MAX,
     FRAME_BYTES_MAX,
     HEADER_BYTES,
     HELLO_BYTES_MAX,

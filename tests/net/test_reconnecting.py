@@ -27,7 +27,8 @@ from contrada.net import (
 from contrada.net.accepted import Accepted
 from contrada.net.client import CREDIT_BYTES
 from contrada.net.connecting import connect_sync
-from contrada.net.frames import CONTENT_BYTES_MAX, Hello, encode
+from contrada.net.content import CONTENT_BYTES_MAX
+from contrada.net.frames import Hello, encode
 from contrada.net.guest import Guest
 from contrada.net.peer import Peer
 from contrada.net.publishing import PUBLISH_FRAMES_MAX, PUBLISH_NOTIFICATIONS_MAX

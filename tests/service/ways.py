@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from contrada.net import Broker
 from contrada.net.client import TcpService
+from contrada.net.neighbours import Membership
 from contrada.net.offering import RemoteMarket
 from contrada.routing.messages import Offer
 from contrada.routing.router import Strategy
@@ -17,6 +18,9 @@ from tests.net.networks import FIVE, Network, network
 
 NAMES: Final = ("embedded", "broker", "network")
 """Which ways there are."""
+
+SLACK_US: Final = 20_000
+"""How long brokers wait for what may come late, where patterns do."""
 
 Connect: TypeAlias = Callable[..., Service]
 """Makes an access point, with options of `connect`. All of one way are the same service."""
@@ -89,7 +93,7 @@ async def way_of(name: str, **options: Any) -> AsyncIterator[Way]:
         async with network(5, FIVE, **options) as brokers:
             yield Way(name, lambda **of: Apart(brokers, **of))
     elif name == "broker":
-        async with Broker(port=0) as broker:
+        async with Broker(port=0, network=Membership(**options)) as broker:
             yield Way(name, lambda **of: TcpService(broker.address, **of))
     else:
         yield Way(name, EmbeddedService)
@@ -97,8 +101,13 @@ async def way_of(name: str, **options: Any) -> AsyncIterator[Way]:
 
 @asynccontextmanager
 async def service_of(
-    name: str, *, strategy: Strategy = Strategy.SUBSCRIPTIONS, **options: Any
+    name: str,
+    *,
+    strategy: Strategy = Strategy.SUBSCRIPTIONS,
+    slack_us: int = SLACK_US,
+    **options: Any,
 ) -> AsyncIterator[Service]:
     """One access point, open, and all that is behind it; the options are those of `connect`."""
-    async with way_of(name, strategy=strategy) as way, way.connect(**options) as service:
+    way = way_of(name, strategy=strategy, slack_us=slack_us)
+    async with way as each, each.connect(**options) as service:
         yield service

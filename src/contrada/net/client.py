@@ -12,24 +12,25 @@ from typing import Any, Final
 
 import msgspec
 
-from contrada.delivery.backlog import transmission_of
+from contrada.delivery.backlog import Entry, transmission_of
 from contrada.errors import (
     ConnectionFailedError,
     ContradaError,
     FrameError,
     ServiceError,
 )
-from contrada.model import Envelope, Filter, FilterSet, Notification
+from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.algebra.notification import Body
 from contrada.model.encoding import notification_from_msgpack
 from contrada.model.languages.atoms import failures
 from contrada.model.languages.decision import safe_answers
 from contrada.net.address import parse_addresses
+from contrada.net.content import CONTENT_BYTES_MAX, match_from
 from contrada.net.frames import (
-    CONTENT_BYTES_MAX,
     Credit,
     Delivery,
     Frame,
+    MatchDelivery,
     Offers,
     Reply,
     Request,
@@ -46,6 +47,8 @@ from contrada.net.publishing import (
 )
 from contrada.net.reconnecting import Reconnecting
 from contrada.net.wire import GOODBYE_WAIT_S
+from contrada.patterns import Match
+from contrada.routing.delegation import SubscribePattern
 from contrada.routing.messages import Subscribe, Unsubscribe
 from contrada.runtime.calling import (
     batches_of,
@@ -70,6 +73,7 @@ from contrada.service import (
     filters_of,
     is_promised,
     offer_of,
+    pattern_of,
     promised,
     publication_of,
     reader_of,
@@ -209,6 +213,14 @@ class TcpService(Service):
         """
         if standing:
             raise ServiceError(_NO_STANDING)
+        if isinstance(subject, Pattern):
+            pattern = pattern_of(subject, where)
+            return TcpSubscription(
+                self,
+                FilterSet(pattern.filters),
+                lambda match: Match(pattern, match.by, match.notifications),
+                pattern=pattern,
+            )
         filters, residue = filters_of(subject, where), residue_of(subject, where)
         return TcpSubscription(self, filters, reader_of(subject), residue)
 
@@ -242,7 +254,7 @@ class TcpService(Service):
         await self.ready()
         self._numbers += 1
         subscription.identity = identity = str(self._numbers)
-        message = packed(Subscribe(identity, subscription.filters))
+        message = subscription.message()
         self._subscriptions[identity] = subscription
         try:
             await self.request(message, credit)
@@ -257,8 +269,7 @@ class TcpService(Service):
 
         If the connection is lost meanwhile, that is taken up on the next one.
         """
-        wanted = subscription.wanted
-        message = packed(Subscribe(subscription.identity, wanted))
+        wanted, message = subscription.wanted, subscription.message()
         while True:
             await self.ready()
             if subscription.refusal is not None:
@@ -342,7 +353,7 @@ class TcpService(Service):
     def received(self, frame: Frame) -> None:
         """A frame has come."""
         match frame:
-            case Delivery():
+            case Delivery() | MatchDelivery():
                 subscription = self._subscriptions.get(frame.subscription)
                 if subscription is not None:
                     subscription.arrived(frame)
@@ -410,9 +421,7 @@ class TcpService(Service):
         self, subscription: "TcpSubscription", credit: int
     ) -> tuple[Filter | FilterSet, int, asyncio.Future[Reply]]:
         """What is asked for anew, with so much credit, and the answer to that."""
-        wanted = subscription.wanted
-        message = packed(Subscribe(subscription.identity, wanted))
-        return wanted, credit, self.request(message, credit)
+        return subscription.wanted, credit, self.request(subscription.message(), credit)
 
     def given_up(self, failure: ServiceError) -> None:
         """There will be no connection any more: iterations end after what they hold."""
@@ -424,17 +433,27 @@ class TcpService(Service):
 class TcpSubscription(QueuedSubscription[Any]):
     """A subscription at a broker; its queue here is bounded by the credit it grants."""
 
-    __slots__ = ("_lost_there", "_read_bytes", "_service", "identity", "refusal", "taken_up")
+    __slots__ = (
+        "_lost_there",
+        "_pattern",
+        "_read_bytes",
+        "_service",
+        "identity",
+        "refusal",
+        "taken_up",
+    )
 
     def __init__(
         self,
         service: TcpService,
         filters: Filter | FilterSet,
-        reader: Callable[[Notification], Any] | None,
-        residue: Callable[[Notification], bool] | None,
+        reader: Callable[[Any], Any] | None,
+        residue: Callable[[Notification], bool] | None = None,
+        *,
+        pattern: Pattern | None = None,
     ) -> None:
         # The credit is the bound: the broker sends one notification past it at most.
-        outlet: Outlet[Notification] = Outlet(
+        outlet: Outlet[Any] = Outlet(
             notifications_max=CREDIT_BYTES // ENTRY_BYTES + 1,
             bytes_max=CREDIT_BYTES + CONTENT_BYTES_MAX + ENTRY_BYTES,
             clock=service.now_us,
@@ -442,6 +461,7 @@ class TcpSubscription(QueuedSubscription[Any]):
         outlet.keeper = self
         super().__init__(filters, outlet, reader, residue)
         self._service = service
+        self._pattern = pattern
         self.identity = ""
         self.taken_up: Filter | FilterSet | None = None
         """What was taken up on the last connection, where there was another one before."""
@@ -461,13 +481,53 @@ class TcpSubscription(QueuedSubscription[Any]):
             self.refusal, self._next = error, None
         return self.wanted is not wanted
 
-    def arrived(self, frame: Delivery) -> None:
+    def message(self) -> msgspec.Raw:
+        """What asks for it."""
+        if self._pattern is not None:
+            return packed(SubscribePattern(self.identity, self._pattern))
+        return packed(Subscribe(self.identity, self.wanted))
+
+    def arrived(self, frame: Delivery | MatchDelivery) -> None:
         """The broker has delivered. Raises FrameError when it ignores the credit."""
         self._lost_there = frame.dropped, frame.expired
+        is_matches = isinstance(frame, MatchDelivery)
+        if is_matches != (self._pattern is not None):
+            raise FrameError("protocol", "the broker delivered something else than was asked for")
         if self.outlet.finished:  # It was sent before our unsubscribe came.
-            self.count_dropped(UNSUBSCRIBED, len(frame.notifications))
+            came = frame.matches if isinstance(frame, MatchDelivery) else frame.notifications
+            self.count_dropped(UNSUBSCRIBED, len(came))
             return
-        entries = []
+        entries = (
+            self._matched(frame) if isinstance(frame, MatchDelivery) else self._delivered_by(frame)
+        )
+        if self.outlet.offer_all(entries) < len(entries):
+            raise FrameError("protocol", "the broker delivered more than it was granted")
+
+    def _matched(self, frame: MatchDelivery) -> list[Entry[Any]]:
+        pattern = self._pattern
+        entries: list[Entry[Any]] = []
+        assert pattern is not None, "it was checked"
+        for each in frame.matches:
+            size = sum(ENTRY_BYTES + len(data) for data in each[1])
+            try:
+                found = match_from(self.identity, each)
+                if len(found.notifications) != len(pattern.filters):
+                    raise FrameError("protocol", "the broker delivered no match of the pattern")
+                if frame.is_undecided and not all(
+                    map(Filter.matches, pattern.filters, found.notifications)
+                ):
+                    self._taken(size)
+                else:
+                    entries.append((found, size, None))
+            except FrameError:
+                raise
+            except ContradaError:
+                self.count_dropped(UNREADABLE, 1)
+                self._taken(size)
+        return entries
+
+    def _delivered_by(self, frame: Delivery) -> list[Entry[Any]]:
+        entries: list[Entry[Any]] = []
         for data in frame.notifications:
             try:
                 found = notification_from_msgpack(data, to_be_read=True)
@@ -479,8 +539,7 @@ class TcpSubscription(QueuedSubscription[Any]):
             except ContradaError:
                 self.count_dropped(UNREADABLE, 1)
                 self._taken(ENTRY_BYTES + len(data))
-        if self.outlet.offer_all(entries) < len(entries):
-            raise FrameError("protocol", "the broker delivered more than it was granted")
+        return entries
 
     def begin_anew(self, credit: int) -> int:
         """It is put in force at a broker that knows nothing of it; returns what may come at once.

@@ -9,7 +9,7 @@ publisher asks for is worked off in order; it is answered when all of it is in t
 import logging
 from collections.abc import Generator, Sequence
 from itertools import accumulate, takewhile
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Raw
 
@@ -25,10 +25,12 @@ from contrada.model import Notification
 from contrada.model.encoding import to_msgpack
 from contrada.model.languages.work import Work
 from contrada.net.accepted import FEWER, Accepted, Doubtful
+from contrada.net.content import packed_match
 from contrada.net.frames import (
     Credit,
     Delivery,
     Frame,
+    MatchDelivery,
     PackedSubscribe,
     Reply,
     Request,
@@ -39,12 +41,16 @@ from contrada.net.frames import (
 from contrada.net.offers import GuestOffers
 from contrada.net.peer import Peer
 from contrada.net.turns import REQUEST_WORK_MAX, TURN_S
+from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.messages import Publish, Unsubscribe
 from contrada.runtime.exchange import Route
 from contrada.runtime.outlet import Outlet
 
 SUBSCRIPTIONS_PER_CLIENT_MAX: Final = 10_000
 """Subscriptions of a connection. Beyond it: it is refused, the connection stays."""
+
+PATTERNS_PER_CLIENT_MAX: Final = 100
+"""Subscriptions to patterns of a connection. Beyond it: it is refused, the connection stays."""
 
 DELIVER_NOTIFICATIONS_MAX: Final = 512
 """Notifications in a Delivery. Beyond it: the next takes the rest."""
@@ -83,19 +89,36 @@ class _Feed(Outlet[Notification]):
         super()._append(entries, size, is_plain)
         self._peer.mark_ready(self)
 
-    def next_frame(self) -> Delivery | None:
+    def next_frame(self) -> Delivery | MatchDelivery | None:
         """As much as credit and the limits of a frame allow, or None."""
         most = min(self.credit, DELIVER_BYTES_MAX)
         batch, size = self.take_batch(DELIVER_NOTIFICATIONS_MAX, most)
         if not batch:
             return None
         self.credit -= size
+        return self._frame_of(batch)
+
+    def _frame_of(self, batch: Sequence[Any]) -> Delivery | MatchDelivery:
         packed = list(map(to_msgpack, batch))
         is_undecided = Doubtful in map(type, packed)
         if is_undecided:
             packed = list(map(bytes, packed))
         route = self.route
         return Delivery(route.identity, route.dropped, packed, is_undecided, route.expired)
+
+
+class _MatchFeed(_Feed):
+    """The queue of one subscription to a pattern."""
+
+    __slots__ = ()
+
+    def _frame_of(self, batch: Sequence[Any]) -> Delivery | MatchDelivery:
+        is_undecided = any(
+            type(each.packed) is Doubtful for match in batch for each in match.notifications
+        )
+        route = self.route
+        matches = [*map(packed_match, batch)]
+        return MatchDelivery(route.identity, route.dropped, matches, is_undecided, route.expired)
 
 
 class Guest:
@@ -137,12 +160,14 @@ class Guest:
                 message = unpacked(request.message)
             if isinstance(message, Publish):
                 self._accept(request, message)
-            elif isinstance(message, Unsubscribe):
+            elif isinstance(message, Unsubscribe | UnsubscribePattern):
                 yield from self._unsubscribe(request, message.identity)
             elif self._peer.is_gone:
                 return  # It has ended while this waited for its turn.
             elif isinstance(message, PackedSubscribe):
                 yield from self._subscribe(request, message)
+            elif isinstance(message, SubscribePattern):
+                self._watch(request, message)
             else:
                 self._offers.asked(request.number, message)
         except ContradaError as error:
@@ -152,7 +177,10 @@ class Guest:
 
     def _subscribe(self, request: Request, message: PackedSubscribe) -> Generator[None]:
         if message.identity in self._feeds:
-            yield from self._update(request, self._feeds[message.identity].route, message)
+            route = self._feeds[message.identity].route
+            if route.is_pattern:
+                raise FrameError("repeated", f"subscription {message.identity} is to a pattern")
+            yield from self._update(request, route, message)
             return
         if len(self._feeds) >= SUBSCRIPTIONS_PER_CLIENT_MAX:
             raise LimitError("SUBSCRIPTIONS_PER_CLIENT_MAX", SUBSCRIPTIONS_PER_CLIENT_MAX)
@@ -161,6 +189,20 @@ class Guest:
         yield from self._enter(feed.route, message)
         self._leaving.pop()
         self._exchange.begin(feed.route)
+        self._feeds[message.identity] = feed
+        self._peer.send(Reply(request.number))
+
+    def _watch(self, request: Request, message: SubscribePattern) -> None:
+        """Puts a subscription to a pattern in force."""
+        if message.identity in self._feeds:
+            raise FrameError("repeated", f"subscription {message.identity} is in force already")
+        if sum(each.route.is_pattern for each in self._feeds.values()) >= PATTERNS_PER_CLIENT_MAX:
+            raise LimitError("PATTERNS_PER_CLIENT_MAX", PATTERNS_PER_CLIENT_MAX)
+        if len(self._feeds) >= SUBSCRIPTIONS_PER_CLIENT_MAX:
+            raise LimitError("SUBSCRIPTIONS_PER_CLIENT_MAX", SUBSCRIPTIONS_PER_CLIENT_MAX)
+        feed = _MatchFeed(self._peer, request.credit)
+        with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
+            feed.route = self._exchange.subscribe(self._client, message, feed)
         self._feeds[message.identity] = feed
         self._peer.send(Reply(request.number))
 

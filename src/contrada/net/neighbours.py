@@ -26,6 +26,7 @@ from contrada.net.address import Address
 from contrada.net.connection import NEIGHBOUR
 from contrada.net.frames import FRAME_BYTES_MAX, Hello
 from contrada.net.link import Link
+from contrada.net.patterns import AHEAD_PER_SLACK, BROKER_PATTERN_LIMITS, PATTERN_SLACK_US
 from contrada.net.peer import Host, Peer
 from contrada.net.wire import why_not
 from contrada.routing.links.link_states import COST_MAX
@@ -55,7 +56,8 @@ class Wanted:
 class Membership:
     """What a broker is in its network. A broker without a name is alone.
 
-    `general`, `trees` and `strategy` are alike at all brokers of a network. See `Router`.
+    `general`, `trees`, `strategy` and `slack_us` are alike at all brokers of a network: see
+    `Router`.
     """
 
     name: str = ""
@@ -63,6 +65,7 @@ class Membership:
     trees: int = 0
     strategy: Strategy = Strategy.SUBSCRIPTIONS
     merging: bool = False
+    slack_us: int = PATTERN_SLACK_US
     neighbours: tuple[Wanted, ...] = field(default=())
 
     def router(self) -> Router:
@@ -73,6 +76,9 @@ class Membership:
             general=self.general,
             trees=self.trees,
             merging=self.merging,
+            slack_us=self.slack_us,
+            ahead_max_us=self.slack_us // AHEAD_PER_SLACK,
+            pattern_limits=BROKER_PATTERN_LIMITS,
         )
 
     def alike(self) -> dict[str, int | str | bool]:
@@ -82,6 +88,7 @@ class Membership:
             "general": self.general,
             "trees": self.trees,
             "strategy": str(self.strategy),
+            "slack_us": self.slack_us,
         }
 
 

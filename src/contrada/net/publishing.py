@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Final
 
 from contrada.model import Notification
-from contrada.net.frames import Request, packed, packed_content
+from contrada.net.content import packed_content
+from contrada.net.frames import Request, packed
 from contrada.routing.messages import Publish
 
 PUBLISH_NOTIFICATIONS_MAX: Final = 256

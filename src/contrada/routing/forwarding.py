@@ -98,7 +98,11 @@ class Forwarding:
 
     def subscribe(self, party: Party, identity: str, filters: Selection) -> list[Effect]:
         """A party wants what one of the filters matches. Raises RefusedError."""
-        spend(sum(map(_entry_work, filters.filters)))
+        spend(entry_work(filters.filters))
+        return self.want(party, identity, filters)
+
+    def want(self, party: Party, identity: str, filters: Selection) -> list[Effect]:
+        """As `subscribe`, in the middle of something that was counted as work before."""
         distinct = {form_of(each): each for each in filters.filters}
         wanted = [each for each in distinct.values() if not each.is_empty]
         if not wanted:
@@ -145,7 +149,7 @@ class Forwarding:
 
     def advertise(self, party: Party, identity: str, offer: Offer) -> list[Effect]:
         """A party may publish this from now on. Raises RefusedError."""
-        spend(_entry_work(offer))
+        spend(entry_work([offer]))
         if offer.is_empty:
             raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(offer))
         nodes = self.offers.enter(party, identity, (offer,))
@@ -268,5 +272,6 @@ class Forwarding:
             assert self.merging.roots() == roots, "what is merged is not what is forwarded"
 
 
-def _entry_work(product: Product) -> int:
-    return _FILTER_WORK + len(product.sides) * _SIDE_WORK
+def entry_work(products: Iterable[Product]) -> int:
+    """Steps of work to enter these."""
+    return sum(_FILTER_WORK + len(each.sides) * _SIDE_WORK for each in products)

@@ -23,7 +23,7 @@ from contrada.model import Advertisement, Filter, Notification, Query, Selection
 from contrada.model.algebra.product import HeldProduct
 from contrada.patterns import Match
 from contrada.routing import delegation
-from contrada.routing.delegation import PatternMessage
+from contrada.routing.delegation import PatternMessage, Saying
 
 VERSION: Final = delegation.VERSION
 """The version of the messages. A router refuses any other."""
@@ -70,10 +70,6 @@ Party: TypeAlias = Client | Way
 
 Offer: TypeAlias = Advertisement | Filter
 """What may be published. A filter offers any further attributes, as an open type does."""
-
-
-class Saying(msgspec.Struct, frozen=True, array_like=True):
-    """The root of what servers and clients say; it travels as its fields in order, tag first."""
 
 
 class Publish(Saying, frozen=True, tag="publish"):

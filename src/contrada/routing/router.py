@@ -29,6 +29,7 @@ from contrada.errors import InvalidValueError
 from contrada.matching import Index
 from contrada.model import Advertisement, Filter, FilterSet
 from contrada.model.domains.values import TIME_MIN_US
+from contrada.model.languages.work import spend
 from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits
 from contrada.routing.admission import Admission, Request
 from contrada.routing.assembly.assembler import Assembler
@@ -37,7 +38,7 @@ from contrada.routing.assembly.outlook import RouterOutlook
 from contrada.routing.assembly.segments import Action, Unwant, Want
 from contrada.routing.delegation import PatternMessage, SubscribePattern
 from contrada.routing.downstream import Downstream
-from contrada.routing.forwarding import Forwarding, Strategy
+from contrada.routing.forwarding import Forwarding, Strategy, entry_work
 from contrada.routing.links.topology import TREES_MAX, Topology
 from contrada.routing.messages import (
     Adjacency,
@@ -119,7 +120,8 @@ class Router:
     exact: fewer filters at the neighbours, for more messages; it needs covering. `index` makes the
     indexes in which filters are looked up. A server without a name tells no link states: its
     network has no cycles. `slack_us` is how much later than a larger timestamp a notification may
-    come where patterns are assembled; all servers of a network have the same. With `tells_offers`
+    come where patterns are assembled; all servers of a network have the same. No pattern believes
+    what is more than `ahead_max_us` ahead of the clock. With `tells_offers`
     effects tell also how changes what is on offer here.
     """
 
@@ -134,6 +136,7 @@ class Router:
         merging: bool = False,
         index: MakeIndex = Index,
         slack_us: int = 0,
+        ahead_max_us: int = CLOCK_AHEAD_MAX_US,
         pattern_limits: PatternLimits = DEFAULT_LIMITS,
         tells_offers: bool = False,
     ) -> None:
@@ -157,7 +160,10 @@ class Router:
         outlook = RouterOutlook(
             self._topology, self._offers.poset if self._forwarding.is_told else None
         )
-        self._assembler = Assembler(outlook, slack_us=slack_us, limits=pattern_limits)
+        self._slack_us = slack_us
+        self._assembler = Assembler(
+            outlook, slack_us=slack_us, ahead_max_us=ahead_max_us, limits=pattern_limits
+        )
         self._downstream = Downstream(
             self._topology, self._admission, self._forwarding, self._assembler
         )
@@ -172,7 +178,7 @@ class Router:
         """What is to be done about an event, in this order; `now_us` is what the clock says.
 
         A notification whose time to live is over by the clock is dropped, and counted. No pattern
-        believes a timestamp that is more than `CLOCK_AHEAD_MAX_US` ahead of the clock; else the
+        believes a timestamp that is more than `ahead_max_us` ahead of the clock; else the
         clock, which may jump, is not looked at.
         Cost: of a notification one match and what it finds; of a subscription some lookups.
         """
@@ -225,7 +231,8 @@ class Router:
                 return self._pass_time(time_us)
 
     def _pass_time(self, time_us: int) -> list[Effect]:
-        if not self._passed_us <= time_us <= self._assembler.clock_us + CLOCK_AHEAD_MAX_US:
+        latest_us = self._assembler.clock_us + self._assembler.ahead_max_us
+        if not self._passed_us <= time_us <= latest_us:
             raise RefusedError(Reason.CLOCK_JUMPED)
         self._passed_us = time_us
         return self._do(self._assembler.learn(time_us))
@@ -301,6 +308,8 @@ class Router:
             and self._wishes.ledger.get(origin, message.identity) is not None
         ):
             raise RefusedError(Reason.IDENTITY_IN_USE)
+        if isinstance(message, SubscribePattern):  # Once it is begun it is not to end half way.
+            spend(entry_work(message.pattern.filters))
         return self._do(self._assembler.receive(origin, message))
 
     def _do(self, actions: Iterable[Action]) -> list[Effect]:
@@ -310,7 +319,7 @@ class Router:
             match action:
                 case Want(number, part):
                     try:
-                        effects += self._forwarding.subscribe(ITSELF, str(number), part)
+                        effects += self._forwarding.want(ITSELF, str(number), part)
                     except RefusedError as refusal:
                         self._refused[refusal.reason] += 1
                 case Unwant(number):
@@ -356,8 +365,9 @@ class Router:
 
     @property
     def due_us(self) -> int | None:
-        """What waits for a time later than this, and than the slack; None where nothing does."""
-        return self._assembler.due_us
+        """What waits goes on once a time later than this is learned; None where nothing waits."""
+        due_us = self._assembler.due_us
+        return None if due_us is None else due_us + self._slack_us
 
     @property
     def expired(self) -> int:

@@ -29,7 +29,6 @@ from contrada.errors import (
     ServiceClosedError,
     ServiceError,
     StoreError,
-    UnsatisfiableFilterError,
 )
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.algebra.notification import OWN, Body
@@ -52,6 +51,7 @@ from contrada.runtime.stamping import Stamp, identified
 from contrada.runtime.states import ConnectionStates
 from contrada.runtime.stores import check_store, open_store
 from contrada.runtime.subscription import QueuedSubscription
+from contrada.runtime.timekeeping import Timekeeper
 from contrada.service import (
     Advertisements,
     ConnectionState,
@@ -65,6 +65,7 @@ from contrada.service import (
     filters_of,
     is_promised,
     offer_of,
+    pattern_of,
     promised,
     publication_of,
     reader_of,
@@ -113,7 +114,8 @@ class EmbeddedService(Service):
         self._market = LocalMarket(self.exchange, self.client, self.require_open)
         self.subscriptions: set[EmbeddedSubscription[Any]] = set()
         self._identities = itertools.count(1)
-        self._timekeeper: asyncio.Task[None] | None = None
+        self._timekeeper = Timekeeper(self.exchange, self.now_us, self._publish_wait_s)
+        self.exchange.on_due = self._keep_time
         self._loop: asyncio.AbstractEventLoop | None = None
         self._state = "new"
         self._closes = asyncio.Lock()
@@ -172,16 +174,13 @@ class EmbeddedService(Service):
     async def _end_all(self) -> None:
         # No more comes, so patterns wait no longer for what could come before.
         pending = self.exchange.pass_time(_END_OF_TIME_US)
-        timekeeper = self._timekeeper
-        if timekeeper is not None:
-            timekeeper.cancel()
+        self._timekeeper.cancel()
         for subscription in list(self.subscriptions):
             subscription.end()
         self._market.end()
         if pending:
             await self.exchange.wait(pending, 0)  # These queues are full: it is counted.
-        if timekeeper is not None:
-            await asyncio.gather(timekeeper, return_exceptions=True)  # So is what it waited for.
+        await self._timekeeper.ended()  # So is what it waited for.
         if self._host is not None:
             await self._close_store(self._host)
 
@@ -259,15 +258,12 @@ class EmbeddedService(Service):
         if standing:
             return self._standing(subject, where, standing)
         if isinstance(subject, Pattern):
-            if where is not None:
-                raise ServiceError("what narrows a pattern is said in its filters, not by `where`")
-            if subject.is_empty:
-                raise UnsatisfiableFilterError(subject)
+            pattern = pattern_of(subject, where)
             return EmbeddedSubscription(
                 self,
-                FilterSet(subject.filters),
-                lambda match: Match(subject, match.by, match.notifications),
-                subject,
+                FilterSet(pattern.filters),
+                lambda match: Match(pattern, match.by, match.notifications),
+                pattern,
             )
         return EmbeddedSubscription(
             self,
@@ -342,26 +338,12 @@ class EmbeddedService(Service):
 
     def _publish_now(self, stamped: Sequence[Notification], now_us: int) -> list[Pending[Any]]:
         """Publish at best effort; what found no room."""
-        pending = self.exchange.publish(self.client, Publish(tuple(stamped)), now_us)
-        if self.exchange.due_us is not None:
-            self._keep_time()
-        return pending
+        return self.exchange.publish(self.client, Publish(tuple(stamped)), now_us)
 
     def _keep_time(self) -> None:
         """Have the time told while patterns wait for it, where the clock is what times are from."""
-        if self._timekeeper is None and self._stamp.has_told_time:
-            self._timekeeper = asyncio.create_task(self._tell_time())
-
-    async def _tell_time(self) -> None:
-        """The last notification of a match would otherwise wait for another one to be published."""
-        try:
-            while (due_us := self.exchange.due_us) is not None:
-                await asyncio.sleep(max(0, due_us + 1 - self._stamp.now_us()) / 1e6)
-                pending = self.exchange.pass_time(self._stamp.now_us())
-                if pending:
-                    await self.exchange.wait(pending, self._publish_wait_s)
-        finally:
-            self._timekeeper = None
+        if self._stamp.has_told_time:
+            self._timekeeper.wake()
 
     async def _settle(self, pending: list[Pending[Any]]) -> None:
         """Wait for those without room, and give the event loop a turn when it is due."""

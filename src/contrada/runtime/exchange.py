@@ -60,6 +60,7 @@ from contrada.routing.router import Router, RouterStatistics
 from contrada.routing.tables.poset import form_of
 from contrada.runtime.kernels import load_beside
 from contrada.runtime.outlet import EXPIRED, QUEUE_FULL, Outlet, entry_of, size_of
+from contrada.runtime.stamping import wall_clock_us
 from contrada.service import ServiceStatistics
 
 P = TypeVar("P")
@@ -92,9 +93,6 @@ DUPLICATE: Final = "duplicate"
 
 EXPIRED_ON_ARRIVAL: Final = "expired on arrival"
 """Why a notification is dropped: its time to live was over before it was known who asks for it."""
-
-_UNTIMED_US: Final = 0
-"""What the clock says at requests, which tell the router no time."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -184,6 +182,8 @@ class Exchange:
         self._since_upkeep = 0
         self._matched = 0
         self._dropped: Counter[str] = Counter()
+        self.on_due: Callable[[], None] | None = None
+        """Called when patterns wait for a time to pass; see `due_us`."""
         self.on_offer: dict[Hashable, Offer] = {}
         """What is on offer now, by its form."""
         self.followers: dict[Callable[[Offer, bool], None], None] = {}
@@ -235,9 +235,7 @@ class Exchange:
         if isinstance(request, Subscribe):
             for operator in request.filters.unknown():
                 raise UnknownOperatorError(operator)
-            self._ask(route.client, structs.replace(request, identity=name))
-        else:
-            self._ask(route.client, dataclasses.replace(request, identity=name))
+        self._ask(route.client, structs.replace(request, identity=name))
         route.names.append(name)
 
     def draft(self, route: Route[P]) -> Route[P]:
@@ -274,18 +272,16 @@ class Exchange:
     @property
     def due_us(self) -> int | None:
         """What patterns hold waits for a time later than this; None where nothing waits."""
-        return self._router.due_us if self._patterns else None
+        # A neighbour may have this server assemble what no client here asks for.
+        return self._router.due_us if self._patterns or self._links else None
 
     def pass_time(self, time_us: int) -> list[Pending[Any]]:
         """Nothing earlier is published from now on: what waited for that goes on."""
-        pending: list[Pending[Any]] = []
-        for effect in self._router.handle(TimePassed(time_us), time_us):
-            if isinstance(effect, DeliverMatch):
-                self._place(self._route_of(effect), [_entry_of_match(effect.match)], pending)
-        return pending
+        return self._carry_out(self._router.handle(TimePassed(time_us), time_us))[0]
 
-    def _route_of(self, effect: DeliverMatch) -> Route[Any]:
-        return self._routes[effect.client.name][effect.match.key]
+    def _route_of(self, effect: DeliverMatch) -> Route[Any] | None:
+        """Who asked for a match; None where it is not in force any more."""
+        return self._routes[effect.client.name].get(effect.match.key)
 
     def _place(
         self,
@@ -381,13 +377,16 @@ class Exchange:
                 else:
                     link.say(effect.message)
             elif isinstance(effect, DeliverMatch):
-                match = _entry_of_match(effect.match)
-                filled.setdefault(self._route_of(effect), []).append([match])
+                watching = self._route_of(effect)
+                if watching is not None:
+                    filled.setdefault(watching, []).append([_entry_of_match(effect.match)])
             elif isinstance(effect, Refused):
                 refused.append(effect)
             elif isinstance(effect, OfferChanged):
                 self._tell(effect)
         pending: list[Pending[Any]] = []
+        if self.on_due is not None and self.due_us is not None:
+            self.on_due()
         for place, runs in filled.items():  # Mostly one run, which needs no copy.
             run = runs[0] if len(runs) == 1 else [*itertools.chain.from_iterable(runs)]
             self._place(place, run, pending)
@@ -406,7 +405,7 @@ class Exchange:
         link = LinkRoute(event.neighbour, outlet, say, refuse, self._dropped)
         outlet.keeper = link
         self._links[event.neighbour] = link
-        _, refused = self._carry_out(self._router.handle(event, _UNTIMED_US))
+        _, refused = self._carry_out(self._router.handle(event, wall_clock_us()))
         for each in refused:
             if each.event == event and each.reason is not Reason.LOOP:
                 del self._links[event.neighbour]
@@ -419,16 +418,18 @@ class Exchange:
         if link.is_in_force:
             link.close()
             link.is_in_force = False
-            effects = self._router.handle(LinkDown(link.neighbour), _UNTIMED_US)
+            effects = self._router.handle(LinkDown(link.neighbour), wall_clock_us())
             del self._links[link.neighbour]
-            self._carry_out(effects)
+            _count_lost(self._carry_out(effects)[0])
 
-    def hear(self, link: LinkRoute, message: Message) -> None:
-        """Does what a neighbour says, all but what it publishes."""
-        effects = self._router.handle(Received(link.neighbour, message), _UNTIMED_US)
+    def hear(self, link: LinkRoute, message: Message) -> list[Pending[Any]]:
+        """Does what a neighbour says, all but what it publishes; matches that found no room."""
+        effects = self._router.handle(Received(link.neighbour, message), wall_clock_us())
         self._router.maintain(UPKEEP_UNITS)
-        for each in self._carry_out(effects)[1]:
+        pending, refused = self._carry_out(effects)
+        for each in refused:
             link.refuse(each)
+        return pending
 
     def advertise(self, client: Client, message: Advertise | Unadvertise) -> None:
         """Put an advertisement in force, or withdraw one.
@@ -497,7 +498,9 @@ class Exchange:
 
         Raises where it is refused.
         """
-        refused = self._carry_out(self._router.handle(Received(client, message), _UNTIMED_US))[1]
+        effects = self._router.handle(Received(client, message), wall_clock_us())
+        pending, refused = self._carry_out(effects)
+        _count_lost(pending)
         if refused:
             raise _error_of(refused[0])
 
@@ -509,6 +512,12 @@ def _entries_on(message: Publish) -> list[Entry[Carried]]:
         (Carried(each, hops, source), size, transmission)
         for each, size, transmission in map(entry_of, message.notifications)
     ]
+
+
+def _count_lost(pending: Iterable[Pending[Any]]) -> None:
+    """Matches that found no room, and for which nobody waits."""
+    for route, entries in pending:
+        route.count_lost(QUEUE_FULL, len(entries))
 
 
 def _entry_of_match(match: Match[str]) -> Entry[Match[str]]:

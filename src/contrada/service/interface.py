@@ -490,8 +490,10 @@ class Service(InForce):
     def subscribe(self, subject: Any = None, where: Subject | None = None, **standing: Any) -> Any:
         """A subscription to a filter, a text, a mapping, or what offers `to_filters()`.
 
-        One to a `Pattern` gives its matches; only the embedded service offers that. What completes
-        a match is handed over when time has passed it, or the service is closed.
+        One to a `Pattern` gives its matches. What completes a match is handed over when time has
+        passed it, or an embedded service is closed. A broker goes by its own clock: there a match
+        comes a second later, and what comes later than that after another one takes part in none,
+        as does what says a time of long ago.
         `where` narrows it further. It is in force only inside `async with`.
 
         `StandingOptions` make it a standing one: what is promised comes to it once, and it is kept
