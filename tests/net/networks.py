@@ -29,11 +29,12 @@ class Network(list[Broker]):
         handle = router.handle
 
         def counted(event: Event, now_us: int) -> list[Effect]:
-            if isinstance(event, Received) and isinstance(event.origin, Neighbour):
-                self._on_its_way -= not isinstance(event.message, Publish | Ask)
             effects = handle(event, now_us)
             told = [each.message for each in effects if isinstance(each, Send)]
-            self._on_its_way += sum(not isinstance(each, Publish | Ask) for each in told)
+            change = sum(not isinstance(each, Publish | Ask) for each in told)
+            if isinstance(event, Received) and isinstance(event.origin, Neighbour):
+                change -= not isinstance(event.message, Publish | Ask)
+            self._on_its_way += change  # At once: another thread may look.
             return effects
 
         setattr(router, "handle", counted)  # noqa: B010 - a method is no variable
