@@ -272,8 +272,8 @@ class Exchange:
     @property
     def due_us(self) -> int | None:
         """What patterns hold waits for a time later than this; None where nothing waits."""
-        # A neighbour may have this server assemble what no client here asks for.
-        return self._router.due_us if self._patterns or self._links else None
+        # What is assembled here for a neighbour waits for the time that the neighbour asks about.
+        return self._router.due_us if self._patterns else None
 
     def pass_time(self, time_us: int) -> list[Pending[Any]]:
         """Nothing earlier is published from now on: what waited for that goes on."""
