@@ -37,7 +37,7 @@ from tests.net.test_reconnecting import reached
 AB = Pattern("every a exists -> b = 1 by k")
 A = Notification({"a": 1, "k": "x"}, envelope=Envelope("1", "p", 1, 5))
 B = Notification({"b": 1, "k": b"\xff"}, body=b"body", envelope=Envelope("2", "p", 2, 6))
-BRIEF = Membership(slack_us=20_000)
+BRIEF = Membership(slack_us=300_000)
 
 MESSAGES: list[PatternMessage] = [
     SubscribePattern("1", AB, hops=3),
@@ -97,7 +97,7 @@ async def test_a_network_matches_as_one_matcher(
     pattern = Pattern("every a any -> b any -> c any by k within 1 min")
     whole: ct.PatternMatcher[str] = ct.PatternMatcher()
     whole.add("it", pattern)
-    options = {"strategy": Strategy.ADVERTISEMENTS, "slack_us": 50_000}
+    options = {"strategy": Strategy.ADVERTISEMENTS, "slack_us": 500_000}
     async with (
         network(5, FIVE, **options) as brokers,
         connect(brokers[0].address, publisher="one") as one,

@@ -19,7 +19,7 @@ from tests.net.networks import FIVE, Network, network
 NAMES: Final = ("embedded", "broker", "network")
 """Which ways there are."""
 
-SLACK_US: Final = 20_000
+SLACK_US: Final = 300_000
 """How long brokers wait for what may come late, where patterns do."""
 
 Connect: TypeAlias = Callable[..., Service]
