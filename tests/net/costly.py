@@ -35,8 +35,8 @@ from contrada.model.encoding import to_msgpack
 from contrada.model.languages.work import Work
 from contrada.net import Broker
 from contrada.net.connection import CLIENT
+from contrada.net.content import CONTENT_BYTES_MAX
 from contrada.net.frames import (
-    CONTENT_BYTES_MAX,
     Credit,
     Frame,
     Hello,
@@ -46,8 +46,8 @@ from contrada.net.frames import (
     StatisticsRequest,
     encode,
 )
-from contrada.net.guest import REQUEST_WORK_MAX
 from contrada.net.peer import Peer
+from contrada.net.turns import REQUEST_WORK_MAX
 from contrada.records import Reading, notification_of_object, notification_of_shown
 from contrada.records.documents import entries_of_document
 from contrada.records.rows import Rows

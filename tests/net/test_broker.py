@@ -13,8 +13,8 @@ from contrada.model.encoding import notification_from_msgpack, to_msgpack
 from contrada.net import Broker, accepted, connect, guest, parse_address, peer, reconnecting
 from contrada.net.accepted import Accepted
 from contrada.net.client import CREDIT_BYTES
+from contrada.net.content import CONTENT_BYTES_MAX
 from contrada.net.frames import (
-    CONTENT_BYTES_MAX,
     FRAME_BYTES_MAX,
     HEADER_BYTES,
     HELLO_BYTES_MAX,
@@ -159,7 +159,8 @@ SUBSCRIBE = subscribe(2, 9, to_msgpack(Filter("a = 1")), 100)
         (publish(5, 0, [bytes(CONTENT_BYTES_MAX + 1)]), "LimitError"),
         (subscribe(5, 10, b"\xc1", 100), "EncodingError"),
         (subscribe(5, 10, to_msgpack(Notification({"a": 1})), 100), "unsupported"),
-        (subscribe(5, 9, to_msgpack(Filter("a = 1")), 100), "repeated"),
+        (subscribe(5, 9, b"\xc1", 100), "EncodingError"),
+        (subscribe(5, 9, to_msgpack(Filter("a > 1 and a < 1")), 0), "UnsatisfiableFilterError"),
         (unsubscribe(5, 77), "unknown"),
     ],
 )

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from contrada.errors import ContradaError, EncodingError, FrameError, LimitError
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.encoding import to_msgpack
+from contrada.net.content import CONTENT_BYTES_MAX, packed_content
 from contrada.net.frames import (
-    CONTENT_BYTES_MAX,
     FRAME_BYTES_MAX,
     Asked,
     Credit,
@@ -26,7 +26,6 @@ from contrada.net.frames import (
     Reply,
     encode,
     packed,
-    packed_content,
     unpacked,
 )
 from contrada.routing.messages import SUBSCRIPTION_FILTERS_MAX, Publish, Subscribe, Unsubscribe

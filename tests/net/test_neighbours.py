@@ -2,8 +2,8 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,36 +19,13 @@ from contrada.net.frames import Failure, Hello, Hop, Reply, packed, unpacked_hop
 from contrada.net.link import ON_ITS_WAY
 from contrada.net.neighbours import Membership, Wanted
 from contrada.routing.messages import LinkUp, Neighbour, Publish, Reason, Role, Send, Subscribe
-from contrada.routing.router import Router
+from contrada.routing.router import Router, Strategy
 from contrada.runtime import backoff
 from contrada.runtime.exchange import LINK_DOWN
 from tests.asynchronous import on_loop, until
+from tests.net.networks import Links, are_linked, network
 from tests.net.requests import publish
 from tests.net.test_broker import RawClient
-
-Links = Sequence[tuple[int, int]]
-
-
-@asynccontextmanager
-async def network(count: int, links: Links, **options: Any) -> AsyncIterator[list[Broker]]:
-    """Brokers with links; of each pair the second makes the link. All links are up."""
-    async with AsyncExitStack() as stack:
-        brokers: list[Broker] = []
-        for number in range(count):
-            wanted = tuple(
-                Wanted(parse_address(brokers[a].address)) for a, b in links if b == number
-            )
-            of = Membership(name=f"b{number}", neighbours=wanted, **options)
-            brokers.append(await stack.enter_async_context(Broker(port=0, network=of)))
-        await until(lambda: are_linked(brokers, len(links)))
-        yield brokers
-
-
-def are_linked(brokers: Sequence[Broker], count: int) -> bool:
-    """Whether there are so many links, and all know them."""
-    return sum(len(each.neighbours) for each in brokers) == 2 * count and all(
-        each.exchange.routing().servers == len(brokers) for each in brokers
-    )
 
 
 def free_ports(count: int) -> list[int]:
@@ -182,6 +159,11 @@ async def test_two_that_come_to_one_another_have_one_link(monkeypatch: pytest.Mo
         (Membership(), Membership("b"), "no name, so it takes no neighbours"),
         (Membership("a"), Membership("a"), "both brokers have the name 'a'"),
         (Membership("a", general=True), Membership("b"), "general is False at 'b' and True at 'a'"),
+        (
+            Membership("a", strategy=Strategy.ADVERTISEMENTS),
+            Membership("b"),
+            "strategy is 'subscription forwarding' at 'b' and 'advertisement forwarding' at 'a'",
+        ),
         (
             Membership("a", general=True, trees=1),
             Membership("b", general=True, trees=2),

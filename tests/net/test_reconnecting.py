@@ -18,6 +18,7 @@ from contrada.net import (
     TcpService,
     connect,
     connection,
+    frames,
     guest,
     parse_address,
     reconnecting,
@@ -26,7 +27,8 @@ from contrada.net import (
 from contrada.net.accepted import Accepted
 from contrada.net.client import CREDIT_BYTES
 from contrada.net.connecting import connect_sync
-from contrada.net.frames import CONTENT_BYTES_MAX, Hello, encode
+from contrada.net.content import CONTENT_BYTES_MAX
+from contrada.net.frames import Hello, encode
 from contrada.net.guest import Guest
 from contrada.net.peer import Peer
 from contrada.net.publishing import PUBLISH_FRAMES_MAX, PUBLISH_NOTIFICATIONS_MAX
@@ -575,6 +577,71 @@ async def test_unsubscribing_while_it_is_taken_up_leaves_nothing_behind() -> Non
         assert await numbers(events[4], 1) == [1]
 
 
+def ending_updates(times: int) -> Any:
+    """So many updates end with the connection, before the broker has looked at them."""
+    left, update = iter(range(times)), Guest._update
+
+    def ending(self: Guest, *arguments: Any) -> object:
+        if next(left, None) is None:
+            return update(self, *arguments)
+        self._peer.abort()
+        return iter(())
+
+    return mock.patch.object(Guest, "_update", ending)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@on_loop
+async def test_an_update_outlives_its_connection(times: int) -> None:
+    """A subscriber would be left with what it asked for before, or wait for ever."""
+    async with Broker(port=0) as broker, TcpService(broker.address) as service:
+        events = await service.subscribe("n < 5")
+        with ending_updates(times):
+            await events.update("n > 5")
+        await service.publish_batch([{"n": 1}, {"n": 9}])
+        assert await numbers(events, 1) == [9]
+        assert broker.statistics().subscriptions == 1
+        assert broker.exchange.routing().filters.nodes == 1
+        assert events.statistics().reconnects == 1
+        await events.update("n < 5")
+        await events.update("n > 5")
+        await service.publish_batch([{"n": 1}, {"n": 10}])
+        assert await numbers(events, 1) == [10]
+
+
+@on_loop
+async def test_an_update_that_is_refused_later_leaves_what_was_in_force() -> None:
+    """The next broker may not take it: the subscription would end, or ask for nothing."""
+    new = ct.FilterSet("n > 5 or m > 5")
+    async with Broker(port=0) as broker, TcpService(broker.address) as service:
+        events, other = await service.subscribe("n < 5"), await service.subscribe("n any")
+        with (
+            ending_updates(1),
+            mock.patch.object(frames, "SUBSCRIPTION_FILTERS_MAX", 1),
+            pytest.raises(ServiceError, match="SUBSCRIPTION_FILTERS_MAX"),
+        ):
+            await events.update(new)
+        await service.publish_batch([{"n": 9}, {"n": 1}])
+        assert await numbers(events, 1) == [1]
+        assert await numbers(other, 2) == [9, 1]
+        await events.update(new)
+        await service.publish_batch([{"n": 1}, {"n": 9}])
+        assert await numbers(events, 1) == [9]
+
+
+@on_loop
+async def test_ending_does_not_wait_for_an_update() -> None:
+    """Whoever leaves would wait for a broker that is away."""
+    async with Broker(port=0) as broker, TcpService(broker.address) as service:
+        events = await service.subscribe("n < 5")
+        await cut(broker)
+        update = asyncio.create_task(events.update("n > 5"))
+        await until(lambda: service.connection.state == "trying")
+        await events.unsubscribe()
+        with pytest.raises(ServiceClosedError):
+            await update
+
+
 def test_blocking_code_stays_connected() -> None:
     """Only code that awaits would outlive its broker."""
     first = started()
@@ -609,7 +676,8 @@ async def _one_world(seed: int) -> None:
         standing: dict[Subscription[ct.Notification], list[int]] = {}
         number = 0
         for _ in range(60):
-            deed = chance.choice(("publish", "publish", "publish", "end", "subscribe", "leave"))
+            deeds = ("publish", "publish", "publish", "end", "subscribe", "leave", "update")
+            deed = chance.choice(deeds)
             if deed == "end" and broker is not None:
                 await chance.choice((cut, Broker.stop))(broker)
                 broker = None
@@ -622,6 +690,8 @@ async def _one_world(seed: int) -> None:
                     assert await numbers(events, 1) == expected[-1:]
             elif deed == "subscribe" and broker is not None:
                 standing[await service.subscribe("n any")] = []
+            elif deed == "update" and standing and broker is not None:
+                await chance.choice(list(standing)).update(f"n > {-chance.randrange(2, 99)}")
             elif deed == "leave" and standing:
                 events = chance.choice(list(standing))
                 del standing[events]
@@ -677,11 +747,18 @@ async def test_connections_that_break_at_any_moment_confuse_nobody(seed: int) ->
     async with Broker(port=0) as broker, TcpService(broker.address) as service:
         got: dict[object, list[Any]] = {n: [] for n in range(3)}
         async with service.subscribe("n any") as events:
+
+            async def update() -> None:
+                for n in range(30):
+                    with contextlib.suppress(ConnectionFailedError):
+                        await events.update(f"n >= {-n}")
+                    await some_turns()
+
             reading = asyncio.create_task(
                 events.handle(lambda found: got[found["by"]].append(found["n"]))
             )
             working = [asyncio.create_task(publish(n)) for n in range(3)]
-            working.append(asyncio.create_task(come_and_go()))
+            working += [asyncio.create_task(come_and_go()), asyncio.create_task(update())]
             while not all(each.done() for each in working):
                 await some_turns()
                 for each in list(broker._peers):

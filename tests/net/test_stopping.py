@@ -12,8 +12,9 @@ from contrada.net.connecting import connect_sync
 from contrada.net.link import ON_ITS_WAY
 from contrada.runtime.exchange import LINK_DOWN
 from tests.asynchronous import on_loop, until
+from tests.net.networks import network
 from tests.net.processes import serving
-from tests.net.test_neighbours import know, network
+from tests.net.test_neighbours import know
 
 COUNT = 3_000
 

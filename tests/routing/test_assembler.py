@@ -1,10 +1,10 @@
 """Splitting patterns, and what the hand-shakes between servers do at limits and with bad input."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TypeVar
 
 import pytest
+from msgspec.structs import replace
 
 from contrada.model import Advertisement, Envelope, Filter, Notification, Pattern
 from contrada.model.domains.values import TIME_MIN_US

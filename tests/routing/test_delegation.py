@@ -1,6 +1,5 @@
 """What servers say about patterns: told apart by kind and direction, equal by what they say."""
 
-from dataclasses import FrozenInstanceError, fields
 from typing import Any, get_args
 
 import pytest
@@ -34,10 +33,10 @@ def test_every_message_goes_one_way() -> None:
 @pytest.mark.parametrize("kind", get_args(PatternMessage))
 def test_every_message_names_its_pattern_first_and_its_version_last(kind: Any) -> None:
     """What is refused for its identity or its version could not be found there."""
-    names = [field.name for field in fields(kind)]
+    names = kind.__struct_fields__
     assert (names[0], names[-1]) == ("identity", "version")
-    assert fields(kind)[-1].default == VERSION
-    assert kind.__dataclass_params__.frozen
+    assert kind.__struct_defaults__[-1] == VERSION
+    assert kind.__struct_config__.frozen
 
 
 def test_messages_are_values() -> None:
@@ -50,5 +49,5 @@ def test_messages_are_values() -> None:
     assert SubscribePattern("1", AB) == SubscribePattern("1", Pattern("a = 1 -> b = 1"), hops=0)
     report = ReportMatches("1", (Match("1", (), (A,)),), 7)
     assert report.waits_us is None
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError):
         report.watermark_us = 8  # type: ignore[misc]

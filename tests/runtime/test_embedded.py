@@ -1,4 +1,4 @@
-"""What is particular to the embedded service; what all services share is in tests/net."""
+"""What is particular to the embedded service; what all services share is in tests/service."""
 
 import asyncio
 from unittest import mock

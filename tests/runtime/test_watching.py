@@ -1,16 +1,13 @@
-"""Patterns at the embedded service: the router assembles them, the clock tells it the time."""
+"""What is particular to patterns at the embedded service; the rest is in tests/service."""
 
 import asyncio
 import time
-from unittest import mock
 
 import pytest
 
 import contrada as ct
-from contrada.errors import LimitError, ServiceError, UnsatisfiableFilterError
-from contrada.model.domains.values import TIME_MAX_US, Value
-from contrada.routing.assembly import assembler
-from contrada.runtime import BlockingService, EmbeddedService
+from contrada.model.domains.values import Value
+from contrada.runtime import EmbeddedService
 from tests.asynchronous import on_loop, until
 
 AB = ct.Pattern("every a exists -> b = 1")
@@ -19,20 +16,6 @@ AB = ct.Pattern("every a exists -> b = 1")
 def at(time_us: int, **attributes: Value) -> ct.Notification:
     """A notification that says its own time."""
     return ct.Notification(attributes, envelope=ct.Envelope(time_us=time_us))
-
-
-@on_loop
-async def test_a_match_comes_without_another_notification() -> None:
-    """A subscriber would see a match only when something else is published."""
-    async with EmbeddedService() as service, service.subscribe(AB) as matches:
-        await service.publish({"a": 1})
-        await service.publish({"c": 1})
-        await service.publish({"b": 1})
-        match: ct.Match[ct.Pattern] = await anext(matches)
-        assert match.key == AB
-        assert [dict(each.attributes) for each in match.notifications] == [{"a": 1}, {"b": 1}]
-        assert matches.statistics().delivered == 1
-        assert service.statistics().matched == 1
 
 
 @on_loop
@@ -101,20 +84,6 @@ async def test_nothing_comes_after_unsubscribe() -> None:
 
 
 @on_loop
-async def test_a_pattern_sees_what_filters_see() -> None:
-    """One subscription of a kind would keep notifications from the other."""
-    async with (
-        EmbeddedService() as service,
-        service.subscribe("b = 1") as events,
-        service.subscribe(AB) as matches,
-        service.subscribe(AB) as others,
-    ):
-        await service.publish_batch([{"a": 1}, {"b": 1}])
-        assert (await anext(events))["b"] == 1
-        assert (await anext(matches)).notifications == (await anext(others)).notifications
-
-
-@on_loop
 async def test_publishers_wait_for_a_slow_reader_of_matches() -> None:
     """A fast publisher would lose matches of a healthy subscriber."""
     async with EmbeddedService() as service:
@@ -172,40 +141,3 @@ async def test_closing_does_not_wait_for_the_time_of_what_waits() -> None:
         await asyncio.sleep(0)  # Now the clock is waited for.
         await service.aclose()
         assert [match.envelope.time_us async for match in matches] == [later_us]
-
-
-@on_loop
-async def test_a_time_far_ahead_stops_no_pattern() -> None:
-    """One publisher with a wrong clock would make all that others publish late, for good."""
-    async with EmbeddedService() as service, service.subscribe(AB) as matches:
-        async with service.subscribe("a exists") as all_of_them:
-            await service.publish(at(TIME_MAX_US, a=1))
-            assert dict((await anext(all_of_them)).attributes) == {"a": 1}
-            await service.publish_batch([{"a": 2}, {"b": 1}])
-            found = await anext(matches)
-        assert [dict(each.attributes) for each in found.notifications] == [{"a": 2}, {"b": 1}]
-        assert service.statistics().dropped == {"ahead of the clock": 1}
-
-
-@on_loop
-async def test_what_is_refused_says_why() -> None:
-    """A user would not know what to change."""
-    async with EmbeddedService() as service:
-        with pytest.raises(ServiceError, match="where"):
-            service.subscribe(AB, "c = 1")
-        empty = ct.Pattern([ct.Filter("a = 1"), ct.Filter("a > 1 and a < 1")])
-        with pytest.raises(UnsatisfiableFilterError):
-            service.subscribe(empty)
-        with (
-            mock.patch.object(assembler, "PATTERNS_MAX", 0),
-            pytest.raises(LimitError, match="PATTERNS_MAX"),
-        ):
-            await service.subscribe(AB).open()
-        assert service.statistics().subscriptions == 0
-
-
-def test_code_that_does_not_await_can_watch() -> None:
-    """The blocking face would lack a part of the service."""
-    with BlockingService(EmbeddedService()) as service, service.subscribe(AB) as matches:
-        service.publish_batch([{"a": 1}, {"b": 1}])
-        assert len(matches.next(5).notifications) == 2

@@ -71,7 +71,7 @@ def test_narrowing_is_bounded() -> None:
 
 def test_patterns_are_not_offered() -> None:
     """A pattern would be taken for a filter, or fail somewhere deep."""
-    with pytest.raises(ServiceError, match=r"Pattern\(text\), and at the embedded"):
+    with pytest.raises(ServiceError, match=r"Pattern\(text\), and not updated"):
         filters_of("a = 1 -> b = 1")
 
 

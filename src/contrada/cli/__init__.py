@@ -15,6 +15,7 @@ COMMANDS = {
     "network": Command("contrada.cli.network:network", "Run the brokers of a file."),
     "pub": Command("contrada.cli.pub:pub", "Publish notifications."),
     "sub": Command("contrada.cli.sub:sub", "Subscribe, and print what comes."),
+    "adv": Command("contrada.cli.adv:adv", "Advertise, or list what is on offer."),
     "stats": Command("contrada.cli.stats:stats", "Show what a broker did so far."),
     "match": Command("contrada.cli.match:match", "Match files against subscriptions, offline."),
     "translate": Command("contrada.cli.translate:translate", "Turn rules of others into filters."),

@@ -53,6 +53,11 @@ _LOG: Final = logging.getLogger(__name__)
     type=click.IntRange(0, TREES_MAX),
     help="With --general: trees that all brokers share; 0: shortest paths, for few brokers.",
 )
+@click.option(
+    "--advertisements",
+    is_flag=True,
+    help="Subscriptions go where something that fits is advertised; nothing else may be published.",
+)
 @click.option("--merging", is_flag=True, help="Join what is told to neighbours, where exact.")
 @tls_files
 @click.option(
@@ -78,8 +83,8 @@ def serve(ctx: click.Context, /, config: str | None, **_: Any) -> None:
     own faults always, with -v who comes and goes, and what is refused.
 
     Brokers of a network have names. A link is made by one of its two ends, and made again when
-    it breaks; a neighbour that is away is tried until it is there. --general and --trees must
-    be the same at all of them: where they are not, -v says so.
+    it breaks; a neighbour that is away is tried until it is there. --general, --trees and
+    --advertisements must be the same at all of them: where they are not, -v says so.
 
     With --tls-certificate it speaks TLS, with clients and neighbours: contradas://host:port.
 

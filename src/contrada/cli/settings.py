@@ -28,6 +28,7 @@ from contrada.records.settings import checked, read_toml
 from contrada.routing.links.link_states import COST_MAX
 from contrada.routing.links.topology import TREES_MAX
 from contrada.routing.messages import Role
+from contrada.routing.router import Strategy
 
 LEVELS: Final = ("warning", "info", "debug")
 """How much is logged; each `-v` is one more."""
@@ -75,6 +76,7 @@ class BrokerSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     parent: str | None = None
     general: bool = False
     trees: Annotated[int, Meta(ge=0, le=TREES_MAX)] = 1
+    advertisements: bool = False
     merging: bool = False
     extensions: list[str] = []
     log: LogSettings = LogSettings()
@@ -102,6 +104,7 @@ class BrokerSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             self.name,
             general=self.general,
             trees=self.trees if self.general else 0,
+            strategy=Strategy.ADVERTISEMENTS if self.advertisements else Strategy.SUBSCRIPTIONS,
             merging=self.merging,
             neighbours=tuple(wanted),
         )

@@ -11,7 +11,8 @@ from typing import TypeAlias
 import msgspec
 
 from contrada.model import Notification, Selection
-from contrada.routing.messages import Label, Saying
+from contrada.routing.delegation import Saying
+from contrada.routing.messages import Label
 
 
 class Standing(msgspec.Struct, frozen=True, array_like=True):

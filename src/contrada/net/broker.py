@@ -29,7 +29,9 @@ from contrada.net.neighbours import Membership, Neighbours
 from contrada.net.peer import Peer, Talk
 from contrada.net.tls import TLS_FAULT, TLS_WAIT_S, Tls
 from contrada.runtime.exchange import Exchange
+from contrada.runtime.outlet import PUBLISH_WAIT_S
 from contrada.runtime.stamping import Stamp
+from contrada.runtime.timekeeping import Timekeeper
 
 CONNECTIONS_MAX: Final = 4096
 """Connections of a broker. Beyond it: a client is told that it is full, and closed."""
@@ -99,7 +101,8 @@ class Broker:
         self._coming = tls.coming(self._fail_handshake) if tls else None
         self._going = tls.going() if tls else None
         self.network = network or Membership()
-        self.instance = Stamp(None).publisher
+        stamp = Stamp(None)
+        self.instance = stamp.publisher
         self._host = host
         self._port = port
         self._connections_max = connections_max
@@ -118,6 +121,8 @@ class Broker:
         self.dropped: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.exchange = Exchange(self.network.router())
+        self._timekeeper = Timekeeper(self.exchange, stamp.now_us, PUBLISH_WAIT_S)
+        self.exchange.on_due = self._timekeeper.wake
         self.neighbours = Neighbours(self)
         self.hello = Hello(BROKER, software, self.neighbours.capabilities())
 
@@ -191,6 +196,8 @@ class Broker:
         for peer in list(self._peers):
             peer.abort()
         await self._empty.wait()
+        self._timekeeper.cancel()
+        await self._timekeeper.ended()
         for task in self._work:
             task.cancel()  # Nobody is left for whom it could be delivered.
         await asyncio.gather(*self._work, return_exceptions=True)

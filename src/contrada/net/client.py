@@ -13,31 +13,33 @@ from typing import Any, Final
 
 import msgspec
 
-from contrada.delivery.backlog import transmission_of
+from contrada.delivery.backlog import Entry, transmission_of
 from contrada.errors import (
     ConnectionFailedError,
     ContradaError,
     FrameError,
     ServiceError,
 )
-from contrada.model import Envelope, Filter, FilterSet, Notification
+from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.algebra.notification import Body
 from contrada.model.encoding import notification_to_read
 from contrada.model.languages.atoms import failures
 from contrada.model.languages.decision import safe_answers
 from contrada.net.address import parse_addresses
+from contrada.net.content import CONTENT_BYTES_MAX, match_from, packed_content
 from contrada.net.frames import (
-    CONTENT_BYTES_MAX,
     Credit,
     Delivery,
     Frame,
+    MatchDelivery,
+    Offers,
     Reply,
     Request,
     StatisticsReply,
     StatisticsRequest,
     packed,
-    packed_content,
 )
+from contrada.net.offering import RemoteMarket
 from contrada.net.publishing import (
     PUBLISH_FRAMES_MAX,
     PUBLISH_NOTIFICATIONS_MAX,
@@ -46,6 +48,8 @@ from contrada.net.publishing import (
 )
 from contrada.net.reconnecting import Reconnecting
 from contrada.net.wire import GOODBYE_WAIT_S
+from contrada.patterns import Match
+from contrada.routing.delegation import SubscribePattern
 from contrada.routing.messages import Subscribe, Unsubscribe
 from contrada.runtime.calling import (
     batches_of,
@@ -53,6 +57,7 @@ from contrada.runtime.calling import (
     checked_wait,
     tell_published,
 )
+from contrada.runtime.offering import FollowedOffers, HeldOffering
 from contrada.runtime.outlet import ENTRY_BYTES, EXPIRED, PUBLISH_WAIT_S, QUEUE_FULL, Outlet
 from contrada.runtime.stamping import Stamp
 from contrada.runtime.states import ConnectionStates
@@ -69,6 +74,8 @@ from contrada.service import (
     filters_of,
     is_promised,
     notification_of,
+    offer_of,
+    pattern_of,
     promised,
     publication_of,
     reader_of,
@@ -78,10 +85,6 @@ from contrada.service import (
 CREDIT_BYTES: Final = 4 * 2**20
 """Bytes delivered for one subscription that its subscriber has not read yet. Beyond it: the broker
 keeps the rest."""
-
-_NO_ADVERTISEMENTS: Final = (
-    "a broker over TCP does not offer advertisements, only the embedded service does"
-)
 
 _NO_PROMISES: Final = (
     "a broker over TCP delivers at best effort, only the embedded service promises more; "
@@ -124,6 +127,7 @@ class TcpService(Service):
         self._publishing: Publishing | None = None
         self._requests: dict[int, asyncio.Future[Any]] = {}
         self._subscriptions: dict[str, TcpSubscription] = {}
+        self._market = RemoteMarket(self)
         self._numbers = 0
         self._published = 0
         self._dropped: Counter[str] = Counter()
@@ -140,6 +144,7 @@ class TcpService(Service):
         for subscription in list(self._subscriptions.values()):
             subscription.end()
         self._subscriptions.clear()
+        self._market.end()
         await self._reconnecting.aclose()
 
     @property
@@ -216,6 +221,14 @@ class TcpService(Service):
         """
         if standing:
             raise ServiceError(_NO_STANDING)
+        if isinstance(subject, Pattern):
+            pattern = pattern_of(subject, where)
+            return TcpSubscription(
+                self,
+                FilterSet(pattern.filters),
+                lambda match: Match(pattern, match.by, match.notifications),
+                pattern=pattern,
+            )
         filters, residue = filters_of(subject, where), residue_of(subject, where)
         return TcpSubscription(self, filters, reader_of(subject), residue)
 
@@ -224,12 +237,12 @@ class TcpService(Service):
         raise ServiceError(_NO_STANDING)
 
     def advertise(self, offered: Offered) -> Offering:
-        """Refused: brokers do not speak of advertisements yet. Raises ServiceError."""
-        raise ServiceError(_NO_ADVERTISEMENTS)
+        """An advertisement, in force inside `async with`; see `Service.advertise`."""
+        return HeldOffering(self._market, offer_of(offered))
 
     def advertisements(self) -> Advertisements:
-        """Refused: brokers do not speak of advertisements yet. Raises ServiceError."""
-        raise ServiceError(_NO_ADVERTISEMENTS)
+        """What is on offer at the broker, as it changes."""
+        return FollowedOffers(self._market)
 
     def statistics(self) -> ServiceStatistics:
         """What this access point published, and what was lost of it at the broker."""
@@ -244,32 +257,48 @@ class TcpService(Service):
 
     # ----------------------------------------------------------------- used by subscriptions
 
-    async def enter(self, subscription: "TcpSubscription", credit: int) -> str:
-        """Put a subscription in force at the broker; returns its identity there."""
-        await self._reconnecting.ready()
+    async def enter(self, subscription: "TcpSubscription", credit: int) -> None:
+        """Put a subscription in force at the broker, under an identity of its own."""
+        await self.ready()
         self._numbers += 1
-        identity = str(self._numbers)
-        message = packed(Subscribe(identity, subscription.filters))
+        subscription.identity = identity = str(self._numbers)
+        message = subscription.message()
         self._subscriptions[identity] = subscription
         try:
-            await self._request(message, credit)
+            await self.request(message, credit)
         except BaseException as error:
             self._subscriptions.pop(identity, None)
             if isinstance(error, asyncio.CancelledError):
-                # It may be in force; nobody waits.
-                self._reconnecting.send(Request(0, packed(Unsubscribe(identity))))
+                self.demand(packed(Unsubscribe(identity)))  # It may be in force; nobody waits.
             raise
-        return identity
+
+    async def renew(self, subscription: "TcpSubscription") -> None:
+        """Have the broker take what a subscription asks for now for what it asked for before.
+
+        If the connection is lost meanwhile, that is taken up on the next one.
+        """
+        wanted, message = subscription.wanted, subscription.message()
+        while True:
+            await self.ready()
+            if subscription.refusal is not None:
+                raise subscription.refusal
+            if subscription.taken_up is wanted:
+                return
+            try:
+                await self.request(message)
+            except ConnectionFailedError:
+                continue
+            return
 
     async def leave(self, identity: str) -> tuple[int, int]:
         """Take a subscription out at the broker; returns how many found no room or time there."""
         if identity not in self._subscriptions:
             return 0, 0
         try:
-            if not self._reconnecting.is_there:
+            if not self.is_there:
                 return 0, 0
             async with asyncio.timeout(GOODBYE_WAIT_S):
-                reply = await self._request(packed(Unsubscribe(identity)))
+                reply = await self.request(packed(Unsubscribe(identity)))
             return reply.dropped, reply.expired
         except (ServiceError, TimeoutError):
             # It ended with the connection, this broker has not taken it up, or takes its time.
@@ -282,6 +311,23 @@ class TcpService(Service):
         self._reconnecting.send(Credit(identity, credit))
 
     # ------------------------------------------------------------------------ the connection
+
+    @property
+    def is_there(self) -> bool:
+        """Whether what is asked goes to a broker."""
+        return self._reconnecting.is_there
+
+    async def ready(self) -> None:
+        """Return when a connection is up. Raises ConnectionFailedError, ServiceClosedError."""
+        await self._reconnecting.ready()
+
+    def request(self, message: msgspec.Raw, credit: int = 0) -> asyncio.Future[Reply]:
+        """Ask the broker for something, now."""
+        return self._answered(lambda number: Request(number, message, credit))
+
+    def demand(self, message: msgspec.Raw) -> None:
+        """The same, where nobody waits for the answer."""
+        self._reconnecting.send(Request(0, message))
 
     def _send(self, made: Sequence[bytes | Notification], placed: dict[Batch, int]) -> None:
         """Appends what is stamped to what is sent; counts how much of it is in which batch."""
@@ -300,12 +346,9 @@ class TcpService(Service):
 
     async def broker_statistics(self) -> dict[str, Any]:
         """What the broker did so far: the fields of its `BrokerStatistics` by name."""
-        await self._reconnecting.ready()
+        await self.ready()
         counts: dict[str, Any] = await self._answered(StatisticsRequest)
         return counts
-
-    def _request(self, message: msgspec.Raw, credit: int = 0) -> asyncio.Future[Reply]:
-        return self._answered(lambda number: Request(number, message, credit))
 
     def _answered(self, asking: Callable[[int], Frame]) -> asyncio.Future[Any]:
         """What a frame with a number of its own is answered; the frame is sent now."""
@@ -318,12 +361,14 @@ class TcpService(Service):
     def received(self, frame: Frame) -> None:
         """A frame has come."""
         match frame:
-            case Delivery():
+            case Delivery() | MatchDelivery():
                 subscription = self._subscriptions.get(frame.subscription)
                 if subscription is not None:
                     subscription.arrived(frame)
             case Reply():
                 self._replied(frame)
+            case Offers():
+                self._market.received(frame)
             case StatisticsReply():
                 answer = self._requests.pop(frame.number, None)
                 if answer is not None and not answer.done():
@@ -357,42 +402,66 @@ class TcpService(Service):
         self._requests.clear()
 
     async def take_up(self) -> None:
-        """Put every subscription in force at the broker that is there now."""
+        """Put all that is asked for in force at the broker that is there now."""
         asked = [  # All at once, so that no unsubscribe comes between.
-            (identity, self._request(message, each.begin_anew(CREDIT_BYTES)))
-            for identity, each in self._subscriptions.items()
-            for message in [packed(Subscribe(identity, each.filters))]
+            (each, *self._taking_up(each, each.begin_anew(CREDIT_BYTES)))
+            for each in self._subscriptions.values()
         ]
-        for identity, answer in asked:
-            try:
-                await answer
-            except ConnectionFailedError:
-                raise
-            except ServiceError as error:  # This broker does not take it; the others go on.
-                subscription = self._subscriptions.pop(identity, None)
-                if subscription is not None:
-                    subscription.end(error)
+        await self._market.take_up()
+        for subscription, wanted, credit, answer in asked:
+            while subscription.identity in self._subscriptions:
+                try:
+                    await answer
+                except ConnectionFailedError:
+                    raise
+                except ServiceError as error:  # This broker does not take it; the others go on.
+                    if not subscription.refused(wanted, error):
+                        self._subscriptions.pop(subscription.identity, None)
+                        subscription.end(error)
+                        break
+                else:
+                    subscription.taken_up, credit = wanted, 0
+                if subscription.wanted is wanted:
+                    break
+                wanted, credit, answer = self._taking_up(subscription, credit)
+
+    def _taking_up(
+        self, subscription: "TcpSubscription", credit: int
+    ) -> tuple[Filter | FilterSet, int, asyncio.Future[Reply]]:
+        """What is asked for anew, with so much credit, and the answer to that."""
+        return subscription.wanted, credit, self.request(subscription.message(), credit)
 
     def given_up(self, failure: ServiceError) -> None:
         """There will be no connection any more: iterations end after what they hold."""
         for subscription in list(self._subscriptions.values()):
             subscription.end(failure)
+        self._market.end(failure)
 
 
 class TcpSubscription(QueuedSubscription[Any]):
     """A subscription at a broker; its queue here is bounded by the credit it grants."""
 
-    __slots__ = ("_identity", "_lost_there", "_read_bytes", "_service")
+    __slots__ = (
+        "_lost_there",
+        "_pattern",
+        "_read_bytes",
+        "_service",
+        "identity",
+        "refusal",
+        "taken_up",
+    )
 
     def __init__(
         self,
         service: TcpService,
         filters: Filter | FilterSet,
-        reader: Callable[[Notification], Any] | None,
-        residue: Callable[[Notification], bool] | None,
+        reader: Callable[[Any], Any] | None,
+        residue: Callable[[Notification], bool] | None = None,
+        *,
+        pattern: Pattern | None = None,
     ) -> None:
         # The credit is the bound: the broker sends one notification past it at most.
-        outlet: Outlet[Notification] = Outlet(
+        outlet: Outlet[Any] = Outlet(
             notifications_max=CREDIT_BYTES // ENTRY_BYTES + 1,
             bytes_max=CREDIT_BYTES + CONTENT_BYTES_MAX + ENTRY_BYTES,
             clock=service.now_us,
@@ -400,21 +469,77 @@ class TcpSubscription(QueuedSubscription[Any]):
         outlet.keeper = self
         super().__init__(filters, outlet, reader, residue)
         self._service = service
-        self._identity = ""
+        self._pattern = pattern
+        self.identity = ""
+        self.taken_up: Filter | FilterSet | None = None
+        """What was taken up on the last connection, where there was another one before."""
+        self.refusal: ServiceError | None = None
+        """Why what it is updated to was not."""
         self._read_bytes = 0
         self._lost_there = 0, 0
 
-    def arrived(self, frame: Delivery) -> None:
+    @property
+    def wanted(self) -> Filter | FilterSet:
+        """What the broker is to take: where it is being updated, what follows."""
+        return self._filters if self._next is None else self._next
+
+    def refused(self, wanted: Filter | FilterSet, error: ServiceError) -> bool:
+        """A broker does not take up what is wanted; whether there is something else to be asked."""
+        if self._next is wanted:
+            self.refusal, self._next = error, None
+        return self.wanted is not wanted
+
+    def message(self) -> msgspec.Raw:
+        """What asks for it."""
+        if self._pattern is not None:
+            return packed(SubscribePattern(self.identity, self._pattern))
+        return packed(Subscribe(self.identity, self.wanted))
+
+    def arrived(self, frame: Delivery | MatchDelivery) -> None:
         """The broker has delivered. Raises FrameError when it ignores the credit."""
         self._lost_there = frame.dropped, frame.expired
+        is_matches = isinstance(frame, MatchDelivery)
+        if is_matches != (self._pattern is not None):
+            raise FrameError("protocol", "the broker delivered something else than was asked for")
         if self.outlet.finished:  # It was sent before our unsubscribe came.
-            self.count_dropped(UNSUBSCRIBED, len(frame.notifications))
+            came = frame.matches if isinstance(frame, MatchDelivery) else frame.notifications
+            self.count_dropped(UNSUBSCRIBED, len(came))
             return
-        entries = []
+        entries = (
+            self._matched(frame) if isinstance(frame, MatchDelivery) else self._delivered_by(frame)
+        )
+        if self.outlet.offer_all(entries) < len(entries):
+            raise FrameError("protocol", "the broker delivered more than it was granted")
+
+    def _matched(self, frame: MatchDelivery) -> list[Entry[Any]]:
+        pattern = self._pattern
+        entries: list[Entry[Any]] = []
+        assert pattern is not None, "it was checked"
+        for each in frame.matches:
+            size = sum(ENTRY_BYTES + len(data) for data in each[1])
+            try:
+                found = match_from(self.identity, each)
+                if len(found.notifications) != len(pattern.filters):
+                    raise FrameError("protocol", "the broker delivered no match of the pattern")
+                if frame.is_undecided and not all(
+                    map(Filter.matches, pattern.filters, found.notifications)
+                ):
+                    self._taken(size)
+                else:
+                    entries.append((found, size, None))
+            except FrameError:
+                raise
+            except ContradaError:
+                self.count_dropped(UNREADABLE, 1)
+                self._taken(size)
+        return entries
+
+    def _delivered_by(self, frame: Delivery) -> list[Entry[Any]]:
+        entries: list[Entry[Any]] = []
         for data in frame.notifications:
             try:
                 found, is_plain = notification_to_read(data)
-                if frame.is_undecided and not self.filters.matches(found):
+                if frame.is_undecided and not self._is_asked(found):
                     self._taken(ENTRY_BYTES + len(data))
                 else:
                     waits = None if is_plain else transmission_of(found.envelope)
@@ -422,8 +547,7 @@ class TcpSubscription(QueuedSubscription[Any]):
             except ContradaError:
                 self.count_dropped(UNREADABLE, 1)
                 self._taken(ENTRY_BYTES + len(data))
-        if self.outlet.offer_all(entries) < len(entries):
-            raise FrameError("protocol", "the broker delivered more than it was granted")
+        return entries
 
     def begin_anew(self, credit: int) -> int:
         """It is put in force at a broker that knows nothing of it; returns what may come at once.
@@ -439,11 +563,21 @@ class TcpSubscription(QueuedSubscription[Any]):
         self._read_bytes = min(left, 0)  # What is held beyond the credit is not granted again.
         return max(left, 0)
 
+    def _is_asked(self, found: Notification) -> bool:
+        """Whether a filter matches what the broker did not decide."""
+        return self._filters.matches(found) or (
+            self._next is not None and self._next.matches(found)
+        )
+
     async def _enter(self) -> None:
-        self._identity = await self._service.enter(self, CREDIT_BYTES)
+        await self._service.enter(self, CREDIT_BYTES)
+
+    async def _replace(self) -> None:
+        self.refusal = self.taken_up = None
+        await self._service.renew(self)
 
     async def _leave(self) -> None:
-        self._lost_there = max(self._lost_there, await self._service.leave(self._identity))
+        self._lost_there = max(self._lost_there, await self._service.leave(self.identity))
 
     def count_lost(self, reason: str, count: int, size: int) -> None:
         """So many were dropped in the outlet: the broker may send as much again."""
@@ -453,7 +587,7 @@ class TcpSubscription(QueuedSubscription[Any]):
     def _taken(self, size: int) -> None:
         self._read_bytes += size
         if self._read_bytes >= _CREDIT_STEP:
-            self._service.grant(self._identity, self._read_bytes)
+            self._service.grant(self.identity, self._read_bytes)
             self._read_bytes = 0
 
     def _lost_before(self) -> tuple[int, int]:

@@ -23,6 +23,9 @@ from contrada.net.frames import (
     Hello,
     Hop,
     HopCredit,
+    HopPart,
+    MatchDelivery,
+    Offers,
     Ping,
     Pong,
     Reply,
@@ -51,9 +54,9 @@ _LAST: Final = (Goodbye, Failure)
 _ALIVE: Final = (Ping, Pong)
 _ALLOWED: Final[dict[tuple[str, str], tuple[type[Frame], ...]]] = {
     (CLIENT, BROKER): (Request, Credit, StatisticsRequest, *_ALIVE, *_LAST),
-    (BROKER, CLIENT): (Reply, Delivery, StatisticsReply, *_ALIVE, *_LAST),
-    (NEIGHBOUR, BROKER): (Hop, HopCredit, *_ALIVE, *_LAST),
-    (BROKER, NEIGHBOUR): (Hop, HopCredit, *_ALIVE, *_LAST),
+    (BROKER, CLIENT): (Reply, Delivery, MatchDelivery, Offers, StatisticsReply, *_ALIVE, *_LAST),
+    (NEIGHBOUR, BROKER): (Hop, HopPart, HopCredit, *_ALIVE, *_LAST),
+    (BROKER, NEIGHBOUR): (Hop, HopPart, HopCredit, *_ALIVE, *_LAST),
 }
 """What one who is the first may send to one who is the second."""
 

@@ -10,7 +10,8 @@ stands in the frame beside it. Notifications and filters travel in it as the byt
 `model.encoding`, so that a broker forwards what the publisher sent, unchanged.
 
 Who sends what: a client Hello, Request, Credit, StatisticsRequest; a broker Hello, Reply, Delivery,
-StatisticsReply to it, and Hop, HopCredit to a neighbour; all Ping, Pong, Goodbye, Failure.
+MatchDelivery, Offers, StatisticsReply to it, and Hop, HopPart, HopCredit to a neighbour; all Ping,
+Pong, Goodbye, Failure.
 """
 
 import struct
@@ -19,26 +20,42 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 
 from contrada.errors import EncodingError, FrameError, LimitError
-from contrada.matching.bundle import Bundle
-from contrada.model import Advertisement, Filter, FilterSet, Notification
+from contrada.model import Filter, FilterSet
 from contrada.model.encoding import (
     FILTERS_READ_MAX,
     from_msgpack,
-    notification_from_msgpack,
     to_msgpack,
 )
-from contrada.model.languages.work import spend
+from contrada.net.content import (
+    PackedMatch,
+    checked_content,
+    offer_from,
+    packed_content,
+    published_from,
+)
+from contrada.net.patterns import (
+    PATTERN_MESSAGES,
+    PackedPattern,
+    PackedPatternMessage,
+    packed_pattern_message,
+)
+from contrada.routing.delegation import (
+    PatternMessage,
+    Saying,
+    SubscribePattern,
+    UnsubscribePattern,
+)
 from contrada.routing.messages import (
     SUBSCRIPTION_FILTERS_MAX,
     Advertise,
+    Follow,
     Label,
-    Notifications,
     Publish,
-    Saying,
     Subscribe,
     TellLinks,
     TookLinks,
     Unadvertise,
+    Unfollow,
     Unsubscribe,
 )
 from contrada.routing.messages import VERSION as VERSION_OF_MESSAGES
@@ -50,15 +67,6 @@ FRAME_BYTES_MAX: Final = 16 * 2**20
 
 HELLO_BYTES_MAX: Final = 2**16
 """Bytes of the first frame, a Hello. Beyond it: the peer is told and closed."""
-
-CONTENT_BYTES_MAX: Final = 8 * 2**20
-"""Bytes of one notification, or of the filters of one subscription. Beyond it: a LimitError, or it
-is refused."""
-
-_NOTIFICATION_WORK: Final = 6
-"""Steps of work to read a notification, and one for so many bytes of it."""
-
-_BYTES_PER_STEP: Final = 2_000
 
 _TLS: Final = (b"\x15\x03", b"\x16\x03")
 """How an alert and a handshake of TLS begin."""
@@ -157,6 +165,19 @@ class Delivery(Frame, frozen=True):
     expired: int = 0
 
 
+class MatchDelivery(Frame, frozen=True):
+    """Matches of a pattern, as `Delivery` is of notifications.
+
+    Where one is undecided the broker could not afford to decide whether all of them match.
+    """
+
+    subscription: str
+    dropped: int
+    matches: list[PackedMatch]
+    is_undecided: bool = False
+    expired: int = 0
+
+
 class Credit(Frame, frozen=True):
     """So many more bytes may be delivered for a subscription."""
 
@@ -164,10 +185,26 @@ class Credit(Frame, frozen=True):
     credit: int
 
 
+class Offers(Frame, frozen=True):
+    """Advertisements, each with whether it is on offer now or no longer, in order.
+
+    What is on offer when a client begins to follow comes before the answer to its request.
+    """
+
+    changes: list[tuple[bytes, bool]]
+
+
 class Hop(Frame, frozen=True):
     """Messages from a broker to a neighbour of it, in order."""
 
     messages: list[msgspec.Raw]
+
+
+class HopPart(Frame, frozen=True):
+    """A part of a message to a neighbour that is too long for one frame; the last one says so."""
+
+    data: bytes
+    is_last: bool
 
 
 class HopCredit(Frame, frozen=True):
@@ -188,9 +225,12 @@ _KINDS: Final[dict[int, type[Frame]]] = {
     18: StatisticsRequest,
     19: Hop,
     20: HopCredit,
+    21: HopPart,
     32: Reply,
     33: Delivery,
     34: StatisticsReply,
+    35: Offers,
+    36: MatchDelivery,
 }
 _NUMBERS: Final = {frame_type: number for number, frame_type in _KINDS.items()}
 _DECODERS: Final[dict[int, "msgspec.msgpack.Decoder[Any]"]] = {
@@ -223,7 +263,7 @@ class PackedSubscribe(Saying, frozen=True, tag="subscribe"):
 
     def members(self) -> list[msgspec.Raw]:
         """The filters as they travel, each once. Raises EncodingError, LimitError. Cost: linear."""
-        data = _checked(self.filters)
+        data = checked_content(self.filters)
         if not data.startswith(_SET_HEAD):
             return [msgspec.Raw(data)]
         try:
@@ -279,29 +319,48 @@ class _PackedAdvertise(Saying, frozen=True, tag="advertise"):
     home: Label = ""
     version: int = VERSION_OF_MESSAGES
 
+    def unpacked(self) -> Advertise:
+        """The message itself. Raises what its content may raise, and FrameError."""
+        return Advertise(self.identity, offer_from(self.offer), self.home, self.version)
+
 
 Hopping: TypeAlias = (
-    Publish | Subscribe | Unsubscribe | Advertise | Unadvertise | TellLinks | TookLinks
+    Publish
+    | Subscribe
+    | Unsubscribe
+    | Advertise
+    | Unadvertise
+    | TellLinks
+    | TookLinks
+    | PatternMessage
 )
 """What a broker says to a neighbour."""
 
-Asked: TypeAlias = Publish | PackedSubscribe | Unsubscribe
+Asked: TypeAlias = (
+    Publish
+    | PackedSubscribe
+    | Unsubscribe
+    | SubscribePattern
+    | UnsubscribePattern
+    | Advertise
+    | Unadvertise
+    | Follow
+    | Unfollow
+)
 """What a client asks a broker for."""
 
 
-def packed(message: Hopping) -> msgspec.Raw:
+def packed(message: Hopping | Follow | Unfollow) -> msgspec.Raw:
     """A message as it stands in a frame. Raises LimitError for content that is too large."""
-    return msgspec.Raw(_MESSAGE_ENCODER.encode(message))
+    whole: object = message
+    if isinstance(message, PatternMessage):
+        whole = packed_pattern_message(message)
+    return msgspec.Raw(_MESSAGE_ENCODER.encode(whole))
 
 
 def packed_publish(encodings: list[bytes], hops: int = 0, source: str = "") -> msgspec.Raw:
     """A `Publish` of notifications that are packed, as it stands in a frame."""
     return msgspec.Raw(_MESSAGE_ENCODER.encode(_PackedPublish(encodings, hops, source)))
-
-
-def encoding_of(notification: Notification | bytes) -> bytes:
-    """The encoding of what an outlet holds."""
-    return notification if type(notification) is bytes else to_msgpack(notification)  # type: ignore[arg-type]
 
 
 def unpacked(data: msgspec.Raw) -> Asked:
@@ -310,10 +369,12 @@ def unpacked(data: msgspec.Raw) -> Asked:
     Raises EncodingError, LimitError, InvalidNotificationError and what else its content may raise.
     """
     message = _decoded(_MESSAGE_DECODER, data)
-    if not isinstance(message, _PackedPublish):
-        return message  # type: ignore[no-any-return]
-    notifications = _unpacked_notifications(message.notifications)
-    return Publish(notifications, message.hops, message.source, message.version)
+    if isinstance(message, _PackedPublish):
+        notifications = published_from(message.notifications)
+        return Publish(notifications, message.hops, message.source, message.version)
+    if isinstance(message, _PackedAdvertise | PackedPattern):
+        return message.unpacked()
+    return message  # type: ignore[no-any-return]
 
 
 def unpacked_hop(data: msgspec.Raw) -> Hopping:
@@ -321,7 +382,7 @@ def unpacked_hop(data: msgspec.Raw) -> Hopping:
     message = _decoded(_HOP_DECODER, data)
     match message:
         case _HopPublish():
-            notifications = _unpacked_notifications(message.notifications)
+            notifications = published_from(message.notifications)
             return Publish(notifications, message.hops, message.source, message.version)
         case PackedSubscribe():
             members = message.members()
@@ -329,11 +390,9 @@ def unpacked_hop(data: msgspec.Raw) -> Hopping:
                 raise FrameError("unsupported", "expected one filter, as servers forward them")
             return message.part(members)
         case _PackedAdvertise():
-            offer = from_msgpack(_checked(message.offer))
-            if not isinstance(offer, Advertisement | Filter):
-                kind = type(offer).__name__.lower()
-                raise FrameError("unsupported", f"expected an advertisement, found {kind}")
-            return Advertise(message.identity, offer, message.home, message.version)
+            return message.unpacked()
+        case _ if isinstance(message, PackedPatternMessage):
+            return message.unpacked()
     return message  # type: ignore[no-any-return]
 
 
@@ -346,29 +405,18 @@ def _decoded(decoder: "msgspec.msgpack.Decoder[Any]", data: msgspec.Raw) -> Any:
         raise EncodingError("a message", "nested too deeply") from None
 
 
-def packed_content(content: Any) -> bytes:
-    """The bytes of a notification or of filters. Raises LimitError when a frame cannot hold them.
-
-    They fit into a frame also beside others.
-    """
-    data = _checked(to_msgpack(content))
-    return data if type(data) is bytes else bytes(data)  # What is doubtful here is not elsewhere.
-
-
-def _unpacked_notifications(each: list[bytes]) -> Notifications:
-    spend(_NOTIFICATION_WORK * len(each) + sum(map(len, each)) // _BYTES_PER_STEP)
-    _checked(max(each, key=len, default=b""))
-    return Bundle.of(each) or tuple(map(notification_from_msgpack, each))
-
-
-def _checked(data: bytes) -> bytes:
-    if len(data) > CONTENT_BYTES_MAX:
-        raise LimitError("CONTENT_BYTES_MAX", CONTENT_BYTES_MAX, len(data))
-    return data
-
-
 _MESSAGE_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=packed_content)
-_MESSAGE_DECODER: Final = msgspec.msgpack.Decoder(_PackedPublish | PackedSubscribe | Unsubscribe)
+_MESSAGE_DECODER: Final = msgspec.msgpack.Decoder(
+    _PackedPublish
+    | PackedSubscribe
+    | Unsubscribe
+    | PackedPattern
+    | UnsubscribePattern
+    | _PackedAdvertise
+    | Unadvertise
+    | Follow
+    | Unfollow
+)
 
 _HOP_DECODER: Final = msgspec.msgpack.Decoder(
     _HopPublish
@@ -378,6 +426,7 @@ _HOP_DECODER: Final = msgspec.msgpack.Decoder(
     | Unadvertise
     | TellLinks
     | TookLinks
+    | PATTERN_MESSAGES
 )
 
 _SET_HEAD: Final = to_msgpack(FilterSet([]))[:-1]

@@ -9,7 +9,7 @@ publisher asks for is worked off in order; it is answered when all of it is in t
 import logging
 from collections.abc import Generator, Sequence
 from itertools import accumulate, takewhile
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Raw
 
@@ -23,20 +23,23 @@ from contrada.errors import (
 )
 from contrada.model.languages.work import Work
 from contrada.net.accepted import FEWER, Accepted, Doubtful
+from contrada.net.content import encoding_of, packed_match
 from contrada.net.frames import (
     Credit,
     Delivery,
     Frame,
+    MatchDelivery,
     PackedSubscribe,
     Reply,
     Request,
     StatisticsReply,
     StatisticsRequest,
-    encoding_of,
     unpacked,
 )
+from contrada.net.offers import GuestOffers
 from contrada.net.peer import Peer
-from contrada.net.turns import TURN_S
+from contrada.net.turns import REQUEST_WORK_MAX, TURN_S
+from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.messages import Publish, Unsubscribe
 from contrada.runtime.exchange import Route
 from contrada.runtime.outlet import Outlet, Passed
@@ -44,16 +47,15 @@ from contrada.runtime.outlet import Outlet, Passed
 SUBSCRIPTIONS_PER_CLIENT_MAX: Final = 10_000
 """Subscriptions of a connection. Beyond it: it is refused, the connection stays."""
 
+PATTERNS_PER_CLIENT_MAX: Final = 100
+"""Subscriptions to patterns of a connection. Beyond it: it is refused, the connection stays."""
+
 DELIVER_NOTIFICATIONS_MAX: Final = 512
 """Notifications in a Delivery. Beyond it: the next takes the rest."""
 
 DELIVER_BYTES_MAX: Final = 256 * 1024
 """Bytes of notifications after which a Delivery takes no more. Beyond it: the next
 takes the rest."""
-
-REQUEST_WORK_MAX: Final = 100_000
-"""Steps to read a request, or one of its filters, and to carry it out, of about a microsecond each
-(see `model.languages.work`). Beyond it: it is refused, the connection stays."""
 
 FILTERS_PER_TURN: Final = 64
 """Filters of a subscription that are entered in one go. Beyond it: the other connections get a
@@ -85,19 +87,36 @@ class _Feed(Outlet[Passed]):
         super()._append(entries, size, is_plain)
         self._peer.mark_ready(self)
 
-    def next_frame(self) -> Delivery | None:
+    def next_frame(self) -> Delivery | MatchDelivery | None:
         """As much as credit and the limits of a frame allow, or None."""
         most = min(self.credit, DELIVER_BYTES_MAX)
         batch, size = self.take_batch(DELIVER_NOTIFICATIONS_MAX, most)
         if not batch:
             return None
         self.credit -= size
+        return self._frame_of(batch)
+
+    def _frame_of(self, batch: Sequence[Any]) -> Delivery | MatchDelivery:
         packed = list(map(encoding_of, batch))
         is_undecided = Doubtful in map(type, packed)
         if is_undecided:
             packed = list(map(bytes, packed))
         route = self.route
         return Delivery(route.identity, route.dropped, packed, is_undecided, route.expired)
+
+
+class _MatchFeed(_Feed):
+    """The queue of one subscription to a pattern."""
+
+    __slots__ = ()
+
+    def _frame_of(self, batch: Sequence[Any]) -> Delivery | MatchDelivery:
+        is_undecided = any(
+            type(each.packed) is Doubtful for match in batch for each in match.notifications
+        )
+        route = self.route
+        matches = [*map(packed_match, batch)]
+        return MatchDelivery(route.identity, route.dropped, matches, is_undecided, route.expired)
 
 
 class Guest:
@@ -109,6 +128,7 @@ class Guest:
         self._exchange = peer.broker.exchange
         self._client = self._exchange.client()
         self._feeds: dict[str, _Feed] = {}
+        self._offers = GuestOffers(peer, self._exchange, self._client)
         self._leaving: list[Route[Passed]] = []
         self._has_left = False
         self._accepted = Accepted(
@@ -138,10 +158,16 @@ class Guest:
                 message = unpacked(request.message)
             if isinstance(message, Publish):
                 self._accept(request, message)
-            elif isinstance(message, Unsubscribe):
+            elif isinstance(message, Unsubscribe | UnsubscribePattern):
                 yield from self._unsubscribe(request, message.identity)
-            elif not self._peer.is_gone:  # Else it has ended while this waited for its turn.
+            elif self._peer.is_gone:
+                return  # It has ended while this waited for its turn.
+            elif isinstance(message, PackedSubscribe):
                 yield from self._subscribe(request, message)
+            elif isinstance(message, SubscribePattern):
+                self._watch(request, message)
+            else:
+                self._offers.asked(request.number, message)
         except ContradaError as error:
             if self._peer.is_closed:
                 raise  # It was the fault of the whole connection.
@@ -149,24 +175,57 @@ class Guest:
 
     def _subscribe(self, request: Request, message: PackedSubscribe) -> Generator[None]:
         if message.identity in self._feeds:
-            raise FrameError("repeated", f"subscription {message.identity} is in force already")
+            route = self._feeds[message.identity].route
+            if route.is_pattern:
+                raise FrameError("repeated", f"subscription {message.identity} is to a pattern")
+            yield from self._update(request, route, message)
+            return
         if len(self._feeds) >= SUBSCRIPTIONS_PER_CLIENT_MAX:
             raise LimitError("SUBSCRIPTIONS_PER_CLIENT_MAX", SUBSCRIPTIONS_PER_CLIENT_MAX)
         feed = _Feed(self._peer, request.credit)
         feed.route = self._exchange.prepare(self._client, message.identity, feed)
-        self._leaving.append(feed.route)  # All of it, should it not come to be in force.
-        try:
-            yield from self._enter(feed.route, message)
-        except ContradaError:
-            while self._withdraw_some():
-                yield
-            raise
+        yield from self._enter(feed.route, message)
         self._leaving.pop()
         self._exchange.begin(feed.route)
         self._feeds[message.identity] = feed
         self._peer.send(Reply(request.number))
 
+    def _watch(self, request: Request, message: SubscribePattern) -> None:
+        """Puts a subscription to a pattern in force."""
+        if message.identity in self._feeds:
+            raise FrameError("repeated", f"subscription {message.identity} is in force already")
+        if sum(each.route.is_pattern for each in self._feeds.values()) >= PATTERNS_PER_CLIENT_MAX:
+            raise LimitError("PATTERNS_PER_CLIENT_MAX", PATTERNS_PER_CLIENT_MAX)
+        if len(self._feeds) >= SUBSCRIPTIONS_PER_CLIENT_MAX:
+            raise LimitError("SUBSCRIPTIONS_PER_CLIENT_MAX", SUBSCRIPTIONS_PER_CLIENT_MAX)
+        feed = _MatchFeed(self._peer, request.credit)
+        with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
+            feed.route = self._exchange.subscribe(self._client, message, feed)
+        self._feeds[message.identity] = feed
+        self._peer.send(Reply(request.number))
+
+    def _update(
+        self, request: Request, route: Route[Passed], message: PackedSubscribe
+    ) -> Generator[None]:
+        """A subscription asks for something else; what it asked for before leaves afterwards."""
+        draft = self._exchange.draft(route)
+        yield from self._enter(draft, message)
+        self._exchange.replace(route, draft)
+        self._peer.send(Reply(request.number))
+        while self._withdraw_some():
+            yield
+
     def _enter(self, route: Route[Passed], message: PackedSubscribe) -> Generator[None]:
+        """Enters the filters of a route that is to leave again, should not all be taken."""
+        self._leaving.append(route)
+        try:
+            yield from self._enter_parts(route, message)
+        except ContradaError:
+            while self._withdraw_some():
+                yield
+            raise
+
+    def _enter_parts(self, route: Route[Passed], message: PackedSubscribe) -> Generator[None]:
         """Enters the filters of a subscription, in parts."""
         members = message.members()
         done, size = 0, FILTERS_PER_TURN
@@ -203,7 +262,8 @@ class Guest:
         self._peer.send(Reply(request.number, route.dropped, expired=route.expired))
 
     def withdraw_all(self) -> None:
-        """Forgets at once what waits for the client, and takes out its subscriptions in turns."""
+        """Forgets at once what waits for the client, and takes out all it asked for in turns."""
+        self._offers.end()
         for feed in self._feeds.values():
             self._end_feed(feed, "connection ended")
         self._feeds.clear()
@@ -216,9 +276,10 @@ class Guest:
     def _withdraw_more(self) -> None:
         clock = self._peer.clock
         until_s = clock() + TURN_S
-        while self._withdraw_some() and clock() < until_s:
-            pass
-        if self._leaving:
+        while is_more := self._withdraw_some() or self._offers.withdraw_some():
+            if clock() >= until_s:
+                break
+        if is_more:
             self._peer.soon(self._withdraw_more)
         elif self._peer.is_gone and not self._has_left:
             self._has_left = True

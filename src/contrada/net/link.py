@@ -9,7 +9,7 @@ Source: PODC 2000 §4 (servers and the messages between them).
 """
 
 import logging
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Final
@@ -22,12 +22,13 @@ from contrada.errors import ContradaError, FrameError
 from contrada.model import Filter, FilterSet
 from contrada.model.languages.decision import safe_answers
 from contrada.net.accepted import Accepted
+from contrada.net.content import encoding_of
 from contrada.net.frames import (
     HOP_NOTIFICATIONS_MAX,
     Frame,
     Hop,
     HopCredit,
-    encoding_of,
+    HopPart,
     packed,
     packed_publish,
     unpacked_hop,
@@ -46,11 +47,15 @@ HOP_BYTES_MAX: Final = 256 * 1024
 takes the rest."""
 
 SAID_BYTES_MAX: Final = 1024 * 1024
-"""Bytes of other messages in a frame to a neighbour. Beyond it: the next takes the rest."""
+"""Bytes of other messages in a frame to a neighbour. Beyond it: the next takes the rest; a longer
+message goes in parts."""
 
 LINK_PUBLISHES_MAX: Final = LINK_CREDIT_BYTES // ENTRY_BYTES + 1
 """Messages of a neighbour that publish and are not worked off; its credit allows no more. Beyond
 it: the link is ended."""
+
+HOP_MESSAGE_BYTES_MAX: Final = 64 * 2**20
+"""Bytes of a message of a neighbour that comes in several frames. Beyond it: the link is ended."""
 
 LINK_UNREAD_BYTES_MAX: Final = 64 * 2**20
 """Bytes that a neighbour does not read. Beyond it: the link is ended."""
@@ -101,6 +106,7 @@ class Link:
         self._on_end = on_end
         self.is_down = False
         self._said: list[msgspec.Raw] = []
+        self._parts = bytearray()
         self._feed = _LinkFeed(peer)
         broker = peer.broker
         self._accepted = Accepted(
@@ -115,8 +121,8 @@ class Link:
 
     @property
     def held_bytes(self) -> int:
-        """What came and waits to be worked off."""
-        return self._accepted.held_bytes
+        """What came and waits to be worked off, or for the rest of its message."""
+        return self._accepted.held_bytes + len(self._parts)
 
     @property
     def on_their_way(self) -> int:
@@ -133,7 +139,27 @@ class Link:
                 self.peer.mark_ready(feed)
         elif isinstance(frame, Hop):
             return self._hear(frame)
+        elif isinstance(frame, HopPart):
+            return self._join(frame)
         return None
+
+    def _join(self, part: HopPart) -> Generator[None] | None:
+        """Takes a part of a message; the message once all of it is here."""
+        parts = self._parts
+        parts += part.data
+        self.peer.broker.hold(len(part.data))
+        if len(parts) > HOP_MESSAGE_BYTES_MAX:
+            limit = f"HOP_MESSAGE_BYTES_MAX = {HOP_MESSAGE_BYTES_MAX}"
+            raise FrameError("oversized", f"a message of more than {limit}")
+        if not part.is_last:
+            return None
+        whole = Hop([msgspec.Raw(bytes(parts))])
+        self._drop_parts()
+        return self._hear(whole)
+
+    def _drop_parts(self) -> None:
+        self.peer.broker.hold(-len(self._parts))
+        self._parts.clear()
 
     def _hear(self, hop: Hop) -> Generator[None]:
         for each in hop.messages:
@@ -150,7 +176,11 @@ class Link:
                 continue
             if isinstance(message, Subscribe):
                 message = _widened(message)
-            self.peer.broker.exchange.hear(self._route, message)
+            broker = self.peer.broker
+            pending = broker.exchange.hear(self._route, message)
+            if pending:
+                waits = broker.exchange.wait(pending, PUBLISH_WAIT_S)
+                broker.start_work(_settled(waits))
             yield
 
     def _refuse(self, refused: Refused) -> None:
@@ -176,6 +206,12 @@ class Link:
         part: list[msgspec.Raw] = []
         size = 0
         for each in said:
+            if len(each) > SAID_BYTES_MAX:
+                if part:
+                    self.peer.send(Hop(part))
+                    part, size = [], 0
+                self._send_in_parts(bytes(each))
+                continue
             part.append(each)
             size += len(each)
             if size >= SAID_BYTES_MAX:
@@ -184,6 +220,11 @@ class Link:
         if part:
             self.peer.send(Hop(part))
         self._write()
+
+    def _send_in_parts(self, message: bytes) -> None:
+        for begin in range(0, len(message), SAID_BYTES_MAX):
+            end = begin + SAID_BYTES_MAX
+            self.peer.send(HopPart(message[begin:end], end >= len(message)))
 
     def _write(self) -> None:
         """Writes what was sent; a neighbour that sends and does not read is ended."""
@@ -199,6 +240,7 @@ class Link:
         """
         if not self.is_down:
             self.is_down = True
+            self._drop_parts()
             self._route.close()
             self._route.count_lost(ON_ITS_WAY, self._feed.on_their_way)
             self._accepted.when_idle(self._finish)
@@ -217,6 +259,11 @@ class Link:
     def forget(self) -> None:
         """Forgets at once what has come and is not worked off; it is counted."""
         self._route.count_lost(LINK_DOWN, self._accepted.forget())
+
+
+async def _settled(waits: Awaitable[int]) -> None:
+    """Matches have their places, or are counted as lost."""
+    await waits
 
 
 def _widened(asked: Subscribe) -> Subscribe:

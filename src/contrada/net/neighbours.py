@@ -27,11 +27,12 @@ from contrada.net.address import Address
 from contrada.net.connection import NEIGHBOUR
 from contrada.net.frames import FRAME_BYTES_MAX, Hello
 from contrada.net.link import Link
+from contrada.net.patterns import AHEAD_PER_SLACK, BROKER_PATTERN_LIMITS, PATTERN_SLACK_US
 from contrada.net.peer import Host, Peer
 from contrada.net.wire import why_not
 from contrada.routing.links.link_states import COST_MAX
 from contrada.routing.messages import LABEL_CHARS_MAX, VERSION, LinkUp, Neighbour, Role
-from contrada.routing.router import Router
+from contrada.routing.router import Router, Strategy
 from contrada.runtime.backoff import STEADY_S, Backoff
 from contrada.runtime.exchange import new_router
 
@@ -56,19 +57,29 @@ class Wanted:
 class Membership:
     """What a broker is in its network. A broker without a name is alone.
 
-    `general` and `trees` are alike at all brokers of a network. See `Router`.
+    `general`, `trees`, `strategy` and `slack_us` are alike at all brokers of a network: see
+    `Router`.
     """
 
     name: str = ""
     general: bool = False
     trees: int = 0
+    strategy: Strategy = Strategy.SUBSCRIPTIONS
     merging: bool = False
+    slack_us: int = PATTERN_SLACK_US
     neighbours: tuple[Wanted, ...] = field(default=())
 
     def router(self) -> Router:
         """The router of such a server. Raises InvalidValueError."""
         return new_router(
-            name=self.name, general=self.general, trees=self.trees, merging=self.merging
+            strategy=self.strategy,
+            name=self.name,
+            general=self.general,
+            trees=self.trees,
+            merging=self.merging,
+            slack_us=self.slack_us,
+            ahead_max_us=self.slack_us // AHEAD_PER_SLACK,
+            pattern_limits=BROKER_PATTERN_LIMITS,
         )
 
     def alike(self) -> dict[str, int | str | bool]:
@@ -77,6 +88,8 @@ class Membership:
             "messages": VERSION,
             "general": self.general,
             "trees": self.trees,
+            "strategy": str(self.strategy),
+            "slack_us": self.slack_us,
         }
 
 

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from contrada.errors import LimitError
-from contrada.net.frames import CONTENT_BYTES_MAX, Request, packed_publish
+from contrada.net.content import CONTENT_BYTES_MAX
+from contrada.net.frames import Request, packed_publish
 
 PUBLISH_NOTIFICATIONS_MAX: Final = 256
 """Notifications in a publication. Beyond it: the next takes the rest."""

@@ -14,6 +14,10 @@ TURN_S: Final = 0.02
 SHARE: Final = 0.25
 """Of the time, what one connection may use for what takes longer than a turn."""
 
+REQUEST_WORK_MAX: Final = 100_000
+"""Steps to read a request, or one of its filters, and to carry it out, of about a microsecond each
+(see `model.languages.work`). Beyond it: it is refused, the connection stays."""
+
 AT_ONCE_S: Final = 0.25
 """Seconds of that which it may take at once. Beyond it: it rests."""
 

@@ -106,7 +106,7 @@ class PatternMatcher(Generic[K]):
         if self._engine.is_late(time_us):
             return []
         numbers = self._index.match(notification)
-        if numbers:
+        if numbers and self._budget.admits(notification):
             self._engine.hold(notification, self._filters.of(numbers))
         self._seen_us = max(self._seen_us, time_us)
         return self.advance(

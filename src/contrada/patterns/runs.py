@@ -100,6 +100,9 @@ COMBINATIONS_MAX: Final = 4_096
 """Groups that one notification takes part in, by several values of the attributes of `by`. Beyond
 it: the first in the order of values are taken, the others counted."""
 
+NOTIFICATION_BYTES_MAX: Final = 16 * 2**20
+"""Bytes of a notification for patterns. Beyond it: it takes part in none, counted."""
+
 GROUP_FULL: Final = "runs of a group"
 """Why a run is dropped: RUNS_PER_GROUP_MAX."""
 
@@ -108,6 +111,9 @@ PATTERN_FULL: Final = "groups of a pattern"
 
 TABLE_FULL: Final = "runs"
 """Why a run is dropped or not opened: RUNS_MAX."""
+
+TOO_LARGE: Final = "too large for patterns"
+"""Why a notification takes no part: NOTIFICATION_BYTES_MAX."""
 
 REFUSED: Final = "starts of a delegate"
 """Why a run is not opened: a table of a delegate is full. It hands its sub-pattern back."""
@@ -130,6 +136,7 @@ class PatternLimits:
     groups_per_pattern_max: int = GROUPS_PER_PATTERN_MAX
     runs_max: int = RUNS_MAX
     combinations_max: int = COMBINATIONS_MAX
+    notification_bytes_max: int = NOTIFICATION_BYTES_MAX
 
     def __post_init__(self) -> None:
         for limit in fields(self):
@@ -168,6 +175,14 @@ class RunBudget:
     limits: PatternLimits
     held: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
+
+    def admits(self, notification: Notification) -> bool:
+        """Whether a notification is small enough to be held; one that is not is counted."""
+        size = len(notification.packed) or len(notification.span) + len(notification.body)
+        if size > self.limits.notification_bytes_max:
+            self.dropped[TOO_LARGE] += 1
+            return False
+        return True
 
 
 class SharedFilter:

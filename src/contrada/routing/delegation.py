@@ -22,8 +22,9 @@ same one; none is missed when a split changes.
 Source: PODC 2000 §4 (patterns are assembled upstream).
 """
 
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+import msgspec
 
 from contrada.model import Pattern
 from contrada.patterns import Match
@@ -33,8 +34,11 @@ VERSION: Final = 1
 """The version of all messages. A router refuses any other."""
 
 
-@dataclass(frozen=True, slots=True)
-class SubscribePattern:
+class Saying(msgspec.Struct, frozen=True, array_like=True):
+    """The root of what servers and clients say; it travels as its fields in order, tag first."""
+
+
+class SubscribePattern(Saying, frozen=True, tag="subscribe pattern"):
     """The sender wants the matches of a pattern. A server delegates it so to a neighbour.
 
     `hops` counts how often it, or what it is a part of, was delegated: while servers know different
@@ -47,16 +51,14 @@ class SubscribePattern:
     version: int = VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class UnsubscribePattern:
+class UnsubscribePattern(Saying, frozen=True, tag="unsubscribe pattern"):
     """The sender withdraws the pattern of this identity."""
 
     identity: str
     version: int = VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class HandOver:
+class HandOver(Saying, frozen=True, tag="hand over"):
     """What the sender has gathered of a sub-pattern. All below the watermark is in it."""
 
     identity: str
@@ -65,8 +67,7 @@ class HandOver:
     version: int = VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class AskWatermark:
+class AskWatermark(Saying, frozen=True, tag="ask watermark"):
     """The sender has learned of this timestamp, and waits for the delegate's watermark."""
 
     identity: str
@@ -74,24 +75,21 @@ class AskWatermark:
     version: int = VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class RecallPattern:
+class RecallPattern(Saying, frozen=True, tag="recall pattern"):
     """The sender will assemble a sub-pattern itself, and wants what the delegate has of it."""
 
     identity: str
     version: int = VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class AcceptPattern:
+class AcceptPattern(Saying, frozen=True, tag="accept pattern"):
     """The sender gathers what the parts of a sub-pattern match, from now on."""
 
     identity: str
     version: int = VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class ReportMatches:
+class ReportMatches(Saying, frozen=True, tag="report matches"):
     """Matches of a sub-pattern, each start with its earliest completion, in order.
 
     Nothing that is complete below the watermark will come after this. `waits_us` is the earliest
@@ -105,16 +103,14 @@ class ReportMatches:
     version: int = VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class HandBack:
+class HandBack(Saying, frozen=True, tag="hand back"):
     """The sender's tables are full: it wants a sub-pattern to be recalled."""
 
     identity: str
     version: int = VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class ReturnPattern:
+class ReturnPattern(Saying, frozen=True, tag="return pattern"):
     """What the sender has of a sub-pattern that was recalled; it has forgotten it."""
 
     identity: str

@@ -53,6 +53,9 @@ _FEW: Final = 8
 _PAIR_WORK: Final = 4
 """Steps of work to deliver a notification for a subscription."""
 
+_COVER_WORK: Final = 4
+"""Steps of work to look whether an advertisement covers a notification."""
+
 
 class Downstream:
     """What travels through one server.
@@ -87,12 +90,16 @@ class Downstream:
         self._admission.check_travelling(origin, message)
         effects: list[Effect] = []
         in_time = _in_time(message.notifications, now_us)  # All of a bundle are.
+        publisher = origin if self._forwarding.is_told and isinstance(origin, Client) else None
+        if publisher is not None:
+            offers = self._forwarding.offers.ledger.of(publisher)
+            spend(_COVER_WORK * len(offers) * len(in_time))
         # What is too much work is raised here, before anything is noted: it comes again in parts.
         interests = self._interests_of(in_time)
         if in_time is not message.notifications:
             self.expired += len(message.notifications) - len(in_time)
             message = replace(message, notifications=in_time)
-        admitted, interests = self._admitted(origin, message, interests, effects)
+        admitted, interests = self._admitted(origin, publisher, message, interests, effects)
         floods = self._forwarding.floods
         onward: dict[Neighbour, list[Notifications]] = {}
         actions: list[Action] = []
@@ -119,15 +126,15 @@ class Downstream:
     def _admitted(
         self,
         origin: Origin,
+        publisher: Client | None,
         message: Publish,
         interests: Sequence[NextHops],
         effects: list[Effect],
     ) -> tuple[Notifications, Sequence[NextHops]]:
         """The notifications that may be published, and who wants each.
 
-        The others are refused one by one.
+        The others are refused one by one. A publisher is one who has to have advertised them.
         """
-        publisher = origin if self._forwarding.is_told and isinstance(origin, Client) else None
         if publisher is None and not self._name:
             return message.notifications, interests
         notifications = message.notifications

@@ -48,7 +48,7 @@ from contrada.routing.tables.merging import Merging
 from contrada.routing.tables.poset import ForwardingChange, Node, Poset, form_of
 
 _FILTER_WORK: Final = 20
-"""Steps of work to enter a filter."""
+"""Steps of work to enter a filter, or an advertisement."""
 
 _SIDE_WORK: Final = 10
 """And for each attribute that it names."""
@@ -90,13 +90,19 @@ class Forwarding:
             index(), OfferFront(index) if covering else None
         )
         self.merging = Merging() if merging else None
+        self.touched: list[Node[Offer]] | None = None
+        """The advertisements about which something has changed, where somebody asks for them."""
         self._topology = topology
 
     # --- subscriptions ------------------------------------------------------------------------
 
     def subscribe(self, party: Party, identity: str, filters: Selection) -> list[Effect]:
         """A party wants what one of the filters matches. Raises RefusedError."""
-        spend(sum(_FILTER_WORK + len(each.sides) * _SIDE_WORK for each in filters.filters))
+        spend(entry_work(filters.filters))
+        return self.want(party, identity, filters)
+
+    def want(self, party: Party, identity: str, filters: Selection) -> list[Effect]:
+        """As `subscribe`, in the middle of something that was counted as work before."""
         distinct = {form_of(each): each for each in filters.filters}
         wanted = [each for each in distinct.values() if not each.is_empty]
         if not wanted:
@@ -143,6 +149,7 @@ class Forwarding:
 
     def advertise(self, party: Party, identity: str, offer: Offer) -> list[Effect]:
         """A party may publish this from now on. Raises RefusedError."""
+        spend(entry_work([offer]))
         if offer.is_empty:
             raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(offer))
         nodes = self.offers.enter(party, identity, (offer,))
@@ -157,6 +164,9 @@ class Forwarding:
 
     def _route_offers(self, nodes: Iterable[Node[Offer]]) -> list[Effect]:
         """As `_route_filters`. Nothing depends on advertisements where subscriptions go to all."""
+        if self.touched is not None:
+            nodes = list(nodes)
+            self.touched += nodes
         ways = self._topology.ways_of_offers
         changes = self.offers.update(
             {node: ways(node.subscribers.keys() if self.is_told else ()) for node in nodes}
@@ -260,3 +270,8 @@ class Forwarding:
             self.merging.validate()
             roots = {(way, node.identity) for node in self.wishes.poset for way in node.forwarded}
             assert self.merging.roots() == roots, "what is merged is not what is forwarded"
+
+
+def entry_work(products: Iterable[Product]) -> int:
+    """Steps of work to enter these."""
+    return sum(_FILTER_WORK + len(each.sides) * _SIDE_WORK for each in products)

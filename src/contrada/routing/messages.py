@@ -24,7 +24,7 @@ from contrada.model import Advertisement, Filter, Notification, Query, Selection
 from contrada.model.algebra.product import HeldProduct
 from contrada.patterns import Match
 from contrada.routing import delegation
-from contrada.routing.delegation import PatternMessage
+from contrada.routing.delegation import PatternMessage, Saying
 
 VERSION: Final = delegation.VERSION
 """The version of the messages. A router refuses any other."""
@@ -71,10 +71,6 @@ Party: TypeAlias = Client | Way
 
 Offer: TypeAlias = Advertisement | Filter
 """What may be published. A filter offers any further attributes, as an open type does."""
-
-
-class Saying(msgspec.Struct, frozen=True, array_like=True):
-    """The root of what servers and clients say; it travels as its fields in order, tag first."""
 
 
 Notifications: TypeAlias = tuple[Notification, ...] | Bundle
@@ -137,6 +133,18 @@ class Unadvertise(Saying, frozen=True, tag="unadvertise"):
 
     identity: str
     home: Label = ""
+    version: int = VERSION
+
+
+class Follow(Saying, frozen=True, tag="follow"):
+    """A client wants to be told by its server what is on offer there, and how that changes."""
+
+    version: int = VERSION
+
+
+class Unfollow(Saying, frozen=True, tag="unfollow"):
+    """A client does not want to be told any longer."""
+
     version: int = VERSION
 
 
@@ -304,6 +312,14 @@ class DeliverQuestion:
 
 
 @dataclass(frozen=True, slots=True)
+class OfferChanged:
+    """Something is on offer here that was not, or no longer is. Told by a router that is to."""
+
+    offer: Offer
+    is_on_offer: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """An event changed nothing, and why. It was counted.
 
@@ -316,4 +332,4 @@ class Refused:
     error: ContradaError | None = field(default=None, compare=False)
 
 
-Effect: TypeAlias = Send | Deliver | DeliverMatch | DeliverQuestion | Refused
+Effect: TypeAlias = Send | Deliver | DeliverMatch | DeliverQuestion | OfferChanged | Refused

@@ -21,7 +21,7 @@ Source: PODC 2000 §4 (subscription forwarding, advertisement forwarding, downst
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -29,6 +29,7 @@ from contrada.errors import InvalidValueError
 from contrada.matching import Index
 from contrada.model import Advertisement, Filter, FilterSet
 from contrada.model.domains.values import TIME_MIN_US
+from contrada.model.languages.work import spend
 from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits
 from contrada.routing.admission import Admission, Request
 from contrada.routing.assembly.assembler import Assembler
@@ -37,7 +38,7 @@ from contrada.routing.assembly.outlook import RouterOutlook
 from contrada.routing.assembly.segments import Action, Unwant, Want
 from contrada.routing.delegation import PatternMessage, SubscribePattern
 from contrada.routing.downstream import Downstream
-from contrada.routing.forwarding import Forwarding, Strategy
+from contrada.routing.forwarding import Forwarding, Strategy, entry_work
 from contrada.routing.links.topology import TREES_MAX, Topology
 from contrada.routing.messages import (
     Adjacency,
@@ -55,6 +56,7 @@ from contrada.routing.messages import (
     Message,
     Neighbour,
     Offer,
+    OfferChanged,
     Origin,
     Party,
     Publish,
@@ -75,7 +77,7 @@ from contrada.routing.tables.front import MakeIndex
 from contrada.routing.tables.ledger import LedgerStatistics
 from contrada.routing.tables.merging import MergingStatistics
 from contrada.routing.tables.next_hops import ITSELF
-from contrada.routing.tables.poset import PosetStatistics
+from contrada.routing.tables.poset import PosetStatistics, form_of
 
 __all__ = ["Router", "RouterStatistics", "Strategy"]
 
@@ -118,7 +120,9 @@ class Router:
     exact: fewer filters at the neighbours, for more messages; it needs covering. `index` makes the
     indexes in which filters are looked up. A server without a name tells no link states: its
     network has no cycles. `slack_us` is how much later than a larger timestamp a notification may
-    come where patterns are assembled; all servers of a network have the same.
+    come where patterns are assembled; all servers of a network have the same. No pattern believes
+    what is more than `ahead_max_us` ahead of the clock. With `tells_offers`
+    effects tell also how changes what is on offer here.
     """
 
     def __init__(
@@ -132,7 +136,9 @@ class Router:
         merging: bool = False,
         index: MakeIndex = Index,
         slack_us: int = 0,
+        ahead_max_us: int = CLOCK_AHEAD_MAX_US,
         pattern_limits: PatternLimits = DEFAULT_LIMITS,
+        tells_offers: bool = False,
     ) -> None:
         if general and not name:
             raise InvalidValueError(name, "name: in a general topology a server has one")
@@ -148,10 +154,16 @@ class Router:
             self._topology, strategy, index, covering=covering, merging=merging
         )
         self._wishes, self._offers = self._forwarding.wishes, self._forwarding.offers
+        self._told_offers: set[Hashable] = set()
+        if tells_offers:
+            self._forwarding.touched = []
         outlook = RouterOutlook(
             self._topology, self._offers.poset if self._forwarding.is_told else None
         )
-        self._assembler = Assembler(outlook, slack_us=slack_us, limits=pattern_limits)
+        self._slack_us = slack_us
+        self._assembler = Assembler(
+            outlook, slack_us=slack_us, ahead_max_us=ahead_max_us, limits=pattern_limits
+        )
         self._downstream = Downstream(
             self._topology, self._admission, self._forwarding, self._assembler
         )
@@ -166,7 +178,7 @@ class Router:
         """What is to be done about an event, in this order; `now_us` is what the clock says.
 
         A notification whose time to live is over by the clock is dropped, and counted. No pattern
-        believes a timestamp that is more than `CLOCK_AHEAD_MAX_US` ahead of the clock; else the
+        believes a timestamp that is more than `ahead_max_us` ahead of the clock; else the
         clock, which may jump, is not looked at.
         Cost: of a notification one match and what it finds; of a subscription some lookups.
         """
@@ -184,11 +196,11 @@ class Router:
                 else:
                     self._admission.check(origin, message)
                     self._interests.clear()
-                    effects = self._handle_message(origin, message)
+                    effects = self._handle_message(origin, message) + self._offer_changes()
                     self._received[type(message)] += 1
             else:
                 self._interests.clear()
-                effects = self._handle(event)
+                effects = self._handle(event) + self._offer_changes()
         except RefusedError as refusal:
             self._refused[refusal.reason] += 1
             return [Refused(event, refusal.reason, refusal.error)]
@@ -199,7 +211,7 @@ class Router:
                 self._sent[type(effect.message).__name__] += _size(effect.message)
             elif isinstance(effect, DeliverMatch | DeliverQuestion):
                 self._delivered += 1
-            else:
+            elif isinstance(effect, Refused):
                 self._refused[effect.reason] += 1
         return effects
 
@@ -219,7 +231,8 @@ class Router:
                 return self._pass_time(time_us)
 
     def _pass_time(self, time_us: int) -> list[Effect]:
-        if not self._passed_us <= time_us <= self._assembler.clock_us + CLOCK_AHEAD_MAX_US:
+        latest_us = self._assembler.clock_us + self._assembler.ahead_max_us
+        if not self._passed_us <= time_us <= latest_us:
             raise RefusedError(Reason.CLOCK_JUMPED)
         self._passed_us = time_us
         return self._do(self._assembler.learn(time_us))
@@ -258,6 +271,20 @@ class Router:
                     effects += self._do(self._assembler.renew(node.product))
                 return effects
 
+    def _offer_changes(self) -> list[Effect]:
+        """What is on offer of that about which something has changed, and was not, or no longer."""
+        touched, told = self._forwarding.touched, self._told_offers
+        if not touched:
+            return []
+        changes: list[Effect] = []
+        for form, offer in {form_of(node.product): node.product for node in touched}.items():
+            is_on_offer = self.is_on_offer(offer)
+            if is_on_offer != (form in told):
+                changes.append(OfferChanged(offer, is_on_offer))
+                told.symmetric_difference_update((form,))
+        touched.clear()
+        return changes
+
     def _learn(self, origin: Origin, told: TellLinks | TookLinks) -> list[Effect]:
         if isinstance(origin, Client):
             raise RefusedError(Reason.WRONG_LINK_STATE)
@@ -281,6 +308,8 @@ class Router:
             and self._wishes.ledger.get(origin, message.identity) is not None
         ):
             raise RefusedError(Reason.IDENTITY_IN_USE)
+        if isinstance(message, SubscribePattern):  # Once it is begun it is not to end half way.
+            spend(entry_work(message.pattern.filters))
         return self._do(self._assembler.receive(origin, message))
 
     def _do(self, actions: Iterable[Action]) -> list[Effect]:
@@ -290,7 +319,7 @@ class Router:
             match action:
                 case Want(number, part):
                     try:
-                        effects += self._forwarding.subscribe(ITSELF, str(number), part)
+                        effects += self._forwarding.want(ITSELF, str(number), part)
                     except RefusedError as refusal:
                         self._refused[refusal.reason] += 1
                 case Unwant(number):
@@ -336,8 +365,9 @@ class Router:
 
     @property
     def due_us(self) -> int | None:
-        """What waits for a time later than this, and than the slack; None where nothing does."""
-        return self._assembler.due_us
+        """What waits goes on once a time later than this is learned; None where nothing waits."""
+        due_us = self._assembler.due_us
+        return None if due_us is None else due_us + self._slack_us
 
     @property
     def expired(self) -> int:

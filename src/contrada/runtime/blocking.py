@@ -449,6 +449,10 @@ class BlockingSubscription(_BlockingIterator[Subscription[T], T]):
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
 
+    def update(self, subject: Subject, where: Subject | None = None) -> None:
+        """Ask for something else, without a gap; see `Subscription.update`."""
+        self._service.run(self._held.update(subject, where))
+
     def unsubscribe(self) -> None:
         """End it; nothing is delivered afterwards."""
         self._end()

@@ -29,14 +29,13 @@ from contrada.errors import (
     ServiceClosedError,
     ServiceError,
     StoreError,
-    UnsatisfiableFilterError,
 )
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.algebra.notification import OWN, Body
 from contrada.model.domains.values import TIME_MAX_US
 from contrada.patterns import Match
 from contrada.routing.delegation import SubscribePattern
-from contrada.routing.messages import Offer, Publish, Subscribe
+from contrada.routing.messages import Publish, Subscribe
 from contrada.runtime.calling import (
     batches_of,
     check_loop,
@@ -46,16 +45,17 @@ from contrada.runtime.calling import (
     tell_published,
 )
 from contrada.runtime.exchange import Exchange, Pending, Route
+from contrada.runtime.offering import FollowedOffers, HeldOffering, LocalMarket
 from contrada.runtime.outlet import PUBLISH_WAIT_S, Outlet
 from contrada.runtime.stamping import Stamp, identified
 from contrada.runtime.states import ConnectionStates
 from contrada.runtime.stores import check_store, open_store
 from contrada.runtime.subscription import QueuedSubscription
+from contrada.runtime.timekeeping import Timekeeper
 from contrada.service import (
     Advertisements,
     ConnectionState,
     Item,
-    OfferChange,
     Offered,
     Offering,
     Service,
@@ -66,6 +66,7 @@ from contrada.service import (
     is_promised,
     notification_of,
     offer_of,
+    pattern_of,
     promised,
     publication_of,
     reader_of,
@@ -111,10 +112,11 @@ class EmbeddedService(Service):
         self.now_us = self._stamp.now_us
         self.exchange = Exchange()
         self.client = self.exchange.client()
-        self.following: set[EmbeddedAdvertisements] = set()
+        self._market = LocalMarket(self.exchange, self.client, self.require_open)
         self.subscriptions: set[EmbeddedSubscription[Any]] = set()
         self._identities = itertools.count(1)
-        self._timekeeper: asyncio.Task[None] | None = None
+        self._timekeeper = Timekeeper(self.exchange, self.now_us, self._publish_wait_s)
+        self.exchange.on_due = self._keep_time
         self._loop: asyncio.AbstractEventLoop | None = None
         self._state = "new"
         self._closes = asyncio.Lock()
@@ -173,17 +175,13 @@ class EmbeddedService(Service):
     async def _end_all(self) -> None:
         # No more comes, so patterns wait no longer for what could come before.
         pending = self.exchange.pass_time(_END_OF_TIME_US)
-        timekeeper = self._timekeeper
-        if timekeeper is not None:
-            timekeeper.cancel()
+        self._timekeeper.cancel()
         for subscription in list(self.subscriptions):
             subscription.end()
-        for following in list(self.following):
-            following.end()
+        self._market.end()
         if pending:
             await self.exchange.wait(pending, 0)  # These queues are full: it is counted.
-        if timekeeper is not None:
-            await asyncio.gather(timekeeper, return_exceptions=True)  # So is what it waited for.
+        await self._timekeeper.ended()  # So is what it waited for.
         if self._host is not None:
             await self._close_store(self._host)
 
@@ -261,15 +259,12 @@ class EmbeddedService(Service):
         if standing:
             return self._standing(subject, where, standing)
         if isinstance(subject, Pattern):
-            if where is not None:
-                raise ServiceError("what narrows a pattern is said in its filters, not by `where`")
-            if subject.is_empty:
-                raise UnsatisfiableFilterError(subject)
+            pattern = pattern_of(subject, where)
             return EmbeddedSubscription(
                 self,
-                FilterSet(subject.filters),
-                lambda match: Match(subject, match.by, match.notifications),
-                subject,
+                FilterSet(pattern.filters),
+                lambda match: Match(pattern, match.by, match.notifications),
+                pattern,
             )
         return EmbeddedSubscription(
             self,
@@ -302,11 +297,11 @@ class EmbeddedService(Service):
 
     def advertise(self, offered: Offered) -> Offering:
         """An advertisement, in force inside `async with`; see `Service.advertise`."""
-        return EmbeddedOffering(self, offer_of(offered))
+        return HeldOffering(self._market, offer_of(offered))
 
     def advertisements(self) -> Advertisements:
         """What is on offer here, as it changes."""
-        return EmbeddedAdvertisements(self)
+        return FollowedOffers(self._market)
 
     def statistics(self) -> ServiceStatistics:
         """What was published, matched and dropped so far."""
@@ -344,26 +339,12 @@ class EmbeddedService(Service):
 
     def _publish_now(self, stamped: Sequence[Notification], now_us: int) -> list[Pending[Any]]:
         """Publish at best effort; what found no room."""
-        pending = self.exchange.publish(self.client, Publish(tuple(stamped)), now_us)
-        if self.exchange.due_us is not None:
-            self._keep_time()
-        return pending
+        return self.exchange.publish(self.client, Publish(tuple(stamped)), now_us)
 
     def _keep_time(self) -> None:
         """Have the time told while patterns wait for it, where the clock is what times are from."""
-        if self._timekeeper is None and self._stamp.has_told_time:
-            self._timekeeper = asyncio.create_task(self._tell_time())
-
-    async def _tell_time(self) -> None:
-        """The last notification of a match would otherwise wait for another one to be published."""
-        try:
-            while (due_us := self.exchange.due_us) is not None:
-                await asyncio.sleep(max(0, due_us + 1 - self._stamp.now_us()) / 1e6)
-                pending = self.exchange.pass_time(self._stamp.now_us())
-                if pending:
-                    await self.exchange.wait(pending, self._publish_wait_s)
-        finally:
-            self._timekeeper = None
+        if self._stamp.has_told_time:
+            self._timekeeper.wake()
 
     async def _settle(self, pending: list[Pending[Any]]) -> None:
         """Wait for those without room, and give the event loop a turn when it is due."""
@@ -382,7 +363,7 @@ class EmbeddedService(Service):
         check_loop(self._loop)
 
     def name_of_request(self) -> str:
-        """An identity for a subscription or an advertisement; no other has it."""
+        """An identity for a subscription; no other has it."""
         return str(next(self._identities))
 
 
@@ -427,6 +408,12 @@ class EmbeddedSubscription(QueuedSubscription[T]):
         self._route = service.exchange.subscribe(service.client, request, self.outlet)
         service.subscriptions.add(self)
 
+    async def _replace(self) -> None:
+        assert self._route is not None, "it was put in force"
+        assert self._next is not None, "it is updated"
+        self._service.require_open()
+        self._service.exchange.update(self._route, Subscribe("", self._next))
+
     async def _leave(self) -> None:
         assert self._route is not None, "it was put in force"
         self._service.exchange.unsubscribe(self._route)
@@ -435,99 +422,3 @@ class EmbeddedSubscription(QueuedSubscription[T]):
     def _lost_before(self) -> tuple[int, int]:
         route = self._route
         return (route.dropped, route.expired) if route else (0, 0)
-
-
-class EmbeddedOffering(Offering):
-    """An advertisement of the embedded service."""
-
-    def __init__(self, service: EmbeddedService, offer: Offer) -> None:
-        self._service = service
-        self._offer = offer
-        self._identity: str | None = None
-        self._ended = False
-
-    @property
-    def offer(self) -> Offer:
-        """What may be published."""
-        return self._offer
-
-    async def open(self) -> None:
-        """Put it in force. Twice is once."""
-        if self._ended:
-            raise ServiceClosedError("this advertisement was withdrawn; advertise anew")
-        if self._identity is None:
-            self._service.require_open()
-            identity = self._service.name_of_request()
-            self._service.exchange.advertise(self._service.client, identity, self._offer)
-            self._identity = identity
-
-    async def unadvertise(self) -> None:
-        """Withdraw it. Twice is once."""
-        self._ended = True
-        identity, self._identity = self._identity, None
-        if identity is not None:
-            self._service.exchange.unadvertise(self._service.client, identity, self._offer)
-
-
-class EmbeddedAdvertisements(Advertisements):
-    """What is on offer at the embedded service.
-
-    Invariant: what waits is the difference between what is on offer and what was told.
-    """
-
-    def __init__(self, service: EmbeddedService) -> None:
-        self._service = service
-        self._changes: dict[Offer, bool] = {}
-        self._arrived = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._opened = False
-        self._ended = False
-
-    @property
-    def current(self) -> tuple[Offer, ...]:
-        """What is on offer at this moment."""
-        return self._service.exchange.offers()
-
-    async def open(self) -> None:
-        """Begin to follow. Twice is once."""
-        if self._ended:
-            raise ServiceClosedError("these advertisements are followed no longer; ask anew")
-        if self._opened:
-            return
-        self._service.require_open()
-        self._loop = asyncio.get_running_loop()
-        self._changes = dict.fromkeys(self.current, True)
-        self._service.exchange.followers[self._changed] = None
-        self._service.following.add(self)
-        self._opened = True
-
-    async def aclose(self) -> None:
-        """Follow no longer; iteration ends."""
-        self._changes.clear()
-        self.end()
-
-    def end(self) -> None:
-        """The service has ended: iteration ends after what waits."""
-        self._ended = True
-        self._arrived.set()
-        self._service.exchange.followers.pop(self._changed, None)
-        self._service.following.discard(self)
-
-    def _changed(self, offer: Offer, is_on_offer: bool) -> None:
-        if offer in self._changes:
-            del self._changes[offer]  # It was not read yet, and is as it was before.
-        else:
-            self._changes[offer] = is_on_offer
-            self._arrived.set()
-
-    async def __anext__(self) -> OfferChange:
-        if not self._opened and not self._ended:
-            raise ServiceError("iterate advertisements inside their own `async with`")
-        while not self._changes:
-            if self._ended:
-                raise StopAsyncIteration
-            check_loop(self._loop)
-            self._arrived.clear()
-            await self._arrived.wait()
-        offer = next(iter(self._changes))
-        return OfferChange(offer, self._changes.pop(offer))

@@ -19,7 +19,7 @@ import dataclasses
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from msgspec import structs
@@ -43,6 +43,7 @@ from contrada.routing.messages import (
     Message,
     Neighbour,
     Offer,
+    OfferChanged,
     Origin,
     Publish,
     Reason,
@@ -55,8 +56,10 @@ from contrada.routing.messages import (
     Unsubscribe,
 )
 from contrada.routing.router import Router, RouterStatistics
+from contrada.routing.tables.poset import form_of
 from contrada.runtime.kernels import load_beside
 from contrada.runtime.outlet import EXPIRED, QUEUE_FULL, Outlet, Passed, entries_of, size_of_all
+from contrada.runtime.stamping import wall_clock_us
 from contrada.service import ServiceStatistics
 
 P = TypeVar("P")
@@ -89,9 +92,6 @@ DUPLICATE: Final = "duplicate"
 
 EXPIRED_ON_ARRIVAL: Final = "expired on arrival"
 """Why a notification is dropped: its time to live was over before it was known who asks for it."""
-
-_UNTIMED_US: Final = 0
-"""What the clock says at requests, which tell the router no time."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -181,6 +181,10 @@ class Exchange:
         self._since_upkeep = 0
         self._matched = 0
         self._dropped: Counter[str] = Counter()
+        self.on_due: Callable[[], None] | None = None
+        """Called when patterns wait for a time to pass; see `due_us`."""
+        self.on_offer: dict[Hashable, Offer] = {}
+        """What is on offer now, by its form."""
         self.followers: dict[Callable[[Offer, bool], None], None] = {}
         """Called when something is on offer that was not, or the other way round."""
 
@@ -230,10 +234,32 @@ class Exchange:
         if isinstance(request, Subscribe):
             for operator in request.filters.unknown():
                 raise UnknownOperatorError(operator)
-            self._ask(route.client, structs.replace(request, identity=name))
-        else:
-            self._ask(route.client, dataclasses.replace(request, identity=name))
+        self._ask(route.client, structs.replace(request, identity=name))
         route.names.append(name)
+
+    def draft(self, route: Route[P]) -> Route[P]:
+        """What a route is to ask for in place of what it asks for now; nothing yet."""
+        return dataclasses.replace(route, names=[], is_in_force=False)
+
+    def replace(self, route: Route[Any], draft: Route[Any]) -> None:
+        """A route asks at once for what is entered for its draft.
+
+        What it asked for before is the draft's then, out of force, and to be withdrawn: so nothing
+        is missed between, and nothing handed over twice.
+        """
+        known = self._routes[route.client.name]
+        for name in route.names:
+            del known[name]
+        route.names, draft.names = draft.names, route.names
+        known.update(dict.fromkeys(route.names, route))
+
+    def update(self, route: Route[Any], request: Subscribe) -> None:
+        """A subscription asks for something else. Raises as `enter`, and has changed nothing."""
+        draft = self.draft(route)
+        self.enter(draft, request)
+        self.replace(route, draft)
+        while self.withdraw(draft):
+            pass
 
     def begin(self, route: Route[Any]) -> None:
         """All that a route asks for is entered: it is in force."""
@@ -245,18 +271,16 @@ class Exchange:
     @property
     def due_us(self) -> int | None:
         """What patterns hold waits for a time later than this; None where nothing waits."""
+        # What is assembled here for a neighbour waits for the time that the neighbour asks about.
         return self._router.due_us if self._patterns else None
 
     def pass_time(self, time_us: int) -> list[Pending[Any]]:
         """Nothing earlier is published from now on: what waited for that goes on."""
-        pending: list[Pending[Any]] = []
-        for effect in self._router.handle(TimePassed(time_us), time_us):
-            if isinstance(effect, DeliverMatch):
-                self._place(self._route_of(effect), [_entry_of_match(effect.match)], pending)
-        return pending
+        return self._carry_out(self._router.handle(TimePassed(time_us), time_us))[0]
 
-    def _route_of(self, effect: DeliverMatch) -> Route[Any]:
-        return self._routes[effect.client.name][effect.match.key]
+    def _route_of(self, effect: DeliverMatch) -> Route[Any] | None:
+        """Who asked for a match; None where it is not in force any more."""
+        return self._routes[effect.client.name].get(effect.match.key)
 
     def _place(
         self,
@@ -352,11 +376,16 @@ class Exchange:
                 else:
                     link.say(effect.message)
             elif isinstance(effect, DeliverMatch):
-                match = _entry_of_match(effect.match)
-                filled.setdefault(self._route_of(effect), []).append([match])
+                watching = self._route_of(effect)
+                if watching is not None:
+                    filled.setdefault(watching, []).append([_entry_of_match(effect.match)])
             elif isinstance(effect, Refused):
                 refused.append(effect)
+            elif isinstance(effect, OfferChanged):
+                self._tell(effect)
         pending: list[Pending[Any]] = []
+        if self.on_due is not None and self.due_us is not None:
+            self.on_due()
         for place, runs in filled.items():  # Mostly one run, which needs no copy.
             run = runs[0] if len(runs) == 1 else [*itertools.chain.from_iterable(runs)]
             self._place(place, run, pending)
@@ -375,7 +404,7 @@ class Exchange:
         link = LinkRoute(event.neighbour, outlet, say, refuse, self._dropped)
         outlet.keeper = link
         self._links[event.neighbour] = link
-        _, refused = self._carry_out(self._router.handle(event, _UNTIMED_US))
+        _, refused = self._carry_out(self._router.handle(event, wall_clock_us()))
         for each in refused:
             if each.event == event and each.reason is not Reason.LOOP:
                 del self._links[event.neighbour]
@@ -388,40 +417,34 @@ class Exchange:
         if link.is_in_force:
             link.close()
             link.is_in_force = False
-            effects = self._router.handle(LinkDown(link.neighbour), _UNTIMED_US)
+            effects = self._router.handle(LinkDown(link.neighbour), wall_clock_us())
             del self._links[link.neighbour]
-            self._carry_out(effects)
+            _count_lost(self._carry_out(effects)[0])
 
-    def hear(self, link: LinkRoute, message: Message) -> None:
-        """Does what a neighbour says, all but what it publishes."""
-        effects = self._router.handle(Received(link.neighbour, message), _UNTIMED_US)
+    def hear(self, link: LinkRoute, message: Message) -> list[Pending[Any]]:
+        """Does what a neighbour says, all but what it publishes; matches that found no room."""
+        effects = self._router.handle(Received(link.neighbour, message), wall_clock_us())
         self._router.maintain(UPKEEP_UNITS)
-        for each in self._carry_out(effects)[1]:
+        pending, refused = self._carry_out(effects)
+        for each in refused:
             link.refuse(each)
+        return pending
 
-    def advertise(self, client: Client, identity: str, offer: Offer) -> None:
-        """Put an advertisement in force.
+    def advertise(self, client: Client, message: Advertise | Unadvertise) -> None:
+        """Put an advertisement in force, or withdraw one.
 
-        Raises LimitError, UnsatisfiableFilterError.
+        Raises LimitError, UnsatisfiableFilterError, ServiceError.
         """
-        was_on_offer = self._router.is_on_offer(offer)
-        self._ask(client, Advertise(identity, offer))
-        if not was_on_offer:
-            self._tell(offer, is_on_offer=True)
+        self._ask(client, message)
 
-    def unadvertise(self, client: Client, identity: str, offer: Offer) -> None:
-        """Withdraw an advertisement that is in force."""
-        self._ask(client, Unadvertise(identity))
-        if not self._router.is_on_offer(offer):
-            self._tell(offer, is_on_offer=False)
-
-    def offers(self) -> tuple[Offer, ...]:
-        """What is on offer now."""
-        return tuple(self._router.offers())
-
-    def _tell(self, offer: Offer, *, is_on_offer: bool) -> None:
+    def _tell(self, change: OfferChanged) -> None:
+        form = form_of(change.offer)
+        if change.is_on_offer:
+            self.on_offer[form] = change.offer
+        else:
+            del self.on_offer[form]
         for follow in list(self.followers):
-            follow(offer, is_on_offer)
+            follow(change.offer, change.is_on_offer)
 
     async def wait(self, pending: list[Pending[Any]], wait_s: float) -> int:
         """Hand over what had no room, waiting for it; returns how many were lost.
@@ -474,7 +497,9 @@ class Exchange:
 
         Raises where it is refused.
         """
-        refused = self._carry_out(self._router.handle(Received(client, message), _UNTIMED_US))[1]
+        effects = self._router.handle(Received(client, message), wall_clock_us())
+        pending, refused = self._carry_out(effects)
+        _count_lost(pending)
         if refused:
             raise _error_of(refused[0])
 
@@ -488,13 +513,19 @@ def _entries_on(message: Publish) -> list[Entry[Carried]]:
     ]
 
 
+def _count_lost(pending: Iterable[Pending[Any]]) -> None:
+    """Matches that found no room, and for which nobody waits."""
+    for route, entries in pending:
+        route.count_lost(QUEUE_FULL, len(entries))
+
+
 def _entry_of_match(match: Match[str]) -> Entry[Match[str]]:
     return match, size_of_all(match.notifications), None
 
 
 def new_router(**options: Any) -> Router:
-    """A router whose indexes are compiled beside what goes on; see `Router`."""
-    return Router(index=_new_index, **options)
+    """A router whose indexes are compiled beside what goes on, and that tells what is on offer."""
+    return Router(index=_new_index, tells_offers=True, **options)
 
 
 def _new_index() -> "Index[int]":

@@ -16,7 +16,14 @@ from contrada.model import Filter, FilterSet
 from contrada.runtime.calling import check_loop, next_of, running_loop
 from contrada.runtime.handling import called, handle_all
 from contrada.runtime.outlet import EXPIRED, QUEUE_FULL, Outlet
-from contrada.service import Subscription, SubscriptionStatistics
+from contrada.service import (
+    Subject,
+    Subscription,
+    SubscriptionStatistics,
+    filters_of,
+    reader_of,
+    residue_of,
+)
 
 _LOG: Final = logging.getLogger("contrada.runtime")
 
@@ -33,7 +40,8 @@ class QueuedSubscription(Subscription[T]):
     """Takes entries from its outlet and gives what its reader makes of them.
 
     Without a reader it gives the entries themselves. An entry of which the residue does not hold
-    was not asked for: it is passed over, and not counted.
+    was not asked for: it is passed over, and not counted. Once it was updated, the residue holds
+    the filters too, since what waits may match only those from before.
     """
 
     __slots__ = (
@@ -44,10 +52,12 @@ class QueuedSubscription(Subscription[T]):
         "_failure",
         "_filters",
         "_loop",
+        "_next",
         "_opened",
         "_reader",
         "_reconnects",
         "_residue",
+        "_updating",
         "outlet",
     )
 
@@ -59,6 +69,8 @@ class QueuedSubscription(Subscription[T]):
         residue: Callable[[Any], bool] | None = None,
     ) -> None:
         self._filters = filters
+        self._next: Filter | FilterSet | None = None
+        self._updating: asyncio.Task[None] | None = None
         self.outlet = outlet
         self._reader = reader
         self._residue = residue
@@ -86,11 +98,54 @@ class QueuedSubscription(Subscription[T]):
                 await self._enter()
                 self._opened = True
 
+    async def update(self, subject: Subject, where: Subject | None = None) -> None:
+        """Ask for something else, without a gap; see `Subscription.update`."""
+        if reader_of(subject) != self._reader:
+            raise ServiceError(
+                "an update asks for other notifications, not for other objects; subscribe anew"
+            )
+        filters, residue = filters_of(subject, where), residue_of(subject, where)
+        if self._opened:
+            check_loop(self._loop)
+        # Whoever is cancelled leaves it to its end: half way, nobody knew what is in force.
+        update = asyncio.create_task(self._update(filters, residue))
+        try:
+            await asyncio.shield(update)
+        except asyncio.CancelledError:
+            if update.cancelled():
+                raise ServiceClosedError("this subscription has ended meanwhile") from None
+            raise
+
+    async def _update(
+        self, filters: Filter | FilterSet, residue: Callable[[Any], bool] | None
+    ) -> None:
+        async with self._change():
+            if self.outlet.finished:
+                raise ServiceClosedError("this subscription has ended; subscribe anew")
+            if not self._opened:
+                self._filters, self._residue = filters, residue
+                return
+            before = self._residue
+            old, new = _holding(self._filters, before), _holding(filters, residue)
+            self._updating = asyncio.current_task()
+            self._next, self._residue = filters, lambda item: old(item) or new(item)
+            try:
+                await self._replace()
+            except BaseException:
+                self._residue = before
+                raise
+            else:
+                self._filters, self._residue = filters, new
+            finally:
+                self._updating = self._next = None
+
     async def unsubscribe(self) -> None:
         """End it. Nothing is delivered afterwards; what still waited is dropped and counted."""
         if self._opened:
             check_loop(self._loop)
         self.count_dropped(UNSUBSCRIBED, self.outlet.discard())
+        if self._updating is not None:
+            self._updating.cancel()
         async with self._change():  # What is just being put in force is taken out then.
             if self._opened:
                 self._opened = False
@@ -125,11 +180,12 @@ class QueuedSubscription(Subscription[T]):
             self.outlet.finish()
 
     async def __anext__(self) -> T:
-        outlet, reader, residue = self.outlet, self._reader, self._residue
+        outlet, reader = self.outlet, self._reader
         while True:
             while (taken := outlet.take()) is not None:
                 item, size = taken
                 self._taken(size)
+                residue = self._residue  # It may have been updated since this waits.
                 if residue is not None and not residue(item):
                     continue
                 if reader is not None:
@@ -190,6 +246,10 @@ class QueuedSubscription(Subscription[T]):
         """Put it in force at the service."""
 
     @abstractmethod
+    async def _replace(self) -> None:
+        """Have the service take the next filters for those from before, which stay if refused."""
+
+    @abstractmethod
     async def _leave(self) -> None:
         """Take it out at the service."""
 
@@ -199,3 +259,12 @@ class QueuedSubscription(Subscription[T]):
     @abstractmethod
     def _lost_before(self) -> tuple[int, int]:
         """How many found no room, and how many expired, where that is counted elsewhere."""
+
+
+def _holding(
+    filters: Filter | FilterSet, residue: Callable[[Any], bool] | None
+) -> Callable[[Any], bool]:
+    """All that is asked of a notification."""
+    if residue is None:
+        return filters.matches
+    return lambda item: filters.matches(item) and residue(item)

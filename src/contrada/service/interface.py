@@ -205,6 +205,23 @@ class Subscription(InForce, AsyncIterator[T_co]):
         """End it. Nothing is delivered afterwards; what still waited is dropped and counted."""
 
     @abstractmethod
+    async def update(self, subject: Subject, where: Subject | None = None) -> None:
+        """Ask for something else, without a gap; `subject` and `where` as in `Service.subscribe`.
+
+        What matches both the old and the new filters is delivered once and in order, whenever it
+        is published. After this has returned the new ones are in force as after `open`, and
+        nothing is delivered that matches the old ones alone: what waited of that is passed over.
+        Until then something of both may come. A refusal leaves the old ones in force. Whoever is
+        cancelled does not know which are; `filters` says so once it is decided.
+
+        What is given stays of one type: a class of obvents is narrowed by `where`, not replaced by
+        another one, and a pattern is not updated. Cost: a match of each notification that is read
+        afterwards. Raises as `Service.subscribe` and `open`; over TCP also ConnectionFailedError
+        where no connection is there for a while. If it was lost meanwhile, the new ones are taken
+        up on the next.
+        """
+
+    @abstractmethod
     def statistics(self) -> SubscriptionStatistics:
         """What was delivered and dropped so far."""
 
@@ -473,8 +490,10 @@ class Service(InForce):
     def subscribe(self, subject: Any = None, where: Subject | None = None, **standing: Any) -> Any:
         """A subscription to a filter, a text, a mapping, or what offers `to_filters()`.
 
-        One to a `Pattern` gives its matches; only the embedded service offers that. What completes
-        a match is handed over when time has passed it, or the service is closed.
+        One to a `Pattern` gives its matches. What completes a match is handed over when time has
+        passed it, or an embedded service is closed. A broker goes by its own clock: there a match
+        comes a second later, and what comes later than that after another one takes part in none,
+        as does what says a time of long ago.
         `where` narrows it further. It is in force only inside `async with`.
 
         `StandingOptions` make it a standing one: what is promised comes to it once, and it is kept
@@ -491,13 +510,20 @@ class Service(InForce):
     def advertise(self, offered: Offered) -> Offering:
         """An advertisement of what this service will publish, in force inside `async with`.
 
-        It tells others what to expect, and keeps nobody from publishing something else.
-        Raises ParseError, InvalidFilterError, UnsatisfiableFilterError, ServiceError.
+        It tells others what to expect. In a network that forwards advertisements nothing else may
+        be published; elsewhere it keeps nobody from that. A client's goes with it, and is taken up
+        again with its connection. Raises ParseError, InvalidFilterError,
+        UnsatisfiableFilterError, ServiceError; `open` also LimitError, ConnectionFailedError.
         """
 
     @abstractmethod
     def advertisements(self) -> Advertisements:
-        """What is on offer here, as it changes."""
+        """What is on offer here, as it changes: in this process, or at the client's broker.
+
+        In a network that forwards advertisements that holds what is offered elsewhere, as far as
+        it comes over links: what another one covers on the same way is not told, and nothing of
+        what is offered above a broker. Else it is what this broker's clients offer.
+        """
 
     @abstractmethod
     def statistics(self) -> ServiceStatistics:

@@ -144,6 +144,15 @@ def offer_of(offered: Offered) -> Offer:
     return offer
 
 
+def pattern_of(subject: Pattern, where: object = None) -> Pattern:
+    """A pattern that is subscribed. Raises UnsatisfiableFilterError, ServiceError."""
+    if where is not None:
+        raise ServiceError("what narrows a pattern is said in its filters, not by `where`")
+    if subject.is_empty:
+        raise UnsatisfiableFilterError(subject)
+    return subject
+
+
 def reader_of(subject: Any) -> Callable[[Notification], Any] | None:
     """How a subject reads a notification, or None where the subscriber gets it as it is."""
     if not isinstance(subject, str | Filter | FilterSet) and isinstance(subject, Interest):
@@ -175,9 +184,7 @@ def _asked(subject: object) -> Filter | FilterSet:
     if isinstance(wanted, Filter | FilterSet):
         return wanted
     if isinstance(wanted, Pattern):
-        raise ServiceError(
-            "a pattern is subscribed as an object, Pattern(text), and at the embedded service only"
-        )
+        raise ServiceError("a pattern is subscribed as an object, Pattern(text), and not updated")
     several = "; several filters are one FilterSet([…])" if isinstance(wanted, Collection) else ""
     raise ServiceError(
         f"cannot subscribe to {_kind_of(wanted)}: expected a filter, its text, a mapping, "

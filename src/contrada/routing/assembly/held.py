@@ -35,9 +35,9 @@ from contrada.routing.delegation import HandBack, ReportMatches
 from contrada.routing.messages import Client, DeliverMatch, Neighbour, Origin, Send
 
 CLOCK_AHEAD_MAX_US: Final = 86_400_000_000
-"""How far a timestamp may be ahead of a server's clock: a day, to allow for other zones.
-Everything after it would be late. Beyond it: it is not believed; the notification is delivered and
-takes part in no pattern, counted."""
+"""How far a timestamp may be ahead of a server's clock where its owner says nothing else: a
+day, to allow for other zones. Everything after it would be late. Beyond it: it is not believed; the
+notification is delivered and takes part in no pattern, counted."""
 
 AHEAD: Final = "ahead of the clock"
 """Why a notification takes part in no pattern, and why a time is not learned."""
@@ -84,10 +84,16 @@ class HeldPatterns:
     """
 
     def __init__(
-        self, outlook: RouterOutlook, *, slack_us: int = 0, limits: PatternLimits = DEFAULT_LIMITS
+        self,
+        outlook: RouterOutlook,
+        *,
+        slack_us: int = 0,
+        ahead_max_us: int = CLOCK_AHEAD_MAX_US,
+        limits: PatternLimits = DEFAULT_LIMITS,
     ) -> None:
         self.learned_us = TIME_MIN_US
         self.clock_us = 0
+        self.ahead_max_us = ahead_max_us
         self._outlook = outlook
         self._slack_us = check_slack(slack_us)
         self._budget = RunBudget(limits)
@@ -147,6 +153,8 @@ class HeldPatterns:
         if not self._is_credible(time_us):
             self._budget.dropped[AHEAD] += 1
             return actions
+        if not self._budget.admits(notification):
+            return self.learn(time_us)
         filters = self._filters.of(numbers)
         if self._whole and filters and not self._engine.is_late(time_us):
             self._engine.hold(notification, filters)
@@ -192,7 +200,7 @@ class HeldPatterns:
         return [action for time_us in times_us for action in self.learn(time_us or 0)]
 
     def _is_credible(self, time_us: int) -> bool:
-        return time_us <= self.clock_us + CLOCK_AHEAD_MAX_US
+        return time_us <= self.clock_us + self.ahead_max_us
 
     @property
     def due_us(self) -> int | None:

@@ -1,4 +1,4 @@
-"""One behaviour for every service: embedded in this process, and a broker in another one."""
+"""One behaviour for every service: embedded, at a broker, and in a network of brokers."""
 
 import asyncio
 import itertools
@@ -11,7 +11,6 @@ import pytest
 
 from contrada.dialects import cesql
 from contrada.errors import (
-    ConnectionFailedError,
     InvalidNotificationError,
     InvalidObventError,
     ParseError,
@@ -20,13 +19,12 @@ from contrada.errors import (
     UnsatisfiableFilterError,
 )
 from contrada.model import Envelope, Filter, FilterSet, Notification
-from contrada.net import connect
 from contrada.runtime.outlet import EXPIRED, QUEUE_NOTIFICATIONS_MAX
 from contrada.runtime.stamping import wall_clock_us
-from contrada.runtime.states import STATES_WAITING_MAX, ConnectionStates
 from contrada.service import ConnectionState, Subscription
 from contrada.typed import Obvent, type_name_of
 from tests.asynchronous import on_loop, until
+from tests.service.ways import service_of, way_of
 
 
 @dataclass
@@ -56,22 +54,23 @@ async def first(events: Subscription[Notification], count: int) -> list[Notifica
 
 
 @on_loop
-async def test_a_service_can_be_awaited_and_closed_by_hand(address: str | None) -> None:
+async def test_a_service_can_be_awaited_and_closed_by_hand(name: str) -> None:
     """Who writes it so everywhere else would be told that a service cannot be awaited."""
-    service = await connect(address)
-    events = await service.subscribe("change < 0")
-    await service.publish({"change": -1})
-    assert (await anext(events))["change"] == -1
-    await events.unsubscribe()
-    await service.aclose()
-    with pytest.raises(ServiceClosedError):
-        await service.publish({"change": -2})
+    async with way_of(name) as way:
+        service = await way.connect()
+        events = await service.subscribe("change < 0")
+        await service.publish({"change": -1})
+        assert (await anext(events))["change"] == -1
+        await events.unsubscribe()
+        await service.aclose()
+        with pytest.raises(ServiceClosedError):
+            await service.publish({"change": -2})
 
 
 @on_loop
-async def test_what_matches_is_delivered_in_order(address: str | None) -> None:
+async def test_what_matches_is_delivered_in_order(name: str) -> None:
     """Subscribers would get something else than they asked for."""
-    async with connect(address) as service, service.subscribe("change < 0") as events:
+    async with service_of(name) as service, service.subscribe("change < 0") as events:
         for change in (-1, 1, -2, 0, -3):
             await service.publish({"symbol": "DIS", "change": change})
         assert [n["change"] for n in await first(events, 3)] == [-1, -2, -3]
@@ -80,7 +79,7 @@ async def test_what_matches_is_delivered_in_order(address: str | None) -> None:
 
 
 @on_loop
-async def test_notifications_arrive_whole(address: str | None) -> None:
+async def test_notifications_arrive_whole(name: str) -> None:
     """A value, the envelope or the body would be changed on the way."""
     attributes: dict[str, Any] = {
         "null": None,
@@ -94,7 +93,7 @@ async def test_notifications_arrive_whole(address: str | None) -> None:
         "several": ["b", "a", 3],
     }
     async with (
-        connect(address, publisher="desk") as service,
+        service_of(name, publisher="desk") as service,
         service.subscribe("large exists") as events,
     ):
         envelope = await service.publish(attributes, body=b"\x00body", content_type="x/y")
@@ -107,11 +106,11 @@ async def test_notifications_arrive_whole(address: str | None) -> None:
 
 
 @on_loop
-async def test_what_a_rule_leaves_open_is_decided(address: str | None) -> None:
+async def test_what_a_rule_leaves_open_is_decided(name: str) -> None:
     """A subscriber would get what only the filters of a rule match."""
     rule, narrower = cesql.read("a = b"), cesql.read("a + b > 2")
     async with (
-        connect(address) as service,
+        service_of(name) as service,
         service.subscribe(rule) as found,
         service.subscribe(rule, where=narrower) as fewer,
         service.subscribe("a any", where=narrower) as sums,
@@ -129,10 +128,10 @@ async def test_what_a_rule_leaves_open_is_decided(address: str | None) -> None:
 
 
 @on_loop
-async def test_each_subscription_gets_its_own(address: str | None) -> None:
+async def test_each_subscription_gets_its_own(name: str) -> None:
     """Subscriptions of one access point, or of two, would disturb one another."""
-    async with connect(address) as one, connect(address) as other:
-        subscriber = one if address is None else other
+    async with way_of(name) as way, way.connect() as one, way.connect() as other:
+        subscriber = one if name == "embedded" else other
         async with (
             one.subscribe("kind = 'mine' and n < 5") as low,
             subscriber.subscribe(FilterSet("kind = 'mine' and n > 3 or n = 1")) as split,
@@ -145,9 +144,9 @@ async def test_each_subscription_gets_its_own(address: str | None) -> None:
 
 
 @on_loop
-async def test_nothing_comes_after_unsubscribe(address: str | None) -> None:
+async def test_nothing_comes_after_unsubscribe(name: str) -> None:
     """A handler would be called for what its owner has let go of."""
-    async with connect(address) as service:
+    async with service_of(name) as service:
         events = service.subscribe("after = 1")
         await events.open()
         await service.publish_batch({"after": 1, "n": n} for n in range(10))
@@ -159,9 +158,9 @@ async def test_nothing_comes_after_unsubscribe(address: str | None) -> None:
 
 
 @on_loop
-async def test_unsubscribe_ends_an_iteration_under_way(address: str | None) -> None:
+async def test_unsubscribe_ends_an_iteration_under_way(name: str) -> None:
     """A task that waits for notifications would hang."""
-    async with connect(address) as service:
+    async with service_of(name) as service:
         events = service.subscribe("never = 1")
         await events.open()
         reader = asyncio.create_task(anext(events, None))
@@ -171,9 +170,9 @@ async def test_unsubscribe_ends_an_iteration_under_way(address: str | None) -> N
 
 
 @on_loop
-async def test_closing_ends_iterations_after_what_they_hold(address: str | None) -> None:
+async def test_closing_ends_iterations_after_what_they_hold(name: str) -> None:
     """A subscriber would hang or fail when the service is closed in order."""
-    async with connect(address) as service:
+    async with service_of(name) as service:
         events = service.subscribe("closing = 1")
         await events.open()
         await service.publish_batch({"closing": 1, "n": n} for n in range(3))
@@ -185,13 +184,14 @@ async def test_closing_ends_iterations_after_what_they_hold(address: str | None)
 
 
 @on_loop
-async def test_a_slow_reader_loses_nothing(address: str | None) -> None:
+async def test_a_slow_reader_loses_nothing(name: str) -> None:
     """A fast publisher would overrun a healthy subscriber."""
     total = QUEUE_NOTIFICATIONS_MAX * 5 // 2
     async with (
-        connect(address) as publisher,
-        connect(address) as other,
-        (publisher if address is None else other).subscribe("slow = 1") as events,
+        way_of(name) as way,
+        way.connect() as publisher,
+        way.connect() as other,
+        (publisher if name == "embedded" else other).subscribe("slow = 1") as events,
     ):
         published = asyncio.create_task(
             publisher.publish_batch({"slow": 1, "n": n} for n in range(total))
@@ -208,13 +208,15 @@ async def test_a_slow_reader_loses_nothing(address: str | None) -> None:
         assert events.statistics().dropped == {}
 
 
+@pytest.mark.parametrize("name", ["embedded", "broker"])  # Beyond a link publishers are not told.
 @on_loop
-async def test_a_dead_reader_loses_the_newest_and_it_is_counted(address: str | None) -> None:
+async def test_a_dead_reader_loses_the_newest_and_it_is_counted(name: str) -> None:
     """A subscriber that stopped reading would hold up publishers, or lose in silence."""
     async with (
-        connect(address, publish_wait_s=0.05) as publisher,
-        connect(address) as other,
-        (publisher if address is None else other).subscribe("dead = 1") as events,
+        way_of(name) as way,
+        way.connect(publish_wait_s=0.05) as publisher,
+        way.connect() as other,
+        (publisher if name == "embedded" else other).subscribe("dead = 1") as events,
     ):
         total = 3 * QUEUE_NOTIFICATIONS_MAX
         await publisher.publish_batch({"dead": 1, "n": n} for n in range(total))
@@ -226,10 +228,10 @@ async def test_a_dead_reader_loses_the_newest_and_it_is_counted(address: str | N
 
 
 @on_loop
-async def test_typed_subscriptions_give_objects(address: str | None) -> None:
+async def test_typed_subscriptions_give_objects(name: str) -> None:
     """Obvents would come back as something else, or subtypes would be missed."""
     async with (
-        connect(address) as service,
+        service_of(name) as service,
         service.subscribe(Stock) as stocks,
         service.subscribe(Quote, "price < 100") as quotes,
     ):
@@ -241,11 +243,11 @@ async def test_typed_subscriptions_give_objects(address: str | None) -> None:
 
 
 @on_loop
-async def test_each_subscription_gets_objects_of_its_own(address: str | None) -> None:
+async def test_each_subscription_gets_objects_of_its_own(name: str) -> None:
     """One subscriber that changes what it got would change it for another, or the publisher."""
     sent = Quote("Telco", 80.0)
     async with (
-        connect(address) as service,
+        service_of(name) as service,
         service.subscribe(Quote) as one,
         service.subscribe(Quote) as other,
     ):
@@ -259,11 +261,11 @@ async def test_each_subscription_gets_objects_of_its_own(address: str | None) ->
 
 
 @on_loop
-async def test_what_a_type_cannot_hold_is_counted(address: str | None) -> None:
+async def test_what_a_type_cannot_hold_is_counted(name: str) -> None:
     """A stranger's notification would end a subscriber's loop, or vanish."""
     marks = [type_name_of(Stock), type_name_of(Quote)]
     strange = Notification.marked({"company": 5}, marks=marks)
-    async with connect(address) as service, service.subscribe(Quote) as quotes:
+    async with service_of(name) as service, service.subscribe(Quote) as quotes:
         await service.publish(strange)
         await service.publish(Quote("Telco", 1.0))
         assert await anext(quotes) == Quote("Telco", 1.0)
@@ -272,10 +274,10 @@ async def test_what_a_type_cannot_hold_is_counted(address: str | None) -> None:
 
 @on_loop
 async def test_a_type_that_raises_is_counted_and_logged(
-    address: str | None, caplog: pytest.LogCaptureFixture
+    name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One's own class would end one's loop, or lose notifications without a word."""
-    async with connect(address) as service, service.subscribe(Picky) as found:
+    async with service_of(name) as service, service.subscribe(Picky) as found:
         marks = [type_name_of(Stock), type_name_of(Picky)]
         for company in ("Disco", "Tele", "Telco"):
             await service.publish(Notification.marked({"company": company}, marks=marks))
@@ -297,10 +299,10 @@ class Selected:
 
 @on_loop
 async def test_an_interest_that_raises_is_counted_and_logged(
-    address: str | None, caplog: pytest.LogCaptureFixture
+    name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What a subscriber's code raises would end its loop."""
-    async with connect(address) as service, service.subscribe(Selected()) as found:
+    async with service_of(name) as service, service.subscribe(Selected()) as found:
         await service.publish_batch([{"own": 0}, {"own": 2}])
         assert await found.next(10) == 0.5
         assert found.statistics().dropped == {"unreadable": 1}
@@ -308,9 +310,9 @@ async def test_an_interest_that_raises_is_counted_and_logged(
 
 
 @on_loop
-async def test_where_names_fields_of_the_class(address: str | None) -> None:
+async def test_where_names_fields_of_the_class(name: str) -> None:
     """A field that is misspelt would match nothing, for ever, without a word."""
-    async with connect(address) as service:
+    async with service_of(name) as service:
         for where in ("prize < 100", "company = 'a' or prize < 1", {"prize": 1}):
             with pytest.raises(InvalidObventError, match=r"'prize'.*company, price"):
                 service.subscribe(Quote, where)
@@ -320,9 +322,9 @@ async def test_where_names_fields_of_the_class(address: str | None) -> None:
 
 
 @on_loop
-async def test_the_next_is_waited_for_as_long_as_one_says(address: str | None) -> None:
+async def test_the_next_is_waited_for_as_long_as_one_says(name: str) -> None:
     """A subscriber could not do something else meanwhile, or would lose what comes then."""
-    async with connect(address) as service, service.subscribe("waited = 1") as found:
+    async with service_of(name) as service, service.subscribe("waited = 1") as found:
         with pytest.raises(TimeoutError):
             await found.next(0.01)
         await service.publish({"waited": 1})
@@ -336,14 +338,14 @@ async def test_the_next_is_waited_for_as_long_as_one_says(address: str | None) -
 
 
 @on_loop
-async def test_a_batch_that_fails_says_how_many_were_taken(address: str | None) -> None:
+async def test_a_batch_that_fails_says_how_many_were_taken(name: str) -> None:
     """Whoever publishes the rest would publish some twice, or lose some."""
 
     def items() -> Iterator[dict[str, int]]:
         yield from ({"taken": n} for n in range(300))
         raise KeyError("own")
 
-    async with connect(address) as service, service.subscribe("taken any") as found:
+    async with service_of(name) as service, service.subscribe("taken any") as found:
         with pytest.raises(KeyError) as own:
             await service.publish_batch(items())
         assert own.value.published == 300  # type: ignore[attr-defined]
@@ -359,9 +361,9 @@ async def test_a_batch_that_fails_says_how_many_were_taken(address: str | None) 
 
 
 @on_loop
-async def test_another_event_loop_is_told_so(address: str | None) -> None:
+async def test_another_event_loop_is_told_so(name: str) -> None:
     """A service on another loop would hang, or break in a way that nobody understands."""
-    async with connect(address) as service, service.subscribe("a = 1") as found:
+    async with service_of(name) as service, service.subscribe("a = 1") as found:
 
         async def elsewhere() -> None:
             for work in (
@@ -383,9 +385,9 @@ async def test_another_event_loop_is_told_so(address: str | None) -> None:
 
 
 @on_loop
-async def test_bad_requests_are_refused_and_nothing_else_happens(address: str | None) -> None:
+async def test_bad_requests_are_refused_and_nothing_else_happens(name: str) -> None:
     """One bad request would cost the whole service."""
-    async with connect(address) as service, service.subscribe("good = 1") as events:
+    async with service_of(name) as service, service.subscribe("good = 1") as events:
         with pytest.raises(ParseError):
             service.subscribe("good =")
         with pytest.raises(UnsatisfiableFilterError):
@@ -399,20 +401,21 @@ async def test_bad_requests_are_refused_and_nothing_else_happens(address: str | 
 
 
 @on_loop
-async def test_a_service_is_used_inside_its_context(address: str | None) -> None:
+async def test_a_service_is_used_inside_its_context(name: str) -> None:
     """Use before opening or after closing would hang or fail obscurely."""
-    service = connect(address)
-    with pytest.raises(ServiceError, match="async with"):
-        await service.publish({"a": 1})
-    async with service:
+    async with way_of(name) as way:
+        service = way.connect()
         with pytest.raises(ServiceError, match="async with"):
-            await anext(service.subscribe("a = 1"))
-    with pytest.raises(ServiceClosedError):
-        await service.open()
+            await service.publish({"a": 1})
+        async with service:
+            with pytest.raises(ServiceError, match="async with"):
+                await anext(service.subscribe("a = 1"))
+        with pytest.raises(ServiceClosedError):
+            await service.open()
 
 
 @on_loop
-async def test_batches_may_be_asynchronous(address: str | None) -> None:
+async def test_batches_may_be_asynchronous(name: str) -> None:
     """What another stream gives could not be published as it comes."""
 
     async def numbers() -> AsyncIterator[dict[str, int]]:
@@ -420,15 +423,15 @@ async def test_batches_may_be_asynchronous(address: str | None) -> None:
             await asyncio.sleep(0)
             yield {"stream": 1, "n": n}
 
-    async with connect(address) as service, service.subscribe("stream = 1") as events:
+    async with service_of(name) as service, service.subscribe("stream = 1") as events:
         assert await service.publish_batch(numbers()) == 200
         assert [n["n"] for n in await first(events, 200)] == list(range(200))
 
 
 @on_loop
-async def test_many_publish_at_once(address: str | None) -> None:
+async def test_many_publish_at_once(name: str) -> None:
     """Publications of several tasks would be mixed up or lost."""
-    async with connect(address) as service, service.subscribe("task exists") as events:
+    async with service_of(name) as service, service.subscribe("task exists") as events:
 
         async def publish(task: int) -> None:
             for n in range(50):
@@ -442,9 +445,9 @@ async def test_many_publish_at_once(address: str | None) -> None:
 
 
 @on_loop
-async def test_closing_ends_publications_under_way(address: str | None) -> None:
+async def test_closing_ends_publications_under_way(name: str) -> None:
     """A task that publishes would hang, or see a broken connection where one was closed."""
-    async with connect(address) as service:
+    async with service_of(name) as service:
 
         async def numbers() -> AsyncIterator[dict[str, int]]:
             for n in itertools.count():
@@ -460,7 +463,7 @@ async def test_closing_ends_publications_under_way(address: str | None) -> None:
 
 @on_loop
 async def test_the_state_of_the_connection_is_told(
-    address: str | None, caplog: pytest.LogCaptureFixture
+    name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A program could not show whether it is connected, nor find out why it is not."""
     told: list[ConnectionState] = []
@@ -469,66 +472,34 @@ async def test_the_state_of_the_connection_is_told(
         told.append(state)
         raise ValueError("own")
 
-    service = connect(address, on_connection=on_connection)
-    states = service.connection_states()
-    assert service.connection == ConnectionState("new")
-    async with service, service.subscribe("a = 1") as events:
-        connected = ConnectionState("connected", address or "")
-        assert service.connection == connected
-        later = service.connection_states()
-        assert await anext(later) == connected
-        waiting = asyncio.ensure_future(anext(later))
-        await asyncio.sleep(0)
-        await service.publish({"a": 1})
-        assert events.statistics().reconnects == 0
-    assert (await waiting).state == service.connection.state == "closed"
-    assert [each.state async for each in states] == ["new", "connected", "closed"]
-    assert [each.state async for each in service.connection_states()] == ["closed"]
+    async with way_of(name) as way:
+        service = way.connect(on_connection=on_connection)
+        states = service.connection_states()
+        assert service.connection == ConnectionState("new")
+        async with service, service.subscribe("a = 1") as events:
+            connected = ConnectionState("connected", service.connection.address)
+            assert service.connection == connected
+            later = service.connection_states()
+            assert await anext(later) == connected
+            waiting = asyncio.ensure_future(anext(later))
+            await asyncio.sleep(0)
+            await service.publish({"a": 1})
+            assert events.statistics().reconnects == 0
+        assert (await waiting).state == service.connection.state == "closed"
+        assert [each.state async for each in states] == ["new", "connected", "closed"]
+        assert [each.state async for each in service.connection_states()] == ["closed"]
     assert [each.state for each in told] == ["connected", "closed"]
     assert caplog.text.count("ValueError: own") == len(told)
 
 
 @on_loop
-async def test_states_that_nobody_reads_are_bounded() -> None:
-    """A client that tries for days would fill the memory of one who does not look."""
-    states = ConnectionStates()
-    followed = states.follow()
-    for attempt in range(2 * STATES_WAITING_MAX):
-        states.tell(ConnectionState("trying", attempt=attempt))
-    states.tell(ConnectionState("closed"))
-    got = [each async for each in followed]
-    assert len(got) == STATES_WAITING_MAX
-    assert got[-2:] == [
-        ConnectionState("trying", attempt=2 * STATES_WAITING_MAX - 1),
-        states.current,
-    ]
-
-
-@on_loop
-async def test_nobody_listens() -> None:
-    """The error would not say that no broker is there."""
-    with pytest.raises(ConnectionFailedError, match="no broker listens there"):
-        await connect("contrada://127.0.0.1:1").open()
-
-
-@on_loop
-async def test_a_broker_says_that_it_has_no_advertisements(broker_address: str) -> None:
-    """An advertisement would vanish without a word."""
-    async with connect(broker_address) as service:
-        with pytest.raises(ServiceError, match="advertisements"):
-            service.advertise("a = 1")
-        with pytest.raises(ServiceError, match="advertisements"):
-            service.advertisements()
-
-
-@on_loop
-async def test_a_backlog_leaves_by_priority_and_in_time(address: str | None) -> None:
+async def test_a_backlog_leaves_by_priority_and_in_time(name: str) -> None:
     """A reader that was busy would find the small talk first, or what is over."""
-    async with connect(address) as service, service.subscribe("backlog >= 0") as events:
+    async with service_of(name) as service, service.subscribe("backlog >= 0") as events:
         for n, priority in enumerate((None, 0, 9, None, 9)):
             await service.publish({"backlog": n}, priority=priority)
         short = await service.publish({"backlog": 5}, priority=8, ttl_s=1)
-        sure = [] if address else [6]  # A broker promises nothing more.
+        sure = [6] if name == "embedded" else []  # A broker promises nothing more.
         for n in sure:
             envelope = Envelope(ttl_us=1, priority=9, delivery="reliable")
             await service.publish(Notification({"backlog": n}, envelope=envelope))
@@ -547,9 +518,9 @@ async def test_a_backlog_leaves_by_priority_and_in_time(address: str | None) -> 
 
 
 @on_loop
-async def test_an_impossible_time_to_live_is_refused(address: str | None) -> None:
+async def test_an_impossible_time_to_live_is_refused(name: str) -> None:
     """It would be dropped on its way, and nobody would know why."""
-    async with connect(address) as service:
+    async with service_of(name) as service:
         with pytest.raises(ServiceError, match="ttl_s = 0: expected seconds above 0"):
             await service.publish({"a": 1}, ttl_s=0)
         with pytest.raises(ServiceError, match="priority = 11: expected 0"):

@@ -1,0 +1,98 @@
+"""`contrada adv`: advertise from the command line, and list what is on offer."""
+
+import sys
+from contextlib import AsyncExitStack
+
+import click
+import msgspec
+
+from contrada.cli.extension import extension_option
+from contrada.cli.pub import ADDRESS_DEFAULT
+from contrada.cli.running import run
+from contrada.errors import ConnectionFailedError
+from contrada.model import Filter
+from contrada.net import connect
+from contrada.routing.messages import Offer
+from contrada.runtime.calling import checked_timeout, next_of
+from contrada.service import Advertisements, Service
+
+
+@click.command()
+@click.argument("advertisements", metavar="[ADVERTISEMENT]...", nargs=-1)
+@click.option("--to", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
+@click.option("--follow", is_flag=True, help="List what is on offer, and how that changes.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    metavar="S",
+    help="With --follow: end when nothing has changed for S seconds.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@extension_option
+def adv(
+    advertisements: tuple[str, ...],
+    to: str,
+    follow: bool,
+    timeout: float | None,
+    as_json: bool,
+) -> None:
+    """Advertise what will be published, until Ctrl-C, or list with --follow what is on offer.
+
+    What is on offer is a line that begins with `+`, what no longer is one with `-`. What allows
+    any further attributes, as a class of obvents does, ends with `, …`.
+
+    \b
+    contrada adv "origin any and gust >= 0"
+    contrada adv --follow
+    contrada adv --follow --json --timeout 5 | jq .offer
+    """  # noqa: D301 - click reads the escape
+    if not advertisements and not follow:
+        raise click.UsageError("say what to advertise, or --follow")
+    if timeout is not None and not follow:
+        raise click.UsageError("--timeout goes with --follow")
+    run(_advertise(advertisements, to, follow, checked_timeout(timeout), as_json))
+
+
+async def _advertise(
+    texts: tuple[str, ...], to: str, follow: bool, timeout_s: float | None, as_json: bool
+) -> None:
+    service = connect(to, reconnect=False)
+    offerings = [service.advertise(each) for each in texts]  # Wrong ones are found out before.
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(service)
+        for each in offerings:
+            await stack.enter_async_context(each)
+        if follow:
+            found = await stack.enter_async_context(service.advertisements())
+            await _print(found, timeout_s, as_json)
+        else:
+            for each in offerings:
+                _show(each.offer, True, as_json)
+            await _lost(service)
+
+
+async def _print(found: Advertisements, timeout_s: float | None, as_json: bool) -> None:
+    while True:
+        try:
+            change = await next_of(found, timeout_s)
+        except TimeoutError:
+            return
+        _show(change.offer, change.is_on_offer, as_json)
+
+
+async def _lost(service: Service) -> None:
+    """Waits until the broker is gone. Raises ConnectionFailedError."""
+    async for state in service.connection_states():
+        if state.state == "closed":
+            raise ConnectionFailedError(state.address, state.reason)
+
+
+def _show(offer: Offer, is_on_offer: bool, as_json: bool) -> None:
+    is_open = isinstance(offer, Filter)
+    if as_json:
+        shown = {"offer": str(offer), "is_open": is_open, "is_on_offer": is_on_offer}
+        line = msgspec.json.encode(shown).decode()
+    else:
+        line = f"{'+' if is_on_offer else '-'} {offer}{', …' if is_open else ''}"
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,145 @@
+"""What a client advertises at a broker, and what it is told of all that is on offer there.
+
+What waits to be told is the difference between what is on offer and what was told, as for whoever
+follows in one process (`runtime/offering.py`), and counts as held for the client.
+"""
+
+from collections.abc import Hashable
+from itertools import islice
+from typing import Final
+
+from contrada.errors import FrameError, LimitError
+from contrada.model.encoding import to_msgpack
+from contrada.model.languages.work import Work
+from contrada.net.frames import Frame, Offers, Reply
+from contrada.net.peer import Peer
+from contrada.net.turns import REQUEST_WORK_MAX
+from contrada.routing.messages import Advertise, Client, Follow, Offer, Unadvertise, Unfollow
+from contrada.routing.tables.poset import form_of
+from contrada.runtime.exchange import Exchange
+from contrada.runtime.outlet import ENTRY_BYTES
+
+OFFERS_PER_CLIENT_MAX: Final = 1_000
+"""Advertisements of a connection. Beyond it: it is refused, the connection stays."""
+
+OFFERS_PER_FRAME_MAX: Final = 512
+"""Changes of what is on offer in a frame. Beyond it: the next takes the rest."""
+
+OFFERS_BYTES_MAX: Final = 256 * 1024
+"""Bytes of advertisements after which a frame takes no more. Beyond it: the next takes the rest."""
+
+_ANSWER: Final = object()
+
+
+class GuestOffers:
+    """The advertisements of one client, and whether it follows all that is on offer."""
+
+    def __init__(self, peer: Peer, exchange: Exchange, client: Client) -> None:
+        self._peer = peer
+        self._exchange = exchange
+        self._client = client
+        self._identities: set[str] = set()
+        self._feed: _OfferFeed | None = None
+
+    def asked(self, number: int, message: Advertise | Unadvertise | Follow | Unfollow) -> None:
+        """Carries out a request, and answers it. Raises LimitError, ServiceError, FrameError."""
+        match message:
+            case Advertise():
+                self._advertise(message)
+            case Unadvertise():
+                self._exchange.advertise(self._client, message)
+                self._identities.discard(message.identity)
+            case Follow():
+                if self._feed is not None:
+                    raise FrameError("repeated", "what is on offer is followed already")
+                self._feed = _OfferFeed(self._peer, self._exchange, number)
+                return  # It answers when it has told what is on offer now.
+            case Unfollow():
+                self._follow_no_longer()
+        self._peer.send(Reply(number))
+
+    def end(self) -> None:
+        """The client has gone: it is told nothing more."""
+        self._follow_no_longer()
+
+    def withdraw_some(self) -> bool:
+        """Withdraws one of the advertisements; whether there are more."""
+        if self._identities:
+            self._exchange.advertise(self._client, Unadvertise(self._identities.pop()))
+        return bool(self._identities)
+
+    def _advertise(self, message: Advertise) -> None:
+        if message.identity in self._identities:
+            raise FrameError("repeated", f"advertisement {message.identity} is in force already")
+        if len(self._identities) >= OFFERS_PER_CLIENT_MAX:
+            raise LimitError("OFFERS_PER_CLIENT_MAX", OFFERS_PER_CLIENT_MAX)
+        with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
+            self._exchange.advertise(self._client, message)
+        self._identities.add(message.identity)
+
+    def _follow_no_longer(self) -> None:
+        feed, self._feed = self._feed, None
+        if feed is not None:
+            feed.close()
+
+
+class _OfferFeed:
+    """What is to be told of what is on offer, after that of the beginning the answer to it.
+
+    By form: what is no longer on offer, or None for what is now.
+    """
+
+    def __init__(self, peer: Peer, exchange: Exchange, number: int) -> None:
+        self._peer = peer
+        self._exchange = exchange
+        self._number = number
+        self._changes: dict[Hashable, Offer | None] = dict.fromkeys(exchange.on_offer)
+        self._changes[_ANSWER] = None
+        self._held = 0
+        self._hold()
+        exchange.followers[self._changed] = None
+        peer.mark_ready(self)
+
+    def __len__(self) -> int:
+        return len(self._changes)
+
+    def close(self) -> None:
+        """Nothing more is told."""
+        del self._exchange.followers[self._changed]
+        self._peer.forget_feed(self)
+        self._changes.clear()
+        self._hold()
+
+    def next_frame(self) -> Frame | None:
+        """As much as the limits of a frame allow, or the answer; None where nothing waits."""
+        told: list[tuple[bytes, bool]] = []
+        taken, size = [], 0
+        for form, gone in islice(self._changes.items(), OFFERS_PER_FRAME_MAX):
+            if size >= OFFERS_BYTES_MAX or (told and form is _ANSWER):
+                break
+            taken.append(form)
+            if form is _ANSWER:
+                break
+            offer = self._exchange.on_offer[form] if gone is None else gone
+            told.append((to_msgpack(offer), gone is None))
+            size += len(told[-1][0])
+        for form in taken:
+            del self._changes[form]
+        self._hold()
+        if told:
+            return Offers(told)
+        return Reply(self._number) if taken else None
+
+    def _changed(self, offer: Offer, is_on_offer: bool) -> None:
+        form = form_of(offer)
+        if form in self._changes:
+            del self._changes[form]  # It was not told yet, and is as it was before.
+        else:
+            self._changes[form] = None if is_on_offer else offer
+            self._peer.mark_ready(self)
+        self._hold()
+
+    def _hold(self) -> None:
+        held = len(self._changes) * ENTRY_BYTES
+        self._peer.budget.change(held - self._held)
+        self._held = held

@@ -1,0 +1,73 @@
+"""Networks of brokers in this process, and when they have come to rest."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Final
+
+from contrada.net import Broker
+from contrada.net.address import parse_address
+from contrada.net.neighbours import Membership, Wanted
+from contrada.routing.messages import Ask, Effect, Event, Neighbour, Publish, Received, Send
+from tests.asynchronous import until
+
+Links = Sequence[tuple[int, int]]
+
+FIVE: Final = ((0, 1), (1, 2), (2, 3), (1, 4))
+"""The links of five brokers: the first and the fourth have two others between them."""
+
+
+class Network(list[Broker]):
+    """Brokers, and how much they have told one another that has not come yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._on_its_way = 0
+
+    def join(self, broker: Broker) -> None:
+        """One more, which has no links yet."""
+        router = broker.exchange._router
+        handle = router.handle
+
+        def counted(event: Event, now_us: int) -> list[Effect]:
+            effects = handle(event, now_us)
+            told = [each.message for each in effects if isinstance(each, Send)]
+            change = sum(not isinstance(each, Publish | Ask) for each in told)
+            if isinstance(event, Received) and isinstance(event.origin, Neighbour):
+                change -= not isinstance(event.message, Publish | Ask)
+            self._on_its_way += change  # At once: another thread may look.
+            return effects
+
+        setattr(router, "handle", counted)  # noqa: B010 - a method is no variable
+        self.append(broker)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether what is asked for is known wherever it is to be; what is published is left out.
+
+        Only where no link went down.
+        """
+        return self._on_its_way == 0
+
+
+@asynccontextmanager
+async def network(count: int, links: Links, **options: Any) -> AsyncIterator[Network]:
+    """Brokers with links; of each pair the second makes the link. All links are up."""
+    async with AsyncExitStack() as stack:
+        brokers = Network()
+        for number in range(count):
+            wanted = tuple(
+                Wanted(parse_address(brokers[a].address)) for a, b in links if b == number
+            )
+            brokers.join(
+                Broker(port=0, network=Membership(f"b{number}", neighbours=wanted, **options))
+            )
+            await stack.enter_async_context(brokers[-1])
+        await until(lambda: are_linked(brokers, len(links)))
+        yield brokers
+
+
+def are_linked(brokers: Sequence[Broker], count: int) -> bool:
+    """Whether there are so many links, and all know them."""
+    return sum(len(each.neighbours) for each in brokers) == 2 * count and all(
+        each.exchange.routing().servers == len(brokers) for each in brokers
+    )

@@ -1,0 +1,95 @@
+"""`contrada adv` as a user starts it."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.net.processes import serving
+from tests.net.test_commands import WAIT_S, contrada
+from tests.own_operators import CONTRADA
+
+
+@contextmanager
+def advertising(*arguments: str) -> Iterator["subprocess.Popen[str]"]:
+    with subprocess.Popen(
+        [*CONTRADA, "adv", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def line_of(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().rstrip("\n")
+
+
+def test_what_is_advertised_is_on_offer_until_ctrl_c() -> None:
+    """Nobody could look at what a network offers, or advertise for a program that cannot."""
+    with (
+        serving("--port", "0") as (_, address),
+        advertising("--follow", "--json", "--to", address) as follower,
+        advertising("what = 'alarm'", "n any", "--to", address) as publisher,
+    ):
+        assert {line_of(publisher) for _ in range(2)} == {'+ what = "alarm"', "+ n any"}
+        found = [json.loads(line_of(follower)) for _ in range(2)]
+        assert {each["offer"] for each in found} == {'what = "alarm"', "n any"}
+        assert all(each["is_on_offer"] and not each["is_open"] for each in found)
+        listed = contrada("adv", "--follow", "--timeout", "0.2", "--to", address)
+        assert (listed.returncode, listed.stderr) == (0, "")
+        assert sorted(listed.stdout.splitlines()) == ["+ n any", '+ what = "alarm"']
+        publisher.send_signal(signal.SIGINT)
+        assert publisher.communicate(timeout=WAIT_S) == ("", "")
+        assert publisher.returncode == 130
+        gone = [json.loads(line_of(follower)) for _ in range(2)]
+        assert {each["offer"] for each in gone if not each["is_on_offer"]} == {
+            'what = "alarm"',
+            "n any",
+        }
+
+
+@pytest.mark.parametrize("options", [["a any"], ["--follow"]])
+def test_a_broker_that_goes_ends_it(options: list[str]) -> None:
+    """A command would wait for ever for a broker that is gone."""
+    with (
+        serving("--port", "0") as (broker, address),
+        advertising("a any", "--to", address) as publisher,
+        advertising(*options, "--to", address) as process,
+    ):
+        assert line_of(publisher) == line_of(process) == "+ a any"
+        broker.kill()
+        _, errors = process.communicate(timeout=WAIT_S)
+        assert process.returncode == 1
+        assert errors.startswith("contrada: error: ")
+
+
+def test_with_advertisements_nothing_else_is_published() -> None:
+    """A network would be told that it forwards advertisements, and not do so."""
+    with (
+        serving("--port", "0", "--advertisements") as (_, address),
+        advertising("a any", "--to", address) as publisher,
+    ):
+        assert line_of(publisher) == "+ a any"
+        refused = contrada("pub", "b=1", "--to", address)
+        assert refused.returncode == 2
+        assert "not advertised" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "say what to advertise, or --follow"),
+        (["a any", "--timeout", "3"], "--timeout goes with --follow"),
+        (["a >"], "expected a value"),
+    ],
+)
+def test_what_is_no_advertisement_is_refused(options: list[str], said: str) -> None:
+    """A user would not know what to change."""
+    refused = contrada("adv", *options)
+    assert refused.returncode == 2
+    assert said in refused.stderr
