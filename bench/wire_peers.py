@@ -16,6 +16,7 @@ import os
 import select
 import shutil
 import socket
+import statistics
 import subprocess
 import sys
 import threading
@@ -23,12 +24,14 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 OUTSTANDING: Final = 5_000
 TOLD_EVERY: Final = 250
+PER_SECOND: Final = 1_000
+PER_CONNECTION: Final = 10_000
 CHUNK: Final = 250
 TOPIC: Final = "market"
 FILTER: Final = 'symbol = "S7" and price < 1000'
@@ -38,19 +41,22 @@ Item = dict[str, Any]
 
 
 def item(number: int) -> Item:
-    """Of six attributes and about 200 bytes."""
+    """Of six attributes and about 200 bytes; it says when it was made."""
     return {
         "kind": "finance/exchanges/stock/trade",
         "symbol": "S7",
         "price": 100.0 + number % 100,
         "venue": "the exchange of the north, main floor" + "." * 40,
         "number": number,
-        "sent": 0.0,
+        "sent": time.monotonic(),
     }
 
 
 class Window:
     """How many the publisher may be ahead, as the subscriber tells."""
+
+    chunk = CHUNK
+    """How many are published in one go."""
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
@@ -68,17 +74,38 @@ class Window:
 
     def wait(self, sent: int) -> None:
         """Until a chunk may be sent; blocks."""
-        while self.room(sent) < CHUNK:
+        while self.room(sent) < self.chunk:
             select.select([self._pipe], [], [])
 
     async def ready(self, sent: int) -> None:
         """Until a chunk may be sent."""
         loop = asyncio.get_running_loop()
-        while self.room(sent) < CHUNK:
+        while self.room(sent) < self.chunk:
             told = loop.create_future()
             loop.add_reader(self._pipe, _tell, told)
             await told
             loop.remove_reader(self._pipe)
+
+
+class Pace(Window):
+    """One by one, at `PER_SECOND`."""
+
+    chunk = 1
+
+    def __init__(self, pipe: int) -> None:
+        super().__init__(pipe)
+        self._began_s = time.monotonic()
+
+    def _left_s(self, sent: int) -> float:
+        return max(0.0, self._began_s + sent / PER_SECOND - time.monotonic())
+
+    def wait(self, sent: int) -> None:
+        """Until it is time for the next."""
+        time.sleep(self._left_s(sent))
+
+    async def ready(self, sent: int) -> None:
+        """Until it is time for the next."""
+        await asyncio.sleep(self._left_s(sent))
 
 
 @dataclass
@@ -89,10 +116,12 @@ class Taken:
     expected: int
     done: Callable[[], object]
     count: int = 0
+    delays_s: list[float] = field(default_factory=list)
 
     def take(self, found: Any) -> None:
-        """One more, of which it looks at two attributes."""
+        """One more, of which it looks at three attributes."""
         assert found["number"] == self.count and found["symbol"] == "S7"  # noqa: PT018
+        self.delays_s.append(time.monotonic() - found["sent"])
         self.count += 1
         if self.count % TOLD_EVERY == 0:
             os.write(self.pipe, self.count.to_bytes(_COUNT, "little"))
@@ -126,27 +155,35 @@ class System(ABC):
         """Call `taken.take` with each, decoded, until it is done; `ready` once it is in force."""
 
     @contextmanager
-    def server(self) -> Iterator[tuple[int, int]]:
-        """A server for a while: its port and its process."""
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+    def server(self) -> Iterator[tuple[int, int, int]]:
+        """A server for a while: the ports of publisher and subscriber, and its process."""
         with (
             TemporaryDirectory() as folder,
-            subprocess.Popen(
-                self._command(port, folder), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-            ) as process,
+            _running(lambda port: self._command(port, folder)) as (port, process),
         ):
-            try:
-                _wait_for(port)
-                yield port, process.pid
-            finally:
-                process.terminate()
+            yield port, port, process
+
+
+@contextmanager
+def _running(command: Callable[[int], list[str]]) -> Iterator[tuple[int, int]]:
+    """A process for a while that listens at a port: the port, and its number."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command(port), stdout=quiet, stderr=quiet) as process:
+        try:
+            _wait_for(port)
+            yield port, process.pid
+        finally:
+            process.terminate()
 
 
 class Contrada(System):
-    """Contrada, with a content filter."""
+    """Contrada, with a content filter, and perhaps many others that do not match."""
 
-    name = "contrada"
+    def __init__(self, others: int = 0) -> None:
+        self.name = f"contrada among {others:,}" if others else "contrada"
+        self._others = others
 
     def _command(self, port: int, folder: str) -> list[str]:
         return [sys.executable, "-m", "contrada", "serve", "--port", str(port)]
@@ -157,9 +194,9 @@ class Contrada(System):
         async def run() -> None:
             async with connect(f"contrada://127.0.0.1:{port}") as service:
                 tasks: set[asyncio.Task[int]] = set()
-                for begin in range(0, total, CHUNK):
+                for begin in range(0, total, window.chunk):
                     await window.ready(begin)
-                    items = [item(number) for number in range(begin, begin + CHUNK)]
+                    items = [item(number) for number in range(begin, begin + window.chunk)]
                     tasks.add(task := asyncio.create_task(service.publish_batch(items)))
                     task.add_done_callback(tasks.discard)
                     await asyncio.sleep(0)
@@ -171,11 +208,15 @@ class Contrada(System):
         from contrada import connect
 
         async def run() -> None:
-            async with (
-                connect(f"contrada://127.0.0.1:{port}") as service,
-                AsyncExitStack() as stack,
-            ):
-                events = await stack.enter_async_context(service.subscribe(FILTER))
+            async with AsyncExitStack() as stack:
+                services = [
+                    await stack.enter_async_context(connect(f"contrada://127.0.0.1:{port}"))
+                    for _ in range(1 + self._others // PER_CONNECTION)
+                ]
+                for number in range(self._others):
+                    service = services[number // PER_CONNECTION]
+                    await service.subscribe(f'symbol = "N{number}"').open()
+                events = await stack.enter_async_context(services[-1].subscribe(FILTER))
                 done = asyncio.Event()
                 taken.done = done.set
                 ready()
@@ -193,13 +234,33 @@ class Contrada(System):
 class ContradaLoop(Contrada):
     """Contrada, read by `async for`."""
 
-    name = "contrada, async for"
+    def __init__(self) -> None:
+        super().__init__()
+        self.name = "contrada, async for"
 
     async def _read(self, events: Any, taken: Taken, done: asyncio.Event) -> None:
         async for each in events:
             taken.take(each)
             if done.is_set():
                 break
+
+
+class ContradaLine(Contrada):
+    """Contrada, through two brokers: the publisher is at one, the subscriber at the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.name = "contrada, two brokers"
+
+    @contextmanager
+    def server(self) -> Iterator[tuple[int, int, int]]:
+        """The brokers for a while."""
+        north = [*self._command(0, "")[:-2], "--name", "north", "--port"]
+        with _running(lambda port: [*north, str(port)]) as (first, process):
+            to = f"contrada://127.0.0.1:{first}"
+            south = [*north[:-2], "south", "--neighbour", to, "--port"]
+            with _running(lambda port: [*south, str(port)]) as (second, _):
+                yield first, second, process
 
 
 class Nats(System):
@@ -217,9 +278,9 @@ class Nats(System):
 
         async def run() -> None:
             client = await nats.connect(f"nats://127.0.0.1:{port}")
-            for begin in range(0, total, CHUNK):
+            for begin in range(0, total, window.chunk):
                 await window.ready(begin)
-                for number in range(begin, begin + CHUNK):
+                for number in range(begin, begin + window.chunk):
                     await client.publish(TOPIC, json.dumps(item(number)).encode())
             await client.flush()
             await window.ready(total)
@@ -271,9 +332,9 @@ class Mosquitto(System):
         client = self._client()
         client.connect("127.0.0.1", port)
         client.loop_start()
-        for begin in range(0, total, CHUNK):
+        for begin in range(0, total, window.chunk):
             window.wait(begin)
-            for number in range(begin, begin + CHUNK):
+            for number in range(begin, begin + window.chunk):
                 client.publish(TOPIC, json.dumps(item(number)).encode())
         window.wait(total)
         client.loop_stop()
@@ -302,10 +363,10 @@ class Redis(System):
         import redis
 
         client = redis.Redis(port=port)
-        for begin in range(0, total, CHUNK):
+        for begin in range(0, total, window.chunk):
             window.wait(begin)
             pipeline = client.pipeline(transaction=False)
-            for number in range(begin, begin + CHUNK):
+            for number in range(begin, begin + window.chunk):
                 pipeline.publish(TOPIC, json.dumps(item(number)).encode())
             pipeline.execute()
 
@@ -358,9 +419,9 @@ class Zenoh(System):
         publisher = session.declare_publisher(
             TOPIC, congestion_control=zenoh.CongestionControl.BLOCK
         )
-        for begin in range(0, total, CHUNK):
+        for begin in range(0, total, window.chunk):
             window.wait(begin)
-            for number in range(begin, begin + CHUNK):
+            for number in range(begin, begin + window.chunk):
                 publisher.put(json.dumps(item(number)).encode())
         window.wait(total)
         session.close()
@@ -379,53 +440,61 @@ class Zenoh(System):
         session.close()
 
 
+PEERS: Final = (Nats(), Mosquitto(), Redis(), Zenoh())
 SYSTEMS: Final[dict[str, System]] = {
-    each.name: each for each in (Contrada(), ContradaLoop(), Nats(), Mosquitto(), Redis(), Zenoh())
+    each.name: each
+    for each in (
+        Contrada(),
+        ContradaLoop(),
+        ContradaLine(),
+        Contrada(1_000),
+        Contrada(100_000),
+        *PEERS,
+    )
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: notifications a second, and the processor's time for each in each process."""
+    """One run: notifications a second, the processor's seconds for each in each process, and how
+    long half of them took at most from publisher to subscriber.
+    """
 
     per_second: float
-    publisher_us: float
-    server_us: float
-    subscriber_us: float
+    publisher_s: float
+    server_s: float
+    subscriber_s: float
+    delay_s: float
 
 
-def run(system: System, total: int) -> Run:
-    """Take a load from end to end."""
+def run(system: System, total: int, role: str = "publish") -> Run:
+    """Take a load from end to end, as fast as it goes, or at a pace."""
     told, telling = os.pipe()
-    with system.server() as (port, server):
-        end = [sys.executable, "-m", "bench.wire_peers"]
-        about = [system.name, str(port), str(total)]
-        subscriber = subprocess.Popen(
-            [*end, "subscribe", *about, str(telling)],
-            stdout=subprocess.PIPE,
-            text=True,
-            pass_fds=[telling],
-        )
+    with system.server() as (port, other, server):
+        subscriber = _end("subscribe", system, other, total, telling)
         assert subscriber.stdout is not None
-        assert subscriber.stdout.readline() == "ready\n"
+        if subscriber.stdout.readline() != "ready\n":
+            raise RuntimeError(f"{system.name}: no subscriber; see what it says above")
         before_s = _cpu_s(server)
-        publisher = subprocess.Popen(
-            [*end, "publish", *about, str(told)],
-            stdout=subprocess.PIPE,
-            text=True,
-            pass_fds=[told],
-        )
-        reports = [json.loads(each.communicate(timeout=300)[0]) for each in (publisher, subscriber)]
+        publisher = _end(role, system, port, total, told)
+        reports = [json.loads(each.communicate(timeout=600)[0]) for each in (publisher, subscriber)]
         spent_s = _cpu_s(server) - before_s
     for each in (told, telling):
         os.close(each)
-    began, ended = reports[0]["began_s"], reports[1]["ended_s"]
     return Run(
-        total / (ended - began),
-        1e6 * reports[0]["cpu_s"] / total,
-        1e6 * spent_s / total,
-        1e6 * reports[1]["cpu_s"] / total,
+        total / (reports[1]["ended_s"] - reports[0]["began_s"]),
+        reports[0]["cpu_s"] / total,
+        spent_s / total,
+        reports[1]["cpu_s"] / total,
+        reports[1]["delay_s"],
     )
+
+
+def _end(role: str, system: System, port: int, total: int, pipe: int) -> "subprocess.Popen[str]":
+    """A publisher or a subscriber, in a process of its own."""
+    about = [role, system.name, str(port), str(total), str(pipe)]
+    command = [sys.executable, "-m", "bench.wire_peers", *about]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, pass_fds=[pipe])
 
 
 def _tell(told: "asyncio.Future[None]") -> None:
@@ -452,29 +521,26 @@ def _cpu_s(process: int) -> float:
 def main(role: str, name: str, port: str, total: str, pipe: str) -> None:
     """One end of a run; prints one line of JSON when it is done."""
     system, count = SYSTEMS[name], int(total)
-    spent_s = 0.0
-    if role == "publish":
-        began_s, spent_s = time.monotonic(), time.process_time()
-        system._publish(int(port), count, Window(int(pipe)))
-    else:
-        began_s = 0.0
+    taken = Taken(int(pipe), count, lambda: None)
+    began_s, spent_s = time.monotonic(), time.process_time()
 
-        def ready() -> None:
-            nonlocal spent_s
-            spent_s = time.process_time()
-            print("ready", flush=True)
+    def ready() -> None:
+        nonlocal spent_s
+        spent_s = time.process_time()
+        print("ready", flush=True)
 
-        taken = Taken(int(pipe), count, lambda: None)
+    if role == "subscribe":
         system._subscribe(int(port), taken, ready)
-    print(
-        json.dumps(
-            {
-                "began_s": began_s,
-                "ended_s": time.monotonic(),
-                "cpu_s": time.process_time() - spent_s,
-            }
-        )
-    )
+    else:
+        kind = Pace if role == "pace" else Window
+        system._publish(int(port), count, kind(int(pipe)))
+    report = {
+        "began_s": began_s,
+        "ended_s": time.monotonic(),
+        "cpu_s": time.process_time() - spent_s,
+        "delay_s": statistics.median(taken.delays_s) if taken.delays_s else 0.0,
+    }
+    print(json.dumps(report))
 
 
 if __name__ == "__main__":
