@@ -368,12 +368,13 @@ class DurableSubscription:
     def acknowledge(self, intervals: Iterable[tuple[int, int]]) -> None:
         """Takes the positions from each first to before each end as done with.
 
-        Raises InvalidValueError for what was not handed out yet, LimitError as `Store`.
+        It may have been handed out before a restart. Raises InvalidValueError for what was not
+        appended yet, LimitError as `Store`.
         """
-        intervals = list(intervals)
+        intervals, end_of_all = list(intervals), self.extent.next
         for first, end in intervals:
-            if end > self._cursor:
-                reason = f"expected positions before {self._cursor}, which were handed out"
+            if end > end_of_all:
+                reason = f"expected positions before {end_of_all}, which are there"
                 raise InvalidValueError((first, end), reason)
         self._acknowledge(intervals)
 

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from contrada.delivery.durable import Retention
 from contrada.model import Notification, Selection
 from contrada.routing.messages import Label, Saying
 
@@ -134,6 +135,21 @@ class Past(msgspec.Struct, frozen=True, array_like=True, tag="past"):
     sequence: int
     failed: tuple[int, ...] = ()
     untold: int = 0
+
+
+class ReadLog(msgspec.Struct, frozen=True, array_like=True, tag="read"):
+    """A client of a server asks to read a subscription, which begins where it does not stand.
+
+    What is None is not said: filters and retention may be any then, and it has to stand already.
+    """
+
+    name: str
+    consumer: Label
+    filters: Selection | None = None
+    retention: Retention | None = None
+    is_durable: bool = True
+    position: int | None = None
+    time_us: int | None = None
 
 
 class OpenLog(msgspec.Struct, frozen=True, array_like=True, tag="open"):

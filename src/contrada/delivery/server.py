@@ -433,13 +433,6 @@ class DeliveryServer:
         """The highest number that was accepted of a publisher, or 0: its next one is higher."""
         return self._access.known(publisher).sequence
 
-    def fresh(
-        self, publisher: str, notifications: Sequence[Notification]
-    ) -> Sequence[Notification]:
-        """What of it would be no duplicate. Raises CannotPublishError, as `publish` would fail."""
-        known = self._access.known(publisher)
-        return known.fresh(notifications) if publisher else notifications
-
     def statistics(self) -> DeliveryStatistics:
         """A frozen view of what is held and was done."""
         outbox, inbox, access = self._outbox, self._inbox, self._access

@@ -248,7 +248,7 @@ class EmbeddedService(Service):
         self._stamp.go_on_after(host.server.sequence_of(self._stamp.publisher))
         now_us = self._stamp.now_us()
         stamped = self._stamp.stamped(run, now_us)
-        fresh = host.publish(stamped)
+        fresh = await host.publish(stamped)
         pending = self._publish_now(fresh, now_us) if fresh else []
         self._since_turn += len(stamped)
         await self._settle(pending)

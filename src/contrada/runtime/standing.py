@@ -23,14 +23,14 @@ from contrada.delivery.messages import (
     GiveBack,
     Grant,
     LogEntry,
-    OpenLog,
+    ReadLog,
     Records,
 )
 from contrada.errors import DeliveryError, InvalidValueError, ServiceClosedError, ServiceError
 from contrada.model import Filter, FilterSet
 from contrada.model.domains.values import time_us_of
 from contrada.runtime.calling import check_loop, next_of
-from contrada.runtime.hosting import DeliveryHost
+from contrada.runtime.hosting import LogHost
 from contrada.runtime.outlet import EXPIRED
 from contrada.runtime.subscription import UNREADABLE
 from contrada.service import (
@@ -47,7 +47,9 @@ DAMAGED: Final = "damaged"
 """Why a record is dropped: it came back from the disk as another one, or not at all."""
 
 _LOG: Final = logging.getLogger(__name__)
-_IN_MEMORY: Final = "@reliable"
+IN_MEMORY: Final = "@reliable"
+"""How the names begin of subscriptions in memory."""
+
 _KINDS: Final[Mapping[str, tuple[Any, str]]] = {
     "durable": (str, "a name"),
     "retention": (Retention, "a Retention"),
@@ -59,12 +61,12 @@ T = TypeVar("T")
 
 
 class Hosting(Protocol):
-    """The service in whose process the log is."""
+    """The service through which it is read."""
 
     now_us: Callable[[], int]
 
-    def delivery(self) -> DeliveryHost:
-        """What it does so that delivery can be promised. Raises unless the service is open."""
+    def delivery(self) -> LogHost:
+        """Where logs are read. Raises unless the service is open."""
         ...
 
     def name_of_request(self) -> str:
@@ -94,7 +96,7 @@ class HostedSubscription(StandingSubscription[T]):
         self._check()
         self._name: str = self._options.get("durable", "")
         self._client = ""
-        self._host: DeliveryHost | None = None
+        self._host: LogHost | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._has_ended = False
         self._failure: DeliveryError | None = None
@@ -148,17 +150,17 @@ class HostedSubscription(StandingSubscription[T]):
             raise ServiceClosedError("this reader is closed; subscribe anew")
         if self._host is not None:
             return
-        host = self._service.delivery()
-        identity = self._service.name_of_request()
-        if not self._is_durable:
-            self._name = f"{_IN_MEMORY}-{identity}"
-        self._stand(host)
-        self._host, self._client = host, identity
+        begin, retention = self._begin(), self._options.get("retention")
+        self._host = host = self._service.delivery()
+        self._client = self._service.name_of_request()
         self._loop = asyncio.get_running_loop()
-        host.readers[identity] = self
-        host.consume(identity, OpenLog(self._name, identity, *self._begin()))
+        if not self._is_durable:
+            self._name = f"{IN_MEMORY}-{self._client}"
+        wanted = ReadLog(
+            self._name, self._client, self._filters, retention, self._is_durable, *begin
+        )
         try:
-            await host.committed()
+            standing = await host.read(self, wanted)
             if self._failure is not None:
                 raise self._failure
         except BaseException:
@@ -166,41 +168,9 @@ class HostedSubscription(StandingSubscription[T]):
             raise
         if self._has_ended:
             raise ServiceClosedError("it was closed while it was opened")
+        if self._filters is None:
+            self._filters = standing
         self._renew()
-
-    def _stand(self, host: DeliveryHost) -> None:
-        """Lets it begin, or checks that it stands for what is asked."""
-        retention: Retention | None = self._options.get("retention")
-        terms = host.server.terms(self._name)
-        if terms is None or not terms.is_durable:
-            if self._filters is None:
-                raise DeliveryError(
-                    f"there is no durable subscription {self._name!r}; say its filters to begin it"
-                )
-            position = self._options.get("from_position", 1)
-            if position != 1:
-                raise DeliveryError(
-                    f"{self._name!r}: {position}: it begins only now, with position 1"
-                )
-            host.stand(
-                self._name,
-                self._filters,
-                retention or Retention(),
-                is_durable=self._is_durable,
-            )
-        else:
-            filters, standing = self._filters, FilterSet(terms.filters.filters)
-            if filters is not None and FilterSet(filters.filters) != standing:
-                raise DeliveryError(
-                    f"the durable subscription {self._name!r} stands for other filters, "
-                    f"{terms.filters}; end it first, or take another name"
-                )
-            if retention is not None and retention != terms.retention:
-                raise DeliveryError(
-                    f"the durable subscription {self._name!r} has another retention, "
-                    f"{terms.retention}; end it first, or take another name"
-                )
-            self._filters = standing if filters is None else filters
 
     def _begin(self) -> tuple[int | None, int | None]:
         """The position and the time from which it is read again."""
@@ -229,11 +199,8 @@ class HostedSubscription(StandingSubscription[T]):
             return
         self._flush()
         self._has_ended = True
-        del host.readers[self._client]
-        if not self._is_durable and host.server.terms(self._name) is not None:
-            host.end(self._name)
-        elif self._failure is None:
-            host.consume(self._client, CloseLog(self._name, self._client, seen=tuple(self._has)))
+        ends, seen = not self._is_durable, tuple(self._has)
+        host.leave(CloseLog(self._name, self._client, ends, seen))
         self._ahead.clear()
         self._arrived.set()
 
@@ -323,7 +290,7 @@ class HostedSubscription(StandingSubscription[T]):
         host.consume(self._client, GiveBack(self._name, self._client, returned))
         await host.committed()
 
-    def _require_open(self, *positions: Any) -> DeliveryHost:
+    def _require_open(self, *positions: Any) -> LogHost:
         if self._failure is not None:
             raise self._failure
         if self._has_ended:
