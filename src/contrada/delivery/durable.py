@@ -138,7 +138,7 @@ class DurableSubscription:
         if store.extent(name) is None:
             store.append(name, (), 0)
         self._done = Positions(store.acknowledged(name))
-        self._cursor = self.extent.first
+        self._cursor = self._done.first_without(self.extent.first)
         self._replays_to = self._cursor  # before it, what is acknowledged is handed out, too
         self._again: list[int] = []  # a heap
         self._attempts: dict[int, int] = {}

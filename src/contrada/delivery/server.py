@@ -433,6 +433,14 @@ class DeliveryServer:
         """The highest number that was accepted of a publisher, or 0: its next one is higher."""
         return self._access.known(publisher).sequence
 
+    def matching(self, notifications: Sequence[Notification]) -> None:
+        """Matches as `publish` would, and does nothing: what that costs may so be bounded."""
+        self._table.addressees(notifications)
+
+    def where(self, name: str) -> tuple[str, int] | None:
+        """The home of a standing subscription that is known, and its number there."""
+        return self._table.home_of(name)
+
     def statistics(self) -> DeliveryStatistics:
         """A frozen view of what is held and was done."""
         outbox, inbox, access = self._outbox, self._inbox, self._access

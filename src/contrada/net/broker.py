@@ -14,20 +14,24 @@ import logging
 from collections import Counter
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 import msgspec
 
+from contrada.delivery.store import Store
 from contrada.errors import ConnectionFailedError, ServiceError
 from contrada.net.address import PORT_DEFAULT, Address, check_host
 from contrada.net.connection import BROKER, CLIENT, NEIGHBOUR
 from contrada.net.frames import Hello
 from contrada.net.guest import Guest
+from contrada.net.logs import BrokerLogs
 from contrada.net.neighbours import Membership, Neighbours
 from contrada.net.peer import Peer, Talk
 from contrada.runtime.exchange import Exchange
 from contrada.runtime.stamping import Stamp
+from contrada.runtime.stores import check_store
 
 CONNECTIONS_MAX: Final = 4096
 """Connections of a broker. Beyond it: a client is told that it is full, and closed."""
@@ -81,11 +85,13 @@ class Broker:
         connections_max: int = CONNECTIONS_MAX,
         bytes_max: int = BROKER_BYTES_MAX,
         network: Membership | None = None,
+        store: str | Path | Store | None = None,
     ) -> None:
         """Port 0 takes a free one; see `address` once it has started.
 
-        `network` says what it is among other brokers; without it, it is alone. Raises
-        InvalidValueError.
+        `network` says what it is among other brokers; without it, it is alone. `store` is where it
+        keeps what is durable or certified, as in `connect`; without one all is in memory. Raises
+        InvalidValueError, ServiceError for what is no store.
         """
         self.network = network or Membership()
         self.instance = Stamp(None).publisher
@@ -106,18 +112,25 @@ class Broker:
         self.dropped: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.exchange = Exchange(self.network.router())
+        check_store(store)
+        self.logs = BrokerLogs(self.exchange, self.network.name, self.network.sequencer, store)
         self.neighbours = Neighbours(self)
         self.hello = Hello(BROKER, software, self.neighbours.capabilities())
 
     async def start(self) -> None:
-        """Listen. Raises AddressError, ConnectionFailedError when the address cannot be had."""
+        """Listen. Raises AddressError, ConnectionFailedError when the address cannot be had.
+
+        And StoreError when its store cannot be used.
+        """
         check_host(self._host)
         if self._server is not None or self._stopped.is_set():
             raise ServiceError("a broker is started once")
         loop = asyncio.get_running_loop()
+        self.logs.open()
         try:
             self._server = await loop.create_server(lambda: Peer(self), self._host, self._port)
         except OSError as error:
+            await self.logs.aclose()
             wanted = str(Address(self._host, self._port))
             raise ConnectionFailedError(
                 wanted, f"cannot listen: {error.strerror or error}"
@@ -135,7 +148,10 @@ class Broker:
         return str(Address(self._host, port))
 
     async def stop(self) -> None:
-        """Say goodbye to all clients, close, and listen no more. Twice is once."""
+        """Say goodbye to all clients, close, and listen no more. Twice is once.
+
+        Raises StoreError where what is promised could not be brought to the disk.
+        """
         if self._server is None:
             return
         server, self._server = self._server, None
@@ -153,7 +169,10 @@ class Broker:
         for task in self._work:
             task.cancel()  # Nobody is left for whom it could be delivered.
         await asyncio.gather(*self._work, return_exceptions=True)
-        self._stopped.set()
+        try:
+            await self.logs.aclose()
+        finally:
+            self._stopped.set()
 
     async def closed(self) -> None:
         """Wait until it was stopped."""

@@ -8,15 +8,17 @@ ConnectionFailedError: it is never sent twice. Who publishes or subscribes meanw
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from contrada.delivery.backlog import transmission_of
+from contrada.delivery.classes import delivery_class
 from contrada.errors import (
     ConnectionFailedError,
     ContradaError,
     FrameError,
+    ServiceClosedError,
     ServiceError,
 )
 from contrada.model import Envelope, Filter, FilterSet, Notification
@@ -30,6 +32,8 @@ from contrada.net.frames import (
     Credit,
     Delivery,
     Frame,
+    LogDelivery,
+    LogReply,
     Reply,
     Request,
     StatisticsReply,
@@ -52,7 +56,7 @@ from contrada.runtime.calling import (
     tell_published,
 )
 from contrada.runtime.outlet import ENTRY_BYTES, EXPIRED, PUBLISH_WAIT_S, QUEUE_FULL, Outlet
-from contrada.runtime.stamping import Stamp
+from contrada.runtime.stamping import Stamp, identified, runs_of
 from contrada.runtime.states import ConnectionStates
 from contrada.runtime.subscription import UNREADABLE, UNSUBSCRIBED, QueuedSubscription
 from contrada.service import (
@@ -72,21 +76,15 @@ from contrada.service import (
     residue_of,
 )
 
+if TYPE_CHECKING:  # Loaded when something is promised.
+    from contrada.net.standing import TcpLogs
+
 CREDIT_BYTES: Final = 4 * 2**20
 """Bytes delivered for one subscription that its subscriber has not read yet. Beyond it: the broker
 keeps the rest."""
 
 _NO_ADVERTISEMENTS: Final = (
     "a broker over TCP does not offer advertisements, only the embedded service does"
-)
-
-_NO_PROMISES: Final = (
-    "a broker over TCP delivers at best effort, only the embedded service promises more; "
-    "delivery='best-effort' publishes it so"
-)
-
-_NO_STANDING: Final = (
-    "a broker over TCP keeps no standing subscriptions, only the embedded service does"
 )
 
 _CREDIT_STEP: Final = CREDIT_BYTES // 8
@@ -123,6 +121,7 @@ class TcpService(Service):
         self._numbers = 0
         self._published = 0
         self._dropped: Counter[str] = Counter()
+        self._logs: TcpLogs | None = None
 
     async def open(self) -> None:
         """Connect. Raises ConnectionFailedError when no broker answers there."""
@@ -136,7 +135,12 @@ class TcpService(Service):
         for subscription in list(self._subscriptions.values()):
             subscription.end()
         self._subscriptions.clear()
+        if self._logs is not None:
+            self._logs.end()
+            await self._logs.settle()
         await self._reconnecting.aclose()
+        if self._logs is not None:
+            self._logs.give_up(ServiceClosedError("the service is closed"))
 
     @property
     def connection(self) -> ConnectionState:
@@ -157,8 +161,11 @@ class TcpService(Service):
         priority: int | None = None,
         delivery: str | None = None,
     ) -> Envelope:
-        """Publish one notification, at best effort; see `Service.publish`."""
+        """Publish one notification; see `Service.publish`."""
         notification = publication_of(item, body, content_type, ttl_s, priority, delivery)
+        if is_promised((notification,)) and _is_reliable(notification):
+            (stamped,) = await self.delivery().publish([identified(notification)])
+            return stamped.envelope
         if not self._reconnecting.is_up:
             await self._reconnecting.ready()
         ((envelope, batch),) = self._send((notification,))
@@ -168,7 +175,7 @@ class TcpService(Service):
     async def publish_batch(
         self, items: Iterable[Item] | AsyncIterable[Item], *, delivery: str | None = None
     ) -> int:
-        """Publish many, in order, at best effort; see `Service.publish_batch`."""
+        """Publish many, in order; see `Service.publish_batch`."""
         taken = 0
         unsettled: dict[Batch, int] = {}
 
@@ -182,6 +189,11 @@ class TcpService(Service):
                 async for notifications in batches_of(items, PUBLISH_NOTIFICATIONS_MAX):
                     if delivery is not None:
                         notifications = [promised(each, delivery) for each in notifications]
+                    if is_promised(notifications):
+                        while unsettled:  # So that each comes in its order.
+                            taken += await settle(next(iter(unsettled)))
+                        taken += await self._publish_runs(notifications)
+                        continue
                     if not self._reconnecting.is_up:
                         await self._reconnecting.ready()
                     for _, batch in self._send(notifications):
@@ -196,23 +208,53 @@ class TcpService(Service):
                 for batch in list(unsettled):
                     taken += await settle(batch)
         except Exception as error:
-            tell_published(error, taken)
+            tell_published(error, taken + (getattr(error, "published", None) or 0))
             raise
         return taken
 
-    def subscribe(self, subject: Any = None, where: Subject | None = None, **standing: Any) -> Any:
-        """A subscription, in force inside `async with`; see `Service.subscribe`.
+    async def _publish_runs(self, notifications: Sequence[Notification]) -> int:
+        """Publishes runs of one class and publisher, one after the other; how many these are."""
+        taken = 0
+        for run in runs_of(notifications):
+            try:
+                if _is_reliable(run[0]):
+                    await self.delivery().publish(run)
+                else:
+                    await self._reconnecting.ready()
+                    counts = Counter(batch for _, batch in self._send(run))
+                    for batch, count in counts.items():
+                        await self._settled(batch, count)
+            except ContradaError as error:
+                error.published = taken + (error.published or 0)
+                raise
+            taken += len(run)
+        return taken
 
-        Raises ServiceError for a standing one: brokers keep none yet.
-        """
+    def subscribe(self, subject: Any = None, where: Subject | None = None, **standing: Any) -> Any:
+        """A subscription, in force inside `async with`; see `Service.subscribe`."""
         if standing:
-            raise ServiceError(_NO_STANDING)
+            from contrada.runtime.standing import standing_subscription
+
+            return standing_subscription(self, subject, where, standing)
         filters, residue = filters_of(subject, where), residue_of(subject, where)
         return TcpSubscription(self, filters, reader_of(subject), residue)
 
     async def unsubscribe(self, durable: str) -> None:
-        """Refused: brokers keep no durable subscriptions yet. Raises ServiceError."""
-        raise ServiceError(_NO_STANDING)
+        """End a durable subscription; see `Service.unsubscribe`."""
+        await self.delivery().unsubscribe(durable)
+
+    def delivery(self) -> "TcpLogs":
+        """What is done so that delivery can be promised, from now on."""
+        self._reconnecting.check()
+        if self._logs is None:
+            from contrada.net.standing import TcpLogs
+
+            self._logs = TcpLogs(self._reconnecting, self._stamp, self._wait_ms)
+        return self._logs
+
+    def name_of_request(self) -> str:
+        """A name that no other reader has, at whatever client."""
+        return self.delivery().name_of_request()
 
     def advertise(self, offered: Offered) -> Offering:
         """Refused: brokers do not speak of advertisements yet. Raises ServiceError."""
@@ -224,11 +266,14 @@ class TcpService(Service):
 
     def statistics(self) -> ServiceStatistics:
         """What this access point published, and what was lost of it at the broker."""
+        dropped = Counter(self._dropped)
+        if self._logs is not None:
+            dropped[QUEUE_FULL] += self._logs.dropped
         return ServiceStatistics(
-            self._published,
+            self._published + (self._logs.published if self._logs is not None else 0),
             len(self._subscriptions),
             None,
-            dict(self._dropped),
+            dict(+dropped),
             dict(safe_answers),
             dict(failures),
         )
@@ -279,8 +324,6 @@ class TcpService(Service):
         self._reconnecting.check()
         publishing = self._publishing
         assert publishing is not None, "it was opened"
-        if is_promised(notifications):
-            raise ServiceError(_NO_PROMISES)
         stamped = self._stamp.stamped(notifications, self._stamp.now_us())
         return [(each.envelope, publishing.add(each)) for each in stamped]
 
@@ -315,6 +358,10 @@ class TcpService(Service):
                     subscription.arrived(frame)
             case Reply():
                 self._replied(frame)
+            case LogReply() if self._logs is not None:
+                self._logs.replied(frame)
+            case LogDelivery() if self._logs is not None:
+                self._logs.delivered(frame)
             case StatisticsReply():
                 answer = self._requests.pop(frame.number, None)
                 if answer is not None and not answer.done():
@@ -346,6 +393,8 @@ class TcpService(Service):
                 answer.set_exception(unsent)
                 answer.exception()  # Seen: of many that are taken up the first one tells it.
         self._requests.clear()
+        if self._logs is not None:
+            self._logs.broken(unsent)
 
     async def take_up(self) -> None:
         """Put every subscription in force at the broker that is there now."""
@@ -363,11 +412,15 @@ class TcpService(Service):
                 subscription = self._subscriptions.pop(identity, None)
                 if subscription is not None:
                     subscription.end(error)
+        if self._logs is not None:
+            await self._logs.take_up()
 
     def given_up(self, failure: ServiceError) -> None:
         """There will be no connection any more: iterations end after what they hold."""
         for subscription in list(self._subscriptions.values()):
             subscription.end(failure)
+        if self._logs is not None:
+            self._logs.give_up(failure)
 
 
 class TcpSubscription(QueuedSubscription[Any]):
@@ -449,3 +502,8 @@ class TcpSubscription(QueuedSubscription[Any]):
 
     def _lost_before(self) -> tuple[int, int]:
         return self._lost_there
+
+
+def _is_reliable(notification: Notification) -> bool:
+    """Whether more is promised than best effort. Raises InvalidValueError."""
+    return delivery_class(notification.envelope.delivery).is_reliable

@@ -23,6 +23,10 @@ from contrada.net.frames import (
     Hello,
     Hop,
     HopCredit,
+    LogDelivery,
+    LogHop,
+    LogReply,
+    LogRequest,
     Ping,
     Pong,
     Reply,
@@ -50,10 +54,10 @@ SILENT_S_MAX: Final = 60.0
 _LAST: Final = (Goodbye, Failure)
 _ALIVE: Final = (Ping, Pong)
 _ALLOWED: Final[dict[tuple[str, str], tuple[type[Frame], ...]]] = {
-    (CLIENT, BROKER): (Request, Credit, StatisticsRequest, *_ALIVE, *_LAST),
-    (BROKER, CLIENT): (Reply, Delivery, StatisticsReply, *_ALIVE, *_LAST),
-    (NEIGHBOUR, BROKER): (Hop, HopCredit, *_ALIVE, *_LAST),
-    (BROKER, NEIGHBOUR): (Hop, HopCredit, *_ALIVE, *_LAST),
+    (CLIENT, BROKER): (Request, Credit, StatisticsRequest, LogRequest, *_ALIVE, *_LAST),
+    (BROKER, CLIENT): (Reply, Delivery, StatisticsReply, LogReply, LogDelivery, *_ALIVE, *_LAST),
+    (NEIGHBOUR, BROKER): (Hop, HopCredit, LogHop, *_ALIVE, *_LAST),
+    (BROKER, NEIGHBOUR): (Hop, HopCredit, LogHop, *_ALIVE, *_LAST),
 }
 """What one who is the first may send to one who is the second."""
 

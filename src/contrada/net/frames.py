@@ -9,8 +9,9 @@ appends. What is asked for is a message of `routing.messages`, in a Request; wha
 stands in the frame beside it. Notifications and filters travel in it as the bytes of
 `model.encoding`, so that a broker forwards what the publisher sent, unchanged.
 
-Who sends what: a client Hello, Request, Credit, StatisticsRequest; a broker Hello, Reply, Delivery,
-StatisticsReply to it, and Hop, HopCredit to a neighbour; all Ping, Pong, Goodbye, Failure.
+Who sends what: a client Hello, Request, Credit, StatisticsRequest, LogRequest; a broker Hello,
+Reply, Delivery, StatisticsReply, LogReply, LogDelivery to it, and Hop, HopCredit, LogHop to a
+neighbour; all Ping, Pong, Goodbye, Failure.
 """
 
 import struct
@@ -60,6 +61,9 @@ _BYTES_PER_STEP: Final = 2_000
 
 _HEADER: Final = struct.Struct(">2sBBI")
 HEADER_BYTES: Final = _HEADER.size
+
+
+_NOTHING: Final = msgspec.Raw(b"\xc0")
 
 
 class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -172,6 +176,40 @@ class HopCredit(Frame, frozen=True):
     count: int = 0
 
 
+class LogRequest(Frame, frozen=True):
+    """A client asks for something that is promised; see `net.promises`.
+
+    It is answered by a LogReply with its number, once what was asked for is done and on stable
+    storage; one of number 0 is not answered. `wait_ms` is as in a Request.
+    """
+
+    number: int
+    message: msgspec.Raw
+    wait_ms: int = 0
+
+
+class LogReply(Frame, frozen=True):
+    """The answer to a LogRequest; with a code it was refused, for what `about` says."""
+
+    number: int
+    result: msgspec.Raw = _NOTHING
+    code: str = ""
+    reason: str = ""
+    about: dict[str, int | str | bool] = {}
+
+
+class LogDelivery(Frame, frozen=True):
+    """Records for a reader, or why it gets no more."""
+
+    message: msgspec.Raw
+
+
+class LogHop(Frame, frozen=True):
+    """What a broker says to a neighbour so that delivery can be promised, in order."""
+
+    messages: list[msgspec.Raw]
+
+
 _KINDS: Final[dict[int, type[Frame]]] = {
     1: Hello,
     2: Goodbye,
@@ -183,9 +221,13 @@ _KINDS: Final[dict[int, type[Frame]]] = {
     18: StatisticsRequest,
     19: Hop,
     20: HopCredit,
+    24: LogRequest,
+    25: LogHop,
     32: Reply,
     33: Delivery,
     34: StatisticsReply,
+    40: LogReply,
+    41: LogDelivery,
 }
 _NUMBERS: Final = {frame_type: number for number, frame_type in _KINDS.items()}
 _DECODERS: Final[dict[int, "msgspec.msgpack.Decoder[Any]"]] = {
@@ -297,7 +339,7 @@ def unpacked(data: msgspec.Raw) -> Asked:
     message = _decoded(_MESSAGE_DECODER, data)
     if not isinstance(message, _PackedPublish):
         return message  # type: ignore[no-any-return]
-    notifications = _unpacked_notifications(message.notifications)
+    notifications = read_notifications(message.notifications)
     return Publish(notifications, message.hops, message.source, message.version)
 
 
@@ -306,7 +348,7 @@ def unpacked_hop(data: msgspec.Raw) -> Hopping:
     message = _decoded(_HOP_DECODER, data)
     match message:
         case _HopPublish():
-            notifications = _unpacked_notifications(message.notifications)
+            notifications = read_notifications(message.notifications)
             return Publish(notifications, message.hops, message.source, message.version)
         case PackedSubscribe():
             members = message.members()
@@ -340,7 +382,8 @@ def packed_content(content: Any) -> bytes:
     return data if type(data) is bytes else bytes(data)  # What is doubtful here is not elsewhere.
 
 
-def _unpacked_notifications(each: list[bytes]) -> tuple[Notification, ...]:
+def read_notifications(each: list[bytes]) -> tuple[Notification, ...]:
+    """Notifications as they travel, checked. Raises EncodingError, LimitError. Cost: linear."""
     spend(_NOTIFICATION_WORK * len(each) + sum(map(len, each)) // _BYTES_PER_STEP)
     _checked(max(each, key=len, default=b""))
     return tuple(map(notification_from_msgpack, each))

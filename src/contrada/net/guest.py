@@ -29,6 +29,7 @@ from contrada.net.frames import (
     Credit,
     Delivery,
     Frame,
+    LogRequest,
     PackedSubscribe,
     Reply,
     Request,
@@ -37,6 +38,7 @@ from contrada.net.frames import (
     unpacked,
 )
 from contrada.net.peer import Peer
+from contrada.net.pledges import GuestLogs
 from contrada.net.turns import TURN_S
 from contrada.routing.messages import Publish, Unsubscribe
 from contrada.runtime.exchange import Route
@@ -112,6 +114,7 @@ class Guest:
         self._feeds: dict[str, _Feed] = {}
         self._leaving: list[Route[Notification]] = []
         self._has_left = False
+        self._logs: GuestLogs | None = None
         self._accepted = Accepted(
             self._exchange, self._client, self._broker, answer=self._answer, end=peer.end
         )
@@ -119,13 +122,17 @@ class Guest:
     @property
     def held_bytes(self) -> int:
         """What waits to be worked off."""
-        return self._accepted.held_bytes
+        return self._accepted.held_bytes + (self._logs.held_bytes if self._logs else 0)
 
     def handle(self, frame: Frame) -> Generator[None] | None:
         """Does what a frame asks for; what is given is still to be done, in turns."""
         match frame:
             case Request():
                 return self._asked(frame)
+            case LogRequest():
+                if self._logs is None:
+                    self._logs = GuestLogs(self._peer, self._client, self._broker.logs)
+                return self._logs.handle(frame)
             case Credit():
                 self._grant(frame)
             case StatisticsRequest():
@@ -208,11 +215,15 @@ class Guest:
         for feed in self._feeds.values():
             self._end_feed(feed, "connection ended")
         self._feeds.clear()
+        if self._logs is not None:
+            self._logs.withdraw_all()
         self._withdraw_more()
 
     def forget(self) -> None:
         """Forgets at once what the client has published and is not worked off."""
         self._accepted.forget()
+        if self._logs is not None:
+            self._logs.forget()
 
     def _withdraw_more(self) -> None:
         clock = self._peer.clock

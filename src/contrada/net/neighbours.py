@@ -55,13 +55,15 @@ class Wanted:
 class Membership:
     """What a broker is in its network. A broker without a name is alone.
 
-    `general` and `trees` are alike at all brokers of a network. See `Router`.
+    `general` and `trees` are alike at all brokers of a network, see `Router`; so is `sequencer`,
+    the name of the one that gives the order of sequences, see `DeliveryServer`.
     """
 
     name: str = ""
     general: bool = False
     trees: int = 0
     merging: bool = False
+    sequencer: str = ""
     neighbours: tuple[Wanted, ...] = field(default=())
 
     def router(self) -> Router:
@@ -76,6 +78,7 @@ class Membership:
             "messages": VERSION,
             "general": self.general,
             "trees": self.trees,
+            "sequencer": self.sequencer,
         }
 
 

@@ -62,8 +62,17 @@ class LogReader(Protocol):
         """Gets records, or is told that it gets no more."""
         ...
 
-    def end(self) -> None:
+    def end(self, failure: ContradaError | None = None) -> None:
         """The service ends: says what is to be said yet, and reads no longer."""
+        ...
+
+    @property
+    def newest(self) -> int:
+        """The highest position that was read, or 0."""
+        ...
+
+    def begun_anew(self) -> None:
+        """What it had ahead comes again, and what it granted does not count any more."""
         ...
 
 
@@ -167,19 +176,32 @@ class DeliveryHost:
             return outcome
         token = next(self._tokens)
         self._publishing[token] = outcome
-        self._take(self.server.publish(token, envelope.publisher, notifications, self._now_us()))
+        publisher = envelope.publisher
+        with Unbounded():  # Half of a step is worse than one that takes long.
+            self._take(self.server.publish(token, publisher, notifications, self._now_us()))
         return outcome
 
     def consume(self, client: str, said: Consuming) -> None:
         """A reader says something."""
-        self._take(self.server.consume(client, said, self._now_us()))
+        with Unbounded():
+            self._take(self.server.consume(client, said, self._now_us()))
+
+    def arrive(self, publisher: str, past: Mapping[str, int]) -> None:
+        """A publisher comes that was at other servers, in these lives. Raises LimitError."""
+        if past:
+            self._take(self.server.arrive(publisher, past, self._now_us()))
 
     async def read(self, reader: LogReader, said: ReadLog) -> FilterSet:
         """A reader of a subscription, which begins where it does not stand; see `LogHost`."""
+        filters = self.begin(reader, said)
+        await self.committed()
+        return filters
+
+    def begin(self, reader: LogReader, said: ReadLog) -> FilterSet:
+        """The same, in force once `committed` returns."""
         filters = self._stand(said)
         self.readers[said.consumer] = reader
         self.consume(said.consumer, OpenLog(said.name, said.consumer, said.position, said.time_us))
-        await self.committed()
         return filters
 
     def leave(self, said: CloseLog) -> None:
@@ -232,7 +254,7 @@ class DeliveryHost:
             self._forget(name)  # One of this name may have ended by its policy.
         route, outlet = self._asked_for(name, filters)
         try:
-            with Unbounded():  # What it costs was asked for, and paid, just before.
+            with Unbounded():  # Its cost was asked for, and paid, just before.
                 effects = self.server.stand(
                     name,
                     FilterSet(filters.filters),
@@ -241,7 +263,8 @@ class DeliveryHost:
                     is_durable=is_durable,
                 )
         except ContradaError:
-            self._exchange.unsubscribe(route)
+            with Unbounded():
+                self._exchange.unsubscribe(route)
             raise
         self._keep_for(name, route, outlet)
         self._take(effects)
@@ -288,7 +311,8 @@ class DeliveryHost:
         """Nothing more is asked for; what waits for an ended one is kept nowhere."""
         keeping = self._keeping.pop(name, None)
         if keeping is not None:
-            self._exchange.unsubscribe(keeping.route)
+            with Unbounded():
+                self._exchange.unsubscribe(keeping.route)
             keeping.task.cancel()
 
     async def _keep(self, name: str, outlet: Outlet[Notification]) -> None:

@@ -8,7 +8,8 @@ holds a random part drawn once per access point.
 
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import Final
 
 from msgspec.structs import force_setattr, replace
@@ -94,6 +95,17 @@ def identified(notification: Notification) -> Notification:
         return notification
     named = f"{envelope.publisher}.{envelope.sequence}"
     return notification.with_envelope(replace(envelope, id=named))
+
+
+def runs_of(notifications: Iterable[Notification]) -> Iterator[list[Notification]]:
+    """The notifications in runs of one class of delivery and publisher."""
+
+    def who(notification: Notification) -> tuple[str, str | None]:
+        envelope = notification.envelope
+        return envelope.delivery, envelope.publisher if envelope.id else None
+
+    for _, run in groupby(map(identified, notifications), who):
+        yield list(run)
 
 
 def _checked(publisher: str) -> str:

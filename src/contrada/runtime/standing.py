@@ -1,4 +1,4 @@
-"""`HostedSubscription`: who reads a standing subscription that has its log in this process.
+"""`HostedSubscription`: who reads a standing subscription, its log in this process or at a broker.
 
 It has records ahead of its reader, within a credit that it renews as they are read. What is
 acknowledged is said to the machine together, once in a turn of the event loop.
@@ -26,8 +26,14 @@ from contrada.delivery.messages import (
     ReadLog,
     Records,
 )
-from contrada.errors import DeliveryError, InvalidValueError, ServiceClosedError, ServiceError
-from contrada.model import Filter, FilterSet
+from contrada.errors import (
+    ContradaError,
+    DeliveryError,
+    InvalidValueError,
+    ServiceClosedError,
+    ServiceError,
+)
+from contrada.model import Filter, FilterSet, Pattern
 from contrada.model.domains.values import time_us_of
 from contrada.runtime.calling import check_loop, next_of
 from contrada.runtime.hosting import LogHost
@@ -37,7 +43,11 @@ from contrada.service import (
     Kept,
     StandingOptions,
     StandingSubscription,
+    Subject,
     SubscriptionStatistics,
+    filters_of,
+    reader_of,
+    residue_of,
 )
 
 READ_AHEAD_MAX: Final = 256
@@ -99,7 +109,7 @@ class HostedSubscription(StandingSubscription[T]):
         self._host: LogHost | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._has_ended = False
-        self._failure: DeliveryError | None = None
+        self._failure: ContradaError | None = None
         self._arrived = asyncio.Event()
         self._ahead: deque[LogEntry] = deque()
         self._read = READ_AHEAD_MAX  # since credit was granted
@@ -109,6 +119,7 @@ class HostedSubscription(StandingSubscription[T]):
         self._done: list[int] = []
         self._is_flush_due = False
         self._delivered = 0
+        self._reconnects = 0
         self._dropped: Counter[str] = Counter()
 
     def _check(self) -> None:
@@ -192,17 +203,30 @@ class HostedSubscription(StandingSubscription[T]):
         self.end()
         await host.committed()
 
-    def end(self) -> None:
-        """Says what is to be said yet, and reads no longer; iteration ends."""
+    def end(self, failure: ContradaError | None = None) -> None:
+        """Says what is to be said yet, and reads no longer; iteration ends, or fails."""
         host = self._host
         if host is None or self._has_ended:
             return
+        self._failure = self._failure or failure
         self._flush()
         self._has_ended = True
         ends, seen = not self._is_durable, tuple(self._has)
         host.leave(CloseLog(self._name, self._client, ends, seen))
         self._ahead.clear()
         self._arrived.set()
+
+    @property
+    def newest(self) -> int:
+        """The highest position that was given to the reader."""
+        return self._newest
+
+    def begun_anew(self) -> None:
+        """It is read on another connection: what was ahead comes again, what it has it keeps."""
+        self._reconnects += 1
+        self._ahead.clear()
+        self._read = READ_AHEAD_MAX
+        self._renew()
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -243,6 +267,8 @@ class HostedSubscription(StandingSubscription[T]):
         self._read += 1
         self._renew()
         position, item = record.position, record.notification
+        if position in self._has or position in self._done:
+            return None  # It came again since another connection was made.
         if item is None:
             self._dropped[DAMAGED] += 1
             _LOG.warning("%s: record %d is damaged: %s", self._name, position, record.reason)
@@ -269,7 +295,9 @@ class HostedSubscription(StandingSubscription[T]):
 
     def statistics(self) -> SubscriptionStatistics:
         """What this reader got, what waits for it, and what was lost, by reason."""
-        return SubscriptionStatistics(self._delivered, len(self._ahead), dict(self._dropped))
+        return SubscriptionStatistics(
+            self._delivered, len(self._ahead), dict(self._dropped), reconnects=self._reconnects
+        )
 
     # --- acknowledging ------------------------------------------------------------------------
 
@@ -342,3 +370,17 @@ def _intervals(positions: Iterable[int]) -> Iterator[tuple[int, int]]:
     for _, run in itertools.groupby(numbered, key=lambda each: each[1] - each[0]):
         found = [position for _, position in run]
         yield found[0], found[-1] + 1
+
+
+def standing_subscription(
+    service: Hosting, subject: Any, where: Subject | None, options: dict[str, Any]
+) -> StandingSubscription[Any]:
+    """What `Service.subscribe` gives for the options of a standing one; raises as it does."""
+    if isinstance(subject, Pattern):
+        raise ServiceError("a standing subscription takes filters, not a pattern")
+    if residue_of(subject, where) is not None:
+        raise ServiceError("a standing subscription takes no rule that asks for more than filters")
+    if subject is None and where is not None:
+        raise ServiceError("what `where` narrows is to be said, too")
+    filters = None if subject is None else filters_of(subject, where)
+    return HostedSubscription(service, filters, reader_of(subject), **options)

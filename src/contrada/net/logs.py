@@ -1,0 +1,165 @@
+"""`BrokerLogs`: the standing subscriptions of a broker, and its part in keeping promises.
+
+It hosts the machine of delivery as the embedded service does, with a store or in memory. What one
+client asks of it is dealt with by a `GuestLogs` (see `net.pledges`); what neighbours say of it goes
+by `Ferry`s, one on each link.
+
+A subscription in memory outlives the connection of its last reader by `LEFT_WAIT_S`, so that who
+was cut off finds it again.
+"""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from contrada.delivery.classes import delivery_class
+from contrada.delivery.messages import DeliveryMessage
+from contrada.delivery.store import Store
+from contrada.errors import CannotPublishError, DeliveryError
+from contrada.runtime.calling import off_loop
+from contrada.runtime.exchange import Exchange
+from contrada.runtime.hosting import DeliveryHost
+from contrada.runtime.stamping import Stamp
+from contrada.runtime.stores import open_sound
+
+LEFT_WAIT_S: Final = 60.0
+"""How long a subscription in memory outlives the connection of its last reader. Beyond it: it ends,
+with what it keeps."""
+
+PUBLISHERS_HERE_MAX: Final = 100_000
+"""Names under which clients of a broker publish what is promised, all together. Beyond it: they are
+refused."""
+
+ALONE: Final = "broker"
+"""The name in its store of a broker that has none."""
+
+_NO_STORE: Final = "this broker has no store: contrada serve --store FILE gives it one"
+_NO_SEQUENCER: Final = (
+    "no broker of this network is named to give the order of sequences; name one, the same at all, "
+    "by --sequencer"
+)
+
+
+class _User(NamedTuple):
+    """Who publishes under a name: which access point, over which connection."""
+
+    instance: str
+    connection: object
+
+
+class BrokerLogs:
+    """What one broker keeps; in use from `open` to `aclose`."""
+
+    def __init__(
+        self, exchange: Exchange, name: str, sequencer: str, store: str | Path | Store | None
+    ) -> None:
+        """`store` is a place, opened and closed here, or its owner's."""
+        self._exchange = exchange
+        self._name, self._sequencer, self._place = name, sequencer, store
+        self._client = exchange.client()
+        self._clock = Stamp(None).now_us
+        self._host: DeliveryHost | None = None
+        self._left: dict[str, asyncio.TimerHandle] = {}
+        self._users: dict[str, _User] = {}
+        self.tell: Callable[[str, DeliveryMessage], None] | None = None
+        """Sends something to a neighbour."""
+
+    def open(self) -> None:
+        """Opens the store, where there is one. Raises StoreError, ServiceError."""
+        if self._place is not None or self._name:
+            self._host = self._new_host()
+
+    def _new_host(self) -> DeliveryHost:
+        def made(store: Store | None) -> DeliveryHost:
+            return DeliveryHost(
+                self._name or ALONE,
+                store,
+                self._clock,
+                self._exchange,
+                self._client,
+                sequencer=self._sequencer,
+                no_store=_NO_STORE,
+                tell=self._tell,
+            )
+
+        if isinstance(self._place, str | Path):
+            return open_sound(self._place, made)
+        return made(self._place)
+
+    def _tell(self, to: str, message: DeliveryMessage) -> None:
+        if self.tell is not None:
+            self.tell(to, message)
+
+    @property
+    def host(self) -> DeliveryHost:
+        """What keeps promises; made now, where nothing was promised yet."""
+        if self._host is None:
+            self._host = self._new_host()
+        return self._host
+
+    @property
+    def opened(self) -> DeliveryHost | None:
+        """The same where something was promised, or may be after a restart."""
+        return self._host
+
+    async def aclose(self) -> None:
+        """Brings to the disk what still waits, and closes the store. Raises StoreError."""
+        for timer in self._left.values():
+            timer.cancel()
+        host, self._host = self._host, None
+        if host is None:
+            return
+        try:
+            await host.aclose()
+        finally:
+            if isinstance(self._place, str | Path):
+                await off_loop(host.store.close)  # type: ignore[union-attr]
+
+    def check(self, delivery: str) -> None:
+        """Raises CannotPublishError for what this broker can never promise."""
+        if delivery_class(delivery).sequence and self._name and not self._sequencer:
+            raise CannotPublishError("", reason=f"{delivery!r}: {_NO_SEQUENCER}")
+
+    # --- publishers ---------------------------------------------------------------------------
+
+    def admit(self, publisher: str, instance: str, connection: object) -> None:
+        """An access point will publish under a name, over this connection.
+
+        Raises DeliveryError where another one does: both would give out the same numbers.
+        """
+        user = self._users.get(publisher)
+        if user is not None and user.instance != instance:
+            raise DeliveryError(
+                f"another access point that is connected publishes as {publisher!r}; "
+                "take another name"
+            )
+        if user is None and len(self._users) >= PUBLISHERS_HERE_MAX:
+            raise DeliveryError(f"PUBLISHERS_HERE_MAX = {PUBLISHERS_HERE_MAX} publish here already")
+        self._users[publisher] = _User(instance, connection)
+
+    def dismiss(self, publisher: str, connection: object) -> None:
+        """A connection has ended over which something was published under a name."""
+        user = self._users.get(publisher)
+        if user is not None and user.connection is connection:
+            del self._users[publisher]
+
+    # --- subscriptions in memory --------------------------------------------------------------
+
+    def left(self, name: str) -> None:
+        """A reader of a subscription in memory was cut off."""
+        if self._host is not None:
+            loop = asyncio.get_running_loop()
+            self.found(name)
+            self._left[name] = loop.call_later(LEFT_WAIT_S, self._give_up, name)
+
+    def found(self, name: str) -> None:
+        """Somebody reads it again, or it has ended."""
+        timer = self._left.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _give_up(self, name: str) -> None:
+        del self._left[name]
+        if self._host is not None and self._host.server.terms(name) is not None:
+            self._host.end(name)
