@@ -216,11 +216,12 @@ class Records(msgspec.Struct, frozen=True, array_like=True, tag="records"):
 
 
 class Closed(msgspec.Struct, frozen=True, array_like=True, tag="closed"):
-    """A consumer gets nothing more, and why."""
+    """A consumer gets nothing more, and why; `again`: it may begin anew, as another consumer."""
 
     name: str
     consumer: str
     reason: str
+    again: bool = False
 
 
 Consuming: TypeAlias = OpenLog | Grant | Done | GiveBack | CloseLog

@@ -316,7 +316,7 @@ class DeliveryServer:
         home = self._table.homes[said.home]
         self._meet(said.home, home)
         if start != (home.life, home.boot):
-            self._consumers.gone(said.home, f"server {said.home!r} has restarted")
+            self._consumers.gone(said.home, f"server {said.home!r} has restarted", again=True)
         self._access.forget_past(said.home, home.life)
         self._access.look_again()
 
@@ -437,9 +437,17 @@ class DeliveryServer:
         """Matches as `publish` would, and does nothing: what that costs may so be bounded."""
         self._table.addressees(notifications)
 
-    def where(self, name: str) -> tuple[str, int] | None:
-        """The home of a standing subscription that is known, and its number there."""
-        return self._table.home_of(name)
+    def known(self, name: str) -> tuple[str, int, Selection] | None:
+        """The home of a standing subscription, its number there, and its filters, as known here."""
+        found = self._table.home_of(name)
+        if found is None:
+            return None
+        home, number = found
+        return home, number, self._table.homes[home].standing[number].filters
+
+    def is_read(self, name: str) -> bool:
+        """Whether a subscription that is at home here has a consumer, here or elsewhere."""
+        return self._logs.is_read(name)
 
     def statistics(self) -> DeliveryStatistics:
         """A frozen view of what is held and was done."""

@@ -39,6 +39,7 @@ from contrada.net.frames import (
 )
 from contrada.net.peer import Peer
 from contrada.net.pledges import GuestLogs
+from contrada.net.promises import refusal
 from contrada.net.turns import TURN_S
 from contrada.routing.messages import Publish, Unsubscribe
 from contrada.runtime.exchange import Route
@@ -130,14 +131,22 @@ class Guest:
             case Request():
                 return self._asked(frame)
             case LogRequest():
-                if self._logs is None:
-                    self._logs = GuestLogs(self._peer, self._client, self._broker.logs)
-                return self._logs.handle(frame)
+                return self._promised(frame)
             case Credit():
                 self._grant(frame)
             case StatisticsRequest():
                 self._peer.send(StatisticsReply(frame.number, self._broker.counts()))
         return None
+
+    def _promised(self, request: LogRequest) -> Generator[None] | None:
+        if self._logs is None:
+            try:
+                self._logs = GuestLogs(self._peer, self._client, self._broker.logs)
+            except ContradaError as error:  # Its store cannot be opened.
+                self._broker.refused[type(error).__name__] += 1
+                self._peer.send(refusal(request.number, error))
+                return None
+        return self._logs.handle(request)
 
     def _asked(self, request: Request) -> Generator[None]:
         """Carries out a request; where it yields the others may have a turn."""

@@ -22,11 +22,13 @@ from contrada.errors import ContradaError, FrameError
 from contrada.model import Filter, FilterSet
 from contrada.model.languages.decision import safe_answers
 from contrada.net.accepted import Accepted
+from contrada.net.ferry import Ferry
 from contrada.net.frames import (
     HOP_NOTIFICATIONS_MAX,
     Frame,
     Hop,
     HopCredit,
+    LogHop,
     packed,
     unpacked_hop,
 )
@@ -109,6 +111,7 @@ class Link:
             end=peer.end,
         )
         self._route = broker.exchange.link_up(event, self._feed, self._say, self._refuse)
+        self._ferry = Ferry(peer, event.neighbour, broker.logs)
 
     @property
     def held_bytes(self) -> int:
@@ -125,6 +128,8 @@ class Link:
                 self.peer.mark_ready(feed)
         elif isinstance(frame, Hop):
             return self._hear(frame)
+        elif isinstance(frame, LogHop):
+            return self._ferry.hear(frame)
         return None
 
     def _hear(self, hop: Hop) -> Generator[None]:
@@ -145,6 +150,7 @@ class Link:
             if isinstance(message, Subscribe):
                 message = _widened(message)
             self.peer.broker.exchange.hear(self._route, message)
+            self.peer.broker.logs.look()
             yield
 
     def _refuse(self, refused: Refused) -> None:
@@ -206,6 +212,7 @@ class Link:
     def _finish(self) -> None:
         if self._route.is_in_force:
             self.peer.broker.exchange.link_down(self._route)
+            self._ferry.down()
             self._on_end(self)
 
     def forget(self) -> None:

@@ -9,14 +9,14 @@ was cut off finds it again.
 """
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from contrada.delivery.classes import delivery_class
 from contrada.delivery.messages import DeliveryMessage
 from contrada.delivery.store import Store
 from contrada.errors import CannotPublishError, DeliveryError
+from contrada.routing.messages import Neighbour
 from contrada.runtime.calling import off_loop
 from contrada.runtime.exchange import Exchange
 from contrada.runtime.hosting import DeliveryHost
@@ -48,6 +48,13 @@ class _User(NamedTuple):
     connection: object
 
 
+class Saying(Protocol):
+    """What goes to a neighbour."""
+
+    def say(self, message: DeliveryMessage) -> None:
+        """Says something, soon."""
+
+
 class BrokerLogs:
     """What one broker keeps; in use from `open` to `aclose`."""
 
@@ -62,15 +69,21 @@ class BrokerLogs:
         self._host: DeliveryHost | None = None
         self._left: dict[str, asyncio.TimerHandle] = {}
         self._users: dict[str, _User] = {}
-        self.tell: Callable[[str, DeliveryMessage], None] | None = None
-        """Sends something to a neighbour."""
+        self._ferries: dict[Neighbour, Saying] = {}
+        self.held_back = 0
+        """Messages that found no room on their way to a neighbour, and are sent again."""
 
     def open(self) -> None:
-        """Opens the store, where there is one. Raises StoreError, ServiceError."""
-        if self._place is not None or self._name:
-            self._host = self._new_host()
+        """Opens the store that is there; a file is made when something is promised first.
 
-    def _new_host(self) -> DeliveryHost:
+        Raises StoreError, ServiceError.
+        """
+        place = self._place
+        is_url = isinstance(place, str) and "://" in place
+        if not isinstance(place, str | Path | None) or is_url or (place and Path(place).exists()):
+            self._make_host()
+
+    def _make_host(self) -> DeliveryHost:
         def made(store: Store | None) -> DeliveryHost:
             return DeliveryHost(
                 self._name or ALONE,
@@ -83,24 +96,22 @@ class BrokerLogs:
                 tell=self._tell,
             )
 
-        if isinstance(self._place, str | Path):
-            return open_sound(self._place, made)
-        return made(self._place)
-
-    def _tell(self, to: str, message: DeliveryMessage) -> None:
-        if self.tell is not None:
-            self.tell(to, message)
+        place = self._place
+        host = open_sound(place, made) if isinstance(place, str | Path) else made(place)
+        self._host = host
+        for neighbour in self._ferries:
+            host.link_up(neighbour)
+        host.change_ways(self._exchange.ways())
+        return host
 
     @property
     def host(self) -> DeliveryHost:
-        """What keeps promises; made now, where nothing was promised yet."""
-        if self._host is None:
-            self._host = self._new_host()
-        return self._host
+        """What keeps promises; made now, where nothing was promised yet. Raises StoreError."""
+        return self._host or self._make_host()
 
     @property
     def opened(self) -> DeliveryHost | None:
-        """The same where something was promised, or may be after a restart."""
+        """The same, where something was promised."""
         return self._host
 
     async def aclose(self) -> None:
@@ -120,6 +131,37 @@ class BrokerLogs:
         """Raises CannotPublishError for what this broker can never promise."""
         if delivery_class(delivery).sequence and self._name and not self._sequencer:
             raise CannotPublishError("", reason=f"{delivery!r}: {_NO_SEQUENCER}")
+
+    # --- neighbours ---------------------------------------------------------------------------
+
+    def link_up(self, neighbour: Neighbour, ferry: Saying) -> None:
+        """There is a link, which the router knows already."""
+        self._ferries[neighbour] = ferry
+        if self._host is not None:
+            self._host.link_up(neighbour)
+        self.look()
+
+    def link_down(self, neighbour: Neighbour, ferry: Saying) -> None:
+        """A link is gone; twice is once."""
+        if self._ferries.get(neighbour) is ferry:
+            del self._ferries[neighbour]
+            if self._host is not None:
+                self._host.link_down(neighbour)
+            self.look()
+
+    def look(self) -> None:
+        """The router may know other ways now."""
+        if self._host is not None:
+            self._host.change_ways(self._exchange.ways())
+
+    def receive(self, neighbour: Neighbour, message: DeliveryMessage) -> None:
+        """A neighbour says something. Raises StoreError where the store cannot be opened."""
+        self.host.receive(neighbour, message)
+
+    def _tell(self, to: Neighbour, message: DeliveryMessage) -> None:
+        ferry = self._ferries.get(to)
+        if ferry is not None:
+            ferry.say(message)
 
     # --- publishers ---------------------------------------------------------------------------
 
@@ -161,5 +203,10 @@ class BrokerLogs:
 
     def _give_up(self, name: str) -> None:
         del self._left[name]
-        if self._host is not None and self._host.server.terms(name) is not None:
-            self._host.end(name)
+        host = self._host
+        if host is None or host.server.terms(name) is None:
+            return
+        if host.server.is_read(name):  # By a client of another broker, which may leave yet.
+            self.left(name)
+        else:
+            host.end(name)

@@ -102,6 +102,8 @@ class _LogFeed:
         self._asked = 0  # records that the machine may give and has not given
         self._portion = _AHEAD_AT_FIRST
         self._bytes = 0
+        self.is_closed = False
+        """The machine gives it nothing more."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -109,6 +111,7 @@ class _LogFeed:
     def given(self, said: Records | Closed) -> None:
         """Records have come, or it is closed."""
         if isinstance(said, Closed):
+            self.is_closed = True
             self._put(said, ENTRY_BYTES)
         else:
             size = sum(self._put(each, _size_of(each)) for each in map(_sendable, said.records))
@@ -162,7 +165,7 @@ class _LogFeed:
             if isinstance(each, Closed):
                 if records:
                     break
-                closed = Closed(name, self._label, each.reason)
+                closed = Closed(name, self._label, each.reason, each.again)
             elif records and size + each_size > CONTENT_BYTES_MAX:
                 break
             else:
@@ -214,6 +217,7 @@ class GuestLogs:
         self._peer, self._client, self._logs = peer, client, logs
         self._host = logs.host
         self._feeds: dict[str, _LogFeed] = {}
+        self._reads = 0
         self._publishers: dict[str, None] = {}
         self._unanswered = 0
         self._held = 0
@@ -372,14 +376,17 @@ class GuestLogs:
     def _read(self, number: int, said: ReadLog) -> None:
         label = said.consumer
         if label in self._feeds:
-            raise DeliveryError(f"{label!r} reads {self._feeds[label].said.name!r} already")
+            if not self._feeds[label].is_closed:
+                raise DeliveryError(f"{label!r} reads {self._feeds[label].said.name!r} already")
+            self._leave(CloseLog(said.name, label))
         if len(self._feeds) >= READERS_PER_CLIENT_MAX:
             raise LimitError("READERS_PER_CLIENT_MAX", READERS_PER_CLIENT_MAX)
         filters = said.filters
         if filters is not None and len(filters.filters) > STANDING_FILTERS_MAX:
             found = len(filters.filters)
             raise LimitError("STANDING_FILTERS_MAX", STANDING_FILTERS_MAX, found)
-        asked = msgspec.structs.replace(said, consumer=f"{self._client.name}.{label}")
+        self._reads += 1
+        asked = msgspec.structs.replace(said, consumer=f"{self._client.name}.{self._reads}")
         feed = self._feeds[label] = _LogFeed(self._peer, self._logs, asked, label)
         try:
             with Work("READ_WORK_MAX", READ_WORK_MAX):
@@ -388,8 +395,9 @@ class GuestLogs:
             del self._feeds[label]
             raise
         self._logs.found(said.name)
-        where = self._host.server.where(said.name) or ("", 0)
-        self._answer(number, packed(Reading(standing, *where)))
+        known = self._host.server.known(said.name)
+        home, at = known[:2] if known is not None else ("", 0)
+        self._answer(number, packed(Reading(standing, home, at)))
 
     def _consume(self, said: Grant | Done | GiveBack) -> None:
         feed = self._feeds.get(said.consumer)

@@ -88,6 +88,7 @@ class TcpLogs:
         self._readers: dict[str, _Reader] = {}
         self._is_up = True  # what is kept was asked again on the connection that is there
         self._arriving: asyncio.Future[None] | None = None
+        self._beginning: set[asyncio.Future[None]] = set()
         self._past: dict[str, int] = {}
         self._here = ("", 0)
         self._busy = self._open = self._open_bytes = 0
@@ -269,8 +270,21 @@ class TcpLogs:
         except EncodingError as error:
             raise FrameError("malformed", str(error)) from None
         of = self._readers.get(said.consumer)
-        if of is not None:  # Else it has left, which the broker did not know yet.
+        if of is None:  # It has left, which the broker did not know yet.
+            return
+        if isinstance(said, Closed) and said.again and of.where is not None:
+            task = asyncio.ensure_future(self._begin_anew(of))
+            self._beginning.add(task)
+            task.add_done_callback(self._beginning.discard)
+        else:
             of.reader.given(said)
+
+    async def _begin_anew(self, of: _Reader) -> None:
+        """Another server has restarted at which the log is: it is read anew."""
+        with suppress(ConnectionFailedError):  # It is read on the next connection.
+            await self._read_again(of)
+            if of.said.consumer in self._readers and self._is_up:
+                of.reader.begun_anew()
 
     def broken(self, unsent: ServiceError) -> None:
         """The connection is lost; what is kept waits for the next one."""

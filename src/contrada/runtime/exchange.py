@@ -19,7 +19,7 @@ import dataclasses
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from msgspec import structs
@@ -392,6 +392,10 @@ class Exchange:
             effects = self._router.handle(LinkDown(link.neighbour), _UNTIMED_US)
             del self._links[link.neighbour]
             self._carry_out(effects)
+
+    def ways(self) -> Mapping[str, str]:
+        """The next server on the way to each; the same object as long as nothing changes."""
+        return self._router.ways()
 
     def hear(self, link: LinkRoute, message: Message) -> None:
         """Does what a neighbour says, all but what it publishes."""

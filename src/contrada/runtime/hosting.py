@@ -124,7 +124,7 @@ class DeliveryHost:
         *,
         sequencer: str = "",
         no_store: str = NO_STORE,
-        tell: Callable[[str, DeliveryMessage], None] | None = None,
+        tell: Callable[[Neighbour, DeliveryMessage], None] | None = None,
     ) -> None:
         """`client` is that of the exchange for which standing subscriptions ask.
 
@@ -210,12 +210,15 @@ class DeliveryHost:
             return
         if not said.ends:
             self.consume(said.consumer, said)
-        elif self.server.terms(said.name) is not None:
+        elif self.server.known(said.name) is not None:
             self.end(said.name)
 
     def _stand(self, said: ReadLog) -> FilterSet:
         """Lets it begin, or checks that it stands for what is asked; what it stands for."""
         name, terms = said.name, self.server.terms(said.name)
+        known = self.server.known(name)
+        if known is not None and known[0] != self.server.name:
+            return _as_known(said, *known)
         if terms is None or terms.is_durable != said.is_durable:
             if said.filters is None:
                 raise DeliveryError(
@@ -229,11 +232,7 @@ class DeliveryHost:
             self.stand(name, said.filters, retention, is_durable=said.is_durable)
             return FilterSet(said.filters.filters)
         standing = FilterSet(terms.filters.filters)
-        if said.filters is not None and FilterSet(said.filters.filters) != standing:
-            raise DeliveryError(
-                f"the durable subscription {name!r} stands for other filters, "
-                f"{terms.filters}; end it first, or take another name"
-            )
+        _check_filters(said, standing)
         if said.retention is not None and said.retention != terms.retention:
             raise DeliveryError(
                 f"the durable subscription {name!r} has another retention, "
@@ -271,7 +270,7 @@ class DeliveryHost:
 
     def end(self, name: str) -> None:
         """A standing subscription ends, with its log. Raises DeliveryError: there is none."""
-        if self.server.terms(name) is None:
+        if self.server.known(name) is None:
             raise DeliveryError(f"there is no durable subscription {name!r}")
         self._forget(name)
         self.consume("", CloseLog(name, "", ends=True))
@@ -434,7 +433,7 @@ class DeliveryHost:
                 if reader is not None:
                     reader.given(each.said)
             elif self._tell is not None:
-                self._tell(each.to.name, each.message)
+                self._tell(each.to, each.message)
 
     # --- time ---------------------------------------------------------------------------------
 
@@ -469,3 +468,22 @@ class DeliveryHost:
         if self._timer is not None:
             self._timer.cancel()
         await self.committed()
+
+
+def _as_known(said: ReadLog, home: str, number: int, filters: Selection) -> FilterSet:
+    """What a subscription stands for whose home is another server, as far as it is known here."""
+    standing = FilterSet(filters.filters)
+    _check_filters(said, standing)
+    if said.retention is not None:
+        raise DeliveryError(
+            f"the retention of {said.name!r} is known at its home alone, server {home!r}; say none"
+        )
+    return standing
+
+
+def _check_filters(said: ReadLog, standing: FilterSet) -> None:
+    if said.filters is not None and FilterSet(said.filters.filters) != standing:
+        raise DeliveryError(
+            f"the durable subscription {said.name!r} stands for other filters, "
+            f"{standing}; end it first, or take another name"
+        )
