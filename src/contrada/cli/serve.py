@@ -4,6 +4,7 @@ import asyncio
 import signal
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import quote
 
 import click
 import msgspec
@@ -15,6 +16,9 @@ from contrada.net import PORT_DEFAULT, Broker, BrokerStatistics, parse_address
 from contrada.net.neighbours import Membership, Wanted
 from contrada.routing.links.topology import TREES_MAX
 from contrada.routing.messages import Role
+
+MEMORY: Final = "memory:"
+"""The place of a store that keeps nothing over a restart."""
 
 _STATUS: Final = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 0}
 
@@ -39,6 +43,16 @@ _STATUS: Final = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 0}
     type=click.IntRange(0, TREES_MAX),
     help="With --general: trees that all brokers share; 0: shortest paths, for few brokers.",
 )
+@click.option(
+    "--sequencer", default="", metavar="NAME", help="Who gives total orders; at all alike."
+)
+@click.option(
+    "--store",
+    metavar="PLACE",
+    help="Where it keeps what is durable or certified: a file, postgresql://user@host/database, or "
+    "memory: for nowhere. contrada.db if nothing is said, contrada-NAME.db with a name; a file is "
+    "made with the first promise.",
+)
 @click.option("--merging", is_flag=True, help="Join what is told to neighbours, where exact.")
 @click.option(
     "-v",
@@ -56,6 +70,8 @@ def serve(
     parent: str | None,
     general: bool,
     trees: int,
+    sequencer: str,
+    store: str | None,
     merging: bool,
     verbose: int,
     as_json: bool,
@@ -66,6 +82,8 @@ def serve(
     130; both say goodbye to all clients, and what was done is printed on standard error. It logs
     there, too: its own faults always, with -v who comes and goes, and what is refused.
 
+    What is durable or certified outlives a crash, in its store.
+
     Brokers of a network have names. A link is made by one of its two ends, and made again when
     it breaks; a neighbour that is away is tried until it is there. --general and --trees must
     be the same at all of them: where they are not, -v says so.
@@ -73,6 +91,7 @@ def serve(
     \b
     contrada serve
     contrada serve --host 0.0.0.0 --port 9000
+    contrada serve --store /var/lib/contrada/events.db
     contrada serve --name north --port 7701
     contrada serve --name south --port 7702 --neighbour contrada://127.0.0.1:7701
     contrada serve --extension geometry.operators:Shapes
@@ -89,9 +108,12 @@ def serve(
         general=general,
         trees=trees if general else 0,
         merging=merging,
+        sequencer=sequencer,
         neighbours=tuple(wanted),
     )
-    status, counts = asyncio.run(_serve(host, port, network))
+    store = store or (f"contrada-{quote(name, safe='')}.db" if name else "contrada.db")
+    place = None if store == MEMORY else store
+    status, counts = asyncio.run(_serve(host, port, network, place))
     if as_json:
         click.echo(msgspec.json.encode({"level": "info", "statistics": counts}), err=True)
     else:
@@ -99,7 +121,9 @@ def serve(
     raise click.exceptions.Exit(status)
 
 
-async def _serve(host: str, port: int, network: Membership) -> tuple[int, BrokerStatistics]:
+async def _serve(
+    host: str, port: int, network: Membership, store: str | None
+) -> tuple[int, BrokerStatistics]:
     loop = asyncio.get_running_loop()
     ending: asyncio.Future[int] = loop.create_future()
 
@@ -107,7 +131,7 @@ async def _serve(host: str, port: int, network: Membership) -> tuple[int, Broker
         if not ending.done():
             ending.set_result(_STATUS[number])
 
-    async with Broker(host, port, network=network) as broker:
+    async with Broker(host, port, network=network, store=store) as broker:
         for number in _STATUS:
             loop.add_signal_handler(number, end, number)
         click.echo(broker.address)

@@ -9,10 +9,10 @@ reader begins anew where the log is; what it still has in hand does not come to 
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -49,6 +49,8 @@ from contrada.net.wire import GOODBYE_WAIT_S
 from contrada.runtime.hosting import LogReader
 from contrada.runtime.stamping import Stamp
 
+T = TypeVar("T")
+
 PROMISED_MAX: Final = 512
 """Publications of a client that are promised and not answered. Beyond it: the others wait."""
 
@@ -74,6 +76,7 @@ class _Reader:
     reader: LogReader
     said: ReadLog
     where: tuple[str, int] | None = None
+    leaves: CloseLog | None = None
 
 
 class TcpLogs:
@@ -127,8 +130,7 @@ class TcpLogs:
 
     async def _publish(self, run: Sequence[Notification]) -> list[Notification]:
         """Publishes the first of these, as many as go together."""
-        await self._reconnecting.ready()
-        await self._arrive()
+        await self._ready_and(self._arrive)
         count, size = 0, 0
         for each in run[:PUBLISH_NOTIFICATIONS_MAX]:
             size += len(each.span) + len(each.body)
@@ -186,15 +188,18 @@ class TcpLogs:
 
     async def read(self, reader: LogReader, said: ReadLog) -> FilterSet:
         """See `LogHost`."""
-        await self._reconnecting.ready()
-        of = self._readers[said.consumer] = _Reader(reader, said)
+        of = _Reader(reader, said)
         try:
-            return await self._read(of, said)
+            return await self._ready_and(lambda: self._begin(of))
         except BaseException as error:
             self._readers.pop(said.consumer, None)
             if isinstance(error, asyncio.CancelledError):
                 self._say(CloseLog(said.name, said.consumer, not said.is_durable))
             raise
+
+    async def _begin(self, of: _Reader) -> FilterSet:
+        self._readers[of.said.consumer] = of
+        return await self._read(of, of.said)
 
     async def _read(self, of: _Reader, said: ReadLog) -> FilterSet:
         found: Reading = result(await self._ask(packed(said)), Reading)
@@ -222,8 +227,14 @@ class TcpLogs:
 
     def leave(self, said: CloseLog) -> None:
         """See `LogHost`."""
-        if self._readers.pop(said.consumer, None) is not None:
+        of = self._readers.get(said.consumer)
+        if of is None:
+            return
+        if self._is_up or of.where is None:
+            del self._readers[said.consumer]
             self._say(said)
+        else:  # What it has acknowledged is said first, on the next connection.
+            of.leaves = said
 
     async def committed(self) -> None:
         """See `LogHost`. Returns when the last that was said is answered."""
@@ -234,6 +245,18 @@ class TcpLogs:
         """Ends a durable subscription; see `Service.unsubscribe`."""
         await self._reconnecting.ready()
         await self._ask(packed(CloseLog(durable, "", ends=True)))
+
+    async def _ready_and(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Asks for what does no harm when it is asked twice, until a connection lasts so long.
+
+        Raises ConnectionFailedError where there is none in time; nothing was sent then.
+        """
+        while True:
+            await self._reconnecting.ready()
+            try:
+                return await ask()
+            except ConnectionFailedError:
+                self._reconnecting.check()
 
     # --- the connection -----------------------------------------------------------------------
 
@@ -283,7 +306,7 @@ class TcpLogs:
         """Another server has restarted at which the log is: it is read anew."""
         with suppress(ConnectionFailedError):  # It is read on the next connection.
             await self._read_again(of)
-            if of.said.consumer in self._readers and self._is_up:
+            if of.said.consumer in self._readers and self._is_up and of.leaves is None:
                 of.reader.begun_anew()
 
     def broken(self, unsent: ServiceError) -> None:
@@ -312,8 +335,11 @@ class TcpLogs:
         self._is_up = True
         for number, asked in list(self._asked.items()):
             self._send(number, asked)
-        for of in self._readers.values():
-            of.reader.begun_anew()
+        for of in list(self._readers.values()):
+            if of.leaves is None:
+                of.reader.begun_anew()
+            else:
+                self.leave(of.leaves)
 
     async def _read_again(self, of: _Reader) -> None:
         said, position, time_us = of.said, of.said.position, of.said.time_us
