@@ -43,11 +43,11 @@ class Ferry:
     def say(self, message: DeliveryMessage) -> None:
         """Says something, soon."""
         is_sent_again = isinstance(message, Carry | Taken)
-        if is_sent_again and self._bytes > FERRY_BYTES_MAX:
-            self._logs.held_back += 1
-            return
         try:
             for each in _parts(message):
+                if is_sent_again and self._bytes > FERRY_BYTES_MAX:
+                    self._logs.held_back += 1
+                    break
                 self._waiting.append(each)
                 self._hold(len(each))
         except LimitError as error:

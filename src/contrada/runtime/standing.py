@@ -115,6 +115,7 @@ class HostedSubscription(StandingSubscription[T]):
         self._read = READ_AHEAD_MAX  # since credit was granted
         self._newest = 0  # the highest position that was given to the reader
         self._has: dict[int, None] = {}
+        self._still_has: set[int] = set()  # of that, what comes again since it is read anew
         self._last: int | None = None  # to be acknowledged when the next one is asked for
         self._done: list[int] = []
         self._is_flush_due = False
@@ -225,6 +226,7 @@ class HostedSubscription(StandingSubscription[T]):
         """It is read on another connection: what was ahead comes again, what it has it keeps."""
         self._reconnects += 1
         self._ahead.clear()
+        self._still_has.update(self._has)
         self._read = READ_AHEAD_MAX
         self._renew()
 
@@ -267,8 +269,9 @@ class HostedSubscription(StandingSubscription[T]):
         self._read += 1
         self._renew()
         position, item = record.position, record.notification
-        if position in self._has or position in self._done:
-            return None  # It came again since another connection was made.
+        if position in self._still_has:
+            self._still_has.discard(position)
+            return None
         if item is None:
             self._dropped[DAMAGED] += 1
             _LOG.warning("%s: record %d is damaged: %s", self._name, position, record.reason)
@@ -315,6 +318,7 @@ class HostedSubscription(StandingSubscription[T]):
         returned = tuple(each for each in positions if each in self._has)
         for each in returned:
             del self._has[each]
+        self._still_has.difference_update(returned)
         host.consume(self._client, GiveBack(self._name, self._client, returned))
         await host.committed()
 
