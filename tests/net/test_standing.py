@@ -29,7 +29,7 @@ from tests.asynchronous import on_loop, until
 from tests.homes import CERTIFIED, numbers, records, rest
 from tests.net.processes import serving
 
-SERVERS = 3
+KILLS = 3
 """How often a broker is killed."""
 
 
@@ -351,28 +351,24 @@ async def read_all(events: StandingSubscription[Any], done: list[int]) -> None:
 @on_loop
 async def test_a_killed_broker_serves_what_it_acknowledged(path: Path) -> None:
     """Certified would be a word."""
-    port = str(free_port())
-    accepted: list[int] = []
-    done: list[int] = []
+    options = ("--port", str(free_port()), "--store", str(path))
+    accepted, done = list[int](), list[int]()
     stop = asyncio.Event()
-    options = ("--port", port, "--store", str(path))
-    async with contextlib.AsyncExitStack() as stack:
-        for turn in range(SERVERS):
-            with serving(*options) as (process, address):
-                if turn == 0:
-                    service = await stack.enter_async_context(connect(address))
-                    events = await service.subscribe("n any", durable="s", auto_acknowledge=False)
-                    publishing = asyncio.create_task(publish_all(service, accepted, stop))
-                    reading = asyncio.create_task(read_all(events, done))
-                goal = len(accepted) + 100, len(done) + 50
-                await until(lambda: len(accepted) >= goal[0] and len(done) >= goal[1])  # noqa: B023
-                process.send_signal(signal.SIGKILL)
-        with serving(*options) as (process, address):
-            stop.set()
-            await publishing
-            await until(lambda: len(done) >= len(accepted))
-            reading.cancel()
-            assert sorted(done) == sorted(accepted)
-            await events.aclose()
+    with contextlib.ExitStack() as stack:
+        process, address = stack.enter_context(serving(*options))
+        async with connect(address) as service:
+            async with service.subscribe("n any", durable="s", auto_acknowledge=False) as events:
+                publishing = asyncio.create_task(publish_all(service, accepted, stop))
+                reading = asyncio.create_task(read_all(events, done))
+                for _ in range(KILLS):
+                    goal = len(accepted) + 100, len(done) + 50
+                    await until(lambda: len(accepted) >= goal[0] and len(done) >= goal[1])  # noqa: B023
+                    process.send_signal(signal.SIGKILL)
+                    process.wait()
+                    process, _ = stack.enter_context(serving(*options))
+                stop.set()
+                await publishing
+                await until(lambda: len(done) >= len(accepted))
+                reading.cancel()
+                assert sorted(done) == sorted(accepted)
             assert await rest(service, "s") == []
-            await service.aclose()

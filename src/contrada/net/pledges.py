@@ -61,7 +61,7 @@ from contrada.net.promises import (
 from contrada.routing.messages import Client, Publish
 from contrada.runtime.outlet import ENTRY_BYTES, size_of
 
-PLEDGES_MAX: Final = 1_024
+PLEDGES_MAX: Final = 4_096
 """Requests of a client that are promised and not answered. Beyond it: it is told and closed."""
 
 READERS_PER_CLIENT_MAX: Final = 1_000

@@ -11,7 +11,7 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -76,6 +76,8 @@ class _Reader:
     reader: LogReader
     said: ReadLog
     where: tuple[str, int] | None = None
+    done: "asyncio.Future[LogReply] | None" = None
+    gathered: list[tuple[int, int]] = field(default_factory=list)
     leaves: CloseLog | None = None
 
 
@@ -216,9 +218,22 @@ class TcpLogs:
             if self._is_up:
                 self._reconnecting.send(LogRequest(0, packed(said)))
         elif isinstance(said, Done):
-            self._last = self._ask(packed(said), is_kept=True, consumer=client)
+            of = self._readers[client]
+            of.gathered += said.intervals
+            if of.done is None:
+                self._say_done(of)
         else:
             self._say(said)
+
+    def _say_done(self, of: _Reader) -> None:
+        """Says what is acknowledged; what is acknowledged meanwhile is said together, then."""
+        of.done = None
+        if of.gathered:
+            said = Done(of.said.name, of.said.consumer, tuple(of.gathered))
+            of.gathered.clear()
+            done = self._ask(packed(said), is_kept=True, consumer=said.consumer)
+            of.done = self._last = done
+            done.add_done_callback(lambda _: self._say_done(of) if of.done is done else None)
 
     def _say(self, said: Consuming) -> None:
         """Says what need not be said again: with a connection its readers end, too."""
@@ -230,6 +245,7 @@ class TcpLogs:
         of = self._readers.get(said.consumer)
         if of is None:
             return
+        self._say_done(of)
         if self._is_up or of.where is None:
             del self._readers[said.consumer]
             self._say(said)
@@ -237,7 +253,10 @@ class TcpLogs:
             of.leaves = said
 
     async def committed(self) -> None:
-        """See `LogHost`. Returns when the last that was said is answered."""
+        """See `LogHost`. Returns when all is answered that was said before."""
+        for of in list(self._readers.values()):
+            if of.gathered and of.done is not None:
+                await asyncio.shield(of.done)  # Then it is said.
         if self._last is not None:
             await asyncio.shield(self._last)
 
