@@ -434,8 +434,8 @@ class DeliveryServer:
         return self._access.known(publisher).sequence
 
     def matching(self, notifications: Sequence[Notification]) -> None:
-        """Matches as `publish` would, and does nothing: what that costs may so be bounded."""
-        self._table.addressees(notifications)
+        """Matches what is published next, and does nothing: what it costs may so be bounded."""
+        self._table.match(notifications)
 
     def known(self, name: str) -> tuple[str, int, Selection] | None:
         """The home of a standing subscription, its number there, and its filters, as known here."""
