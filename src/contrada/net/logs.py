@@ -48,7 +48,7 @@ class _User(NamedTuple):
     connection: object
 
 
-class Saying(Protocol):
+class Carrier(Protocol):
     """What goes to a neighbour."""
 
     def say(self, message: DeliveryMessage) -> None:
@@ -69,7 +69,7 @@ class BrokerLogs:
         self._host: DeliveryHost | None = None
         self._left: dict[str, asyncio.TimerHandle] = {}
         self._users: dict[str, _User] = {}
-        self._ferries: dict[Neighbour, Saying] = {}
+        self._ferries: dict[Neighbour, Carrier] = {}
         self.held_back = 0
         """Messages that found no room on their way to a neighbour, and are sent again."""
 
@@ -134,14 +134,14 @@ class BrokerLogs:
 
     # --- neighbours ---------------------------------------------------------------------------
 
-    def link_up(self, neighbour: Neighbour, ferry: Saying) -> None:
+    def link_up(self, neighbour: Neighbour, ferry: Carrier) -> None:
         """There is a link, which the router knows already."""
         self._ferries[neighbour] = ferry
         if self._host is not None:
             self._host.link_up(neighbour)
         self.look()
 
-    def link_down(self, neighbour: Neighbour, ferry: Saying) -> None:
+    def link_down(self, neighbour: Neighbour, ferry: Carrier) -> None:
         """A link is gone; twice is once."""
         if self._ferries.get(neighbour) is ferry:
             del self._ferries[neighbour]

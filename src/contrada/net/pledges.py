@@ -52,7 +52,7 @@ from contrada.net.promises import (
     Arrive,
     Arrived,
     Publications,
-    Reading,
+    Begun,
     packed,
     published,
     refusal,
@@ -81,7 +81,8 @@ AHEAD_BYTES: Final = 1024 * 1024
 they stay in the log until these have gone."""
 
 AHEAD_RECORDS_MAX: Final = 256
-"""The same in records."""
+"""Records that are asked for at once for a reader. Beyond it: they stay in the log until these have
+gone."""
 
 _AHEAD_AT_FIRST: Final = 32
 _FRAME_BYTES: Final = 256 * 1024
@@ -397,7 +398,7 @@ class GuestLogs:
         self._logs.found(said.name)
         known = self._host.server.known(said.name)
         home, at = known[:2] if known is not None else ("", 0)
-        self._answer(number, packed(Reading(standing, home, at)))
+        self._answer(number, packed(Begun(standing, home, at)))
 
     def _consume(self, said: Grant | Done | GiveBack) -> None:
         feed = self._feeds.get(said.consumer)

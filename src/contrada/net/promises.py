@@ -1,7 +1,7 @@
 """What travels so that delivery can be promised: requests, answers, records, and what brokers say.
 
 Requests stand in a `LogRequest`, and what they are answered in a `LogReply`: of a publication how
-many pairs were dropped, of an `Arrive` an `Arrived`, of a `ReadLog` a `Reading`. Records come in a
+many pairs were dropped, of an `Arrive` an `Arrived`, of a `ReadLog` a `Begun`. Records come in a
 `LogDelivery`, and what brokers say to one another goes in a `LogHop`. Notifications and filters are
 the bytes of `model.encoding` in all of them.
 
@@ -68,7 +68,7 @@ class Arrived(msgspec.Struct, frozen=True, array_like=True):
     sequence: int
 
 
-class Reading(msgspec.Struct, frozen=True, array_like=True):
+class Begun(msgspec.Struct, frozen=True, array_like=True):
     """What a subscription stands for that is read; its home and its number tell it from others."""
 
     filters: FilterSet

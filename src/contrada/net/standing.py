@@ -37,7 +37,7 @@ from contrada.net.promises import (
     Arrive,
     Arrived,
     Publications,
-    Reading,
+    Begun,
     error_of,
     given,
     packed,
@@ -204,7 +204,7 @@ class TcpLogs:
         return await self._read(of, of.said)
 
     async def _read(self, of: _Reader, said: ReadLog) -> FilterSet:
-        found: Reading = result(await self._ask(packed(said)), Reading)
+        found: Begun = result(await self._ask(packed(said)), Begun)
         where = found.home, found.number
         if of.where not in (None, where):
             self._say(CloseLog(said.name, said.consumer))
