@@ -261,6 +261,26 @@ async def test_a_reader_ends_with_its_service(path: Path) -> None:
 
 
 @on_loop
+async def test_a_reader_leaves_a_connection_that_is_dead_and_does_not_show_it(path: Path) -> None:
+    """What it had there would come again only when the broker misses a sign of life."""
+    async with (
+        Broker(port=0, store=path) as broker,
+        connect(broker.address) as service,
+        service.subscribe("n any", durable="s") as events,
+    ):
+        await service.publish_batch([{"n": n} for n in range(9)], delivery=CERTIFIED)
+        await until(lambda: events.statistics().queued == 9)
+        wire = service._reconnecting._wire  # type: ignore[attr-defined]
+        (peer,) = broker._peers
+        service._reconnecting._lost(wire, "a cable was pulled")  # type: ignore[attr-defined]
+        await until(lambda: events.statistics().reconnects == 1)
+        assert await numbers(events, 9) == list(range(9))
+        assert peer in broker._peers
+        wire.abort()
+        assert broker.statistics().delivery["standing"] == 1
+
+
+@on_loop
 async def test_two_do_not_publish_under_one_name(path: Path) -> None:
     """Both would give out the same numbers, and one be taken for duplicates of the other."""
     async with Broker(port=0, store=path) as broker:

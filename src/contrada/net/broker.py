@@ -13,7 +13,7 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -56,7 +56,8 @@ class BrokerStatistics:
 
     `refused` counts faults of peers and refused requests by name, `dropped` notifications that
     a subscription did not get, by reason. `held_bytes` waits to be delivered or worked off, or
-    for the rest of its frame. `safe_answers` and `operator_failures` are those of the whole
+    for the rest of its frame. `delivery` counts what is promised, as `DeliveryStatistics`; nothing
+    where nothing was promised. `safe_answers` and `operator_failures` are those of the whole
     process; see `ServiceStatistics`.
     """
 
@@ -71,6 +72,7 @@ class BrokerStatistics:
     held_bytes: int
     safe_answers: Mapping[str, int]
     operator_failures: Mapping[str, int]
+    delivery: Mapping[str, int] = field(default_factory=dict)
 
 
 class Broker:
@@ -193,6 +195,7 @@ class Broker:
             held_bytes=self._held_bytes,
             safe_answers=counts.safe_answers,
             operator_failures=counts.operator_failures,
+            delivery=self.logs.counts(),
         )
 
     def counts(self) -> dict[str, int | dict[str, int]]:

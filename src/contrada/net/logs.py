@@ -9,6 +9,7 @@ was cut off finds it again.
 """
 
 import asyncio
+from dataclasses import fields
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -48,6 +49,14 @@ class _User(NamedTuple):
     connection: object
 
 
+class Reading(Protocol):
+    """A connection over which is read."""
+
+    def yield_reader(self, label: str) -> None:
+        """The reader is on another connection now."""
+        ...
+
+
 class Carrier(Protocol):
     """What goes to a neighbour."""
 
@@ -69,6 +78,7 @@ class BrokerLogs:
         self._host: DeliveryHost | None = None
         self._left: dict[str, asyncio.TimerHandle] = {}
         self._users: dict[str, _User] = {}
+        self._readers: dict[str, Reading] = {}
         self._ferries: dict[Neighbour, Carrier] = {}
         self.held_back = 0
         """Messages that found no room on their way to a neighbour, and are sent again."""
@@ -126,6 +136,15 @@ class BrokerLogs:
         finally:
             if isinstance(self._place, str | Path):
                 await off_loop(host.store.close)  # type: ignore[union-attr]
+
+    def counts(self) -> dict[str, int]:
+        """What is held and was done so that delivery can be promised, by name."""
+        if self._host is None:
+            return {}
+        found = self._host.server.statistics()
+        counts = {each.name: getattr(found, each.name) for each in fields(found)}
+        del counts["logs"]
+        return counts | {"held back": self.held_back}
 
     def check(self, delivery: str) -> None:
         """Raises CannotPublishError for what this broker can never promise."""
@@ -185,6 +204,20 @@ class BrokerLogs:
         user = self._users.get(publisher)
         if user is not None and user.connection is connection:
             del self._users[publisher]
+
+    # --- readers ------------------------------------------------------------------------------
+
+    def claim(self, label: str, connection: Reading) -> None:
+        """A reader is on this connection from now on; what it had on another one comes again."""
+        before = self._readers.get(label)
+        if before is not None and before is not connection:
+            before.yield_reader(label)
+        self._readers[label] = connection
+
+    def disclaim(self, label: str, connection: Reading) -> None:
+        """A reader is on this connection no longer."""
+        if self._readers.get(label) is connection:
+            del self._readers[label]
 
     # --- subscriptions in memory --------------------------------------------------------------
 

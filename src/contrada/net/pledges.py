@@ -51,8 +51,8 @@ from contrada.net.peer import Peer
 from contrada.net.promises import (
     Arrive,
     Arrived,
-    Publications,
     Begun,
+    Publications,
     packed,
     published,
     refusal,
@@ -63,6 +63,10 @@ from contrada.runtime.outlet import ENTRY_BYTES, size_of
 
 PLEDGES_MAX: Final = 4_096
 """Requests of a client that are promised and not answered. Beyond it: it is told and closed."""
+
+PUBLISHERS_PER_CLIENT_MAX: Final = 100
+"""Names under which one connection says that it publishes what is promised. Beyond it: it is
+refused, the connection stays."""
 
 READERS_PER_CLIENT_MAX: Final = 1_000
 """Standing subscriptions that one connection reads. Beyond it: it is refused, the connection
@@ -281,6 +285,8 @@ class GuestLogs:
     # --- publishing ---------------------------------------------------------------------------
 
     def _arrive(self, number: int, said: Arrive) -> None:
+        if len(self._publishers) >= PUBLISHERS_PER_CLIENT_MAX:
+            raise LimitError("PUBLISHERS_PER_CLIENT_MAX", PUBLISHERS_PER_CLIENT_MAX)
         self._logs.admit(said.publisher, said.instance, self)
         self._publishers[said.publisher] = None
         server = self._host.server
@@ -386,6 +392,7 @@ class GuestLogs:
         if filters is not None and len(filters.filters) > STANDING_FILTERS_MAX:
             found = len(filters.filters)
             raise LimitError("STANDING_FILTERS_MAX", STANDING_FILTERS_MAX, found)
+        self._logs.claim(label, self)
         self._reads += 1
         asked = msgspec.structs.replace(said, consumer=f"{self._client.name}.{self._reads}")
         feed = self._feeds[label] = _LogFeed(self._peer, self._logs, asked, label)
@@ -394,6 +401,7 @@ class GuestLogs:
                 standing = self._host.begin(feed, asked)
         except BaseException:
             del self._feeds[label]
+            self._logs.disclaim(label, self)
             raise
         self._logs.found(said.name)
         known = self._host.server.known(said.name)
@@ -420,9 +428,14 @@ class GuestLogs:
         if feed is None:
             return  # It was closed, or never opened.
         self._end_feed(feed)
+        self._logs.disclaim(said.consumer, self)
         name, ends = feed.said.name, said.ends and not feed.said.is_durable
         seen = None if said.seen is None else said.seen[:OUT_MAX]
         self._host.leave(CloseLog(name, feed.said.consumer, ends, seen))
+
+    def yield_reader(self, label: str) -> None:
+        """The reader is on another connection now: this one is dead, though it may not show yet."""
+        self._leave(CloseLog(self._feeds[label].said.name, label))
 
     def _end_feed(self, feed: _LogFeed) -> None:
         self._peer.forget_feed(feed)
@@ -430,8 +443,9 @@ class GuestLogs:
 
     def withdraw_all(self) -> None:
         """The connection has ended: what was on its way to readers comes again."""
-        for feed in self._feeds.values():
+        for label, feed in self._feeds.items():
             self._end_feed(feed)
+            self._logs.disclaim(label, self)
             self._host.leave(CloseLog(feed.said.name, feed.said.consumer))
             if not feed.said.is_durable:
                 self._logs.left(feed.said.name)

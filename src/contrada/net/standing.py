@@ -36,8 +36,8 @@ from contrada.net.frames import LogDelivery, LogReply, LogRequest, packed_conten
 from contrada.net.promises import (
     Arrive,
     Arrived,
-    Publications,
     Begun,
+    Publications,
     error_of,
     given,
     packed,
@@ -193,10 +193,9 @@ class TcpLogs:
         of = _Reader(reader, said)
         try:
             return await self._ready_and(lambda: self._begin(of))
-        except BaseException as error:
+        except BaseException:  # It may have begun there all the same.
             self._readers.pop(said.consumer, None)
-            if isinstance(error, asyncio.CancelledError):
-                self._say(CloseLog(said.name, said.consumer, not said.is_durable))
+            self._say(CloseLog(said.name, said.consumer, not said.is_durable))
             raise
 
     async def _begin(self, of: _Reader) -> FilterSet:
