@@ -28,6 +28,7 @@ from contrada.service import Service, StandingSubscription
 from tests.asynchronous import on_loop, until
 from tests.homes import CERTIFIED, numbers, records, rest
 from tests.net.processes import serving
+from tests.net.test_commands import contrada
 
 KILLS = 3
 """How often a broker is killed."""
@@ -336,6 +337,50 @@ async def test_what_is_wrong_with_a_store_is_said(path: Path) -> None:
         db.execute("UPDATE logs SET head = x'00' WHERE name = 's'")
     with pytest.raises(StoreError, match="damaged: 's': the log's head"):
         await Broker(port=0, store=path).start()
+
+
+@pytest.mark.parametrize(
+    ("options", "file"),
+    [
+        ((), "contrada.db"),
+        (("--name", "north/1"), "contrada-north%2F1.db"),
+        (("--store", "other.db"), "other.db"),
+        (("--store", "memory:"), None),
+    ],
+)
+def test_the_command_says_where_it_keeps_things(
+    options: tuple[str, ...], file: str | None, tmp_path: Path
+) -> None:
+    """Who starts a broker would not find what it kept, or have files where he wants none."""
+    with (
+        serving("--port", "0", *options, folder=tmp_path) as (_, address),
+        ct.connect_sync(address) as service,
+    ):
+        assert not list(tmp_path.iterdir())
+        if file is None:
+            with pytest.raises(CannotPublishError, match="no store"):
+                service.publish({"n": 1}, delivery=CERTIFIED)
+            service.publish({"n": 1}, delivery="reliable")
+            assert not list(tmp_path.iterdir())
+        else:
+            with service.subscribe("n any", durable="s") as events:
+                service.publish({"n": 1}, delivery=CERTIFIED)
+                assert events.next(20).item["n"] == 1
+            assert (tmp_path / file).exists()
+
+
+def test_a_store_that_cannot_be_used_ends_the_command(tmp_path: Path) -> None:
+    """It would run, and refuse everything."""
+    (tmp_path / "contrada.db").write_bytes(b"no database at all" * 100)
+    store = str(tmp_path / "contrada.db")
+    for place, said in (
+        (store, "not a database"),
+        ("mysql://x", "store = 'mysql://…': expected the path of a file"),
+    ):
+        result = contrada("serve", "--port", "0", "--store", place)
+        assert result.returncode == 2
+        assert said in result.stderr
+        assert "Traceback" not in result.stderr
 
 
 # --- a kill ---------------------------------------------------------------------------------------
