@@ -344,6 +344,21 @@ def test_what_was_handed_out_before_a_restart_is_acknowledged_after_it() -> None
     assert taken(again) == ["b 1"]
 
 
+def test_it_is_read_again_right_after_a_restart() -> None:
+    """Who lost its own state together with its server could read nothing of what is kept."""
+    of, store = subscription(replay_max=9)
+    append(of, *"abcd")
+    of.open("x")
+    assert taken(of) == ["a 1", "b 1", "c 1", "d 1"]
+    of.acknowledge([(1, 4)])
+    again = DurableSubscription(of.name, store, of.retention)
+    again.validate()
+    again.open("x")
+    assert again.seek(position=2) == 2
+    assert taken(again) == ["b 1", "c 1", "d 1"]
+    again.validate()
+
+
 def test_consumers_and_what_they_have_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Consumers that never acknowledge would fill the memory."""
     monkeypatch.setattr(durable, "CONSUMERS_MAX", 1)
