@@ -1,8 +1,9 @@
 """A service at the other end of a TCP connection, with the interface of the embedded one.
 
 A lost connection is made anew (`net/reconnecting.py`), and every subscription is taken up on it
-under the identity that it had. What was published and is unanswered fails with
-ConnectionFailedError: it is never sent twice. Who publishes or subscribes meanwhile waits.
+under the identity that it had. What was published at best effort and is unanswered fails with
+ConnectionFailedError: it is never sent twice. What is promised goes on (`net/standing.py`). Who
+publishes or subscribes meanwhile waits.
 """
 
 import asyncio
