@@ -134,6 +134,29 @@ async def test_a_reader_goes_on_where_it_was(path: Path) -> None:
 
 
 @on_loop
+async def test_what_is_acknowledged_one_by_one_does_not_come_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was acknowledged while another acknowledgement was on its way would be done again."""
+    async with (
+        Broker(port=0, store=path) as broker,
+        connect(broker.address) as service,
+        service.subscribe("n any", durable="s", auto_acknowledge=False) as events,
+    ):
+        await service.publish_batch([{"n": n} for n in range(5)], delivery=CERTIFIED)
+        got = await records(events, 3)
+        with monkeypatch.context() as patch:
+            patch.setattr(GuestLogs, "_answer", lambda *_: None)
+            waiting = [asyncio.create_task(events.acknowledge(e.position)) for e in got]
+            peers = list(broker._peers)
+            logs_of = next(iter(peers))._talk._logs  # type: ignore[union-attr]
+            await until(lambda: logs_of._unanswered > 0)
+        cut(broker)
+        await asyncio.gather(*waiting)
+        assert await numbers(events, 2) == [3, 4]
+
+
+@on_loop
 async def test_what_was_acknowledged_while_the_broker_was_away_stays_so(path: Path) -> None:
     """What was worked off over a restart would come again."""
     broker = Broker(port=0, store=path)

@@ -49,7 +49,7 @@ class _User(NamedTuple):
     connection: object
 
 
-class Reading(Protocol):
+class LogConnection(Protocol):
     """A connection over which is read."""
 
     def yield_reader(self, label: str) -> None:
@@ -78,7 +78,7 @@ class BrokerLogs:
         self._host: DeliveryHost | None = None
         self._left: dict[str, asyncio.TimerHandle] = {}
         self._users: dict[str, _User] = {}
-        self._readers: dict[str, Reading] = {}
+        self._readers: dict[str, LogConnection] = {}
         self._ferries: dict[Neighbour, Carrier] = {}
         self.held_back = 0
         """Messages that found no room on their way to a neighbour, and are sent again."""
@@ -207,14 +207,14 @@ class BrokerLogs:
 
     # --- readers ------------------------------------------------------------------------------
 
-    def claim(self, label: str, connection: Reading) -> None:
+    def claim(self, label: str, connection: LogConnection) -> None:
         """A reader is on this connection from now on; what it had on another one comes again."""
         before = self._readers.get(label)
         if before is not None and before is not connection:
             before.yield_reader(label)
         self._readers[label] = connection
 
-    def disclaim(self, label: str, connection: Reading) -> None:
+    def disclaim(self, label: str, connection: LogConnection) -> None:
         """A reader is on this connection no longer."""
         if self._readers.get(label) is connection:
             del self._readers[label]

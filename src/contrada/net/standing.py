@@ -350,6 +350,8 @@ class TcpLogs:
                 raise
             except ContradaError as error:
                 self._fail(error)
+        for of in self._readers.values():
+            self._say_done(of)  # With what is kept: it must be known before anything comes again.
         self._is_up = True
         for number, asked in list(self._asked.items()):
             self._send(number, asked)
