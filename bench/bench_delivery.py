@@ -1,13 +1,22 @@
 """Stores: how many records a second, written with an fsync for each group, and read; and services.
 
 Time is of the clock, since what is waited for is the disk. Each sample has a file of its own.
-Streams and servers: how many notifications a second the machines take in one process, without
-wires and disks; time is of the processor.
+Over TCP a broker and its publishers each have a process. Streams and servers: how many
+notifications a second the machines take in one process, without wires and disks; time is of the
+processor.
 """
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, closing, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    closing,
+    contextmanager,
+)
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -228,9 +237,11 @@ async def subscribed() -> AsyncIterator[Service]:
             yield service
 
 
-async def certified(batch: int) -> float:
+async def certified(
+    batch: int, opened: Callable[[], AbstractAsyncContextManager[Service]] = subscribed
+) -> float:
     """Certified publications a second, by many at the same time."""
-    async with subscribed() as service:
+    async with opened() as service:
 
         async def publish(first: int) -> None:
             for begin in range(first, CERTIFIED, PUBLISHERS * batch):
@@ -243,6 +254,29 @@ async def certified(batch: int) -> float:
         begun = perf_counter()
         await asyncio.gather(*map(publish, range(0, PUBLISHERS * batch, batch)))
         return CERTIFIED / (perf_counter() - begun)
+
+
+@contextmanager
+def broker() -> Iterator[str]:
+    """The address of a broker in a process of its own, with a store of its own."""
+    with TemporaryDirectory() as folder:
+        command = [sys.executable, "-c", "from contrada.cli import main; main()", "serve"]
+        options = ["--port", "0", "--store", str(Path(folder) / "store.db")]
+        with subprocess.Popen(
+            [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as process:
+            assert process.stdout is not None
+            yield process.stdout.readline().strip()
+            process.terminate()
+
+
+@asynccontextmanager
+async def over_tcp() -> AsyncIterator[Service]:
+    """A client of such a broker, where one durable subscription stands."""
+    with broker() as address:
+        async with ct.connect(address) as service:
+            await (await service.subscribe("n >= 0", durable="s")).aclose()
+            yield service
 
 
 async def durable() -> float:
@@ -279,6 +313,26 @@ def embedded_certified() -> Measurement:
 )
 def embedded_certified_batch() -> Measurement:
     return sampled(partial(certified, 100))
+
+
+@figure(
+    name="delivery/tcp-certified",
+    unit="/s",
+    workload="certified over TCP to a broker in another process, by 100 publishers at a time",
+    at_least=1_000.0,
+)
+def tcp_certified() -> Measurement:
+    return sampled(partial(certified, 1, over_tcp))
+
+
+@figure(
+    name="delivery/tcp-certified-batch",
+    unit="/s",
+    workload="the same, each publisher in batches of 100",
+    at_least=6_000.0,
+)
+def tcp_certified_batch() -> Measurement:
+    return sampled(partial(certified, 100, over_tcp))
 
 
 @figure(

@@ -320,15 +320,43 @@ def test_a_damaged_record_is_told_and_holds_up_nothing() -> None:
     assert of.statistics.damaged == 1
 
 
-def test_what_was_not_handed_out_cannot_be_acknowledged() -> None:
+def test_what_is_not_there_yet_cannot_be_acknowledged() -> None:
     """A record would be lost that no consumer has seen."""
     of, _ = subscription()
     append(of, *"ab")
     of.open("x")
     assert taken(of, credit=1) == ["a 1"]
-    with pytest.raises(InvalidValueError, match="before 2, which were handed out"):
-        of.acknowledge([(1, 3)])
+    with pytest.raises(InvalidValueError, match="before 3, which are there"):
+        of.acknowledge([(1, 4)])
     assert of.extent.first == 1
+
+
+def test_what_was_handed_out_before_a_restart_is_acknowledged_after_it() -> None:
+    """What a consumer has worked off while its server was away would come to it again."""
+    of, store = subscription()
+    append(of, *"abc")
+    of.open("x")
+    assert taken(of) == ["a 1", "b 1", "c 1"]
+    again = DurableSubscription(of.name, store, of.retention)
+    again.acknowledge([(1, 2), (3, 4)])
+    again.validate()
+    again.open("x")
+    assert taken(again) == ["b 1"]
+
+
+def test_it_is_read_again_right_after_a_restart() -> None:
+    """Who lost its own state together with its server could read nothing of what is kept."""
+    of, store = subscription(replay_max=9)
+    append(of, *"abcd")
+    of.open("x")
+    assert taken(of) == ["a 1", "b 1", "c 1", "d 1"]
+    of.acknowledge([(1, 4)])
+    again = DurableSubscription(of.name, store, of.retention)
+    again.validate()
+    again.open("x")
+    assert again.seek(position=2) == 2
+    assert taken(again) == ["b 1", "c 1", "d 1"]
+    again.validate()
 
 
 def test_consumers_and_what_they_have_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ from contrada.model import Envelope, Filter, Notification
 from contrada.model.encoding import notification_from_msgpack, to_msgpack
 from contrada.net import Broker, accepted, connect, guest, parse_address, peer, reconnecting
 from contrada.net.accepted import Accepted
-from contrada.net.client import CREDIT_BYTES
 from contrada.net.content import CONTENT_BYTES_MAX
 from contrada.net.frames import (
     FRAME_BYTES_MAX,
@@ -30,6 +29,7 @@ from contrada.net.frames import (
 )
 from contrada.net.guest import Guest
 from contrada.net.peer import Peer
+from contrada.net.subscription import CREDIT_BYTES
 from contrada.runtime.exchange import EXPIRED_ON_ARRIVAL
 from contrada.runtime.outlet import ENTRY_BYTES, EXPIRED
 from contrada.runtime.stamping import wall_clock_us

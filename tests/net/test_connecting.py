@@ -6,7 +6,6 @@ import sys
 import pytest
 
 import contrada as ct
-from contrada.errors import InvalidValueError, ServiceError
 from contrada.net import TcpService
 from contrada.runtime import EmbeddedService
 from tests.asynchronous import on_loop
@@ -60,29 +59,3 @@ def test_names_that_are_not_there_are_an_error() -> None:
     """A typing error would be imported as something."""
     with pytest.raises(AttributeError, match="conect"):
         ct.conect  # noqa: B018
-
-
-@on_loop
-async def test_a_broker_promises_nothing_and_says_so(broker_address: str) -> None:
-    """What is at best effort would be taken for kept."""
-    async with ct.connect(broker_address) as service:
-        certified = ct.Notification({"n": 1}, envelope=ct.Envelope(delivery="certified"))
-        with pytest.raises(ServiceError, match="only the embedded service promises more"):
-            await service.publish({"n": 1}, delivery="reliable")
-        with pytest.raises(ServiceError, match="promises more"):
-            await service.publish(certified)
-        with pytest.raises(ServiceError, match="promises more") as found:
-            await service.publish_batch([{"n": 1}], delivery="certified")
-        assert found.value.published == 0
-        with pytest.raises(InvalidValueError, match="at most once"):
-            await service.publish({"n": 1}, delivery="at most once")
-        with pytest.raises(ServiceError, match="no standing subscriptions"):
-            service.subscribe("n any", durable="s")
-        with pytest.raises(ServiceError, match="no standing subscriptions"):
-            service.subscribe("n any", reliable=True)
-        with pytest.raises(ServiceError, match="no standing subscriptions"):
-            await service.unsubscribe("s")
-        async with service.subscribe("n any") as events:
-            await service.publish(certified, delivery="best-effort")
-            assert (await events.next(20)).envelope.delivery == "best-effort"
-            assert await service.publish_batch([{"n": 2}], delivery="best-effort") == 1

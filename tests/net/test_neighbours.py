@@ -13,7 +13,7 @@ import pytest
 
 from contrada.model import Envelope, Filter, FilterSet, Notification, to_msgpack
 from contrada.model.algebra.sets import matches
-from contrada.net import Broker, accepted, client, connect, link
+from contrada.net import Broker, accepted, connect, link, subscription
 from contrada.net.address import parse_address
 from contrada.net.frames import Failure, Hello, Hop, Reply, packed, unpacked_hop
 from contrada.net.link import ON_ITS_WAY
@@ -191,8 +191,8 @@ async def test_a_reader_that_sleeps_holds_up_no_other_beyond_a_link(
     """One reader at the other end of a link would stop all that is published."""
     monkeypatch.setattr(link, "PUBLISH_WAIT_S", 0.01)
     monkeypatch.setattr(link, "LINK_CREDIT_BYTES", 20_000)
-    monkeypatch.setattr(client, "CREDIT_BYTES", 10_000)
-    monkeypatch.setattr(client, "_CREDIT_STEP", 1_000)
+    monkeypatch.setattr(subscription, "CREDIT_BYTES", 10_000)
+    monkeypatch.setattr(subscription, "_CREDIT_STEP", 1_000)
     async with (
         network(2, [(0, 1)]) as brokers,
         connect(brokers[0].address) as publisher,

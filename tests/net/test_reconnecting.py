@@ -25,13 +25,13 @@ from contrada.net import (
     wire,
 )
 from contrada.net.accepted import Accepted
-from contrada.net.client import CREDIT_BYTES
 from contrada.net.connecting import connect_sync
 from contrada.net.content import CONTENT_BYTES_MAX
 from contrada.net.frames import Hello, encode
 from contrada.net.guest import Guest
 from contrada.net.peer import Peer
 from contrada.net.publishing import PUBLISH_FRAMES_MAX, PUBLISH_NOTIFICATIONS_MAX
+from contrada.net.subscription import CREDIT_BYTES
 from contrada.runtime import backoff
 from contrada.runtime.outlet import ENTRY_BYTES
 from contrada.service import ConnectionState, Subscription

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from contrada.errors import ConnectionFailedError
-from contrada.net import Broker, broker, client, connect
+from contrada.net import Broker, broker, connect, subscription
 from contrada.net.connecting import connect_sync
 from contrada.net.link import ON_ITS_WAY
 from contrada.runtime.exchange import LINK_DOWN
@@ -22,8 +22,8 @@ COUNT = 3_000
 @pytest.fixture(autouse=True)
 def _little_credit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Most of what is published waits at the broker."""
-    monkeypatch.setattr(client, "CREDIT_BYTES", 20_000)
-    monkeypatch.setattr(client, "_CREDIT_STEP", 2_000)
+    monkeypatch.setattr(subscription, "CREDIT_BYTES", 20_000)
+    monkeypatch.setattr(subscription, "_CREDIT_STEP", 2_000)
 
 
 @on_loop

@@ -17,7 +17,7 @@ from contrada.runtime import hosting, tables
 from contrada.runtime.outlet import QUEUE_NOTIFICATIONS_MAX
 from contrada.runtime.sqlite import SqliteStore
 from tests.asynchronous import TEST_S_MAX, on_loop, until
-from tests.runtime.test_promises import CERTIFIED, numbers, of
+from tests.homes import CERTIFIED, numbers, of
 
 AFTER_THE_MAIN_THREAD = """
 import sys, threading

@@ -21,9 +21,9 @@ from contrada.runtime import postgres
 from contrada.runtime.postgres import PostgresStore
 from contrada.runtime.standing import READ_AHEAD_MAX
 from tests.asynchronous import on_loop, until
+from tests.homes import CERTIFIED, of
 from tests.places import SchemaPlace
 from tests.postgres import Server, needs_postgres, shared_server
-from tests.runtime.test_promises import CERTIFIED, of
 
 COMMITTED = b"C\x00\x00\x00\x0bCOMMIT\0"
 """How a server says, on the wire, that it has committed."""

@@ -25,6 +25,8 @@ from contrada.net import PORT_DEFAULT, Broker, BrokerStatistics
 from contrada.routing.links.topology import TREES_MAX
 from contrada.runtime.kernels import load_beside
 
+"""The place of a store that keeps nothing over a restart."""
+
 _STATUS: Final = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 0}
 
 _LOG: Final = logging.getLogger(__name__)
@@ -58,6 +60,16 @@ _LOG: Final = logging.getLogger(__name__)
     is_flag=True,
     help="Subscriptions go where something that fits is advertised; nothing else may be published.",
 )
+@click.option(
+    "--sequencer", default="", metavar="NAME", help="Who gives total orders; at all alike."
+)
+@click.option(
+    "--store",
+    metavar="PLACE",
+    help="Where it keeps what is durable or certified: a file, postgresql://user@host/database, or "
+    "memory: for nowhere. contrada.db if nothing is said, contrada-NAME.db with a name; a file is "
+    "made with the first promise.",
+)
 @click.option("--merging", is_flag=True, help="Join what is told to neighbours, where exact.")
 @tls_files
 @click.option(
@@ -82,6 +94,8 @@ def serve(ctx: click.Context, /, config: str | None, **_: Any) -> None:
     was done is printed on standard error. A second Ctrl-C ends it as it is. It logs there, too: its
     own faults always, with -v who comes and goes, and what is refused.
 
+    What is durable or certified outlives a crash, in its store.
+
     Brokers of a network have names. A link is made by one of its two ends, and made again when
     it breaks; a neighbour that is away is tried until it is there. --general, --trees and
     --advertisements must be the same at all of them: where they are not, -v says so.
@@ -91,6 +105,7 @@ def serve(ctx: click.Context, /, config: str | None, **_: Any) -> None:
     \b
     contrada serve
     contrada serve --host 0.0.0.0 --port 9000
+    contrada serve --store /var/lib/contrada/events.db
     contrada serve --name north --port 7701
     contrada serve --name south --port 7702 --neighbour contrada://127.0.0.1:7701
     contrada serve --tls-certificate broker.pem --tls-key broker.key
@@ -170,6 +185,7 @@ async def _serve(
         settings.port,
         network=settings.membership(),
         tls=settings.tls.tls(),
+        store=settings.place(),
     )
     if jit.is_cached():  # It lives long: so what comes first is not matched slowly.
         load_beside()

@@ -16,6 +16,7 @@ file that names them.
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias
+from urllib.parse import quote
 
 from msgspec import Meta, Struct, structs
 
@@ -29,6 +30,9 @@ from contrada.routing.links.link_states import COST_MAX
 from contrada.routing.links.topology import TREES_MAX
 from contrada.routing.messages import Role
 from contrada.routing.router import Strategy
+
+MEMORY: Final = "memory:"
+"""The store that is none."""
 
 LEVELS: Final = ("warning", "info", "debug")
 """How much is logged; each `-v` is one more."""
@@ -77,6 +81,8 @@ class BrokerSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     general: bool = False
     trees: Annotated[int, Meta(ge=0, le=TREES_MAX)] = 1
     advertisements: bool = False
+    sequencer: str = ""
+    store: str | None = None
     merging: bool = False
     extensions: list[str] = []
     log: LogSettings = LogSettings()
@@ -94,6 +100,12 @@ class BrokerSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """Where others find it."""
         return Address(self.host, self.port, self.tls.certificate is not None)
 
+    def place(self) -> str | None:
+        """Where it keeps what is durable or certified; None for nowhere."""
+        if self.store is None:
+            return f"contrada-{quote(self.name, safe='')}.db" if self.name else "contrada.db"
+        return None if self.store == MEMORY else self.store
+
     def membership(self) -> Membership:
         """What it is in its network. Raises AddressError, ServiceError."""
         wanted = [Wanted(parse_address(each.to), each.role, each.cost) for _, each in self.links()]
@@ -106,6 +118,7 @@ class BrokerSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             trees=self.trees if self.general else 0,
             strategy=Strategy.ADVERTISEMENTS if self.advertisements else Strategy.SUBSCRIPTIONS,
             merging=self.merging,
+            sequencer=self.sequencer,
             neighbours=tuple(wanted),
         )
 
@@ -151,6 +164,9 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
             raise InputError(str(path), f"{place}: found the key name, but {name!r} is its name")
         brokers[name] = _joined(common, {**own, "name": name})
     for each in (common, *brokers.values()):
+        store = each.get("store")
+        if isinstance(store, str) and store != MEMORY and "://" not in store:
+            each["store"] = str(path.parent / store)
         tls = each.get("tls")
         if isinstance(tls, dict):
             each["tls"] = {

@@ -64,9 +64,13 @@ ASK_AGAIN_US: Final = 1_000_000
 
 
 class Confirmed(NamedTuple):
-    """A publication is held here, and on stable storage where it is certified."""
+    """A publication is held here, and on stable storage where it is certified.
+
+    `fresh` is what of it was no duplicate.
+    """
 
     token: int
+    fresh: Sequence[Notification] = ()
 
 
 class Failed(NamedTuple):
@@ -332,7 +336,7 @@ class AccessPoint:
         if fresh and of.publisher:
             known.accept(each.envelope.sequence for each in fresh)
             self._publishers.remember(of.publisher, known)
-        self.outcomes.append(Confirmed(of.token))
+        self.outcomes.append(Confirmed(of.token, fresh))
 
     def _send_on(
         self, of: Publication, fresh: list[Notification], known: Publisher, now_us: int

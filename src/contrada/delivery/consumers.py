@@ -58,10 +58,10 @@ class Consumers:
                 self._homes[reader] = home
             self._say(home, said, now_us)
 
-    def _close(self, reader: Reader, reason: str) -> None:
+    def _close(self, reader: Reader, reason: str, *, again: bool = False) -> None:
         self._homes.pop(reader, None)
         name, client = reader
-        self.gives.append(Give(client, Closed(name, client, reason)))
+        self.gives.append(Give(client, Closed(name, client, reason, again)))
 
     def _say(self, home: str, said: Consuming, now_us: int) -> None:
         if home == self.name:
@@ -95,11 +95,11 @@ class Consumers:
             # What it was told before it restarted is not true any more; others may have these.
             self._access.send(home, CloseLog(said.name, said.consumer), now_us)
 
-    def gone(self, home: str, reason: str) -> None:
+    def gone(self, home: str, reason: str, *, again: bool = False) -> None:
         """A server knows its clients no longer, nor who read there from here."""
         self._logs.close_all(home)
         for reader in [each for each, where in self._homes.items() if where == home]:
-            self._close(reader, reason)
+            self._close(reader, reason, again=again)
 
     def has_room(self, server: str) -> bool:
         """Whether records for the consumers at a server may be sent there."""

@@ -138,7 +138,7 @@ class DurableSubscription:
         if store.extent(name) is None:
             store.append(name, (), 0)
         self._done = Positions(store.acknowledged(name))
-        self._cursor = self.extent.first
+        self._cursor = self._done.first_without(self.extent.first)
         self._replays_to = self._cursor  # before it, what is acknowledged is handed out, too
         self._again: list[int] = []  # a heap
         self._attempts: dict[int, int] = {}
@@ -368,12 +368,13 @@ class DurableSubscription:
     def acknowledge(self, intervals: Iterable[tuple[int, int]]) -> None:
         """Takes the positions from each first to before each end as done with.
 
-        Raises InvalidValueError for what was not handed out yet, LimitError as `Store`.
+        It may have been handed out before a restart. Raises InvalidValueError for what was not
+        appended yet, LimitError as `Store`.
         """
-        intervals = list(intervals)
+        intervals, end_of_all = list(intervals), self.extent.next
         for first, end in intervals:
-            if end > self._cursor:
-                reason = f"expected positions before {self._cursor}, which were handed out"
+            if end > end_of_all:
+                reason = f"expected positions before {end_of_all}, which are there"
                 raise InvalidValueError((first, end), reason)
         self._acknowledge(intervals)
 

@@ -154,6 +154,10 @@ class Logs:
         is_durable = kept.subscription.store is not self.volatile
         return Terms(kept.standing.filters, kept.subscription.retention, is_durable)
 
+    def is_read(self, name: str) -> bool:
+        """Whether a subscription here has a consumer."""
+        return name in self._numbers and bool(self._kept[self._numbers[name]].readers)
+
     def number_of(self, name: str) -> int:
         """The number of a subscription. Raises DeliveryError: there is none."""
         if name not in self._numbers:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from contrada.delivery.durable import Retention
 from contrada.model import Notification, Selection
 from contrada.routing.delegation import Saying
 from contrada.routing.messages import Label
@@ -137,6 +138,21 @@ class Past(msgspec.Struct, frozen=True, array_like=True, tag="past"):
     untold: int = 0
 
 
+class ReadLog(msgspec.Struct, frozen=True, array_like=True, tag="read"):
+    """A client of a server asks to read a subscription, which begins where it does not stand.
+
+    What is None is not said: filters and retention may be any then, and it has to stand already.
+    """
+
+    name: str
+    consumer: Label
+    filters: Selection | None = None
+    retention: Retention | None = None
+    is_durable: bool = True
+    position: int | None = None
+    time_us: int | None = None
+
+
 class OpenLog(msgspec.Struct, frozen=True, array_like=True, tag="open"):
     """A client of the sender reads a subscription; again from a position or time, if said."""
 
@@ -201,11 +217,12 @@ class Records(msgspec.Struct, frozen=True, array_like=True, tag="records"):
 
 
 class Closed(msgspec.Struct, frozen=True, array_like=True, tag="closed"):
-    """A consumer gets nothing more, and why."""
+    """A consumer gets nothing more, and why; `again`: it may begin anew, as another consumer."""
 
     name: str
     consumer: str
     reason: str
+    again: bool = False
 
 
 Consuming: TypeAlias = OpenLog | Grant | Done | GiveBack | CloseLog

@@ -316,7 +316,7 @@ class DeliveryServer:
         home = self._table.homes[said.home]
         self._meet(said.home, home)
         if start != (home.life, home.boot):
-            self._consumers.gone(said.home, f"server {said.home!r} has restarted")
+            self._consumers.gone(said.home, f"server {said.home!r} has restarted", again=True)
         self._access.forget_past(said.home, home.life)
         self._access.look_again()
 
@@ -433,12 +433,21 @@ class DeliveryServer:
         """The highest number that was accepted of a publisher, or 0: its next one is higher."""
         return self._access.known(publisher).sequence
 
-    def fresh(
-        self, publisher: str, notifications: Sequence[Notification]
-    ) -> Sequence[Notification]:
-        """What of it would be no duplicate. Raises CannotPublishError, as `publish` would fail."""
-        known = self._access.known(publisher)
-        return known.fresh(notifications) if publisher else notifications
+    def matching(self, notifications: Sequence[Notification]) -> None:
+        """Matches what is published next, and does nothing: what it costs may so be bounded."""
+        self._table.match(notifications)
+
+    def known(self, name: str) -> tuple[str, int, Selection] | None:
+        """The home of a standing subscription, its number there, and its filters, as known here."""
+        found = self._table.home_of(name)
+        if found is None:
+            return None
+        home, number = found
+        return home, number, self._table.homes[home].standing[number].filters
+
+    def is_read(self, name: str) -> bool:
+        """Whether a subscription that is at home here has a consumer, here or elsewhere."""
+        return self._logs.is_read(name)
 
     def statistics(self) -> DeliveryStatistics:
         """A frozen view of what is held and was done."""

@@ -14,6 +14,7 @@ Source: EPFL 2503 §5.3.6 (durable subscriptions); PODC 2000 §4 (subscriptions 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import is_
 from typing import Final, TypeAlias
 
 from contrada.delivery.messages import AnnounceHome, Standing
@@ -61,6 +62,7 @@ class StandingTable:
         self._notes = notes
         self._names: dict[str, dict[tuple[str, int], None]] = {}  # who has a name, mostly one
         self._index: Index[tuple[str, int]] = Index()
+        self._matched: tuple[list[Notification], list[Addressees]] = [], []
         for home, (start, has_store, sequences) in notes.of("home", tuple[_Age, bool, bool]):
             self.homes[home] = Home(*start, has_store, sequences)
         for note, standing in notes.of("standing", Standing):
@@ -126,6 +128,7 @@ class StandingTable:
     def _set(self, name: str, home: Home, number: int, standing: Standing | None) -> None:
         """Raises LimitError for what cannot stand here; of others it is left out."""
         key = name, number
+        self._matched = [], []
         before = home.standing.get(number)
         try:
             if standing is None:
@@ -168,6 +171,9 @@ class StandingTable:
 
         In order of their names and numbers, so that a run is a function of what happens.
         """
+        (of, found), self._matched = self._matched, ([], [])
+        if len(of) == len(notifications) and all(map(is_, of, notifications)):
+            return found
         found = []
         for keys, count in self._index.match_runs(notifications):
             keys.sort()
@@ -177,6 +183,10 @@ class StandingTable:
                     homes.setdefault(home, []).append(number)
                 found.append(homes)
         return found
+
+    def match(self, notifications: Sequence[Notification]) -> None:
+        """Finds them ahead: when the same are asked for next, and nothing changed, that is free."""
+        self._matched = [*notifications], self.addressees(notifications)
 
     def with_room(self, notifications: Sequence[Notification]) -> list[Addressees]:
         """What `addressees` says. Raises CannotPublishError where something of it is full."""

@@ -14,23 +14,27 @@ import logging
 import ssl
 from collections import Counter
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 import msgspec
 
+from contrada.delivery.store import Store
 from contrada.errors import ConnectionFailedError, ServiceError
 from contrada.net.address import PORT_DEFAULT, Address, check_host
 from contrada.net.connection import BROKER, CLIENT, NEIGHBOUR
 from contrada.net.frames import Hello
 from contrada.net.guest import Guest
+from contrada.net.logs import BrokerLogs
 from contrada.net.neighbours import Membership, Neighbours
 from contrada.net.peer import Peer, Talk
 from contrada.net.tls import TLS_FAULT, TLS_WAIT_S, Tls
 from contrada.runtime.exchange import Exchange
 from contrada.runtime.outlet import PUBLISH_WAIT_S
 from contrada.runtime.stamping import Stamp
+from contrada.runtime.stores import check_store
 from contrada.runtime.timekeeping import Timekeeper
 
 CONNECTIONS_MAX: Final = 4096
@@ -62,7 +66,8 @@ class BrokerStatistics:
 
     `refused` counts faults of peers and refused requests by name, `dropped` notifications that
     a subscription did not get, by reason. `held_bytes` waits to be delivered or worked off, or
-    for the rest of its frame. `safe_answers` and `operator_failures` are those of the whole
+    for the rest of its frame. `delivery` counts what is promised, as `DeliveryStatistics`; nothing
+    where nothing was promised. `safe_answers` and `operator_failures` are those of the whole
     process; see `ServiceStatistics`.
     """
 
@@ -77,6 +82,7 @@ class BrokerStatistics:
     held_bytes: int
     safe_answers: Mapping[str, int]
     operator_failures: Mapping[str, int]
+    delivery: Mapping[str, int] = field(default_factory=dict)
 
 
 class Broker:
@@ -92,11 +98,14 @@ class Broker:
         bytes_max: int = BROKER_BYTES_MAX,
         network: Membership | None = None,
         tls: Tls | None = None,
+        store: str | Path | Store | None = None,
     ) -> None:
         """Port 0 takes a free one; see `address` once it has started.
 
         `network` says what it is among other brokers; without it, it is alone. With a certificate
-        in `tls`, whoever comes has to speak TLS. Raises InvalidValueError, InputError.
+        in `tls`, whoever comes has to speak TLS. `store` is where it keeps what is durable or
+        certified, as in `connect`; without one all is in memory. Raises InvalidValueError,
+        InputError, ServiceError for what is no store.
         """
         self._coming = tls.coming(self._fail_handshake) if tls else None
         self._going = tls.going() if tls else None
@@ -123,15 +132,21 @@ class Broker:
         self.exchange = Exchange(self.network.router())
         self._timekeeper = Timekeeper(self.exchange, stamp.now_us, PUBLISH_WAIT_S)
         self.exchange.on_due = self._timekeeper.wake
+        check_store(store)
+        self.logs = BrokerLogs(self.exchange, self.network.name, self.network.sequencer, store)
         self.neighbours = Neighbours(self)
         self.hello = Hello(BROKER, software, self.neighbours.capabilities())
 
     async def start(self) -> None:
-        """Listen. Raises AddressError, ConnectionFailedError when the address cannot be had."""
+        """Listen. Raises AddressError, ConnectionFailedError when the address cannot be had.
+
+        And StoreError when its store cannot be used.
+        """
         check_host(self._host)
         if self._server is not None or self._stopped.is_set():
             raise ServiceError("a broker is started once")
         loop = asyncio.get_running_loop()
+        self.logs.open()
         try:
             self._server = await loop.create_server(
                 lambda: Peer(self),
@@ -141,6 +156,7 @@ class Broker:
                 ssl_handshake_timeout=TLS_WAIT_S if self._coming else None,
             )
         except OSError as error:
+            await self.logs.aclose()
             wanted = str(Address(self._host, self._port, self._coming is not None))
             raise ConnectionFailedError(
                 wanted, f"cannot listen: {error.strerror or error}"
@@ -177,7 +193,8 @@ class Broker:
     async def stop(self) -> None:
         """Listen no more, hand over what is queued, say goodbye to all, and close. Twice is once.
 
-        What clients publish meanwhile is not taken.
+        What clients publish meanwhile is not taken. Raises StoreError where what is promised could
+        not be brought to the disk.
         """
         if self._server is None:
             return
@@ -201,7 +218,10 @@ class Broker:
         for task in self._work:
             task.cancel()  # Nobody is left for whom it could be delivered.
         await asyncio.gather(*self._work, return_exceptions=True)
-        self._stopped.set()
+        try:
+            await self.logs.aclose()
+        finally:
+            self._stopped.set()
 
     async def _hand_over(self) -> None:
         """Wait until nothing is held, and neighbours have worked off all that was sent to them."""
@@ -227,6 +247,7 @@ class Broker:
             held_bytes=self._held_bytes,
             safe_answers=counts.safe_answers,
             operator_failures=counts.operator_failures,
+            delivery=self.logs.counts(),
         )
 
     def counts(self) -> dict[str, int | dict[str, int]]:

@@ -1,36 +1,40 @@
 """A service at the other end of a TCP connection, with the interface of the embedded one.
 
 A lost connection is made anew (`net/reconnecting.py`), and every subscription is taken up on it
-under the identity that it had. What was published and is unanswered fails with
-ConnectionFailedError: it is never sent twice. Who publishes or subscribes meanwhile waits.
+under the identity that it had. What was published at best effort and is unanswered fails with
+ConnectionFailedError: it is never sent twice. What is promised goes on (`net/standing.py`). Who
+publishes or subscribes meanwhile waits.
 """
 
 import asyncio
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
-from typing import Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from contrada.delivery.backlog import Entry, transmission_of
+from contrada.delivery.classes import delivery_class
 from contrada.errors import (
     ConnectionFailedError,
     ContradaError,
-    FrameError,
+    ServiceClosedError,
     ServiceError,
 )
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.algebra.notification import Body
-from contrada.model.encoding import notification_to_read
+from contrada.model.encoding import notification_from_msgpack
 from contrada.model.languages.atoms import failures
 from contrada.model.languages.decision import safe_answers
 from contrada.net.address import parse_addresses
-from contrada.net.content import CONTENT_BYTES_MAX, match_from, packed_content
+from contrada.net.content import packed_content
 from contrada.net.frames import (
     Credit,
     Delivery,
     Frame,
+    LogDelivery,
+    LogReply,
     MatchDelivery,
     Offers,
     Reply,
@@ -47,10 +51,10 @@ from contrada.net.publishing import (
     Publishing,
 )
 from contrada.net.reconnecting import Reconnecting
+from contrada.net.subscription import TcpSubscription
 from contrada.net.wire import GOODBYE_WAIT_S
 from contrada.patterns import Match
-from contrada.routing.delegation import SubscribePattern
-from contrada.routing.messages import Subscribe, Unsubscribe
+from contrada.routing.messages import Unsubscribe
 from contrada.runtime.calling import (
     batches_of,
     checked_timeout,
@@ -58,10 +62,9 @@ from contrada.runtime.calling import (
     tell_published,
 )
 from contrada.runtime.offering import FollowedOffers, HeldOffering
-from contrada.runtime.outlet import ENTRY_BYTES, EXPIRED, PUBLISH_WAIT_S, QUEUE_FULL, Outlet
-from contrada.runtime.stamping import Stamp
+from contrada.runtime.outlet import PUBLISH_WAIT_S, QUEUE_FULL
+from contrada.runtime.stamping import Stamp, identified, runs_of
 from contrada.runtime.states import ConnectionStates
-from contrada.runtime.subscription import UNREADABLE, UNSUBSCRIBED, QueuedSubscription
 from contrada.service import (
     Advertisements,
     ConnectionState,
@@ -82,20 +85,8 @@ from contrada.service import (
     residue_of,
 )
 
-CREDIT_BYTES: Final = 4 * 2**20
-"""Bytes delivered for one subscription that its subscriber has not read yet. Beyond it: the broker
-keeps the rest."""
-
-_NO_PROMISES: Final = (
-    "a broker over TCP delivers at best effort, only the embedded service promises more; "
-    "delivery='best-effort' publishes it so"
-)
-
-_NO_STANDING: Final = (
-    "a broker over TCP keeps no standing subscriptions, only the embedded service does"
-)
-
-_CREDIT_STEP: Final = CREDIT_BYTES // 8
+if TYPE_CHECKING:  # Loaded when something is promised.
+    from contrada.net.standing import TcpLogs
 
 
 class TcpService(Service):
@@ -131,6 +122,7 @@ class TcpService(Service):
         self._numbers = 0
         self._published = 0
         self._dropped: Counter[str] = Counter()
+        self._logs: TcpLogs | None = None
 
     async def open(self) -> None:
         """Connect. Raises ConnectionFailedError when no broker answers there."""
@@ -145,7 +137,12 @@ class TcpService(Service):
             subscription.end()
         self._subscriptions.clear()
         self._market.end()
+        if self._logs is not None:
+            self._logs.end()
+            await self._logs.settle()
         await self._reconnecting.aclose()
+        if self._logs is not None:
+            self._logs.give_up(ServiceClosedError("the service is closed"))
 
     @property
     def connection(self) -> ConnectionState:
@@ -166,13 +163,16 @@ class TcpService(Service):
         priority: int | None = None,
         delivery: str | None = None,
     ) -> Envelope:
-        """Publish one notification, at best effort; see `Service.publish`."""
+        """Publish one notification; see `Service.publish`."""
         notification = publication_of(item, body, content_type, ttl_s, priority, delivery)
+        if is_promised((notification,)) and _is_reliable(notification):
+            (stamped,) = await self.delivery().publish([identified(notification)])
+            return stamped.envelope
         if not self._reconnecting.is_up:
             await self._reconnecting.ready()
         (stamped,) = self._stamp.stamped((notification,), self._stamp.now_us())
         placed: dict[Batch, int] = {}
-        self._send((stamped,), placed)
+        self._send((packed_content(stamped),), placed)
         (batch,) = placed
         await self._settled(batch, 1)
         return stamped.envelope
@@ -180,14 +180,12 @@ class TcpService(Service):
     async def publish_batch(
         self, items: Iterable[Item] | AsyncIterable[Item], *, delivery: str | None = None
     ) -> int:
-        """Publish many, in order, at best effort; see `Service.publish_batch`."""
+        """Publish many, in order; see `Service.publish_batch`."""
         taken = 0
         unsettled: dict[Batch, int] = {}
-        make = self._stamp.packed
+        make: Callable[[Item], bytes | Notification] = self._stamp.packed
         if delivery is not None:
-
-            def make(item: Item) -> bytes | Notification:
-                return self._stamp.packed(promised(notification_of(item), delivery))
+            make = partial(_promised_of, delivery)
 
         async def settle(batch: Batch) -> int:
             size = unsettled.pop(batch)
@@ -197,9 +195,18 @@ class TcpService(Service):
         try:
             try:
                 async for made in batches_of(items, PUBLISH_NOTIFICATIONS_MAX, make):
+                    encodings = [each for each in made if isinstance(each, bytes)]
+                    if len(encodings) < len(made):  # Some are no plain mappings.
+                        listed = [_looked_at(each) for each in made]
+                        if is_promised(listed):
+                            while unsettled:  # So that each comes in its order.
+                                taken += await settle(next(iter(unsettled)))
+                            taken += await self._publish_runs(listed)
+                            continue
+                        encodings = self._packed(listed)
                     if not self._reconnecting.is_up:
                         await self._reconnecting.ready()
-                    self._send(made, unsettled)
+                    self._send(encodings, unsettled)
                     while len(unsettled) > 2 * PUBLISH_FRAMES_MAX:
                         taken += await settle(next(iter(unsettled)))
             except asyncio.CancelledError:
@@ -210,17 +217,35 @@ class TcpService(Service):
                 for batch in list(unsettled):
                     taken += await settle(batch)
         except Exception as error:
-            tell_published(error, taken)
+            tell_published(error, taken + (getattr(error, "published", None) or 0))
             raise
         return taken
 
-    def subscribe(self, subject: Any = None, where: Subject | None = None, **standing: Any) -> Any:
-        """A subscription, in force inside `async with`; see `Service.subscribe`.
+    async def _publish_runs(self, notifications: Sequence[Notification]) -> int:
+        """Publishes runs of one class and publisher, one after the other; how many these are."""
+        taken = 0
+        for run in runs_of(notifications):
+            try:
+                if _is_reliable(run[0]):
+                    await self.delivery().publish(run)
+                else:
+                    await self._reconnecting.ready()
+                    placed: dict[Batch, int] = {}
+                    self._send(self._packed(run), placed)
+                    for batch, count in placed.items():
+                        await self._settled(batch, count)
+            except ContradaError as error:
+                error.published = taken + (error.published or 0)
+                raise
+            taken += len(run)
+        return taken
 
-        Raises ServiceError for a standing one: brokers keep none yet.
-        """
+    def subscribe(self, subject: Any = None, where: Subject | None = None, **standing: Any) -> Any:
+        """A subscription, in force inside `async with`; see `Service.subscribe`."""
         if standing:
-            raise ServiceError(_NO_STANDING)
+            from contrada.runtime.standing import standing_subscription
+
+            return standing_subscription(self, subject, where, standing)
         if isinstance(subject, Pattern):
             pattern = pattern_of(subject, where)
             return TcpSubscription(
@@ -233,8 +258,21 @@ class TcpService(Service):
         return TcpSubscription(self, filters, reader_of(subject), residue)
 
     async def unsubscribe(self, durable: str) -> None:
-        """Refused: brokers keep no durable subscriptions yet. Raises ServiceError."""
-        raise ServiceError(_NO_STANDING)
+        """End a durable subscription; see `Service.unsubscribe`."""
+        await self.delivery().unsubscribe(durable)
+
+    def delivery(self) -> "TcpLogs":
+        """What is done so that delivery can be promised, from now on."""
+        self._reconnecting.check()
+        if self._logs is None:
+            from contrada.net.standing import TcpLogs
+
+            self._logs = TcpLogs(self._reconnecting, self._stamp, self._wait_ms)
+        return self._logs
+
+    def name_of_request(self) -> str:
+        """A name that no other reader has, at whatever client."""
+        return self.delivery().name_of_request()
 
     def advertise(self, offered: Offered) -> Offering:
         """An advertisement, in force inside `async with`; see `Service.advertise`."""
@@ -246,11 +284,14 @@ class TcpService(Service):
 
     def statistics(self) -> ServiceStatistics:
         """What this access point published, and what was lost of it at the broker."""
+        dropped = Counter(self._dropped)
+        if self._logs is not None:
+            dropped[QUEUE_FULL] += self._logs.dropped
         return ServiceStatistics(
-            self._published,
+            self._published + (self._logs.published if self._logs is not None else 0),
             len(self._subscriptions),
             None,
-            dict(self._dropped),
+            dict(+dropped),
             dict(safe_answers),
             dict(failures),
         )
@@ -329,15 +370,16 @@ class TcpService(Service):
         """The same, where nobody waits for the answer."""
         self._reconnecting.send(Request(0, message))
 
-    def _send(self, made: Sequence[bytes | Notification], placed: dict[Batch, int]) -> None:
+    def _packed(self, notifications: Iterable[Notification]) -> list[bytes]:
+        """Notifications stamped and packed. Raises LimitError."""
+        stamped = self._stamp.stamped(notifications, self._stamp.now_us())
+        return [*map(packed_content, stamped)]
+
+    def _send(self, encodings: Iterable[bytes], placed: dict[Batch, int]) -> None:
         """Appends what is stamped to what is sent; counts how much of it is in which batch."""
         self._reconnecting.check()
         assert self._publishing is not None, "it was opened"
-        if is_promised([each for each in made if isinstance(each, Notification)]):
-            raise ServiceError(_NO_PROMISES)
-        self._publishing.add(
-            (each if isinstance(each, bytes) else packed_content(each) for each in made), placed
-        )
+        self._publishing.add(encodings, placed)
 
     async def _settled(self, batch: Batch, count: int) -> None:
         # Shielded: the answer is shared by all who published in this frame.
@@ -369,6 +411,10 @@ class TcpService(Service):
                 self._replied(frame)
             case Offers():
                 self._market.received(frame)
+            case LogReply() if self._logs is not None:
+                self._logs.replied(frame)
+            case LogDelivery() if self._logs is not None:
+                self._logs.delivered(frame)
             case StatisticsReply():
                 answer = self._requests.pop(frame.number, None)
                 if answer is not None and not answer.done():
@@ -400,11 +446,13 @@ class TcpService(Service):
                 answer.set_exception(unsent)
                 answer.exception()  # Seen: of many that are taken up the first one tells it.
         self._requests.clear()
+        if self._logs is not None:
+            self._logs.broken(unsent)
 
     async def take_up(self) -> None:
         """Put all that is asked for in force at the broker that is there now."""
         asked = [  # All at once, so that no unsubscribe comes between.
-            (each, *self._taking_up(each, each.begin_anew(CREDIT_BYTES)))
+            (each, *self._taking_up(each, each.begin_anew()))
             for each in self._subscriptions.values()
         ]
         await self._market.take_up()
@@ -425,6 +473,9 @@ class TcpService(Service):
                     break
                 wanted, credit, answer = self._taking_up(subscription, credit)
 
+        if self._logs is not None:
+            await self._logs.take_up()
+
     def _taking_up(
         self, subscription: "TcpSubscription", credit: int
     ) -> tuple[Filter | FilterSet, int, asyncio.Future[Reply]]:
@@ -436,159 +487,18 @@ class TcpService(Service):
         for subscription in list(self._subscriptions.values()):
             subscription.end(failure)
         self._market.end(failure)
+        if self._logs is not None:
+            self._logs.give_up(failure)
 
 
-class TcpSubscription(QueuedSubscription[Any]):
-    """A subscription at a broker; its queue here is bounded by the credit it grants."""
+def _promised_of(delivery: str, item: Item) -> Notification:
+    return promised(notification_of(item), delivery)
 
-    __slots__ = (
-        "_lost_there",
-        "_pattern",
-        "_read_bytes",
-        "_service",
-        "identity",
-        "refusal",
-        "taken_up",
-    )
 
-    def __init__(
-        self,
-        service: TcpService,
-        filters: Filter | FilterSet,
-        reader: Callable[[Any], Any] | None,
-        residue: Callable[[Notification], bool] | None = None,
-        *,
-        pattern: Pattern | None = None,
-    ) -> None:
-        # The credit is the bound: the broker sends one notification past it at most.
-        outlet: Outlet[Any] = Outlet(
-            notifications_max=CREDIT_BYTES // ENTRY_BYTES + 1,
-            bytes_max=CREDIT_BYTES + CONTENT_BYTES_MAX + ENTRY_BYTES,
-            clock=service.now_us,
-        )
-        outlet.keeper = self
-        super().__init__(filters, outlet, reader, residue)
-        self._service = service
-        self._pattern = pattern
-        self.identity = ""
-        self.taken_up: Filter | FilterSet | None = None
-        """What was taken up on the last connection, where there was another one before."""
-        self.refusal: ServiceError | None = None
-        """Why what it is updated to was not."""
-        self._read_bytes = 0
-        self._lost_there = 0, 0
+def _looked_at(made: bytes | Notification) -> Notification:
+    return notification_from_msgpack(made) if isinstance(made, bytes) else made
 
-    @property
-    def wanted(self) -> Filter | FilterSet:
-        """What the broker is to take: where it is being updated, what follows."""
-        return self._filters if self._next is None else self._next
 
-    def refused(self, wanted: Filter | FilterSet, error: ServiceError) -> bool:
-        """A broker does not take up what is wanted; whether there is something else to be asked."""
-        if self._next is wanted:
-            self.refusal, self._next = error, None
-        return self.wanted is not wanted
-
-    def message(self) -> msgspec.Raw:
-        """What asks for it."""
-        if self._pattern is not None:
-            return packed(SubscribePattern(self.identity, self._pattern))
-        return packed(Subscribe(self.identity, self.wanted))
-
-    def arrived(self, frame: Delivery | MatchDelivery) -> None:
-        """The broker has delivered. Raises FrameError when it ignores the credit."""
-        self._lost_there = frame.dropped, frame.expired
-        is_matches = isinstance(frame, MatchDelivery)
-        if is_matches != (self._pattern is not None):
-            raise FrameError("protocol", "the broker delivered something else than was asked for")
-        if self.outlet.finished:  # It was sent before our unsubscribe came.
-            came = frame.matches if isinstance(frame, MatchDelivery) else frame.notifications
-            self.count_dropped(UNSUBSCRIBED, len(came))
-            return
-        entries = (
-            self._matched(frame) if isinstance(frame, MatchDelivery) else self._delivered_by(frame)
-        )
-        if self.outlet.offer_all(entries) < len(entries):
-            raise FrameError("protocol", "the broker delivered more than it was granted")
-
-    def _matched(self, frame: MatchDelivery) -> list[Entry[Any]]:
-        pattern = self._pattern
-        entries: list[Entry[Any]] = []
-        assert pattern is not None, "it was checked"
-        for each in frame.matches:
-            size = sum(ENTRY_BYTES + len(data) for data in each[1])
-            try:
-                found = match_from(self.identity, each)
-                if len(found.notifications) != len(pattern.filters):
-                    raise FrameError("protocol", "the broker delivered no match of the pattern")
-                if frame.is_undecided and not all(
-                    map(Filter.matches, pattern.filters, found.notifications)
-                ):
-                    self._taken(size)
-                else:
-                    entries.append((found, size, None))
-            except FrameError:
-                raise
-            except ContradaError:
-                self.count_dropped(UNREADABLE, 1)
-                self._taken(size)
-        return entries
-
-    def _delivered_by(self, frame: Delivery) -> list[Entry[Any]]:
-        entries: list[Entry[Any]] = []
-        for data in frame.notifications:
-            try:
-                found, is_plain = notification_to_read(data)
-                if frame.is_undecided and not self._is_asked(found):
-                    self._taken(ENTRY_BYTES + len(data))
-                else:
-                    waits = None if is_plain else transmission_of(found.envelope)
-                    entries.append((found, ENTRY_BYTES + len(data), waits))
-            except ContradaError:
-                self.count_dropped(UNREADABLE, 1)
-                self._taken(ENTRY_BYTES + len(data))
-        return entries
-
-    def begin_anew(self, credit: int) -> int:
-        """It is put in force at a broker that knows nothing of it; returns what may come at once.
-
-        So much of the credit is left as what waits here does not take.
-        """
-        self._reconnects += 1
-        full, expired = self._lost_there
-        self.count_dropped(QUEUE_FULL, full)
-        self.count_dropped(EXPIRED, expired)
-        self._lost_there = 0, 0
-        left = credit - self.outlet.held_bytes
-        self._read_bytes = min(left, 0)  # What is held beyond the credit is not granted again.
-        return max(left, 0)
-
-    def _is_asked(self, found: Notification) -> bool:
-        """Whether a filter matches what the broker did not decide."""
-        return self._filters.matches(found) or (
-            self._next is not None and self._next.matches(found)
-        )
-
-    async def _enter(self) -> None:
-        await self._service.enter(self, CREDIT_BYTES)
-
-    async def _replace(self) -> None:
-        self.refusal = self.taken_up = None
-        await self._service.renew(self)
-
-    async def _leave(self) -> None:
-        self._lost_there = max(self._lost_there, await self._service.leave(self.identity))
-
-    def count_lost(self, reason: str, count: int, size: int) -> None:
-        """So many were dropped in the outlet: the broker may send as much again."""
-        self.count_dropped(reason, count)
-        self._taken(size)
-
-    def _taken(self, size: int) -> None:
-        self._read_bytes += size
-        if self._read_bytes >= _CREDIT_STEP:
-            self._service.grant(self.identity, self._read_bytes)
-            self._read_bytes = 0
-
-    def _lost_before(self) -> tuple[int, int]:
-        return self._lost_there
+def _is_reliable(notification: Notification) -> bool:
+    """Whether more is promised than best effort. Raises InvalidValueError."""
+    return delivery_class(notification.envelope.delivery).is_reliable

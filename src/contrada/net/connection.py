@@ -24,6 +24,10 @@ from contrada.net.frames import (
     Hop,
     HopCredit,
     HopPart,
+    LogDelivery,
+    LogHop,
+    LogReply,
+    LogRequest,
     MatchDelivery,
     Offers,
     Ping,
@@ -53,10 +57,13 @@ SILENT_S_MAX: Final = 60.0
 _LAST: Final = (Goodbye, Failure)
 _ALIVE: Final = (Ping, Pong)
 _ALLOWED: Final[dict[tuple[str, str], tuple[type[Frame], ...]]] = {
-    (CLIENT, BROKER): (Request, Credit, StatisticsRequest, *_ALIVE, *_LAST),
-    (BROKER, CLIENT): (Reply, Delivery, MatchDelivery, Offers, StatisticsReply, *_ALIVE, *_LAST),
-    (NEIGHBOUR, BROKER): (Hop, HopPart, HopCredit, *_ALIVE, *_LAST),
-    (BROKER, NEIGHBOUR): (Hop, HopPart, HopCredit, *_ALIVE, *_LAST),
+    (CLIENT, BROKER): (Request, Credit, StatisticsRequest, LogRequest, *_ALIVE, *_LAST),
+    (BROKER, CLIENT): (
+        *(Reply, Delivery, MatchDelivery, Offers, StatisticsReply, LogReply, LogDelivery),
+        *(*_ALIVE, *_LAST),
+    ),
+    (NEIGHBOUR, BROKER): (Hop, HopPart, HopCredit, LogHop, *_ALIVE, *_LAST),
+    (BROKER, NEIGHBOUR): (Hop, HopPart, HopCredit, LogHop, *_ALIVE, *_LAST),
 }
 """What one who is the first may send to one who is the second."""
 

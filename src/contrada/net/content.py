@@ -6,6 +6,8 @@ They are those of `model.encoding`, so that a broker forwards what the publisher
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
+import msgspec
+
 from contrada.errors import EncodingError, FrameError, LimitError
 from contrada.matching.bundle import Bundle
 from contrada.model import Advertisement, Filter, Notification, Pattern, Value
@@ -64,6 +66,16 @@ def _spend_on(each: Sequence[bytes]) -> None:
 def encoding_of(notification: Passed) -> bytes:
     """The encoding of what an outlet holds."""
     return notification if type(notification) is bytes else to_msgpack(notification)  # type: ignore[arg-type]
+
+
+def decoded(decoder: "msgspec.msgpack.Decoder[Any]", data: msgspec.Raw) -> Any:
+    """What the bytes say, of the types that a decoder takes. Raises EncodingError."""
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise EncodingError("a message", str(error)) from None
+    except RecursionError:
+        raise EncodingError("a message", "nested too deeply") from None
 
 
 def offer_from(data: bytes) -> Offer:

@@ -9,9 +9,9 @@ appends. What is asked for is a message of `routing.messages`, in a Request; wha
 stands in the frame beside it. Notifications and filters travel in it as the bytes of
 `model.encoding`, so that a broker forwards what the publisher sent, unchanged.
 
-Who sends what: a client Hello, Request, Credit, StatisticsRequest; a broker Hello, Reply, Delivery,
-MatchDelivery, Offers, StatisticsReply to it, and Hop, HopPart, HopCredit to a neighbour; all Ping,
-Pong, Goodbye, Failure.
+Who sends what: a client Hello, Request, Credit, StatisticsRequest, LogRequest; a broker Hello,
+Reply, Delivery, MatchDelivery, Offers, StatisticsReply, LogReply, LogDelivery to it, and Hop,
+HopPart, HopCredit, LogHop to a neighbour; all Ping, Pong, Goodbye, Failure.
 """
 
 import struct
@@ -29,6 +29,7 @@ from contrada.model.encoding import (
 from contrada.net.content import (
     PackedMatch,
     checked_content,
+    decoded,
     offer_from,
     packed_content,
     published_from,
@@ -73,6 +74,9 @@ _TLS: Final = (b"\x15\x03", b"\x16\x03")
 
 _HEADER: Final = struct.Struct(">2sBBI")
 HEADER_BYTES: Final = _HEADER.size
+
+
+_NOTHING: Final = msgspec.Raw(b"\xc0")
 
 
 class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -214,6 +218,40 @@ class HopCredit(Frame, frozen=True):
     count: int = 0
 
 
+class LogRequest(Frame, frozen=True):
+    """A client asks for something that is promised; see `net.promises`.
+
+    It is answered by a LogReply with its number, once what was asked for is done and on stable
+    storage; one of number 0 is not answered. `wait_ms` is as in a Request.
+    """
+
+    number: int
+    message: msgspec.Raw
+    wait_ms: int = 0
+
+
+class LogReply(Frame, frozen=True):
+    """The answer to a LogRequest; with a code it was refused, for what `about` says."""
+
+    number: int
+    result: msgspec.Raw = _NOTHING
+    code: str = ""
+    reason: str = ""
+    about: dict[str, int | str | bool] = {}
+
+
+class LogDelivery(Frame, frozen=True):
+    """Records for a reader, or why it gets no more."""
+
+    message: msgspec.Raw
+
+
+class LogHop(Frame, frozen=True):
+    """What a broker says to a neighbour so that delivery can be promised, in order."""
+
+    messages: list[msgspec.Raw]
+
+
 _KINDS: Final[dict[int, type[Frame]]] = {
     1: Hello,
     2: Goodbye,
@@ -226,11 +264,15 @@ _KINDS: Final[dict[int, type[Frame]]] = {
     19: Hop,
     20: HopCredit,
     21: HopPart,
+    24: LogRequest,
+    25: LogHop,
     32: Reply,
     33: Delivery,
     34: StatisticsReply,
     35: Offers,
     36: MatchDelivery,
+    40: LogReply,
+    41: LogDelivery,
 }
 _NUMBERS: Final = {frame_type: number for number, frame_type in _KINDS.items()}
 _DECODERS: Final[dict[int, "msgspec.msgpack.Decoder[Any]"]] = {
@@ -368,7 +410,7 @@ def unpacked(data: msgspec.Raw) -> Asked:
 
     Raises EncodingError, LimitError, InvalidNotificationError and what else its content may raise.
     """
-    message = _decoded(_MESSAGE_DECODER, data)
+    message = decoded(_MESSAGE_DECODER, data)
     if isinstance(message, _PackedPublish):
         notifications = published_from(message.notifications)
         return Publish(notifications, message.hops, message.source, message.version)
@@ -379,7 +421,7 @@ def unpacked(data: msgspec.Raw) -> Asked:
 
 def unpacked_hop(data: msgspec.Raw) -> Hopping:
     """The message of a neighbour. Raises as `unpacked`, and FrameError for what it may not ask."""
-    message = _decoded(_HOP_DECODER, data)
+    message = decoded(_HOP_DECODER, data)
     match message:
         case _HopPublish():
             notifications = published_from(message.notifications)
@@ -394,15 +436,6 @@ def unpacked_hop(data: msgspec.Raw) -> Hopping:
         case _ if isinstance(message, PackedPatternMessage):
             return message.unpacked()
     return message  # type: ignore[no-any-return]
-
-
-def _decoded(decoder: "msgspec.msgpack.Decoder[Any]", data: msgspec.Raw) -> Any:
-    try:
-        return decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise EncodingError("a message", str(error)) from None
-    except RecursionError:
-        raise EncodingError("a message", "nested too deeply") from None
 
 
 _MESSAGE_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=packed_content)

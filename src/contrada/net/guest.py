@@ -28,6 +28,7 @@ from contrada.net.frames import (
     Credit,
     Delivery,
     Frame,
+    LogRequest,
     MatchDelivery,
     PackedSubscribe,
     Reply,
@@ -38,6 +39,8 @@ from contrada.net.frames import (
 )
 from contrada.net.offers import GuestOffers
 from contrada.net.peer import Peer
+from contrada.net.pledges import GuestLogs
+from contrada.net.promises import refusal
 from contrada.net.turns import REQUEST_WORK_MAX, TURN_S
 from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.messages import Publish, Unsubscribe
@@ -131,6 +134,7 @@ class Guest:
         self._offers = GuestOffers(peer, self._exchange, self._client)
         self._leaving: list[Route[Passed]] = []
         self._has_left = False
+        self._logs: GuestLogs | None = None
         self._accepted = Accepted(
             self._exchange, self._client, self._broker, answer=self._answer, end=peer.end
         )
@@ -138,18 +142,30 @@ class Guest:
     @property
     def held_bytes(self) -> int:
         """What waits to be worked off."""
-        return self._accepted.held_bytes
+        return self._accepted.held_bytes + (self._logs.held_bytes if self._logs else 0)
 
     def handle(self, frame: Frame) -> Generator[None] | None:
         """Does what a frame asks for; what is given is still to be done, in turns."""
         match frame:
             case Request():
                 return self._asked(frame)
+            case LogRequest():
+                return self._promised(frame)
             case Credit():
                 self._grant(frame)
             case StatisticsRequest():
                 self._peer.send(StatisticsReply(frame.number, self._broker.counts()))
         return None
+
+    def _promised(self, request: LogRequest) -> Generator[None] | None:
+        if self._logs is None:
+            try:
+                self._logs = GuestLogs(self._peer, self._client, self._broker.logs)
+            except ContradaError as error:  # Its store cannot be opened.
+                self._broker.refused[type(error).__name__] += 1
+                self._peer.send(refusal(request.number, error))
+                return None
+        return self._logs.handle(request)
 
     def _asked(self, request: Request) -> Generator[None]:
         """Carries out a request; where it yields the others may have a turn."""
@@ -267,11 +283,15 @@ class Guest:
         for feed in self._feeds.values():
             self._end_feed(feed, "connection ended")
         self._feeds.clear()
+        if self._logs is not None:
+            self._logs.withdraw_all()
         self._withdraw_more()
 
     def forget(self) -> None:
         """Forgets at once what the client has published and is not worked off."""
         self._accepted.forget()
+        if self._logs is not None:
+            self._logs.forget()
 
     def _withdraw_more(self) -> None:
         clock = self._peer.clock

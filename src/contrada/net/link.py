@@ -23,12 +23,14 @@ from contrada.model import Filter, FilterSet
 from contrada.model.languages.decision import safe_answers
 from contrada.net.accepted import Accepted
 from contrada.net.content import encoding_of
+from contrada.net.ferry import Ferry
 from contrada.net.frames import (
     HOP_NOTIFICATIONS_MAX,
     Frame,
     Hop,
     HopCredit,
     HopPart,
+    LogHop,
     packed,
     packed_publish,
     unpacked_hop,
@@ -118,6 +120,7 @@ class Link:
             end=peer.end,
         )
         self._route = broker.exchange.link_up(event, self._feed, self._say, self._refuse)
+        self._ferry = Ferry(peer, event.neighbour, broker.logs)
 
     @property
     def held_bytes(self) -> int:
@@ -141,6 +144,8 @@ class Link:
             return self._hear(frame)
         elif isinstance(frame, HopPart):
             return self._join(frame)
+        elif isinstance(frame, LogHop):
+            return self._ferry.hear(frame)
         return None
 
     def _join(self, part: HopPart) -> Generator[None] | None:
@@ -181,6 +186,7 @@ class Link:
             if pending:
                 waits = broker.exchange.wait(pending, PUBLISH_WAIT_S)
                 broker.start_work(_settled(waits))
+            broker.logs.look()
             yield
 
     def _refuse(self, refused: Refused) -> None:
@@ -254,6 +260,7 @@ class Link:
     def _finish(self) -> None:
         if self._route.is_in_force:
             self.peer.broker.exchange.link_down(self._route)
+            self._ferry.down()
             self._on_end(self)
 
     def forget(self) -> None:

@@ -57,8 +57,9 @@ class Wanted:
 class Membership:
     """What a broker is in its network. A broker without a name is alone.
 
-    `general`, `trees`, `strategy` and `slack_us` are alike at all brokers of a network: see
-    `Router`.
+    `general`, `trees`, `strategy` and `slack_us` are alike at all brokers of a network, see
+    `Router`; so is `sequencer`, the name of the one that gives the order of sequences, see
+    `DeliveryServer`.
     """
 
     name: str = ""
@@ -67,6 +68,7 @@ class Membership:
     strategy: Strategy = Strategy.SUBSCRIPTIONS
     merging: bool = False
     slack_us: int = PATTERN_SLACK_US
+    sequencer: str = ""
     neighbours: tuple[Wanted, ...] = field(default=())
 
     def router(self) -> Router:
@@ -90,6 +92,7 @@ class Membership:
             "trees": self.trees,
             "strategy": str(self.strategy),
             "slack_us": self.slack_us,
+            "sequencer": self.sequencer,
         }
 
 

@@ -14,6 +14,7 @@ from contrada.errors import FrameError
 from contrada.net.accepted import Working
 from contrada.net.connection import BROKER, CLIENT, NEIGHBOUR, Phase
 from contrada.net.frames import Failure, Frame, Goodbye, Hello
+from contrada.net.logs import BrokerLogs
 from contrada.net.turns import TURN_S, Turns
 from contrada.net.wire import Wire
 from contrada.runtime.budget import Budget
@@ -41,6 +42,9 @@ class Host(Working, Protocol):
     """Notifications that were lost, by reason."""
     is_stopping: bool
     """Whether it takes no publications any more."""
+
+    logs: BrokerLogs
+    """What it keeps, and promises."""
 
     def admit(self, peer: "Peer") -> bool:
         """A connection was made; False when there are too many."""

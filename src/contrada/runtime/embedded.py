@@ -16,7 +16,6 @@ from collections.abc import (
     Callable,
     Coroutine,
     Iterable,
-    Iterator,
     Sequence,
 )
 from dataclasses import replace
@@ -28,7 +27,6 @@ from contrada.delivery.store import Store
 from contrada.errors import (
     ServiceClosedError,
     ServiceError,
-    StoreError,
 )
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.algebra.notification import OWN, Body
@@ -47,9 +45,9 @@ from contrada.runtime.calling import (
 from contrada.runtime.exchange import Exchange, Pending, Route
 from contrada.runtime.offering import FollowedOffers, HeldOffering, LocalMarket
 from contrada.runtime.outlet import PUBLISH_WAIT_S, Outlet
-from contrada.runtime.stamping import Stamp, identified
+from contrada.runtime.stamping import Stamp, identified, runs_of
 from contrada.runtime.states import ConnectionStates
-from contrada.runtime.stores import check_store, open_store
+from contrada.runtime.stores import check_store, open_sound
 from contrada.runtime.subscription import QueuedSubscription
 from contrada.runtime.timekeeping import Timekeeper
 from contrada.service import (
@@ -60,7 +58,6 @@ from contrada.service import (
     Offering,
     Service,
     ServiceStatistics,
-    StandingSubscription,
     Subject,
     filters_of,
     is_promised,
@@ -140,15 +137,7 @@ class EmbeddedService(Service):
     def _open_store(self, store: str | Path | Store) -> "DeliveryHost":
         if not isinstance(store, str | Path):
             return self._new_host(store)
-        opened = open_store(store)
-        try:
-            if opened.damaged:
-                found = "; ".join(f"{name!r}: {why}" for name, why in opened.damaged.items())
-                raise StoreError(f"{opened.place}: damaged: {found}")
-            return self._new_host(opened)
-        except BaseException:
-            opened.close()
-            raise
+        return open_sound(store, self._new_host)
 
     def _new_host(self, store: Store | None) -> "DeliveryHost":
         from contrada.runtime.hosting import DeliveryHost
@@ -222,7 +211,7 @@ class EmbeddedService(Service):
                 if delivery is not None:
                     batch = [promised(each, delivery) for each in batch]
                 if is_promised(batch):
-                    for run in _runs(batch):
+                    for run in runs_of(batch):
                         await self._publish_promised(run)
                         count += len(run)
                     continue
@@ -247,7 +236,7 @@ class EmbeddedService(Service):
         self._stamp.go_on_after(host.server.sequence_of(self._stamp.publisher))
         now_us = self._stamp.now_us()
         stamped = self._stamp.stamped(run, now_us)
-        fresh = host.publish(stamped)
+        fresh = await host.publish(stamped)
         pending = self._publish_now(fresh, now_us) if fresh else []
         self._since_turn += len(stamped)
         await self._settle(pending)
@@ -257,7 +246,9 @@ class EmbeddedService(Service):
     def subscribe(self, subject: Any = None, where: Subject | None = None, **standing: Any) -> Any:
         """A subscription, in force inside `async with`; see `Service.subscribe`."""
         if standing:
-            return self._standing(subject, where, standing)
+            from contrada.runtime.standing import standing_subscription
+
+            return standing_subscription(self, subject, where, standing)
         if isinstance(subject, Pattern):
             pattern = pattern_of(subject, where)
             return EmbeddedSubscription(
@@ -272,22 +263,6 @@ class EmbeddedService(Service):
             reader_of(subject),
             residue=residue_of(subject, where),
         )
-
-    def _standing(
-        self, subject: Any, where: Subject | None, options: dict[str, Any]
-    ) -> StandingSubscription[Any]:
-        from contrada.runtime.standing import HostedSubscription
-
-        if isinstance(subject, Pattern):
-            raise ServiceError("a standing subscription takes filters, not a pattern")
-        if residue_of(subject, where) is not None:
-            raise ServiceError(
-                "a standing subscription takes no rule that asks for more than filters"
-            )
-        if subject is None and where is not None:
-            raise ServiceError("what `where` narrows is to be said, too")
-        filters = None if subject is None else filters_of(subject, where)
-        return HostedSubscription(self, filters, reader_of(subject), **options)
 
     async def unsubscribe(self, durable: str) -> None:
         """End a durable subscription; see `Service.unsubscribe`."""
@@ -365,17 +340,6 @@ class EmbeddedService(Service):
     def name_of_request(self) -> str:
         """An identity for a subscription; no other has it."""
         return str(next(self._identities))
-
-
-def _runs(notifications: Iterable[Notification]) -> Iterator[list[Notification]]:
-    """The notifications in runs of one class and publisher."""
-
-    def who(notification: Notification) -> tuple[str, str | None]:
-        envelope = notification.envelope
-        return envelope.delivery, envelope.publisher if envelope.id else None
-
-    for _, run in itertools.groupby(map(identified, notifications), who):
-        yield list(run)
 
 
 class EmbeddedSubscription(QueuedSubscription[T]):

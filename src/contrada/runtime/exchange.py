@@ -19,7 +19,7 @@ import dataclasses
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from msgspec import structs
@@ -420,6 +420,10 @@ class Exchange:
             effects = self._router.handle(LinkDown(link.neighbour), wall_clock_us())
             del self._links[link.neighbour]
             _count_lost(self._carry_out(effects)[0])
+
+    def ways(self) -> Mapping[str, str]:
+        """The next server on the way to each; the same object as long as nothing changes."""
+        return self._router.ways()
 
     def hear(self, link: LinkRoute, message: Message) -> list[Pending[Any]]:
         """Does what a neighbour says, all but what it publishes; matches that found no room."""

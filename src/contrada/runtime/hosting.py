@@ -19,28 +19,39 @@ Invariant: what was done when `committed` is called is on stable storage when it
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from contrada.delivery.access import Failed
+from contrada.delivery.access import Confirmed, Failed
 from contrada.delivery.classes import BEST_EFFORT, delivery_class
 from contrada.delivery.consumers import Give
 from contrada.delivery.durable import Retention
-from contrada.delivery.messages import Closed, CloseLog, Consuming, Records
+from contrada.delivery.messages import (
+    Closed,
+    CloseLog,
+    Consuming,
+    DeliveryMessage,
+    OpenLog,
+    ReadLog,
+    Records,
+)
 from contrada.delivery.server import RETRY_US, DeliveryEffect, DeliveryServer
 from contrada.delivery.store import Store
+from contrada.delivery.transit import Tell
 from contrada.errors import CannotPublishError, ContradaError, DeliveryError, StoreError
-from contrada.model import Filter, FilterSet, Notification
-from contrada.routing.messages import Client, Subscribe
+from contrada.model import FilterSet, Notification, Selection
+from contrada.model.encoding import notification_from_msgpack
+from contrada.model.languages.work import Unbounded
+from contrada.routing.messages import Client, Neighbour, Subscribe
 from contrada.runtime.calling import off_loop
 from contrada.runtime.exchange import Exchange, Route
-from contrada.runtime.outlet import QUEUE_BYTES_MAX, Outlet
+from contrada.runtime.outlet import QUEUE_BYTES_MAX, Outlet, Passed
 
 KEPT_AT_ONCE: Final = 1_000
 """Notifications of best effort that are kept for a subscription in one step. Beyond it: the next
 step takes the rest, when these are on the disk."""
 
-_NO_STORE: Final = "this service has no store: connect(store='events.db') gives it one"
+NO_STORE: Final = "this service has no store: connect(store='events.db') gives it one"
 _LOG: Final = logging.getLogger(__name__)
 _RETRY_S: Final = RETRY_US / 1e6
 
@@ -52,15 +63,52 @@ class LogReader(Protocol):
         """Gets records, or is told that it gets no more."""
         ...
 
-    def end(self) -> None:
+    def end(self, failure: ContradaError | None = None) -> None:
         """The service ends: says what is to be said yet, and reads no longer."""
         ...
+
+    @property
+    def newest(self) -> int:
+        """The highest position that was read, or 0."""
+        ...
+
+    def begun_anew(self) -> None:
+        """What it had ahead comes again, and what it granted does not count any more."""
+        ...
+
+
+class LogHost(Protocol):
+    """Where standing subscriptions are read: the machine in this process, or a broker."""
+
+    async def read(self, reader: LogReader, said: ReadLog) -> FilterSet:
+        """A reader gets records, within what it grants, until it leaves; what is asked for.
+
+        Raises DeliveryError: it stands for something else, or does not stand, there is no store, or
+        it cannot be read from there; LimitError, InvalidValueError, UnknownOperatorError,
+        StoreError.
+        """
+        ...
+
+    def consume(self, client: str, said: Consuming) -> None:
+        """A reader says something."""
+        ...
+
+    def leave(self, said: CloseLog) -> None:
+        """A reader reads no longer; twice is once. `ends`: and it was one in memory."""
+        ...
+
+    async def committed(self) -> None:
+        """Returns when all that was said is on stable storage. Raises StoreError."""
+        ...
+
+
+_Route: TypeAlias = Route[Passed]
 
 
 class _Keeping(NamedTuple):
     """How best effort comes to a standing subscription."""
 
-    route: Route[Notification]
+    route: _Route
     task: asyncio.Task[None]
 
 
@@ -74,19 +122,27 @@ class DeliveryHost:
         now_us: Callable[[], int],
         exchange: Exchange,
         client: Client,
+        *,
+        sequencer: str = "",
+        no_store: str = NO_STORE,
+        tell: Callable[[Neighbour, DeliveryMessage], None] | None = None,
     ) -> None:
         """`client` is that of the exchange for which standing subscriptions ask.
 
-        Raises StoreError where the store cannot be read.
+        `tell` sends something to a neighbour, `no_store` says how there would be a store. Raises
+        StoreError where the store cannot be read.
         """
-        self.server = DeliveryServer(name, life=now_us(), store=store)
+        self.server = DeliveryServer(name, life=now_us(), store=store, sequencer=sequencer)
         self.readers: dict[str, LogReader] = {}
         self.store = store
         self._now_us = now_us
         self._exchange, self._client = exchange, client
         self._tokens = itertools.count(1)
+        self._no_store, self._tell = no_store, tell
         self._keeping: dict[str, _Keeping] = {}
-        self._gives: list[Give] = []
+        self._publishing: dict[int, asyncio.Future[Sequence[Notification]]] = {}
+        self._ways: Mapping[str, str] = {}
+        self._shown: list[Give | Tell] = []  # what others see when the group is on the disk
         self._group: asyncio.Future[None] | None = None  # the group that gathers
         self._brought: asyncio.Future[None] | None = None  # the one before it
         self._committing: asyncio.Task[None] | None = None
@@ -95,7 +151,9 @@ class DeliveryHost:
         self._is_closing = self._is_failing = False
         try:
             for each in self.server.standing():
-                self._ask(each)
+                terms = self.server.terms(each)
+                if terms is not None:  # Else it is at home elsewhere.
+                    self._keep_for(each, *self._asked_for(each, terms.filters))
         except ContradaError:  # An operator of a filter may not be registered this time.
             for each in list(self._keeping):
                 self._forget(each)
@@ -103,83 +161,172 @@ class DeliveryHost:
 
     # --- what is done -------------------------------------------------------------------------
 
-    def publish(self, notifications: Sequence[Notification]) -> Sequence[Notification]:
+    def publish(
+        self, notifications: Sequence[Notification]
+    ) -> asyncio.Future[Sequence[Notification]]:
         """Publishes what is promised, of one publisher and class; what of it is no duplicate.
 
-        It is accepted when `committed` returns. Raises CannotPublishError, LimitError: nothing is
-        published.
+        It is accepted when `committed` returns after that. It fails with CannotPublishError,
+        LimitError, InvalidValueError: then nothing is published.
         """
-        publisher, delivery = (
-            notifications[0].envelope.publisher,
-            notifications[0].envelope.delivery,
-        )
-        if self.store is None and delivery_class(delivery).is_certified:
-            raise CannotPublishError("", reason=f"{delivery!r}: {_NO_STORE}")
-        fresh = self.server.fresh(publisher, notifications)
+        outcome = asyncio.get_running_loop().create_future()
+        envelope = notifications[0].envelope
+        if self.store is None and delivery_class(envelope.delivery).is_certified:
+            reason = f"{envelope.delivery!r}: {self._no_store}"
+            outcome.set_exception(CannotPublishError("", reason=reason))
+            return outcome
         token = next(self._tokens)
-        effects = self.server.publish(token, publisher, notifications, self._now_us())
-        self._take(effects)
-        for effect in effects:
-            if isinstance(effect, Failed) and effect.token == token:
-                raise effect.error
-        return fresh
+        self._publishing[token] = outcome
+        publisher = envelope.publisher
+        with Unbounded():  # Half of a step is worse than one that takes long.
+            self._take(self.server.publish(token, publisher, notifications, self._now_us()))
+        return outcome
 
     def consume(self, client: str, said: Consuming) -> None:
         """A reader says something."""
-        self._take(self.server.consume(client, said, self._now_us()))
+        with Unbounded():
+            self._take(self.server.consume(client, said, self._now_us()))
+
+    def arrive(self, publisher: str, past: Mapping[str, int]) -> None:
+        """A publisher comes that was at other servers, in these lives. Raises LimitError."""
+        if past:
+            self._take(self.server.arrive(publisher, past, self._now_us()))
+
+    async def read(self, reader: LogReader, said: ReadLog) -> FilterSet:
+        """A reader of a subscription, which begins where it does not stand; see `LogHost`."""
+        filters = self.begin(reader, said)
+        await self.committed()
+        return filters
+
+    def begin(self, reader: LogReader, said: ReadLog) -> FilterSet:
+        """The same, in force once `committed` returns."""
+        filters = self._stand(said)
+        self.readers[said.consumer] = reader
+        self.consume(said.consumer, OpenLog(said.name, said.consumer, said.position, said.time_us))
+        return filters
+
+    def leave(self, said: CloseLog) -> None:
+        """A reader reads no longer; see `LogHost`."""
+        if self.readers.pop(said.consumer, None) is None:
+            return
+        if not said.ends:
+            self.consume(said.consumer, said)
+        elif self.server.known(said.name) is not None:
+            self.end(said.name)
+
+    def _stand(self, said: ReadLog) -> FilterSet:
+        """Lets it begin, or checks that it stands for what is asked; what it stands for."""
+        name, terms = said.name, self.server.terms(said.name)
+        known = self.server.known(name)
+        if known is not None and known[0] != self.server.name:
+            return _as_known(said, *known)
+        if terms is None or terms.is_durable != said.is_durable:
+            if said.filters is None:
+                raise DeliveryError(
+                    f"there is no durable subscription {name!r}; say its filters to begin it"
+                )
+            if said.position not in (None, 1):
+                raise DeliveryError(
+                    f"{name!r}: {said.position}: it begins only now, with position 1"
+                )
+            retention = said.retention or Retention()
+            self.stand(name, said.filters, retention, is_durable=said.is_durable)
+            return FilterSet(said.filters.filters)
+        standing = FilterSet(terms.filters.filters)
+        _check_filters(said, standing)
+        if said.retention is not None and said.retention != terms.retention:
+            raise DeliveryError(
+                f"the durable subscription {name!r} has another retention, "
+                f"{terms.retention}; end it first, or take another name"
+            )
+        return standing
 
     def stand(
-        self, name: str, filters: Filter | FilterSet, retention: Retention, *, is_durable: bool
+        self, name: str, filters: Selection, retention: Retention, *, is_durable: bool
     ) -> None:
         """A standing subscription begins.
 
         Raises DeliveryError, LimitError, InvalidValueError, UnknownOperatorError, StoreError.
         """
         if self.store is None and is_durable:
-            raise DeliveryError(f"{name!r}: {_NO_STORE}")
-        self._forget(name)  # One of this name may have ended by its policy.
-        effects = self.server.stand(
-            name, FilterSet(filters.filters), self._now_us(), retention, is_durable=is_durable
-        )
-        self._take(effects)
+            raise DeliveryError(f"{name!r}: {self._no_store}")
+        if self.server.terms(name) is None:
+            self._forget(name)  # One of this name may have ended by its policy.
+        route, outlet = self._asked_for(name, filters)
         try:
-            self._ask(name)
+            with Unbounded():  # Its cost was asked for, and paid, just before.
+                effects = self.server.stand(
+                    name,
+                    FilterSet(filters.filters),
+                    self._now_us(),
+                    retention,
+                    is_durable=is_durable,
+                )
         except ContradaError:
-            self.end(name)
+            with Unbounded():
+                self._exchange.unsubscribe(route)
             raise
+        self._keep_for(name, route, outlet)
+        self._take(effects)
 
     def end(self, name: str) -> None:
         """A standing subscription ends, with its log. Raises DeliveryError: there is none."""
-        if self.server.terms(name) is None:
+        if self.server.known(name) is None:
             raise DeliveryError(f"there is no durable subscription {name!r}")
         self._forget(name)
         self.consume("", CloseLog(name, "", ends=True))
 
+    # --- neighbours ---------------------------------------------------------------------------
+
+    def link_up(self, neighbour: Neighbour) -> None:
+        """There is a link; to be said before `change_ways` says what leads over it."""
+        self._take(self.server.link_up(neighbour, self._now_us()))
+
+    def link_down(self, neighbour: Neighbour) -> None:
+        """A link is gone."""
+        self._take(self.server.link_down(neighbour, self._now_us()))
+
+    def change_ways(self, ways: Mapping[str, str]) -> None:
+        """These are the next servers on the ways to all; the same object where nothing changed."""
+        if ways is not self._ways:
+            self._ways = ways
+            self._take(self.server.change_ways(ways, self._now_us()))
+
+    def receive(self, neighbour: Neighbour, message: DeliveryMessage) -> None:
+        """A neighbour says something."""
+        self._take(self.server.receive(neighbour, message, self._now_us()))
+
     # --- best effort --------------------------------------------------------------------------
 
-    def _ask(self, name: str) -> None:
-        terms = self.server.terms(name)
-        assert terms is not None, "it stands here"
-        outlet: Outlet[Notification] = Outlet()
-        request = Subscribe(name, FilterSet(terms.filters.filters))
-        route = self._exchange.subscribe(self._client, request, outlet)
+    def _asked_for(self, name: str, filters: Selection) -> tuple[_Route, Outlet[Passed]]:
+        """Has the exchange put what matches into an outlet."""
+        outlet: Outlet[Passed] = Outlet()
+        request = Subscribe(name, FilterSet(filters.filters))
+        return self._exchange.subscribe(self._client, request, outlet), outlet
+
+    def _keep_for(self, name: str, route: _Route, outlet: Outlet[Passed]) -> None:
         self._keeping[name] = _Keeping(route, asyncio.create_task(self._keep(name, outlet)))
 
     def _forget(self, name: str) -> None:
         """Nothing more is asked for; what waits for an ended one is kept nowhere."""
         keeping = self._keeping.pop(name, None)
         if keeping is not None:
-            self._exchange.unsubscribe(keeping.route)
+            with Unbounded():
+                self._exchange.unsubscribe(keeping.route)
             keeping.task.cancel()
 
-    async def _keep(self, name: str, outlet: Outlet[Notification]) -> None:
+    async def _keep(self, name: str, outlet: Outlet[Passed]) -> None:
         """Keeps what comes at best effort until the outlet is finished."""
         while True:
             await outlet.arrival()
             batch, _ = outlet.take_batch(KEPT_AT_ONCE, QUEUE_BYTES_MAX)
             if not batch:
                 return
-            kept = [each for each in batch if each.envelope.delivery == BEST_EFFORT]
+            looked_at = [
+                notification_from_msgpack(each) if isinstance(each, bytes) else each
+                for each in batch
+            ]
+            kept = [each for each in looked_at if each.envelope.delivery == BEST_EFFORT]
             if not kept:
                 continue
             if self.server.terms(name) is None:  # It has ended by its policy.
@@ -208,16 +355,29 @@ class DeliveryHost:
             await asyncio.shield(last)
 
     def _take(self, effects: list[DeliveryEffect]) -> None:
-        """Has what was done brought to the disk, and then what it gives to its readers."""
-        self._gives += [each for each in effects if isinstance(each, Give)]
+        """Has what was done brought to the disk, and then shows it to readers and neighbours."""
+        for each in effects:
+            if isinstance(each, Give | Tell):
+                self._shown.append(each)
+            else:
+                self._answer(each)
         if self.store is None:
-            gives, self._gives = self._gives, []
-            self._give(gives)
+            shown, self._shown = self._shown, []
+            self._show(shown)
         else:
             if self._group is None:
                 self._group = asyncio.get_running_loop().create_future()
             self._begin()
         self._set_timer()
+
+    def _answer(self, outcome: Confirmed | Failed) -> None:
+        waiting = self._publishing.pop(outcome.token)
+        if waiting.done():  # Who published it was cancelled.
+            return
+        if isinstance(outcome, Failed):
+            waiting.set_exception(outcome.error)
+        else:
+            waiting.set_result(outcome.fresh)
 
     def _begin(self) -> None:
         if self._committing is None:
@@ -231,21 +391,23 @@ class DeliveryHost:
             while self._group is not None:
                 group, self._group = self._group, None
                 self._brought = group
-                gives, self._gives = self._gives, []
+                shown, self._shown = self._shown, []
                 try:
                     await off_loop(store.seal())
                 except Exception as error:  # noqa: BLE001 - a store may be anybody's
-                    self._failed(group, gives, error)
+                    self._failed(group, shown, error)
                     if not self._is_closing:
                         return
                     continue
                 self._is_failing = False
-                self._give(gives)
+                self._show(shown)
                 group.set_result(None)
         finally:
             self._committing = self._brought = None
 
-    def _failed(self, group: asyncio.Future[None], gives: list[Give], error: Exception) -> None:
+    def _failed(
+        self, group: asyncio.Future[None], shown: list[Give | Tell], error: Exception
+    ) -> None:
         """The store keeps the group and tries it again with the next one, soon.
 
         One that closes tries what has gathered meanwhile, and then no more.
@@ -253,7 +415,7 @@ class DeliveryHost:
         if not self._is_failing:
             _LOG.warning("what is promised cannot be written yet: %s", error)
         self._is_failing = True
-        self._gives[:0] = gives
+        self._shown[:0] = shown
         if not isinstance(error, StoreError):
             error = StoreError(f"the store failed: {error!r}")
         group.set_exception(error)
@@ -269,11 +431,14 @@ class DeliveryHost:
         if self._group is not None:
             self._begin()
 
-    def _give(self, gives: Sequence[Give]) -> None:
-        for client, said in gives:
-            reader = self.readers.get(client)
-            if reader is not None:
-                reader.given(said)
+    def _show(self, effects: Sequence[Give | Tell]) -> None:
+        for each in effects:
+            if isinstance(each, Give):
+                reader = self.readers.get(each.client)
+                if reader is not None:
+                    reader.given(each.said)
+            elif self._tell is not None:
+                self._tell(each.to, each.message)
 
     # --- time ---------------------------------------------------------------------------------
 
@@ -308,3 +473,22 @@ class DeliveryHost:
         if self._timer is not None:
             self._timer.cancel()
         await self.committed()
+
+
+def _as_known(said: ReadLog, home: str, number: int, filters: Selection) -> FilterSet:
+    """What a subscription stands for whose home is another server, as far as it is known here."""
+    standing = FilterSet(filters.filters)
+    _check_filters(said, standing)
+    if said.retention is not None:
+        raise DeliveryError(
+            f"the retention of {said.name!r} is known at its home alone, server {home!r}; say none"
+        )
+    return standing
+
+
+def _check_filters(said: ReadLog, standing: FilterSet) -> None:
+    if said.filters is not None and FilterSet(said.filters.filters) != standing:
+        raise DeliveryError(
+            f"the durable subscription {said.name!r} stands for other filters, "
+            f"{standing}; end it first, or take another name"
+        )

@@ -8,7 +8,8 @@ holds a random part drawn once per access point.
 
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import Final
 
 from msgspec.structs import force_setattr, replace
@@ -71,20 +72,19 @@ class Stamp:
         return stamped
 
     def packed(self, item: Item) -> bytes | Notification:
-        """What is to be published, stamped: its encoding where that can be had at once.
+        """The encoding of what is to be published, stamped, where that can be had at once.
 
-        Raises as `notification_of`.
+        Else the notification, not stamped yet. Raises as `notification_of`.
         """
-        now_us = self.now_us()
         if type(item) is dict:
             number = self._sequence + 1
             name = f"{self._prefix}.{number}"
-            packed = packed_at_once(item, name, self.publisher, number, now_us)
+            packed = packed_at_once(item, name, self.publisher, number, self.now_us())
             if packed is not None:
                 self._sequence = number
                 self.has_told_time = True
                 return packed
-        return self.stamped((notification_of(item),), now_us)[0]
+        return notification_of(item)
 
     def go_on_after(self, sequence: int) -> None:
         """The next number is higher than this one, which was given out before a restart."""
@@ -112,6 +112,17 @@ def identified(notification: Notification) -> Notification:
         return notification
     named = f"{envelope.publisher}.{envelope.sequence}"
     return notification.with_envelope(replace(envelope, id=named))
+
+
+def runs_of(notifications: Iterable[Notification]) -> Iterator[list[Notification]]:
+    """The notifications in runs of one class of delivery and publisher."""
+
+    def who(notification: Notification) -> tuple[str, str | None]:
+        envelope = notification.envelope
+        return envelope.delivery, envelope.publisher if envelope.id else None
+
+    for _, run in groupby(map(identified, notifications), who):
+        yield list(run)
 
 
 def _checked(publisher: str) -> str:

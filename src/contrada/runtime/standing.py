@@ -1,4 +1,4 @@
-"""`HostedSubscription`: who reads a standing subscription that has its log in this process.
+"""`HostedSubscription`: who reads a standing subscription, its log in this process or at a broker.
 
 It has records ahead of its reader, within a credit that it renews as they are read. What is
 acknowledged is said to the machine together, once in a turn of the event loop.
@@ -23,21 +23,31 @@ from contrada.delivery.messages import (
     GiveBack,
     Grant,
     LogEntry,
-    OpenLog,
+    ReadLog,
     Records,
 )
-from contrada.errors import DeliveryError, InvalidValueError, ServiceClosedError, ServiceError
-from contrada.model import Filter, FilterSet
+from contrada.errors import (
+    ContradaError,
+    DeliveryError,
+    InvalidValueError,
+    ServiceClosedError,
+    ServiceError,
+)
+from contrada.model import Filter, FilterSet, Pattern
 from contrada.model.domains.values import time_us_of
 from contrada.runtime.calling import check_loop, next_of
-from contrada.runtime.hosting import DeliveryHost
+from contrada.runtime.hosting import LogHost
 from contrada.runtime.outlet import EXPIRED
 from contrada.runtime.subscription import UNREADABLE
 from contrada.service import (
     Kept,
     StandingOptions,
     StandingSubscription,
+    Subject,
     SubscriptionStatistics,
+    filters_of,
+    reader_of,
+    residue_of,
 )
 
 READ_AHEAD_MAX: Final = 256
@@ -47,7 +57,9 @@ DAMAGED: Final = "damaged"
 """Why a record is dropped: it came back from the disk as another one, or not at all."""
 
 _LOG: Final = logging.getLogger(__name__)
-_IN_MEMORY: Final = "@reliable"
+IN_MEMORY: Final = "@reliable"
+"""How the names begin of subscriptions in memory."""
+
 _KINDS: Final[Mapping[str, tuple[Any, str]]] = {
     "durable": (str, "a name"),
     "retention": (Retention, "a Retention"),
@@ -59,12 +71,12 @@ T = TypeVar("T")
 
 
 class Hosting(Protocol):
-    """The service in whose process the log is."""
+    """The service through which it is read."""
 
     now_us: Callable[[], int]
 
-    def delivery(self) -> DeliveryHost:
-        """What it does so that delivery can be promised. Raises unless the service is open."""
+    def delivery(self) -> LogHost:
+        """Where logs are read. Raises unless the service is open."""
         ...
 
     def name_of_request(self) -> str:
@@ -94,19 +106,21 @@ class HostedSubscription(StandingSubscription[T]):
         self._check()
         self._name: str = self._options.get("durable", "")
         self._client = ""
-        self._host: DeliveryHost | None = None
+        self._host: LogHost | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._has_ended = False
-        self._failure: DeliveryError | None = None
+        self._failure: ContradaError | None = None
         self._arrived = asyncio.Event()
         self._ahead: deque[LogEntry] = deque()
         self._read = READ_AHEAD_MAX  # since credit was granted
         self._newest = 0  # the highest position that was given to the reader
         self._has: dict[int, None] = {}
+        self._still_has: set[int] = set()  # of that, what comes again since it is read anew
         self._last: int | None = None  # to be acknowledged when the next one is asked for
         self._done: list[int] = []
         self._is_flush_due = False
         self._delivered = 0
+        self._reconnects = 0
         self._dropped: Counter[str] = Counter()
 
     def _check(self) -> None:
@@ -148,17 +162,17 @@ class HostedSubscription(StandingSubscription[T]):
             raise ServiceClosedError("this reader is closed; subscribe anew")
         if self._host is not None:
             return
-        host = self._service.delivery()
-        identity = self._service.name_of_request()
-        if not self._is_durable:
-            self._name = f"{_IN_MEMORY}-{identity}"
-        self._stand(host)
-        self._host, self._client = host, identity
+        begin, retention = self._begin(), self._options.get("retention")
+        self._host = host = self._service.delivery()
+        self._client = self._service.name_of_request()
         self._loop = asyncio.get_running_loop()
-        host.readers[identity] = self
-        host.consume(identity, OpenLog(self._name, identity, *self._begin()))
+        if not self._is_durable:
+            self._name = f"{IN_MEMORY}-{self._client}"
+        wanted = ReadLog(
+            self._name, self._client, self._filters, retention, self._is_durable, *begin
+        )
         try:
-            await host.committed()
+            standing = await host.read(self, wanted)
             if self._failure is not None:
                 raise self._failure
         except BaseException:
@@ -166,41 +180,9 @@ class HostedSubscription(StandingSubscription[T]):
             raise
         if self._has_ended:
             raise ServiceClosedError("it was closed while it was opened")
+        if self._filters is None:
+            self._filters = standing
         self._renew()
-
-    def _stand(self, host: DeliveryHost) -> None:
-        """Lets it begin, or checks that it stands for what is asked."""
-        retention: Retention | None = self._options.get("retention")
-        terms = host.server.terms(self._name)
-        if terms is None or not terms.is_durable:
-            if self._filters is None:
-                raise DeliveryError(
-                    f"there is no durable subscription {self._name!r}; say its filters to begin it"
-                )
-            position = self._options.get("from_position", 1)
-            if position != 1:
-                raise DeliveryError(
-                    f"{self._name!r}: {position}: it begins only now, with position 1"
-                )
-            host.stand(
-                self._name,
-                self._filters,
-                retention or Retention(),
-                is_durable=self._is_durable,
-            )
-        else:
-            filters, standing = self._filters, FilterSet(terms.filters.filters)
-            if filters is not None and FilterSet(filters.filters) != standing:
-                raise DeliveryError(
-                    f"the durable subscription {self._name!r} stands for other filters, "
-                    f"{terms.filters}; end it first, or take another name"
-                )
-            if retention is not None and retention != terms.retention:
-                raise DeliveryError(
-                    f"the durable subscription {self._name!r} has another retention, "
-                    f"{terms.retention}; end it first, or take another name"
-                )
-            self._filters = standing if filters is None else filters
 
     def _begin(self) -> tuple[int | None, int | None]:
         """The position and the time from which it is read again."""
@@ -222,20 +204,31 @@ class HostedSubscription(StandingSubscription[T]):
         self.end()
         await host.committed()
 
-    def end(self) -> None:
-        """Says what is to be said yet, and reads no longer; iteration ends."""
+    def end(self, failure: ContradaError | None = None) -> None:
+        """Says what is to be said yet, and reads no longer; iteration ends, or fails."""
         host = self._host
         if host is None or self._has_ended:
             return
+        self._failure = self._failure or failure
         self._flush()
         self._has_ended = True
-        del host.readers[self._client]
-        if not self._is_durable and host.server.terms(self._name) is not None:
-            host.end(self._name)
-        elif self._failure is None:
-            host.consume(self._client, CloseLog(self._name, self._client, seen=tuple(self._has)))
+        ends, seen = not self._is_durable, tuple(self._has)
+        host.leave(CloseLog(self._name, self._client, ends, seen))
         self._ahead.clear()
         self._arrived.set()
+
+    @property
+    def newest(self) -> int:
+        """The highest position that was given to the reader."""
+        return self._newest
+
+    def begun_anew(self) -> None:
+        """It is read on another connection: what was ahead comes again, what it has it keeps."""
+        self._reconnects += 1
+        self._ahead.clear()
+        self._still_has.update(self._has)
+        self._read = READ_AHEAD_MAX
+        self._renew()
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -276,6 +269,9 @@ class HostedSubscription(StandingSubscription[T]):
         self._read += 1
         self._renew()
         position, item = record.position, record.notification
+        if position in self._still_has:
+            self._still_has.discard(position)
+            return None
         if item is None:
             self._dropped[DAMAGED] += 1
             _LOG.warning("%s: record %d is damaged: %s", self._name, position, record.reason)
@@ -302,7 +298,9 @@ class HostedSubscription(StandingSubscription[T]):
 
     def statistics(self) -> SubscriptionStatistics:
         """What this reader got, what waits for it, and what was lost, by reason."""
-        return SubscriptionStatistics(self._delivered, len(self._ahead), dict(self._dropped))
+        return SubscriptionStatistics(
+            self._delivered, len(self._ahead), dict(self._dropped), reconnects=self._reconnects
+        )
 
     # --- acknowledging ------------------------------------------------------------------------
 
@@ -320,10 +318,11 @@ class HostedSubscription(StandingSubscription[T]):
         returned = tuple(each for each in positions if each in self._has)
         for each in returned:
             del self._has[each]
+        self._still_has.difference_update(returned)
         host.consume(self._client, GiveBack(self._name, self._client, returned))
         await host.committed()
 
-    def _require_open(self, *positions: Any) -> DeliveryHost:
+    def _require_open(self, *positions: Any) -> LogHost:
         if self._failure is not None:
             raise self._failure
         if self._has_ended:
@@ -375,3 +374,17 @@ def _intervals(positions: Iterable[int]) -> Iterator[tuple[int, int]]:
     for _, run in itertools.groupby(numbered, key=lambda each: each[1] - each[0]):
         found = [position for _, position in run]
         yield found[0], found[-1] + 1
+
+
+def standing_subscription(
+    service: Hosting, subject: Any, where: Subject | None, options: dict[str, Any]
+) -> StandingSubscription[Any]:
+    """What `Service.subscribe` gives for the options of a standing one; raises as it does."""
+    if isinstance(subject, Pattern):
+        raise ServiceError("a standing subscription takes filters, not a pattern")
+    if residue_of(subject, where) is not None:
+        raise ServiceError("a standing subscription takes no rule that asks for more than filters")
+    if subject is None and where is not None:
+        raise ServiceError("what `where` narrows is to be said, too")
+    filters = None if subject is None else filters_of(subject, where)
+    return HostedSubscription(service, filters, reader_of(subject), **options)

@@ -1,10 +1,14 @@
 """Which store a place names: the path of a file, or a URL."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from contrada.delivery.store import Store
-from contrada.errors import ServiceError
+from contrada.errors import ServiceError, StoreError
 from contrada.runtime.tables import TableStore
+
+T = TypeVar("T")
 
 
 def check_store(store: object) -> None:
@@ -30,6 +34,22 @@ def open_store(place: str | Path) -> TableStore:
     from contrada.runtime.sqlite import SqliteStore
 
     return SqliteStore(place)
+
+
+def open_sound(place: str | Path, use: Callable[[Store], T]) -> T:
+    """What is made of the store at a place; it is closed where that fails, or it is damaged.
+
+    Raises StoreError and what else `open_store` raises, and what `use` raises.
+    """
+    opened = open_store(place)
+    try:
+        if opened.damaged:
+            found = "; ".join(f"{name!r}: {why}" for name, why in opened.damaged.items())
+            raise StoreError(f"{opened.place}: damaged: {found}")
+        return use(opened)
+    except BaseException:
+        opened.close()
+        raise
 
 
 def _scheme(place: str) -> str:

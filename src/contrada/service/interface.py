@@ -444,7 +444,8 @@ class Service(InForce):
         what is no time to live or priority; of what is promised InvalidValueError,
         CannotPublishError, and StoreError: then it may come to be published. Over TCP it waits a
         bounded time for a connection that was lost, then raises ConnectionFailedError; so does what
-        was on its way when it was lost, and `may_be_published` tells the two apart.
+        was on its way when it was lost, and `may_be_published` tells the two apart. What is
+        promised and was on its way waits instead, and is asked for again as the same.
         """
 
     @abstractmethod

@@ -1,0 +1,170 @@
+"""What travels so that delivery can be promised: requests, answers, records, and what brokers say.
+
+Requests stand in a `LogRequest`, and what they are answered in a `LogReply`: of a publication how
+many pairs were dropped, of an `Arrive` an `Arrived`, of a `ReadLog` a `Begun`. Records come in a
+`LogDelivery`, and what brokers say to one another goes in a `LogHop`. Notifications and filters are
+the bytes of `model.encoding` in all of them.
+
+An error travels as the name of its class, its words and those of its attributes that are plain.
+"""
+
+from typing import Annotated, Any, Final, TypeAlias
+
+import msgspec
+
+from contrada import errors
+from contrada.delivery.messages import (
+    AnnounceHome,
+    Carry,
+    Closed,
+    CloseLog,
+    DeliveryMessage,
+    Done,
+    GiveBack,
+    Grant,
+    ReadLog,
+    Records,
+    Sequenced,
+    Taken,
+)
+from contrada.errors import ContradaError, EncodingError, LimitError, ServiceError, shortened
+from contrada.model import FilterSet, Notification, from_msgpack, to_msgpack
+from contrada.model.encoding import notification_from_msgpack, notification_to_read
+from contrada.net.content import CONTENT_BYTES_MAX, decoded, notifications_from
+from contrada.net.frames import HOP_NOTIFICATIONS_MAX, LogReply
+from contrada.routing.messages import Label
+
+PAST_SERVERS_MAX: Final = 1_000
+"""Servers that a publisher names as those at which it was. Beyond it: its request is malformed."""
+
+
+class Publications(msgspec.Struct, frozen=True, array_like=True, tag="publish"):
+    """What a client publishes with a promise, all of one class and publisher."""
+
+    notifications: Annotated[list[bytes], msgspec.Meta(max_length=HOP_NOTIFICATIONS_MAX)]
+
+
+class Arrive(msgspec.Struct, frozen=True, array_like=True, tag="arrive"):
+    """A publisher will publish here. `instance` tells it from others that use its name.
+
+    `past` has the servers at which it was since something that it published was confirmed, with
+    their lives.
+    """
+
+    publisher: Label
+    instance: Label
+    past: Annotated[dict[Label, int], msgspec.Meta(max_length=PAST_SERVERS_MAX)] = {}
+
+
+class Arrived(msgspec.Struct, frozen=True, array_like=True):
+    """Where a publisher is, in which life of that server, and its highest number there."""
+
+    server: str
+    life: int
+    sequence: int
+
+
+class Begun(msgspec.Struct, frozen=True, array_like=True):
+    """What a subscription stands for that is read; its home and its number tell it from others."""
+
+    filters: FilterSet
+    home: str
+    number: int
+
+
+LogRequested: TypeAlias = Publications | Arrive | ReadLog | Grant | Done | GiveBack | CloseLog
+"""What a client asks so that delivery can be promised."""
+
+T = Any
+
+
+def packed(message: Any) -> msgspec.Raw:
+    """A message as it stands in a frame. Raises LimitError for content that is too large."""
+    return msgspec.Raw(_ENCODER.encode(message))
+
+
+def _bytes_of(thing: Any) -> bytes:
+    data = to_msgpack(thing)
+    if len(data) > CONTENT_BYTES_MAX:
+        raise LimitError("CONTENT_BYTES_MAX", CONTENT_BYTES_MAX, len(data))
+    return data if type(data) is bytes else bytes(data)  # What is doubtful here is not elsewhere.
+
+
+def _thing_of(expected: type, data: Any) -> Any:
+    if not isinstance(data, bytes):
+        raise EncodingError("a message", f"expected bytes of a {expected.__name__.lower()}")
+    if len(data) > CONTENT_BYTES_MAX:
+        raise LimitError("CONTENT_BYTES_MAX", CONTENT_BYTES_MAX, len(data))
+    if expected is Notification:
+        return notification_from_msgpack(data)
+    thing = from_msgpack(data)
+    if not isinstance(thing, expected):
+        found = type(thing).__name__.lower()
+        raise EncodingError("a message", f"expected a {expected.__name__.lower()}, found {found}")
+    return thing
+
+
+def _read_of(expected: type, data: Any) -> Any:
+    """The same of what a reader gets, whose values will be asked for."""
+    if expected is Notification and isinstance(data, bytes):
+        return notification_to_read(data)[0]
+    return _thing_of(expected, data)
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=_bytes_of)
+_REQUESTS: Final = msgspec.msgpack.Decoder(LogRequested, dec_hook=_thing_of)
+_GIVEN: Final = msgspec.msgpack.Decoder(Records | Closed, dec_hook=_read_of)
+_SAID: Final = msgspec.msgpack.Decoder(AnnounceHome | Sequenced | Carry | Taken, dec_hook=_thing_of)
+
+
+def requested(data: msgspec.Raw) -> LogRequested:
+    """What a client asks. Raises EncodingError, LimitError and what else its content may raise."""
+    return decoded(_REQUESTS, data)  # type: ignore[no-any-return]
+
+
+def published(message: Publications) -> tuple[Notification, ...]:
+    """What is to be published, checked. Raises EncodingError, LimitError."""
+    return notifications_from(message.notifications)
+
+
+def given(data: msgspec.Raw) -> Records | Closed:
+    """What a reader gets. Raises EncodingError."""
+    return decoded(_GIVEN, data)  # type: ignore[no-any-return]
+
+
+def said(data: msgspec.Raw) -> DeliveryMessage:
+    """What a broker says to another one. Raises EncodingError, LimitError."""
+    return decoded(_SAID, data)  # type: ignore[no-any-return]
+
+
+def result(reply: LogReply, expected: type[T]) -> T:
+    """What a request was answered. Raises EncodingError."""
+    decoder = msgspec.msgpack.Decoder(expected, dec_hook=_thing_of)
+    return decoded(decoder, reply.result)
+
+
+# --- errors -----------------------------------------------------------------------------------
+
+
+def refusal(number: int, error: ContradaError) -> LogReply:
+    """The answer that carries an error."""
+    plain = {
+        name: value
+        for name, value in vars(error).items()
+        if isinstance(value, bool | int) or (isinstance(value, str) and len(value) <= _TEXT_MAX)
+    }
+    return LogReply(number, code=type(error).__name__, reason=shortened(str(error)), about=plain)
+
+
+_TEXT_MAX: Final = 1_000
+
+
+def error_of(reply: LogReply, address: str) -> ContradaError:
+    """The error that an answer carries; one that is not known here becomes a ServiceError."""
+    reason = f"{address} refused: {reply.reason}"
+    kind = getattr(errors, reply.code, None)
+    if not (isinstance(kind, type) and issubclass(kind, ContradaError)):
+        return ServiceError(reason)
+    error = kind.__new__(kind, reason)
+    error.__dict__ |= reply.about
+    return error

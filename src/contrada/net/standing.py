@@ -1,0 +1,408 @@
+"""`TcpLogs`: what a client is promised by its broker, over as many connections as that takes.
+
+What was published, acknowledged and not answered when a connection is lost is asked for again on
+the next one. What is published keeps its publisher and number, so that it is published once. Each
+reader begins anew where the log is; what it still has in hand does not come to it a second time.
+
+    lost --> connected: arrive, read all again --> what is unanswered, in order --> what is new
+"""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from contrada.delivery.messages import (
+    Closed,
+    CloseLog,
+    Consuming,
+    Done,
+    Grant,
+    ReadLog,
+)
+from contrada.errors import (
+    ConnectionFailedError,
+    ContradaError,
+    EncodingError,
+    FrameError,
+    ServiceError,
+)
+from contrada.model import FilterSet, Notification
+from contrada.net.content import packed_content
+from contrada.net.frames import LogDelivery, LogReply, LogRequest
+from contrada.net.promises import (
+    Arrive,
+    Arrived,
+    Begun,
+    Publications,
+    error_of,
+    given,
+    packed,
+    result,
+)
+from contrada.net.publishing import PUBLISH_BYTES_MAX, PUBLISH_NOTIFICATIONS_MAX
+from contrada.net.reconnecting import Reconnecting
+from contrada.net.wire import GOODBYE_WAIT_S
+from contrada.runtime.hosting import LogReader
+from contrada.runtime.stamping import Stamp
+
+T = TypeVar("T")
+
+PROMISED_MAX: Final = 512
+"""Publications of a client that are promised and not answered. Beyond it: the others wait."""
+
+PROMISED_BYTES_MAX: Final = 32 * 2**20
+"""Bytes of these. Beyond it: the others wait."""
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """A request and its answer; `is_kept`: it is asked again on the next connection."""
+
+    message: msgspec.Raw
+    answer: "asyncio.Future[LogReply]"
+    wait_ms: int = 0
+    is_kept: bool = False
+    consumer: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class _Reader:
+    """A reader and what it reads; the subscription's home and number once that is known."""
+
+    reader: LogReader
+    said: ReadLog
+    where: tuple[str, int] | None = None
+    done: "asyncio.Future[LogReply] | None" = None
+    gathered: list[tuple[int, int]] = field(default_factory=list)
+    leaves: CloseLog | None = None
+
+
+class TcpLogs:
+    """The promises of one client. A `LogHost` for its readers."""
+
+    def __init__(self, reconnecting: Reconnecting, stamp: Stamp, wait_ms: int) -> None:
+        self._reconnecting, self._stamp, self._wait_ms = reconnecting, stamp, wait_ms
+        self._instance = secrets.token_hex(8)
+        self._numbers = 0
+        self._asked: dict[int, _Asked] = {}
+        self._last: asyncio.Future[LogReply] | None = None
+        self._readers: dict[str, _Reader] = {}
+        self._is_up = True  # what is kept was asked again on the connection that is there
+        self._arriving: asyncio.Future[None] | None = None
+        self._beginning: set[asyncio.Future[None]] = set()
+        self._past: dict[str, int] = {}
+        self._here = ("", 0)
+        self._busy = self._open = self._open_bytes = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._room = asyncio.Condition()
+        self.published = self.dropped = 0
+
+    def name_of_request(self) -> str:
+        """A name that no other reader has, at whatever client."""
+        self._numbers += 1
+        return f"{self._instance}-{self._numbers}"
+
+    # --- publishing ---------------------------------------------------------------------------
+
+    async def publish(self, run: Sequence[Notification]) -> list[Notification]:
+        """Publishes what is of one class and publisher until it is accepted; as stamped.
+
+        Raises what `Service.publish` says. A `run` that is long goes in several publications, one
+        after the other: the error says how many were accepted before.
+        """
+        stamped: list[Notification] = []
+        self._busy += 1
+        self._idle.clear()
+        try:
+            while len(stamped) < len(run):
+                stamped += await self._publish(run[len(stamped) :])
+        except ContradaError as error:
+            error.published = len(stamped) + (error.published or 0)
+            raise
+        finally:
+            self._busy -= 1
+            if not self._busy:
+                self._idle.set()
+        return stamped
+
+    async def _publish(self, run: Sequence[Notification]) -> list[Notification]:
+        """Publishes the first of these, as many as go together."""
+        await self._ready_and(self._arrive)
+        count, size = 0, 0
+        for each in run[:PUBLISH_NOTIFICATIONS_MAX]:
+            size += len(each.span) + len(each.body)
+            if count and size > PUBLISH_BYTES_MAX:
+                break
+            count += 1
+        async with self._room:
+            await self._room.wait_for(lambda: self._has_room(size))
+            self._open += 1
+            self._open_bytes += size
+        try:
+            # From here to the sending nothing is awaited: numbers go in their order.
+            stamped = self._stamp.stamped(run[:count], self._stamp.now_us())
+            for each in stamped:
+                if each.envelope.publisher == self._stamp.publisher:
+                    self._stamp.go_on_after(each.envelope.sequence)
+            message = packed(Publications([packed_content(each) for each in stamped]))
+            reply = await asyncio.shield(self._ask(message, self._wait_ms, is_kept=True))
+        finally:
+            self._open -= 1
+            self._open_bytes -= size
+            async with self._room:
+                self._room.notify_all()
+        self._past = dict([self._here])
+        self.dropped += result(reply, int)
+        self.published += count
+        return stamped
+
+    def _has_room(self, size: int) -> bool:
+        if not self._open:
+            return True
+        return self._open < PROMISED_MAX and self._open_bytes + size <= PROMISED_BYTES_MAX
+
+    async def _arrive(self) -> None:
+        """Says who publishes here, once on each connection."""
+        if self._arriving is None:
+            self._arriving = asyncio.ensure_future(self._say_arrived())
+            self._arriving.add_done_callback(_seen)
+        arriving = self._arriving
+        try:
+            await asyncio.shield(arriving)
+        except ContradaError:
+            if self._arriving is arriving:  # It may be another time.
+                self._arriving = None
+            raise
+
+    async def _say_arrived(self) -> None:
+        said = Arrive(self._stamp.publisher, self._instance, self._past)
+        found: Arrived = result(await self._ask(packed(said)), Arrived)
+        self._stamp.go_on_after(found.sequence)
+        self._here = found.server, found.life
+        self._past[found.server] = found.life
+
+    # --- reading ------------------------------------------------------------------------------
+
+    async def read(self, reader: LogReader, said: ReadLog) -> FilterSet:
+        """See `LogHost`."""
+        of = _Reader(reader, said)
+        try:
+            return await self._ready_and(lambda: self._begin(of))
+        except BaseException:  # It may have begun there all the same.
+            self._readers.pop(said.consumer, None)
+            self._say(CloseLog(said.name, said.consumer, not said.is_durable))
+            raise
+
+    async def _begin(self, of: _Reader) -> FilterSet:
+        self._readers[of.said.consumer] = of
+        return await self._read(of, of.said)
+
+    async def _read(self, of: _Reader, said: ReadLog) -> FilterSet:
+        found: Begun = result(await self._ask(packed(said)), Begun)
+        where = found.home, found.number
+        if of.where not in (None, where):
+            self._say(CloseLog(said.name, said.consumer))
+            raise ServiceError("the subscription has ended, and another one has its name")
+        of.where = where
+        return found.filters
+
+    def consume(self, client: str, said: Consuming) -> None:
+        """See `LogHost`. What is acknowledged is said again where it was not answered."""
+        if isinstance(said, Grant):
+            if self._is_up:
+                self._reconnecting.send(LogRequest(0, packed(said)))
+        elif isinstance(said, Done):
+            of = self._readers[client]
+            of.gathered += said.intervals
+            if of.done is None:
+                self._say_done(of)
+        else:
+            self._say(said)
+
+    def _say_done(self, of: _Reader) -> None:
+        """Says what is acknowledged; what is acknowledged meanwhile is said together, then."""
+        of.done = None
+        if of.gathered:
+            said = Done(of.said.name, of.said.consumer, tuple(of.gathered))
+            of.gathered.clear()
+            done = self._ask(packed(said), is_kept=True, consumer=said.consumer)
+            of.done = self._last = done
+            done.add_done_callback(lambda _: self._say_done(of) if of.done is done else None)
+
+    def _say(self, said: Consuming) -> None:
+        """Says what need not be said again: with a connection its readers end, too."""
+        if self._is_up and self._reconnecting.is_there:
+            self._last = self._ask(packed(said))
+
+    def leave(self, said: CloseLog) -> None:
+        """See `LogHost`."""
+        of = self._readers.get(said.consumer)
+        if of is None:
+            return
+        self._say_done(of)
+        if self._is_up or of.where is None:
+            del self._readers[said.consumer]
+            self._say(said)
+        else:  # What it has acknowledged is said first, on the next connection.
+            of.leaves = said
+
+    async def committed(self) -> None:
+        """See `LogHost`. Returns when all is answered that was said before."""
+        for of in list(self._readers.values()):
+            if of.gathered and of.done is not None:
+                await asyncio.shield(of.done)  # Then it is said.
+        if self._last is not None:
+            await asyncio.shield(self._last)
+
+    async def unsubscribe(self, durable: str) -> None:
+        """Ends a durable subscription; see `Service.unsubscribe`."""
+        await self._reconnecting.ready()
+        await self._ask(packed(CloseLog(durable, "", ends=True)))
+
+    async def _ready_and(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Asks for what does no harm when it is asked twice, until a connection lasts so long.
+
+        Raises ConnectionFailedError where there is none in time; nothing was sent then.
+        """
+        while True:
+            await self._reconnecting.ready()
+            try:
+                return await ask()
+            except ConnectionFailedError:
+                self._reconnecting.check()
+
+    # --- the connection -----------------------------------------------------------------------
+
+    def _ask(
+        self, message: msgspec.Raw, wait_ms: int = 0, *, is_kept: bool = False, consumer: str = ""
+    ) -> "asyncio.Future[LogReply]":
+        """What a request is answered; it is sent now, unless others are to be asked again first."""
+        self._numbers += 1
+        answer = asyncio.get_running_loop().create_future()
+        asked = _Asked(message, answer, wait_ms, is_kept, consumer)
+        asked.answer.add_done_callback(_seen)
+        self._asked[self._numbers] = asked
+        if self._is_up or not is_kept:
+            self._send(self._numbers, asked)
+        return asked.answer
+
+    def _send(self, number: int, asked: _Asked) -> None:
+        self._reconnecting.send(LogRequest(number, asked.message, asked.wait_ms))
+
+    def replied(self, reply: LogReply) -> None:
+        """A request was answered."""
+        asked = self._asked.pop(reply.number, None)
+        if asked is None or asked.answer.done():
+            return
+        if reply.code:
+            asked.answer.set_exception(error_of(reply, str(self._reconnecting.address)))
+        else:
+            asked.answer.set_result(reply)
+
+    def delivered(self, frame: LogDelivery) -> None:
+        """A reader gets something. Raises FrameError for what cannot be read."""
+        try:
+            said = given(frame.message)
+        except EncodingError as error:
+            raise FrameError("malformed", str(error)) from None
+        of = self._readers.get(said.consumer)
+        if of is None:  # It has left, which the broker did not know yet.
+            return
+        if isinstance(said, Closed) and said.again and of.where is not None:
+            task = asyncio.ensure_future(self._begin_anew(of))
+            self._beginning.add(task)
+            task.add_done_callback(self._beginning.discard)
+        else:
+            of.reader.given(said)
+
+    async def _begin_anew(self, of: _Reader) -> None:
+        """Another server has restarted at which the log is: it is read anew."""
+        with suppress(ConnectionFailedError):  # It is read on the next connection.
+            await self._read_again(of)
+            if of.said.consumer in self._readers and self._is_up and of.leaves is None:
+                of.reader.begun_anew()
+
+    def broken(self, unsent: ServiceError) -> None:
+        """The connection is lost; what is kept waits for the next one."""
+        self._is_up = False
+        self._arriving = None
+        for number, asked in list(self._asked.items()):
+            # What a reader has acknowledged that has left since comes again, to another one.
+            if not asked.is_kept or (asked.consumer and asked.consumer not in self._readers):
+                del self._asked[number]
+                if not asked.answer.done():
+                    asked.answer.set_exception(unsent)
+
+    async def take_up(self) -> None:
+        """Goes on at the broker that is there now. Raises ConnectionFailedError."""
+        # Not those that are just being opened: who does that is told that the connection was lost.
+        begun = [of for of in self._readers.values() if of.where is not None]
+        await asyncio.gather(*map(self._read_again, begun))
+        if any(asked.is_kept for asked in self._asked.values()):
+            try:
+                await self._arrive()
+            except ConnectionFailedError:
+                raise
+            except ContradaError as error:
+                self._fail(error)
+        for of in self._readers.values():
+            self._say_done(of)  # With what is kept: it must be known before anything comes again.
+        self._is_up = True
+        for number, asked in list(self._asked.items()):
+            self._send(number, asked)
+        for of in list(self._readers.values()):
+            if of.leaves is None:
+                of.reader.begun_anew()
+            else:
+                self.leave(of.leaves)
+
+    async def _read_again(self, of: _Reader) -> None:
+        said, position, time_us = of.said, of.said.position, of.said.time_us
+        if (position or time_us is not None) and of.reader.newest:
+            position, time_us = of.reader.newest + 1, None  # It goes on where it was.
+        again = ReadLog(said.name, said.consumer, None, None, said.is_durable, position, time_us)
+        try:
+            await self._read(of, again)
+        except ConnectionFailedError:
+            raise
+        except ContradaError as error:  # The others go on.
+            self._readers.pop(of.said.consumer, None)
+            of.reader.given(Closed(of.said.name, of.said.consumer, str(error)))
+
+    async def settle(self) -> None:
+        """Waits for what is being published, and the last that was said, a bounded time."""
+        with suppress(TimeoutError, ContradaError):
+            async with asyncio.timeout(GOODBYE_WAIT_S):
+                if self._reconnecting.is_up:
+                    await self._idle.wait()
+                    await self.committed()
+
+    def end(self) -> None:
+        """The service is closed by its owner: its readers end."""
+        for of in list(self._readers.values()):
+            of.reader.end()
+
+    def give_up(self, failure: ServiceError) -> None:
+        """There is no connection any more: nothing more is answered, and readers end."""
+        self._fail(failure)
+        for of in list(self._readers.values()):
+            of.reader.end(failure)
+            self._readers.pop(of.said.consumer, None)
+
+    def _fail(self, failure: ContradaError) -> None:
+        asked, self._asked = self._asked, {}
+        for each in asked.values():
+            if not each.answer.done():
+                each.answer.set_exception(failure)
+
+
+def _seen(answer: "asyncio.Future[Any]") -> None:
+    """Also where nobody waits for it any more."""
+    if not answer.cancelled():
+        answer.exception()

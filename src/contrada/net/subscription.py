@@ -1,0 +1,206 @@
+"""A subscription at a broker, as its subscriber sees it."""
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from contrada.delivery.backlog import Entry, transmission_of
+from contrada.errors import (
+    ContradaError,
+    FrameError,
+    ServiceError,
+)
+from contrada.model import Filter, FilterSet, Notification, Pattern
+from contrada.model.encoding import notification_to_read
+from contrada.net.content import CONTENT_BYTES_MAX, match_from
+from contrada.net.frames import (
+    Delivery,
+    MatchDelivery,
+    packed,
+)
+from contrada.routing.delegation import SubscribePattern
+from contrada.routing.messages import Subscribe
+from contrada.runtime.outlet import ENTRY_BYTES, EXPIRED, QUEUE_FULL, Outlet
+from contrada.runtime.subscription import UNREADABLE, UNSUBSCRIBED, QueuedSubscription
+
+CREDIT_BYTES: Final = 4 * 2**20
+"""Bytes delivered for one subscription that its subscriber has not read yet. Beyond it: the broker
+keeps the rest."""
+
+_CREDIT_STEP: Final = CREDIT_BYTES // 8
+
+
+class Putting(Protocol):
+    """The access point of a subscription."""
+
+    now_us: Callable[[], int]
+
+    async def enter(self, subscription: "TcpSubscription", credit: int) -> None:
+        """Put it in force at the broker."""
+
+    async def renew(self, subscription: "TcpSubscription") -> None:
+        """Have it ask for something else."""
+
+    async def leave(self, identity: str) -> tuple[int, int]:
+        """Take it out; how many found no room or time at the broker."""
+        ...
+
+    def grant(self, identity: str, credit: int) -> None:
+        """Let the broker deliver more."""
+
+
+class TcpSubscription(QueuedSubscription[Any]):
+    """A subscription at a broker; its queue here is bounded by the credit it grants."""
+
+    __slots__ = (
+        "_lost_there",
+        "_pattern",
+        "_read_bytes",
+        "_service",
+        "identity",
+        "refusal",
+        "taken_up",
+    )
+
+    def __init__(
+        self,
+        service: Putting,
+        filters: Filter | FilterSet,
+        reader: Callable[[Any], Any] | None,
+        residue: Callable[[Notification], bool] | None = None,
+        *,
+        pattern: Pattern | None = None,
+    ) -> None:
+        # The credit is the bound: the broker sends one notification past it at most.
+        outlet: Outlet[Any] = Outlet(
+            notifications_max=CREDIT_BYTES // ENTRY_BYTES + 1,
+            bytes_max=CREDIT_BYTES + CONTENT_BYTES_MAX + ENTRY_BYTES,
+            clock=service.now_us,
+        )
+        outlet.keeper = self
+        super().__init__(filters, outlet, reader, residue)
+        self._service = service
+        self._pattern = pattern
+        self.identity = ""
+        self.taken_up: Filter | FilterSet | None = None
+        """What was taken up on the last connection, where there was another one before."""
+        self.refusal: ServiceError | None = None
+        """Why what it is updated to was not."""
+        self._read_bytes = 0
+        self._lost_there = 0, 0
+
+    @property
+    def wanted(self) -> Filter | FilterSet:
+        """What the broker is to take: where it is being updated, what follows."""
+        return self._filters if self._next is None else self._next
+
+    def refused(self, wanted: Filter | FilterSet, error: ServiceError) -> bool:
+        """A broker does not take up what is wanted; whether there is something else to be asked."""
+        if self._next is wanted:
+            self.refusal, self._next = error, None
+        return self.wanted is not wanted
+
+    def message(self) -> msgspec.Raw:
+        """What asks for it."""
+        if self._pattern is not None:
+            return packed(SubscribePattern(self.identity, self._pattern))
+        return packed(Subscribe(self.identity, self.wanted))
+
+    def arrived(self, frame: Delivery | MatchDelivery) -> None:
+        """The broker has delivered. Raises FrameError when it ignores the credit."""
+        self._lost_there = frame.dropped, frame.expired
+        is_matches = isinstance(frame, MatchDelivery)
+        if is_matches != (self._pattern is not None):
+            raise FrameError("protocol", "the broker delivered something else than was asked for")
+        if self.outlet.finished:  # It was sent before our unsubscribe came.
+            came = frame.matches if isinstance(frame, MatchDelivery) else frame.notifications
+            self.count_dropped(UNSUBSCRIBED, len(came))
+            return
+        entries = (
+            self._matched(frame) if isinstance(frame, MatchDelivery) else self._delivered_by(frame)
+        )
+        if self.outlet.offer_all(entries) < len(entries):
+            raise FrameError("protocol", "the broker delivered more than it was granted")
+
+    def _matched(self, frame: MatchDelivery) -> list[Entry[Any]]:
+        pattern = self._pattern
+        entries: list[Entry[Any]] = []
+        assert pattern is not None, "it was checked"
+        for each in frame.matches:
+            size = sum(ENTRY_BYTES + len(data) for data in each[1])
+            try:
+                found = match_from(self.identity, each)
+                if len(found.notifications) != len(pattern.filters):
+                    raise FrameError("protocol", "the broker delivered no match of the pattern")
+                if frame.is_undecided and not all(
+                    map(Filter.matches, pattern.filters, found.notifications)
+                ):
+                    self._taken(size)
+                else:
+                    entries.append((found, size, None))
+            except FrameError:
+                raise
+            except ContradaError:
+                self.count_dropped(UNREADABLE, 1)
+                self._taken(size)
+        return entries
+
+    def _delivered_by(self, frame: Delivery) -> list[Entry[Any]]:
+        entries: list[Entry[Any]] = []
+        for data in frame.notifications:
+            try:
+                found, is_plain = notification_to_read(data)
+                if frame.is_undecided and not self._is_asked(found):
+                    self._taken(ENTRY_BYTES + len(data))
+                else:
+                    waits = None if is_plain else transmission_of(found.envelope)
+                    entries.append((found, ENTRY_BYTES + len(data), waits))
+            except ContradaError:
+                self.count_dropped(UNREADABLE, 1)
+                self._taken(ENTRY_BYTES + len(data))
+        return entries
+
+    def begin_anew(self) -> int:
+        """It is put in force at a broker that knows nothing of it; returns what may come at once.
+
+        So much of the credit is left as what waits here does not take.
+        """
+        self._reconnects += 1
+        full, expired = self._lost_there
+        self.count_dropped(QUEUE_FULL, full)
+        self.count_dropped(EXPIRED, expired)
+        self._lost_there = 0, 0
+        left = CREDIT_BYTES - self.outlet.held_bytes
+        self._read_bytes = min(left, 0)  # What is held beyond the credit is not granted again.
+        return max(left, 0)
+
+    def _is_asked(self, found: Notification) -> bool:
+        """Whether a filter matches what the broker did not decide."""
+        return self._filters.matches(found) or (
+            self._next is not None and self._next.matches(found)
+        )
+
+    async def _enter(self) -> None:
+        await self._service.enter(self, CREDIT_BYTES)
+
+    async def _replace(self) -> None:
+        self.refusal = self.taken_up = None
+        await self._service.renew(self)
+
+    async def _leave(self) -> None:
+        self._lost_there = max(self._lost_there, await self._service.leave(self.identity))
+
+    def count_lost(self, reason: str, count: int, size: int) -> None:
+        """So many were dropped in the outlet: the broker may send as much again."""
+        self.count_dropped(reason, count)
+        self._taken(size)
+
+    def _taken(self, size: int) -> None:
+        self._read_bytes += size
+        if self._read_bytes >= _CREDIT_STEP:
+            self._service.grant(self.identity, self._read_bytes)
+            self._read_bytes = 0
+
+    def _lost_before(self) -> tuple[int, int]:
+        return self._lost_there
