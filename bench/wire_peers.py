@@ -32,6 +32,8 @@ OUTSTANDING: Final = 5_000
 TOLD_EVERY: Final = 250
 PER_SECOND: Final = 1_000
 PER_CONNECTION: Final = 10_000
+WARM: Final = 50_000
+"""What is not measured, so that everything is loaded, compiled and connected."""
 CHUNK: Final = 250
 TOPIC: Final = "market"
 FILTER: Final = 'symbol = "S7" and price < 1000'
@@ -58,13 +60,17 @@ class Window:
     chunk = CHUNK
     """How many are published in one go."""
 
-    def __init__(self, pipe: int) -> None:
+    def __init__(self, pipe: int, warm: int) -> None:
         self._pipe = pipe
         self._taken = 0
+        self._warm = warm
+        self.began: dict[str, float] = {}
         os.set_blocking(pipe, False)
 
     def room(self, sent: int) -> int:
         """How many more may be sent now."""
+        if sent == self._warm:
+            self.began = _spent()
         try:
             while told := os.read(self._pipe, 4096):
                 self._taken = int.from_bytes(told[-_COUNT:], "little")
@@ -92,11 +98,12 @@ class Pace(Window):
 
     chunk = 1
 
-    def __init__(self, pipe: int) -> None:
-        super().__init__(pipe)
+    def __init__(self, pipe: int, warm: int) -> None:
+        super().__init__(pipe, warm)
         self._began_s = time.monotonic()
 
     def _left_s(self, sent: int) -> float:
+        self.room(sent)
         return max(0.0, self._began_s + sent / PER_SECOND - time.monotonic())
 
     def wait(self, sent: int) -> None:
@@ -113,9 +120,12 @@ class Taken:
     """What the subscriber has; tells it to the publisher, and knows when it has all."""
 
     pipe: int
+    warm: int
     expected: int
+    server: int
     done: Callable[[], object]
     count: int = 0
+    began: dict[str, float] = field(default_factory=dict)
     delays_s: list[float] = field(default_factory=list)
 
     def take(self, found: Any) -> None:
@@ -123,6 +133,9 @@ class Taken:
         assert found["number"] == self.count and found["symbol"] == "S7"  # noqa: PT018
         self.delays_s.append(time.monotonic() - found["sent"])
         self.count += 1
+        if self.count == self.warm:
+            self.delays_s.clear()
+            self.began = _spent(self.server)
         if self.count % TOLD_EVERY == 0:
             os.write(self.pipe, self.count.to_bytes(_COUNT, "little"))
         if self.count == self.expected:
@@ -470,29 +483,32 @@ class Run:
 def run(system: System, total: int, role: str = "publish") -> Run:
     """Take a load from end to end, as fast as it goes, or at a pace."""
     told, telling = os.pipe()
+    warm = WARM if role == "publish" else PER_SECOND
     with system.server() as (port, other, server):
-        subscriber = _end("subscribe", system, other, total, telling)
+        subscriber = _end("subscribe", system, other, [warm, total, server], telling)
         assert subscriber.stdout is not None
         if subscriber.stdout.readline() != "ready\n":
             raise RuntimeError(f"{system.name}: no subscriber; see what it says above")
-        before_s = _cpu_s(server)
-        publisher = _end(role, system, port, total, told)
-        reports = [json.loads(each.communicate(timeout=600)[0]) for each in (publisher, subscriber)]
-        spent_s = _cpu_s(server) - before_s
+        publisher = _end(role, system, port, [warm, total, 0], told)
+        sent, got = (
+            json.loads(each.communicate(timeout=600)[0]) for each in (publisher, subscriber)
+        )
     for each in (told, telling):
         os.close(each)
     return Run(
-        total / (reports[1]["ended_s"] - reports[0]["began_s"]),
-        reports[0]["cpu_s"] / total,
-        spent_s / total,
-        reports[1]["cpu_s"] / total,
-        reports[1]["delay_s"],
+        total / got["clock"],
+        sent["own"] / total,
+        got["server"] / total,
+        got["own"] / total,
+        got["delay_s"],
     )
 
 
-def _end(role: str, system: System, port: int, total: int, pipe: int) -> "subprocess.Popen[str]":
+def _end(
+    role: str, system: System, port: int, counts: list[int], pipe: int
+) -> "subprocess.Popen[str]":
     """A publisher or a subscriber, in a process of its own."""
-    about = [role, system.name, str(port), str(total), str(pipe)]
+    about = [role, system.name, str(port), *map(str, counts), str(pipe)]
     command = [sys.executable, "-m", "bench.wire_peers", *about]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, pass_fds=[pipe])
 
@@ -512,35 +528,35 @@ def _wait_for(port: int) -> None:
             return
 
 
+def _spent(server: int = 0) -> dict[str, float]:
+    """Seconds so far: of the clock, of this process, and of the server."""
+    return {
+        "clock": time.monotonic(),
+        "own": time.process_time(),
+        "server": _cpu_s(server) if server else 0.0,
+    }
+
+
 def _cpu_s(process: int) -> float:
     with open(f"/proc/{process}/stat", encoding="utf-8") as file:
         fields = file.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def main(role: str, name: str, port: str, total: str, pipe: str) -> None:
+def main(role: str, name: str, port: str, warm: str, total: str, server: str, pipe: str) -> None:
     """One end of a run; prints one line of JSON when it is done."""
-    system, count = SYSTEMS[name], int(total)
-    taken = Taken(int(pipe), count, lambda: None)
-    began_s, spent_s = time.monotonic(), time.process_time()
-
-    def ready() -> None:
-        nonlocal spent_s
-        spent_s = time.process_time()
-        print("ready", flush=True)
-
+    system, count = SYSTEMS[name], int(warm) + int(total)
+    report: dict[str, float] = {}
     if role == "subscribe":
-        system._subscribe(int(port), taken, ready)
+        taken = Taken(int(pipe), int(warm), count, int(server), lambda: None)
+        system._subscribe(int(port), taken, lambda: print("ready", flush=True))
+        began, report["delay_s"] = taken.began, statistics.median(taken.delays_s)
     else:
-        kind = Pace if role == "pace" else Window
-        system._publish(int(port), count, kind(int(pipe)))
-    report = {
-        "began_s": began_s,
-        "ended_s": time.monotonic(),
-        "cpu_s": time.process_time() - spent_s,
-        "delay_s": statistics.median(taken.delays_s) if taken.delays_s else 0.0,
-    }
-    print(json.dumps(report))
+        window = (Pace if role == "pace" else Window)(int(pipe), int(warm))
+        system._publish(int(port), count, window)
+        began = window.began
+    ended = _spent(int(server))
+    print(json.dumps(report | {each: ended[each] - began[each] for each in ended}))
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ keeps the rest."""
 _CREDIT_STEP: Final = CREDIT_BYTES // 8
 
 
-class Putting(Protocol):
+class SubscriptionHost(Protocol):
     """The access point of a subscription."""
 
     now_us: Callable[[], int]
@@ -65,7 +65,7 @@ class TcpSubscription(QueuedSubscription[Any]):
 
     def __init__(
         self,
-        service: Putting,
+        service: SubscriptionHost,
         filters: Filter | FilterSet,
         reader: Callable[[Any], Any] | None,
         residue: Callable[[Notification], bool] | None = None,
