@@ -1,25 +1,31 @@
 """The bytes of the wire protocol, as other languages are told them."""
 
 import json
+import re
 from collections import Counter
-from typing import Any
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, get_args
 
 import msgspec
 import pytest
 
 from contrada.errors import FrameError
 from contrada.model.encoding import from_msgpack, to_msgpack
+from contrada.net.connection import _ALLOWED, CLIENT
 from contrada.net.frames import (
+    Asked,
     Frame,
     FrameReader,
+    Hopping,
     PackedSubscribe,
     encode,
     packed,
     unpacked,
     unpacked_hop,
 )
-from contrada.routing.delegation import Saying
-from contrada.routing.messages import Ask
+from contrada.routing.messages import Unsubscribe
+from contrada.runtime.outlet import ENTRY_BYTES
 from tests.net import vectors
 from tests.net.requests import frames_in
 
@@ -113,8 +119,7 @@ def kinds() -> dict[str, int]:
 
 def tags() -> set[str]:
     """The tags of all messages that travel in frames."""
-    said = {each.__struct_config__.tag for each in Saying.__subclasses__()}
-    return {str(tag) for tag in said - {Ask.__struct_config__.tag}}  # Routers in one process ask.
+    return {each.__struct_config__.tag for each in (*get_args(Asked), *get_args(Hopping))}
 
 
 def test_every_kind_of_frame_and_message_has_a_vector() -> None:
@@ -122,3 +127,76 @@ def test_every_kind_of_frame_and_message_has_a_vector() -> None:
     assert {each.__name__ for each in Frame.__subclasses__()} == kinds().keys()
     messages = [*vectors.ASKED.values(), *vectors.SAID.values()]
     assert {message.__struct_config__.tag for _, message in messages} == tags()
+
+
+# --- the page ---------------------------------------------------------------------------------
+
+
+REPOSITORY = Path(__file__).parents[2]
+PAGE = (REPOSITORY / "docs" / "protocol.md").read_text("utf-8")
+LIMITS = (REPOSITORY / "docs" / "limits.md").read_text("utf-8")
+NET = REPOSITORY / "src" / "contrada" / "net"
+FIELD = re.compile(r"`(\w+)` ")
+
+
+def rows(heads: Iterable[str]) -> dict[str, list[str]]:
+    """The first rows of the page's tables whose first cell is one of these."""
+    cells = ([each.strip() for each in line.split("|")[1:-1]] for line in PAGE.splitlines())
+    return {row[0]: row for row in reversed([*cells]) if row and row[0] in heads}
+
+
+@pytest.mark.parametrize("kind", Frame.__subclasses__(), ids=lambda each: each.__name__)
+def test_the_page_tells_of_each_kind_of_frame(kind: type[Frame]) -> None:
+    """Who speaks another language would not know of it, or of one of its fields."""
+    number = str(kinds()[kind.__name__])
+    _, name, who, fields, _ = rows([number])[number]
+    assert name == kind.__name__
+    assert tuple(FIELD.findall(fields)) == kind.__struct_fields__
+    mine = {
+        "C" if sender is CLIENT else "B" if to is CLIENT else "N"
+        for (sender, to), allowed in _ALLOWED.items()
+        if kind in allowed
+    }
+    assert set(who.replace("all", "CBN")) == (mine or set("CBN")), "who sends it"
+
+
+def test_the_page_tells_of_each_message() -> None:
+    """Who speaks another language would not know of it, or of one of its fields."""
+    for _, message in [*vectors.ASKED.values(), *vectors.SAID.values()]:
+        tag = str(message.__struct_config__.tag)
+        _, fields, by_client, _ = rows([tag])[tag]
+        assert tuple(FIELD.findall(fields)) == message.__struct_fields__
+        is_asked = any(type(each) is type(message) for _, each in vectors.ASKED.values())
+        assert by_client == ("yes" if is_asked else "no")
+
+
+def test_the_example_of_the_page_is_of_vectors() -> None:
+    """Who follows the example would send other bytes than brokers take."""
+    hexes = re.findall(r"^    ([0-9a-f]{20,})$", PAGE, re.MULTILINE)
+    assert len(hexes) == PAGE.count("\nC: ") + PAGE.count("\nB: ")
+    assert set(hexes) <= {each["hex"] for each in GOOD if each["group"] == "frame"}
+
+
+def test_the_page_names_limits_that_there_are() -> None:
+    """A reader would look for a limit that has another name by now."""
+    named = set(re.findall(r"`([a-z_.]+:[A-Z_]+)`", PAGE))
+    listed = set(re.findall(r"^\| `([a-z_.]+:[A-Z_]+)`", LIMITS, re.MULTILINE))
+    assert named
+    assert named <= listed
+    words = set(re.findall(r"\b[A-Z]+_(?:[A-Z]+_)*(?:MAX|S|BYTES)\b", PAGE))
+    assert words - {"ENTRY_BYTES"} <= {each.partition(":")[2] for each in listed}
+    assert f"ENTRY_BYTES ({ENTRY_BYTES})" in PAGE
+
+
+def test_the_page_names_each_code_of_a_fault() -> None:
+    """A program in another language could not tell what went wrong."""
+    source = "".join(path.read_text("utf-8") for path in NET.glob("*.py"))
+    codes = set(re.findall(r"FrameError\(\s*\"([a-z ]+)\"", source))
+    assert codes
+    assert codes <= set(re.findall(r"`([a-z ]+)`", PAGE))
+
+
+def test_later_versions_may_append_fields_to_messages() -> None:
+    """A field added later would need a new version of the messages."""
+    later = msgspec.msgpack.encode(["unsubscribe", "1", "", 1, "later"])
+    assert unpacked(msgspec.Raw(later)) == Unsubscribe("1")
