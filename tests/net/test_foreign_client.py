@@ -2,18 +2,24 @@
 
 import ast
 import asyncio
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 import contrada as ct
-from contrada.model.encoding import from_msgpack
+from contrada.model.encoding import from_msgpack, to_msgpack
 from contrada.net import Broker, connect, parse_address
+from contrada.net.frames import FrameReader, Hop, encode
+from contrada.net.neighbours import Membership
 from contrada.runtime.outlet import ENTRY_BYTES
 from tests.asynchronous import on_loop, until
-from tests.net import foreign_client
+from tests.net import foreign_client, vectors
 from tests.net.foreign_client import ForeignClient, comparison
+from tests.net.requests import frames_in
 
 ONE = ENTRY_BYTES + 1
 """Credit for one notification, and the last may go beyond it."""
@@ -98,3 +104,46 @@ async def test_it_publishes_and_updates_and_is_refused_in_words() -> None:
                 await asyncio.to_thread(foreign.request, ["unsubscribe", "y"])
             await asyncio.to_thread(foreign.request, ["unsubscribe", "x"])
             await asyncio.to_thread(foreign.goodbye)
+
+
+@on_loop
+async def test_a_broker_of_vectors_is_a_neighbour() -> None:
+    """A broker in another language would not be taken for a neighbour, or would be told nothing."""
+    quote = vectors.QUOTE
+    async with (
+        Broker(port=0, network=Membership("b")) as broker,
+        connect(broker.address) as service,
+    ):
+        address = parse_address(broker.address)
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        frames = FrameReader()
+
+        async def told(tag: str) -> list[Any]:
+            """The next message of this kind."""
+            while True:
+                hops = [each for each in frames_in(frames) if isinstance(each, Hop)]
+                messages = [msgspec.msgpack.decode(each) for hop in hops for each in hop.messages]
+                if found := [each for each in messages if each[0] == tag]:
+                    return found[0]  # type: ignore[no-any-return]
+                frames.feed(await reader.read(4096))
+
+        links = of_vectors("message between brokers", "tell links")
+        writer.write(of_vectors("frame", "hello of a neighbour") + of_vectors("frame", "hop"))
+        writer.write(encode(Hop([msgspec.Raw(links)])))
+        assert await told("took links") == ["took links", 1], "what came before is in force"
+        await service.publish_batch([{"price": 100}, quote])
+        published = await told("publish")
+        assert published == ["publish", [to_msgpack(quote)], 1, "", 1]
+        writer.write(of_vectors("frame", "goodbye"))
+        assert await reader.read() is not None
+        writer.close()
+        await writer.wait_closed()
+        await until(lambda: not broker.neighbours)
+        assert not broker.statistics().refused
+
+
+def of_vectors(group: str, name: str) -> bytes:
+    """The bytes of a vector."""
+    written = json.loads(vectors.PLACE.read_text("utf-8"))
+    found = [each["hex"] for each in written if (each["group"], each["name"]) == (group, name)]
+    return bytes.fromhex(found[0])

@@ -17,6 +17,7 @@ from contrada.net.frames import (
     Asked,
     Frame,
     FrameReader,
+    Hello,
     Hopping,
     PackedSubscribe,
     encode,
@@ -24,7 +25,9 @@ from contrada.net.frames import (
     unpacked,
     unpacked_hop,
 )
+from contrada.net.neighbours import Membership
 from contrada.routing.messages import Unsubscribe
+from contrada.routing.router import Strategy
 from contrada.runtime.outlet import ENTRY_BYTES
 from tests.net import vectors
 from tests.net.requests import frames_in
@@ -186,6 +189,15 @@ def test_the_page_names_limits_that_there_are() -> None:
     words = set(re.findall(r"\b[A-Z]+_(?:[A-Z]+_)*(?:MAX|S|BYTES)\b", PAGE))
     assert words - {"ENTRY_BYTES"} <= {each.partition(":")[2] for each in listed}
     assert f"ENTRY_BYTES ({ENTRY_BYTES})" in PAGE
+
+
+def test_the_page_names_all_that_brokers_say_of_themselves() -> None:
+    """A broker in another language would be refused for what it does not say."""
+    _, hello = vectors.FRAMES["hello of a neighbour"]
+    assert isinstance(hello, Hello)
+    asked = {*Membership("a").alike(), "as", "cost"}
+    assert asked <= hello.capabilities.keys()
+    assert {*hello.capabilities, *map(str, Strategy)} <= set(re.findall(r"`([a-z_ ]+)`", PAGE))
 
 
 def test_the_page_names_each_code_of_a_fault() -> None:

@@ -52,6 +52,7 @@ from contrada.net.frames import (
     packed,
     unpacked,
 )
+from contrada.net.neighbours import Membership
 from contrada.patterns import Match
 from contrada.patterns.assembly import Piece
 from contrada.routing.delegation import (
@@ -95,11 +96,7 @@ NETWORK: Final[dict[str, int | str | bool]] = {
     "frame_bytes_max": FRAME_BYTES_MAX,
     "name": "a",
     "instance": "a-1",
-    "messages": 1,
-    "general": False,
-    "trees": 0,
-    "strategy": "subscriptions",
-    "slack_us": 1_000_000,
+    **Membership("a").alike(),
 }
 
 MATCH: Final = (packed_values(("DIS",)), [to_msgpack(A), to_msgpack(B)])
