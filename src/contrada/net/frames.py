@@ -7,7 +7,8 @@
 A payload is the fields of its kind in order; a receiver ignores fields that a later version
 appends. What is asked for is a message of `routing.messages`, in a Request; what belongs to one hop
 stands in the frame beside it. Notifications and filters travel in it as the bytes of
-`model.encoding`, so that a broker forwards what the publisher sent, unchanged.
+`model.encoding`, so that a broker forwards what the publisher sent, unchanged. docs/protocol.md
+tells all of it to other languages.
 
 Who sends what: a client Hello, Request, Credit, StatisticsRequest, LogRequest; a broker Hello,
 Reply, Delivery, MatchDelivery, Offers, StatisticsReply, LogReply, LogDelivery to it, and Hop,

@@ -1,0 +1,436 @@
+"""The test vectors of the wire protocol, made by the project's own code.
+
+`python -m tests.net.vectors` writes them to `vectors.json`. Each has a name, what it means, its
+bytes in hex, and either what they decode to or the code with which they are refused. How msgpack is
+shown as JSON: bytes are `{"bytes": hex}`, a time `{"time": text}`, a number that JSON has not
+`{"number": text}`; of a frame the kind stands before its fields.
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from contrada.errors import ContradaError, FrameError
+from contrada.model import (
+    Advertisement,
+    Envelope,
+    Filter,
+    FilterSet,
+    Notification,
+    Pattern,
+)
+from contrada.model.encoding import Encodable, from_msgpack, to_msgpack
+from contrada.net.content import packed_values
+from contrada.net.frames import (
+    FRAME_BYTES_MAX,
+    HEADER_BYTES,
+    Credit,
+    Delivery,
+    Failure,
+    Frame,
+    FrameReader,
+    Goodbye,
+    Hello,
+    Hop,
+    HopCredit,
+    HopPart,
+    Hopping,
+    MatchDelivery,
+    Offers,
+    Ping,
+    Pong,
+    Reply,
+    Request,
+    StatisticsReply,
+    StatisticsRequest,
+    encode,
+    packed,
+    unpacked,
+)
+from contrada.net.neighbours import Membership
+from contrada.patterns import Match
+from contrada.patterns.assembly import Piece
+from contrada.routing.delegation import (
+    AcceptPattern,
+    AskWatermark,
+    HandBack,
+    HandOver,
+    RecallPattern,
+    ReportMatches,
+    ReturnPattern,
+    SubscribePattern,
+    UnsubscribePattern,
+)
+from contrada.routing.messages import (
+    Adjacency,
+    Advertise,
+    Follow,
+    LinkState,
+    Publish,
+    Role,
+    Subscribe,
+    TellLinks,
+    TookLinks,
+    Unadvertise,
+    Unfollow,
+    Unsubscribe,
+)
+
+PLACE: Final = Path(__file__).with_name("vectors.json")
+
+AT_US: Final = 1_763_633_400_000_000
+ENVELOPE: Final = Envelope("1", "p", 1, AT_US)
+QUOTE: Final = Notification({"symbol": "DIS", "price": 98.5}, envelope=ENVELOPE)
+CHEAP: Final = Filter("price < 100")
+RISE: Final = Pattern(
+    [Filter("kind = 'a'"), Filter("kind = 'b'")], by=["symbol"], within_us=60_000_000
+)
+A: Final = Notification({"kind": "a", "symbol": "DIS"}, envelope=Envelope("2", "p", 2, AT_US))
+B: Final = Notification({"kind": "b", "symbol": "DIS"}, envelope=Envelope("3", "p", 3, AT_US + 1))
+NETWORK: Final[dict[str, int | str | bool]] = {
+    "frame_bytes_max": FRAME_BYTES_MAX,
+    "name": "a",
+    "instance": "a-1",
+    **Membership("a").alike(),
+}
+
+MATCH: Final = (packed_values(("DIS",)), [to_msgpack(A), to_msgpack(B)])
+
+FRAMES: Final[dict[str, tuple[str, Frame]]] = {
+    "hello of a client": ("the first frame of a client", Hello("client", "example 1")),
+    "hello of a broker": (
+        "the answer of a broker that is alone",
+        Hello("broker", "contrada", {"frame_bytes_max": FRAME_BYTES_MAX}),
+    ),
+    "hello of a neighbour": (
+        "a broker asks another one for a link",
+        Hello("neighbour", "contrada", {**NETWORK, "as": "peer", "cost": 1}),
+    ),
+    "goodbye": ("the sender closes in order", Goodbye("done")),
+    "failure": ("the other side broke the protocol", Failure("silent", "nothing heard for 60 s")),
+    "ping": ("asks for a sign of life", Ping(7)),
+    "pong": ("the answer to that ping", Pong(7)),
+    "request to subscribe": (
+        "price < 100, with 65536 bytes of credit",
+        Request(2, packed(Subscribe("1", CHEAP)), credit=65_536),
+    ),
+    "request to publish": (
+        "one notification; the broker may wait 5 s for a slow reader",
+        Request(3, packed(Publish((QUOTE,))), wait_ms=5_000),
+    ),
+    "credit": ("600 bytes more for subscription 1", Credit("1", 600)),
+    "statistics request": ("asks what the broker did so far", StatisticsRequest(4)),
+    "statistics reply": (
+        "some counts, by name",
+        StatisticsReply(4, {"connections": 2, "dropped": {"queue full": 1}}),
+    ),
+    "hop": ("a broker asks its neighbour for price < 100", Hop([packed(Subscribe("1", CHEAP))])),
+    "hop credit": ("600 bytes, of one notification, were worked off", HopCredit(600, 1)),
+    "hop part": ("the last part of a message that is too long", HopPart(b"\x90", is_last=True)),
+    "reply": ("request 2 was carried out", Reply(2)),
+    "reply to a publication": ("one pair was dropped", Reply(3, 1)),
+    "refusal": (
+        "nothing was done of request 6",
+        Reply(6, 0, "unknown", "subscription 9 is not in force"),
+    ),
+    "delivery": ("one notification for subscription 1", Delivery("1", 0, [to_msgpack(QUOTE)])),
+    "undecided delivery": (
+        "the client decides whether it matches; 2 found no room so far, 1 no time",
+        Delivery("1", 2, [to_msgpack(QUOTE)], is_undecided=True, expired=1),
+    ),
+    "offers": (
+        "one advertisement is on offer now, another no longer",
+        Offers(
+            [
+                (to_msgpack(Advertisement("symbol any and price any")), True),
+                (to_msgpack(Filter("kind = 'a'")), False),
+            ]
+        ),
+    ),
+    "match delivery": ("one match of pattern 2", MatchDelivery("2", 0, [MATCH])),
+}
+
+ASKED: Final[dict[str, tuple[str, Hopping | Follow | Unfollow]]] = {
+    "publish": ("notifications, in order", Publish((A, B))),
+    "subscribe": ("a filter", Subscribe("1", CHEAP)),
+    "subscribe to a filter set": (
+        "one of two filters",
+        Subscribe("1", FilterSet("a = 1 or b = 2")),
+    ),
+    "unsubscribe": ("the subscription ends", Unsubscribe("1")),
+    "subscribe pattern": ("a pattern", SubscribePattern("2", RISE)),
+    "unsubscribe pattern": ("the pattern ends", UnsubscribePattern("2")),
+    "advertise": ("an advertisement", Advertise("1", Advertisement("symbol any and price any"))),
+    "unadvertise": ("the advertisement ends", Unadvertise("1")),
+    "follow": ("tell what is on offer", Follow()),
+    "unfollow": ("tell it no longer", Unfollow()),
+}
+"""What stands in a Request."""
+
+SAID: Final[dict[str, tuple[str, Hopping]]] = {
+    "publish, on its way": ("over one link, from server a", Publish((QUOTE,), 1, "a")),
+    "subscribe, for a home": (
+        "as a server of a general network says it",
+        Subscribe("1", CHEAP, "a"),
+    ),
+    "unsubscribe, for a home": ("the same ends", Unsubscribe("1", "a")),
+    "advertise, for a home": ("a filter is offered", Advertise("1", Filter("kind = 'a'"), "a")),
+    "unadvertise, for a home": ("the same ends", Unadvertise("1", "a")),
+    "tell links": (
+        "server a has a link to its peer b and to its parent c",
+        TellLinks(
+            (LinkState("a", 4, (Adjacency("b", Role.PEER, 1), Adjacency("c", Role.PARENT, 3))),)
+        ),
+    ),
+    "took links": ("a tell links was taken in", TookLinks()),
+    "subscribe pattern, delegated": (
+        "the neighbour is to assemble it",
+        SubscribePattern("7", RISE, 1),
+    ),
+    "unsubscribe pattern, delegated": ("it is to forget it", UnsubscribePattern("7")),
+    "accept pattern": ("the delegate gathers from now on", AcceptPattern("7")),
+    "hand over": ("what was gathered before", HandOver("7", AT_US, (Piece(0, ("DIS",), A),))),
+    "ask watermark": ("what the delegate knows of this time", AskWatermark("7", AT_US)),
+    "report matches": (
+        "one match; all below the watermark was told",
+        ReportMatches("7", (Match("7", ("DIS",), (A, B)),), AT_US, AT_US + 1),
+    ),
+    "hand back": ("the delegate's tables are full", HandBack("7")),
+    "recall pattern": ("the asker will assemble it itself", RecallPattern("7")),
+    "return pattern": ("what the delegate has", ReturnPattern("7", AT_US, (Piece(1, None, B),))),
+}
+"""What stands in a Hop."""
+
+CONTENTS: Final[dict[str, tuple[str, Encodable]]] = {
+    "notification": ("two attributes, as an access point stamps it", QUOTE),
+    "notification of all types": (
+        "one attribute of each type of value, and one of several values",
+        Notification(
+            {
+                "null": None,
+                "truth": True,
+                "integer": -(2**63),
+                "large": 2**63 - 1,
+                "double": 0.1,
+                "infinite": -math.inf,
+                "nan": math.nan,
+                "text": "größe",
+                "bytes": b"\xff\x00",
+                "time": datetime(2026, 11, 20, 9, 30, 0, 250_000, tzinfo=UTC),
+                "early": datetime(1, 1, 1, tzinfo=UTC),
+                "several": [1, 2.5, "a"],
+            },
+            envelope=ENVELOPE,
+        ),
+    ),
+    "notification with all of an envelope": (
+        "a body of JSON, a minute to live, priority 9, a delivery class, a type mark",
+        Notification.marked(
+            {},
+            ["Quote"],
+            body=b"{}",
+            content_type="application/json",
+            envelope=Envelope("x", "p", 2, AT_US, 60_000_000, 9, "reliable"),
+        ),
+    ),
+    **{
+        f"filter: {text}": ("a filter of one constraint", Filter(text))
+        for text in (
+            "a = 1",
+            "a != 1",
+            "a < 2.5",
+            "a <= 2.5",
+            "a > 2.5",
+            "a >= 2.5",
+            "a > 9223372036854775807",
+            "a in (1, 'x', true, null)",
+            "a not in (1)",
+            "a between 1 and 3",
+            "a = nan",
+            "a < @2026-11-20T09:30:00Z",
+            "a = 'DIS'",
+            "a < 'DIS'",
+            "a prefix 'DI'",
+            "a suffix 'S'",
+            "a contains 'I'",
+            "a = nocase 'dis'",
+            "a matches /D.S/",
+            "a wildcard 'D*S'",
+            "a cidr '10.0.0.0/8'",
+            "a any",
+            "a absent",
+            "a any but (1)",
+            "a none of (1)",
+            "@publisher = 'p'",
+        )
+    },
+    "filter of everything": ("no constraint", Filter({})),
+    "filter of two attributes": ("both must hold", Filter("a = 1 and b = 2")),
+    "filter with parts that must all hold": (
+        "contains both texts",
+        Filter("a contains 'x' and a contains 'y'"),
+    ),
+    "filter with parts of which one must hold": (
+        "text that contains x, or is below b, or a number",
+        Filter("a (contains 'x' | < 'b' | > 1)"),
+    ),
+    "filter with a negated operator": ("does not contain it", Filter("a (~contains 'x')")),
+    "filter set": ("one of two filters", FilterSet("a = 1 or b = 2")),
+    "advertisement": ("these attributes and no others", Advertisement("symbol any and price > 0")),
+    "pattern": ("an a, then a b, of one symbol, within a minute", RISE),
+}
+
+
+def _frame(kind: int, payload: bytes) -> bytes:
+    return b"ct\x02" + bytes([kind]) + len(payload).to_bytes(4, "big") + payload
+
+
+_array: Final = msgspec.msgpack.encode
+
+FAULTY_FRAMES: Final[dict[str, tuple[str, bytes]]] = {
+    "another protocol": ("HTTP", b"GET / HTTP/1.1\r\n\r\n"),
+    "another version": ("version 1", b"ct\x01\x04\x00\x00\x00\x02\x91\x07"),
+    "an unknown kind": ("kind 255", _frame(255, b"\x90")),
+    "too long": ("its header says 16 MiB and a byte", b"ct\x02\x04\x01\x00\x00\x01"),
+    "no array": ("a Ping that is nil", _frame(4, b"\xc0")),
+    "a field too few": ("a Ping without a token", _frame(4, b"\x90")),
+    "a field of another type": ("a Ping whose token is text", _frame(4, b"\x91\xa1x")),
+}
+"""Bytes that end a connection, by the code of its Failure."""
+
+FAULTY_MESSAGES: Final[dict[str, tuple[str, list[Any]]]] = {
+    "an unknown message": ("a later one", ["dance", "1"]),
+    "a field missing": ("whose subscription ends?", ["unsubscribe"]),
+    "filters as text": ("a string, where bytes are due", ["subscribe", "1", "price < 100"]),
+    "a notification for a filter": ("of the wrong kind", ["advertise", "1", to_msgpack(QUOTE)]),
+}
+"""Messages in a Request that are refused, by the code of the Reply."""
+
+_SETS: Final = [1, "filter"]
+FAULTY_CONTENTS: Final[dict[str, tuple[str, Any]]] = {
+    "another version of content": ("version 2", [2, "filter", {}]),
+    "an unknown kind of content": ("no such thing", [1, "wish", {}]),
+    "a map as a value": ("an attribute is no map", [1, "notification", [{"a": {}}, [], b"", ""]]),
+    "an integer beyond 63 bits": ("2 to the 63", [1, "notification", [{"a": 2**63}, [], b"", ""]]),
+    "a priority of 10": (
+        "0 to 9",
+        [1, "notification", [{}, ["1", "p", 1, AT_US, None, 10, "best-effort"], b"", ""]],
+    ),
+    "an attribute of the system": (
+        "@id is no attribute",
+        [1, "notification", [{"@id": 1}, [], b"", ""]],
+    ),
+    "cuts out of order": ("3, then 1", [*_SETS, {"a": [[[4, 3], [4, 1]], None]}]),
+    "a cut with the first of a domain": (
+        "[2, false] is [2]",
+        [*_SETS, {"a": [[[2, False]], None]}],
+    ),
+    "a cut of an unknown domain": ("domain 7", [*_SETS, {"a": [[[7]], None]}]),
+    "a cut of another type": ("a str, where text is bytes", [*_SETS, {"a": [[[6, "x"]], None]}]),
+    "an unknown part": (
+        "neither is, not, pieces, every nor some",
+        [*_SETS, {"a": [[], ["xor", []]]}],
+    ),
+}
+"""Contents that are refused."""
+
+
+def shown(of: Any) -> Any:
+    """What msgpack holds, as JSON."""
+    match of:
+        case bytes():
+            return {"bytes": of.hex()}
+        case datetime():
+            return {"time": of.isoformat()}
+        case float() if not math.isfinite(of):
+            return {"number": str(of)}
+        case dict():
+            return {name: shown(each) for name, each in of.items()}
+        case list() | tuple():
+            return [*map(shown, of)]
+    return of
+
+
+def of_frame(data: bytes) -> list[Any]:
+    """A frame: its kind, then its fields."""
+    return [data[3], *msgspec.msgpack.decode(data[HEADER_BYTES:])]
+
+
+def refusal_of_frame(data: bytes) -> str:
+    """The code of the Failure that bytes get."""
+    reader = FrameReader()
+    reader.feed(data)
+    try:
+        reader.next()
+    except FrameError as error:
+        return error.code
+    raise AssertionError("it is not refused")
+
+
+def refusal_of_message(data: bytes) -> str:
+    """The code of the Reply that a message in a Request gets."""
+    try:
+        unpacked(msgspec.Raw(data))
+    except FrameError as error:
+        return error.code
+    except ContradaError as error:
+        return type(error).__name__
+    raise AssertionError("it is not refused")
+
+
+def refusal_of_content(data: bytes) -> str:
+    """The name of the error that content gets."""
+    try:
+        from_msgpack(data)
+    except ContradaError as error:
+        return type(error).__name__
+    raise AssertionError("it is not refused")
+
+
+def _good(group: str, name: str, meaning: str, data: bytes) -> dict[str, Any]:
+    decoded = of_frame(data) if group == "frame" else msgspec.msgpack.decode(data)
+    return {
+        "group": group,
+        "name": name,
+        "meaning": meaning,
+        "hex": data.hex(),
+        "decodes to": shown(decoded),
+    }
+
+
+def _bad(group: str, name: str, meaning: str, data: bytes, code: str) -> dict[str, Any]:
+    return {"group": group, "name": name, "meaning": meaning, "hex": data.hex(), "refused": code}
+
+
+def vectors() -> Iterator[dict[str, Any]]:
+    """All of them, in order."""
+    for name, (meaning, frame) in FRAMES.items():
+        yield _good("frame", name, meaning, encode(frame))
+    for group, messages in (("message to a broker", ASKED), ("message between brokers", SAID)):
+        for name, (meaning, message) in messages.items():
+            yield _good(group, name, meaning, bytes(packed(message)))
+    for name, (meaning, content) in CONTENTS.items():
+        yield _good("content", name, meaning, bytes(to_msgpack(content)))
+    for name, (meaning, data) in FAULTY_FRAMES.items():
+        yield _bad("frame", name, meaning, data, refusal_of_frame(data))
+    for name, (meaning, fields) in FAULTY_MESSAGES.items():
+        data = _array(fields)
+        yield _bad("message to a broker", name, meaning, data, refusal_of_message(data))
+    for name, (meaning, whole) in FAULTY_CONTENTS.items():
+        data = _array(whole)
+        yield _bad("content", name, meaning, data, refusal_of_content(data))
+
+
+def written() -> str:
+    """The file: one vector a line."""
+    lines = (json.dumps(each, ensure_ascii=False) for each in vectors())
+    return "[\n" + ",\n".join(lines) + "\n]\n"
+
+
+if __name__ == "__main__":
+    PLACE.write_text(written(), "utf-8")
