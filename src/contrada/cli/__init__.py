@@ -17,6 +17,7 @@ COMMANDS = {
     "sub": Command("contrada.cli.sub:sub", "Subscribe, and print what comes."),
     "adv": Command("contrada.cli.adv:adv", "Advertise, or list what is on offer."),
     "stats": Command("contrada.cli.stats:stats", "Show what a broker did so far."),
+    "top": Command("contrada.cli.top:top", "Show how fast brokers work."),
     "match": Command("contrada.cli.match:match", "Match files against subscriptions, offline."),
     "translate": Command("contrada.cli.translate:translate", "Turn rules of others into filters."),
     "pipeline": Command("contrada.cli.pipeline:pipeline", "Run a pipeline on Spark."),

@@ -7,7 +7,7 @@ publisher asks for is worked off in order; it is answered when all of it is in t
 """
 
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from itertools import accumulate, takewhile
 from typing import Any, Final
 
@@ -139,6 +139,15 @@ class Guest:
     def held_bytes(self) -> int:
         """What waits to be worked off."""
         return self._accepted.held_bytes
+
+    def waiting(self) -> Iterator[tuple[str, int, int]]:
+        """Of each subscription by client and identity: how many wait for it, and how many it lost.
+
+        Cost: the number of subscriptions.
+        """
+        for feed in self._feeds.values():
+            route = feed.route
+            yield f"{route.client.name}/{route.identity}", len(feed), route.dropped
 
     def handle(self, frame: Frame) -> Generator[None] | None:
         """Does what a frame asks for; what is given is still to be done, in turns."""

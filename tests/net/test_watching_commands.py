@@ -1,0 +1,106 @@
+"""The commands that look at brokers: `contrada top`, `doctor` and `inspect`."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+from typing import Any
+
+from contrada.net.broker import STATISTICS_NAMES_MAX, Broker
+from contrada.net.client import TcpService
+from contrada.net.connecting import connect_sync
+from tests.asynchronous import on_loop, until
+from tests.net.conftest import CONTRADA
+from tests.net.networks import network
+from tests.net.processes import publish_until, reading, serving
+from tests.net.test_commands import WAIT_S, contrada
+
+NOWHERE = "contrada://127.0.0.1:1"
+
+
+def test_top_tells_rates_of_several_brokers() -> None:
+    """Whoever runs brokers could not see which of them is busy, and which link is."""
+    with (
+        serving("--name", "north", "--port", "0") as (_, north),
+        serving("--name", "south", "--port", "0", "--neighbour", north) as (_, south),
+        reading("a = 1", south) as subscriber,
+    ):
+        publish_until(subscriber, north, 1)
+        command = [*CONTRADA, "top", north, south, NOWHERE, "--json", "--interval", "0.5"]
+        with (
+            connect_sync(north) as service,
+            subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as top,
+        ):
+            assert top.stdout is not None
+            seen: dict[str, Any] = {}
+            while not (seen.get(north) and seen.get(south)):
+                service.publish({"a": 1})
+                told = json.loads(top.stdout.readline())
+                if told["address"] == NOWHERE:
+                    assert "connection refused" in told["error"]
+                elif told["published_per_s"] or told["matched_per_s"]:
+                    seen[told["address"]] = told
+            top.send_signal(signal.SIGINT)
+            assert top.wait(WAIT_S) == 130
+    assert seen[north]["published_per_s"] > 0 < seen[north]["link_sent_per_s"]["south"]
+    assert seen[south]["published_per_s"] == 0 < seen[south]["matched_per_s"]
+    assert seen[north]["links"] == seen[south]["links"] == 1
+    assert set(seen[south]["link_waiting"]) == {"north"}
+
+
+def test_top_ends_after_so_many_pictures(broker_address: str) -> None:
+    """A script would run for ever, or not learn that no broker is there."""
+    run = contrada("top", broker_address, "--count", "2", "--interval", "0.1")
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.count("published/s") == 2
+    assert broker_address in run.stdout
+    away = contrada("top", NOWHERE, "--count", "1", "--interval", "0.1")
+    assert away.returncode == 1
+    assert "connection refused" in away.stdout
+    assert contrada("top", "nonsense://").returncode == 2
+
+
+def test_top_is_drawn_anew_on_a_terminal(broker_address: str) -> None:
+    """A person would see one table below the other."""
+    outer, inner = pty.openpty()
+    command = [*CONTRADA, "top", broker_address, "--count", "2", "--interval", "0.1"]
+    run = subprocess.run(command, stdout=inner, stderr=subprocess.PIPE, check=False)
+    os.close(inner)
+    shown = os.read(outer, 2**16).decode()
+    os.close(outer)
+    assert (run.returncode, run.stderr) == (0, b"")
+    assert "\x1b[1A" in shown
+
+
+@on_loop
+async def test_statistics_name_who_does_not_keep_up() -> None:
+    """Whoever runs a broker would not learn for whom it holds so much, or be told of millions."""
+    async with (
+        Broker(port=0) as broker,
+        TcpService(broker.address) as service,
+        TcpService(broker.address, publish_wait_s=0) as publisher,
+    ):
+        for number in range(STATISTICS_NAMES_MAX + 5):
+            await service.subscribe(f"a = {number}").open()
+        slow = service.subscribe("text any")
+        await slow.open()
+        await publisher.publish_batch({"text": "x" * 50_000} for _ in range(1_600))
+        counts = await publisher.broker_statistics()
+        (name,) = counts["subscription_waiting"]
+        assert name.endswith(f"/{slow.identity}")
+        assert counts["subscription_waiting"][name] > 0 < counts["subscription_dropped"][name]
+        assert counts["link_sent"] == {}
+        await slow.unsubscribe()
+        assert (await publisher.broker_statistics())["subscription_waiting"] == {}
+
+
+@on_loop
+async def test_statistics_tell_of_so_many_links() -> None:
+    """The answer of a broker in the middle of a star would grow without a bound."""
+    links = STATISTICS_NAMES_MAX + 2
+    async with network(links + 1, [(0, n) for n in range(1, links + 1)]) as brokers:
+        counts = brokers[0].statistics()
+        assert counts.links == links
+        await until(lambda: brokers.is_at_rest)
+    assert len(counts.link_sent) == STATISTICS_NAMES_MAX
