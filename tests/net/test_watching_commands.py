@@ -1,15 +1,18 @@
 """The commands that look at brokers: `contrada top`, `doctor` and `inspect`."""
 
+import asyncio
 import json
 import os
 import pty
 import signal
 import subprocess
+from pathlib import Path
 from typing import Any
 
 from contrada.net.broker import STATISTICS_NAMES_MAX, Broker
 from contrada.net.client import TcpService
 from contrada.net.connecting import connect_sync
+from contrada.net.frames import VERSION
 from tests.asynchronous import on_loop, until
 from tests.net.conftest import CONTRADA
 from tests.net.networks import network
@@ -104,3 +107,59 @@ async def test_statistics_tell_of_so_many_links() -> None:
         assert counts.links == links
         await until(lambda: brokers.is_at_rest)
     assert len(counts.link_sent) == STATISTICS_NAMES_MAX
+
+
+def findings(*arguments: str) -> tuple[int, list[dict[str, str]]]:
+    """The status of `contrada doctor`, and what it found."""
+    run = contrada("doctor", *arguments, "--json")
+    assert run.stderr == ""
+    return run.returncode, [json.loads(line) for line in run.stdout.splitlines()]
+
+
+def test_doctor_finds_a_broker_well() -> None:
+    """A person would look for a fault where there is none."""
+    with serving("--port", "0") as (_, address):
+        status, found = findings(address)
+        assert status == 0
+        assert {each["level"] for each in found if each["what"] == address} == {"ok"}
+        assert {"python", "numba"} <= {each["what"] for each in found}
+        plain = contrada("doctor", address)
+    assert plain.returncode == 0
+    assert f"ok       {address}: speaks protocol {VERSION}; hello after" in plain.stdout
+
+
+@on_loop
+async def test_doctor_says_what_counts_mean() -> None:
+    """A person would see that something is lost, and not what to do about it."""
+    async with (
+        Broker(port=0) as broker,
+        TcpService(broker.address) as service,
+        TcpService(broker.address, publish_wait_s=0) as publisher,
+    ):
+        await service.subscribe("text any").open()
+        await publisher.publish_batch({"text": "x" * 50_000} for _ in range(1_600))
+        broker.refused["not contrada"] += 2
+        status, found = await asyncio.to_thread(findings, broker.address)
+    assert status == 0
+    told = {each["found"].partition(" ")[2]: each for each in found if each["level"] == "warning"}
+    assert "contrada top" in told["dropped: queue full"]["todo"]
+    assert "serve -v" in told["refused: not contrada"]["todo"]
+
+
+def test_doctor_finds_faults(tmp_path: Path) -> None:
+    """A script would go on where no broker is, or with a file that serve refuses."""
+    status, found = findings(NOWHERE)
+    assert (status, found[-1]["level"], found[-1]["what"]) == (1, "fault", NOWHERE)
+    assert "connection refused" in found[-1]["found"]
+    path = tmp_path / "broker.toml"
+    for text, level, said in (
+        ('port = 7702\nname = "a"\nneighbours = ["contrada://127.0.0.1:7701"]\n', "ok", ":7702"),
+        ("prot = 7702\n", "fault", "prot"),
+        ('tls = { certificate = "none.pem" }\n', "fault", "none.pem"),
+        ('extensions = ["no_such_module:Class"]\n', "fault", "no_such_module"),
+        ('[brokers.a]\nport = 7701\n[brokers.b]\nneighbours = ["c"]\n', "fault", "neighbours"),
+    ):
+        path.write_text(text, "utf-8")
+        status, found = findings("--config", str(path))
+        assert (status, found[-1]["level"]) == (level == "fault", level), text
+        assert said in found[-1]["found"], text
