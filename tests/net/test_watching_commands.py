@@ -9,10 +9,16 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from contrada.errors import ServiceError
+from contrada.model import Filter, FilterSet, Notification
 from contrada.net.broker import STATISTICS_NAMES_MAX, Broker
 from contrada.net.client import TcpService
 from contrada.net.connecting import connect_sync
+from contrada.net.content import packed_content
 from contrada.net.frames import VERSION
+from contrada.net.inspection import INSPECTED_MAX
 from tests.asynchronous import on_loop, until
 from tests.net.conftest import CONTRADA
 from tests.net.networks import network
@@ -163,3 +169,74 @@ def test_doctor_finds_faults(tmp_path: Path) -> None:
         status, found = findings("--config", str(path))
         assert (status, found[-1]["level"]) == (level == "fault", level), text
         assert said in found[-1]["found"], text
+
+
+def inspected(address: str, *options: str) -> dict[str, Any]:
+    """What `contrada inspect` tells of a broker."""
+    run = contrada("inspect", address, "--json", *options)
+    assert (run.returncode, run.stderr) == (0, "")
+    told: dict[str, Any] = json.loads(run.stdout)
+    return told
+
+
+def test_inspect_tells_why_a_notification_goes_where_it_goes() -> None:
+    """Whoever misses a notification could not find out which broker does not send it on."""
+    with (
+        serving("--name", "north", "--port", "0") as (_, north),
+        serving("--name", "south", "--port", "0", "--neighbour", north) as (_, south),
+        reading("a = 1", south) as subscriber,
+    ):
+        publish_until(subscriber, north, 1)
+        at_north, at_south = (
+            inspected(each, "--notification", '{"a": 1, "b": "x"}') for each in (north, south)
+        )
+        assert at_north["links"] == [{"name": "south", "role": "peer", "cost": 1, "unused": ""}]
+        assert at_north["neighbours"] == ["south"]
+        assert at_north["matching"] == [{"text": "a = 1", "parties": ["neighbour south"]}]
+        assert at_south["neighbours"] == []
+        (found,) = at_south["matching"]
+        (client,) = found["parties"]
+        assert at_south["clients"][client.removeprefix("client ")] == 1
+        nowhere = inspected(north, "--notification", '{"a": 2}')
+        assert (nowhere["matching"], nowhere["neighbours"]) == ([], [])
+        assert nowhere["filters"] == at_north["matching"]
+        plain = contrada("inspect", north, "--notification", '{"a": 2}')
+        assert plain.stdout == "it goes nowhere: no filter matches it\n"
+        plain = contrada("inspect", north, "--notification", '{"a": 1}')
+        assert plain.stdout.startswith("it goes to south, and matches 1 filter\n")
+        plain = contrada("inspect", south)
+        assert "a = 1" in plain.stdout
+        assert inspected(north)["counts"]["links"] == 1
+
+
+@on_loop
+async def test_what_a_broker_tells_of_itself_is_bounded() -> None:
+    """One who looks at a large broker would get, and make it hold, all of its filters as text."""
+    async with Broker(port=0) as broker, TcpService(broker.address) as service:
+        names = ", ".join(f"'{number}'" for number in range(1_000))
+        wanted = FilterSet(
+            [Filter(f"a > {-n} and b in ({names})") for n in range(2 * INSPECTED_MAX)]
+        )
+        async with service.subscribe(wanted), service.advertise("a any"):
+            held = await service.inspection(packed_content(Notification({"a": 1, "b": "7"})))
+        counts = held.counts
+        assert counts["filters"] == counts["matching"] == 2 * INSPECTED_MAX
+        assert counts["advertisements"] == len(held.advertisements) == 1
+        assert len(held.matching) == INSPECTED_MAX
+        assert len(held.filters) == INSPECTED_MAX
+        assert {each.parties[0] for each in held.filters} == {"client 1"}
+        assert max(len(each.text) for each in held.filters) < 1_000
+        assert held.clients == {"1": 1}
+        with pytest.raises(ServiceError, match="refused"):
+            await service.inspection(b"nonsense")
+        await service.broker_statistics()  # The connection stays.
+        assert broker.statistics().refused == {"EncodingError": 1}
+
+
+def test_inspect_refuses_what_is_no_notification(broker_address: str) -> None:
+    """A slip would look like a notification that nobody wants."""
+    for text in ("{", "[1]", '{"": 1}'):
+        run = contrada("inspect", broker_address, "--notification", text)
+        assert run.returncode == 2
+        assert run.stderr.startswith("contrada: error: --notification:1")
+    assert contrada("inspect", NOWHERE).returncode == 1

@@ -266,6 +266,10 @@ class Broker:
         counts: dict[str, int | dict[str, int]] = msgspec.to_builtins(self.statistics())
         return counts
 
+    def clients(self) -> dict[str, int]:
+        """How many subscriptions each client has, by what the exchange calls it."""
+        return {each.client: each.subscriptions for each in self._guests.values()}
+
     def admit(self, peer: Peer) -> bool:
         """A connection was made; False when there are too many. One of its own may always be."""
         self._connections_total += 1

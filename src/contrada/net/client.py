@@ -14,12 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from contrada.delivery.backlog import Entry, transmission_of
-from contrada.errors import (
-    ConnectionFailedError,
-    ContradaError,
-    FrameError,
-    ServiceError,
-)
+from contrada.errors import ConnectionFailedError, ContradaError, FrameError, ServiceError
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.algebra.notification import Body
 from contrada.model.encoding import notification_to_read
@@ -31,6 +26,8 @@ from contrada.net.frames import (
     Credit,
     Delivery,
     Frame,
+    InspectReply,
+    InspectRequest,
     MatchDelivery,
     Offers,
     Reply,
@@ -39,6 +36,7 @@ from contrada.net.frames import (
     StatisticsRequest,
     packed,
 )
+from contrada.net.inspection import Inspection
 from contrada.net.offering import RemoteMarket
 from contrada.net.publishing import (
     PUBLISH_FRAMES_MAX,
@@ -51,12 +49,7 @@ from contrada.net.wire import GOODBYE_WAIT_S
 from contrada.patterns import Match
 from contrada.routing.delegation import SubscribePattern
 from contrada.routing.messages import Subscribe, Unsubscribe
-from contrada.runtime.calling import (
-    batches_of,
-    checked_timeout,
-    checked_wait,
-    tell_published,
-)
+from contrada.runtime.calling import batches_of, checked_timeout, checked_wait, tell_published
 from contrada.runtime.offering import FollowedOffers, HeldOffering
 from contrada.runtime.outlet import ENTRY_BYTES, EXPIRED, PUBLISH_WAIT_S, QUEUE_FULL, Outlet
 from contrada.runtime.stamping import Stamp
@@ -347,8 +340,13 @@ class TcpService(Service):
     async def broker_statistics(self) -> dict[str, Any]:
         """What the broker did so far: the fields of its `BrokerStatistics` by name."""
         await self.ready()
-        counts: dict[str, Any] = await self._answered(StatisticsRequest)
-        return counts
+        return (await self._answered(StatisticsRequest)).statistics  # type: ignore[no-any-return]
+
+    async def inspection(self, notification: bytes = b"") -> Inspection:
+        """What the broker holds, and where this notification would go. Raises ServiceError."""
+        await self.ready()
+        answer = self._answered(lambda number: InspectRequest(number, notification))
+        return (await answer).held  # type: ignore[no-any-return]
 
     def _answered(self, asking: Callable[[int], Frame]) -> asyncio.Future[Any]:
         """What a frame with a number of its own is answered; the frame is sent now."""
@@ -369,10 +367,10 @@ class TcpService(Service):
                 self._replied(frame)
             case Offers():
                 self._market.received(frame)
-            case StatisticsReply():
+            case StatisticsReply() | InspectReply():
                 answer = self._requests.pop(frame.number, None)
                 if answer is not None and not answer.done():
-                    answer.set_result(frame.statistics)
+                    answer.set_result(frame)
 
     def _replied(self, frame: Reply) -> None:
         refused = f"{self._reconnecting.address} refused: {frame.reason}"

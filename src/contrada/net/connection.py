@@ -24,6 +24,8 @@ from contrada.net.frames import (
     Hop,
     HopCredit,
     HopPart,
+    InspectReply,
+    InspectRequest,
     MatchDelivery,
     Offers,
     Ping,
@@ -53,8 +55,17 @@ SILENT_S_MAX: Final = 60.0
 _LAST: Final = (Goodbye, Failure)
 _ALIVE: Final = (Ping, Pong)
 _ALLOWED: Final[dict[tuple[str, str], tuple[type[Frame], ...]]] = {
-    (CLIENT, BROKER): (Request, Credit, StatisticsRequest, *_ALIVE, *_LAST),
-    (BROKER, CLIENT): (Reply, Delivery, MatchDelivery, Offers, StatisticsReply, *_ALIVE, *_LAST),
+    (CLIENT, BROKER): (Request, Credit, StatisticsRequest, InspectRequest, *_ALIVE, *_LAST),
+    (BROKER, CLIENT): (
+        Reply,
+        Delivery,
+        MatchDelivery,
+        Offers,
+        StatisticsReply,
+        InspectReply,
+        *_ALIVE,
+        *_LAST,
+    ),
     (NEIGHBOUR, BROKER): (Hop, HopPart, HopCredit, *_ALIVE, *_LAST),
     (BROKER, NEIGHBOUR): (Hop, HopPart, HopCredit, *_ALIVE, *_LAST),
 }

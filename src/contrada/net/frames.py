@@ -9,9 +9,9 @@ appends. What is asked for is a message of `routing.messages`, in a Request; wha
 stands in the frame beside it. Notifications and filters travel in it as the bytes of
 `model.encoding`, so that a broker forwards what the publisher sent, unchanged.
 
-Who sends what: a client Hello, Request, Credit, StatisticsRequest; a broker Hello, Reply, Delivery,
-MatchDelivery, Offers, StatisticsReply to it, and Hop, HopPart, HopCredit to a neighbour; all Ping,
-Pong, Goodbye, Failure.
+Who sends what: a client Hello, Request, Credit, StatisticsRequest, InspectRequest; a broker Hello,
+Reply, Delivery, MatchDelivery, Offers, StatisticsReply, InspectReply to it, and Hop, HopPart,
+HopCredit to a neighbour; all Ping, Pong, Goodbye, Failure.
 """
 
 import struct
@@ -33,6 +33,7 @@ from contrada.net.content import (
     packed_content,
     published_from,
 )
+from contrada.net.inspection import Inspection
 from contrada.net.patterns import (
     PATTERN_MESSAGES,
     PackedPattern,
@@ -138,6 +139,23 @@ class StatisticsReply(Frame, frozen=True):
     statistics: dict[str, int | dict[str, int]]
 
 
+class InspectRequest(Frame, frozen=True):
+    """Asks a broker what it holds, and where a notification would go, if there is one.
+
+    It is answered by an InspectReply with its number, or, where it is refused, by a Reply.
+    """
+
+    number: int
+    notification: bytes = b""
+
+
+class InspectReply(Frame, frozen=True):
+    """The answer: what it holds, the first of each."""
+
+    number: int
+    held: Inspection
+
+
 class Reply(Frame, frozen=True):
     """A request was carried out, or with a code nothing of it: the connection stays.
 
@@ -226,11 +244,13 @@ _KINDS: Final[dict[int, type[Frame]]] = {
     19: Hop,
     20: HopCredit,
     21: HopPart,
+    22: InspectRequest,
     32: Reply,
     33: Delivery,
     34: StatisticsReply,
     35: Offers,
     36: MatchDelivery,
+    37: InspectReply,
 }
 _NUMBERS: Final = {frame_type: number for number, frame_type in _KINDS.items()}
 _DECODERS: Final[dict[int, "msgspec.msgpack.Decoder[Any]"]] = {

@@ -23,11 +23,13 @@ from contrada.errors import (
 )
 from contrada.model.languages.work import Work
 from contrada.net.accepted import FEWER, Accepted, Doubtful
-from contrada.net.content import encoding_of, packed_match
+from contrada.net.content import encoding_of, notifications_from, packed_match
 from contrada.net.frames import (
     Credit,
     Delivery,
     Frame,
+    InspectReply,
+    InspectRequest,
     MatchDelivery,
     PackedSubscribe,
     Reply,
@@ -36,6 +38,7 @@ from contrada.net.frames import (
     StatisticsRequest,
     unpacked,
 )
+from contrada.net.inspection import inspected
 from contrada.net.offers import GuestOffers
 from contrada.net.peer import Peer
 from contrada.net.turns import REQUEST_WORK_MAX, TURN_S
@@ -158,7 +161,31 @@ class Guest:
                 self._grant(frame)
             case StatisticsRequest():
                 self._peer.send(StatisticsReply(frame.number, self._broker.counts()))
+            case InspectRequest():
+                return self._inspect(frame)
         return None
+
+    def _inspect(self, request: InspectRequest) -> Generator[None]:
+        try:
+            notification = None
+            if request.notification:
+                with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
+                    (notification,) = notifications_from([request.notification])
+            router = self._exchange.router
+            held = yield from inspected(router, self._broker.clients(), notification)
+            self._peer.send(InspectReply(request.number, held))
+        except ContradaError as error:
+            self._refuse(request.number, error)
+
+    @property
+    def client(self) -> str:
+        """What the exchange calls it."""
+        return self._client.name
+
+    @property
+    def subscriptions(self) -> int:
+        """How many it has."""
+        return len(self._feeds)
 
     def _asked(self, request: Request) -> Generator[None]:
         """Carries out a request; where it yields the others may have a turn."""
