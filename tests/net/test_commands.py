@@ -162,6 +162,7 @@ def test_rows_of_csv_are_published(broker_address: str, tmp_path: Path, way: str
     [
         ("", 0, "standard input:1:1: found an empty file, expected a line that names the columns"),
         ("a,b\n1,2\n3\n5,6\n", 1, "standard input:3:2: found 1 cells, expected 2"),
+        ("a,b\n[1\n", 0, "2:3: found 1 cells, expected 2\n"),
         ("a\tb\n1\t2\n", 0, "--delimiter $'\\t' parts cells by that"),
     ],
 )

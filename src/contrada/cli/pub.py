@@ -2,7 +2,7 @@
 
 import ssl
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,6 @@ from contrada.net import PORT_DEFAULT, connect
 from contrada.records import (
     BadRecord,
     Reading,
-    Record,
     notification_of_object,
     notification_of_shown,
 )
@@ -136,10 +135,10 @@ async def _publish_records(
             with progress_of_bytes(_size_of(source), "published") as told:
                 read = 0
                 async for block in _blocks_of(source):
-                    await _publish_some(service, recording.records(block))
+                    await _publish_some(service, recording, block)
                     read += len(block.data)
                     told(read, service.statistics().published)
-                await _publish_some(service, recording.records(None))
+                await _publish_some(service, recording, None)
         finally:
             click.echo(f"published {service.statistics().published}")
         return service.statistics()
@@ -162,17 +161,17 @@ def _size_of(source: str) -> int | None:
     return path.stat().st_size if path.is_file() and path.suffix != ".gz" else None
 
 
-async def _publish_some(service: Service, records: Iterator[Record | BadRecord]) -> None:
+async def _publish_some(service: Service, recording: Recording, block: Block | None) -> None:
     """Publish some records. Raises InputError for the first bad one, after those before it."""
     found: list[Notification] = []
     bad: BadRecord | None = None
-    for record in records:
+    for record in recording.records(block):
         if isinstance(record, BadRecord):
             bad = record
             break
         found.append(record.notification)
     await service.publish_batch(found)
     if bad is not None:
-        is_array = bad.text.lstrip().startswith("[")
+        is_array = isinstance(recording, LineRecords) and bad.text.lstrip().startswith("[")
         hint = "; a file has one object per line" if is_array else hint_for(bad)
         raise replace(bad, reason=f"{bad.reason}{hint}").error()
