@@ -53,8 +53,8 @@ def test_each_command_explains_itself_with_examples(name: str) -> None:
         (["pub", "a=1", "--to", "contrada://.."], "address 'contrada://..': expected contrada://"),
         (["match", "nowhere", "x.csv"], "Path 'nowhere' does not exist (see: "),
         (["serve", "--port", "x"], "'x' is not a valid integer range (see: "),
-        (["pub"], "give NAME=VALUE arguments or --json FILE, one of the two (see: "),
-        (["pub", "a=1", "--json", "x"], "one of the two"),
+        (["pub"], "give NAME=VALUE arguments, --json FILE or --csv FILE, one of them (see: "),
+        (["pub", "a=1", "--json", "x"], "one of them"),
         (["nothing"], "No such command 'nothing' (see: "),
     ],
 )

@@ -146,7 +146,7 @@ def test_bad_input_is_one_line(
         ("d.ndjson", '[{"x": 1}]', "is a JSON array; --format json --entries . reads its objects"),
         ("d.geojson", '{"features": [{"x": 1}]}', "--entries features reads them, --format jsonl"),
         ("d.csv", "x;y\n1,5;2\n", "the header has ';': --delimiter ';' parts cells by that"),
-        ("d.csv", "x\ty\n1,5\t2\n", "the header has '\\t': --format tsv parts cells by that"),
+        ("d.csv", "x\ty\n1,5\t2\n", "the header has '\\t': --delimiter $'\\t' parts cells by that"),
         ("d.csv", "x;y\n1;2\n", "the header has ';': --delimiter ';' parts cells by that"),
         ("d.csv", ",x\n1,1\n", "1 without a name, expected one; --rename =NAME gives it one"),
         ("d.csv", "@id,x\n1,1\n", "are reserved; --rename @id=NAME names one anew"),

@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import pty
 import re
 import signal
 import socket
@@ -81,10 +83,13 @@ def test_pub_says_how_long_and_how_urgently(broker_address: str) -> None:
     """Whoever publishes from a shell could say neither, or a slip would go through."""
     with connect_sync(broker_address) as service, service.subscribe("desk = 7") as events:
         contrada("pub", "--to", broker_address, "--ttl", "60", "--priority", "9", "desk=7")
-        options = "--json", "-", "--ttl", "0.5", "--priority", "0"
+        options = "--json", "-", "--ttl", "30.5", "--priority", "0"
         contrada("pub", "--to", broker_address, *options, text='{"desk": 7}\n')
         envelopes = [events.next(20).envelope for _ in range(2)]
-    assert [(each.ttl_us, each.priority) for each in envelopes] == [(60_000_000, 9), (500_000, 0)]
+    assert [(each.ttl_us, each.priority) for each in envelopes] == [
+        (60_000_000, 9),
+        (30_500_000, 0),
+    ]
     for option, value in (("--ttl", "0"), ("--priority", "10")):
         refused = contrada("pub", "--to", broker_address, option, value, "desk=7")
         assert (refused.returncode, option in refused.stderr) == (2, True)
@@ -116,6 +121,82 @@ def test_count_ends_a_subscription(broker_address: str) -> None:
     publish_until_seen(broker_address, process)
     out, errors = process.communicate(timeout=WAIT_S)
     assert (process.returncode, out, errors) == (0, "", "")
+
+
+def test_seconds_end_a_subscription(broker_address: str) -> None:
+    """A script would wait for ever, or `--count` would not end it before that."""
+    options = ("--to", broker_address, "--seconds")
+    process = subscriber("desk = 1 and begin = true", *options, "3")
+    publish_until_seen(broker_address, process)
+    _, errors = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, errors) == (0, "")
+    process = subscriber("desk = 1 and begin = true", *options, "600", "--count", "1")
+    publish_until_seen(broker_address, process)
+    assert process.communicate(timeout=WAIT_S) == ("", "")
+    assert process.returncode == 0
+    refused = contrada("sub", "everything", *options, "nan")
+    assert refused.returncode == 2
+    assert "seconds = nan: expected seconds" in refused.stderr
+
+
+ROWS = 'desk,at,text,price\r\n9,2013-01-01,"two\r\nlines",NA\r\n9,2013-01-02,"a,b",2.5\r\n'
+
+
+@pytest.mark.parametrize("way", ["file", "standard input"])
+def test_rows_of_csv_are_published(broker_address: str, tmp_path: Path, way: str) -> None:
+    """A table would have to be turned into JSON first, or cells with line breaks be lost."""
+    path = tmp_path / "rows.csv"
+    path.write_text(ROWS, "utf-8", newline="")
+    source, text = (str(path), "") if way == "file" else ("-", ROWS)
+    options = ("--types", "at=text", "--absent", "NA", "--ttl", "60")
+    with connect_sync(broker_address) as service, service.subscribe("desk = 9") as events:
+        run = contrada("pub", "--to", broker_address, "--csv", source, *options, text=text)
+        assert (run.returncode, run.stdout, run.stderr) == (0, "published 2\n", "")
+        found = [events.next(WAIT_S) for _ in range(2)]
+    assert [dict(each) for each in found] == [
+        {"desk": 9, "at": "2013-01-01", "text": "two\nlines"},
+        {"desk": 9, "at": "2013-01-02", "text": "a,b", "price": 2.5},
+    ]
+    assert {each.envelope.ttl_us for each in found} == {60_000_000}
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "said"),
+    [
+        ("", 0, "standard input:1:1: found an empty file, expected a line that names the columns"),
+        ("a,b\n1,2\n3\n5,6\n", 1, "standard input:3:2: found 1 cells, expected 2"),
+        ("a,b\n[1\n", 0, "2:3: found 1 cells, expected 2\n"),
+        ("a\tb\n1\t2\n", 0, "--delimiter $'\\t' parts cells by that"),
+    ],
+)
+def test_a_bad_row_ends_publishing_with_its_place(
+    broker_address: str, text: str, count: int, said: str
+) -> None:
+    """A person would have to look for the bad row, or rows behind it would be published."""
+    run = contrada("pub", "--to", broker_address, "--csv", "-", text=text)
+    assert (run.returncode, run.stdout) == (2, f"published {count}\n")
+    assert said in run.stderr
+    both = contrada("pub", "--to", broker_address, "--csv", "-", "--json", "-")
+    assert both.returncode == 2
+    assert "one of them" in both.stderr
+
+
+def test_a_bar_is_shown_on_a_terminal_only(broker_address: str, tmp_path: Path) -> None:
+    """A person would not see how far it is, or a log would be full of bars."""
+    path = tmp_path / "many.jsonl"
+    path.write_text('{"shown": 1}\n' * 1_000, "utf-8")
+    command = ("pub", "--to", broker_address, "--json", str(path))
+    outer, inner = pty.openpty()
+    run = subprocess.run(
+        [*CONTRADA, *command], stdout=subprocess.PIPE, stderr=inner, text=True, check=False
+    )
+    os.close(inner)
+    shown = os.read(outer, 2**16).decode()
+    os.close(outer)
+    assert (run.returncode, run.stdout) == (0, "published 1000\n")
+    assert "1,000 published" in shown
+    assert "/13.0" in shown.replace("\x1b", "")  # of 13 kB in all
+    assert contrada(*command).stderr == ""
 
 
 def test_ctrl_c_ends_a_subscription_without_a_word(broker_address: str) -> None:

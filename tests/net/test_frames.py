@@ -20,6 +20,8 @@ from contrada.net.frames import (
     FrameReader,
     Goodbye,
     Hello,
+    InspectReply,
+    InspectRequest,
     PackedSubscribe,
     Ping,
     Pong,
@@ -28,6 +30,7 @@ from contrada.net.frames import (
     packed,
     unpacked,
 )
+from contrada.net.inspection import HeldLink, HeldText, Inspection
 from contrada.routing.messages import SUBSCRIPTION_FILTERS_MAX, Publish, Subscribe, Unsubscribe
 from tests.net.requests import delivery, frames_in, publish, subscribe, unsubscribe
 
@@ -44,6 +47,13 @@ EVERY = [
     Reply(1, 2),
     Reply(1, 0, "code", "reason"),
     delivery(1, 2, [b"a", b"b"]),
+    InspectRequest(1, b"n"),
+    InspectReply(
+        2,
+        Inspection(
+            "n", {"links": 1}, [HeldLink("m", "peer", 2)], {"1": 3}, [HeldText("a = 1", ["x"])], []
+        ),
+    ),
 ]
 
 MAP = {(1, 2): 3}

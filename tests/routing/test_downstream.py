@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from contrada.model import Envelope, Filter, Notification
 from contrada.routing.assembly.held import AHEAD, CLOCK_AHEAD_MAX_US
 from contrada.routing.messages import (
+    Adjacency,
     Client,
     Deliver,
     Effect,
@@ -121,3 +122,28 @@ def test_what_comes_too_late_goes_nowhere_and_is_counted() -> None:
     over = Publish((timed("over", 10),), hops=1)
     assert router.handle(Received(LINKS[1], over), 110) == []
     assert router.statistics().expired == 2
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=8),
+    st.integers(0, 5),
+)
+def test_where_it_would_go_is_where_it_goes(wishes: list[tuple[int, int]], value: int) -> None:
+    """Whoever asks why a notification went somewhere would be told of another way."""
+    router = subscribed(wishes)
+    notification = Notification({"a": value}, envelope=Envelope(id="n", publisher="p"))
+    matching, neighbours = router.interested(notification)
+    assert router.statistics().received.get("Publish", 0) == 0
+    got = received(router.handle(Received(PUBLISHER, Publish((notification,))), 0))
+    assert neighbours == sorted(each for each in got if isinstance(each, Neighbour))
+    asking = {party for _, parties in matching for party in parties if isinstance(party, Client)}
+    assert asking == {each[0] for each in got if isinstance(each, tuple)}
+    assert {str(each) for each, _ in matching} == {f"a <= {n}" for _, n in wishes if value <= n}
+
+
+def test_it_is_said_why_a_link_is_not_used() -> None:
+    """Nobody could see why nothing goes over a link that is there."""
+    assert subscribed([], "here").links() == [
+        (Adjacency(each.name, Role.PEER), Reason.UNCONFIRMED) for each in LINKS
+    ]
+    assert [why for _, why in subscribed([]).links()] == [None, None]

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Final, cast
+from typing import IO, Any, Final
 
 import click
 import msgspec
@@ -14,7 +14,7 @@ from rich.table import Table
 
 from contrada.cli.extension import extension_option
 from contrada.cli.lazy import EXIT_BAD_INPUT, EXIT_UNMET
-from contrada.cli.reading import constants, hint_for, naming_options, reading_of
+from contrada.cli.reading import cell_options, constants, hint_for, naming_options, reading_of
 from contrada.cli.rule_files import DIALECTS, PLACES, STANDARD_INPUT, about_of, load_rules
 from contrada.cli.tables import progress_of
 from contrada.dialects.rules import Rule
@@ -58,10 +58,8 @@ ERRORS_SHOWN_MAX: Final = 20
 @click.option(
     "--entries", metavar="NAME", help="XML: the elements NAME; JSON: the array NAME, `.` all."
 )
-@click.option("--delimiter", default=",", show_default=True, help="CSV: what parts cells.")
-@click.option("--quote", default='"', show_default=True, help="CSV: around cells; may be empty.")
+@cell_options
 @naming_options
-@click.option("--absent", metavar="TEXT", multiple=True, help="A text that means no value.")
 @click.option("--add", metavar="NAME=VALUE", multiple=True, help="A constant attribute.")
 @click.option("--time", metavar="NAME", help="The attribute whose time stamps the envelope.")
 @click.option("--mark", metavar="TYPE", multiple=True, help="A type mark, the most general first.")
@@ -74,13 +72,12 @@ def match(
     files: tuple[Path, ...],
     dialect: str | None,
     format_name: str | None,
-    absent: tuple[str, ...],
     add: tuple[str, ...],
     mark: tuple[str, ...],
     output: IO[str],
     count: bool,
     as_json: bool,
-    **options: str | None,
+    **options: Any,
 ) -> None:
     """Match the records of FILES against a file of SUBSCRIPTIONS.
 
@@ -105,9 +102,7 @@ def match(
     """  # noqa: D301 - click reads the escape
     if as_json and not count:
         raise click.UsageError("--json is for --count; matches are JSON always")
-    reading = reading_of(
-        absent=frozenset(absent), add=constants(add), marks=mark, **cast(Any, options)
-    )
+    reading = reading_of(add=constants(add), marks=mark, **options)
     with _uncollected():
         wanted, refused = _wanted(subscriptions, dialect)
         inputs = [_input(path, format_name, reading) for path in files]

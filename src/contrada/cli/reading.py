@@ -23,6 +23,22 @@ _NAMES: Final = (
 )
 
 
+_CELLS: Final = (
+    click.option("--delimiter", default=",", show_default=True, help="CSV: what parts cells."),
+    click.option(
+        "--quote", default='"', show_default=True, help="CSV: around cells; may be empty."
+    ),
+    click.option("--absent", metavar="TEXT", multiple=True, help="A text that means no value."),
+)
+
+
+def cell_options(command: C) -> C:
+    """The options for records that are rows of cells."""
+    for option in reversed(_CELLS):
+        command = option(command)
+    return command
+
+
 def naming_options(command: C) -> C:
     """The options for records that are objects."""
     for option in reversed(_NAMES):
@@ -31,7 +47,12 @@ def naming_options(command: C) -> C:
 
 
 def reading_of(
-    types: str | None, rename: str | None, drop: str | None, zone: str | None, **others: Any
+    types: str | None,
+    rename: str | None,
+    drop: str | None,
+    zone: str | None,
+    absent: Iterable[str] = (),
+    **others: Any,
 ) -> Reading:
     """How records are read. Raises InputError and InvalidNameError for wrong options."""
     return Reading(
@@ -39,6 +60,7 @@ def reading_of(
         rename=_pairs(_listed(rename), empty=True),
         drop=frozenset(_listed(drop)),
         zone=zone,
+        absent=frozenset(absent),
         **others,
     )
 

@@ -2,8 +2,8 @@
 
 import asyncio
 import ssl
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Mapping
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -16,6 +16,8 @@ from contrada.cli.tls import tls_options
 from contrada.errors import ConnectionFailedError
 from contrada.net.client import TcpService
 from contrada.net.reconnecting import CONNECT_WAIT_S
+
+T = TypeVar("T")
 
 
 @click.command()
@@ -41,12 +43,17 @@ def stats(address: str, as_json: bool, tls: ssl.SSLContext | None) -> None:
 
 async def _asked(address: str, tls: ssl.SSLContext | None) -> dict[str, Any]:
     async with TcpService(address, reconnect=False, tls=tls) as service:
-        try:
-            async with asyncio.timeout(CONNECT_WAIT_S):
-                return await service.broker_statistics()
-        except TimeoutError:
-            reason = f"the broker did not answer within {CONNECT_WAIT_S:g} s"
-            raise ConnectionFailedError(address, reason) from None
+        return await answered(address, service.broker_statistics())
+
+
+async def answered(address: str, question: Awaitable[T]) -> T:
+    """What a broker answers. Raises ConnectionFailedError where it does not in CONNECT_WAIT_S."""
+    try:
+        async with asyncio.timeout(CONNECT_WAIT_S):
+            return await question
+    except TimeoutError:
+        reason = f"the broker did not answer within {CONNECT_WAIT_S:g} s"
+        raise ConnectionFailedError(address, reason) from None
 
 
 def _table(address: str, counts: Mapping[str, Any]) -> Table:

@@ -3,7 +3,8 @@
 import asyncio
 import ssl
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import TypeAlias
 
@@ -24,6 +25,7 @@ from contrada.runtime.subscription import UNSUBSCRIBED
 from contrada.service import Service, Subscription
 
 Show: TypeAlias = Callable[[Notification], str]
+Printing: TypeAlias = Callable[[Subscription[Notification]], Awaitable[None]]
 
 
 @click.command()
@@ -36,6 +38,9 @@ Show: TypeAlias = Callable[[Notification], str]
     metavar="S",
     help="End when nothing came for S seconds.",
 )
+@click.option(
+    "--seconds", type=click.FloatRange(0, min_open=True), metavar="S", help="End after S seconds."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object of attributes per line.")
 @click.option("--envelope", is_flag=True, help="Also @id, @publisher and @time.")
 @tls_options
@@ -45,6 +50,7 @@ def sub(
     to: str,
     count: int | None,
     timeout: float | None,
+    seconds: float | None,
     as_json: bool,
     envelope: bool,
     tls: ssl.SSLContext | None,
@@ -58,33 +64,39 @@ def sub(
 
     \b
     contrada sub "dep_delay > 120 and origin = 'JFK'"
-    contrada sub "symbol in ('DIS', 'IBM') or price < 5" --count 10
+    contrada sub "symbol in ('DIS', 'IBM') or price < 5" --count 10 --seconds 60
     contrada sub everything --json --timeout 5 | jq .price
     """  # noqa: D301 - click reads the escape
     show = _json if as_json else _line
     service = connect(to, reconnect=False, tls=tls)
-    run(_subscribe(service, filter_text, count, timeout, partial(show, envelope=envelope)))
+    printing = partial(
+        _print,
+        left=count,
+        timeout_s=checked_timeout(timeout),
+        show=partial(show, envelope=envelope),
+    )
+    run(_subscribe(service, filter_text, checked_timeout(seconds, "seconds"), printing))
 
 
 async def _subscribe(
-    service: Service, filter_text: str, count: int | None, timeout: float | None, show: Show
+    service: Service, filter_text: str, seconds: float | None, printing: Printing
 ) -> None:
     wanted = service.subscribe(filter_text)  # A wrong filter is found out before connecting.
     try:
         async with service, wanted as events:
-            await _print(events, count, timeout, show)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await printing(events)
     finally:  # Also by Ctrl-C. Only now all losses are known, those at the broker too.
         _tell_losses(wanted)
 
 
 async def _print(
-    events: Subscription[Notification], count: int | None, timeout: float | None, show: Show
+    events: Subscription[Notification], left: int | None, timeout_s: float | None, show: Show
 ) -> None:
-    left = count
-    timeout = checked_timeout(timeout)
     while left is None or left > 0:
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(timeout_s):
                 notification = await anext(events)
         except (TimeoutError, StopAsyncIteration):
             return

@@ -8,6 +8,7 @@ from typing import Final
 from rich.console import Console
 from rich.progress import (
     BarColumn,
+    DownloadColumn,
     MofNCompleteColumn,
     Progress,
     SpinnerColumn,
@@ -36,6 +37,31 @@ def progress_bar() -> Progress:
         TimeElapsedColumn(),
         console=Console(stderr=True),
     )
+
+
+@contextmanager
+def progress_of_bytes(total: int | None, what: str) -> Iterator[Callable[[int, int], None]]:
+    """To be told how many bytes were read and how much was done, where a person looks at it.
+
+    `total` bytes come in all, where that is known.
+    """
+    if not sys.stderr.isatty():
+        yield lambda read, done: None
+        return
+    with Progress(
+        BarColumn(),
+        DownloadColumn(),
+        TextColumn(f"{{task.fields[done]:,}} {what}, {{task.fields[rate]:,.0f}}/s", markup=False),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+    ) as progress:
+        task = progress.add_task("", total=total, done=0, rate=0.0)
+
+        def told(read: int, done: int) -> None:
+            rate = done / (progress.tasks[0].elapsed or 1.0)
+            progress.update(task, completed=read, done=done, rate=rate)
+
+        yield told
 
 
 @contextmanager

@@ -15,6 +15,9 @@ import ssl
 from collections import Counter
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
+from heapq import nlargest
+from itertools import chain
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -51,6 +54,13 @@ HANDOVER_WAIT_S: Final = 5.0
 """How long stopping a broker waits until neighbours and clients have taken what is queued for them.
 Beyond it: the rest is lost, counted."""
 
+STATISTICS_NAMES_MAX: Final = 20
+"""Links, and subscriptions, of which the statistics of a broker tell one by one. Beyond it: of
+links the first by name are told, of subscriptions those for which most waits."""
+
+STATISTICS_CLIENTS_MAX: Final = 20
+"""Clients whose subscriptions are looked at for that. Beyond it: those for which most is held."""
+
 _HANDOVER_LOOK_S: Final = 0.01
 
 STOP_WAIT_S: Final = 5.0
@@ -68,7 +78,10 @@ class BrokerStatistics:
     a subscription did not get, by reason. `held_bytes` waits to be delivered or worked off, or
     for the rest of its frame. `delivery` counts what is promised, as `DeliveryStatistics`; nothing
     where nothing was promised. `safe_answers` and `operator_failures` are those of the whole
-    process; see `ServiceStatistics`.
+    process; see `ServiceStatistics`. Of links `link_sent` and `link_waiting` tell by name how many
+    notifications went over each, and wait for it. Of the subscriptions, as `client/identity`, for
+    which most waits, `subscription_waiting` and `subscription_dropped` tell how many wait and were
+    lost. Both tell of STATISTICS_NAMES_MAX at most.
     """
 
     connections: int
@@ -83,6 +96,10 @@ class BrokerStatistics:
     safe_answers: Mapping[str, int]
     operator_failures: Mapping[str, int]
     delivery: Mapping[str, int] = field(default_factory=dict)
+    link_sent: Mapping[str, int] = field(default_factory=dict)
+    link_waiting: Mapping[str, int] = field(default_factory=dict)
+    subscription_waiting: Mapping[str, int] = field(default_factory=dict)
+    subscription_dropped: Mapping[str, int] = field(default_factory=dict)
 
 
 class Broker:
@@ -122,6 +139,7 @@ class Broker:
         self._server: asyncio.Server | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._peers: set[Peer] = set()
+        self._guests: dict[Peer, Guest] = {}
         self._work: set[asyncio.Task[None]] = set()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -233,8 +251,10 @@ class Broker:
         await self._stopped.wait()
 
     def statistics(self) -> BrokerStatistics:
-        """What it did so far."""
+        """What it did so far. Cost: the number of clients, and what the busiest asked for."""
         counts = self.exchange.statistics()
+        links = sorted(self.neighbours, key=attrgetter("name"))[:STATISTICS_NAMES_MAX]
+        busiest = self._busiest()
         return BrokerStatistics(
             connections=len(self._peers),
             connections_total=self._connections_total,
@@ -248,12 +268,28 @@ class Broker:
             safe_answers=counts.safe_answers,
             operator_failures=counts.operator_failures,
             delivery=self.logs.counts(),
+            link_sent={each.name: each.sent for each in links},
+            link_waiting={each.name: each.waiting for each in links},
+            subscription_waiting={name: waiting for name, waiting, _ in busiest},
+            subscription_dropped={name: dropped for name, _, dropped in busiest},
         )
+
+    def _busiest(self) -> list[tuple[str, int, int]]:
+        """The subscriptions for which most waits: how many, and how many they lost."""
+        holding = [each for each in self._guests if each.budget.held_bytes]
+        peers = nlargest(STATISTICS_CLIENTS_MAX, holding, key=lambda each: each.budget.held_bytes)
+        waiting = chain.from_iterable(self._guests[each].waiting() for each in peers)
+        found = nlargest(STATISTICS_NAMES_MAX, waiting, key=itemgetter(1))
+        return [each for each in found if each[1]]
 
     def counts(self) -> dict[str, int | dict[str, int]]:
         """The same by name, as it is told to whoever asks."""
         counts: dict[str, int | dict[str, int]] = msgspec.to_builtins(self.statistics())
         return counts
+
+    def clients(self) -> dict[str, int]:
+        """How many subscriptions each client has, by what the exchange calls it."""
+        return {each.client: each.subscriptions for each in self._guests.values()}
 
     def admit(self, peer: Peer) -> bool:
         """A connection was made; False when there are too many. One of its own may always be."""
@@ -264,11 +300,15 @@ class Broker:
 
     def meet(self, peer: Peer, hello: Hello) -> Talk:
         """Who deals with what the other side asks for. Raises FrameError where it is refused."""
-        return Guest(peer) if hello.role == CLIENT else self.neighbours.meet(peer, hello)
+        if hello.role != CLIENT:
+            return self.neighbours.meet(peer, hello)
+        guest = self._guests[peer] = Guest(peer)
+        return guest
 
     def forget(self, peer: Peer) -> None:
         """A connection has ended."""
         self._peers.discard(peer)
+        self._guests.pop(peer, None)
         if not self._peers:
             self._empty.set()
 

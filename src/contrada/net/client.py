@@ -33,6 +33,8 @@ from contrada.net.frames import (
     Credit,
     Delivery,
     Frame,
+    InspectReply,
+    InspectRequest,
     LogDelivery,
     LogReply,
     MatchDelivery,
@@ -43,12 +45,14 @@ from contrada.net.frames import (
     StatisticsRequest,
     packed,
 )
+from contrada.net.inspection import Inspection
 from contrada.net.offering import RemoteMarket
 from contrada.net.publishing import (
     PUBLISH_FRAMES_MAX,
     PUBLISH_NOTIFICATIONS_MAX,
     Batch,
     Publishing,
+    packed_by,
 )
 from contrada.net.reconnecting import Reconnecting
 from contrada.net.subscription import TcpSubscription
@@ -203,7 +207,7 @@ class TcpService(Service):
                                 taken += await settle(next(iter(unsettled)))
                             taken += await self._publish_runs(listed)
                             continue
-                        encodings = self._packed(listed)
+                        encodings = packed_by(self._stamp, listed)
                     if not self._reconnecting.is_up:
                         await self._reconnecting.ready()
                     self._send(encodings, unsettled)
@@ -231,7 +235,7 @@ class TcpService(Service):
                 else:
                     await self._reconnecting.ready()
                     placed: dict[Batch, int] = {}
-                    self._send(self._packed(run), placed)
+                    self._send(packed_by(self._stamp, run), placed)
                     for batch, count in placed.items():
                         await self._settled(batch, count)
             except ContradaError as error:
@@ -370,11 +374,6 @@ class TcpService(Service):
         """The same, where nobody waits for the answer."""
         self._reconnecting.send(Request(0, message))
 
-    def _packed(self, notifications: Iterable[Notification]) -> list[bytes]:
-        """Notifications stamped and packed. Raises LimitError."""
-        stamped = self._stamp.stamped(notifications, self._stamp.now_us())
-        return [*map(packed_content, stamped)]
-
     def _send(self, encodings: Iterable[bytes], placed: dict[Batch, int]) -> None:
         """Appends what is stamped to what is sent; counts how much of it is in which batch."""
         self._reconnecting.check()
@@ -389,8 +388,13 @@ class TcpService(Service):
     async def broker_statistics(self) -> dict[str, Any]:
         """What the broker did so far: the fields of its `BrokerStatistics` by name."""
         await self.ready()
-        counts: dict[str, Any] = await self._answered(StatisticsRequest)
-        return counts
+        return (await self._answered(StatisticsRequest)).statistics  # type: ignore[no-any-return]
+
+    async def inspection(self, notification: bytes = b"") -> Inspection:
+        """What the broker holds, and where this notification would go. Raises ServiceError."""
+        await self.ready()
+        answer = self._answered(lambda number: InspectRequest(number, notification))
+        return (await answer).held  # type: ignore[no-any-return]
 
     def _answered(self, asking: Callable[[int], Frame]) -> asyncio.Future[Any]:
         """What a frame with a number of its own is answered; the frame is sent now."""
@@ -415,10 +419,10 @@ class TcpService(Service):
                 self._logs.replied(frame)
             case LogDelivery() if self._logs is not None:
                 self._logs.delivered(frame)
-            case StatisticsReply():
+            case StatisticsReply() | InspectReply():
                 answer = self._requests.pop(frame.number, None)
                 if answer is not None and not answer.done():
-                    answer.set_result(frame.statistics)
+                    answer.set_result(frame)
 
     def _replied(self, frame: Reply) -> None:
         refused = f"{self._reconnecting.address} refused: {frame.reason}"

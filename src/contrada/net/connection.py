@@ -24,6 +24,8 @@ from contrada.net.frames import (
     Hop,
     HopCredit,
     HopPart,
+    InspectReply,
+    InspectRequest,
     LogDelivery,
     LogHop,
     LogReply,
@@ -57,10 +59,13 @@ SILENT_S_MAX: Final = 60.0
 _LAST: Final = (Goodbye, Failure)
 _ALIVE: Final = (Ping, Pong)
 _ALLOWED: Final[dict[tuple[str, str], tuple[type[Frame], ...]]] = {
-    (CLIENT, BROKER): (Request, Credit, StatisticsRequest, LogRequest, *_ALIVE, *_LAST),
-    (BROKER, CLIENT): (
-        *(Reply, Delivery, MatchDelivery, Offers, StatisticsReply, LogReply, LogDelivery),
+    (CLIENT, BROKER): (
+        *(Request, Credit, StatisticsRequest, InspectRequest, LogRequest),
         *(*_ALIVE, *_LAST),
+    ),
+    (BROKER, CLIENT): (
+        *(Reply, Delivery, MatchDelivery, Offers, StatisticsReply, InspectReply),
+        *(LogReply, LogDelivery, *_ALIVE, *_LAST),
     ),
     (NEIGHBOUR, BROKER): (Hop, HopPart, HopCredit, LogHop, *_ALIVE, *_LAST),
     (BROKER, NEIGHBOUR): (Hop, HopPart, HopCredit, LogHop, *_ALIVE, *_LAST),

@@ -10,9 +10,10 @@ stands in the frame beside it. Notifications and filters travel in it as the byt
 `model.encoding`, so that a broker forwards what the publisher sent, unchanged. docs/protocol.md
 tells all of it to other languages.
 
-Who sends what: a client Hello, Request, Credit, StatisticsRequest, LogRequest; a broker Hello,
-Reply, Delivery, MatchDelivery, Offers, StatisticsReply, LogReply, LogDelivery to it, and Hop,
-HopPart, HopCredit, LogHop to a neighbour; all Ping, Pong, Goodbye, Failure.
+Who sends what: a client Hello, Request, Credit, StatisticsRequest, InspectRequest, LogRequest; a
+broker Hello, Reply, Delivery, MatchDelivery, Offers, StatisticsReply, InspectReply, LogReply,
+LogDelivery to it, and Hop, HopPart, HopCredit, LogHop to a neighbour; all Ping, Pong, Goodbye,
+Failure.
 """
 
 import struct
@@ -35,6 +36,7 @@ from contrada.net.content import (
     packed_content,
     published_from,
 )
+from contrada.net.inspection import Inspection
 from contrada.net.patterns import (
     PATTERN_MESSAGES,
     PackedPattern,
@@ -141,6 +143,23 @@ class StatisticsReply(Frame, frozen=True):
 
     number: int
     statistics: dict[str, int | dict[str, int]]
+
+
+class InspectRequest(Frame, frozen=True):
+    """Asks a broker what it holds, and where a notification would go, if there is one.
+
+    It is answered by an InspectReply with its number, or, where it is refused, by a Reply.
+    """
+
+    number: int
+    notification: bytes = b""
+
+
+class InspectReply(Frame, frozen=True):
+    """The answer: what it holds, the first of each."""
+
+    number: int
+    held: Inspection
 
 
 class Reply(Frame, frozen=True):
@@ -265,6 +284,7 @@ _KINDS: Final[dict[int, type[Frame]]] = {
     19: Hop,
     20: HopCredit,
     21: HopPart,
+    22: InspectRequest,
     24: LogRequest,
     25: LogHop,
     32: Reply,
@@ -272,6 +292,7 @@ _KINDS: Final[dict[int, type[Frame]]] = {
     34: StatisticsReply,
     35: Offers,
     36: MatchDelivery,
+    37: InspectReply,
     40: LogReply,
     41: LogDelivery,
 }

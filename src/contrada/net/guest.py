@@ -7,7 +7,7 @@ publisher asks for is worked off in order; it is answered when all of it is in t
 """
 
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from itertools import accumulate, takewhile
 from typing import Any, Final
 
@@ -23,11 +23,13 @@ from contrada.errors import (
 )
 from contrada.model.languages.work import Work
 from contrada.net.accepted import FEWER, Accepted, Doubtful
-from contrada.net.content import encoding_of, packed_match
+from contrada.net.content import encoding_of, notifications_from, packed_match
 from contrada.net.frames import (
     Credit,
     Delivery,
     Frame,
+    InspectReply,
+    InspectRequest,
     LogRequest,
     MatchDelivery,
     PackedSubscribe,
@@ -37,6 +39,7 @@ from contrada.net.frames import (
     StatisticsRequest,
     unpacked,
 )
+from contrada.net.inspection import inspected
 from contrada.net.offers import GuestOffers
 from contrada.net.peer import Peer
 from contrada.net.pledges import GuestLogs
@@ -144,6 +147,15 @@ class Guest:
         """What waits to be worked off."""
         return self._accepted.held_bytes + (self._logs.held_bytes if self._logs else 0)
 
+    def waiting(self) -> Iterator[tuple[str, int, int]]:
+        """Of each subscription by client and identity: how many wait for it, and how many it lost.
+
+        Cost: the number of subscriptions.
+        """
+        for feed in self._feeds.values():
+            route = feed.route
+            yield f"{route.client.name}/{route.identity}", len(feed), route.dropped
+
     def handle(self, frame: Frame) -> Generator[None] | None:
         """Does what a frame asks for; what is given is still to be done, in turns."""
         match frame:
@@ -155,6 +167,8 @@ class Guest:
                 self._grant(frame)
             case StatisticsRequest():
                 self._peer.send(StatisticsReply(frame.number, self._broker.counts()))
+            case InspectRequest():
+                return self._inspect(frame)
         return None
 
     def _promised(self, request: LogRequest) -> Generator[None] | None:
@@ -166,6 +180,28 @@ class Guest:
                 self._peer.send(refusal(request.number, error))
                 return None
         return self._logs.handle(request)
+
+    def _inspect(self, request: InspectRequest) -> Generator[None]:
+        try:
+            notification = None
+            if request.notification:
+                with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
+                    (notification,) = notifications_from([request.notification])
+            router = self._exchange.router
+            held = yield from inspected(router, self._broker.clients(), notification)
+            self._peer.send(InspectReply(request.number, held))
+        except ContradaError as error:
+            self._refuse(request.number, error)
+
+    @property
+    def client(self) -> str:
+        """What the exchange calls it."""
+        return self._client.name
+
+    @property
+    def subscriptions(self) -> int:
+        """How many it has."""
+        return len(self._feeds)
 
     def _asked(self, request: Request) -> Generator[None]:
         """Carries out a request; where it yields the others may have a turn."""

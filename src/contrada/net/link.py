@@ -71,12 +71,13 @@ _LOG: Final = logging.getLogger(__name__)
 class _LinkFeed(Outlet[Carried]):
     """What is to be sent on over a link, the credit that is left, and how many are on their way."""
 
-    __slots__ = ("_peer", "credit", "on_their_way")
+    __slots__ = ("_peer", "credit", "on_their_way", "sent")
 
     def __init__(self, peer: Peer) -> None:
         super().__init__(budget=peer.budget)
         self.credit = LINK_CREDIT_BYTES
         self.on_their_way = 0
+        self.sent = 0
         self._peer = peer
 
     def _append(self, entries: Sequence[Entry[Carried]], size: int, is_plain: bool) -> None:
@@ -90,6 +91,7 @@ class _LinkFeed(Outlet[Carried]):
             return None
         self.credit -= size
         self.on_their_way += len(batch)
+        self.sent += len(batch)
         return Hop(
             [
                 packed_publish([bytes(encoding_of(each)) for each, _, _ in run], hops, source)
@@ -131,6 +133,16 @@ class Link:
     def on_their_way(self) -> int:
         """How many notifications were sent and are not worked off at the other end."""
         return self._feed.on_their_way
+
+    @property
+    def sent(self) -> int:
+        """How many notifications were sent so far."""
+        return self._feed.sent
+
+    @property
+    def waiting(self) -> int:
+        """How many notifications wait to be sent."""
+        return len(self._feed)
 
     def handle(self, frame: Frame) -> Generator[None] | None:
         """Does what a frame asks for; what is given is still to be done, in turns."""

@@ -61,6 +61,10 @@ class Host(Working, Protocol):
         """What the broker did so far: its statistics by name."""
         ...
 
+    def clients(self) -> dict[str, int]:
+        """How many subscriptions each of its clients has."""
+        ...
+
 
 class Talk(Protocol):
     """What is done about what comes over a connection."""

@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from contrada.errors import LimitError
-from contrada.net.content import CONTENT_BYTES_MAX
+from contrada.model import Notification
+from contrada.net.content import CONTENT_BYTES_MAX, packed_content
 from contrada.net.frames import Request, packed_publish
+from contrada.runtime.stamping import Stamp
 
 PUBLISH_NOTIFICATIONS_MAX: Final = 256
 """Notifications in a publication. Beyond it: the next takes the rest."""
@@ -113,6 +115,11 @@ class Publishing:
             self._unanswered[request] = batch
             message = packed_publish(batch.notifications)
             self._send(Request(request, message, wait_ms=self._wait_ms))
+
+
+def packed_by(stamp: Stamp, notifications: Iterable[Notification]) -> list[bytes]:
+    """Notifications stamped and packed. Raises LimitError."""
+    return [*map(packed_content, stamp.stamped(notifications, stamp.now_us()))]
 
 
 def _fail(batch: Batch, error: Exception) -> None:

@@ -7,6 +7,7 @@ goes on behind it. So a quote that somebody forgot costs one line.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -48,28 +49,43 @@ def joined_blocks(blocks: Iterable[Block], quote: str, is_row: IsRow) -> Iterato
 
     The first row, of which the others' columns are known, is given before these are looked at.
     """
-    sign = quote.encode()
-    held: Block | None = None
-    has_begun = False
-    for block in blocks:
+    joiner = RowJoiner(quote, is_row)
+    for block in chain(blocks, (None,)):
+        yield from joiner.join(block)
+
+
+class RowJoiner:
+    """As `joined_blocks`, for blocks that come by and by."""
+
+    def __init__(self, quote: str, is_row: IsRow) -> None:
+        self._sign = quote.encode()
+        self._is_row = is_row
+        self._held: Block | None = None
+        self._has_begun = False
+
+    def join(self, block: Block | None) -> Iterator[Block]:
+        """The rows that are known with this block; None ends those that are held."""
+        sign, held = self._sign, self._held
+        if block is None:
+            if held is not None:
+                yield held
+            return
         if held is None and not (sign and sign in block.data):
-            has_begun = True
+            self._has_begun = True
             yield block
-            continue
+            return
         whole = block if held is None else Block.of(held.first, held.data + block.data)
-        if not has_begun:
-            size = _lines_of_first(whole, sign, is_row)
+        if not self._has_begun:
+            size = _lines_of_first(whole, sign, self._is_row)
             if size is None:
-                held = whole
-                continue
-            has_begun = True
+                self._held = whole
+                return
+            self._has_begun = True
             first, whole = whole.cut(size)
             yield first.of_rows(np.arange(size) == size - 1)
-        rows, held = _joined(whole, sign, is_row)
+        rows, self._held = _joined(whole, sign, self._is_row)
         if len(rows):
             yield rows
-    if held is not None:
-        yield held
 
 
 def has_open_quote(data: bytes, quote: str) -> bool:

@@ -113,7 +113,11 @@ def is_header(text: str, reading: Reading) -> bool:
 
 def _hint_for(columns: list[str]) -> str:
     """What else may part the cells, where nothing seems to part the header's; or nothing."""
-    for sign, option in ((";", "--delimiter ';'"), ("\t", "--format tsv"), (",", "--delimiter ,")):
+    for sign, option in (
+        (";", "--delimiter ';'"),
+        ("\t", "--delimiter $'\\t'"),
+        (",", "--delimiter ,"),
+    ):
         if len(columns) == 1 and sign in columns[0]:
             return f"; the header has {sign!r}: {option} parts cells by that"
     return ""

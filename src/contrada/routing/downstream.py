@@ -110,7 +110,7 @@ class Downstream:
             ]
             if interest.ways or floods:
                 ways = None if floods else interest.ways
-                for neighbour in self._onward(origin, message.source, ways):
+                for neighbour in self.onward(origin, message.source, ways):
                     onward.setdefault(neighbour, []).append(batch)
             # Patterns take part one by one, in order: each may let others go on.
             if interest.parts:
@@ -197,14 +197,12 @@ class Downstream:
             DeliverQuestion(client, (*sorted(names),), message)
             for client, names in sorted(clients.items())
         ]
-        onward = self._onward(origin, message.source, ways if self._forwarding.is_told else None)
+        onward = self.onward(origin, message.source, ways if self._forwarding.is_told else None)
         return [*asked, *(self._passed_on(each, message) for each in onward)]
 
     # --- onward -------------------------------------------------------------------------------
 
-    def _onward(
-        self, origin: Origin, source: str, wanting: Iterable[Way] | None
-    ) -> list[Neighbour]:
+    def onward(self, origin: Origin, source: str, wanting: Iterable[Way] | None) -> list[Neighbour]:
         """The neighbours to which goes what is wanted on these ways; None for all ways."""
         ways = self._topology.onward(source or self._name)
         if wanting is not None:

@@ -21,13 +21,13 @@ Source: PODC 2000 §4 (subscription forwarding, advertisement forwarding, downst
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from contrada.errors import InvalidValueError
 from contrada.matching import Index
-from contrada.model import Advertisement, Filter, FilterSet
+from contrada.model import Advertisement, Filter, FilterSet, Notification
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.model.languages.work import spend
 from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits
@@ -362,6 +362,30 @@ class Router:
             and not (isinstance(party, Way) and party.neighbour == above)
             for party in parties
         )
+
+    def links(self) -> list[tuple[Adjacency, Reason | None]]:
+        """The links, in order of their names, each with why it is not used, or None where it is."""
+        return self._topology.links()
+
+    def asked(self) -> Iterator[tuple[Filter, Iterable[Party]]]:
+        """What is asked for here, each filter once, with who asked for it; lazily."""
+        return ((node.product, node.subscribers) for node in self._wishes.poset)
+
+    def offered(self) -> Iterator[tuple[Offer, Iterable[Party]]]:
+        """What is advertised here, each once, with who advertised it; lazily."""
+        return ((node.product, node.subscribers) for node in self._offers.poset)
+
+    def interested(
+        self, notification: Notification
+    ) -> tuple[list[tuple[Filter, Iterable[Party]]], list[Neighbour]]:
+        """What matches a notification, and the neighbours it would go to, were it published here.
+
+        Nothing is published. Whether its publisher would have to advertise it is not looked at.
+        """
+        nodes = sorted(map(self._wishes.poset.node, self._wishes.index.match(notification)))
+        ways = {each for node in nodes for each in node.subscribers if isinstance(each, Way)}
+        onward = self._downstream.onward(ITSELF, "", None if self._forwarding.floods else ways)
+        return [(node.product, node.subscribers) for node in nodes], onward
 
     @property
     def due_us(self) -> int | None:

@@ -479,6 +479,11 @@ class Exchange:
                 route.count_lost(QUEUE_FULL, lost)
         return lost
 
+    @property
+    def router(self) -> Router:
+        """To be looked at only: what it is told and asks for goes through the exchange."""
+        return self._router
+
     def routing(self) -> RouterStatistics:
         """What its router holds and did. Cost: what is held of patterns."""
         return self._router.statistics()

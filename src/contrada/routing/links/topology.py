@@ -244,6 +244,10 @@ class Topology:
         """Why a link is not used; None where it is."""
         return self._refusals.get(neighbour)
 
+    def links(self) -> list[tuple[Adjacency, Reason | None]]:
+        """The links, in order of their names, each with why it is not used, or None where it is."""
+        return [(link, self.refusal(each)) for each, link in sorted(self._links.items())]
+
     @property
     def looped(self) -> Set[Neighbour]:
         """The links that are not used because they close a loop."""

@@ -1,0 +1,196 @@
+"""`contrada doctor`: what is wrong here, at a broker or in a file, and what to do about it."""
+
+import importlib.metadata
+import importlib.util
+import platform
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+import click
+import msgspec
+
+from contrada.cli.lazy import EXIT_UNREACHABLE
+from contrada.cli.running import run
+from contrada.cli.settings import BrokerSettings, settings_of, settings_of_network
+from contrada.cli.stats import answered
+from contrada.cli.tls import tls_options
+from contrada.errors import ContradaError
+from contrada.extensions.loading import load
+from contrada.matching.kernels import jit
+from contrada.net import Broker
+from contrada.net.address import check_host
+from contrada.net.client import TcpService
+from contrada.net.frames import VERSION
+from contrada.net.link import ON_ITS_WAY
+from contrada.records.settings import read_toml
+from contrada.runtime.exchange import DUPLICATE, EXPIRED_ON_ARRIVAL, LINK_DOWN, LINK_FULL
+from contrada.runtime.outlet import EXPIRED, QUEUE_FULL
+
+Level: TypeAlias = Literal["ok", "warning", "fault"]
+
+SLOW_S: Final = 0.5
+"""How long a broker may take to say hello and to answer. Beyond it: that is a warning."""
+
+_HARMLESS: Final = {"connection ended", "unsubscribed", EXPIRED, EXPIRED_ON_ARRIVAL, DUPLICATE}
+"""Why something is not delivered that nobody misses."""
+
+_DROPPED: Final = {
+    QUEUE_FULL: "subscribers read too slowly; contrada top shows which: have them read faster, or "
+    "subscribe to less",
+    LINK_FULL: "a neighbour takes too little; contrada top shows which link waits",
+    LINK_DOWN: "a link broke with something waiting for it; see the log of serve -v",
+    ON_ITS_WAY: "a link broke; what was on its way may be lost; see the log of serve -v",
+}
+"""What to do about what is dropped, by reason."""
+
+_COUNTED: Final = {
+    "refused": "peers or requests did not fit; the log of serve -v tells each, with the reason",
+    "safe_answers": "something was too much work to decide, or an operator is unknown there, so "
+    "more was sent than needed, and nothing lost: simpler filters, or --extension at that broker",
+    "operator_failures": "an operator of an extension raised: see the log, and mend the extension",
+}
+"""What other counts of a broker mean, and what to do."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something that was looked at: how it is, and what to do where it is not well."""
+
+    level: Level
+    what: str
+    found: str
+    todo: str = ""
+
+
+@click.command()
+@click.argument("addresses", nargs=-1, metavar="[ADDRESS]...")
+@click.option("--config", type=click.Path(dir_okay=False), metavar="TOML", help="As for serve.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@tls_options
+def doctor(
+    addresses: tuple[str, ...], config: str | None, as_json: bool, tls: ssl.SSLContext | None
+) -> None:
+    """Look whether all is well here, at the brokers at these addresses, and in a file for serve.
+
+    Each line is ok, a warning or a fault, with what to do. The status is 1 where there is a fault.
+    A file is read and checked as `contrada serve --config` does, certificates and extensions too.
+
+    \b
+    contrada doctor
+    contrada doctor contrada://10.0.0.7:7655
+    contrada doctor --config contrada.toml --json
+    """  # noqa: D301 - click reads the escape
+    has_fault = False
+    for each in _findings(addresses, config, tls):
+        has_fault = has_fault or each.level == "fault"
+        if as_json:
+            click.echo(msgspec.json.encode(each).decode())
+        else:
+            click.echo(f"{each.level:7}  {each.what}: {each.found}")
+            if each.todo:
+                click.echo(f"{'':7}  -> {each.todo}")
+    if has_fault:
+        raise click.exceptions.Exit(EXIT_UNREACHABLE)
+
+
+def _findings(
+    addresses: tuple[str, ...], config: str | None, tls: ssl.SSLContext | None
+) -> Iterator[Finding]:
+    yield from _installed()
+    if config is not None:
+        yield from _configured(Path(config))
+    for address in addresses:
+        yield from _broker(address, tls)
+
+
+def _installed() -> Iterator[Finding]:
+    contrada = importlib.metadata.version("contrada")
+    yield Finding("ok", "python", f"{platform.python_version()}, contrada {contrada}")
+    if not importlib.util.find_spec("numba"):
+        todo = "pip install 'contrada[fast]' makes matching of many subscriptions fast"
+        yield Finding("warning", "numba", "not installed", todo)
+        return
+    yield Finding("ok", "numba", importlib.metadata.version("numba"))
+    if jit.is_pure():
+        todo = f"unset {jit.PURE_VARIABLE} and NUMBA_DISABLE_JIT; matching is slow with them"
+        yield Finding("warning", "kernels", "kept from being compiled", todo)
+    elif not jit.is_cached():
+        todo = (
+            "they are compiled when first needed, for up to a minute; this does it now: "
+            'python -c "from contrada.matching.kernels import jit; jit.compiled()"'
+        )
+        yield Finding("warning", "kernels", "not compiled yet", todo)
+    else:
+        yield Finding("ok", "kernels", f"compiled, in {jit.cache_folder()}")
+
+
+# --- a file ---------------------------------------------------------------------------------------
+
+
+def _configured(path: Path) -> Iterator[Finding]:
+    try:
+        if "brokers" in read_toml(path):
+            brokers = settings_of_network(path)
+        else:
+            brokers = {"": settings_of(path, {})}
+    except ContradaError as error:
+        yield Finding("fault", str(path), str(error), "mend that line of the file")
+        return
+    for name, settings in brokers.items():
+        what = f"{path}: brokers.{name}" if name else str(path)
+        try:
+            yield Finding("ok", what, f"would listen at {_made(settings)}")
+        except ContradaError as error:
+            yield Finding("fault", what, str(error), "mend that, or serve will refuse it too")
+
+
+def _made(settings: BrokerSettings) -> str:
+    """Makes the broker of a file, and starts nothing; its address. Raises ContradaError."""
+    for extension in settings.extensions:
+        load(extension)
+    check_host(settings.host)
+    Broker(settings.host, settings.port, network=settings.membership(), tls=settings.tls.tls())
+    return str(settings.address)
+
+
+# --- a broker -------------------------------------------------------------------------------------
+
+
+def _broker(address: str, tls: ssl.SSLContext | None) -> Iterator[Finding]:
+    try:
+        hello_s, answer_s, counts = run(_asked(address, tls))
+    except ContradaError as error:
+        todo = "is it started, is this its address, is a firewall between? contrada serve runs one"
+        yield Finding("fault", address, str(error), todo)
+        return
+    found = (
+        f"speaks protocol {VERSION}; hello after {hello_s * 1e3:.0f} ms, "
+        f"an answer after {answer_s * 1e3:.0f} ms"
+    )
+    if max(hello_s, answer_s) > SLOW_S:
+        yield Finding("warning", address, found, "it, or the way to it, is busy: contrada top")
+    else:
+        yield Finding("ok", address, found)
+    lost = dict(counts.get("dropped", {}))
+    for reason, count in lost.items():
+        if count and reason not in _HARMLESS:
+            todo = _DROPPED.get(reason, "a limit of the broker: docs/limits.md")
+            yield Finding("warning", address, f"{count:,} dropped: {reason}", todo)
+    if not any(count for reason, count in lost.items() if reason not in _HARMLESS):
+        yield Finding("ok", address, "nothing dropped that anybody waits for")
+    for name, todo in _COUNTED.items():
+        for reason, count in counts.get(name, {}).items():
+            yield Finding("warning", address, f"{count:,} {name.replace('_', ' ')}: {reason}", todo)
+
+
+async def _asked(
+    address: str, tls: ssl.SSLContext | None
+) -> tuple[float, float, Mapping[str, Any]]:
+    """How long a broker took to say hello, and to answer; and its statistics."""
+    began_s = time.monotonic()
+    async with TcpService(address, reconnect=False, tls=tls) as service:
+        greeted_s = time.monotonic()
+        counts = await answered(address, service.broker_statistics())
+        return greeted_s - began_s, time.monotonic() - greeted_s, counts

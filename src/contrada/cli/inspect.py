@@ -1,0 +1,103 @@
+"""`contrada inspect`: what a broker holds, and where a notification would go there, and why."""
+
+import ssl
+from collections.abc import Sequence
+
+import click
+import msgspec
+from rich.table import Table
+
+from contrada.cli.pub import ADDRESS_DEFAULT
+from contrada.cli.running import run
+from contrada.cli.stats import answered
+from contrada.cli.tables import output
+from contrada.cli.tls import tls_options
+from contrada.net.client import TcpService
+from contrada.net.content import packed_content
+from contrada.net.inspection import HeldText, Inspection
+from contrada.records import BadRecord, notification_of_shown
+from contrada.records.record import record_of
+
+
+@click.command()
+@click.argument("address", default=ADDRESS_DEFAULT, metavar="[ADDRESS]")
+@click.option("--notification", metavar="JSON", help="Where would this go?")
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@tls_options
+def inspect(
+    address: str, notification: str | None, as_json: bool, tls: ssl.SSLContext | None
+) -> None:
+    """Show what the broker at ADDRESS holds: links, clients, filters and advertisements.
+
+    Of each the first, with who asked for it: a client, by its number at that broker, a neighbour,
+    or a pattern that is assembled there. With --notification, an object as for `pub --json`, only
+    where that would go if it were published there, and which filters match it. Nothing is
+    published.
+
+    \b
+    contrada inspect contrada://10.0.0.7:7655
+    contrada inspect --notification '{"symbol": "DIS", "price": 61.5}'
+    """  # noqa: D301 - click reads the escape
+    packed = b"" if notification is None else _packed(notification)
+    found = run(_asked(address, packed, tls))
+    if as_json:
+        click.echo(msgspec.json.encode(found).decode())
+    elif notification is None:
+        _show_held(found)
+    else:
+        _show_journey(found)
+
+
+def _packed(text: str) -> bytes:
+    """The bytes of a notification. Raises InputError for what is none."""
+    record = record_of(notification_of_shown, "--notification", 1, text)
+    if isinstance(record, BadRecord):
+        raise record.error()
+    return packed_content(record.notification)
+
+
+async def _asked(address: str, packed: bytes, tls: ssl.SSLContext | None) -> Inspection:
+    async with TcpService(address, reconnect=False, tls=tls) as service:
+        return await answered(address, service.inspection(packed))
+
+
+def _show_held(found: Inspection) -> None:
+    console = output()
+    links = Table("link", "role", "cost", "used")
+    for link in found.links:
+        links.add_row(link.name, link.role, str(link.cost), link.unused or "yes")
+    clients = Table("client", "subscriptions")
+    for name, count in found.clients.items():
+        clients.add_row(name, f"{count:,}")
+    for name, table in (
+        ("links", links),
+        ("clients", clients),
+        ("filters", _table("filter", "asked for by", found.filters)),
+        ("advertisements", _table("advertisement", "advertised by", found.advertisements)),
+    ):
+        console.print(f"{found.counts[name]:,} {name}{_of(found.counts[name], table.row_count)}")
+        if table.row_count:
+            console.print(table)
+
+
+def _show_journey(found: Inspection) -> None:
+    console = output()
+    if not (found.matching or found.neighbours):
+        console.print("it goes nowhere: no filter matches it")
+        return
+    neighbours = ", ".join(found.neighbours) or "no neighbour"
+    count = found.counts["matching"]
+    what = f"{count:,} filter{'s' * (count != 1)}{_of(count, len(found.matching))}"
+    console.print(f"it goes to {neighbours}, and matches {what}")
+    console.print(_table("filter", "asked for by", found.matching))
+
+
+def _of(count: int, shown: int) -> str:
+    return f", of which the first {shown}:" if shown < count else ""
+
+
+def _table(first: str, second: str, held: Sequence[HeldText]) -> Table:
+    table = Table(first, second)
+    for each in held:
+        table.add_row(each.text, ", ".join(each.parties))
+    return table

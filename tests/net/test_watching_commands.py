@@ -1,0 +1,243 @@
+"""The commands that look at brokers: `contrada top`, `doctor` and `inspect`."""
+
+import asyncio
+import json
+import os
+import pty
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contrada.errors import ServiceError
+from contrada.model import Filter, FilterSet, Notification
+from contrada.net.broker import STATISTICS_NAMES_MAX, Broker
+from contrada.net.client import TcpService
+from contrada.net.connecting import connect_sync
+from contrada.net.content import packed_content
+from contrada.net.frames import VERSION
+from contrada.net.inspection import INSPECTED_MAX
+from tests.asynchronous import on_loop, until
+from tests.net.conftest import CONTRADA
+from tests.net.networks import network
+from tests.net.processes import publish_until, reading, serving
+from tests.net.test_commands import WAIT_S, contrada
+
+NOWHERE = "contrada://127.0.0.1:1"
+
+
+def test_top_tells_rates_of_several_brokers() -> None:
+    """Whoever runs brokers could not see which of them is busy, and which link is."""
+    with (
+        serving("--name", "north", "--port", "0") as (_, north),
+        serving("--name", "south", "--port", "0", "--neighbour", north) as (_, south),
+        reading("a = 1", south) as subscriber,
+    ):
+        publish_until(subscriber, north, 1)
+        command = [*CONTRADA, "top", north, south, NOWHERE, "--json", "--interval", "0.5"]
+        with (
+            connect_sync(north) as service,
+            subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as top,
+        ):
+            assert top.stdout is not None
+            seen: dict[str, Any] = {}
+            while not (seen.get(north) and seen.get(south)):
+                service.publish({"a": 1})
+                told = json.loads(top.stdout.readline())
+                if told["address"] == NOWHERE:
+                    assert "connection refused" in told["error"]
+                elif told["published_per_s"] or told["matched_per_s"]:
+                    seen[told["address"]] = told
+            top.send_signal(signal.SIGINT)
+            assert top.wait(WAIT_S) == 130
+    assert seen[north]["published_per_s"] > 0 < seen[north]["link_sent_per_s"]["south"]
+    assert seen[south]["published_per_s"] == 0 < seen[south]["matched_per_s"]
+    assert seen[north]["links"] == seen[south]["links"] == 1
+    assert set(seen[south]["link_waiting"]) == {"north"}
+
+
+def test_top_ends_after_so_many_pictures(broker_address: str) -> None:
+    """A script would run for ever, or not learn that no broker is there."""
+    run = contrada("top", broker_address, "--count", "2", "--interval", "0.1")
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.count("published/s") == 2
+    assert broker_address in run.stdout
+    away = contrada("top", NOWHERE, "--count", "1", "--interval", "0.1")
+    assert away.returncode == 1
+    assert "connection refused" in away.stdout
+    assert contrada("top", "nonsense://").returncode == 2
+
+
+def test_top_is_drawn_anew_on_a_terminal(broker_address: str) -> None:
+    """A person would see one table below the other."""
+    outer, inner = pty.openpty()
+    command = [*CONTRADA, "top", broker_address, "--count", "2", "--interval", "0.1"]
+    run = subprocess.run(command, stdout=inner, stderr=subprocess.PIPE, check=False)
+    os.close(inner)
+    shown = os.read(outer, 2**16).decode()
+    os.close(outer)
+    assert (run.returncode, run.stderr) == (0, b"")
+    assert "\x1b[1A" in shown
+
+
+@on_loop
+async def test_statistics_name_who_does_not_keep_up() -> None:
+    """Whoever runs a broker would not learn for whom it holds so much, or be told of millions."""
+    async with (
+        Broker(port=0) as broker,
+        TcpService(broker.address) as service,
+        TcpService(broker.address, publish_wait_s=0) as publisher,
+    ):
+        for number in range(STATISTICS_NAMES_MAX + 5):
+            await service.subscribe(f"a = {number}").open()
+        slow = service.subscribe("text any")
+        await slow.open()
+        await publisher.publish_batch({"text": "x" * 50_000} for _ in range(1_600))
+        counts = await publisher.broker_statistics()
+        (name,) = counts["subscription_waiting"]
+        assert name.endswith(f"/{slow.identity}")
+        assert counts["subscription_waiting"][name] > 0 < counts["subscription_dropped"][name]
+        assert counts["link_sent"] == {}
+        await slow.unsubscribe()
+        assert (await publisher.broker_statistics())["subscription_waiting"] == {}
+
+
+@on_loop
+async def test_statistics_tell_of_so_many_links() -> None:
+    """The answer of a broker in the middle of a star would grow without a bound."""
+    links = STATISTICS_NAMES_MAX + 2
+    async with network(links + 1, [(0, n) for n in range(1, links + 1)]) as brokers:
+        counts = brokers[0].statistics()
+        assert counts.links == links
+        await until(lambda: brokers.is_at_rest)
+    assert len(counts.link_sent) == STATISTICS_NAMES_MAX
+
+
+def findings(*arguments: str) -> tuple[int, list[dict[str, str]]]:
+    """The status of `contrada doctor`, and what it found."""
+    run = contrada("doctor", *arguments, "--json")
+    assert run.stderr == ""
+    return run.returncode, [json.loads(line) for line in run.stdout.splitlines()]
+
+
+def test_doctor_finds_a_broker_well() -> None:
+    """A person would look for a fault where there is none."""
+    with serving("--port", "0") as (_, address):
+        status, found = findings(address)
+        assert status == 0
+        assert {each["level"] for each in found if each["what"] == address} == {"ok"}
+        assert {"python", "numba"} <= {each["what"] for each in found}
+        plain = contrada("doctor", address)
+    assert plain.returncode == 0
+    assert f"ok       {address}: speaks protocol {VERSION}; hello after" in plain.stdout
+
+
+@on_loop
+async def test_doctor_says_what_counts_mean() -> None:
+    """A person would see that something is lost, and not what to do about it."""
+    async with (
+        Broker(port=0) as broker,
+        TcpService(broker.address) as service,
+        TcpService(broker.address, publish_wait_s=0) as publisher,
+    ):
+        await service.subscribe("text any").open()
+        await publisher.publish_batch({"text": "x" * 50_000} for _ in range(1_600))
+        broker.refused["not contrada"] += 2
+        status, found = await asyncio.to_thread(findings, broker.address)
+    assert status == 0
+    told = {each["found"].partition(" ")[2]: each for each in found if each["level"] == "warning"}
+    assert "contrada top" in told["dropped: queue full"]["todo"]
+    assert "serve -v" in told["refused: not contrada"]["todo"]
+
+
+def test_doctor_finds_faults(tmp_path: Path) -> None:
+    """A script would go on where no broker is, or with a file that serve refuses."""
+    status, found = findings(NOWHERE)
+    assert (status, found[-1]["level"], found[-1]["what"]) == (1, "fault", NOWHERE)
+    assert "connection refused" in found[-1]["found"]
+    path = tmp_path / "broker.toml"
+    for text, level, said in (
+        ('port = 7702\nname = "a"\nneighbours = ["contrada://127.0.0.1:7701"]\n', "ok", ":7702"),
+        ("prot = 7702\n", "fault", "prot"),
+        ('tls = { certificate = "none.pem" }\n', "fault", "none.pem"),
+        ('extensions = ["no_such_module:Class"]\n', "fault", "no_such_module"),
+        ('[brokers.a]\nport = 7701\n[brokers.b]\nneighbours = ["c"]\n', "fault", "neighbours"),
+    ):
+        path.write_text(text, "utf-8")
+        status, found = findings("--config", str(path))
+        assert (status, found[-1]["level"]) == (level == "fault", level), text
+        assert said in found[-1]["found"], text
+
+
+def inspected(address: str, *options: str) -> dict[str, Any]:
+    """What `contrada inspect` tells of a broker."""
+    run = contrada("inspect", address, "--json", *options)
+    assert (run.returncode, run.stderr) == (0, "")
+    told: dict[str, Any] = json.loads(run.stdout)
+    return told
+
+
+def test_inspect_tells_why_a_notification_goes_where_it_goes() -> None:
+    """Whoever misses a notification could not find out which broker does not send it on."""
+    with (
+        serving("--name", "north", "--port", "0") as (_, north),
+        serving("--name", "south", "--port", "0", "--neighbour", north) as (_, south),
+        reading("a = 1", south) as subscriber,
+    ):
+        publish_until(subscriber, north, 1)
+        at_north, at_south = (
+            inspected(each, "--notification", '{"a": 1, "b": "x"}') for each in (north, south)
+        )
+        assert at_north["links"] == [{"name": "south", "role": "peer", "cost": 1, "unused": ""}]
+        assert at_north["neighbours"] == ["south"]
+        assert at_north["matching"] == [{"text": "a = 1", "parties": ["neighbour south"]}]
+        assert at_south["neighbours"] == []
+        (found,) = at_south["matching"]
+        (client,) = found["parties"]
+        assert at_south["clients"][client.removeprefix("client ")] == 1
+        nowhere = inspected(north, "--notification", '{"a": 2}')
+        assert (nowhere["matching"], nowhere["neighbours"]) == ([], [])
+        assert nowhere["filters"] == at_north["matching"]
+        plain = contrada("inspect", north, "--notification", '{"a": 2}')
+        assert plain.stdout == "it goes nowhere: no filter matches it\n"
+        plain = contrada("inspect", north, "--notification", '{"a": 1}')
+        assert plain.stdout.startswith("it goes to south, and matches 1 filter\n")
+        plain = contrada("inspect", south)
+        assert "a = 1" in plain.stdout
+        assert inspected(north)["counts"]["links"] == 1
+
+
+@on_loop
+async def test_what_a_broker_tells_of_itself_is_bounded() -> None:
+    """One who looks at a large broker would get, and make it hold, all of its filters as text."""
+    async with Broker(port=0) as broker, TcpService(broker.address) as service:
+        names = ", ".join(f"'{number}'" for number in range(1_000))
+        wanted = FilterSet(
+            [Filter(f"a > {-n} and b in ({names})") for n in range(2 * INSPECTED_MAX)]
+        )
+        async with service.subscribe(wanted), service.advertise("a any"):
+            held = await service.inspection(packed_content(Notification({"a": 1, "b": "7"})))
+        counts = held.counts
+        assert counts["filters"] == counts["matching"] == 2 * INSPECTED_MAX
+        assert counts["advertisements"] == len(held.advertisements) == 1
+        assert len(held.matching) == INSPECTED_MAX
+        assert len(held.filters) == INSPECTED_MAX
+        (name,) = held.clients
+        assert {each.parties[0] for each in held.filters} == {f"client {name}"}
+        assert max(len(each.text) for each in held.filters) < 1_000
+        assert held.clients == {name: 1}
+        with pytest.raises(ServiceError, match="refused"):
+            await service.inspection(b"nonsense")
+        await service.broker_statistics()  # The connection stays.
+        assert broker.statistics().refused == {"EncodingError": 1}
+
+
+def test_inspect_refuses_what_is_no_notification(broker_address: str) -> None:
+    """A slip would look like a notification that nobody wants."""
+    for text in ("{", "[1]", '{"": 1}'):
+        run = contrada("inspect", broker_address, "--notification", text)
+        assert run.returncode == 2
+        assert run.stderr.startswith("contrada: error: --notification:1")
+    assert contrada("inspect", NOWHERE).returncode == 1
