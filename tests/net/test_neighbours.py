@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from contrada.matching.kernels import jit
 from contrada.model import Envelope, Filter, FilterSet, Notification, to_msgpack
 from contrada.model.algebra.sets import matches
 from contrada.net import Broker, accepted, connect, link, subscription
@@ -454,3 +455,28 @@ async def test_neighbours_come_and_go_while_a_broker_runs() -> None:
         (before,) = brokers[2].neighbours
         brokers[0].neighbours.change([replace(second, cost=2)])
         await until(lambda: any(each is not before for each in brokers[2].neighbours))
+
+
+@on_loop
+@pytest.mark.parametrize("options", [{}, {"general": True, "trees": 1}, {"general": True}])
+async def test_a_bundle_crosses_links_as_what_is_looked_at_does(options: dict[str, Any]) -> None:
+    """What is passed on as bytes would be lost at a link, come twice, or out of its order."""
+    jit.compiled()
+    links = [(0, 1), (1, 2), (0, 2)] if options else [(0, 1), (1, 2)]
+    async with (
+        network(3, links, **options) as brokers,
+        connect(brokers[0].address) as publisher,
+        connect(brokers[2].address) as subscriber,
+        subscriber.subscribe("a >= 0 and b any") as events,
+    ):
+        await until(lambda: know(brokers, 1))
+        plain = [{"a": each, "b": "x"} for each in range(100)]
+        others = [Notification({"a": each, "b": [1, 2]}) for each in range(100, 120)]
+        again = [Notification(each, envelope=Envelope(f"p-{each['a']}", "p")) for each in plain]
+        for batch in (plain, others, [{"a": -1, "b": 0}] * 8, again, again[:50]):
+            assert await publisher.publish_batch(batch) == len(batch)
+        found = [(await events.next(20))["a"] for _ in range(220)]
+        assert found == [*range(120), *range(100)]
+        await publisher.publish({"a": 500, "b": 0})
+        assert (await events.next(20))["a"] == 500, "and nothing twice"
+        assert brokers[0].statistics().dropped["duplicate"] == 50

@@ -138,19 +138,19 @@ class Downstream:
         if publisher is None and not self._name:
             return message.notifications, interests
         notifications = message.notifications
-        refused: list[int] = []
+        refused: set[int] = set()
         for number, (sender, identity) in enumerate(_identities(notifications)):
             try:
                 if publisher is not None:
                     self._check_advertised(publisher, notifications[number])
                 self._admission.take_once(Publish, sender, identity)
             except RefusedError as refusal:
-                refused.append(number)
+                refused.add(number)
                 event = Received(origin, replace(message, notifications=(notifications[number],)))
                 effects.append(Refused(event, refusal.reason, refusal.error))
         if not refused:  # As mostly.
             return notifications, interests
-        admitted = [n for n in range(len(notifications)) if n not in frozenset(refused)]
+        admitted = [n for n in range(len(notifications)) if n not in refused]
         return tuple(notifications[n] for n in admitted), [interests[n] for n in admitted]
 
     def _check_advertised(self, client: Client, notification: Notification) -> None:
