@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from contrada.errors import ConnectionFailedError, LimitError, ServiceError
+from contrada.matching.bundle import BUNDLE_MIN
 from contrada.model import Envelope, Filter, Notification
 from contrada.model.encoding import notification_from_msgpack, to_msgpack
 from contrada.net import Broker, accepted, connect, guest, parse_address, peer, reconnecting
@@ -197,6 +198,27 @@ async def test_a_client_may_not_speak_for_a_server() -> None:
             assert isinstance(reply, Reply)
             assert (reply.number, reply.code) == (number, "ServiceError")
         assert broker.statistics().matched == 0
+        await client.leave()
+
+
+@on_loop
+async def test_a_request_publishes_at_best_effort_only() -> None:
+    """A publisher would take a promise for given that nobody keeps."""
+    stamp = Envelope("1", "p", 1, 0)
+    sure = msgspec.structs.replace(stamp, delivery="reliable")
+    items = [to_msgpack(Notification({"a": 1}, envelope=each)) for each in (stamp, sure)]
+    async with Broker(port=0) as broker:
+        client = await RawClient.to(broker, Hello("client"))
+        assert isinstance(await client.hears(), Hello)
+        for number, sent in enumerate((items, items * BUNDLE_MIN)):
+            client.say(publish(number, 0, sent))
+            reply = await client.hears()
+            assert isinstance(reply, Reply)
+            assert (reply.number, reply.code) == (number, "unsupported")
+            assert "'reliable'" in reply.reason
+        assert broker.statistics().matched == 0
+        client.say(publish(9, 0, items[:1]))
+        assert await client.hears() == Reply(9)
         await client.leave()
 
 

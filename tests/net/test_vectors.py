@@ -10,6 +10,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
+from contrada.delivery.messages import Body, Closed, DeliveryMessage, Records
 from contrada.errors import FrameError
 from contrada.model.encoding import from_msgpack, to_msgpack
 from contrada.net.connection import _ALLOWED, CLIENT
@@ -26,6 +27,7 @@ from contrada.net.frames import (
     unpacked_hop,
 )
 from contrada.net.neighbours import Membership
+from contrada.net.promises import LogRequested
 from contrada.routing.messages import Unsubscribe
 from contrada.routing.router import Strategy
 from contrada.runtime.outlet import ENTRY_BYTES
@@ -171,6 +173,30 @@ def test_the_page_tells_of_each_message() -> None:
         assert tuple(FIELD.findall(fields)) == message.__struct_fields__
         is_asked = any(type(each) is type(message) for _, each in vectors.ASKED.values())
         assert by_client == ("yes" if is_asked else "no")
+
+
+def test_the_page_tells_of_each_message_of_promises() -> None:
+    """Who speaks another language would not know what to send so that delivery is promised."""
+    section = PAGE.partition("\n## Promises\n")[2].partition("\n## ")[0]
+    found = {row[0]: FIELD.findall(row[1]) for row in map(_cells, section.splitlines()) if row[1:]}
+    for each in (
+        *get_args(LogRequested),
+        *get_args(DeliveryMessage),
+        Records,
+        Closed,
+        *get_args(Body),
+    ):
+        assert tuple(found[each.__struct_config__.tag]) == each.__struct_fields__
+    groups = (
+        (vectors.PROMISES, get_args(LogRequested)),
+        (vectors.FERRIED, get_args(DeliveryMessage)),
+    )
+    for told, kinds in groups:
+        assert {type(message) for _, message in told.values()} == {*kinds}
+
+
+def _cells(line: str) -> list[str]:
+    return [each.strip() for each in line.split("|")[1:-1]]
 
 
 def test_the_example_of_the_page_is_of_vectors() -> None:

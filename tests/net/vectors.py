@@ -15,7 +15,34 @@ from typing import Any, Final
 
 import msgspec
 
-from contrada.errors import ContradaError, FrameError
+from contrada.delivery.durable import Retention
+from contrada.delivery.messages import (
+    AnnounceHome,
+    AskPast,
+    Body,
+    Carry,
+    Closed,
+    CloseLog,
+    Destination,
+    Done,
+    GiveBack,
+    Grant,
+    LogEntry,
+    Notice,
+    OpenLog,
+    Parcel,
+    Past,
+    ReadLog,
+    Records,
+    Resumed,
+    Returned,
+    Row,
+    Sequenced,
+    Standing,
+    Taken,
+    ToSequence,
+)
+from contrada.errors import ContradaError, DeliveryError, FrameError
 from contrada.model import (
     Advertisement,
     Envelope,
@@ -40,6 +67,10 @@ from contrada.net.frames import (
     HopCredit,
     HopPart,
     Hopping,
+    LogDelivery,
+    LogHop,
+    LogReply,
+    LogRequest,
     MatchDelivery,
     Offers,
     Ping,
@@ -53,6 +84,8 @@ from contrada.net.frames import (
     unpacked,
 )
 from contrada.net.neighbours import Membership
+from contrada.net.promises import Arrive, Arrived, Begun, Publications, refusal
+from contrada.net.promises import packed as promised
 from contrada.patterns import Match
 from contrada.patterns.assembly import Piece
 from contrada.routing.delegation import (
@@ -98,6 +131,68 @@ NETWORK: Final[dict[str, int | str | bool]] = {
     "instance": "a-1",
     **Membership("a").alike(),
 }
+
+SURE: Final = Notification(
+    {"symbol": "DIS"}, envelope=Envelope("4", "p", 4, AT_US, delivery="certified fifo")
+)
+ROW: Final = Row("a", 5, 1, 9, (("b", 6, 3),))
+KEPT: Final = FilterSet("price < 100")
+
+PROMISES: Final[dict[str, tuple[str, Any]]] = {
+    "publish": ("what is promised", Publications([to_msgpack(SURE)])),
+    "arrive": ("p publishes here; it was at server a, in its life 5", Arrive("p", "p-1", {"a": 5})),
+    "read": (
+        "durable subscription s, begun where it does not stand",
+        ReadLog("s", "r", KEPT, Retention()),
+    ),
+    "grant": ("10 records more", Grant("s", "r", 10)),
+    "done": ("positions 1 and 2 are worked off", Done("s", "r", ((1, 3),))),
+    "give back": ("position 3 may come again", GiveBack("s", "r", (3,))),
+    "close": ("the reader leaves; it had read position 3", CloseLog("s", "r", seen=(3,))),
+}
+"""What stands in a LogRequest."""
+
+GIVEN: Final[dict[str, tuple[str, Any]]] = {
+    "records": (
+        "one record, for the second time, and one that is damaged",
+        Records("s", "r", (LogEntry(1, AT_US, SURE, 2), LogEntry(2, AT_US, None, 1, "damaged"))),
+    ),
+    "closed": ("nothing more comes; it may begin anew", Closed("s", "r", "restarted", again=True)),
+}
+"""What stands in a LogDelivery."""
+
+BODIES: Final[tuple[Body, ...]] = (
+    Notice(SURE),
+    ToSequence(SURE, 1),
+    Returned(SURE, 1, 2, "b"),
+    Resumed(),
+    AskPast("p", 7),
+    Past("p", 7, 4, (3,), 2),
+    OpenLog("s", "r", 1),
+    Closed("s", "r", "it ended"),
+)
+
+FERRIED: Final[dict[str, tuple[str, Any]]] = {
+    "announce": (
+        "all that stands at server a",
+        AnnounceHome("a", 5, 1, 2, True, ((1, Standing("s", KEPT)), (2, None)), True, True),
+    ),
+    "sequenced": ("b gives the order of sequence n", Sequenced("n", 2, "b", (ROW,))),
+    "carry": (
+        "a parcel of each kind of body",
+        Carry(
+            "a",
+            5,
+            1,
+            tuple(
+                Parcel((Destination("b", 6, n, n + 1, (1,)),), body, (ROW,))
+                for n, body in enumerate(BODIES)
+            ),
+        ),
+    ),
+    "taken": ("b has taken all up to 3 of a's stream", Taken("b", 6, "a", 5, 3)),
+}
+"""What stands in a LogHop."""
 
 MATCH: Final = (packed_values(("DIS",)), [to_msgpack(A), to_msgpack(B)])
 
@@ -153,6 +248,23 @@ FRAMES: Final[dict[str, tuple[str, Frame]]] = {
         ),
     ),
     "match delivery": ("one match of pattern 2", MatchDelivery("2", 0, [MATCH])),
+    **{
+        f"log request: {name}": (meaning, LogRequest(8, promised(message), wait_ms=5_000))
+        for name, (meaning, message) in PROMISES.items()
+    },
+    "log reply": ("it is done, and on the disk", LogReply(8)),
+    "log reply to publish": ("0 pairs were dropped", LogReply(8, promised(0))),
+    "log reply to arrive": ("server a, in its life 5", LogReply(8, promised(Arrived("a", 5, 4)))),
+    "log reply to read": ("number 1 at server a", LogReply(8, promised(Begun(KEPT, "a", 1)))),
+    "log refusal": ("nothing was done", refusal(8, DeliveryError("s is read already"))),
+    **{
+        f"log delivery: {name}": (meaning, LogDelivery(promised(message)))
+        for name, (meaning, message) in GIVEN.items()
+    },
+    **{
+        f"log hop: {name}": (meaning, LogHop([promised(message)]))
+        for name, (meaning, message) in FERRIED.items()
+    },
 }
 
 ASKED: Final[dict[str, tuple[str, Hopping | Follow | Unfollow]]] = {

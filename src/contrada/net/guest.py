@@ -14,6 +14,7 @@ from typing import Any, Final
 from msgspec import Raw
 
 from contrada.delivery.backlog import Entry
+from contrada.delivery.classes import BEST_EFFORT
 from contrada.errors import (
     ContradaError,
     FrameError,
@@ -21,6 +22,8 @@ from contrada.errors import (
     UnsatisfiableFilterError,
     shortened,
 )
+from contrada.matching.bundle import Bundle
+from contrada.model import Notification
 from contrada.model.languages.work import Work
 from contrada.net.accepted import FEWER, Accepted, Doubtful
 from contrada.net.content import encoding_of, notifications_from, packed_match
@@ -364,6 +367,8 @@ class Guest:
     def _accept(self, request: Request, message: Publish) -> None:
         if self._broker.is_stopping:
             return  # Unanswered: by the goodbye its client learns that nobody knows of it.
+        if not isinstance(message.notifications, Bundle):  # What is in one is best effort.
+            _check_best_effort(message.notifications)
         try:
             self._accepted.add(request.number, request.wait_ms, message)
         except FrameError as error:
@@ -384,6 +389,15 @@ class Guest:
         reason = shortened(str(error))
         _LOG.info("client %s is refused a request: %s", self._peer.name, reason)
         self._peer.send(Reply(number, code=code, reason=reason))
+
+
+def _check_best_effort(notifications: Sequence[Notification]) -> None:
+    """Raises FrameError for what a Request would carry without its promise."""
+    for each in notifications:
+        delivery = each.envelope.delivery
+        if delivery != BEST_EFFORT:
+            reason = f"a Request publishes at {BEST_EFFORT}; {delivery!r} wants a LogRequest"
+            raise FrameError("unsupported", reason)
 
 
 def _up_to(bytes_max: int, members: list[Raw]) -> list[Raw]:
