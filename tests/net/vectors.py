@@ -67,6 +67,8 @@ from contrada.net.frames import (
     HopCredit,
     HopPart,
     Hopping,
+    InspectReply,
+    InspectRequest,
     LogDelivery,
     LogHop,
     LogReply,
@@ -83,6 +85,7 @@ from contrada.net.frames import (
     packed,
     unpacked,
 )
+from contrada.net.inspection import HeldLink, HeldText, Inspection
 from contrada.net.neighbours import Membership
 from contrada.net.promises import Arrive, Arrived, Begun, Publications, refusal
 from contrada.net.promises import packed as promised
@@ -223,6 +226,25 @@ FRAMES: Final[dict[str, tuple[str, Frame]]] = {
     "statistics reply": (
         "some counts, by name",
         StatisticsReply(4, {"connections": 2, "dropped": {"queue full": 1}}),
+    ),
+    "inspect request": (
+        "asks what the broker holds, and where a notification would go",
+        InspectRequest(8, to_msgpack(QUOTE)),
+    ),
+    "inspect reply": (
+        "one link, one client with one subscription, which matches",
+        InspectReply(
+            8,
+            Inspection(
+                "north",
+                {"links": 1, "clients": 1, "filters": 1, "advertisements": 0, "matching": 1},
+                [HeldLink("south", "peer", 1)],
+                {"1": 1},
+                [HeldText("price < 100", ["client 1"])],
+                [],
+                [HeldText("price < 100", ["client 1"])],
+            ),
+        ),
     ),
     "hop": ("a broker asks its neighbour for price < 100", Hop([packed(Subscribe("1", CHEAP))])),
     "hop credit": ("600 bytes, of one notification, were worked off", HopCredit(600, 1)),
