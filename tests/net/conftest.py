@@ -12,9 +12,10 @@ CONTRADA = (sys.executable, "-c", "from contrada_command import main; main()")
 
 
 @pytest.fixture(scope="session")
-def broker_address() -> Iterator[str]:
+def broker_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a broker that all tests share."""
-    command = [*CONTRADA, "serve", "--port", "0"]
+    store = tmp_path_factory.mktemp("broker") / "contrada.db"
+    command = [*CONTRADA, "serve", "--port", "0", "--store", str(store)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

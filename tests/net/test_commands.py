@@ -10,6 +10,7 @@ import socket
 import subprocess
 import threading
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,24 @@ def test_pub_says_how_long_and_how_urgently(broker_address: str) -> None:
     for option, value in (("--ttl", "0"), ("--priority", "10")):
         refused = contrada("pub", "--to", broker_address, option, value, "desk=7")
         assert (refused.returncode, option in refused.stderr) == (2, True)
+
+
+def test_a_durable_subscription_goes_on_where_it_was(broker_address: str) -> None:
+    """What comes while nobody looks would be lost, or come again, or be kept for ever."""
+    sub = partial(contrada, "sub", "--to", broker_address, "--durable", "shell", "--json")
+    begun = sub("desk = 77", "--seconds", "0.01")
+    assert (begun.returncode, begun.stdout, begun.stderr) == (0, "", "")
+    for number in range(3):
+        contrada("pub", "--to", broker_address, "desk=77", f"n={number}")
+    found = [sub("--count", "2", "--timeout", "10").stdout, sub("--count", "1").stdout]
+    assert [json.loads(line)["n"] for line in "".join(found).splitlines()] == [0, 1, 2]
+    assert sub("--seconds", "0.5").stdout == ""
+    assert sub("--end").returncode == 0
+    gone = sub()
+    assert gone.returncode != 0
+    assert "say its filters to begin it" in gone.stderr
+    for wrong in (("sub", "--end"), ("sub",)):
+        assert contrada(*wrong).returncode == 2
 
 
 def test_what_was_printed_is_published_as_it_was(broker_address: str) -> None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import click
 import msgspec
@@ -22,14 +22,14 @@ from contrada.net import connect
 from contrada.records import plain_time, shown_text
 from contrada.runtime.calling import checked_timeout
 from contrada.runtime.subscription import UNSUBSCRIBED
-from contrada.service import Service, Subscription
+from contrada.service import Kept, Service, Subscription
 
 Show: TypeAlias = Callable[[Notification], str]
 Printing: TypeAlias = Callable[[Subscription[Notification]], Awaitable[None]]
 
 
 @click.command()
-@click.argument("filter_text", metavar="FILTER")
+@click.argument("filter_text", metavar="FILTER", required=False)
 @click.option("--to", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="End after N notifications.")
 @click.option(
@@ -41,16 +41,24 @@ Printing: TypeAlias = Callable[[Subscription[Notification]], Awaitable[None]]
 @click.option(
     "--seconds", type=click.FloatRange(0, min_open=True), metavar="S", help="End after S seconds."
 )
+@click.option(
+    "--durable",
+    metavar="NAME",
+    help="Go on where the last reader of this name ended; the broker keeps what comes meanwhile.",
+)
+@click.option("--end", is_flag=True, help="End the durable subscription, and what it keeps.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object of attributes per line.")
 @click.option("--envelope", is_flag=True, help="Also @id, @publisher and @time.")
 @tls_options
 @extension_option
 def sub(
-    filter_text: str,
+    filter_text: str | None,
     to: str,
     count: int | None,
     timeout: float | None,
     seconds: float | None,
+    durable: str | None,
+    end: bool,
     as_json: bool,
     envelope: bool,
     tls: ssl.SSLContext | None,
@@ -62,26 +70,46 @@ def sub(
     what JSON does not have, and "$body" is a body that is no such line itself.
     What was dropped is told on standard error at the end.
 
+    With --durable a line that was printed is acknowledged when the next one is asked for, or at an
+    orderly end; what was not comes again. The FILTER is said once, when it begins.
+
     \b
     contrada sub "dep_delay > 120 and origin = 'JFK'"
     contrada sub "symbol in ('DIS', 'IBM') or price < 5" --count 10 --seconds 60
     contrada sub everything --json --timeout 5 | jq .price
+    contrada sub "symbol = 'DIS'" --durable desk
     """  # noqa: D301 - click reads the escape
+    if end and durable is None:
+        raise click.UsageError("--end ends a durable subscription: say which, by --durable NAME")
+    if filter_text is None and durable is None:
+        raise click.UsageError(
+            "Missing argument 'FILTER': what to ask for; `everything` matches all"
+        )
     show = _json if as_json else _line
-    service = connect(to, reconnect=False, tls=tls)
+    service = connect(to, reconnect=durable is not None, tls=tls)
+    if end:
+        run(_end(service, str(durable)))
+        return
     printing = partial(
         _print,
         left=count,
         timeout_s=checked_timeout(timeout),
         show=partial(show, envelope=envelope),
     )
-    run(_subscribe(service, filter_text, checked_timeout(seconds, "seconds"), printing))
+    standing = {} if durable is None else {"durable": durable}
+    asked = partial(service.subscribe, filter_text, **standing)
+    run(_subscribe(service, asked, checked_timeout(seconds, "seconds"), printing))
+
+
+async def _end(service: Service, durable: str) -> None:
+    async with service:
+        await service.unsubscribe(durable)
 
 
 async def _subscribe(
-    service: Service, filter_text: str, seconds: float | None, printing: Printing
+    service: Service, asked: Callable[[], Any], seconds: float | None, printing: Printing
 ) -> None:
-    wanted = service.subscribe(filter_text)  # A wrong filter is found out before connecting.
+    wanted = asked()  # A wrong filter is found out before connecting.
     try:
         async with service, wanted as events:
             with suppress(TimeoutError):
@@ -97,11 +125,12 @@ async def _print(
     while left is None or left > 0:
         try:
             async with asyncio.timeout(timeout_s):
-                notification = await anext(events)
+                found: Any = await anext(events)
         except (TimeoutError, StopAsyncIteration):
             return
-        sys.stdout.write(show(notification) + "\n")
-        if not events.statistics().queued:
+        is_kept = isinstance(found, Kept)
+        sys.stdout.write(show(found.item if is_kept else found) + "\n")
+        if is_kept or not events.statistics().queued:  # What is acknowledged was printed.
             sys.stdout.flush()
         left = None if left is None else left - 1
 
