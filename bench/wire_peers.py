@@ -207,6 +207,11 @@ class Contrada(System):
         async def run() -> None:
             async with connect(f"contrada://127.0.0.1:{port}") as service:
                 tasks: set[asyncio.Task[int]] = set()
+                if window.chunk == 1:
+                    for number in range(total):
+                        await window.ready(number)
+                        await service.publish(item(number))
+                    return
                 for begin in range(0, total, window.chunk):
                     await window.ready(begin)
                     items = [item(number) for number in range(begin, begin + window.chunk)]

@@ -663,7 +663,10 @@ async def test_a_batch_that_is_cancelled_ends_at_once(
         await asyncio.Event().wait()
 
     taken = asyncio.Event()
-    with mock.patch.object(Accepted, "_work", stuck):
+    with (
+        mock.patch.object(Accepted, "_work", stuck),
+        mock.patch.object(accepted, "AT_ONCE_MAX", -1),
+    ):
         async with Broker(port=0) as broker, connect(broker.address) as service:
             publishing = asyncio.create_task(service.publish_batch(items()))
             await taken.wait()
@@ -719,7 +722,10 @@ async def test_what_a_client_publishes_ahead_is_bounded_in_frames() -> None:
     async def stuck(_: Peer) -> None:
         await asyncio.Event().wait()
 
-    with mock.patch.object(Accepted, "_work", stuck):
+    with (
+        mock.patch.object(Accepted, "_work", stuck),
+        mock.patch.object(accepted, "AT_ONCE_MAX", -1),
+    ):
         async with Broker(port=0) as broker:
             frames = (publish(n, 0, []) for n in range(accepted.PUBLISHES_PENDING_MAX + 1))
             raw = await RawClient.to(broker, Hello("client"), *frames)

@@ -190,7 +190,7 @@ async def test_a_reader_that_sleeps_holds_up_no_other_beyond_a_link(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One reader at the other end of a link would stop all that is published."""
-    monkeypatch.setattr(link, "PUBLISH_WAIT_S", 0.01)
+    monkeypatch.setattr(link, "PUBLISH_WAIT_S", 0.5)
     monkeypatch.setattr(link, "LINK_CREDIT_BYTES", 20_000)
     monkeypatch.setattr(subscription, "CREDIT_BYTES", 10_000)
     monkeypatch.setattr(subscription, "_CREDIT_STEP", 1_000)

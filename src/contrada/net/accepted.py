@@ -40,6 +40,13 @@ NOTIFICATIONS_PER_TURN: Final = 256
 """Published notifications that are worked off in one go. Beyond it: the other connections get a
 turn."""
 
+AT_ONCE_MAX: Final = 16
+"""Notifications of a publication that is worked off in the turn in which it came. Beyond it: by a
+task of its own."""
+
+AT_ONCE_WORK_MAX: Final = 4_000
+"""Steps to match them. Beyond it: nothing of it is done yet, and a task works it off."""
+
 FEWER: Final = 8
 """How many times fewer are taken in one go where it was too much work."""
 
@@ -101,12 +108,13 @@ class Accepted(Generic[N]):
         if self.held_bytes + size > PENDING_BYTES_MAX:
             reason = f"more than PENDING_BYTES_MAX = {PENDING_BYTES_MAX} bytes unanswered"
             raise FrameError("too many publishes", reason)
+        if self._worker is None and self._at_once(number, wait_ms, message, size):
+            return
         self._hold(size)
         # Without the request, which holds all of its frame.
         self._waiting.append((number, wait_ms, message, size))
         if self._worker is None:
-            self._worker = self._broker.start_work(self._work())
-            self._worker.add_done_callback(self._worked)
+            self._start(self._work())
 
     def forget(self) -> int:
         """Forget at once what waits; how many notifications that were."""
@@ -128,6 +136,50 @@ class Accepted(Generic[N]):
         self.held_bytes += size
         self._broker.hold(size)
 
+    def _at_once(self, number: N, wait_ms: int, message: Publish, size: int) -> bool:
+        """Works off what is little, without the task that it may have to wait; whether it was.
+
+        Of the turns of its connection (see `net.turns`) that takes no more than they are given.
+        """
+        if len(message.notifications) > AT_ONCE_MAX:
+            return False
+        pending: list[Pending[Notification]] = []
+        error: ContradaError | None
+        try:
+            with Work("AT_ONCE_WORK_MAX", AT_ONCE_WORK_MAX, is_strict=True):
+                pending, error = self._exchange.take(self._origin, message, wall_clock_us())
+        except ContradaError as fault:
+            if isinstance(fault, LimitError) and fault.limit == "AT_ONCE_WORK_MAX":
+                return False
+            error = fault
+        except Exception as fault:  # noqa: BLE001 - as where a task does it
+            self._failed(fault)
+            return True
+        if pending:
+            self._hold(size)
+            self._start(self._work_after(number, pending, _seconds(wait_ms), error, size))
+        else:
+            self._answer(number, error or 0)
+        return True
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        self._worker = self._broker.start_work(work)
+        self._worker.add_done_callback(self._worked)
+
+    async def _work_after(
+        self,
+        number: N,
+        pending: list[Pending[Notification]],
+        wait_s: float,
+        error: ContradaError | None,
+        size: int,
+    ) -> None:
+        """As `_work`, once what is pending has found its room."""
+        dropped = await self._exchange.wait(pending, wait_s)
+        self._hold(-size)
+        self._answer(number, error or dropped)
+        await self._work()
+
     async def _work(self) -> None:
         clock = asyncio.get_running_loop().time
         began_s = clock()
@@ -135,7 +187,7 @@ class Accepted(Generic[N]):
             number, wait_ms, message, size = self._waiting.popleft()
             answer: int | ContradaError
             try:
-                answer = await self._publish(wait_ms, message)
+                answer = await self._publish(_seconds(wait_ms), message)
             except ContradaError as error:
                 answer = error
             self._hold(-size)
@@ -145,8 +197,7 @@ class Accepted(Generic[N]):
                 began_s = clock()
         self._worker = None  # Here, not when the task is seen to be done: frames come between.
 
-    async def _publish(self, wait_ms: int, message: Publish) -> int:
-        wait_s = min(max(wait_ms, 0) / 1000, PUBLISH_WAIT_S_MAX)
+    async def _publish(self, wait_s: float, message: Publish) -> int:
         now_us = wall_clock_us()
         dropped = done = 0
         error: ContradaError | None = None
@@ -199,8 +250,16 @@ class Accepted(Generic[N]):
     def _worked(self, task: "asyncio.Task[None]") -> None:
         fault = None if task.cancelled() else task.exception()
         if fault is not None:
-            _LOG.error("a fault of this broker while it worked for a client", exc_info=fault)
-            self._end(FrameError("internal", f"a fault of this broker ({type(fault).__name__})"))
+            self._failed(fault)
         if self._worker is task:  # It did not come to its end: neither will what waited for it.
             self._waiting.clear()
             self._hold(-self.held_bytes)
+
+    def _failed(self, fault: BaseException) -> None:
+        _LOG.error("a fault of this broker while it worked for a client", exc_info=fault)
+        self._end(FrameError("internal", f"a fault of this broker ({type(fault).__name__})"))
+
+
+def _seconds(wait_ms: int) -> float:
+    """How long a publisher waits for room."""
+    return min(max(wait_ms, 0) / 1000, PUBLISH_WAIT_S_MAX)

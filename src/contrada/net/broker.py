@@ -32,7 +32,7 @@ from contrada.net.frames import Hello
 from contrada.net.guest import Guest
 from contrada.net.logs import BrokerLogs
 from contrada.net.neighbours import Membership, Neighbours
-from contrada.net.peer import Peer, Talk
+from contrada.net.peer import Peer, Rounds, Talk
 from contrada.net.tls import TLS_FAULT, TLS_WAIT_S, Tls
 from contrada.runtime.exchange import Exchange
 from contrada.runtime.outlet import PUBLISH_WAIT_S
@@ -139,6 +139,7 @@ class Broker:
         self._server: asyncio.Server | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._peers: set[Peer] = set()
+        self.rounds = Rounds()
         self._guests: dict[Peer, Guest] = {}
         self._work: set[asyncio.Task[None]] = set()
         self._empty = asyncio.Event()

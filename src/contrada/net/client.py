@@ -131,7 +131,7 @@ class TcpService(Service):
     async def open(self) -> None:
         """Connect. Raises ConnectionFailedError when no broker answers there."""
         if self.connection.state == "new":
-            self._publishing = Publishing(self._reconnecting.send, self._wait_ms)
+            self._publishing = Publishing(self._reconnecting.send_now, self._wait_ms)
         await self._reconnecting.open()
 
     async def aclose(self) -> None:

@@ -6,7 +6,7 @@ another broker by a `Link`.
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Generator
 from typing import Final, Protocol
 
@@ -28,6 +28,10 @@ WRITE_BUFFER_BYTES: Final = 1024 * 1024
 """Bytes written to a client that it has not taken. Beyond it: the connection is neither written to
 nor read from until it takes them."""
 
+WRITTEN_AT_ONCE_MAX: Final = 4
+"""Connections to which goes at once what one connection published. Beyond it: when all that has
+come over others was read too, so that each is written to once."""
+
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -45,6 +49,8 @@ class Host(Working, Protocol):
 
     logs: BrokerLogs
     """What it keeps, and promises."""
+    rounds: "Rounds"
+    """Its connections that have something to send."""
 
     def admit(self, peer: "Peer") -> bool:
         """A connection was made; False when there are too many."""
@@ -88,6 +94,41 @@ class Talk(Protocol):
         """Forgets at once what has come and is not worked off."""
 
 
+class Rounds:
+    """The connections of a broker that have something to send, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._due: deque[Peer] = deque()
+        self._is_due = False
+
+    def add(self, peer: "Peer") -> None:
+        """One more, until it is flushed: in the next turn of the loop, if not before."""
+        self._due.append(peer)
+        self._soon()
+
+    def end_turn(self) -> None:
+        """A connection has had its turn: what few get of it goes out now, without a turn more."""
+        if len(self._due) <= WRITTEN_AT_ONCE_MAX:
+            self._flush()
+
+    def _soon(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._next_round)
+
+    def _next_round(self) -> None:
+        self._is_due = False
+        self._flush()
+
+    def _flush(self) -> None:
+        try:
+            for _ in range(len(self._due)):  # Those that come meanwhile have their turn later.
+                self._due.popleft().flush()
+        finally:  # One that cannot be flushed is no reason that the others wait.
+            if self._due:
+                self._soon()
+
+
 class Feed(Protocol):
     """A queue of what is to be sent."""
 
@@ -118,6 +159,7 @@ class Peer(Wire):
         self._ready: dict[Feed, None] = {}
         self._flush_due = False
         self._write_paused = False
+        self._in_turn = False
         self._turns = Turns(self._loop.time())
         self._turn_due = False
         self._under_way: Generator[None] | None = None
@@ -161,7 +203,7 @@ class Peer(Wire):
         self._write_paused = False
         self._regulate_reading()
         if self._transport is not None and not self._transport.is_closing():
-            self._flush()
+            self.flush()
 
     def _regulate_reading(self) -> None:
         """Read nothing while what was read waits for its turn, or for the client to read."""
@@ -225,8 +267,9 @@ class Peer(Wire):
         self._connection.send(frame)
 
     def write(self) -> None:
-        """Write what was sent."""
-        self._write_outgoing()
+        """Write what was sent, at the end of the turn that is under way."""
+        if not self._in_turn:
+            self._write_outgoing()
 
     def fail(self, error: FrameError) -> None:
         """Tell the other side what it did wrong; the connection is closed then."""
@@ -245,13 +288,14 @@ class Peer(Wire):
         self._ready[feed] = None
         if not self._flush_due and not self._write_paused:
             self._flush_due = True
-            self._loop.call_soon(self._flush)
+            self.broker.rounds.add(self)
 
     # ------------------------------------------------------------------------------- requests
 
     def _work_off(self) -> None:
         """As every `Wire`, but in turns: after a while the other connections get theirs."""
         self._turns.begin(self._loop.time())
+        self._in_turn = True
         try:
             while not self._turn_due and self._go_on():
                 rest_s = self._turns.rest_s(self._loop.time())
@@ -260,8 +304,11 @@ class Peer(Wire):
                     self.broker.start_work(self._take_turn(rest_s))
         except FrameError as error:
             self._end(error)
+        finally:
+            self._in_turn = False
         self._count_unread()
         self._regulate_reading()
+        self.broker.rounds.end_turn()
         self._write_outgoing()
 
     async def _take_turn(self, rest_s: float) -> None:
@@ -323,13 +370,14 @@ class Peer(Wire):
 
     # -------------------------------------------------------------------------------- sending
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write what its queues hold, as long as credit, the other side and its turn allow."""
         self._flush_due = False
         until_s = self._loop.time() + TURN_S
         while self._ready and not self._write_paused:
             if self._loop.time() > until_s:
                 self._flush_due = True
-                self._loop.call_soon(self._flush)
+                self.broker.rounds.add(self)
                 break
             feed = next(iter(self._ready))
             del self._ready[feed]

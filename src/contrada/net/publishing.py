@@ -51,7 +51,7 @@ class Publishing:
     """The frames of a client that wait to be sent, and those that wait for an answer."""
 
     def __init__(self, send: Callable[[Request], None], wait_ms: int) -> None:
-        """`send` takes a frame to the broker."""
+        """`send` takes a frame to the broker at once."""
         self._send = send
         self._wait_ms = wait_ms
         self._loop = asyncio.get_running_loop()

@@ -163,6 +163,11 @@ class Reconnecting:
         if self._wire is not None:
             self._wire.send(frame)
 
+    def send_now(self, frame: Frame) -> None:
+        """Send a frame without waiting for the end of this turn, where a connection is there."""
+        if self._wire is not None:
+            self._wire.send_now(frame)
+
     # ----------------------------------------------------------------------------- attempts
 
     async def _connect_first(self) -> None:

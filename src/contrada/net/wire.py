@@ -119,6 +119,11 @@ class ClientWire(Wire):
             self._flush_due = True
             self._loop.call_soon(self._write_outgoing)
 
+    def send_now(self, frame: Frame) -> None:
+        """Send a frame, and all that waits for the end of this turn, now."""
+        self._connection.send(frame)
+        super()._write_outgoing()
+
     async def close(self) -> None:
         """Say goodbye, close, and wait until it is closed. Twice is once."""
         if self._transport is None:

@@ -9,9 +9,11 @@ from contrada.errors import ServiceError
 
 T = TypeVar("T")
 
-CALLS_PER_TURN: Final = 64
-"""Calls of a handler that is a plain function in one go. Beyond it: others on the event loop have
-their turn."""
+TURN_S: Final = 0.005
+"""Seconds of calls in a row of a handler that is a plain function. Beyond it: others on the event
+loop have their turn."""
+
+_CALLS_PER_LOOK: Final = 64
 
 HANDLERS_MAX: Final = 1_000
 """Calls of one subscription's handler at a time. Beyond it: ServiceError."""
@@ -37,7 +39,8 @@ async def handle_all(
         except Exception as error:  # noqa: BLE001 - the subscriber's own code
             await failed(error, item)
 
-    plain = 0
+    clock = asyncio.get_running_loop().time
+    began_s, plain = clock(), 0
     try:
         async for item in items:
             try:
@@ -47,8 +50,9 @@ async def handle_all(
                 continue
             if result is None or not inspect.isawaitable(result):
                 plain += 1
-                if plain % CALLS_PER_TURN == 0:
+                if plain % _CALLS_PER_LOOK == 0 and clock() - began_s >= TURN_S:
                     await asyncio.sleep(0)
+                    began_s = clock()
                 continue
             task = asyncio.create_task(finish(result, item))
             calls.add(task)
