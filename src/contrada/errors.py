@@ -157,6 +157,13 @@ class ServiceClosedError(ServiceError):
     """The service, or the connection to it, is closed."""
 
 
+class TooSlowError(ServiceError):
+    """A subscription that is to end when it does not keep up has ended; see `WhenFull`."""
+
+    def __init__(self) -> None:
+        super().__init__("the subscription has ended: its subscriber did not keep up")
+
+
 class AddressError(ContradaError):
     """A service's address is malformed. Carries `address` and `expected`."""
 

@@ -57,6 +57,7 @@ from contrada.net.frames import (
     FRAME_BYTES_MAX,
     HEADER_BYTES,
     Credit,
+    CutOff,
     Delivery,
     Failure,
     Frame,
@@ -269,6 +270,7 @@ FRAMES: Final[dict[str, tuple[str, Frame]]] = {
             ]
         ),
     ),
+    "cut off": ("subscription 9 has ended: in all 70 found no room", CutOff("9", 70)),
     "match delivery": ("one match of pattern 2", MatchDelivery("2", 0, [MATCH])),
     **{
         f"log request: {name}": (meaning, LogRequest(8, promised(message), wait_ms=5_000))

@@ -7,6 +7,7 @@ import pytest
 from contrada.delivery.backlog import Transmission
 from contrada.runtime.budget import Budget
 from contrada.runtime.outlet import EXPIRED, QUEUE_FULL, Outlet
+from contrada.service import WhenFull
 from tests.asynchronous import on_loop
 
 URGENT = Transmission(9)
@@ -240,3 +241,52 @@ async def test_nothing_makes_way_in_vain() -> None:
     assert not await outlet.put((8, 6, URGENT), 0.0), "what others hold does not make way"
     assert await outlet.put((9, 5, URGENT), 0.0)
     assert taken(outlet) == [9]
+
+
+def full(*entries: tuple[int, int, Transmission | None], when_full: WhenFull) -> Outlet[int]:
+    """An outlet with room for three, filled with these by one call."""
+    outlet: Outlet[int] = Outlet(notifications_max=3, when_full=when_full)
+    losses = Losses()
+    outlet.keeper = losses
+    assert outlet.offer_all(entries) == len(entries)
+    assert sum(count for _, count, _ in losses.told) == max(0, len(entries) - 3)
+    return outlet
+
+
+@pytest.mark.parametrize(
+    ("when_full", "held"), [("drop-oldest", [2, 3, 4]), ("drop-newest", [0, 1, 2])]
+)
+def test_nobody_waits_where_something_is_dropped(when_full: WhenFull, held: list[int]) -> None:
+    """A publisher would wait for a reader that may miss something, or the wrong half be lost."""
+    outlet = full(*((n, 1, None) for n in range(5)), when_full=when_full)
+    assert [taken(outlet)[0] for _ in range(3)] == held
+    assert outlet.held_bytes == 0
+
+
+def test_the_oldest_of_the_lowest_makes_way_for_its_like() -> None:
+    """What is urgent would be dropped for what is idle, or the newest of several."""
+    low, high = Transmission(1), Transmission(8)
+    entries = [(0, 1, low), (1, 1, high), (2, 1, low), (3, 1, low), (4, 1, high), (5, 1, IDLE)]
+    outlet = full(*entries, when_full="drop-oldest")
+    assert [taken(outlet)[0] for _ in range(3)] == [1, 4, 3]
+
+
+def test_what_is_urgent_makes_way_for_nothing_lower_where_the_newest_is_dropped() -> None:
+    """Priorities would count only where publishers wait."""
+    outlet = full((0, 1, None), (1, 1, None), (2, 1, None), (3, 1, URGENT), when_full="drop-newest")
+    assert [taken(outlet)[0] for _ in range(3)] == [3, 0, 1]
+
+
+def test_one_too_large_for_all_the_room_drops_no_other() -> None:
+    """One notification of many bytes would empty a queue, and be dropped all the same."""
+    outlet: Outlet[int] = Outlet(bytes_max=10, when_full="drop-oldest")
+    assert outlet.offer_all([(0, 4, None), (1, 4, None), (2, 11, None), (3, 4, None)]) == 4
+    assert [taken(outlet)[0] for _ in range(2)] == [1, 3]
+
+
+def test_who_is_cut_off_keeps_what_is_held() -> None:
+    """What came in time would be lost, or more would come behind a gap."""
+    outlet = full(*((n, 1, None) for n in range(5)), when_full="disconnect")
+    assert outlet.finished
+    assert outlet.offer_all([(9, 1, None)]) == 0
+    assert [taken(outlet) for _ in range(4)] == [[0], [1], [2], []]

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import click
 import msgspec
@@ -21,8 +21,9 @@ from contrada.model.syntax import name_text, value_text
 from contrada.net import connect
 from contrada.records import plain_time, shown_text
 from contrada.runtime.calling import checked_timeout
+from contrada.runtime.outlet import BLOCK
 from contrada.runtime.subscription import UNSUBSCRIBED
-from contrada.service import Kept, Service, Subscription
+from contrada.service import Kept, Service, Subscription, WhenFull
 
 Show: TypeAlias = Callable[[Notification], str]
 Printing: TypeAlias = Callable[[Subscription[Notification]], Awaitable[None]]
@@ -47,6 +48,13 @@ Printing: TypeAlias = Callable[[Subscription[Notification]], Awaitable[None]]
     help="Go on where the last reader of this name ended; the broker keeps what comes meanwhile.",
 )
 @click.option("--end", is_flag=True, help="End the durable subscription, and what it keeps.")
+@click.option(
+    "--when-full",
+    type=click.Choice(get_args(WhenFull)),
+    default=BLOCK,
+    show_default=True,
+    help="What becomes of what this does not read in time: its publisher waits, or it is dropped.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object of attributes per line.")
 @click.option("--envelope", is_flag=True, help="Also @id, @publisher and @time.")
 @tls_options
@@ -59,6 +67,7 @@ def sub(
     seconds: float | None,
     durable: str | None,
     end: bool,
+    when_full: WhenFull,
     as_json: bool,
     envelope: bool,
     tls: ssl.SSLContext | None,
@@ -97,7 +106,7 @@ def sub(
         show=partial(show, envelope=envelope),
     )
     standing = {} if durable is None else {"durable": durable}
-    asked = partial(service.subscribe, filter_text, **standing)
+    asked = partial(service.subscribe, filter_text, when_full=when_full, **standing)
     run(_subscribe(service, asked, checked_timeout(seconds, "seconds"), printing))
 
 

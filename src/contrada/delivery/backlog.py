@@ -106,6 +106,13 @@ class Backlog(Generic[P]):
         priority = min(self._levels)
         return self._remove(priority, next(reversed(self._levels[priority].entries)))
 
+    def pop_oldest(self) -> Entry[P]:
+        """Takes the oldest of the lowest priority; IndexError where nothing waits."""
+        if not self._count:
+            raise IndexError("nothing waits")
+        priority = min(self._levels)
+        return self._remove(priority, next(iter(self._levels[priority].entries)))
+
     def expire(self, now_us: int) -> list[Entry[P]]:
         """Takes what it is too late for now: all whose end has come."""
         late = []

@@ -22,7 +22,7 @@ from contrada.errors import (
     ServiceClosedError,
     ServiceError,
 )
-from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
+from contrada.model import Envelope, Filter, FilterSet, Notification
 from contrada.model.algebra.notification import Body
 from contrada.model.encoding import notification_from_msgpack
 from contrada.model.languages.atoms import failures
@@ -31,6 +31,7 @@ from contrada.net.address import parse_addresses
 from contrada.net.content import packed_content
 from contrada.net.frames import (
     Credit,
+    CutOff,
     Delivery,
     Frame,
     InspectReply,
@@ -55,9 +56,8 @@ from contrada.net.publishing import (
     packed_by,
 )
 from contrada.net.reconnecting import Reconnecting
-from contrada.net.subscription import TcpSubscription
+from contrada.net.subscription import TcpSubscription, subscription_of
 from contrada.net.wire import GOODBYE_WAIT_S
-from contrada.patterns import Match
 from contrada.routing.messages import Unsubscribe
 from contrada.runtime.calling import (
     batches_of,
@@ -66,7 +66,7 @@ from contrada.runtime.calling import (
     tell_published,
 )
 from contrada.runtime.offering import FollowedOffers, HeldOffering
-from contrada.runtime.outlet import PUBLISH_WAIT_S, QUEUE_FULL
+from contrada.runtime.outlet import BLOCK, PUBLISH_WAIT_S, QUEUE_FULL
 from contrada.runtime.stamping import Stamp, identified, runs_of
 from contrada.runtime.states import ConnectionStates
 from contrada.service import (
@@ -78,15 +78,12 @@ from contrada.service import (
     Service,
     ServiceStatistics,
     Subject,
-    filters_of,
+    WhenFull,
     is_promised,
     notification_of,
     offer_of,
-    pattern_of,
     promised,
     publication_of,
-    reader_of,
-    residue_of,
 )
 
 if TYPE_CHECKING:  # Loaded when something is promised.
@@ -244,22 +241,20 @@ class TcpService(Service):
             taken += len(run)
         return taken
 
-    def subscribe(self, subject: Any = None, where: Subject | None = None, **standing: Any) -> Any:
+    def subscribe(
+        self,
+        subject: Any = None,
+        where: Subject | None = None,
+        *,
+        when_full: WhenFull = BLOCK,
+        **standing: Any,
+    ) -> Any:
         """A subscription, in force inside `async with`; see `Service.subscribe`."""
         if standing:
             from contrada.runtime.standing import standing_subscription
 
-            return standing_subscription(self, subject, where, standing)
-        if isinstance(subject, Pattern):
-            pattern = pattern_of(subject, where)
-            return TcpSubscription(
-                self,
-                FilterSet(pattern.filters),
-                lambda match: Match(pattern, match.by, match.notifications),
-                pattern=pattern,
-            )
-        filters, residue = filters_of(subject, where), residue_of(subject, where)
-        return TcpSubscription(self, filters, reader_of(subject), residue)
+            return standing_subscription(self, subject, where, when_full, standing)
+        return subscription_of(self, subject, where, when_full)
 
     async def unsubscribe(self, durable: str) -> None:
         """End a durable subscription; see `Service.unsubscribe`."""
@@ -310,7 +305,7 @@ class TcpService(Service):
         message = subscription.message()
         self._subscriptions[identity] = subscription
         try:
-            await self.request(message, credit)
+            await self.request(message, credit, subscription.when_full)
         except BaseException as error:
             self._subscriptions.pop(identity, None)
             if isinstance(error, asyncio.CancelledError):
@@ -366,9 +361,11 @@ class TcpService(Service):
         """Return when a connection is up. Raises ConnectionFailedError, ServiceClosedError."""
         await self._reconnecting.ready()
 
-    def request(self, message: msgspec.Raw, credit: int = 0) -> asyncio.Future[Reply]:
+    def request(
+        self, message: msgspec.Raw, credit: int = 0, when_full: str = ""
+    ) -> asyncio.Future[Reply]:
         """Ask the broker for something, now."""
-        return self._answered(lambda number: Request(number, message, credit))
+        return self._answered(lambda number: Request(number, message, credit, when_full=when_full))
 
     def demand(self, message: msgspec.Raw) -> None:
         """The same, where nobody waits for the answer."""
@@ -413,6 +410,10 @@ class TcpService(Service):
                     subscription.arrived(frame)
             case Reply():
                 self._replied(frame)
+            case CutOff():
+                cut = self._subscriptions.pop(frame.subscription, None)
+                if cut is not None:
+                    cut.cut_off(frame)
             case Offers():
                 self._market.received(frame)
             case LogReply() if self._logs is not None:
@@ -484,7 +485,8 @@ class TcpService(Service):
         self, subscription: "TcpSubscription", credit: int
     ) -> tuple[Filter | FilterSet, int, asyncio.Future[Reply]]:
         """What is asked for anew, with so much credit, and the answer to that."""
-        return subscription.wanted, credit, self.request(subscription.message(), credit)
+        answer = self.request(subscription.message(), credit, subscription.when_full)
+        return subscription.wanted, credit, answer
 
     def given_up(self, failure: ServiceError) -> None:
         """There will be no connection any more: iterations end after what they hold."""

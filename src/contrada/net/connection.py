@@ -15,6 +15,7 @@ from typing import Final
 from contrada.errors import FrameError
 from contrada.net.frames import (
     Credit,
+    CutOff,
     Delivery,
     Failure,
     Frame,
@@ -64,7 +65,7 @@ _ALLOWED: Final[dict[tuple[str, str], tuple[type[Frame], ...]]] = {
         *(*_ALIVE, *_LAST),
     ),
     (BROKER, CLIENT): (
-        *(Reply, Delivery, MatchDelivery, Offers, StatisticsReply, InspectReply),
+        *(Reply, Delivery, MatchDelivery, CutOff, Offers, StatisticsReply, InspectReply),
         *(LogReply, LogDelivery, *_ALIVE, *_LAST),
     ),
     (NEIGHBOUR, BROKER): (Hop, HopPart, HopCredit, LogHop, *_ALIVE, *_LAST),

@@ -122,14 +122,16 @@ class Pong(Frame, frozen=True):
 class Request(Frame, frozen=True):
     """A message to the broker; it is answered by a Reply with its number.
 
-    `credit` bytes may be delivered for a subscription before more is granted; of what is published
-    the broker may wait `wait_ms` for a reader that reads nothing.
+    `credit` bytes may be delivered for a subscription before more is granted, and `when_full` says
+    what becomes of what finds no room; nothing is `block`. Of what is published the broker may wait
+    `wait_ms` for a reader that reads nothing.
     """
 
     number: int
     message: msgspec.Raw
     credit: int = 0
     wait_ms: int = 0
+    when_full: str = ""
 
 
 class StatisticsRequest(Frame, frozen=True):
@@ -207,6 +209,17 @@ class Credit(Frame, frozen=True):
 
     subscription: str
     credit: int
+
+
+class CutOff(Frame, frozen=True):
+    """A subscription has ended, since it was to end when it does not keep up.
+
+    In all `dropped` found no room there, `expired` no time.
+    """
+
+    subscription: str
+    dropped: int
+    expired: int = 0
 
 
 class Offers(Frame, frozen=True):
@@ -293,6 +306,7 @@ _KINDS: Final[dict[int, type[Frame]]] = {
     35: Offers,
     36: MatchDelivery,
     37: InspectReply,
+    38: CutOff,
     40: LogReply,
     41: LogDelivery,
 }

@@ -7,7 +7,7 @@ publisher asks for is worked off in order; it is answered when all of it is in t
 """
 
 import logging
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import accumulate, takewhile
 from typing import Any, Final
 
@@ -29,6 +29,7 @@ from contrada.net.accepted import FEWER, Accepted, Doubtful
 from contrada.net.content import encoding_of, notifications_from, packed_match
 from contrada.net.frames import (
     Credit,
+    CutOff,
     Delivery,
     Frame,
     InspectReply,
@@ -50,8 +51,10 @@ from contrada.net.promises import refusal
 from contrada.net.turns import REQUEST_WORK_MAX, TURN_S
 from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.messages import Publish, Unsubscribe
+from contrada.runtime.calling import checked_when_full
 from contrada.runtime.exchange import Route
-from contrada.runtime.outlet import Outlet, Passed
+from contrada.runtime.outlet import BLOCK, Outlet, Passed
+from contrada.runtime.subscription import TOO_SLOW
 
 SUBSCRIPTIONS_PER_CLIENT_MAX: Final = 10_000
 """Subscriptions of a connection. Beyond it: it is refused, the connection stays."""
@@ -83,18 +86,25 @@ _LOG: Final = logging.getLogger(__name__)
 class _Feed(Outlet[Passed]):
     """The queue of one subscription of a client, and the credit that is left."""
 
-    __slots__ = ("_peer", "credit", "route")
+    __slots__ = ("_cut_off", "_peer", "credit", "route")
 
     route: Route[Passed]
 
-    def __init__(self, peer: "Peer", credit: int) -> None:
-        super().__init__(budget=peer.budget)
-        self.credit = min(max(credit, 0), CREDIT_MAX)
+    def __init__(self, peer: Peer, cut_off: "Callable[[_Feed], None]", request: Request) -> None:
+        """Raises ServiceError."""
+        when_full: Any = request.when_full or BLOCK
+        super().__init__(budget=peer.budget, when_full=checked_when_full(when_full))
+        self.credit = min(max(request.credit, 0), CREDIT_MAX)
         self._peer = peer
+        self._cut_off = cut_off
 
     def _append(self, entries: Sequence[Entry[Passed]], size: int, is_plain: bool) -> None:
         super()._append(entries, size, is_plain)
         self._peer.mark_ready(self)
+
+    def cut_off(self) -> None:
+        """Its client gets no more of this subscription."""
+        self._cut_off(self)
 
     def next_frame(self) -> Delivery | MatchDelivery | None:
         """As much as credit and the limits of a frame allow, or None."""
@@ -139,6 +149,8 @@ class Guest:
         self._feeds: dict[str, _Feed] = {}
         self._offers = GuestOffers(peer, self._exchange, self._client)
         self._leaving: list[Route[Passed]] = []
+        # Not among those, of which the last may be one that is being entered.
+        self._cut: list[Route[Passed]] = []
         self._has_left = False
         self._logs: GuestLogs | None = None
         self._accepted = Accepted(
@@ -237,7 +249,7 @@ class Guest:
             return
         if len(self._feeds) >= SUBSCRIPTIONS_PER_CLIENT_MAX:
             raise LimitError("SUBSCRIPTIONS_PER_CLIENT_MAX", SUBSCRIPTIONS_PER_CLIENT_MAX)
-        feed = _Feed(self._peer, request.credit)
+        feed = _Feed(self._peer, self._cut_off, request)
         feed.route = self._exchange.prepare(self._client, message.identity, feed)
         yield from self._enter(feed.route, message)
         self._leaving.pop()
@@ -253,7 +265,7 @@ class Guest:
             raise LimitError("PATTERNS_PER_CLIENT_MAX", PATTERNS_PER_CLIENT_MAX)
         if len(self._feeds) >= SUBSCRIPTIONS_PER_CLIENT_MAX:
             raise LimitError("SUBSCRIPTIONS_PER_CLIENT_MAX", SUBSCRIPTIONS_PER_CLIENT_MAX)
-        feed = _MatchFeed(self._peer, request.credit)
+        feed = _MatchFeed(self._peer, self._cut_off, request)
         with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
             feed.route = self._exchange.subscribe(self._client, message, feed)
         self._feeds[message.identity] = feed
@@ -265,9 +277,13 @@ class Guest:
         """A subscription asks for something else; what it asked for before leaves afterwards."""
         draft = self._exchange.draft(route)
         yield from self._enter(draft, message)
+        if not route.is_in_force:  # It was cut off meanwhile.
+            while self._withdraw_some(self._leaving):
+                yield
+            raise _not_in_force(message.identity)
         self._exchange.replace(route, draft)
         self._peer.send(Reply(request.number))
-        while self._withdraw_some():
+        while self._withdraw_some(self._leaving):
             yield
 
     def _enter(self, route: Route[Passed], message: PackedSubscribe) -> Generator[None]:
@@ -276,7 +292,7 @@ class Guest:
         try:
             yield from self._enter_parts(route, message)
         except ContradaError:
-            while self._withdraw_some():
+            while self._withdraw_some(self._leaving):
                 yield
             raise
 
@@ -308,19 +324,39 @@ class Guest:
     def _unsubscribe(self, request: Request, identity: str) -> Generator[None]:
         feed = self._feeds.pop(identity, None)
         if feed is None:
-            raise FrameError("unknown", f"subscription {identity} is not in force")
+            raise _not_in_force(identity)
         self._peer.forget_feed(feed)
         self._end_feed(feed, "unsubscribed")
-        while self._withdraw_some():
+        self._leaving.append(feed.route)
+        while self._withdraw_some(self._leaving):
             yield
         route = feed.route
         self._peer.send(Reply(request.number, route.dropped, expired=route.expired))
+
+    def _cut_off(self, feed: _Feed) -> None:
+        """Ends a subscription that does not keep up; it is taken out in turns."""
+        route = feed.route
+        del self._feeds[route.identity]
+        self._peer.forget_feed(feed)
+        lost = self._end_feed(feed, TOO_SLOW)
+        self._cut.append(route)
+        self._peer.send(CutOff(route.identity, route.dropped + lost, route.expired))
+        self._peer.write()
+        self._peer.soon(self._withdraw_cut_off)
+
+    def _withdraw_cut_off(self) -> None:
+        until_s = self._peer.clock() + TURN_S
+        while self._withdraw_some(self._cut):
+            if self._peer.clock() >= until_s:
+                self._peer.soon(self._withdraw_cut_off)
+                break
 
     def withdraw_all(self) -> None:
         """Forgets at once what waits for the client, and takes out all it asked for in turns."""
         self._offers.end()
         for feed in self._feeds.values():
             self._end_feed(feed, "connection ended")
+            self._leaving.append(feed.route)
         self._feeds.clear()
         if self._logs is not None:
             self._logs.withdraw_all()
@@ -335,7 +371,11 @@ class Guest:
     def _withdraw_more(self) -> None:
         clock = self._peer.clock
         until_s = clock() + TURN_S
-        while is_more := self._withdraw_some() or self._offers.withdraw_some():
+        while is_more := (
+            self._withdraw_some(self._leaving)
+            or self._withdraw_some(self._cut)
+            or self._offers.withdraw_some()
+        ):
             if clock() >= until_s:
                 break
         if is_more:
@@ -344,17 +384,21 @@ class Guest:
             self._has_left = True
             self._exchange.leave(self._client)
 
-    def _end_feed(self, feed: _Feed, reason: str) -> None:
-        """Deliver nothing more of a subscription; it is taken out by `_withdraw_some`."""
-        self._exchange.end(feed.route)
-        self._broker.dropped[reason] += feed.discard()
-        self._leaving.append(feed.route)
+    def _end_feed(self, feed: _Feed, reason: str) -> int:
+        """Deliver nothing more of a subscription, which is still to be taken out.
 
-    def _withdraw_some(self) -> bool:
-        """Takes out a part of a subscription that leaves; whether there is more."""
-        if self._leaving and not self._exchange.withdraw(self._leaving[-1]):
-            self._leaving.pop()
-        return bool(self._leaving)
+        How many waited for it and are lost.
+        """
+        self._exchange.end(feed.route)
+        lost = feed.discard()
+        self._broker.dropped[reason] += lost
+        return lost
+
+    def _withdraw_some(self, leaving: list[Route[Passed]]) -> bool:
+        """Takes out a part of the last of the subscriptions that leave; whether there is more."""
+        if leaving and not self._exchange.withdraw(leaving[-1]):
+            leaving.pop()
+        return bool(leaving)
 
     def _grant(self, frame: Credit) -> None:
         feed = self._feeds.get(frame.subscription)
@@ -389,6 +433,10 @@ class Guest:
         reason = shortened(str(error))
         _LOG.info("client %s is refused a request: %s", self._peer.name, reason)
         self._peer.send(Reply(number, code=code, reason=reason))
+
+
+def _not_in_force(identity: str) -> FrameError:
+    return FrameError("unknown", f"subscription {identity} is not in force")
 
 
 def _check_best_effort(notifications: Sequence[Notification]) -> None:

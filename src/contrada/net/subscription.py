@@ -10,19 +10,24 @@ from contrada.errors import (
     ContradaError,
     FrameError,
     ServiceError,
+    TooSlowError,
 )
 from contrada.model import Filter, FilterSet, Notification, Pattern
 from contrada.model.encoding import notification_to_read
 from contrada.net.content import CONTENT_BYTES_MAX, match_from
 from contrada.net.frames import (
+    CutOff,
     Delivery,
     MatchDelivery,
     packed,
 )
+from contrada.patterns import Match
 from contrada.routing.delegation import SubscribePattern
 from contrada.routing.messages import Subscribe
-from contrada.runtime.outlet import ENTRY_BYTES, EXPIRED, QUEUE_FULL, Outlet
+from contrada.runtime.calling import checked_when_full
+from contrada.runtime.outlet import BLOCK, ENTRY_BYTES, EXPIRED, QUEUE_FULL, Outlet
 from contrada.runtime.subscription import UNREADABLE, UNSUBSCRIBED, QueuedSubscription
+from contrada.service import Subject, WhenFull, filters_of, pattern_of, reader_of, residue_of
 
 CREDIT_BYTES: Final = 4 * 2**20
 """Bytes delivered for one subscription that its subscriber has not read yet. Beyond it: the broker
@@ -61,6 +66,7 @@ class TcpSubscription(QueuedSubscription[Any]):
         "identity",
         "refusal",
         "taken_up",
+        "when_full",
     )
 
     def __init__(
@@ -71,6 +77,7 @@ class TcpSubscription(QueuedSubscription[Any]):
         residue: Callable[[Notification], bool] | None = None,
         *,
         pattern: Pattern | None = None,
+        when_full: WhenFull = BLOCK,
     ) -> None:
         # The credit is the bound: the broker sends one notification past it at most.
         outlet: Outlet[Any] = Outlet(
@@ -81,6 +88,7 @@ class TcpSubscription(QueuedSubscription[Any]):
         outlet.keeper = self
         super().__init__(filters, outlet, reader, residue)
         self._service = service
+        self.when_full: WhenFull = when_full
         self._pattern = pattern
         self.identity = ""
         self.taken_up: Filter | FilterSet | None = None
@@ -161,6 +169,11 @@ class TcpSubscription(QueuedSubscription[Any]):
                 self._taken(ENTRY_BYTES + len(data))
         return entries
 
+    def cut_off(self, frame: CutOff) -> None:
+        """The broker has ended it: more waited there than it has room for."""
+        self._lost_there = frame.dropped, frame.expired
+        self.end(TooSlowError())
+
     def begin_anew(self) -> int:
         """It is put in force at a broker that knows nothing of it; returns what may come at once.
 
@@ -204,3 +217,21 @@ class TcpSubscription(QueuedSubscription[Any]):
 
     def _lost_before(self) -> tuple[int, int]:
         return self._lost_there
+
+
+def subscription_of(
+    service: SubscriptionHost, subject: Any, where: Subject | None, when_full: WhenFull
+) -> TcpSubscription:
+    """What `Service.subscribe` gives; raises as it does."""
+    checked_when_full(when_full)
+    if isinstance(subject, Pattern):
+        pattern = pattern_of(subject, where)
+        return TcpSubscription(
+            service,
+            FilterSet(pattern.filters),
+            lambda match: Match(pattern, match.by, match.notifications),
+            pattern=pattern,
+            when_full=when_full,
+        )
+    filters, residue = filters_of(subject, where), residue_of(subject, where)
+    return TcpSubscription(service, filters, reader_of(subject), residue, when_full=when_full)

@@ -43,6 +43,7 @@ from contrada.service import (
     Subject,
     Subscription,
     SubscriptionStatistics,
+    WhenFull,
 )
 
 T = TypeVar("T")
@@ -148,7 +149,12 @@ class BlockingService:
 
     @overload
     def subscribe(
-        self, subject: Pattern, where: None = None, *, timeout_s: float | None = None
+        self,
+        subject: Pattern,
+        where: None = None,
+        *,
+        timeout_s: float | None = None,
+        when_full: WhenFull = "block",
     ) -> "BlockingSubscription[Match[Pattern]]": ...
 
     @overload
@@ -158,11 +164,17 @@ class BlockingService:
         where: Subject | None = None,
         *,
         timeout_s: float | None = None,
+        when_full: WhenFull = "block",
     ) -> "BlockingSubscription[T]": ...
 
     @overload
     def subscribe(  # type: ignore[overload-overlap]
-        self, subject: Subject, where: Subject | None = None, *, timeout_s: float | None = None
+        self,
+        subject: Subject,
+        where: Subject | None = None,
+        *,
+        timeout_s: float | None = None,
+        when_full: WhenFull = "block",
     ) -> "BlockingSubscription[Notification]": ...
 
     @overload
@@ -191,13 +203,14 @@ class BlockingService:
         where: Subject | None = None,
         *,
         timeout_s: float | None = None,
+        when_full: WhenFull = "block",
         **standing: Any,
     ) -> Any:
         """A subscription; use it inside `with` and iterate it; see `Service.subscribe`.
 
         Iteration ends when nothing came for `timeout_s`; None waits without end.
         """
-        held: Any = self._service.subscribe(subject, where, **standing)
+        held: Any = self._service.subscribe(subject, where, when_full=when_full, **standing)
         if isinstance(held, StandingSubscription):
             return BlockingStandingSubscription(self, held, timeout_s)
         return BlockingSubscription(self, held, timeout_s)

@@ -10,11 +10,11 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
 from contrada.errors import ServiceClosedError, ServiceError
 from contrada.runtime.outlet import PUBLISH_WAIT_S_MAX
-from contrada.service import Item
+from contrada.service import Item, WhenFull
 
 T = TypeVar("T")
 
@@ -66,6 +66,14 @@ def checked_wait(publish_wait_s: float) -> float:
             f"publish_wait_s = {publish_wait_s!r}: expected 0 to {PUBLISH_WAIT_S_MAX} seconds"
         )
     return publish_wait_s
+
+
+def checked_when_full(when_full: WhenFull) -> WhenFull:
+    """What is to become of what finds no room, where it is one of those. Raises ServiceError."""
+    if when_full not in get_args(WhenFull):
+        known = ", ".join(map(repr, get_args(WhenFull)))
+        raise ServiceError(f"when_full = {when_full!r}: expected one of {known}")
+    return when_full
 
 
 def checked_timeout(timeout_s: float | None, name: str = "timeout_s") -> float | None:

@@ -27,6 +27,7 @@ from contrada.delivery.store import Store
 from contrada.errors import (
     ServiceClosedError,
     ServiceError,
+    TooSlowError,
 )
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.algebra.notification import OWN, Body
@@ -38,13 +39,14 @@ from contrada.runtime.calling import (
     batches_of,
     check_loop,
     checked_wait,
+    checked_when_full,
     off_loop,
     running_loop,
     tell_published,
 )
 from contrada.runtime.exchange import Exchange, Pending, Route
 from contrada.runtime.offering import FollowedOffers, HeldOffering, LocalMarket
-from contrada.runtime.outlet import PUBLISH_WAIT_S, Outlet
+from contrada.runtime.outlet import BLOCK, PUBLISH_WAIT_S, Outlet
 from contrada.runtime.stamping import Stamp, identified, runs_of
 from contrada.runtime.states import ConnectionStates
 from contrada.runtime.stores import check_store, open_sound
@@ -59,6 +61,7 @@ from contrada.service import (
     Service,
     ServiceStatistics,
     Subject,
+    WhenFull,
     filters_of,
     is_promised,
     notification_of,
@@ -243,12 +246,20 @@ class EmbeddedService(Service):
         await host.committed()
         return stamped
 
-    def subscribe(self, subject: Any = None, where: Subject | None = None, **standing: Any) -> Any:
+    def subscribe(
+        self,
+        subject: Any = None,
+        where: Subject | None = None,
+        *,
+        when_full: WhenFull = BLOCK,
+        **standing: Any,
+    ) -> Any:
         """A subscription, in force inside `async with`; see `Service.subscribe`."""
+        checked_when_full(when_full)
         if standing:
             from contrada.runtime.standing import standing_subscription
 
-            return standing_subscription(self, subject, where, standing)
+            return standing_subscription(self, subject, where, when_full, standing)
         if isinstance(subject, Pattern):
             pattern = pattern_of(subject, where)
             return EmbeddedSubscription(
@@ -256,12 +267,14 @@ class EmbeddedService(Service):
                 FilterSet(pattern.filters),
                 lambda match: Match(pattern, match.by, match.notifications),
                 pattern,
+                when_full=when_full,
             )
         return EmbeddedSubscription(
             self,
             filters_of(subject, where),
             reader_of(subject),
             residue=residue_of(subject, where),
+            when_full=when_full,
         )
 
     async def unsubscribe(self, durable: str) -> None:
@@ -342,6 +355,21 @@ class EmbeddedService(Service):
         return str(next(self._identities))
 
 
+class _Queue(Outlet[Any]):
+    """The queue of a subscription, which may end when it is full."""
+
+    __slots__ = ("_cut_off",)
+
+    def __init__(
+        self, clock: Callable[[], int], when_full: WhenFull, cut_off: Callable[[], None]
+    ) -> None:
+        super().__init__(clock=clock, when_full=when_full)
+        self._cut_off = cut_off
+
+    def cut_off(self) -> None:
+        self._cut_off()
+
+
 class EmbeddedSubscription(QueuedSubscription[T]):
     """A subscription of the embedded service, to filters or to a pattern."""
 
@@ -354,8 +382,10 @@ class EmbeddedSubscription(QueuedSubscription[T]):
         reader: Callable[[Any], T] | None,
         pattern: Pattern | None = None,
         residue: Callable[[Notification], bool] | None = None,
+        when_full: WhenFull = BLOCK,
     ) -> None:
-        super().__init__(filters, Outlet(clock=service.now_us), reader, residue)
+        queue = _Queue(service.now_us, when_full, self._cut_off)
+        super().__init__(filters, queue, reader, residue)
         self.pattern = pattern
         self._service = service
         self._route: Route[Any] | None = None
@@ -377,6 +407,12 @@ class EmbeddedSubscription(QueuedSubscription[T]):
         assert self._next is not None, "it is updated"
         self._service.require_open()
         self._service.exchange.update(self._route, Subscribe("", self._next))
+
+    def _cut_off(self) -> None:
+        assert self._route is not None, "it was put in force"
+        self.end(TooSlowError())
+        self._service.exchange.unsubscribe(self._route)
+        self._service.subscriptions.discard(self)
 
     async def _leave(self) -> None:
         assert self._route is not None, "it was put in force"

@@ -15,7 +15,9 @@ Invariants:
 - a publisher waits a bounded time for room. When the reader took nothing in that time, the
   queue is *stalled*: nobody waits again until there is room. What is dropped then is the newest of
   the lowest priority, among what is held and what comes; nothing makes way for its like. So a
-  slow reader that keeps reading loses nothing, and a dead one delays publishers once.
+  slow reader that keeps reading loses nothing, and a dead one delays publishers once;
+- where `when_full` says so, nobody waits: it is dropped at once, the oldest or the newest, or the
+  reader is cut off.
 """
 
 import asyncio
@@ -31,8 +33,13 @@ from contrada.model.algebra.notification import PRIORITY_DEFAULT
 from contrada.routing.messages import Notifications
 from contrada.runtime.budget import Budget
 from contrada.runtime.stamping import wall_clock_us
+from contrada.service import WhenFull
 
 P = TypeVar("P")
+
+BLOCK: Final = "block"
+DROP_OLDEST: Final = "drop-oldest"
+DISCONNECT: Final = "disconnect"
 
 QUEUE_NOTIFICATIONS_MAX: Final = 10_000
 """Entries of an outlet: what waits for one subscription at one place. Beyond it: the publisher
@@ -122,6 +129,7 @@ class Outlet(Generic[P]):
         "_waiting",
         "finished",
         "keeper",
+        "when_full",
     )
 
     def __init__(
@@ -131,8 +139,10 @@ class Outlet(Generic[P]):
         bytes_max: int = QUEUE_BYTES_MAX,
         budget: Budget | None = None,
         clock: Callable[[], int] = wall_clock_us,
+        when_full: WhenFull = BLOCK,
     ) -> None:
         """A `budget` bounds several outlets; `clock` is asked for what has a time to live."""
+        self.when_full: WhenFull = when_full
         self._entries: deque[Entry[P]] | Backlog[P] | None = None
         self._bytes = 0
         self._notifications_max = notifications_max
@@ -165,7 +175,10 @@ class Outlet(Generic[P]):
         return True
 
     def offer_all(self, entries: Sequence[Entry[P]]) -> int:
-        """Take in the first of these entries, as many as `offer` would; how many that were."""
+        """Take in the first of these entries, as many as `offer` would; how many that were.
+
+        All, where nobody is to wait for the others: of those it is decided what becomes of them.
+        """
         if self.finished or self._waiting:
             return 0
         _, sizes, transmissions = zip(*entries, strict=True) if entries else ((), (), ())
@@ -175,7 +188,10 @@ class Outlet(Generic[P]):
             return len(entries)
         for count, entry in enumerate(entries):
             if not self.offer(entry):
-                return count
+                if self.when_full == BLOCK:
+                    return count
+                self._overflow(entries[count:])
+                break
         return len(entries)
 
     async def put(self, entry: Entry[P], wait_s: float) -> bool:
@@ -313,19 +329,43 @@ class Outlet(Generic[P]):
         self._drop(EXPIRED, late)
         return bool(late)
 
+    def _overflow(self, entries: Sequence[Entry[P]]) -> None:
+        """There is no room for all of these, and nobody is to wait for it."""
+        if self.when_full == DISCONNECT:
+            self._count_lost(QUEUE_FULL, entries)
+            self.cut_off()
+            return
+        for entry in entries:
+            if self._fits(entry[1]) or self._displace(entry):
+                self._append([entry], entry[1], is_plain=entry[2] is None)
+            else:
+                self._count_lost(QUEUE_FULL, [entry])
+
+    def cut_off(self) -> None:
+        """Its reader is to be cut off, since it does not keep up. What is held can be taken."""
+        self.finish()
+
     def _displace(self, entry: Entry[P]) -> bool:
-        """Drops the newest of the lowest priorities where that makes room for a higher one."""
+        """Drops the newest of the lowest priorities where that makes room for a higher one.
+
+        Where the oldest are to be dropped, also for one that is alike.
+        """
         _, size, transmission = entry
         priority = PRIORITY_DEFAULT if transmission is None else transmission.priority
+        is_oldest = self.when_full == DROP_OLDEST
+        above = priority + is_oldest
         held = self._entries
-        if not held or (priority <= PRIORITY_DEFAULT and not isinstance(held, Backlog)):
+        if not held or (above <= PRIORITY_DEFAULT and not isinstance(held, Backlog)):
             return False
-        backlog = self._ranked(held)
-        below = backlog.size_below(priority)
+        if is_oldest and priority == PRIORITY_DEFAULT and isinstance(held, deque):  # All are alike.
+            below, pop = self._bytes, held.popleft
+        else:
+            backlog = self._ranked(held)
+            below, pop = backlog.size_below(above), backlog.pop_oldest if is_oldest else backlog.pop
         if not below or not self._has_bytes(size - below):
             return False
         while not self._has_room(size):
-            self._drop(QUEUE_FULL, [backlog.pop()])
+            self._drop(QUEUE_FULL, [pop()])
         return True
 
     def _drop(self, reason: str, entries: Sequence[Entry[P]]) -> None:

@@ -37,7 +37,7 @@ from contrada.model import Filter, FilterSet, Pattern
 from contrada.model.domains.values import time_us_of
 from contrada.runtime.calling import check_loop, next_of
 from contrada.runtime.hosting import LogHost
-from contrada.runtime.outlet import EXPIRED
+from contrada.runtime.outlet import BLOCK, EXPIRED
 from contrada.runtime.subscription import UNREADABLE
 from contrada.service import (
     Kept,
@@ -45,6 +45,7 @@ from contrada.service import (
     StandingSubscription,
     Subject,
     SubscriptionStatistics,
+    WhenFull,
     filters_of,
     reader_of,
     residue_of,
@@ -377,9 +378,15 @@ def _intervals(positions: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def standing_subscription(
-    service: Hosting, subject: Any, where: Subject | None, options: dict[str, Any]
+    service: Hosting,
+    subject: Any,
+    where: Subject | None,
+    when_full: WhenFull,
+    options: dict[str, Any],
 ) -> StandingSubscription[Any]:
     """What `Service.subscribe` gives for the options of a standing one; raises as it does."""
+    if when_full != BLOCK:
+        raise ServiceError("a standing subscription keeps what waits: it takes no when_full")
     if isinstance(subject, Pattern):
         raise ServiceError("a standing subscription takes filters, not a pattern")
     if residue_of(subject, where) is not None:

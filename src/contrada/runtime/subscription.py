@@ -32,6 +32,10 @@ T = TypeVar("T")
 UNREADABLE: Final = "unreadable"
 """Why a notification is dropped: the subscriber's own type cannot hold it."""
 
+TOO_SLOW: Final = "cut off"
+"""Why a notification is dropped: it still waited when its subscription was ended, since it did not
+keep up."""
+
 UNSUBSCRIBED: Final = "unsubscribed"
 """Why a notification is dropped: it still waited when its subscription ended."""
 

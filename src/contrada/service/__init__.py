@@ -21,6 +21,7 @@ from contrada.service.interface import (
     Subject,
     Subscription,
     SubscriptionStatistics,
+    WhenFull,
 )
 from contrada.service.requests import (
     filters_of,
@@ -40,6 +41,7 @@ __all__ = [
     "Subscription",
     "StandingSubscription",
     "StandingOptions",
+    "WhenFull",
     "Kept",
     "ServiceStatistics",
     "SubscriptionStatistics",

@@ -259,6 +259,17 @@ class Subscription(InForce, AsyncIterator[T_co]):
         await self.unsubscribe()
 
 
+WhenFull: TypeAlias = Literal["block", "drop-oldest", "drop-newest", "disconnect"]
+"""What becomes of a notification for which a subscription has no room, because it is read too
+slowly.
+
+`block`: its publisher waits, a bounded time; then the newest is dropped. The others never wait:
+`drop-oldest` drops what has waited longest, `drop-newest` what comes, and `disconnect` ends the
+subscription, whose iteration raises TooSlowError after what it holds. Where priorities differ, the
+lowest is dropped first. All that is dropped is counted.
+"""
+
+
 class StandingOptions(TypedDict, total=False):
     """What makes a subscription a standing one, and how it is kept and read.
 
@@ -459,16 +470,22 @@ class Service(InForce):
         """
 
     @overload
-    def subscribe(self, subject: Pattern, where: None = None) -> Subscription[Match[Pattern]]: ...
+    def subscribe(
+        self, subject: Pattern, where: None = None, *, when_full: WhenFull = "block"
+    ) -> Subscription[Match[Pattern]]: ...
 
     @overload
     def subscribe(  # type: ignore[overload-overlap]
-        self, subject: Interest[T], where: Subject | None = None
+        self,
+        subject: Interest[T],
+        where: Subject | None = None,
+        *,
+        when_full: WhenFull = "block",
     ) -> Subscription[T]: ...
 
     @overload
     def subscribe(  # type: ignore[overload-overlap]
-        self, subject: Subject, where: Subject | None = None
+        self, subject: Subject, where: Subject | None = None, *, when_full: WhenFull = "block"
     ) -> Subscription[Notification]: ...
 
     @overload
@@ -488,14 +505,22 @@ class Service(InForce):
     ) -> StandingSubscription[Notification]: ...
 
     @abstractmethod
-    def subscribe(self, subject: Any = None, where: Subject | None = None, **standing: Any) -> Any:
+    def subscribe(
+        self,
+        subject: Any = None,
+        where: Subject | None = None,
+        *,
+        when_full: WhenFull = "block",
+        **standing: Any,
+    ) -> Any:
         """A subscription to a filter, a text, a mapping, or what offers `to_filters()`.
 
         One to a `Pattern` gives its matches. What completes a match is handed over when time has
         passed it, or an embedded service is closed. A broker goes by its own clock: there a match
         comes a second later, and what comes later than that after another one takes part in none,
         as does what says a time of long ago.
-        `where` narrows it further. It is in force only inside `async with`.
+        `where` narrows it further; `when_full` says what becomes of what it has no room for. It is
+        in force only inside `async with`.
 
         `StandingOptions` make it a standing one: what is promised comes to it once, and it is kept
         until it is acknowledged. A durable one that stands already is read on, whether its filters

@@ -1,0 +1,138 @@
+"""What becomes of what a subscription has no room for, where nobody is to wait for its reader."""
+
+from typing import Any, TypeVar
+
+import pytest
+
+from contrada.errors import ServiceError, TooSlowError
+from contrada.model import Filter, Notification, Pattern
+from contrada.runtime import BlockingService, EmbeddedService
+from contrada.runtime.outlet import PUBLISH_WAIT_S_MAX, QUEUE_FULL, QUEUE_NOTIFICATIONS_MAX
+from contrada.service import Service, Subscription
+from tests.asynchronous import on_loop
+from tests.service.ways import service_of
+
+T = TypeVar("T")
+
+TOTAL = 3 * QUEUE_NOTIFICATIONS_MAX
+"""More than there is room for anywhere."""
+
+
+async def publish_all(service: Service) -> None:
+    """Publishes more than a sleeping reader has room for; whoever waits does so for too long."""
+    await service.publish_batch({"n": n} for n in range(TOTAL))
+
+
+async def read_all(events: Subscription[T], into: list[T]) -> None:
+    """Reads to the end."""
+    async for each in events:
+        into.append(each)  # noqa: PERF401 - what came before the end is kept
+
+
+@on_loop
+async def test_what_has_waited_longest_makes_room(name: str) -> None:
+    """Who shows what is newest would be shown what is oldest."""
+    async with (
+        service_of(name, publish_wait_s=PUBLISH_WAIT_S_MAX) as service,
+        service.subscribe("n >= 0", when_full="drop-oldest") as events,
+    ):
+        await publish_all(service)
+        found: list[Any] = []
+        async for each in events:
+            found.append(each["n"])
+            if each["n"] == TOTAL - 1:
+                break
+        assert found == sorted(found)
+        await events.unsubscribe()
+        assert events.statistics().dropped == {QUEUE_FULL: TOTAL - len(found)}
+        assert len(found) < TOTAL
+        assert found[-QUEUE_NOTIFICATIONS_MAX:] == [*range(TOTAL - QUEUE_NOTIFICATIONS_MAX, TOTAL)]
+
+
+@on_loop
+async def test_what_comes_finds_no_room(name: str) -> None:
+    """Who wants the first of all would lose it, or hold up its publisher."""
+    async with (
+        service_of(name, publish_wait_s=PUBLISH_WAIT_S_MAX) as service,
+        service.subscribe("n >= 0", when_full="drop-newest") as events,
+        service.subscribe(f"n = {TOTAL - 1}") as last,
+    ):
+        await publish_all(service)
+        await anext(last)
+        found = [(await anext(events))["n"] for _ in range(QUEUE_NOTIFICATIONS_MAX)]
+        assert found == [*range(QUEUE_NOTIFICATIONS_MAX)]
+        held = events.statistics().queued
+        await events.unsubscribe()
+        assert events.statistics().dropped[QUEUE_FULL] > 0
+        assert held < TOTAL - QUEUE_NOTIFICATIONS_MAX
+
+
+@on_loop
+async def test_a_subscription_that_does_not_keep_up_ends(name: str) -> None:
+    """A sleeping reader would not learn that it misses something, or its neighbours would end."""
+    async with (
+        service_of(name, publish_wait_s=PUBLISH_WAIT_S_MAX) as service,
+        service.subscribe("n >= 0", when_full="disconnect") as events,
+        service.subscribe("n >= 0", when_full="drop-oldest") as others,
+        service.subscribe("end = 1") as last,
+    ):
+        await publish_all(service)
+        await service.publish({"end": 1})
+        await anext(last)
+        found: list[Notification] = []
+        with pytest.raises(TooSlowError, match="did not keep up"):
+            await read_all(events, found)
+        assert [each["n"] for each in found] == [*range(len(found))]
+        assert 0 < len(found) < TOTAL
+        assert events.statistics().dropped[QUEUE_FULL] > 0
+        async for each in others:
+            if each["n"] == TOTAL - 1:
+                break
+        await service.publish({"n": TOTAL})
+        assert (await anext(others))["n"] == TOTAL
+        with pytest.raises(ServiceError, match="has ended"):
+            await events.open()
+
+
+@on_loop
+async def test_a_watcher_that_does_not_keep_up_ends() -> None:
+    """Matches that nobody reads would hold up who publishes what they are made of."""
+    pattern = Pattern([Filter("a = 1"), Filter("b = 1")])
+    async with (
+        EmbeddedService(publish_wait_s=PUBLISH_WAIT_S_MAX) as service,
+        service.subscribe(pattern, when_full="disconnect") as matches,
+    ):
+        for _ in range(QUEUE_NOTIFICATIONS_MAX + 1):
+            await service.publish_batch([{"a": 1}, {"b": 1}])
+        await service.publish({"c": 1})
+        with pytest.raises(TooSlowError):
+            await read_all(matches, [])
+
+
+@pytest.mark.parametrize("when_full", ["drop", "", None, 3, ["block"]])
+@on_loop
+async def test_what_is_none_of_these_is_refused(name: str, when_full: Any) -> None:
+    """A slip of the pen would be taken for something."""
+    async with service_of(name) as service:
+        with pytest.raises(ServiceError, match=r"when_full = .*'block', 'drop-oldest'"):
+            service.subscribe("n = 1", when_full=when_full)
+
+
+@on_loop
+async def test_what_is_kept_in_a_log_is_not_dropped(name: str) -> None:
+    """A promise would be broken by an option."""
+    async with service_of(name) as service:
+        options: Any = {"durable": "d", "when_full": "drop-oldest"}
+        with pytest.raises(ServiceError, match="takes no when_full"):
+            service.subscribe("n = 1", **options)
+
+
+def test_it_is_an_option_of_blocking_subscriptions_too() -> None:
+    """It would be taken for an option of standing ones."""
+    with (
+        BlockingService(EmbeddedService()) as service,
+        service.subscribe("n >= 0", when_full="drop-oldest", timeout_s=0.1) as events,
+    ):
+        service.publish_batch({"n": n} for n in range(TOTAL))
+        found = [each["n"] for each in events]
+        assert found == [*range(TOTAL - QUEUE_NOTIFICATIONS_MAX, TOTAL)]
