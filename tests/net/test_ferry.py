@@ -10,17 +10,30 @@ from typing import Any
 import pytest
 
 import contrada as ct
-from contrada.delivery.messages import AnnounceHome, Carry, Destination, Notice, Parcel
+from contrada.delivery.messages import (
+    AnnounceHome,
+    Carry,
+    Destination,
+    Done,
+    Grant,
+    Notice,
+    Parcel,
+    ReadLog,
+)
 from contrada.errors import CannotPublishError, DeliveryError
 from contrada.net import Broker, connect, ferry, parse_address
 from contrada.net.address import Address
+from contrada.net.frames import Hello, LogDelivery, LogReply, LogRequest
 from contrada.net.neighbours import Membership, Wanted
-from contrada.net.promises import said
+from contrada.net.promises import given, packed, said
+from contrada.net.standing import TcpLogs
 from contrada.runtime import backoff
+from contrada.runtime.standing import READ_AHEAD_MAX
 from contrada.service import Service
 from tests.asynchronous import on_loop, until
 from tests.homes import CERTIFIED, MARKER, numbers, records, rest
 from tests.net.processes import serving
+from tests.net.test_broker import RawClient
 from tests.net.test_neighbours import free_ports
 from tests.net.test_standing import publish_all, read_all
 
@@ -159,6 +172,66 @@ async def test_a_reader_elsewhere_goes_on_when_the_home_is_back(tmp_path: Path) 
             await events.acknowledge(up_to=got[2].position)
             found = await numbers(events, 4)
             assert sorted(found) == [3, 4, 5, 6]
+
+
+@on_loop
+async def test_what_a_reader_says_before_it_knows_of_a_restart_does_not_end_it(
+    tmp_path: Path,
+) -> None:
+    """Who is busy then would be told to begin anew, and after that that it has ended."""
+    async with line(tmp_path, "ab") as net, connect(net.address("b")) as home:
+        await (await home.subscribe("n any", durable="s")).aclose()
+        await until(lambda: net.know(1))
+        client = await RawClient.to(net.brokers["a"], Hello("client"))
+        read, grant = packed(ReadLog("s", "r")), packed(Grant("s", "r", 10))
+        client.say(LogRequest(1, read), LogRequest(0, grant))
+        assert [type(await client.hears()) for _ in range(2)] == [Hello, LogReply]
+        await net.stop("b")
+        await net.start("b")
+        heard = await client.hears()
+        assert isinstance(heard, LogDelivery)
+        assert given(heard.message).again  # type: ignore[union-attr]
+        done = packed(Done("s", "r", ((1, 2),)))
+        for number in (2, 3):
+            client.say(LogRequest(number, done))
+            answer = await client.hears()
+            assert isinstance(answer, LogReply)
+            assert (answer.number, answer.code) == (number, "")
+        await client.leave()
+
+
+@on_loop
+async def test_what_comes_while_a_reader_begins_anew_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records that were granted before it had begun anew would be missing until it leaves."""
+    count = 3 * READ_AHEAD_MAX
+    found_all = set(range(count))
+    async with (
+        line(tmp_path, "ab") as net,
+        connect(net.address("a")) as service,
+        connect(net.address("b")) as home,
+    ):
+        await (await home.subscribe("n any", durable="s")).aclose()
+        await until(lambda: net.know(1))
+        await home.publish_batch([{"n": n} for n in range(count)], delivery=CERTIFIED)
+        async with service.subscribe(durable="s") as events:
+            found = await numbers(events, READ_AHEAD_MAX // 2 - 1)
+            await until(lambda: events.statistics().queued == READ_AHEAD_MAX - len(found))
+            read_again = TcpLogs._read_again
+
+            async def slowly(self: TcpLogs, of: Any) -> None:
+                await read_again(self, of)
+                found.extend(await numbers(events, 10))  # It would grant.
+                for _ in range(20):
+                    await service.publish({"n": -1}, delivery=CERTIFIED)
+
+            monkeypatch.setattr(TcpLogs, "_read_again", slowly)
+            await net.stop("b")
+            await net.start("b")
+            await until(lambda: events.statistics().reconnects == 1)
+            while not found_all <= set(found):
+                found += await numbers(events, 1)
 
 
 @on_loop

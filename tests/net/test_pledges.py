@@ -8,13 +8,14 @@ import pytest
 
 import contrada as ct
 from contrada.delivery.durable import OUT_MAX
-from contrada.delivery.messages import CloseLog, Done, GiveBack, Grant, ReadLog
+from contrada.delivery.messages import CloseLog, Done, GiveBack, Grant, ReadLog, Records
 from contrada.errors import LimitError
 from contrada.model import FilterSet, to_msgpack
-from contrada.net import Broker, connect, pledges
+from contrada.net import Broker, accepted, connect, pledges
 from contrada.net.content import CONTENT_BYTES_MAX
-from contrada.net.frames import Failure, Hello, LogReply, LogRequest
+from contrada.net.frames import Failure, Hello, LogReply, LogRequest, Reply, Request
 from contrada.net.promises import Arrive, Publications, packed
+from contrada.runtime import outlet
 from tests.asynchronous import on_loop, until
 from tests.homes import CERTIFIED, numbers, records
 from tests.net.test_broker import RawClient
@@ -109,6 +110,41 @@ async def test_who_asks_too_far_ahead_is_ended(monkeypatch: pytest.MonkeyPatch) 
         heard = [await client.hears() for _ in range(2)]
         assert isinstance(heard[-1], Failure)
         assert "PLEDGES_MAX = 3" in heard[-1].reason
+        await client.leave()
+
+
+@on_loop
+async def test_what_is_accepted_is_never_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who publishes more than slow subscribers take would be told that what is kept is not."""
+    monkeypatch.setattr(outlet, "QUEUE_NOTIFICATIONS_MAX", 1)
+    for each in (accepted, pledges):
+        monkeypatch.setattr(each, "PENDING_BYTES_MAX", 3_000)
+    async with Broker(port=0) as broker:
+        slow = await RawClient.to(broker, HELLO)
+        message = msgspec.Raw(msgspec.msgpack.encode(["subscribe", "1", to_msgpack(ALL)]))
+        slow.say(Request(1, message))
+        assert [type(await slow.hears()) for _ in range(2)] == [Hello, Reply]
+        client = await RawClient.to(broker, HELLO)
+        many = [LogRequest(n, publications(notification(n)), wait_ms=60_000) for n in range(1, 12)]
+        client.say(*many)
+        heard = await client.hears()
+        while not isinstance(heard, Failure):
+            assert not (isinstance(heard, LogReply) and heard.code)
+            heard = await client.hears()
+        assert "PENDING_BYTES_MAX = 3000" in heard.reason
+        await client.leave()
+        await slow.leave()
+
+
+@on_loop
+async def test_a_neighbour_that_gives_no_records_does_no_harm() -> None:
+    """It would stop all that its broker promises."""
+    async with Broker(port=0) as broker:
+        client = await RawClient.to(broker, HELLO)
+        client.say(LogRequest(1, packed(ReadLog("s", "r", ALL, None, False))))
+        assert [type(await client.hears()) for _ in range(2)] == [Hello, LogReply]
+        (reader,) = broker.logs.host.readers.values()
+        reader.given(Records("s", "r", ()))
         await client.leave()
 
 

@@ -20,7 +20,7 @@ from contrada.errors import (
     ServiceClosedError,
     StoreError,
 )
-from contrada.net import Broker, connect, logs, parse_address
+from contrada.net import Broker, connect, logs, parse_address, standing
 from contrada.net.pledges import GuestLogs
 from contrada.runtime import backoff
 from contrada.runtime.standing import READ_AHEAD_MAX
@@ -320,6 +320,80 @@ async def test_two_do_not_publish_under_one_name(path: Path) -> None:
             await until(lambda: len(broker._peers) == 1)
             await other.publish({"n": 3}, delivery=CERTIFIED)
         await until(lambda: not broker.logs._users)
+
+
+@on_loop
+async def test_a_name_that_was_taken_meanwhile_is_told_to_its_publisher_alone(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a reader of the same client has acknowledged would come again."""
+    async with (
+        Broker(port=0, store=path) as broker,
+        connect(broker.address, publisher="desk") as service,
+        service.subscribe("n any", durable="s", auto_acknowledge=False) as events,
+    ):
+        await service.publish_batch([{"n": n} for n in range(5)], delivery=CERTIFIED)
+        got = await records(events, 3)
+        with monkeypatch.context() as patch:
+            patch.setattr(GuestLogs, "_do", lambda *_: None)
+            patch.setattr(GuestLogs, "_publish", lambda *_: iter(()))
+            publishing = asyncio.create_task(service.publish({"n": 9}, delivery=CERTIFIED))
+            waiting = asyncio.create_task(events.acknowledge(got[0].position))
+            (peer,) = broker._peers
+            logs_of = peer._talk._logs  # type: ignore[union-attr]
+            await until(lambda: logs_of._unanswered == 2)
+            cut(broker)
+            await until(lambda: not broker.logs._users)
+        broker.logs.admit("desk", "another", object())
+        with pytest.raises(DeliveryError, match="publishes as 'desk'"):
+            await publishing
+        await waiting
+        assert await numbers(events, 2) == [3, 4]
+
+
+@on_loop
+async def test_who_waits_no_longer_makes_no_room(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A publisher with short time-outs would fill the memory, and be cut off by the broker."""
+    monkeypatch.setattr(standing, "PROMISED_MAX", 3)
+    async with Broker(port=0, store=path) as broker, connect(broker.address) as service:
+        await service.publish({"n": 0}, delivery=CERTIFIED)
+        logs_of = service.delivery()  # type: ignore[attr-defined]
+        with monkeypatch.context() as patch:
+            patch.setattr(GuestLogs, "_answer", lambda *_: None)
+            for n in range(9):
+                task = asyncio.create_task(service.publish({"n": n}, delivery=CERTIFIED))
+                await asyncio.sleep(0)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            assert len(logs_of._asked) == 3
+        cut(broker)
+        await service.publish({"n": 9}, delivery=CERTIFIED)
+        assert not logs_of._asked
+
+
+@on_loop
+async def test_what_was_acknowledged_by_who_left_does_not_come_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that is lost while a reader leaves would have its last work done again."""
+    async with Broker(port=0, store=path) as broker, connect(broker.address) as service:
+        events = await service.subscribe("n any", durable="s", auto_acknowledge=False)
+        await service.publish_batch([{"n": n} for n in range(3)], delivery=CERTIFIED)
+        got = await records(events, 2)
+        with monkeypatch.context() as patch:
+            patch.setattr(GuestLogs, "_do", lambda *_: None)
+            waiting = asyncio.create_task(events.acknowledge(got[0].position))
+            leaving = asyncio.create_task(events.aclose())
+            (peer,) = broker._peers
+            logs_of = peer._talk._logs  # type: ignore[union-attr]
+            await until(lambda: logs_of._unanswered == 2)
+            cut(broker)
+        await asyncio.gather(waiting, leaving)
+        assert await rest(service, "s") == [1, 2]
+        assert not service.delivery()._readers  # type: ignore[attr-defined]
 
 
 # --- the store ------------------------------------------------------------------------------------

@@ -115,11 +115,13 @@ class _LogFeed:
         return len(self._waiting)
 
     def given(self, said: Records | Closed) -> None:
-        """Records have come, or it is closed."""
+        """Records have come, or it is closed; what comes after that means nothing any more."""
+        if self.is_closed:
+            return
         if isinstance(said, Closed):
             self.is_closed = True
             self._put(said, ENTRY_BYTES)
-        else:
+        elif said.records:
             size = sum(self._put(each, _size_of(each)) for each in map(_sendable, said.records))
             count = len(said.records)
             self._asked = max(0, self._asked - count)
@@ -286,7 +288,8 @@ class GuestLogs:
     # --- publishing ---------------------------------------------------------------------------
 
     def _arrive(self, number: int, said: Arrive) -> None:
-        if len(self._publishers) >= PUBLISHERS_PER_CLIENT_MAX:
+        is_new = said.publisher not in self._publishers
+        if is_new and len(self._publishers) >= PUBLISHERS_PER_CLIENT_MAX:
             raise LimitError("PUBLISHERS_PER_CLIENT_MAX", PUBLISHERS_PER_CLIENT_MAX)
         self._logs.admit(said.publisher, said.instance, self)
         self._publishers[said.publisher] = None
@@ -305,7 +308,7 @@ class GuestLogs:
             raise InvalidValueError("publishers", "expected notifications of one publisher")
         self._logs.check(notifications[0].envelope.delivery)
         size = sum(map(size_of, notifications))
-        if self._held + size > PENDING_BYTES_MAX:
+        if self.held_bytes + size > PENDING_BYTES_MAX:
             limit = f"PENDING_BYTES_MAX = {PENDING_BYTES_MAX}"
             raise self._fault(f"more than {limit} bytes unanswered")
         pledge = _Pledge(request.number, request.wait_ms, size)

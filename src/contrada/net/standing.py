@@ -48,6 +48,7 @@ from contrada.net.publishing import PUBLISH_BYTES_MAX, PUBLISH_NOTIFICATIONS_MAX
 from contrada.net.reconnecting import Reconnecting
 from contrada.net.wire import GOODBYE_WAIT_S
 from contrada.runtime.hosting import LogReader
+from contrada.runtime.outlet import size_of
 from contrada.runtime.stamping import Stamp
 
 T = TypeVar("T")
@@ -56,12 +57,15 @@ PROMISED_MAX: Final = 512
 """Publications of a client that are promised and not answered. Beyond it: the others wait."""
 
 PROMISED_BYTES_MAX: Final = 32 * 2**20
-"""Bytes of these. Beyond it: the others wait."""
+"""Bytes of these, as a broker counts them. Beyond it: the others wait."""
 
 
 @dataclass(slots=True, eq=False)
 class _Asked:
-    """A request and its answer; `is_kept`: it is asked again on the next connection."""
+    """A request and its answer; `is_kept`: it is asked again on the next connection.
+
+    `consumer` is the reader that says it.
+    """
 
     message: msgspec.Raw
     answer: "asyncio.Future[LogReply]"
@@ -79,7 +83,8 @@ class _Reader:
     where: tuple[str, int] | None = None
     done: "asyncio.Future[LogReply] | None" = None
     gathered: list[tuple[int, int]] = field(default_factory=list)
-    leaves: CloseLog | None = None
+    anew: "asyncio.Task[None] | None" = None  # reads it anew; until then nothing is granted
+    is_leaving: bool = False
 
 
 class TcpLogs:
@@ -94,13 +99,12 @@ class TcpLogs:
         self._readers: dict[str, _Reader] = {}
         self._is_up = True  # what is kept was asked again on the connection that is there
         self._arriving: asyncio.Future[None] | None = None
-        self._beginning: set[asyncio.Future[None]] = set()
         self._past: dict[str, int] = {}
         self._here = ("", 0)
         self._busy = self._open = self._open_bytes = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        self._room = asyncio.Condition()
+        self._answered = asyncio.Event()
         self.published = self.dropped = 0
 
     def name_of_request(self) -> str:
@@ -135,32 +139,32 @@ class TcpLogs:
         """Publishes the first of these, as many as go together."""
         await self._ready_and(self._arrive)
         count, size = 0, 0
-        for each in run[:PUBLISH_NOTIFICATIONS_MAX]:
-            size += len(each.span) + len(each.body)
-            if count and size > PUBLISH_BYTES_MAX:
+        for more in map(size_of, run[:PUBLISH_NOTIFICATIONS_MAX]):
+            if count and size + more > PUBLISH_BYTES_MAX:
                 break
-            count += 1
-        async with self._room:
-            await self._room.wait_for(lambda: self._has_room(size))
-            self._open += 1
-            self._open_bytes += size
-        try:
-            # From here to the sending nothing is awaited: numbers go in their order.
-            stamped = self._stamp.stamped(run[:count], self._stamp.now_us())
-            for each in stamped:
-                if each.envelope.publisher == self._stamp.publisher:
-                    self._stamp.go_on_after(each.envelope.sequence)
-            message = packed(Publications([packed_content(each) for each in stamped]))
-            reply = await asyncio.shield(self._ask(message, self._wait_ms, is_kept=True))
-        finally:
-            self._open -= 1
-            self._open_bytes -= size
-            async with self._room:
-                self._room.notify_all()
+            count, size = count + 1, size + more
+        while not self._has_room(size):
+            self._answered.clear()
+            await self._answered.wait()
+        # From here to the sending nothing is awaited: numbers go in their order.
+        stamped = self._stamp.stamped(run[:count], self._stamp.now_us())
+        for each in stamped:
+            if each.envelope.publisher == self._stamp.publisher:
+                self._stamp.go_on_after(each.envelope.sequence)
+        message = packed(Publications([packed_content(each) for each in stamped]))
+        answer = self._ask(message, self._wait_ms, is_kept=True)
+        self._hold(1, size)
+        answer.add_done_callback(lambda _: self._hold(-1, -size))  # Whoever still waits for it.
+        reply = await asyncio.shield(answer)
         self._past = dict([self._here])
         self.dropped += result(reply, int)
         self.published += count
         return stamped
+
+    def _hold(self, count: int, size: int) -> None:
+        self._open += count
+        self._open_bytes += size
+        self._answered.set()
 
     def _has_room(self, size: int) -> bool:
         if not self._open:
@@ -214,11 +218,11 @@ class TcpLogs:
 
     def consume(self, client: str, said: Consuming) -> None:
         """See `LogHost`. What is acknowledged is said again where it was not answered."""
+        of = self._readers[client]
         if isinstance(said, Grant):
-            if self._is_up:
+            if self._is_up and of.anew is None:
                 self._reconnecting.send(LogRequest(0, packed(said)))
         elif isinstance(said, Done):
-            of = self._readers[client]
             of.gathered += said.intervals
             if of.done is None:
                 self._say_done(of)
@@ -243,14 +247,18 @@ class TcpLogs:
     def leave(self, said: CloseLog) -> None:
         """See `LogHost`."""
         of = self._readers.get(said.consumer)
-        if of is None:
+        if of is None or of.is_leaving:
             return
         self._say_done(of)
-        if self._is_up or of.where is None:
+        if of.where is None:
             del self._readers[said.consumer]
             self._say(said)
-        else:  # What it has acknowledged is said first, on the next connection.
-            of.leaves = said
+            return
+        of.is_leaving = True  # Once that is answered, so is what it has acknowledged.
+        left = self._ask(packed(said), is_kept=True, consumer=said.consumer)
+        left.add_done_callback(lambda _: self._readers.pop(said.consumer, None))
+        if self._is_up:
+            self._last = left
 
     async def committed(self) -> None:
         """See `LogHost`. Returns when all is answered that was said before."""
@@ -312,32 +320,32 @@ class TcpLogs:
         except EncodingError as error:
             raise FrameError("malformed", str(error)) from None
         of = self._readers.get(said.consumer)
-        if of is None:  # It has left, which the broker did not know yet.
+        if of is None or of.is_leaving:  # The broker did not know that yet.
             return
         if isinstance(said, Closed) and said.again and of.where is not None:
-            task = asyncio.ensure_future(self._begin_anew(of))
-            self._beginning.add(task)
-            task.add_done_callback(self._beginning.discard)
+            of.anew = asyncio.create_task(self._begin_anew(of))
         else:
             of.reader.given(said)
 
     async def _begin_anew(self, of: _Reader) -> None:
         """Another server has restarted at which the log is: it is read anew."""
-        with suppress(ConnectionFailedError):  # It is read on the next connection.
+        this = asyncio.current_task()
+        if of.anew is not this:
+            return  # The connection was lost before: it is read on the next one.
+        with suppress(ConnectionFailedError):
             await self._read_again(of)
-            if of.said.consumer in self._readers and self._is_up and of.leaves is None:
-                of.reader.begun_anew()
+            if of.anew is this:
+                of.anew = None
+                if of.said.consumer in self._readers and not of.is_leaving:
+                    of.reader.begun_anew()
 
     def broken(self, unsent: ServiceError) -> None:
         """The connection is lost; what is kept waits for the next one."""
         self._is_up = False
         self._arriving = None
-        for number, asked in list(self._asked.items()):
-            # What a reader has acknowledged that has left since comes again, to another one.
-            if not asked.is_kept or (asked.consumer and asked.consumer not in self._readers):
-                del self._asked[number]
-                if not asked.answer.done():
-                    asked.answer.set_exception(unsent)
+        for of in self._readers.values():
+            of.anew = None
+        self._fail(unsent, lambda each: not each.is_kept)
 
     async def take_up(self) -> None:
         """Goes on at the broker that is there now. Raises ConnectionFailedError."""
@@ -350,17 +358,16 @@ class TcpLogs:
             except ConnectionFailedError:
                 raise
             except ContradaError as error:
-                self._fail(error)
+                self._fail(error, lambda each: each.is_kept and not each.consumer)
         for of in self._readers.values():
             self._say_done(of)  # With what is kept: it must be known before anything comes again.
         self._is_up = True
         for number, asked in list(self._asked.items()):
-            self._send(number, asked)
+            if asked.is_kept:
+                self._send(number, asked)
         for of in list(self._readers.values()):
-            if of.leaves is None:
+            if of.anew is None and not of.is_leaving:
                 of.reader.begun_anew()
-            else:
-                self.leave(of.leaves)
 
     async def _read_again(self, of: _Reader) -> None:
         said, position, time_us = of.said, of.said.position, of.said.time_us
@@ -390,16 +397,18 @@ class TcpLogs:
 
     def give_up(self, failure: ServiceError) -> None:
         """There is no connection any more: nothing more is answered, and readers end."""
-        self._fail(failure)
+        self._fail(failure, lambda _: True)
         for of in list(self._readers.values()):
             of.reader.end(failure)
             self._readers.pop(of.said.consumer, None)
 
-    def _fail(self, failure: ContradaError) -> None:
-        asked, self._asked = self._asked, {}
-        for each in asked.values():
-            if not each.answer.done():
-                each.answer.set_exception(failure)
+    def _fail(self, failure: ContradaError, is_meant: Callable[[_Asked], bool]) -> None:
+        """These are not answered any more."""
+        for number, each in list(self._asked.items()):
+            if is_meant(each):
+                del self._asked[number]
+                if not each.answer.done():
+                    each.answer.set_exception(failure)
 
 
 def _seen(answer: "asyncio.Future[Any]") -> None:

@@ -152,7 +152,8 @@ class DeliveryHost:
         try:
             for each in self.server.standing():
                 terms = self.server.terms(each)
-                if terms is not None:  # Else it is at home elsewhere.
+                # Else it is at home elsewhere, or has dead letters alone.
+                if terms is not None and not FilterSet(terms.filters.filters).is_empty:
                     self._keep_for(each, *self._asked_for(each, terms.filters))
         except ContradaError:  # An operator of a filter may not be registered this time.
             for each in list(self._keeping):
