@@ -1,5 +1,6 @@
 """The array engine: keys, the scratch, renewal in pieces, and what it hands to kernels."""
 
+import struct
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from contrada.errors import InvalidNotificationError
 from contrada.matching.arrayed import UNITS_PER_MATCH, UNITS_PER_UPDATE
 from contrada.matching.kernels.schema import EPOCHS_MAX
 from contrada.model.algebra.notification import Envelope
+from contrada.model.encoding import notification_from_msgpack, to_msgpack
 from tests.matching.engines import COMPILED, ENGINES, arrays_of, module, new_index
 
 
@@ -110,6 +112,34 @@ def test_what_the_encoder_does_not_know_is_checked(compiled: Any) -> None:
     for value in (wrong, [wrong], 2**64 - 1, 2**70, "\ud800"):
         with pytest.raises(InvalidNotificationError):
             engine.match({"a": value})
+
+
+FLOAT32 = b"\xca" + struct.pack(">f", 1.5)
+TIME_LONG = b"\xc7\x04\xff" + struct.pack(">I", 1_000)
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("value", [FLOAT32, TIME_LONG, b"\x92\x07" + FLOAT32], ids=bytes.hex)
+def test_a_value_that_others_write_otherwise_is_matched(value: bytes, compiled: Any) -> None:
+    """A client in another language would make its broker fail, and lose what came with it."""
+    filters = [ct.Filter(each) for each in ("a = 1.5", "a = @1970-01-01T00:16:40Z", "z = 1")]
+    filters.append(ct.Filter("@publisher = 'p'"))
+    engine = new_engine(compiled)
+    span = b"\x82\xa1z\x01\xa1a" + value
+    stamped = Envelope("i", "p", 1, 0)
+    given = notification_from_msgpack(
+        to_msgpack(ct.Notification({}, envelope=stamped)).replace(b"\x80", span, 1)
+    )
+    assert given.span == span
+    for number, each in enumerate(filters):
+        engine.add(number, (each,))
+        expected = [key for key in range(number + 1) if filters[key].matches(given)]
+        assert sorted(engine.match(given)) == expected
+        assert sorted(engine.match(span, stamped)) == expected
+        offsets, keys = engine.match_batch([given, ct.Notification({"z": 1}), given])
+        assert sorted(keys[: offsets[1]].tolist()) == expected
+        assert sorted(keys[offsets[2] :].tolist()) == expected
+    assert len(engine.match(given)) == 3
 
 
 @pytest.mark.parametrize("compiled", COMPILED)

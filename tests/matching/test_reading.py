@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import contrada as ct
@@ -141,6 +141,24 @@ def test_times_of_all_three_widths_are_read(time: Any, compiled: Any) -> None:
     """A time before 1970, after 2106 or with fractions of a second would be another one."""
     msg = encode(time)
     assert header(msg, compiled) == (TIME, microseconds(time), len(msg))
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@given(
+    seconds=st.integers(0, 2**34 - 1), nanoseconds=st.integers(0, 10**9 - 1), is_long=st.booleans()
+)
+@example(seconds=1, nanoseconds=999_999_500, is_long=False)
+@example(seconds=1, nanoseconds=1_499, is_long=True)
+def test_a_time_between_two_microseconds_is_the_nearer_one(
+    seconds: int, nanoseconds: int, is_long: bool, compiled: Any
+) -> None:
+    """Other languages have nanoseconds: a filter would look at another time than its subscriber."""
+    if is_long:
+        msg = b"\xc7\x0c\xff" + struct.pack(">Iq", nanoseconds, seconds)
+    else:
+        msg = b"\xd7\xff" + struct.pack(">Q", nanoseconds << 34 | seconds)
+    read = microseconds(msgspec.msgpack.decode(msg))
+    assert header(msg, compiled) == (TIME, read, len(msg))
 
 
 @pytest.mark.parametrize("compiled", COMPILED)

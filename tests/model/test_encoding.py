@@ -1,5 +1,7 @@
 """What encodings are read, and what becomes of operators that are unknown where they are read."""
 
+import struct
+from typing import Any
 from unittest import mock
 
 import msgspec
@@ -7,10 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrada.errors import EncodingError
-from contrada.model import Filter, encoding
+from contrada.errors import EncodingError, InvalidNotificationError
+from contrada.model import Envelope, Filter, Notification, encoding
 from contrada.model.algebra.valueset import ValueSet
-from contrada.model.encoding import from_json, from_msgpack, to_json, to_msgpack
+from contrada.model.encoding import (
+    from_json,
+    from_msgpack,
+    notification_from_msgpack,
+    notification_to_read,
+    packed_at_once,
+    to_json,
+    to_msgpack,
+)
 from contrada.model.languages.atoms import Atom
 from contrada.model.languages.language import Literal
 from tests import strategies as some
@@ -145,3 +155,57 @@ def test_what_is_wrong_is_told_briefly() -> None:
         with pytest.raises(EncodingError) as caught:
             from_msgpack(msgspec.msgpack.encode([1, "filter", encoded]))
         assert len(str(caught.value)) < 1_000
+
+
+# --- notifications that are read at once ------------------------------------------------------
+
+NOW_US = 1_700_000_000_000_000
+LAST = b"\xc7\x0c\xff" + struct.pack(">Iq", 999_999_999, 253_402_300_799)
+SPANS = {
+    "one": b"\x81\xa1a\x01",
+    "a long header": b"\xdf\0\0\0\x01\xdb\0\0\0\x01a\xd3" + bytes(8),
+    "the largest": b"\x81\xa1a\xcf\x7f" + b"\xff" * 7,
+    "too large": b"\x81\xa1a\xcf\x80" + bytes(7),
+    "too large, and a text": b"\x82\xa1a\xcf\x80" + bytes(7) + b"\xa1b\xa2\xcf\x8f",
+    "twice": b"\x82\xa1a\x01\xa1a\x01",
+    "several": b"\x81\xa1a\x92\x01\xca" + struct.pack(">f", 1.5),
+    "nested": b"\x81\xa1a" + b"\x91" * 1_900 + b"\x01",
+    "after the last time": b"\x81\xa1a" + LAST,
+    "no text": b"\x81\xa1a\xa1\xff",
+    "a mark": b"\x81\xa5@is.T\xc3",
+    "of the system": b"\x81\xa3@id\x01",
+}
+TIMES = [b"\xcf" + struct.pack(">q", NOW_US), b"\xd3" + struct.pack(">q", NOW_US), b"\x05", b"\xff"]
+
+
+def read(reader: Any, data: bytes) -> Any:
+    """What is read, all of it, or why it is refused."""
+    try:
+        found = reader(data)
+    except EncodingError as error:
+        return str(error)
+    return repr(found), found.span, hash(found), to_msgpack(found)
+
+
+@pytest.mark.parametrize("span", SPANS.values(), ids=SPANS)
+@pytest.mark.parametrize("time", TIMES, ids=bytes.hex)
+@pytest.mark.parametrize("body", [b"\xc4\x00", b"\xc6\0\0\0\x02\xcf\xcf"], ids=bytes.hex)
+def test_what_is_read_at_once_is_what_others_read(span: bytes, time: bytes, body: bytes) -> None:
+    """A subscriber would get what no broker takes, or an error that nobody catches."""
+    stamp = b"\x97\xa1i\xa1p\x01" + time + b"\xc0\x04\xabbest-effort"
+    data = b"\x93\x01\xacnotification\x94" + span + stamp + body + b"\xa0"
+    assert read(lambda of: notification_to_read(of)[0], data) == read(
+        notification_from_msgpack, data
+    )
+
+
+@pytest.mark.parametrize("time_us", [NOW_US, 2**32, 2**32 - 1, 0])
+@pytest.mark.parametrize("value", [1, 2**63 - 1, 2**63, 2**64 - 1, "\u03cf", 2.5])
+def test_what_is_packed_at_once_is_what_others_pack(value: Any, time_us: int) -> None:
+    """A client would publish what its broker refuses, with all that comes along."""
+    envelope = Envelope("p.1", "p", 1, time_us)
+    try:
+        expected = to_msgpack(Notification({"a": value}, envelope=envelope))
+    except InvalidNotificationError:
+        expected = None
+    assert packed_at_once({"a": value}, "p.1", "p", 1, time_us) == expected

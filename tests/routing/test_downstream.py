@@ -1,5 +1,6 @@
 """Several notifications that are published together give what they give one by one."""
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
@@ -7,10 +8,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contrada.errors import LimitError
 from contrada.model import Envelope, Filter, Notification
+from contrada.model.languages.work import Work
 from contrada.routing.assembly.held import AHEAD, CLOCK_AHEAD_MAX_US
 from contrada.routing.messages import (
     Adjacency,
+    Advertise,
     Client,
     Deliver,
     Effect,
@@ -24,7 +28,7 @@ from contrada.routing.messages import (
     Send,
     Subscribe,
 )
-from contrada.routing.router import Router
+from contrada.routing.router import Router, Strategy
 
 LINKS = [Neighbour("L"), Neighbour("M")]
 PARTIES: list[Client | Neighbour] = [Client("ann"), Client("bob"), *LINKS]
@@ -88,6 +92,31 @@ def test_one_that_is_refused_costs_the_others_nothing() -> None:
     assert received(effects) == {(PARTIES[0], "0"): ["1", "2"]}
     counts = router.statistics()
     assert (counts.received["Publish"], counts.delivered) == (2, 2)
+
+
+def test_what_was_too_much_work_comes_again_as_if_for_the_first_time() -> None:
+    """What was looked at before the work ran out would be a duplicate then, and lost."""
+    router = Router(Strategy.ADVERTISEMENTS, name="here")
+    offer = Filter("t matches '(a|b)*c(a|b){50,90}'")
+    router.handle(Received(PUBLISHER, Advertise("1", offer)), 0)
+    router.handle(Received(PARTIES[0], Subscribe("0", Filter("t any"))), 0)
+    values = [{"t": "c" + "ab" * (25 + n)} for n in range(8)]
+    batch = tuple(
+        Notification(each, envelope=Envelope(id=str(n)))
+        for n, each in enumerate([*values, {"t": "d"}])
+    )
+    effects: list[Effect] = []
+    for steps in itertools.count():
+        try:
+            with Work("BATCH_WORK_MAX", steps, is_strict=True):
+                effects = router.handle(Received(PUBLISHER, Publish(batch)), 0)
+            break
+        except LimitError:
+            pass
+    assert steps > len(batch)
+    reasons = [effect.reason for effect in effects if isinstance(effect, Refused)]
+    assert reasons == [Reason.NOT_ADVERTISED]
+    assert received(effects) == {(PARTIES[0], "0"): [*"01234567"]}
 
 
 def test_times_that_are_not_believed_are_counted_one_by_one() -> None:

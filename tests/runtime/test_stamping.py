@@ -99,3 +99,14 @@ def test_what_is_stamped_is_an_envelope_as_any_other() -> None:
         )
         assert again == envelope
         assert hash(again) == hash(envelope)
+
+
+def test_what_more_is_promised_of_is_stamped_later() -> None:
+    """It is numbered with its like: a higher number would make a duplicate of one that waits."""
+    stamp = Stamp("desk")
+    certified = Notification({"a": 1}, envelope=Envelope(delivery="certified"))
+    assert stamp.packed(certified) is certified
+    assert not isinstance(made := stamp.packed(NOTIFICATION), bytes)
+    assert (made.envelope.publisher, made.envelope.sequence) == ("desk", 1)
+    assert isinstance(stamp.packed({"a": 1}), bytes | Notification)
+    assert stamped(stamp).envelope.sequence == 3

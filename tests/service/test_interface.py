@@ -338,6 +338,19 @@ async def test_the_next_is_waited_for_as_long_as_one_says(name: str) -> None:
 
 
 @on_loop
+async def test_a_batch_of_several_kinds_is_numbered_and_timed_in_order(name: str) -> None:
+    """A pattern would see its publisher's notifications in another order than they were sent in."""
+    plain, nested = {"a": 1}, {"a": {"b": [1, 2]}}
+    items: list[Any] = [plain, Notification(plain), nested, plain, nested, plain] * 20
+    for delivery in (None, "best-effort"):
+        async with service_of(name) as service, service.subscribe({}) as found:
+            assert await service.publish_batch(items, delivery=delivery) == len(items)
+            envelopes = [each.envelope for each in await first(found, len(items))]
+        assert [each.sequence for each in envelopes] == [*range(1, len(items) + 1)]
+        assert envelopes == sorted(envelopes, key=lambda each: each.at_us)
+
+
+@on_loop
 async def test_a_batch_that_fails_says_how_many_were_taken(name: str) -> None:
     """Whoever publishes the rest would publish some twice, or lose some."""
 

@@ -37,7 +37,14 @@ from contrada.matching.hanging import Drift
 from contrada.matching.kernels.jit import is_pure
 from contrada.matching.kernels.schema import UNREADABLE
 from contrada.matching.slots import Slots
-from contrada.matching.spans import Given, asked_for, encode, exactly, with_envelope
+from contrada.matching.spans import (
+    Given,
+    asked_for,
+    encode,
+    exactly,
+    rewritten_of,
+    with_envelope,
+)
 from contrada.model import Envelope, Filter, FilterSet, Notification, Product
 from contrada.model.algebra.nesting import values_of
 from contrada.model.algebra.notification import UNSTAMPED
@@ -172,8 +179,9 @@ class ArrayEngine(Generic[K]):
         answer = arrays.match(message)
         while answer < 0:
             if answer >> 2 == UNREADABLE:
-                assert not isinstance(given, Notification), "a notification is readable"
-                return self.match(self._exactly(given, envelope))
+                rewritten = rewritten_of(self._exactly(given, envelope))
+                assert rewritten.span != message, "what is written here is readable"
+                return self.match(rewritten)
             arrays.grow_for(answer >> 2)
             answer = arrays.match(message)
         if answer & 2:

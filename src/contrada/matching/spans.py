@@ -57,6 +57,15 @@ def exactly(given: Given | bytes, envelope: Envelope, asked: Container[str]) -> 
     return Notification(asked_for(given, asked))
 
 
+def rewritten_of(notification: Notification) -> Notification:
+    """The notification with its span as this package writes it.
+
+    msgpack has more ways to write a value than kernels read: numbers of 32 bits with a point, times
+    with a longer header.
+    """
+    return Notification.restored(dict(notification), b"", "", notification.envelope)
+
+
 def asked_for(attributes: Attributes, asked: Container[str]) -> dict[str, Any]:
     """Those attributes of a mapping that are asked for and that a mapping may have, all levels."""
     flat, _ = flattened(attributes)

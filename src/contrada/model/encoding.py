@@ -237,8 +237,19 @@ def packed_at_once(
         packed = _msgpack_encoder.encode((VERSION, "notification", parts))
     except (OverflowError, UnicodeEncodeError):
         return None
-    # The time is one of those; a second may begin an integer that no attribute can have.
-    return packed if packed.count(LARGE) == 1 or not has_large(attributes) else None
+    return None if _larges_in(packed) and has_large(attributes) else packed
+
+
+_TIME_AT: Final = -len(
+    _msgpack_encoder.encode((values.TIME_MAX_US, None, PRIORITY_DEFAULT, BEST_EFFORT, b"", ""))[1:]
+)
+"""Where the time begins, seen from the end, where there is no body. No attribute that takes as many
+bytes can begin so near the end."""
+
+
+def _larges_in(packed: bytes) -> int:
+    """How many bytes may begin an integer beyond 63 bits in an attribute; the time mostly does."""
+    return packed.count(LARGE) - (packed[_TIME_AT] == LARGE)
 
 
 def notification_from_msgpack(data: bytes) -> Notification:
@@ -303,12 +314,12 @@ def notification_to_read(data: bytes) -> tuple[Notification, bool]:
     if len(data) <= SHORT_SPAN_BYTES and data.startswith(_HEAD):
         try:
             found = _plain_decoder.decode(data).payload
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, *_MALFORMED):
             found = None  # Of another kind, or it is told what is wrong.
         if found is not None:
             envelope = found.envelope
             if envelope.id.isascii() and envelope.publisher.isascii():
-                read = of_values(found.attributes, data, len(_HEAD))
+                read = of_values(found.attributes, data, len(_HEAD), _larges_in(data))
                 if read is not None:
                     return read, True
     return notification_from_msgpack(data), False

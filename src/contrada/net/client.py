@@ -28,7 +28,7 @@ from contrada.model.encoding import notification_from_msgpack
 from contrada.model.languages.atoms import failures
 from contrada.model.languages.decision import safe_answers
 from contrada.net.address import parse_addresses
-from contrada.net.content import packed_content
+from contrada.net.content import encoding_of, packed_content
 from contrada.net.frames import (
     Credit,
     CutOff,
@@ -186,7 +186,7 @@ class TcpService(Service):
         unsettled: dict[Batch, int] = {}
         make: Callable[[Item], bytes | Notification] = self._stamp.packed
         if delivery is not None:
-            make = partial(_promised_of, delivery)
+            make = partial(_promised_of, self._stamp, delivery)
 
         async def settle(batch: Batch) -> int:
             size = unsettled.pop(batch)
@@ -196,15 +196,13 @@ class TcpService(Service):
         try:
             try:
                 async for made in batches_of(items, PUBLISH_NOTIFICATIONS_MAX, make):
-                    encodings = [each for each in made if isinstance(each, bytes)]
-                    if len(encodings) < len(made):  # Some are no plain mappings.
-                        listed = [_looked_at(each) for each in made]
-                        if is_promised(listed):
-                            while unsettled:  # So that each comes in its order.
-                                taken += await settle(next(iter(unsettled)))
-                            taken += await self._publish_runs(listed)
-                            continue
-                        encodings = packed_by(self._stamp, listed)
+                    looked_at = [each for each in made if not isinstance(each, bytes)]
+                    if is_promised(looked_at):
+                        while unsettled:  # So that each comes in its order.
+                            taken += await settle(next(iter(unsettled)))
+                        taken += await self._publish_runs([*map(_looked_at, made)])
+                        continue
+                    encodings: Any = map(encoding_of, made) if looked_at else made
                     if not self._reconnecting.is_up:
                         await self._reconnecting.ready()
                     self._send(encodings, unsettled)
@@ -497,8 +495,8 @@ class TcpService(Service):
             self._logs.give_up(failure)
 
 
-def _promised_of(delivery: str, item: Item) -> Notification:
-    return promised(notification_of(item), delivery)
+def _promised_of(stamp: Stamp, delivery: str, item: Item) -> Notification:
+    return stamp.best_effort(promised(notification_of(item), delivery))
 
 
 def _looked_at(made: bytes | Notification) -> Notification:

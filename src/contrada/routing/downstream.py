@@ -91,15 +91,13 @@ class Downstream:
         effects: list[Effect] = []
         in_time = _in_time(message.notifications, now_us)  # All of a bundle are.
         publisher = origin if self._forwarding.is_told and isinstance(origin, Client) else None
-        if publisher is not None:
-            offers = self._forwarding.offers.ledger.of(publisher)
-            spend(_COVER_WORK * len(offers) * len(in_time))
         # What is too much work is raised here, before anything is noted: it comes again in parts.
         interests = self._interests_of(in_time)
+        refused = self._not_advertised(publisher, in_time)
         if in_time is not message.notifications:
             self.expired += len(message.notifications) - len(in_time)
             message = replace(message, notifications=in_time)
-        admitted, interests = self._admitted(origin, publisher, message, interests, effects)
+        admitted, interests = self._admitted(origin, message, interests, refused, effects)
         floods = self._forwarding.floods
         onward: dict[Neighbour, list[Notifications]] = {}
         actions: list[Action] = []
@@ -126,37 +124,44 @@ class Downstream:
     def _admitted(
         self,
         origin: Origin,
-        publisher: Client | None,
         message: Publish,
         interests: Sequence[NextHops],
+        refused: dict[int, RefusedError],
         effects: list[Effect],
     ) -> tuple[Notifications, Sequence[NextHops]]:
-        """The notifications that may be published, and who wants each.
+        """The notifications that come for the first time, and who wants each.
 
-        The others are refused one by one. A publisher is one who has to have advertised them.
+        The others are refused one by one, with those that are refused already.
         """
-        if publisher is None and not self._name:
-            return message.notifications, interests
         notifications = message.notifications
-        refused: set[int] = set()
-        for number, (sender, identity) in enumerate(_identities(notifications)):
-            try:
-                if publisher is not None:
-                    self._check_advertised(publisher, notifications[number])
-                self._admission.take_once(Publish, sender, identity)
-            except RefusedError as refusal:
-                refused.add(number)
-                event = Received(origin, replace(message, notifications=(notifications[number],)))
-                effects.append(Refused(event, refusal.reason, refusal.error))
+        if self._name:
+            for number, (sender, identity) in enumerate(_identities(notifications)):
+                if number not in refused:
+                    try:
+                        self._admission.take_once(Publish, sender, identity)
+                    except RefusedError as refusal:
+                        refused[number] = refusal
         if not refused:  # As mostly.
             return notifications, interests
+        for number, why in sorted(refused.items()):
+            event = Received(origin, replace(message, notifications=(notifications[number],)))
+            effects.append(Refused(event, why.reason, why.error))
         admitted = [n for n in range(len(notifications)) if n not in refused]
         return tuple(notifications[n] for n in admitted), [interests[n] for n in admitted]
 
-    def _check_advertised(self, client: Client, notification: Notification) -> None:
-        entries = self._forwarding.offers.ledger.of(client).values()
-        if not any(product_covers(node.product, notification) for (node,) in entries):
-            raise RefusedError(Reason.NOT_ADVERTISED)
+    def _not_advertised(
+        self, publisher: Client | None, notifications: Notifications
+    ) -> dict[int, RefusedError]:
+        """Those which their publisher, if it has to advertise, did not, by number."""
+        if publisher is None:
+            return {}
+        offers = [node.product for (node,) in self._forwarding.offers.ledger.of(publisher).values()]
+        spend(_COVER_WORK * len(offers) * len(notifications))
+        return {
+            number: RefusedError(Reason.NOT_ADVERTISED)
+            for number, each in enumerate(notifications)
+            if not any(product_covers(offer, each) for offer in offers)
+        }
 
     def _interests_of(self, notifications: Notifications) -> Sequence[NextHops]:
         """Who wants each of the notifications. Raises LimitError.

@@ -16,6 +16,7 @@ from msgspec.structs import force_setattr, replace
 
 from contrada.errors import ServiceError
 from contrada.model import Notification
+from contrada.model.algebra.notification import BEST_EFFORT
 from contrada.model.encoding import packed_at_once
 from contrada.service import Item, notification_of
 
@@ -74,7 +75,7 @@ class Stamp:
     def packed(self, item: Item) -> bytes | Notification:
         """The encoding of what is to be published, stamped, where that can be had at once.
 
-        Else the notification, not stamped yet. Raises as `notification_of`.
+        Else the notification, as `best_effort` gives it. Raises as `notification_of`.
         """
         if type(item) is dict:
             number = self._sequence + 1
@@ -84,7 +85,17 @@ class Stamp:
                 self._sequence = number
                 self.has_told_time = True
                 return packed
-        return notification_of(item)
+        return self.best_effort(notification_of(item))
+
+    def best_effort(self, notification: Notification) -> Notification:
+        """The notification stamped, in its turn; what more is promised of is stamped with its like.
+
+        Those of a batch would else be numbered and timed in another order than they are sent in.
+        """
+        if notification.envelope.delivery != BEST_EFFORT:
+            return notification
+        (stamped,) = self.stamped((notification,), self.now_us())
+        return stamped
 
     def go_on_after(self, sequence: int) -> None:
         """The next number is higher than this one, which was given out before a restart."""

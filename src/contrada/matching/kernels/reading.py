@@ -142,7 +142,7 @@ def header(msg: Any, pos: Any) -> Any:
     """What stands at a place of a msgpack text: (kind, number or length, next place).
 
     Kinds: 0 nil, 1 bool, 2 integer, 3 double, 4 text, 5 array, 6 map, 7 time, 8 unsigned too
-    large, 9 anything else.
+    large, 9 anything else. A time is rounded to microseconds as where it is decoded.
     """
     b = msg[pos]
     if b <= 0x7F:
@@ -185,10 +185,10 @@ def header(msg: Any, pos: Any) -> Any:
     if b == 0xD7 and msg[pos + 1] == 0xFF:
         high = big_endian(msg, pos + 2, 4)
         seconds = (high & 3) * 4294967296 + big_endian(msg, pos + 6, 4)
-        return 7, seconds * 1000000 + (high >> 2) // 1000, pos + 10
+        return 7, seconds * 1000000 + ((high >> 2) + 500) // 1000, pos + 10
     if b == 0xC7 and msg[pos + 1] == 12 and msg[pos + 2] == 0xFF:
         nanoseconds = big_endian(msg, pos + 3, 4)
-        return 7, big_endian(msg, pos + 7, 8) * 1000000 + nanoseconds // 1000, pos + 15
+        return 7, big_endian(msg, pos + 7, 8) * 1000000 + (nanoseconds + 500) // 1000, pos + 15
     return 9, 0, pos
 
 

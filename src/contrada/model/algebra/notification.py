@@ -24,7 +24,6 @@ from contrada.errors import (
 from contrada.model.algebra import nesting, notation
 from contrada.model.algebra.attributes import (
     ATTRIBUTES_MAX,
-    LARGE,
     Values,
     are_plain,
     check_attribute_name,
@@ -407,14 +406,15 @@ def of_parts(
     return notification
 
 
-def of_values(values: dict[str, Any], packed: bytes, begin: int) -> Notification | None:
+def of_values(
+    values: dict[str, Any], packed: bytes, begin: int, larges: int
+) -> Notification | None:
     """The notification with these values, which stand in its encoding from there on.
 
-    All else is read from the encoding when it is asked for. None where the values must be looked at
-    one by one.
+    So many bytes there may begin an integer beyond 63 bits. All else is read from the encoding when
+    it is asked for. None where the values must be looked at one by one.
     """
     count = count_in(packed, begin)
-    larges = packed.count(LARGE) - 1  # The time in the envelope is one.
     if not len(values) == count <= ATTRIBUTES_MAX or not are_plain(values, larges):
         return None
     notification = _new(Notification)
