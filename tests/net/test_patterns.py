@@ -162,6 +162,25 @@ async def test_a_pattern_is_taken_up_again(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @on_loop
+async def test_what_is_due_before_the_rest_is_not_kept_waiting() -> None:
+    """One notification of now would hold back, for all the slack, matches that are due."""
+    slack_us = 3_600_000_000
+    async with (
+        Broker(port=0, network=Membership(slack_us=slack_us)) as broker,
+        connect(broker.address) as service,
+        service.subscribe(AB) as matches,
+    ):
+        now_us = service.now_us()
+        for values, time_us in (
+            ({"a": 1, "k": 2}, now_us),
+            ({"a": 1, "k": 1}, now_us - slack_us + 2_000_000),
+            ({"b": 1, "k": 1}, now_us - slack_us + 2_000_001),
+        ):
+            await service.publish(Notification(values, envelope=Envelope(time_us=time_us)))
+        assert (await matches.next(20)).by == (1,)
+
+
+@on_loop
 async def test_patterns_of_a_client_are_bounded() -> None:
     """One client could fill the tables of a broker."""
     with mock.patch.object(guest, "PATTERNS_PER_CLIENT_MAX", 1):
