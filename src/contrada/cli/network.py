@@ -54,7 +54,7 @@ def network() -> None:
 def check(file: str) -> None:
     """Look whether a file describes a network, and start nothing."""
     brokers = settings_of_network(Path(file))
-    links = sum(len(each.membership().neighbours) for each in brokers.values())
+    links = sum(len(each.neighbours) for each in brokers.values())
     click.echo(f"{len(brokers)} brokers, {links} links")
 
 
@@ -73,8 +73,6 @@ def up(file: str, verbose: int) -> None:
     contrada network up examples/networks/seven.toml
     """  # noqa: D301 - click reads the escape
     brokers = settings_of_network(Path(file))
-    for each in brokers.values():
-        each.membership()
     started = _Network(file, ["-" + "v" * verbose] if verbose else [])
     raise click.exceptions.Exit(asyncio.run(started.run(list(brokers))))
 
