@@ -127,6 +127,7 @@ def test_one_file_is_of_many(tmp_path: Path) -> None:
         ("host = ''", ": address '': expected the name of a host"),
         ("tls = { key = 'a.pem' }", "a.pem: a key of TLS needs its certificate"),
         ("store = 'redis://:secret@x'", ": store = 'redis://…': expected the path of a file"),
+        ("store = 'none/kept.db'", "there is no folder "),
         (f"name = '{'a' * 256}'", ": name: found 'aaa"),
         ("tls = 5", ": tls: found 5, expected table"),
         ("brokers = 5", ": brokers: found 5, expected table"),
