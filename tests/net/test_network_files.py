@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from contrada.errors import ConnectionFailedError
 from contrada.net.connecting import connect_sync
 from contrada.runtime import BlockingService
 from tests.net.conftest import CONTRADA
@@ -95,6 +96,24 @@ def test_a_broker_that_ends_by_itself_ends_the_command(seven: Path) -> None:
         ends = re.findall(r"^(\w+) \| \d+ connections", errors, re.MULTILINE)
         assert sorted(ends) == sorted(set(NAMES) - {"rome"})
         assert len(addresses) == len(NAMES)
+
+
+def test_brokers_end_with_a_command_that_is_killed(tmp_path: Path) -> None:
+    """They would hold their ports, unseen, and the network could not be started again."""
+    ports = free_ports(2)
+    path = tmp_path / "two.toml"
+    path.write_text("".join(f"[brokers.b{each}]\nport = {each}\n" for each in ports), "utf-8")
+    with running(path, 2) as (process, addresses), ExitStack() as stack:
+        services = [
+            stack.enter_context(connect_sync(each, reconnect=False)) for each in addresses.values()
+        ]
+        waiting = [stack.enter_context(each.subscribe("a any")) for each in services]
+        process.kill()
+        for each in waiting:
+            with pytest.raises(ConnectionFailedError, match="the broker stops"):
+                each.next(WAIT_S)
+    with running(path, 2) as (_, again):
+        assert again == addresses
 
 
 def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:

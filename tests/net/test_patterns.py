@@ -29,6 +29,7 @@ from contrada.routing.delegation import (
 )
 from contrada.routing.router import Strategy
 from contrada.runtime import backoff
+from contrada.runtime.stamping import Stamp
 from tests.asynchronous import on_loop, until
 from tests.net.networks import FIVE, Network, network
 from tests.net.test_broker import RawClient
@@ -159,6 +160,25 @@ async def test_a_pattern_is_taken_up_again(monkeypatch: pytest.MonkeyPatch) -> N
         assert (await matches.next(20)).by == (1,)
         assert matches.statistics().reconnects == 1
         await until(lambda: broker.exchange.routing().patterns.patterns == 1)
+
+
+@on_loop
+async def test_what_is_due_before_the_rest_is_not_kept_waiting() -> None:
+    """One notification of now would hold back, for all the slack, matches that are due."""
+    slack_us = 3_600_000_000
+    async with (
+        Broker(port=0, network=Membership(slack_us=slack_us)) as broker,
+        connect(broker.address) as service,
+        service.subscribe(AB) as matches,
+    ):
+        now_us = Stamp(None).now_us()
+        for values, time_us in (
+            ({"a": 1, "k": 2}, now_us),
+            ({"a": 1, "k": 1}, now_us - slack_us + 2_000_000),
+            ({"b": 1, "k": 1}, now_us - slack_us + 2_000_001),
+        ):
+            await service.publish(Notification(values, envelope=Envelope(time_us=time_us)))
+        assert (await matches.next(20)).by == (1,)
 
 
 @on_loop

@@ -1,5 +1,6 @@
 """`contrada adv`: advertise from the command line, and list what is on offer."""
 
+import ssl
 import sys
 from contextlib import AsyncExitStack
 
@@ -9,6 +10,7 @@ import msgspec
 from contrada.cli.extension import extension_option
 from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.running import run
+from contrada.cli.tls import tls_options
 from contrada.errors import ConnectionFailedError
 from contrada.model import Filter
 from contrada.net import connect
@@ -28,6 +30,7 @@ from contrada.service import Advertisements, Service
     help="With --follow: end when nothing has changed for S seconds.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@tls_options
 @extension_option
 def adv(
     advertisements: tuple[str, ...],
@@ -35,6 +38,7 @@ def adv(
     follow: bool,
     timeout: float | None,
     as_json: bool,
+    tls: ssl.SSLContext | None,
 ) -> None:
     """Advertise what will be published, until Ctrl-C, or list with --follow what is on offer.
 
@@ -50,13 +54,17 @@ def adv(
         raise click.UsageError("say what to advertise, or --follow")
     if timeout is not None and not follow:
         raise click.UsageError("--timeout goes with --follow")
-    run(_advertise(advertisements, to, follow, checked_timeout(timeout), as_json))
+    service = connect(to, reconnect=False, tls=tls)
+    run(_advertise(service, advertisements, follow, checked_timeout(timeout), as_json))
 
 
 async def _advertise(
-    texts: tuple[str, ...], to: str, follow: bool, timeout_s: float | None, as_json: bool
+    service: Service,
+    texts: tuple[str, ...],
+    follow: bool,
+    timeout_s: float | None,
+    as_json: bool,
 ) -> None:
-    service = connect(to, reconnect=False)
     offerings = [service.advertise(each) for each in texts]  # Wrong ones are found out before.
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(service)

@@ -75,7 +75,8 @@ def doctor(
     """Look whether all is well here, at the brokers at these addresses, and in a file for serve.
 
     Each line is ok, a warning or a fault, with what to do. The status is 1 where there is a fault.
-    A file is read and checked as `contrada serve --config` does, certificates and extensions too.
+    A file is read and checked as `contrada serve --config` does, certificates and extensions too;
+    a store is not opened.
 
     \b
     contrada doctor
@@ -136,7 +137,7 @@ def _configured(path: Path) -> Iterator[Finding]:
         else:
             brokers = {"": settings_of(path, {})}
     except ContradaError as error:
-        yield Finding("fault", str(path), str(error), "mend that line of the file")
+        yield Finding("fault", str(path), str(error).removeprefix(f"{path}: "), "mend the file")
         return
     for name, settings in brokers.items():
         what = f"{path}: brokers.{name}" if name else str(path)
@@ -151,7 +152,13 @@ def _made(settings: BrokerSettings) -> str:
     for extension in settings.extensions:
         load(extension)
     check_host(settings.host)
-    Broker(settings.host, settings.port, network=settings.membership(), tls=settings.tls.tls())
+    Broker(
+        settings.host,
+        settings.port,
+        network=settings.membership(),
+        tls=settings.tls.tls(),
+        store=settings.place(),
+    )
     return str(settings.address)
 
 
@@ -163,7 +170,7 @@ def _broker(address: str, tls: ssl.SSLContext | None) -> Iterator[Finding]:
         hello_s, answer_s, counts = run(_asked(address, tls))
     except ContradaError as error:
         todo = "is it started, is this its address, is a firewall between? contrada serve runs one"
-        yield Finding("fault", address, str(error), todo)
+        yield Finding("fault", address, str(error).removeprefix(f"{address}: "), todo)
         return
     found = (
         f"speaks protocol {VERSION}; hello after {hello_s * 1e3:.0f} ms, "

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import PIPE, Process
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -54,7 +54,7 @@ def network() -> None:
 def check(file: str) -> None:
     """Look whether a file describes a network, and start nothing."""
     brokers = settings_of_network(Path(file))
-    links = sum(len(each.membership().neighbours) for each in brokers.values())
+    links = sum(len(each.neighbours) for each in brokers.values())
     click.echo(f"{len(brokers)} brokers, {links} links")
 
 
@@ -67,13 +67,12 @@ def up(file: str, verbose: int) -> None:
     Prints name and address of each when it is ready; what they log stands on standard error,
     behind their names. Where one ends by itself all others are stopped, and the status is 1. At
     SIGHUP they all read the file again. They end in order, the last first; a second Ctrl-C kills.
+    They end, too, when this command is killed.
 
     \b
     contrada network up examples/networks/seven.toml
     """  # noqa: D301 - click reads the escape
     brokers = settings_of_network(Path(file))
-    for each in brokers.values():
-        each.membership()
     started = _Network(file, ["-" + "v" * verbose] if verbose else [])
     raise click.exceptions.Exit(asyncio.run(started.run(list(brokers))))
 
@@ -83,6 +82,7 @@ class _Network:
 
     def __init__(self, file: str, options: Sequence[str]) -> None:
         self._serve = [sys.executable, "-m", "contrada", "serve", "--config", file, *options]
+        self._serve.append("--until-input-ends")  # When this ends, however it does.
         self._processes: dict[str, Process] = {}
         self._ready: set[str] = set()
         self._work: set[asyncio.Task[None]] = set()
@@ -107,7 +107,7 @@ class _Network:
         command = [*self._serve, "--name", name]
         # In a session of its own Ctrl-C does not come to it: it is stopped when it is its turn.
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, start_new_session=True
+            *command, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
         )
         self._processes[name] = process
         assert process.stdout is not None

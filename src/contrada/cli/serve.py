@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +14,7 @@ import msgspec
 from click.core import ParameterSource
 from msgspec import structs
 
+from contrada.cli.arriving import arriving
 from contrada.cli.extension import extension_option
 from contrada.cli.lazy import EXIT_INTERRUPTED
 from contrada.cli.logs import log
@@ -25,9 +27,10 @@ from contrada.net import PORT_DEFAULT, Broker, BrokerStatistics
 from contrada.routing.links.topology import TREES_MAX
 from contrada.runtime.kernels import load_beside
 
-"""The place of a store that keeps nothing over a restart."""
-
 _STATUS: Final = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 0}
+
+_NOT_SETTINGS: Final = {"config", "until_input_ends"}
+"""Options that no file has."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -84,9 +87,14 @@ _LOG: Final = logging.getLogger(__name__)
     help="Log who comes and goes and what is refused; -vv: subscriptions.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Log lines of JSON.")
+@click.option(
+    "--until-input-ends",
+    is_flag=True,
+    help="End as at SIGTERM when standard input does: with whoever started it.",
+)
 @extension_option
 @click.pass_context
-def serve(ctx: click.Context, /, config: str | None, **_: Any) -> None:
+def serve(ctx: click.Context, /, config: str | None, until_input_ends: bool, **_: Any) -> None:
     """Run a broker, alone or in a network.
 
     Prints its address as one line when it is ready. SIGTERM ends it with status 0, Ctrl-C with
@@ -134,7 +142,7 @@ def serve(ctx: click.Context, /, config: str | None, **_: Any) -> None:
     log(LEVELS.index(settings.log.level), as_json=settings.log.json)
     for extension in settings.extensions:
         load(extension)
-    status, counts = asyncio.run(_serve(settings, path, flags))
+    status, counts = asyncio.run(_serve(settings, path, flags, until_input_ends=until_input_ends))
     if settings.log.json:
         click.echo(msgspec.json.encode({"level": "info", "statistics": counts}), err=True)
     else:
@@ -146,7 +154,7 @@ def _flags(ctx: click.Context) -> dict[str, Any]:
     """What was given as flags, by the keys of a file."""
     flags: dict[str, Any] = {"log": {}, "tls": {}}
     for key, value in ctx.params.items():
-        if key == "config" or ctx.get_parameter_source(key) is ParameterSource.DEFAULT:
+        if key in _NOT_SETTINGS or ctx.get_parameter_source(key) is ParameterSource.DEFAULT:
             continue
         if key == "verbose":
             flags["log"]["level"] = LEVELS[min(value, len(LEVELS) - 1)]
@@ -160,7 +168,11 @@ def _flags(ctx: click.Context) -> dict[str, Any]:
 
 
 async def _serve(
-    settings: BrokerSettings, path: Path | None, flags: Mapping[str, Any]
+    settings: BrokerSettings,
+    path: Path | None,
+    flags: Mapping[str, Any],
+    *,
+    until_input_ends: bool,
 ) -> tuple[int, BrokerStatistics]:
     loop = asyncio.get_running_loop()
     ending: asyncio.Future[int] = loop.create_future()
@@ -194,9 +206,17 @@ async def _serve(
             loop.add_signal_handler(number, end, number)
         if path is not None:
             loop.add_signal_handler(signal.SIGHUP, read_again)
+        if until_input_ends:
+            watching = asyncio.create_task(_input_ended())
+            watching.add_done_callback(lambda _: end(signal.SIGTERM))
         click.echo(broker.address)
         status = await ending
     return status, broker.statistics()
+
+
+async def _input_ended() -> None:
+    async for _ in arriving(sys.stdin.buffer):
+        pass  # Nothing is asked for there.
 
 
 def _changed(broker: Broker, old: BrokerSettings, new: BrokerSettings) -> BrokerSettings:

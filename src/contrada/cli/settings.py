@@ -20,16 +20,17 @@ from urllib.parse import quote
 
 from msgspec import Meta, Struct, structs
 
-from contrada.errors import AddressError, InputError, ServiceError
+from contrada.errors import AddressError, ContradaError, InputError, ServiceError
 from contrada.net import PORT_DEFAULT, parse_address
-from contrada.net.address import Address
+from contrada.net.address import Address, check_host
 from contrada.net.neighbours import Membership, Wanted
 from contrada.net.tls import Tls
 from contrada.records.settings import checked, read_toml
 from contrada.routing.links.link_states import COST_MAX
 from contrada.routing.links.topology import TREES_MAX
-from contrada.routing.messages import Role
+from contrada.routing.messages import Label, Role
 from contrada.routing.router import Strategy
+from contrada.runtime.stores import check_store
 
 MEMORY: Final = "memory:"
 """The store that is none."""
@@ -75,7 +76,7 @@ class BrokerSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = PORT_DEFAULT
-    name: str = ""
+    name: Label = ""
     neighbours: list[str | LinkSettings] = []
     parent: str | None = None
     general: bool = False
@@ -188,18 +189,29 @@ def _joined(below: _Given, above: _Given) -> dict[str, Any]:
 def _resolved(source: str, given: _Given, brokers: Mapping[str, _Given]) -> BrokerSettings:
     """What was given, with the addresses of the neighbours that it names."""
     found = checked(source, given, BrokerSettings)
-    links: list[str | LinkSettings] = []
+    links: dict[str, LinkSettings] = {}
     for key, link in found.links():
         if link.to in brokers:
             to = checked(f"{source}: {link.to}", brokers[link.to], BrokerSettings)
             if to.port == 0 or link.to == found.name:
                 what = "itself" if link.to == found.name else f"{link.to!r}, which has no port"
                 raise InputError(source, f"{key}: found {what}, expected another broker with one")
-            links.append(structs.replace(link, to=str(to.address)))
-            continue
-        try:
-            links.append(structs.replace(link, to=str(parse_address(link.to))))
-        except AddressError as error:
-            others = f", or one of: {', '.join(brokers)}" if brokers else ""
-            raise InputError(source, f"{key}: {error}{others}") from None
-    return structs.replace(found, neighbours=links, parent=None)
+            address = str(to.address)
+        else:
+            try:
+                address = str(parse_address(link.to))
+            except AddressError as error:
+                others = f", or one of: {', '.join(brokers)}" if brokers else ""
+                raise InputError(source, f"{key}: {error}{others}") from None
+        if address in links:  # Each of two links would take the place of the other, for ever.
+            raise InputError(source, f"{key}: found {link.to!r} again, expected one link to each")
+        links[address] = structs.replace(link, to=address)
+    resolved = structs.replace(found, neighbours=list(links.values()), parent=None)
+    try:  # What no broker can be made of is found out before one is.
+        check_host(resolved.host)
+        resolved.tls.tls()
+        resolved.membership()
+        check_store(resolved.place())
+    except ContradaError as error:
+        raise InputError(source, str(error)) from None
+    return resolved

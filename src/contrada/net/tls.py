@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from contrada.errors import InputError, InvalidValueError
+from contrada.errors import InputError, ServiceError
 
 TLS_WAIT_S: Final = 10.0
 """How long the TLS handshake of one who came may take; until then it is no connection yet. Beyond
@@ -52,11 +52,12 @@ class Tls:
     require_certificate: bool = False
 
     def __post_init__(self) -> None:
-        if self.certificate is None and (self.key or self.require_certificate):
-            raise InvalidValueError(self.certificate, "TLS with a key has a certificate, too")
+        if self.certificate is None and self.key is not None:
+            raise InputError(str(self.key), "a key of TLS needs its certificate")
+        if self.require_certificate and self.certificate is None:
+            raise ServiceError("who asks for certificates speaks TLS, so it needs a certificate")
         if self.require_certificate and self.authority is None:
-            reason = "who asks for certificates says whose: an authority"
-            raise InvalidValueError(self.authority, reason)
+            raise ServiceError("who asks for certificates says whose: add an authority")
 
     def going(self) -> ssl.SSLContext:
         """For the connections that this side makes. Raises InputError."""

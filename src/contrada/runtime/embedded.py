@@ -329,10 +329,10 @@ class EmbeddedService(Service):
         """Publish at best effort; what found no room."""
         return self.exchange.publish(self.client, Publish(tuple(stamped)), now_us)
 
-    def _keep_time(self) -> None:
+    def _keep_time(self, due_us: int) -> None:
         """Have the time told while patterns wait for it, where the clock is what times are from."""
         if self._stamp.has_told_time:
-            self._timekeeper.wake()
+            self._timekeeper.wake(due_us)
 
     async def _settle(self, pending: list[Pending[Any]]) -> None:
         """Wait for those without room, and give the event loop a turn when it is due."""

@@ -181,8 +181,8 @@ class Exchange:
         self._since_upkeep = 0
         self._matched = 0
         self._dropped: Counter[str] = Counter()
-        self.on_due: Callable[[], None] | None = None
-        """Called when patterns wait for a time to pass; see `due_us`."""
+        self.on_due: Callable[[int], None] | None = None
+        """Called with `due_us` when patterns wait for a time to pass."""
         self.on_offer: dict[Hashable, Offer] = {}
         """What is on offer now, by its form."""
         self.followers: dict[Callable[[Offer, bool], None], None] = {}
@@ -384,8 +384,8 @@ class Exchange:
             elif isinstance(effect, OfferChanged):
                 self._tell(effect)
         pending: list[Pending[Any]] = []
-        if self.on_due is not None and self.due_us is not None:
-            self.on_due()
+        if self.on_due is not None and (due_us := self.due_us) is not None:
+            self.on_due(due_us)
         for place, runs in filled.items():  # Mostly one run, which needs no copy.
             run = runs[0] if len(runs) == 1 else [*itertools.chain.from_iterable(runs)]
             self._place(place, run, pending)

@@ -1,6 +1,7 @@
 """Which store a place names: the path of a file, or a URL."""
 
 from collections.abc import Callable
+from os.path import isdir
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,13 +13,16 @@ T = TypeVar("T")
 
 
 def check_store(store: object) -> None:
-    """Raises ServiceError for what is neither a store nor the place of one."""
+    """Raises ServiceError for what is neither a store nor a place where one can be."""
     expected = "expected the path of a file, postgresql://user@host/database, or a Store"
     if not isinstance(store, str | Path | Store | None):
         raise ServiceError(f"store = {store!r}: {expected}")
-    if isinstance(store, str) and _scheme(store) not in ("", "postgresql", "postgres"):
-        # The rest of a URL may hold a password.
-        raise ServiceError(f"store = '{_scheme(store)}://…': {expected}")
+    if isinstance(store, str) and _scheme(store):
+        if _scheme(store) not in ("postgresql", "postgres"):
+            # The rest of a URL may hold a password.
+            raise ServiceError(f"store = '{_scheme(store)}://…': {expected}")
+    elif isinstance(store, str | Path) and not isdir(folder := Path(store).parent):
+        raise ServiceError(f"store = '{store}': there is no folder {folder}")
 
 
 def open_store(place: str | Path) -> TableStore:

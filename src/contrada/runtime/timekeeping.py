@@ -5,6 +5,7 @@ The last notification of a match would otherwise wait until another one is publi
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from contrada.runtime.exchange import Exchange
 
@@ -18,11 +19,15 @@ class Timekeeper:
         self._now_us = now_us
         self._wait_s = wait_s
         self._task: asyncio.Task[None] | None = None
+        self._until_us = 0
+        self._is_due_before = asyncio.Event()
 
-    def wake(self) -> None:
-        """Something may wait for a time to pass."""
+    def wake(self, due_us: int) -> None:
+        """Something waits for this time to pass."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._tell_time())
+        elif due_us < self._until_us:
+            self._is_due_before.set()
 
     def cancel(self) -> None:
         """Tell no more."""
@@ -38,7 +43,11 @@ class Timekeeper:
         exchange = self._exchange
         try:
             while (due_us := exchange.due_us) is not None:
-                await asyncio.sleep(max(0, due_us + 1 - self._now_us()) / 1e6)
+                self._until_us = due_us
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(max(0, due_us + 1 - self._now_us()) / 1e6):
+                        await self._is_due_before.wait()
+                self._is_due_before.clear()
                 pending = exchange.pass_time(self._now_us())
                 if pending:
                     await exchange.wait(pending, self._wait_s)
