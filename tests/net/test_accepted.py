@@ -9,7 +9,7 @@ import pytest
 from contrada.errors import ContradaError, FrameError, LimitError
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.languages.work import spend
-from contrada.net.accepted import AT_ONCE_MAX, AT_ONCE_WORK_MAX, Accepted
+from contrada.net.accepted import FEW_MAX, FEW_WORK_MAX, Accepted
 from contrada.net.peer import WRITTEN_AT_ONCE_MAX, Rounds
 from contrada.routing.messages import Publish, Subscribe
 from contrada.runtime.exchange import Exchange
@@ -59,17 +59,17 @@ class Workshop:
 async def test_what_is_little_is_worked_off_at_once() -> None:
     """A task for each notification would cost more than matching it."""
     shop = Workshop()
-    shop.publish(1, *range(AT_ONCE_MAX))
+    shop.publish(1, *range(FEW_MAX))
     assert shop.answers == [(1, 0)]
-    assert shop.taken() == [*range(AT_ONCE_MAX)]
+    assert shop.taken() == [*range(FEW_MAX)]
     assert (shop.tasks, shop.held) == ([], 0)
-    shop.publish(2, *range(AT_ONCE_MAX + 1))
+    shop.publish(2, *range(FEW_MAX + 1))
     assert shop.answers == [(1, 0)]
     assert shop.held > 0
     shop.publish(3, 99)  # It comes after those that wait.
     await asyncio.gather(*shop.tasks)
     assert shop.answers == [(1, 0), (2, 0), (3, 0)]
-    assert shop.taken() == [*range(AT_ONCE_MAX + 1), 99]
+    assert shop.taken() == [*range(FEW_MAX + 1), 99]
     assert (len(shop.tasks), shop.held) == (1, 0)
 
 
@@ -80,7 +80,7 @@ async def test_what_turns_out_to_be_much_is_left_to_a_task(monkeypatch: pytest.M
     take = shop.exchange.take
 
     def take_with_effort(*of: Any) -> Any:
-        spend(AT_ONCE_WORK_MAX + 1)
+        spend(FEW_WORK_MAX + 1)
         return take(*of)
 
     monkeypatch.setattr(shop.exchange, "take", take_with_effort)

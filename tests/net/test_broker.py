@@ -665,7 +665,7 @@ async def test_a_batch_that_is_cancelled_ends_at_once(
     taken = asyncio.Event()
     with (
         mock.patch.object(Accepted, "_work", stuck),
-        mock.patch.object(accepted, "AT_ONCE_MAX", -1),
+        mock.patch.object(accepted, "FEW_MAX", -1),
     ):
         async with Broker(port=0) as broker, connect(broker.address) as service:
             publishing = asyncio.create_task(service.publish_batch(items()))
@@ -724,7 +724,7 @@ async def test_what_a_client_publishes_ahead_is_bounded_in_frames() -> None:
 
     with (
         mock.patch.object(Accepted, "_work", stuck),
-        mock.patch.object(accepted, "AT_ONCE_MAX", -1),
+        mock.patch.object(accepted, "FEW_MAX", -1),
     ):
         async with Broker(port=0) as broker:
             frames = (publish(n, 0, []) for n in range(accepted.PUBLISHES_PENDING_MAX + 1))

@@ -40,11 +40,11 @@ NOTIFICATIONS_PER_TURN: Final = 256
 """Published notifications that are worked off in one go. Beyond it: the other connections get a
 turn."""
 
-AT_ONCE_MAX: Final = 16
+FEW_MAX: Final = 16
 """Notifications of a publication that is worked off in the turn in which it came. Beyond it: by a
 task of its own."""
 
-AT_ONCE_WORK_MAX: Final = 4_000
+FEW_WORK_MAX: Final = 4_000
 """Steps to match them. Beyond it: nothing of it is done yet, and a task works it off."""
 
 FEWER: Final = 8
@@ -141,15 +141,15 @@ class Accepted(Generic[N]):
 
         Of the turns of its connection (see `net.turns`) that takes no more than they are given.
         """
-        if len(message.notifications) > AT_ONCE_MAX:
+        if len(message.notifications) > FEW_MAX:
             return False
         pending: list[Pending[Notification]] = []
         error: ContradaError | None
         try:
-            with Work("AT_ONCE_WORK_MAX", AT_ONCE_WORK_MAX, is_strict=True):
+            with Work("FEW_WORK_MAX", FEW_WORK_MAX, is_strict=True):
                 pending, error = self._exchange.take(self._origin, message, wall_clock_us())
         except ContradaError as fault:
-            if isinstance(fault, LimitError) and fault.limit == "AT_ONCE_WORK_MAX":
+            if isinstance(fault, LimitError) and fault.limit == "FEW_WORK_MAX":
                 return False
             error = fault
         except Exception as fault:  # noqa: BLE001 - as where a task does it

@@ -172,10 +172,7 @@ class TcpService(Service):
         if not self._reconnecting.is_up:
             await self._reconnecting.ready()
         (stamped,) = self._stamp.stamped((notification,), self._stamp.now_us())
-        placed: dict[Batch, int] = {}
-        self._send((packed_content(stamped),), placed)
-        (batch,) = placed
-        await self._settled(batch, 1)
+        await self._send_all((packed_content(stamped),))
         return stamped.envelope
 
     async def publish_batch(
@@ -229,10 +226,7 @@ class TcpService(Service):
                     await self.delivery().publish(run)
                 else:
                     await self._reconnecting.ready()
-                    placed: dict[Batch, int] = {}
-                    self._send(packed_by(self._stamp, run), placed)
-                    for batch, count in placed.items():
-                        await self._settled(batch, count)
+                    await self._send_all(packed_by(self._stamp, run))
             except ContradaError as error:
                 error.published = taken + (error.published or 0)
                 raise
@@ -375,6 +369,13 @@ class TcpService(Service):
         assert self._publishing is not None, "it was opened"
         self._publishing.add(encodings, placed)
 
+    async def _send_all(self, encodings: Iterable[bytes]) -> None:
+        """Sends what is stamped, and waits until it is answered."""
+        placed: dict[Batch, int] = {}
+        self._send(encodings, placed)
+        for batch, count in placed.items():
+            await self._settled(batch, count)
+
     async def _settled(self, batch: Batch, count: int) -> None:
         # Shielded: the answer is shared by all who published in this frame.
         await asyncio.shield(batch.answer)
@@ -409,8 +410,7 @@ class TcpService(Service):
             case Reply():
                 self._replied(frame)
             case CutOff():
-                cut = self._subscriptions.pop(frame.subscription, None)
-                if cut is not None:
+                if cut := self._subscriptions.pop(frame.subscription, None):
                     cut.cut_off(frame)
             case Offers():
                 self._market.received(frame)
@@ -475,7 +475,6 @@ class TcpService(Service):
                 if subscription.wanted is wanted:
                     break
                 wanted, credit, answer = self._taking_up(subscription, credit)
-
         if self._logs is not None:
             await self._logs.take_up()
 

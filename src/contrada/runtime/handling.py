@@ -9,7 +9,7 @@ from contrada.errors import ServiceError
 
 T = TypeVar("T")
 
-TURN_S: Final = 0.005
+HANDLER_TURN_S: Final = 0.005
 """Seconds of calls in a row of a handler that is a plain function. Beyond it: others on the event
 loop have their turn."""
 
@@ -50,7 +50,7 @@ async def handle_all(
                 continue
             if result is None or not inspect.isawaitable(result):
                 plain += 1
-                if plain % _CALLS_PER_LOOK == 0 and clock() - began_s >= TURN_S:
+                if plain % _CALLS_PER_LOOK == 0 and clock() - began_s >= HANDLER_TURN_S:
                     await asyncio.sleep(0)
                     began_s = clock()
                 continue
