@@ -15,7 +15,6 @@ from contrada.net import Broker, accepted, connect, pledges
 from contrada.net.content import CONTENT_BYTES_MAX
 from contrada.net.frames import Failure, Hello, LogReply, LogRequest, Reply, Request
 from contrada.net.promises import Arrive, Publications, packed
-from contrada.runtime import outlet
 from tests.asynchronous import on_loop, until
 from tests.homes import CERTIFIED, numbers, records
 from tests.net.test_broker import RawClient
@@ -116,7 +115,7 @@ async def test_who_asks_too_far_ahead_is_ended(monkeypatch: pytest.MonkeyPatch) 
 @on_loop
 async def test_what_is_accepted_is_never_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who publishes more than slow subscribers take would be told that what is kept is not."""
-    monkeypatch.setattr(outlet, "QUEUE_NOTIFICATIONS_MAX", 1)
+    monkeypatch.setattr(accepted, "FEW_MAX", -1)  # So that what is accepted waits.
     for each in (accepted, pledges):
         monkeypatch.setattr(each, "PENDING_BYTES_MAX", 3_000)
     async with Broker(port=0) as broker:

@@ -419,9 +419,12 @@ class TcpService(Service):
             case LogDelivery() if self._logs is not None:
                 self._logs.delivered(frame)
             case StatisticsReply() | InspectReply():
-                answer = self._requests.pop(frame.number, None)
-                if answer is not None and not answer.done():
-                    answer.set_result(frame)
+                self._answer(frame.number, frame)
+
+    def _answer(self, number: int, frame: Frame, error: ServiceError | None = None) -> None:
+        answer = self._requests.pop(number, None)
+        if answer is not None and not answer.done():
+            answer.set_result(frame) if error is None else answer.set_exception(error)
 
     def _replied(self, frame: Reply) -> None:
         refused = f"{self._reconnecting.address} refused: {frame.reason}"
@@ -432,13 +435,7 @@ class TcpService(Service):
             if frame.dropped:
                 self._dropped[QUEUE_FULL] += frame.dropped
             return
-        answer = self._requests.pop(frame.number, None)
-        if answer is None or answer.done():
-            return
-        if error is None:
-            answer.set_result(frame)
-        else:
-            answer.set_exception(error)
+        self._answer(frame.number, frame, error)
 
     def broken(self, unanswered: ServiceError, unsent: ServiceError) -> None:
         """The connection was lost, or is closed: nothing that was asked is answered any more."""

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
+from time import monotonic
 from typing import Final, TypeVar
 
 from contrada.errors import ServiceError
@@ -39,8 +40,7 @@ async def handle_all(
         except Exception as error:  # noqa: BLE001 - the subscriber's own code
             await failed(error, item)
 
-    clock = asyncio.get_running_loop().time
-    began_s, plain = clock(), 0
+    began_s, plain = monotonic(), 0
     try:
         async for item in items:
             try:
@@ -50,9 +50,9 @@ async def handle_all(
                 continue
             if result is None or not inspect.isawaitable(result):
                 plain += 1
-                if plain % _CALLS_PER_LOOK == 0 and clock() - began_s >= HANDLER_TURN_S:
+                if plain % _CALLS_PER_LOOK == 0 and monotonic() - began_s >= HANDLER_TURN_S:
                     await asyncio.sleep(0)
-                    began_s = clock()
+                    began_s = monotonic()
                 continue
             task = asyncio.create_task(finish(result, item))
             calls.add(task)
