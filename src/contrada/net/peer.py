@@ -100,16 +100,25 @@ class Rounds:
     def __init__(self) -> None:
         self._due: deque[Peer] = deque()
         self._is_due = False
+        self._in_turn = False
 
     def add(self, peer: "Peer") -> None:
-        """One more, until it is flushed: in the next turn of the loop, if not before."""
+        """One more, to be flushed at the end of a connection's turn, or in the loop's next one."""
         self._due.append(peer)
-        self._soon()
+        if not self._in_turn:
+            self._soon()
+
+    def begin_turn(self) -> None:
+        """A connection has its turn."""
+        self._in_turn = True
 
     def end_turn(self) -> None:
-        """A connection has had its turn: what few get of it goes out now, without a turn more."""
+        """It has had it: what few get of it goes out now, without a turn of the loop more."""
+        self._in_turn = False
         if len(self._due) <= WRITTEN_AT_ONCE_MAX:
             self._flush()
+        else:
+            self._soon()
 
     def _soon(self) -> None:
         if not self._is_due:
@@ -296,6 +305,7 @@ class Peer(Wire):
         """As every `Wire`, but in turns: after a while the other connections get theirs."""
         self._turns.begin(self._loop.time())
         self._in_turn = True
+        self.broker.rounds.begin_turn()
         try:
             while not self._turn_due and self._go_on():
                 rest_s = self._turns.rest_s(self._loop.time())
@@ -306,9 +316,9 @@ class Peer(Wire):
             self._end(error)
         finally:
             self._in_turn = False
+            self.broker.rounds.end_turn()
         self._count_unread()
         self._regulate_reading()
-        self.broker.rounds.end_turn()
         self._write_outgoing()
 
     async def _take_turn(self, rest_s: float) -> None:
