@@ -168,7 +168,7 @@ class Broker:
         self.logs.open()
         try:
             self._server = await loop.create_server(
-                lambda: Peer(self),
+                self.arrival,
                 self._host,
                 self._port,
                 ssl=self._coming,
@@ -183,6 +183,10 @@ class Broker:
         self._ticker = loop.create_task(self._tick())
         self.neighbours.start()
         _LOG.info("listening at %s", self.address)
+
+    def arrival(self) -> Peer:
+        """This side of a connection that is being made to it, whatever carries it; see `dial`."""
+        return Peer(self)
 
     @property
     def address(self) -> str:

@@ -29,7 +29,7 @@ from contrada.net.frames import FRAME_BYTES_MAX, Hello
 from contrada.net.link import Link
 from contrada.net.patterns import AHEAD_PER_SLACK, BROKER_PATTERN_LIMITS, PATTERN_SLACK_US
 from contrada.net.peer import Host, Peer
-from contrada.net.wire import why_not
+from contrada.net.wire import dial, why_not
 from contrada.routing.links.link_states import COST_MAX
 from contrada.routing.messages import LABEL_CHARS_MAX, VERSION, LinkUp, Neighbour, Role
 from contrada.routing.router import Router, Strategy
@@ -177,12 +177,8 @@ class Neighbours:
         self._made[peer] = wanted, up
         try:
             async with asyncio.timeout(LINK_WAIT_S):
-                await loop.create_connection(
-                    lambda: peer,
-                    wanted.address.host,
-                    wanted.address.port,
-                    ssl=self._broker.going if wanted.address.is_tls else None,
-                )
+                tls = self._broker.going if wanted.address.is_tls else None
+                await dial(peer, wanted.address, tls)
                 await asyncio.wait((up, peer.ended), return_when=asyncio.FIRST_COMPLETED)
             await peer.ended
         except TimeoutError:

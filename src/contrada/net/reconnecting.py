@@ -23,7 +23,7 @@ from contrada.net.address import SCHEME_TLS, Address, shown_addresses
 from contrada.net.connection import CLIENT
 from contrada.net.frames import Frame, Hello
 from contrada.net.tls import Tls
-from contrada.net.wire import ClientWire, why_not
+from contrada.net.wire import ClientWire, dial, why_not
 from contrada.runtime.backoff import STEADY_S, Backoff
 from contrada.runtime.calling import check_loop
 from contrada.runtime.states import ConnectionStates
@@ -187,18 +187,12 @@ class Reconnecting:
 
     async def _connect(self, address: Address) -> ClientWire:
         """A connection on which the broker has said hello. Raises ConnectionFailedError."""
-        loop = asyncio.get_running_loop()
         wire = ClientWire(
             Hello(CLIENT, "contrada"), self._owner.received, lambda why: self._lost(wire, why)
         )
         try:
             async with asyncio.timeout(CONNECT_WAIT_S):
-                await loop.create_connection(
-                    lambda: wire,
-                    address.host,
-                    address.port,
-                    ssl=self._tls if address.is_tls else None,
-                )
+                await dial(wire, address, self._tls)
                 await wire.greeted
             if wire.ended is not None:
                 raise ProtocolError(wire.ended)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from contrada.errors import FrameError, ProtocolError
+from contrada.net.address import Address
 from contrada.net.connection import BROKER, Connection, Phase
 from contrada.net.frames import Failure, Frame, Goodbye, Hello
 from contrada.net.tls import tls_fault, why_hung_up
@@ -20,6 +21,19 @@ acts."""
 GOODBYE_WAIT_S: Final = 5.0
 """How long closing a client waits for the broker to take what was written to it. Beyond it: the
 connection is cut."""
+
+
+async def dial(protocol: asyncio.Protocol, address: Address, tls: ssl.SSLContext | None) -> None:
+    """Connect one end to the broker at an address. Raises OSError.
+
+    Whatever carries bytes both ways in order may stand here in place of TCP, for other schemes of
+    addresses; at the other side it meets `Broker.arrival`. A transport has to offer what `Wire` and
+    `Peer` ask of it: write, close and abort, reading that pauses, and how much is unwritten.
+    """
+    loop = asyncio.get_running_loop()
+    await loop.create_connection(
+        lambda: protocol, address.host, address.port, ssl=tls if address.is_tls else None
+    )
 
 
 class Wire(asyncio.Protocol):

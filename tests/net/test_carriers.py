@@ -1,0 +1,44 @@
+"""What carries frames may be something other than TCP: it is chosen at one place on each side."""
+
+import asyncio
+import ssl
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from contrada.net import Broker, connect, neighbours, reconnecting
+from contrada.net.address import Address
+from contrada.net.neighbours import Membership, Wanted
+from tests.asynchronous import on_loop, until
+
+
+@on_loop
+async def test_clients_and_links_go_over_sockets_of_unix(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A carrier for servers behind HTTP would have to be built into clients, links and brokers."""
+
+    async def dial(end: asyncio.Protocol, to: Address, _: ssl.SSLContext | None) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.create_unix_connection(lambda: end, str(tmp_path / to.host))
+
+    for module in (neighbours, reconnecting):
+        monkeypatch.setattr(module, "dial", dial)
+    north = Broker(port=0, network=Membership("north"))
+    wanted = (Wanted(Address("north")),)
+    south = Broker(port=0, network=Membership("south", neighbours=wanted))
+    async with AsyncExitStack() as stack:
+        for broker in (north, south):
+            server = await asyncio.get_running_loop().create_unix_server(
+                broker.arrival, str(tmp_path / broker.network.name)
+            )
+            stack.callback(server.close)
+            await stack.enter_async_context(broker)
+        await until(lambda: len(north.neighbours) == len(south.neighbours) == 1)
+        publisher = await stack.enter_async_context(connect("contrada://north"))
+        subscriber = await stack.enter_async_context(connect("contrada://south"))
+        events = await stack.enter_async_context(subscriber.subscribe("a >= 0"))
+        await until(lambda: north.exchange.routing().filters.nodes == 1)
+        await publisher.publish_batch({"a": n, "b": "x" * 1_000} for n in range(1_000))
+        assert [(await anext(events))["a"] for _ in range(1_000)] == [*range(1_000)]
