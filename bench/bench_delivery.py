@@ -272,10 +272,15 @@ def broker() -> Iterator[str]:
 
 @asynccontextmanager
 async def over_tcp() -> AsyncIterator[Service]:
-    """A client of such a broker, where one durable subscription stands."""
+    """A client of such a broker, where one durable subscription stands, and has for a while.
+
+    A broker loads its kernels in its first second or two, beside its work.
+    """
     with broker() as address:
         async with ct.connect(address) as service:
             await (await service.subscribe("n >= 0", durable="s")).aclose()
+            warm = ({"n": n, "text": "x" * 100} for n in range(2 * CERTIFIED))
+            await service.publish_batch(warm, delivery="certified")
             yield service
 
 
