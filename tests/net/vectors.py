@@ -50,6 +50,7 @@ from contrada.model import (
     FilterSet,
     Notification,
     Pattern,
+    Query,
 )
 from contrada.model.encoding import Encodable, from_msgpack, to_msgpack
 from contrada.net.content import packed_values
@@ -106,6 +107,7 @@ from contrada.routing.delegation import (
 from contrada.routing.messages import (
     Adjacency,
     Advertise,
+    Ask,
     Follow,
     LinkState,
     Publish,
@@ -317,6 +319,7 @@ SAID: Final[dict[str, tuple[str, Hopping]]] = {
     "unsubscribe, for a home": ("the same ends", Unsubscribe("1", "a")),
     "advertise, for a home": ("a filter is offered", Advertise("1", Filter("kind = 'a'"), "a")),
     "unadvertise, for a home": ("the same ends", Unadvertise("1", "a")),
+    "ask": ("over one link", Ask(Query("price < 100"), "a desk", "1", 1)),
     "tell links": (
         "server a has a link to its peer b and to its parent c",
         TellLinks(

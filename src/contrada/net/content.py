@@ -10,7 +10,7 @@ import msgspec
 
 from contrada.errors import EncodingError, FrameError, LimitError
 from contrada.matching.bundle import Bundle
-from contrada.model import Advertisement, Filter, Notification, Pattern, Value
+from contrada.model import Advertisement, Filter, Notification, Pattern, Query, Value
 from contrada.model.encoding import from_msgpack, notification_from_msgpack, to_msgpack
 from contrada.model.languages.work import spend
 from contrada.patterns import Match
@@ -84,6 +84,14 @@ def offer_from(data: bytes) -> Offer:
     if not isinstance(offer, Advertisement | Filter):
         raise FrameError("unsupported", f"expected an advertisement, found {_kind_of(offer)}")
     return offer
+
+
+def query_from(data: bytes) -> Query:
+    """A query from its bytes. Raises as `offer_from`."""
+    query = from_msgpack(checked_content(data))
+    if not isinstance(query, Query):
+        raise FrameError("unsupported", f"expected a query, found {_kind_of(query)}")
+    return query
 
 
 def pattern_from(data: bytes) -> Pattern:

@@ -35,6 +35,7 @@ from contrada.net.content import (
     offer_from,
     packed_content,
     published_from,
+    query_from,
 )
 from contrada.net.inspection import Inspection
 from contrada.net.patterns import (
@@ -52,6 +53,7 @@ from contrada.routing.delegation import (
 from contrada.routing.messages import (
     SUBSCRIPTION_FILTERS_MAX,
     Advertise,
+    Ask,
     Follow,
     Label,
     Publish,
@@ -402,8 +404,25 @@ class _PackedAdvertise(Saying, frozen=True, tag="advertise"):
         return Advertise(self.identity, offer_from(self.offer), self.home, self.version)
 
 
+class _PackedAsk(Saying, frozen=True, tag="ask"):
+    """An `Ask` as it travels between brokers."""
+
+    query: bytes
+    asker: Label
+    identity: Label
+    hops: int = 0
+    source: Label = ""
+    version: int = VERSION_OF_MESSAGES
+
+    def unpacked(self) -> Ask:
+        """The message itself. Raises what its content may raise, and FrameError."""
+        query = query_from(self.query)
+        return Ask(query, self.asker, self.identity, self.hops, self.source, self.version)
+
+
 Hopping: TypeAlias = (
     Publish
+    | Ask
     | Subscribe
     | Unsubscribe
     | Advertise
@@ -467,7 +486,7 @@ def unpacked_hop(data: msgspec.Raw) -> Hopping:
             if len(members) > 1:
                 raise FrameError("unsupported", "expected one filter, as servers forward them")
             return message.part(members)
-        case _PackedAdvertise():
+        case _PackedAdvertise() | _PackedAsk():
             return message.unpacked()
         case _ if isinstance(message, PackedPatternMessage):
             return message.unpacked()
@@ -489,6 +508,7 @@ _MESSAGE_DECODER: Final = msgspec.msgpack.Decoder(
 
 _HOP_DECODER: Final = msgspec.msgpack.Decoder(
     _HopPublish
+    | _PackedAsk
     | PackedSubscribe
     | Unsubscribe
     | _PackedAdvertise

@@ -217,7 +217,7 @@ class Link:
         """A message goes at the end of this turn of the loop, with all that is said in it."""
         if not self._said:
             self.peer.soon(self._send_said)
-        self._said.append(packed(message))  # type: ignore[arg-type]
+        self._said.append(packed(message))
 
     def _send_said(self) -> None:
         said, self._said = self._said, []

@@ -34,9 +34,11 @@ from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.messages import (
     LABEL_CHARS_MAX,
     Advertise,
+    Ask,
     Client,
     Deliver,
     DeliverMatch,
+    DeliverQuestion,
     Effect,
     LinkDown,
     LinkUp,
@@ -183,6 +185,8 @@ class Exchange:
         self._dropped: Counter[str] = Counter()
         self.on_due: Callable[[int], None] | None = None
         """Called with `due_us` when patterns wait for a time to pass."""
+        self.on_question: Callable[[DeliverQuestion], None] | None = None
+        """Called when a question meets what clients advertise."""
         self.on_offer: dict[Hashable, Offer] = {}
         """What is on offer now, by its form."""
         self.followers: dict[Callable[[Offer, bool], None], None] = {}
@@ -383,6 +387,8 @@ class Exchange:
                 refused.append(effect)
             elif isinstance(effect, OfferChanged):
                 self._tell(effect)
+            elif self.on_question is not None:
+                self.on_question(effect)
         pending: list[Pending[Any]] = []
         if self.on_due is not None and (due_us := self.due_us) is not None:
             self.on_due(due_us)
@@ -440,6 +446,13 @@ class Exchange:
         Raises LimitError, UnsatisfiableFilterError, ServiceError.
         """
         self._ask(client, message)
+
+    def ask(self, client: Client, question: Ask) -> None:
+        """Takes a question to those whose advertisements it meets, here and beyond links.
+
+        Raises LimitError, UnsatisfiableFilterError, ServiceError.
+        """
+        self._ask(client, question)
 
     def _tell(self, change: OfferChanged) -> None:
         form = form_of(change.offer)
