@@ -154,11 +154,13 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, said: str) -> None:
         ("parent = 'oslo'\nneighbours = ['contrada://127.0.0.1:1']", "parent: found 'oslo' again"),
         ("parent = 'free'", "brokers.riga: parent: found 'free', which has no port"),
         ("port = '1'", "brokers.riga: port: found '1', expected int"),
+        ("neighbours = ['wide']", "'wide' listens at 0.0.0.0, expected its address, contrada://"),
     ],
 )
 def test_what_is_wrong_with_one_of_many_is_named(tmp_path: Path, text: str, said: str) -> None:
     """A network would start without a link, or with one that cannot be."""
     described = f"[brokers.oslo]\nport = 1\n[brokers.riga]\n{text}\n[brokers.free]\nport = 0\n"
+    described += "[brokers.wide]\nhost = '0.0.0.0'\nport = 2\n"
     path = written(tmp_path, described)
     with pytest.raises(InputError, match=said.replace("[0]", r"\[0\]")):
         settings_of_network(path)

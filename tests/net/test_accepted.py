@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 
 from contrada.errors import ContradaError, FrameError, LimitError
+from contrada.matching.bundle import Bundle
+from contrada.matching.kernels import jit
 from contrada.model import Filter, FilterSet, Notification
+from contrada.model.encoding import to_msgpack
 from contrada.model.languages.work import spend
 from contrada.net.accepted import FEW_MAX, FEW_WORK_MAX, Accepted
 from contrada.net.peer import WRITTEN_AT_ONCE_MAX, Rounds
 from contrada.routing.messages import Publish, Subscribe
 from contrada.runtime.exchange import Exchange
-from contrada.runtime.outlet import Outlet
+from contrada.runtime.outlet import ENTRY_BYTES, Outlet
 from contrada.runtime.stamping import Stamp
 from tests.asynchronous import on_loop, until
 
@@ -185,3 +188,18 @@ async def test_one_that_cannot_be_written_to_stops_no_other() -> None:
     with pytest.raises(ZeroDivisionError):
         rounds.end_turn()
     await until(lambda: flushed == due)
+
+
+@on_loop
+async def test_a_bundle_counts_with_all_that_it_holds() -> None:
+    """A client could have a broker hold twice of what it may."""
+    jit.compiled()
+    shop = Workshop()
+    stamp = Stamp("p")
+    encodings = [to_msgpack(each) for each in stamp.stamped([Notification({"n": 1})] * 40, 1)]
+    bundle = Bundle.of(encodings)
+    assert bundle is not None
+    shop.accepted.add(1, 0, Publish(bundle))
+    assert shop.held >= 2 * sum(map(len, encodings)) + 40 * ENTRY_BYTES
+    await asyncio.gather(*shop.tasks)
+    assert shop.held == 0

@@ -575,6 +575,8 @@ async def test_a_taken_port_is_one_clear_error() -> None:
     async with Broker(port=0) as broker:
         with pytest.raises(ConnectionFailedError, match="cannot listen"):
             await Broker(port=parse_address(broker.address).port).start()
+    with pytest.raises(ConnectionFailedError, match=r"cannot listen: .*port must be"):
+        await Broker(port=99_999).start()
 
 
 @on_loop

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from contrada.cli.top import _rate
 from contrada.errors import ServiceError
 from contrada.model import Filter, FilterSet, Notification
 from contrada.net.broker import STATISTICS_NAMES_MAX, Broker
@@ -56,6 +57,13 @@ def test_top_tells_rates_of_several_brokers() -> None:
     assert seen[south]["published_per_s"] == 0 < seen[south]["matched_per_s"]
     assert seen[north]["links"] == seen[south]["links"] == 1
     assert set(seen[south]["link_waiting"]) == {"north"}
+
+
+def test_who_is_newly_told_of_has_no_rate_yet() -> None:
+    """All that a subscription has ever lost would be shown as lost just now."""
+    before, now = {"a/1": 5}, {"a/1": 7, "b/1": 1_000}
+    assert _rate(now, before, 2.0, is_partial=True) == {"a/1": 1.0, "b/1": 0.0}
+    assert _rate(now, before, 2.0) == {"a/1": 1.0, "b/1": 500.0}
 
 
 def test_top_ends_after_so_many_pictures(broker_address: str) -> None:

@@ -35,6 +35,8 @@ from contrada.runtime.stores import check_store
 MEMORY: Final = "memory:"
 """The store that is none."""
 
+_EVERYWHERE: Final = ("0.0.0.0", "::")
+
 LEVELS: Final = ("warning", "info", "debug")
 """How much is logged; each `-v` is one more."""
 
@@ -196,6 +198,9 @@ def _resolved(source: str, given: _Given, brokers: Mapping[str, _Given]) -> Brok
             if to.port == 0 or link.to == found.name:
                 what = "itself" if link.to == found.name else f"{link.to!r}, which has no port"
                 raise InputError(source, f"{key}: found {what}, expected another broker with one")
+            if to.host in _EVERYWHERE:
+                reason = f"{link.to!r} listens at {to.host}, expected its address, contrada://HOST"
+                raise InputError(source, f"{key}: {reason}:{to.port}")
             address = str(to.address)
         else:
             try:

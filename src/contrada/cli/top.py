@@ -35,6 +35,9 @@ _HELD: Final = (
 )
 """Figures that are shown as they are."""
 
+_OF_THE_FIRST: Final = ("link_sent", "subscription_dropped")
+"""Of these a broker tells only the first, each time."""
+
 
 @click.command()
 @click.argument("addresses", nargs=-1, metavar="[ADDRESS]...")
@@ -101,7 +104,9 @@ class _Watched:
         before_s, before = self._before or (now_s, counts)
         self._before = now_s, counts
         rates = {
-            f"{name}_per_s": _rate(counts.get(name, 0), before.get(name, 0), now_s - before_s)
+            f"{name}_per_s": _rate(
+                counts.get(name, 0), before.get(name, 0), now_s - before_s, name in _OF_THE_FIRST
+            )
             for name in _RATED
         }
         held = {name: counts.get(name, 0) for name in _HELD}
@@ -112,11 +117,17 @@ class _Watched:
         await self._service.aclose()
 
 
-def _rate(now: Any, before: Any, seconds: float) -> Any:
-    """The change in a second, of each where there are several; what began anew counts from 0."""
+def _rate(now: Any, before: Any, seconds: float, is_partial: bool = False) -> Any:
+    """The change in a second, of each where there are several; what began anew counts from 0.
+
+    Of what was perhaps there before and not told of, where that is partial, nobody knows: 0.
+    """
     if isinstance(now, Mapping):
         held = before if isinstance(before, Mapping) else {}
-        return {name: _rate(each, held.get(name, 0), seconds) for name, each in now.items()}
+        return {
+            name: _rate(each, held.get(name, each if is_partial else 0), seconds)
+            for name, each in now.items()
+        }
     change = now - before if now >= before else now
     return round(change / seconds, 1) if seconds else 0.0
 
@@ -156,10 +167,11 @@ def _shown(pictures: Sequence[Mapping[str, Any]]) -> Group:
     brokers = _table("broker", *_HEADINGS)
     links = _table("link", "sent/s", "waiting")
     subscriptions = _table("subscription", "waiting", "dropped/s")
+    away = Table("broker that is away", "why")
     for each in pictures:
         address = each["address"]
         if "error" in each:
-            brokers.add_row(address, each["error"])
+            away.add_row(address, each["error"])
             continue
         dropped = each["dropped_per_s"]
         reasons = ", ".join(f"{rate:,.1f} {reason}" for reason, rate in dropped.items() if rate)
@@ -172,7 +184,7 @@ def _shown(pictures: Sequence[Mapping[str, Any]]) -> Group:
         for name, waiting in each["subscription_waiting"].items():
             lost = each["subscription_dropped_per_s"][name]
             subscriptions.add_row(f"{address} {name}", f"{waiting:,}", f"{lost:,.1f}")
-    return Group(*(each for each in (brokers, links, subscriptions) if each.row_count))
+    return Group(*(each for each in (brokers, away, links, subscriptions) if each.row_count))
 
 
 _HEADINGS: Final = (

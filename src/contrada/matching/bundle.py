@@ -70,6 +70,11 @@ class Bundle(Sequence[Notification]):
     def __iter__(self) -> Iterator[Notification]:
         return map(notification_from_msgpack, self.encodings)
 
+    @property
+    def joined_bytes(self) -> int:
+        """What it holds beside the encodings: all of them in a row, also where it is a slice."""
+        return len(self._joined)
+
     def spans(self) -> Any:
         """Their attributes as `batches.Spans`; behind each stands its envelope."""
         from contrada.matching.batches import Spans

@@ -15,7 +15,7 @@ from contrada.model.algebra.notification import keep_packed
 from contrada.model.encoding import to_msgpack
 from contrada.model.languages.work import Work
 from contrada.net.turns import TURN_S
-from contrada.routing.messages import Origin, Publish
+from contrada.routing.messages import Notifications, Origin, Publish
 from contrada.runtime.exchange import Exchange, Pending
 from contrada.runtime.outlet import PUBLISH_WAIT_S_MAX, size_of_all
 from contrada.runtime.stamping import wall_clock_us
@@ -104,7 +104,7 @@ class Accepted(Generic[N]):
         if len(self._waiting) >= self._frames_max:
             reason = f"more than {self._frames_max} unanswered"
             raise FrameError("too many publishes", reason)
-        size = size_of_all(message.notifications)
+        size = _held_by(message.notifications)
         if self.held_bytes + size > PENDING_BYTES_MAX:
             reason = f"more than PENDING_BYTES_MAX = {PENDING_BYTES_MAX} bytes unanswered"
             raise FrameError("too many publishes", reason)
@@ -258,6 +258,12 @@ class Accepted(Generic[N]):
     def _failed(self, fault: BaseException) -> None:
         _LOG.error("a fault of this broker while it worked for a client", exc_info=fault)
         self._end(FrameError("internal", f"a fault of this broker ({type(fault).__name__})"))
+
+
+def _held_by(notifications: Notifications) -> int:
+    """The bytes that notifications take while they wait to be worked off."""
+    beside = notifications.joined_bytes if isinstance(notifications, Bundle) else 0
+    return size_of_all(notifications) + beside
 
 
 def _seconds(wait_ms: int) -> float:

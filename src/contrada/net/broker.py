@@ -174,12 +174,11 @@ class Broker:
                 ssl=self._coming,
                 ssl_handshake_timeout=TLS_WAIT_S if self._coming else None,
             )
-        except OSError as error:
+        except (OSError, OverflowError) as error:
             await self.logs.aclose()
             wanted = str(Address(self._host, self._port, self._coming is not None))
-            raise ConnectionFailedError(
-                wanted, f"cannot listen: {error.strerror or error}"
-            ) from None
+            reason = getattr(error, "strerror", None) or error
+            raise ConnectionFailedError(wanted, f"cannot listen: {reason}") from None
         self._ticker = loop.create_task(self._tick())
         self.neighbours.start()
         _LOG.info("listening at %s", self.address)
