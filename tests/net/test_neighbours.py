@@ -480,3 +480,35 @@ async def test_a_bundle_crosses_links_as_what_is_looked_at_does(options: dict[st
         await publisher.publish({"a": 500, "b": 0})
         assert (await events.next(20))["a"] == 500, "and nothing twice"
         assert brokers[0].statistics().dropped["duplicate"] == 50
+
+
+@pytest.mark.parametrize("is_other_way", [False, True])
+@on_loop
+async def test_a_neighbour_that_is_wanted_twice_has_one_link_that_stays(
+    is_other_way: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two links would take one another's place for ever, where both brokers, or two names of one
+    address, ask for them.
+    """
+    monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
+    monkeypatch.setattr(backoff, "BACKOFF_S_MAX", 0.002)
+    async with Broker(port=0, network=Membership("north")) as north:
+        address = parse_address(north.address)
+        wanted = [Wanted(address)]
+        if not is_other_way:
+            wanted.append(Wanted(replace(address, host="localhost")))
+        network_of_south = Membership("south", neighbours=tuple(wanted))
+        async with Broker(port=0, network=network_of_south) as south:
+            if is_other_way:
+                north.neighbours.change([Wanted(parse_address(south.address))])
+            await until(lambda: len(north.neighbours) == len(south.neighbours) == 1)
+            connections = 0
+            while connections < north.statistics().connections_total:  # Until it is at rest.
+                connections = north.statistics().connections_total
+                for _ in range(50):  # Many times what it waits until it tries again.
+                    await asyncio.sleep(0.002)
+            assert len(north.neighbours) == len(south.neighbours) == 1
+            (link,) = south.neighbours
+            link.peer.abort()
+            await until(lambda: link not in [*south.neighbours])
+            await until(lambda: len(north.neighbours) == len(south.neighbours) == 1)

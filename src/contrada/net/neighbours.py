@@ -115,6 +115,7 @@ class Neighbours:
     def __init__(self, broker: LinkHost) -> None:
         self._broker = broker
         self._links: dict[str, tuple[Link, str, bool]] = {}
+        self._names: dict[Wanted, str] = {}  # who answered at the address of one that is wanted
         self._tasks: dict[Wanted, asyncio.Task[None]] = {}
         self._made: dict[Peer, tuple[Wanted, asyncio.Future[None]]] = {}
 
@@ -135,6 +136,7 @@ class Neighbours:
         self._broker.network = replace(self._broker.network, neighbours=tuple(wanted))
         for each in self._tasks.keys() - set(wanted):
             self._tasks.pop(each).cancel()
+            self._names.pop(each, None)
             for peer, (made, _) in self._made.items():
                 if made == each:
                     peer.close("this neighbour is not wanted any more")
@@ -168,6 +170,19 @@ class Neighbours:
                 wait_s,
             )
             await asyncio.sleep(wait_s)
+            await self._without_link(wanted)
+
+    async def _without_link(self, wanted: Wanted) -> None:
+        """Returns when there is no link to who answered at this address.
+
+        There may be one that the other side has made, or that goes to another address of it: two
+        links would take one another's place, for ever.
+        """
+        while True:
+            link, *_ = self._links.get(self._names.get(wanted, ""), (None,))
+            if link is None or link.is_down:
+                return
+            await asyncio.wait([link.peer.ended])
 
     async def _make(self, wanted: Wanted) -> str:
         """Makes a link, and waits until it is gone; why there was none, or it is gone."""
@@ -217,6 +232,7 @@ class Neighbours:
         made = self._made.get(peer)
         is_ours = made is not None
         if made is not None:
+            self._names[made[0]] = name
             role, cost = made[0].role, made[0].cost
         else:
             role, cost = _role_of(said), _cost_of(said)
