@@ -35,10 +35,9 @@ refused."""
 ALONE: Final = "broker"
 """The name in its store of a broker that has none."""
 
-_NO_STORE: Final = "this broker has no store: contrada serve --store FILE gives it one"
 _NO_SEQUENCER: Final = (
     "no broker of this network is named to give the order of sequences; name one, the same at all, "
-    "by --sequencer"
+    "by --sequencer, or `sequencer=`"
 )
 
 
@@ -68,11 +67,17 @@ class BrokerLogs:
     """What one broker keeps; in use from `open` to `aclose`."""
 
     def __init__(
-        self, exchange: Exchange, name: str, sequencer: str, store: str | Path | Store | None
+        self,
+        exchange: Exchange,
+        name: str,
+        sequencer: str,
+        store: str | Path | Store | None,
+        no_store: str,
     ) -> None:
-        """`store` is a place, opened and closed here, or its owner's."""
+        """`store` is a place, opened and closed here, or its owner's; without one: `no_store`."""
         self._exchange = exchange
         self._name, self._sequencer, self._place = name, sequencer, store
+        self._no_store = no_store
         self._client = exchange.client()
         self._clock = Stamp(None).now_us
         self._host: DeliveryHost | None = None
@@ -102,7 +107,7 @@ class BrokerLogs:
                 self._exchange,
                 self._client,
                 sequencer=self._sequencer,
-                no_store=_NO_STORE,
+                no_store=self._no_store,
                 tell=self._tell,
             )
 
