@@ -2,15 +2,19 @@
 
 async with connect() as service: ...                          # in this process
 async with connect("contrada://127.0.0.1:7655") as service: ...   # a broker
+async with connect(neighbours=["contrada://127.0.0.1:7655"], name="desk") as service: ...   # both
 """
 
 import ssl
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Unpack
 
 from contrada.delivery.store import Store
 from contrada.errors import ServiceError
 from contrada.net.client import TcpService
+from contrada.net.member import MemberService
+from contrada.net.network import NetworkOptions, membership_of
 from contrada.runtime import BlockingService, EmbeddedService
 from contrada.runtime.outlet import PUBLISH_WAIT_S
 from contrada.service import ConnectionState, Service
@@ -26,6 +30,7 @@ def connect(
     reconnect_wait_s: float | None = None,
     on_connection: Callable[[ConnectionState], object] | None = None,
     tls: ssl.SSLContext | None = None,
+    **network: Unpack[NetworkOptions],
 ) -> Service:
     """A service, to be used inside `async with`.
 
@@ -45,8 +50,29 @@ def connect(
     Over TLS, "contradas://a:7655", the broker's certificate has to be for this host, and of
     somebody whom `tls` trusts: `ssl.create_default_context(cafile="authority.pem")`. Without `tls`
     that is whom the system trusts.
-    Raises AddressError, ServiceError.
+
+    With `neighbours`, or a `parent`, an embedded service is a server of a network of brokers, with
+    a `name` of its own: `connect(neighbours=["contrada://a:7655"], name="desk")`. What is published
+    and asked for here goes through the network, as at any broker. It makes links to these brokers,
+    again whenever one is lost; opening it fails where none of them can be had. `general`, `trees`,
+    `advertisements` and `sequencer` must be as at all brokers of the network; see
+    `contrada serve --help`.
+    Raises AddressError, InputError, ServiceError.
     """
+    if network and address is not None:
+        reason = "is for an embedded service, not for one at an address"
+        raise ServiceError(f"{', '.join(network)} {reason}")
+    if network:
+        if not reconnect or reconnect_wait_s is not None:
+            raise ServiceError("a link to a neighbour is made again for ever: say no `reconnect`")
+        return MemberService(
+            membership_of(network),
+            publisher=publisher,
+            publish_wait_s=publish_wait_s,
+            store=store,
+            on_connection=on_connection,
+            tls=tls,
+        )
     if address is None:
         if tls is not None:
             raise ServiceError("tls is for a service at an address, not for an embedded one")
@@ -79,6 +105,7 @@ def connect_sync(
     reconnect_wait_s: float | None = None,
     on_connection: Callable[[ConnectionState], object] | None = None,
     tls: ssl.SSLContext | None = None,
+    **network: Unpack[NetworkOptions],
 ) -> BlockingService:
     """The same for code that does not await, to be used inside `with`; see `connect`."""
     return BlockingService(
@@ -91,5 +118,6 @@ def connect_sync(
             reconnect_wait_s=reconnect_wait_s,
             on_connection=on_connection,
             tls=tls,
+            **network,
         )
     )

@@ -460,11 +460,15 @@ class DeliveryHost:
 
     # --- the end ------------------------------------------------------------------------------
 
+    def end_readers(self) -> None:
+        """Nobody reads here any more: what was not acknowledged comes again to others."""
+        for reader in list(self.readers.values()):
+            reader.end()
+
     async def aclose(self) -> None:
         """Ends the readers, and brings to the disk what still waits. Raises StoreError."""
         self._is_closing = True
-        for reader in list(self.readers.values()):
-            reader.end()
+        self.end_readers()
         for keeping in self._keeping.values():
             keeping.route.outlet.finish()
         tasks = [keeping.task for keeping in self._keeping.values()]
