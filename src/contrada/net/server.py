@@ -108,7 +108,9 @@ class Server:
 
     async def _hand_over(self) -> None:
         """Wait until nothing is held, and neighbours have worked off all that was sent to them."""
-        while self._held_bytes or any(each.on_their_way for each in self.neighbours):
+        while (
+            self._held_bytes or self.logs.due or any(each.on_their_way for each in self.neighbours)
+        ):
             await asyncio.sleep(_HANDOVER_LOOK_S)
 
     async def close(self) -> None:

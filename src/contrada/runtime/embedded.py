@@ -246,6 +246,7 @@ class EmbeddedService(Service):
                 await rest
             return stamped
         host = self.delivery()
+        await host.acquainted()
         # Before a restart, or by a caller who numbers for himself, more numbers may be given out.
         self._stamp.go_on_after(host.server.sequence_of(self._stamp.publisher))
         now_us = self._stamp.now_us()
@@ -291,6 +292,7 @@ class EmbeddedService(Service):
     async def unsubscribe(self, durable: str) -> None:
         """End a durable subscription; see `Service.unsubscribe`."""
         host = self.delivery()
+        await host.acquainted()
         host.end(durable)
         await host.committed()
 
