@@ -1,6 +1,7 @@
 """An embedded service that is a server of a network: its links, its name, its beginning and end."""
 
 import asyncio
+import random
 import signal
 import socket
 import ssl
@@ -23,7 +24,7 @@ from contrada.errors import (
     ServiceError,
 )
 from contrada.matching.kernels import jit
-from contrada.net import Broker, accepted, member, neighbours, server
+from contrada.net import Broker, accepted, ferry, member, neighbours, server
 from contrada.net.content import CONTENT_BYTES_MAX
 from contrada.net.neighbours import Membership
 from contrada.routing.router import Strategy
@@ -31,7 +32,7 @@ from contrada.runtime import backoff
 from contrada.runtime.exchange import LINK_DOWN
 from contrada.service import ConnectionState, Service
 from tests.asynchronous import on_loop, until
-from tests.homes import CERTIFIED, MARKER, rest
+from tests.homes import CERTIFIED, MARKER, numbers, rest
 from tests.net.networks import network
 from tests.net.processes import serving
 from tests.net.test_neighbours import free_ports, know
@@ -320,28 +321,31 @@ async def test_what_could_not_be_decided_on_its_way_is_decided_here(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A subscriber would get what it did not ask for, since a link may cost a bounded work."""
-    regular = "a matches '(x+y)+z$'"
-    pattern = ct.Pattern(f"every {regular} -> b = 1")
+    for limit in ("BATCH_WORK_MAX", "NOTIFICATION_WORK_MAX"):
+        monkeypatch.setattr(accepted, limit, 1_000)
+    hard = "a matches '(a|b)*a(a|b){12}c{3}d'"
     async with (
         Broker(port=0, network=Membership("a")) as broker,
         ct.connect(broker.address) as publisher,
         joined(broker) as service,
-        service.subscribe(regular) as events,
-        service.subscribe(pattern) as matches,
+        service.subscribe(hard) as events,
+        service.subscribe(ct.Pattern(f"every {hard} -> b = 1")) as matches,
         service.subscribe("b any") as last,
     ):
-        await until(lambda: broker.exchange.routing().filters.nodes >= 2)
-        for limit in ("FEW_WORK_MAX", "BATCH_WORK_MAX", "NOTIFICATION_WORK_MAX"):
-            monkeypatch.setattr(accepted, limit, 30)
-        texts = ["xyxyxyz" + "w" * 400, "x" * 400 + "yz", "y" * 400]
-        await publisher.publish_batch({"a": each, "n": n} for n, each in enumerate(texts))
+        await until(lambda: know([broker], 2))
+        text = "".join(random.Random(1).choices("ab", k=10_000))
+        for n, end in enumerate(("d", "cccd", "ccd")):
+            await publisher.publish({"a": text + end, "n": n})
         await publisher.publish({"b": 1})
         assert (await last.next(10))["b"] == 1
         assert (await events.next(10))["n"] == 1
-        assert events.statistics().delivered == 1
-        with pytest.raises(TimeoutError):
-            await events.next(0)
-        assert [each.get("n") for each in (await matches.next(10)).notifications] == [1, None]
+        found = await matches.next(10)
+        assert [each.get("n") for each in found.notifications] == [1, None]
+        for each in (events, matches):
+            with pytest.raises(TimeoutError):
+                await each.next(0.1)
+            assert each.statistics().delivered == 1
+        assert service.statistics().safe_answers["holds: NOTIFICATION_WORK_MAX"]
 
 
 @on_loop
@@ -401,6 +405,24 @@ async def test_closing_hands_over_what_is_queued() -> None:
         assert dropped == {}
         await until(lambda: len(brokers[0].neighbours) == 1)
         assert brokers[0].statistics().refused == {}
+
+
+@on_loop
+async def test_closing_hands_over_what_is_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is held in memory alone, and is sent again, would be lost with it."""
+    monkeypatch.setattr(ferry, "FERRY_BYTES_MAX", 10_000)
+    monkeypatch.setattr(ferry, "CARRY_BYTES_MAX", 1_000)
+    async with (
+        Broker(port=0, network=Membership("a")) as broker,
+        ct.connect(broker.address) as home,
+        home.subscribe("n any", reliable=True) as events,
+    ):
+        async with joined(broker) as service:
+            batches = [[{"n": n, "x": "x" * 300}] * 20 for n in range(5)]
+            published = [service.publish_batch(each, delivery="reliable") for each in batches]
+            await asyncio.gather(*published)
+        assert sorted(await numbers(events, 100)) == sorted([*range(5)] * 20)
+        assert service._server.logs.held_back  # type: ignore[attr-defined]
 
 
 @on_loop
