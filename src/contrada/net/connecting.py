@@ -8,7 +8,7 @@ async with connect(neighbours=["contrada://127.0.0.1:7655"], name="desk") as ser
 import ssl
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 from contrada.delivery.store import Store
 from contrada.errors import ServiceError
@@ -51,48 +51,40 @@ def connect(
     somebody whom `tls` trusts: `ssl.create_default_context(cafile="authority.pem")`. Without `tls`
     that is whom the system trusts.
 
-    With `neighbours`, or a `parent`, an embedded service is a server of a network of brokers, with
-    a `name` of its own: `connect(neighbours=["contrada://a:7655"], name="desk")`. What is published
-    and asked for here goes through the network, as at any broker. It makes links to these brokers,
-    again whenever one is lost; opening it fails where none of them can be had. `general`, `trees`,
-    `advertisements` and `sequencer` must be as at all brokers of the network; see
-    `contrada serve --help`.
+    With `neighbours=["contrada://a:7655"], name="desk"` an embedded service is a server of a
+    network of brokers; see `NetworkOptions`. Opening it fails where none of them can be had.
+
     Raises AddressError, InputError, ServiceError.
     """
-    if network and address is not None:
-        reason = "is for an embedded service, not for one at an address"
-        raise ServiceError(f"{', '.join(network)} {reason}")
+    is_bounded = not reconnect or reconnect_wait_s is not None
+    _check(address, network, is_bounded, has_store=store is not None, has_tls=tls is not None)
+    own: dict[str, Any] = {
+        "publisher": publisher,
+        "publish_wait_s": publish_wait_s,
+        "on_connection": on_connection,
+    }
+    if address is not None:
+        again: dict[str, Any] = {"reconnect": reconnect, "reconnect_wait_s": reconnect_wait_s}
+        return TcpService(address, tls=tls, **again, **own)
     if network:
-        if not reconnect or reconnect_wait_s is not None:
-            raise ServiceError("a link to a neighbour is made again for ever: say no `reconnect`")
-        return MemberService(
-            membership_of(network),
-            publisher=publisher,
-            publish_wait_s=publish_wait_s,
-            store=store,
-            on_connection=on_connection,
-            tls=tls,
-        )
-    if address is None:
-        if tls is not None:
-            raise ServiceError("tls is for a service at an address, not for an embedded one")
-        return EmbeddedService(
-            publisher=publisher,
-            publish_wait_s=publish_wait_s,
-            store=store,
-            on_connection=on_connection,
-        )
-    if store is not None:
-        raise ServiceError("a store belongs to an embedded service, not to one at an address")
-    return TcpService(
-        address,
-        publisher=publisher,
-        publish_wait_s=publish_wait_s,
-        reconnect=reconnect,
-        reconnect_wait_s=reconnect_wait_s,
-        on_connection=on_connection,
-        tls=tls,
-    )
+        return MemberService(membership_of(network), store=store, tls=tls, **own)
+    return EmbeddedService(store=store, **own)
+
+
+def _check(
+    address: object, network: NetworkOptions, is_bounded: bool, *, has_store: bool, has_tls: bool
+) -> None:
+    """Refuses options of one kind of service for another. Raises ServiceError."""
+    if address is not None:
+        if network:
+            reason = "is for an embedded service, not for one at an address"
+            raise ServiceError(f"{', '.join(network)} {reason}")
+        if has_store:
+            raise ServiceError("a store belongs to an embedded service, not to one at an address")
+    elif network and is_bounded:
+        raise ServiceError("a link to a neighbour is made again for ever: say no `reconnect`")
+    elif has_tls and not network:
+        raise ServiceError("tls is for a service at an address, not for an embedded one")
 
 
 def connect_sync(

@@ -60,10 +60,15 @@ class NetworkSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class NetworkOptions(TypedDict, total=False):
-    """What makes an embedded service a server of a network; see `connect`."""
+    """What makes an embedded service a server of a network; see `connect`.
+
+    What is published and asked for there goes through the network, as at any broker. It makes links
+    to its neighbours, and to its parent, again whenever one is lost. `general`, `trees`,
+    `advertisements` and `sequencer` must be as at all brokers; see `contrada serve --help`.
+    """
 
     name: str
-    """What it is called there: no other server is, and it stays from one time to the next."""
+    """What it is called in the network: as no other server, and the same from time to time."""
     neighbours: Sequence[str | Mapping[str, Any]]
     """Addresses, or `{"to": address, "cost": 3}`."""
     parent: str
