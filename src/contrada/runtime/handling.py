@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, TypeVar
 
 from contrada.errors import ServiceError
+from contrada.runtime.calling import running_loop
 
 T = TypeVar("T")
 
@@ -39,7 +40,7 @@ async def handle_all(
         except Exception as error:  # noqa: BLE001 - the subscriber's own code
             await failed(error, item)
 
-    clock = asyncio.get_running_loop().time
+    clock = running_loop().time
     began_s, plain = clock(), 0
     try:
         async for item in items:
