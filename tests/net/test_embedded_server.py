@@ -5,6 +5,8 @@ import random
 import signal
 import socket
 import ssl
+import subprocess
+import sys
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -35,6 +37,7 @@ from tests.asynchronous import on_loop, until
 from tests.homes import CERTIFIED, MARKER, numbers, rest
 from tests.net.networks import network
 from tests.net.processes import serving
+from tests.net.test_elsewhere import FORKED, FORKED_BLOCKING
 from tests.net.test_neighbours import free_ports, know
 from tests.net.test_standing import publish_all, read_all
 
@@ -470,14 +473,12 @@ def test_a_broker_that_is_killed_loses_nothing_that_was_promised(tmp_path: Path)
                 stop = asyncio.Event()
                 publishing = asyncio.create_task(publish_all(service, accepted, stop))
                 reading = asyncio.create_task(read_all(events, done))
-                for _ in range(2):
-                    goal = len(done) + 30
-                    await until(lambda: len(done) > goal)  # noqa: B023
-                    process.send_signal(signal.SIGKILL)
-                    process.wait()
-                    some = len(accepted) + 20
-                    await until(lambda: len(accepted) > some)  # noqa: B023
-                    process, _ = stack.enter_context(serving(*options))
+                await until(lambda: len(done) > 30)
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+                some = len(accepted) + 20
+                await until(lambda: len(accepted) > some)
+                stack.enter_context(serving(*options))
                 stop.set()
                 await publishing
                 await until(lambda: len(done) >= len(accepted))
@@ -502,3 +503,64 @@ def test_code_that_does_not_await_joins_too(tmp_path: Path) -> None:
             with suppress(DeliveryError), client.subscribe(durable="s") as events:
                 assert events.next(timeout_s=10).item["n"] == MARKER
                 break
+
+
+PROGRAM = """
+import asyncio, itertools, sys
+import contrada as ct
+
+async def main(address, store, first):
+    async with ct.connect(neighbours=[address], name="d", publisher="d", store=store) as service:
+        for n in itertools.count(int(first)):
+            await service.publish({"n": n}, delivery="certified")
+            print(n, flush=True)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@on_loop
+async def test_a_program_that_is_killed_loses_nothing_that_was_accepted(tmp_path: Path) -> None:
+    """What its publisher took for kept would be gone with it, or come twice."""
+    accepted: list[int] = []
+    store = tmp_path / "d.db"
+    async with (
+        Broker(port=0, network=Membership("a"), store=tmp_path / "a.db") as broker,
+        ct.connect(broker.address) as client,
+        client.subscribe("n any", durable="s") as events,
+    ):
+        for life in range(3):
+            program = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-c", PROGRAM, broker.address, str(store), str(life * 10**6)),
+                stdout=asyncio.subprocess.PIPE,
+            )
+            assert program.stdout is not None
+            for _ in range(30):
+                accepted.append(int(await program.stdout.readline()))  # noqa: PERF401
+            program.kill()
+            accepted += [int(line) for line in (await program.stdout.read()).splitlines()]
+            await program.wait()
+        async with joined(broker, "d", publisher="d", store=store) as service:
+            await service.publish({"n": MARKER}, delivery=CERTIFIED)
+        done: list[int] = []
+        while MARKER not in done or not set(accepted) <= set(done):
+            done += await numbers(events, 1)
+        assert len(done) == len(set(done))
+        assert done == [*sorted(done[:-1]), MARKER], "in their order"
+
+
+def test_a_forked_program_is_told() -> None:
+    """Two processes would speak over one link."""
+    with serving("--port", "0", "--name", "a", "--store", "memory:") as (_, address):
+        for code, old, new in (
+            (FORKED, "ct.connect(address)", "ct.connect(neighbours=[address], name='d')"),
+            (
+                FORKED_BLOCKING,
+                "ct.connect_sync(*sys.argv[1:])",
+                "ct.connect_sync(neighbours=sys.argv[1:], name='d')",
+            ),
+        ):
+            assert old in code
+            command = [sys.executable, "-W", "ignore", "-c", code.replace(old, new), address]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+            assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
