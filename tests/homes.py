@@ -1,4 +1,4 @@
-"""Services that keep promises, embedded and at a broker over TCP, and what is read of them."""
+"""Services that keep promises, embedded, at a broker and in a network, and what is read of them."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -23,7 +23,8 @@ Serve = Callable[..., AbstractAsyncContextManager[Service]]
 """Opens a service with a store at a place, or in memory; closing it ends all of it."""
 
 NETWORK = 5
-"""Brokers of a network, in a line; the client is at the first, the sequencer is the last."""
+"""Servers of a network, in a line; the sequencer is the last. The client is at the first, or is an
+embedded service itself."""
 
 _BROKERS: dict[Service, Broker] = {}
 
@@ -36,23 +37,33 @@ async def serving(kind: str, store: Path | str | None = None, **options: Any) ->
             yield service
         return
     async with AsyncExitStack() as stack:
-        count = 1 if kind == "broker" else NETWORK
+        count = {"broker": 1, "network": NETWORK, "server": NETWORK - 1}[kind]
         brokers: list[Broker] = []
         for number in range(count):
             links = [Wanted(parse_address(each.address)) for each in brokers[-1:]]
             of = Membership(f"b{number}", neighbours=tuple(links), sequencer=f"b{count - 1}")
-            at = None if store is None else f"{store}{number or ''}"
+            at = None if store is None else f"{store}{number + (kind == 'server') or ''}"
             broker = Broker(port=0, network=of if count > 1 else None, store=at)
             brokers.append(await stack.enter_async_context(broker))
         if count > 1:
             await until(lambda: all(each.exchange.routing().servers == count for each in brokers))
+        if kind == "server":
+            joined = connect(
+                neighbours=[brokers[0].address],
+                name="s",
+                sequencer=brokers[-1].network.name,
+                store=store,
+                **options,
+            )
+            yield await stack.enter_async_context(joined)
+            return
         service = await stack.enter_async_context(connect(brokers[0].address, **options))
         _BROKERS[service] = brokers[0]
         stack.callback(_BROKERS.pop, service)
         yield service
 
 
-@pytest.fixture(params=["embedded", "broker", "network"])
+@pytest.fixture(params=["embedded", "broker", "network", "server"])
 def serve(request: pytest.FixtureRequest) -> Serve:
     """How to open a service of each kind."""
     return partial(serving, request.param)

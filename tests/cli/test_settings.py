@@ -7,7 +7,6 @@ import pytest
 
 from contrada.cli.settings import (
     BrokerSettings,
-    LinkSettings,
     LogSettings,
     TlsSettings,
     settings_of,
@@ -16,6 +15,7 @@ from contrada.cli.settings import (
 from contrada.errors import ContradaError, InputError, ServiceError
 from contrada.net import Address
 from contrada.net.neighbours import Membership, Wanted
+from contrada.net.network import LinkSettings
 from contrada.routing.messages import Role
 
 ONE = """
@@ -116,7 +116,7 @@ def test_one_file_is_of_many(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("prot = 1", ": found the key prot, expected one of: host, port, name, neighbours, "),
+        ("prot = 1", ": found the key prot, expected one of: name, neighbours, parent, general, "),
         ("port = 65536", ": port: found 65536, expected int <= 65535"),
         ("trees = 9", ": trees: found 9, expected int <= "),
         ("neighbours = [{ to = 'contrada://x', cost = 0 }]", "].cost: found 0, expected int >= 1"),

@@ -8,6 +8,7 @@ from contrada.net import Broker
 from contrada.net.address import parse_address
 from contrada.net.neighbours import Membership, Wanted
 from contrada.routing.messages import Ask, Effect, Event, Neighbour, Publish, Received, Send
+from contrada.runtime.exchange import Exchange
 from tests.asynchronous import until
 
 Links = Sequence[tuple[int, int]]
@@ -25,7 +26,12 @@ class Network(list[Broker]):
 
     def join(self, broker: Broker) -> None:
         """One more, which has no links yet."""
-        router = broker.exchange._router
+        self.watch(broker.exchange)
+        self.append(broker)
+
+    def watch(self, exchange: Exchange) -> None:
+        """Counts what a server tells and is told; it has no links yet."""
+        router = exchange._router
         handle = router.handle
 
         def counted(event: Event, now_us: int) -> list[Effect]:
@@ -38,7 +44,6 @@ class Network(list[Broker]):
             return effects
 
         setattr(router, "handle", counted)  # noqa: B010 - a method is no variable
-        self.append(broker)
 
     @property
     def is_at_rest(self) -> bool:

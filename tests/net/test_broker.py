@@ -654,7 +654,7 @@ async def test_a_batch_that_is_cancelled_ends_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A time limit on publishing would not hold: a dead reader could keep it a minute longer."""
-    monkeypatch.setattr("contrada.net.broker.HANDOVER_WAIT_S", 0.01)
+    monkeypatch.setattr("contrada.net.server.HANDOVER_WAIT_S", 0.01)
 
     async def stuck(_: Peer) -> None:
         await asyncio.Event().wait()

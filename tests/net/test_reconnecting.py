@@ -249,7 +249,7 @@ async def test_what_is_unanswered_may_be_published_and_is_not_sent_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A publisher would take for lost what was published, or it would be published twice."""
-    monkeypatch.setattr("contrada.net.broker.HANDOVER_WAIT_S", 0.01)
+    monkeypatch.setattr("contrada.net.server.HANDOVER_WAIT_S", 0.01)
 
     async def stuck(_: Accepted[int]) -> None:
         await asyncio.Event().wait()

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from contrada.errors import ConnectionFailedError
-from contrada.net import Broker, broker, connect, subscription
+from contrada.net import Broker, connect, server, subscription
 from contrada.net.connecting import connect_sync
 from contrada.net.link import ON_ITS_WAY
 from contrada.runtime.exchange import LINK_DOWN
@@ -68,7 +68,7 @@ async def test_one_who_does_not_read_is_not_waited_for_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One client could keep a broker from ending; or what is lost would not be counted."""
-    monkeypatch.setattr(broker, "HANDOVER_WAIT_S", 0.05)
+    monkeypatch.setattr(server, "HANDOVER_WAIT_S", 0.05)
     async with (
         Broker(port=0) as stopped,
         connect(stopped.address) as sleeper,
@@ -119,4 +119,4 @@ def test_a_second_ctrl_c_ends_a_broker_as_it_is() -> None:
         while _listens(int(address.rpartition(":")[2])):
             pass
         process.send_signal(signal.SIGINT)
-        assert process.wait(broker.HANDOVER_WAIT_S / 2) == 130
+        assert process.wait(server.HANDOVER_WAIT_S / 2) == 130

@@ -1,23 +1,33 @@
-"""The three ways to have a service: in this process, at a broker, and in a network of brokers."""
+"""The ways to have a service: in this process, at a broker, and in a network of brokers.
 
+There as a client of two of them, or in one place as a server of its own.
+"""
+
+import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from contrada.net import Broker
+from contrada.net.address import parse_address
 from contrada.net.client import TcpService
-from contrada.net.neighbours import Membership
+from contrada.net.member import MemberService
+from contrada.net.neighbours import Membership, Wanted
 from contrada.net.offering import RemoteMarket
 from contrada.routing.messages import Offer
 from contrada.routing.router import Strategy
 from contrada.runtime import EmbeddedService
+from contrada.runtime.embedded import EmbeddedSubscription
+from contrada.runtime.offering import LocalMarket
 from contrada.service import Advertisements, Service
 from tests.asynchronous import until
 from tests.net.networks import FIVE, Network, network
 
-NAMES: Final = ("embedded", "broker", "network")
+NAMES: Final = ("embedded", "broker", "network", "from a server", "to a server")
 """Which ways there are."""
+
+_NUMBERS: Final = itertools.count()
 
 SLACK_US: Final = 300_000
 """How long brokers wait for what may come late, where patterns do."""
@@ -64,20 +74,71 @@ class Informed(TcpService):
         await until(lambda: self._brokers.is_at_rest)
 
 
-class Apart(Informed):
-    """One service at two brokers far from one another: it publishes here and subscribes there."""
+class JoinedMarket(LocalMarket):
+    """It waits until what is advertised is known everywhere."""
 
-    def __init__(self, brokers: Network, **options: Any) -> None:
-        super().__init__(brokers, 0, **options)
-        self.far = Informed(brokers, 3)
+    def __init__(self, service: "Joined") -> None:
+        super().__init__(service.exchange, service.client, service.require_open)
+        self._brokers = service.brokers
+
+    async def advertise(self, offer: Offer) -> str:
+        identity = await super().advertise(offer)
+        await until(lambda: self._brokers.is_at_rest)
+        return identity
+
+
+class JoinedSubscription(EmbeddedSubscription[Any]):
+    """It waits until what it asks for is known everywhere."""
+
+    __slots__ = ()
+    _service: "Joined"
+
+    async def _enter(self) -> None:
+        await super()._enter()
+        await until(lambda: self._service.brokers.is_at_rest)
+
+    async def _replace(self) -> None:
+        await super()._replace()
+        await until(lambda: self._service.brokers.is_at_rest)
+
+
+class Joined(MemberService):
+    """An embedded service that is a server of a network, and is known everywhere once it is open.
+
+    So is what it asks for.
+    """
+
+    def __init__(self, brokers: Network, number: int, **options: Any) -> None:
+        wanted = (Wanted(parse_address(brokers[number].address)),)
+        self.brokers = brokers
+        name = f"s{next(_NUMBERS)}"
+        super().__init__(replace(brokers[number].network, name=name, neighbours=wanted), **options)
+        brokers.watch(self.exchange)
+        self._market = JoinedMarket(self)
+
+    async def open(self) -> None:
+        await super().open()
+        await until(lambda: self.brokers.is_at_rest)
+
+    def subscribe(self, *arguments: Any, **options: Any) -> Any:
+        found = super().subscribe(*arguments, **options)
+        if isinstance(found, EmbeddedSubscription):
+            found.__class__ = JoinedSubscription
+        return found
+
+
+class Apart(Service):
+    """One service in two places far from one another: it publishes here and subscribes there."""
+
+    far: Service
 
     async def open(self) -> None:
         await self.far.open()
-        await super().open()
+        await super().open()  # type: ignore[safe-super]
 
     async def aclose(self) -> None:
         await self.far.aclose()
-        await super().aclose()
+        await super().aclose()  # type: ignore[safe-super]
 
     def subscribe(self, *arguments: Any, **options: Any) -> Any:
         return self.far.subscribe(*arguments, **options)
@@ -86,12 +147,43 @@ class Apart(Informed):
         return self.far.advertisements()
 
 
+class AtBrokers(Apart, Informed):
+    """At two brokers."""
+
+    def __init__(self, brokers: Network, **options: Any) -> None:
+        super().__init__(brokers, 0, **options)
+        self.far = Informed(brokers, 3)
+
+
+class FromServer(Apart, Joined):
+    """It publishes as a server of its own, and subscribes at a broker."""
+
+    def __init__(self, brokers: Network, **options: Any) -> None:
+        super().__init__(brokers, 0, **options)
+        self.far = Informed(brokers, 3)
+
+
+class ToServer(Apart, Informed):
+    """It publishes at a broker, and subscribes as a server of its own."""
+
+    def __init__(self, brokers: Network, **options: Any) -> None:
+        super().__init__(brokers, 0, **options)
+        self.far = Joined(brokers, 3)
+
+
+_NETWORKS: Final[dict[str, Callable[..., Service]]] = {
+    "network": AtBrokers,
+    "from a server": FromServer,
+    "to a server": ToServer,
+}
+
+
 @asynccontextmanager
 async def way_of(name: str, **options: Any) -> AsyncIterator[Way]:
     """The way of this name; the options are those of a `Membership`."""
-    if name == "network":
+    if name in _NETWORKS:
         async with network(5, FIVE, **options) as brokers:
-            yield Way(name, lambda **of: Apart(brokers, **of))
+            yield Way(name, lambda **of: _NETWORKS[name](brokers, **of))
     elif name == "broker":
         async with Broker(port=0, network=Membership(**options)) as broker:
             yield Way(name, lambda **of: TcpService(broker.address, **of))

@@ -13,23 +13,19 @@ A file without `brokers` is of one broker. Flags given beside a file win. Paths 
 file that names them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias
 from urllib.parse import quote
 
-from msgspec import Meta, Struct, structs
+from msgspec import Meta, Struct, field, structs
 
-from contrada.errors import AddressError, ContradaError, InputError, ServiceError
+from contrada.errors import AddressError, ContradaError, InputError
 from contrada.net import PORT_DEFAULT, parse_address
 from contrada.net.address import Address, check_host
-from contrada.net.neighbours import Membership, Wanted
+from contrada.net.network import LinkSettings, NetworkSettings
 from contrada.net.tls import Tls
 from contrada.records.settings import checked, read_toml
-from contrada.routing.links.link_states import COST_MAX
-from contrada.routing.links.topology import TREES_MAX
-from contrada.routing.messages import Label, Role
-from contrada.routing.router import Strategy
 from contrada.runtime.stores import check_store
 
 MEMORY: Final = "memory:"
@@ -41,14 +37,6 @@ LEVELS: Final = ("warning", "info", "debug")
 """How much is logged; each `-v` is one more."""
 
 _Given: TypeAlias = Mapping[str, Any]
-
-
-class LinkSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """A neighbour: an address, or the name of another broker of the file."""
-
-    to: str
-    role: Role = Role.PEER
-    cost: Annotated[int, Meta(ge=1, le=COST_MAX)] = 1
 
 
 class LogSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,30 +61,15 @@ class TlsSettings(Struct, frozen=True, forbid_unknown_fields=True):
         return Tls(self.certificate, self.key, self.authority, self.require_certificate)
 
 
-class BrokerSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class BrokerSettings(NetworkSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """All that a broker is told. See `contrada serve --help`."""
 
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = PORT_DEFAULT
-    name: Label = ""
-    neighbours: list[str | LinkSettings] = []
-    parent: str | None = None
-    general: bool = False
-    trees: Annotated[int, Meta(ge=0, le=TREES_MAX)] = 1
-    advertisements: bool = False
-    sequencer: str = ""
     store: str | None = None
-    merging: bool = False
-    extensions: list[str] = []
+    extensions: list[str] = field(default_factory=list)
     log: LogSettings = LogSettings()
     tls: TlsSettings = TlsSettings()
-
-    def links(self) -> Iterator[tuple[str, LinkSettings]]:
-        """Each neighbour and the parent, with the key under which it stands."""
-        for number, each in enumerate(self.neighbours):
-            yield f"neighbours[{number}]", LinkSettings(each) if isinstance(each, str) else each
-        if self.parent is not None:
-            yield "parent", LinkSettings(self.parent, Role.PARENT)
 
     @property
     def address(self) -> Address:
@@ -108,22 +81,6 @@ class BrokerSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         if self.store is None:
             return f"contrada-{quote(self.name, safe='')}.db" if self.name else "contrada.db"
         return None if self.store == MEMORY else self.store
-
-    def membership(self) -> Membership:
-        """What it is in its network. Raises AddressError, ServiceError."""
-        wanted = [Wanted(parse_address(each.to), each.role, each.cost) for _, each in self.links()]
-        if not self.name and (wanted or self.general):
-            what = "with neighbours or a parent" if wanted else "of a general network"
-            raise ServiceError(f"a broker {what} has a name: add --name NAME")
-        return Membership(
-            self.name,
-            general=self.general,
-            trees=self.trees if self.general else 0,
-            strategy=Strategy.ADVERTISEMENTS if self.advertisements else Strategy.SUBSCRIPTIONS,
-            merging=self.merging,
-            sequencer=self.sequencer,
-            neighbours=tuple(wanted),
-        )
 
 
 def settings_of(path: Path | None, flags: _Given) -> BrokerSettings:

@@ -332,6 +332,12 @@ class Outbox:
         return sum(of.outgoing.held for of in self._streams.values())
 
     @property
+    def due(self) -> int:
+        """Of these, for other homes to which there is a way."""
+        ways = self._ways.keys() - {self.name}
+        return sum(of.outgoing.held for home, of in self._streams.items() if home in ways)
+
+    @property
     def held_bytes(self) -> int:
         """Bytes of these."""
         return sum(of.outgoing.held_bytes for of in self._streams.values())

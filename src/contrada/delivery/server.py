@@ -449,6 +449,11 @@ class DeliveryServer:
         """Whether a subscription that is at home here has a consumer, here or elsewhere."""
         return self._logs.is_read(name)
 
+    @property
+    def due(self) -> int:
+        """Parcels that other homes have not taken, though there is a way to them."""
+        return self._outbox.due
+
     def statistics(self) -> DeliveryStatistics:
         """A frozen view of what is held and was done."""
         outbox, inbox, access = self._outbox, self._inbox, self._access

@@ -9,50 +9,35 @@ says what was wrong, is closed and counted by the name of its fault; nobody else
 """
 
 import asyncio
-import contextlib
 import logging
-import ssl
 from collections import Counter
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from heapq import nlargest
 from itertools import chain
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import msgspec
 
 from contrada.delivery.store import Store
 from contrada.errors import ConnectionFailedError, ServiceError
 from contrada.net.address import PORT_DEFAULT, Address, check_host
-from contrada.net.connection import BROKER, CLIENT, NEIGHBOUR
+from contrada.net.connection import CLIENT, NEIGHBOUR
 from contrada.net.frames import Hello
 from contrada.net.guest import Guest
-from contrada.net.logs import BrokerLogs
-from contrada.net.neighbours import Membership, Neighbours
-from contrada.net.peer import Peer, Rounds, Talk
+from contrada.net.neighbours import Membership
+from contrada.net.peer import Peer, Talk
+from contrada.net.server import BROKER_BYTES_MAX, Server
 from contrada.net.tls import TLS_FAULT, TLS_WAIT_S, Tls
-from contrada.runtime.exchange import Exchange
 from contrada.runtime.outlet import PUBLISH_WAIT_S
 from contrada.runtime.stamping import Stamp
-from contrada.runtime.stores import check_store
 from contrada.runtime.timekeeping import Timekeeper
 
 CONNECTIONS_MAX: Final = 4096
 """Connections of a broker. Beyond it: a client is told that it is full, and closed."""
-
-BROKER_BYTES_MAX: Final = 2 * 2**30
-"""Bytes that a broker holds for its clients: what waits for them, and what they sent that is not
-worked off yet. Beyond it: those for which most is held are told and closed, until it is kept."""
-
-BROKER_TICK_S: Final = 5.0
-"""How often a broker looks for clients that went silent. Beyond it: that much later it acts."""
-
-HANDOVER_WAIT_S: Final = 5.0
-"""How long stopping a broker waits until neighbours and clients have taken what is queued for them.
-Beyond it: the rest is lost, counted."""
 
 STATISTICS_NAMES_MAX: Final = 20
 """Links, and subscriptions, of which the statistics of a broker tell one by one. Beyond it: of
@@ -61,12 +46,7 @@ links the first by name are told, of subscriptions those for which most waits.""
 STATISTICS_CLIENTS_MAX: Final = 20
 """Clients whose subscriptions are looked at for that. Beyond it: those for which most is held."""
 
-_HANDOVER_LOOK_S: Final = 0.01
-
-STOP_WAIT_S: Final = 5.0
-"""How long stopping a broker waits for clients to take what was written to them. Beyond it:
-connections are cut."""
-
+_NO_STORE: Final = "this broker has no store: contrada serve --store FILE gives it one"
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -102,7 +82,7 @@ class BrokerStatistics:
     subscription_dropped: Mapping[str, int] = field(default_factory=dict)
 
 
-class Broker:
+class Broker(Server):
     """Serves clients on one address."""
 
     def __init__(
@@ -125,36 +105,23 @@ class Broker:
         InputError, ServiceError for what is no store.
         """
         self._coming = tls.coming(self._fail_handshake) if tls else None
-        self._going = tls.going() if tls else None
-        self.network = network or Membership()
-        stamp = Stamp(None)
-        self.instance = stamp.publisher
+        super().__init__(
+            network or Membership(),
+            store,
+            software=software,
+            bytes_max=bytes_max,
+            going=tls.going() if tls else None,
+            no_store=_NO_STORE,
+        )
         self._host = host
         self._port = port
         self._connections_max = connections_max
-        self._bytes_max = bytes_max
-        self._held_bytes = 0
-        self.is_stopping = False
-        self._relief_due = False
         self._server: asyncio.Server | None = None
-        self._ticker: asyncio.Task[None] | None = None
-        self._peers: set[Peer] = set()
-        self.rounds = Rounds()
         self._guests: dict[Peer, Guest] = {}
-        self._work: set[asyncio.Task[None]] = set()
-        self._empty = asyncio.Event()
-        self._empty.set()
         self._stopped = asyncio.Event()
         self._connections_total = 0
-        self.dropped: Counter[str] = Counter()
-        self.refused: Counter[str] = Counter()
-        self.exchange = Exchange(self.network.router())
-        self._timekeeper = Timekeeper(self.exchange, stamp.now_us, PUBLISH_WAIT_S)
+        self._timekeeper = Timekeeper(self.exchange, Stamp(None).now_us, PUBLISH_WAIT_S)
         self.exchange.on_due = self._timekeeper.wake
-        check_store(store)
-        self.logs = BrokerLogs(self.exchange, self.network.name, self.network.sequencer, store)
-        self.neighbours = Neighbours(self)
-        self.hello = Hello(BROKER, software, self.neighbours.capabilities())
 
     async def start(self) -> None:
         """Listen. Raises AddressError, ConnectionFailedError when the address cannot be had.
@@ -179,8 +146,7 @@ class Broker:
             wanted = str(Address(self._host, self._port, self._coming is not None))
             reason = getattr(error, "strerror", None) or error
             raise ConnectionFailedError(wanted, f"cannot listen: {reason}") from None
-        self._ticker = loop.create_task(self._tick())
-        self.neighbours.start()
+        self.begin()
         _LOG.info("listening at %s", self.address)
 
     def arrival(self) -> Peer:
@@ -205,13 +171,6 @@ class Broker:
             tls.identify(self._coming)
         self._going = going
 
-    @property
-    def going(self) -> ssl.SSLContext:
-        """For links that it makes over TLS."""
-        if self._going is None:
-            self._going = Tls().going()  # Here, since it takes some hundredths of a second.
-        return self._going
-
     async def stop(self) -> None:
         """Listen no more, hand over what is queued, say goodbye to all, and close. Twice is once.
 
@@ -222,33 +181,13 @@ class Broker:
             return
         server, self._server = self._server, None
         server.close()
-        if self._ticker is not None:
-            self._ticker.cancel()
-        self.is_stopping = True
-        await self.neighbours.stop()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._hand_over(), HANDOVER_WAIT_S)
-        for peer in list(self._peers):
-            peer.close("the broker stops")
-        with contextlib.suppress(TimeoutError):  # Those that do not read are aborted.
-            await asyncio.wait_for(self._empty.wait(), STOP_WAIT_S)
-        for peer in list(self._peers):
-            peer.abort()
-        await self._empty.wait()
+        await self.part()
         self._timekeeper.cancel()
         await self._timekeeper.ended()
-        for task in self._work:
-            task.cancel()  # Nobody is left for whom it could be delivered.
-        await asyncio.gather(*self._work, return_exceptions=True)
         try:
-            await self.logs.aclose()
+            await self.close()
         finally:
             self._stopped.set()
-
-    async def _hand_over(self) -> None:
-        """Wait until nothing is held, and neighbours have worked off all that was sent to them."""
-        while self._held_bytes or any(each.on_their_way for each in self.neighbours):
-            await asyncio.sleep(_HANDOVER_LOOK_S)
 
     async def closed(self) -> None:
         """Wait until it was stopped."""
@@ -257,7 +196,7 @@ class Broker:
     def statistics(self) -> BrokerStatistics:
         """What it did so far. Cost: the number of clients, and what the busiest asked for."""
         counts = self.exchange.statistics()
-        links = sorted(self.neighbours, key=attrgetter("name"))[:STATISTICS_NAMES_MAX]
+        link_sent, link_waiting = self.links(STATISTICS_NAMES_MAX)
         busiest = self._busiest()
         return BrokerStatistics(
             connections=len(self._peers),
@@ -272,8 +211,8 @@ class Broker:
             safe_answers=counts.safe_answers,
             operator_failures=counts.operator_failures,
             delivery=self.logs.counts(),
-            link_sent={each.name: each.sent for each in links},
-            link_waiting={each.name: each.waiting for each in links},
+            link_sent=link_sent,
+            link_waiting=link_waiting,
             subscription_waiting={name: waiting for name, waiting, _ in busiest},
             subscription_dropped={name: dropped for name, _, dropped in busiest},
         )
@@ -297,55 +236,25 @@ class Broker:
 
     def admit(self, peer: Peer) -> bool:
         """A connection was made; False when there are too many. One of its own may always be."""
+        super().admit(peer)
         self._connections_total += 1
-        self._peers.add(peer)
-        self._empty.clear()
         return len(self._peers) <= self._connections_max or peer.who == NEIGHBOUR
 
     def meet(self, peer: Peer, hello: Hello) -> Talk:
         """Who deals with what the other side asks for. Raises FrameError where it is refused."""
         if hello.role != CLIENT:
-            return self.neighbours.meet(peer, hello)
-        guest = self._guests[peer] = Guest(peer)
+            return super().meet(peer, hello)
+        guest = self._guests[peer] = Guest(peer, self)
         return guest
 
     def forget(self, peer: Peer) -> None:
         """A connection has ended."""
-        self._peers.discard(peer)
         self._guests.pop(peer, None)
-        if not self._peers:
-            self._empty.set()
+        super().forget(peer)
 
     def _fail_handshake(self, reason: str) -> None:
         self.refused[TLS_FAULT] += 1
         _LOG.info("one who came is refused: %s", reason)
-
-    def start_work(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Do something for a client, also when its connection ends meanwhile; `stop` ends it."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._work.add(task)
-        task.add_done_callback(self._work.discard)
-        return task
-
-    def hold(self, size: int) -> None:
-        """So many bytes more are held for a client; less where it is negative."""
-        self._held_bytes += size
-        if self._held_bytes > self._bytes_max and not self._relief_due:
-            self._relief_due = True
-            asyncio.get_running_loop().call_soon(self._relieve)
-
-    def _relieve(self) -> None:
-        self._relief_due = False
-        for peer in sorted(self._peers, key=lambda each: each.held_bytes, reverse=True):
-            if self._held_bytes <= self._bytes_max or not peer.held_bytes:
-                return
-            peer.evict()
-
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(BROKER_TICK_S)
-            for peer in list(self._peers):
-                peer.tick()
 
     async def __aenter__(self) -> Self:
         await self.start()

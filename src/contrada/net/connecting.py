@@ -2,15 +2,19 @@
 
 async with connect() as service: ...                          # in this process
 async with connect("contrada://127.0.0.1:7655") as service: ...   # a broker
+async with connect(neighbours=["contrada://127.0.0.1:7655"], name="desk") as service: ...   # both
 """
 
 import ssl
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, Unpack
 
 from contrada.delivery.store import Store
 from contrada.errors import ServiceError
 from contrada.net.client import TcpService
+from contrada.net.member import MemberService
+from contrada.net.network import NetworkOptions, membership_of
 from contrada.runtime import BlockingService, EmbeddedService
 from contrada.runtime.outlet import PUBLISH_WAIT_S
 from contrada.service import ConnectionState, Service
@@ -26,6 +30,7 @@ def connect(
     reconnect_wait_s: float | None = None,
     on_connection: Callable[[ConnectionState], object] | None = None,
     tls: ssl.SSLContext | None = None,
+    **network: Unpack[NetworkOptions],
 ) -> Service:
     """A service, to be used inside `async with`.
 
@@ -45,28 +50,41 @@ def connect(
     Over TLS, "contradas://a:7655", the broker's certificate has to be for this host, and of
     somebody whom `tls` trusts: `ssl.create_default_context(cafile="authority.pem")`. Without `tls`
     that is whom the system trusts.
-    Raises AddressError, ServiceError.
+
+    With `neighbours=["contrada://a:7655"], name="desk"` an embedded service is a server of a
+    network of brokers; see `NetworkOptions`. Opening it fails where none of them can be had.
+
+    Raises AddressError, InputError, ServiceError.
     """
-    if address is None:
-        if tls is not None:
-            raise ServiceError("tls is for a service at an address, not for an embedded one")
-        return EmbeddedService(
-            publisher=publisher,
-            publish_wait_s=publish_wait_s,
-            store=store,
-            on_connection=on_connection,
-        )
-    if store is not None:
-        raise ServiceError("a store belongs to an embedded service, not to one at an address")
-    return TcpService(
-        address,
-        publisher=publisher,
-        publish_wait_s=publish_wait_s,
-        reconnect=reconnect,
-        reconnect_wait_s=reconnect_wait_s,
-        on_connection=on_connection,
-        tls=tls,
-    )
+    is_bounded = not reconnect or reconnect_wait_s is not None
+    _check(address, network, is_bounded, has_store=store is not None, has_tls=tls is not None)
+    own: dict[str, Any] = {
+        "publisher": publisher,
+        "publish_wait_s": publish_wait_s,
+        "on_connection": on_connection,
+    }
+    if address is not None:
+        again: dict[str, Any] = {"reconnect": reconnect, "reconnect_wait_s": reconnect_wait_s}
+        return TcpService(address, tls=tls, **again, **own)
+    if network:
+        return MemberService(membership_of(network), store=store, tls=tls, **own)
+    return EmbeddedService(store=store, **own)
+
+
+def _check(
+    address: object, network: NetworkOptions, is_bounded: bool, *, has_store: bool, has_tls: bool
+) -> None:
+    """Refuses options of one kind of service for another. Raises ServiceError."""
+    if address is not None:
+        if network:
+            reason = "is for an embedded service, not for one at an address"
+            raise ServiceError(f"{', '.join(network)} {reason}")
+        if has_store:
+            raise ServiceError("a store belongs to an embedded service, not to one at an address")
+    elif network and is_bounded:
+        raise ServiceError("a link to a neighbour is made again for ever: say no `reconnect`")
+    elif has_tls and not network:
+        raise ServiceError("tls is for a service at an address, not for an embedded one")
 
 
 def connect_sync(
@@ -79,6 +97,7 @@ def connect_sync(
     reconnect_wait_s: float | None = None,
     on_connection: Callable[[ConnectionState], object] | None = None,
     tls: ssl.SSLContext | None = None,
+    **network: Unpack[NetworkOptions],
 ) -> BlockingService:
     """The same for code that does not await, to be used inside `with`; see `connect`."""
     return BlockingService(
@@ -91,5 +110,6 @@ def connect_sync(
             reconnect_wait_s=reconnect_wait_s,
             on_connection=on_connection,
             tls=tls,
+            **network,
         )
     )

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from contrada.delivery.messages import Carry, DeliveryMessage, Taken
+from contrada.delivery.messages import AnnounceHome, Carry, DeliveryMessage, Taken
 from contrada.errors import ContradaError, FrameError, LimitError, StoreError, shortened
 from contrada.net.frames import LogHop
 from contrada.net.logs import BrokerLogs
@@ -76,6 +76,7 @@ class Ferry:
 
     def hear(self, frame: LogHop) -> Generator[None]:
         """Does what the neighbour says, in turns."""
+        has_told = False
         for each in frame.messages:
             try:
                 message = said(each)
@@ -87,7 +88,14 @@ class Ferry:
             except StoreError as error:  # It was to be opened now.
                 self._peer.fail(failure := FrameError("store", shortened(str(error))))
                 raise failure from None
+            has_told = has_told or (
+                isinstance(message, AnnounceHome)
+                and message.is_whole
+                and message.home == self._neighbour.name
+            )
             yield
+        if has_told:  # With its own it tells at once what stands elsewhere.
+            self._logs.told(self._neighbour)
 
     def down(self) -> None:
         """The link is down: what waits is lost with it, and sent again. Twice is once."""

@@ -9,7 +9,7 @@ publisher asks for is worked off in order; it is answered when all of it is in t
 import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import accumulate, takewhile
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from msgspec import Raw
 
@@ -45,7 +45,7 @@ from contrada.net.frames import (
 )
 from contrada.net.inspection import inspected
 from contrada.net.offers import GuestOffers
-from contrada.net.peer import Peer
+from contrada.net.peer import Host, Peer
 from contrada.net.pledges import GuestLogs
 from contrada.net.promises import refusal
 from contrada.net.turns import REQUEST_WORK_MAX, TURN_S
@@ -138,12 +138,24 @@ class _MatchFeed(_Feed):
         return MatchDelivery(route.identity, route.dropped, matches, is_undecided, route.expired)
 
 
+class GuestHost(Host, Protocol):
+    """What clients need of their broker."""
+
+    def counts(self) -> dict[str, int | dict[str, int]]:
+        """What the broker did so far: its statistics by name."""
+        ...
+
+    def clients(self) -> dict[str, int]:
+        """How many subscriptions each of its clients has."""
+        ...
+
+
 class Guest:
     """What one client asks for."""
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: Peer, broker: GuestHost) -> None:
         self._peer = peer
-        self._broker = peer.broker
+        self._broker = broker
         self._exchange = peer.broker.exchange
         self._client = self._exchange.client()
         self._feeds: dict[str, _Feed] = {}

@@ -36,7 +36,15 @@ from contrada.net.frames import (
     unpacked_hop,
 )
 from contrada.net.peer import Peer
-from contrada.routing.messages import LinkUp, Message, Publish, Reason, Refused, Subscribe
+from contrada.routing.messages import (
+    LinkUp,
+    Message,
+    Publish,
+    Reason,
+    Refused,
+    Subscribe,
+    TookLinks,
+)
 from contrada.runtime.exchange import LINK_DOWN, Carried
 from contrada.runtime.outlet import ENTRY_BYTES, PUBLISH_WAIT_S, Outlet, size_of_all
 
@@ -101,13 +109,23 @@ class _LinkFeed(Outlet[Carried]):
 
 
 class Link:
-    """One neighbour. `on_end` is called once, when the link is down."""
+    """One neighbour. `on_end` is called once, when the link is down.
 
-    def __init__(self, peer: Peer, event: LinkUp, on_end: Callable[["Link"], None]) -> None:
+    `on_told` is called whenever it has taken in what it was told of links, and has told in its turn
+    what it asks for because of that.
+    """
+
+    def __init__(
+        self,
+        peer: Peer,
+        event: LinkUp,
+        on_told: Callable[["Link"], None],
+        on_end: Callable[["Link"], None],
+    ) -> None:
         """Raises ServiceError where the router refuses the link."""
         self.peer = peer
         self.name = event.neighbour.name
-        self._on_end = on_end
+        self._on_told, self._on_end = on_told, on_end
         self.is_down = False
         self._said: list[msgspec.Raw] = []
         self._parts = bytearray()
@@ -179,6 +197,7 @@ class Link:
         self._parts.clear()
 
     def _hear(self, hop: Hop) -> Generator[None]:
+        has_told = False
         for each in hop.messages:
             if self.is_down:
                 return
@@ -191,6 +210,7 @@ class Link:
                 credit = HopCredit(size_of_all(message.notifications), len(message.notifications))
                 self._accepted.add(credit, round(PUBLISH_WAIT_S * 1000), message)
                 continue
+            has_told = has_told or isinstance(message, TookLinks)
             if isinstance(message, Subscribe):
                 message = _widened(message)
             broker = self.peer.broker
@@ -200,6 +220,8 @@ class Link:
                 broker.start_work(_settled(waits))
             broker.logs.look()
             yield
+        if has_told:
+            self._on_told(self)
 
     def _refuse(self, refused: Refused) -> None:
         self.peer.broker.refused[refused.reason] += 1

@@ -28,6 +28,10 @@ LEFT_WAIT_S: Final = 60.0
 """How long a subscription in memory outlives the connection of its last reader. Beyond it: it ends,
 with what it keeps."""
 
+ACQUAINTED_WAIT_S: Final = 5.0
+"""How long what an embedded service promises, reads or ends waits for a new neighbour to tell what
+stands anywhere. Beyond it: it goes by what is known."""
+
 PUBLISHERS_HERE_MAX: Final = 100_000
 """Names under which clients of a broker publish what is promised, all together. Beyond it: they are
 refused."""
@@ -35,10 +39,9 @@ refused."""
 ALONE: Final = "broker"
 """The name in its store of a broker that has none."""
 
-_NO_STORE: Final = "this broker has no store: contrada serve --store FILE gives it one"
 _NO_SEQUENCER: Final = (
     "no broker of this network is named to give the order of sequences; name one, the same at all, "
-    "by --sequencer"
+    "by --sequencer, or `sequencer=`"
 )
 
 
@@ -68,11 +71,17 @@ class BrokerLogs:
     """What one broker keeps; in use from `open` to `aclose`."""
 
     def __init__(
-        self, exchange: Exchange, name: str, sequencer: str, store: str | Path | Store | None
+        self,
+        exchange: Exchange,
+        name: str,
+        sequencer: str,
+        store: str | Path | Store | None,
+        no_store: str,
     ) -> None:
-        """`store` is a place, opened and closed here, or its owner's."""
+        """`store` is a place, opened and closed here, or its owner's; without one: `no_store`."""
         self._exchange = exchange
         self._name, self._sequencer, self._place = name, sequencer, store
+        self._no_store = no_store
         self._client = exchange.client()
         self._clock = Stamp(None).now_us
         self._host: DeliveryHost | None = None
@@ -80,6 +89,8 @@ class BrokerLogs:
         self._users: dict[str, _User] = {}
         self._readers: dict[str, LogConnection] = {}
         self._ferries: dict[Neighbour, Carrier] = {}
+        self._untold: dict[Neighbour, None] = {}
+        self._heard = asyncio.Event()
         self.held_back = 0
         """Messages that found no room on their way to a neighbour, and are sent again."""
 
@@ -102,8 +113,9 @@ class BrokerLogs:
                 self._exchange,
                 self._client,
                 sequencer=self._sequencer,
-                no_store=_NO_STORE,
+                no_store=self._no_store,
                 tell=self._tell,
+                acquainted=self.acquainted,
             )
 
         place = self._place
@@ -156,6 +168,7 @@ class BrokerLogs:
     def link_up(self, neighbour: Neighbour, ferry: Carrier) -> None:
         """There is a link, which the router knows already."""
         self._ferries[neighbour] = ferry
+        self._untold[neighbour] = None
         if self._host is not None:
             self._host.link_up(neighbour)
         self.look()
@@ -164,9 +177,34 @@ class BrokerLogs:
         """A link is gone; twice is once."""
         if self._ferries.get(neighbour) is ferry:
             del self._ferries[neighbour]
+            self.told(neighbour)
             if self._host is not None:
                 self._host.link_down(neighbour)
             self.look()
+
+    def told(self, neighbour: Neighbour) -> None:
+        """A neighbour has told what stands there and elsewhere, or is gone."""
+        self._untold.pop(neighbour, None)
+        self._heard.set()
+
+    async def acquainted(self) -> None:
+        """Return when all neighbours have told what stands anywhere. Raises StoreError.
+
+        One that does not is waited for once.
+        """
+        assert self.host is not None, "whoever is told of this server tells of itself"
+        try:
+            async with asyncio.timeout(ACQUAINTED_WAIT_S):
+                while self._untold:
+                    self._heard.clear()
+                    await self._heard.wait()
+        except TimeoutError:
+            self._untold.clear()
+
+    @property
+    def due(self) -> int:
+        """What other servers have not taken, though there is a way to them."""
+        return 0 if self._host is None else self._host.server.due
 
     def look(self) -> None:
         """The router may know other ways now."""

@@ -18,7 +18,7 @@ Source: PODC 2000 §4 (servers, and their connection to one another).
 import asyncio
 import logging
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
@@ -35,6 +35,7 @@ from contrada.routing.messages import LABEL_CHARS_MAX, VERSION, LinkUp, Neighbou
 from contrada.routing.router import Router, Strategy
 from contrada.runtime.backoff import STEADY_S, Backoff
 from contrada.runtime.exchange import new_router
+from contrada.service import ConnectionState
 
 LINK_WAIT_S: Final = 10.0
 """How long making a link may take, hello included. Beyond it: it is tried again later."""
@@ -112,8 +113,13 @@ class LinkHost(Host, Protocol):
 class Neighbours:
     """The links of one broker."""
 
-    def __init__(self, broker: LinkHost) -> None:
-        self._broker = broker
+    def __init__(self, broker: LinkHost, tell: Callable[[ConnectionState], object]) -> None:
+        """`tell` is called with what becomes of each link that this side makes, by its address.
+
+        It is connected once the neighbour has told what it asks for.
+        """
+        self._broker, self._tell = broker, tell
+        self._connected: set[Wanted] = set()
         self._links: dict[str, tuple[Link, str, bool]] = {}
         self._names: dict[Wanted, str] = {}  # who answered at the address of one that is wanted
         self._tasks: dict[Wanted, asyncio.Task[None]] = {}
@@ -137,6 +143,7 @@ class Neighbours:
         for each in self._tasks.keys() - set(wanted):
             self._tasks.pop(each).cancel()
             self._names.pop(each, None)
+            self._connected.discard(each)
             for peer, (made, _) in self._made.items():
                 if made == each:
                     peer.close("this neighbour is not wanted any more")
@@ -156,19 +163,25 @@ class Neighbours:
 
     async def _keep(self, wanted: Wanted) -> None:
         clock = asyncio.get_running_loop().time
-        backoff = Backoff()
+        backoff, address, attempt = Backoff(), str(wanted.address), 0
         while True:
             begun_s = clock()
             reason = await self._make(wanted)
+            if wanted in self._connected:
+                self._connected.discard(wanted)
+                self._tell(ConnectionState("lost", address, reason))
+                attempt = 0
             if clock() - begun_s >= STEADY_S:  # Not one that was refused, or replaced, at once.
                 backoff.reset()
             wait_s = backoff.next_s()
             _LOG.info(
                 "neighbour %s is away%s; it is tried again in %.1f s",
-                wanted.address,
+                address,
                 f" ({reason})" if reason else "",
                 wait_s,
             )
+            attempt += 1
+            self._tell(ConnectionState("trying", address, reason, attempt, wait_s))
             await asyncio.sleep(wait_s)
             await self._without_link(wanted)
 
@@ -243,7 +256,7 @@ class Neighbours:
         self._make_way(name, instance, is_ours=is_ours)
         event = LinkUp(Neighbour(name), role, cost)
         try:
-            link = Link(peer, event, self._ended)
+            link = Link(peer, event, self._told, self._ended)
         except ContradaError as error:
             raise FrameError("refused", shortened(str(error))) from None
         self._links[name] = link, instance, is_ours
@@ -285,6 +298,12 @@ class Neighbours:
                 raise FrameError("linked", f"there is a link to {name!r} already")
             link.peer.end(FrameError("linked", f"there is a newer link to {name!r}"))
         link.cut()
+
+    def _told(self, link: Link) -> None:
+        made = self._made.get(link.peer)
+        if made is not None and made[0] not in self._connected:
+            self._connected.add(made[0])
+            self._tell(ConnectionState("connected", str(made[0].address)))
 
     def _ended(self, link: Link) -> None:
         if link.name in self._links and self._links[link.name][0] is link:

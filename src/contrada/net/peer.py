@@ -63,14 +63,6 @@ class Host(Working, Protocol):
         """Who deals with what the other side asks for. Raises FrameError where it is refused."""
         ...
 
-    def counts(self) -> dict[str, int | dict[str, int]]:
-        """What the broker did so far: its statistics by name."""
-        ...
-
-    def clients(self) -> dict[str, int]:
-        """How many subscriptions each of its clients has."""
-        ...
-
 
 class Talk(Protocol):
     """What is done about what comes over a connection."""
@@ -163,7 +155,7 @@ class Peer(Wire):
         self.soon = self._loop.call_soon
         self._greets = hello is not None
         self.failure = ""
-        """What one side says that the other did wrong."""
+        """Why it has ended, as far as one side said so."""
         self._talk: Talk | None = None
         self._ready: dict[Feed, None] = {}
         self._flush_due = False
@@ -364,6 +356,7 @@ class Peer(Wire):
                 self.broker.refused["client failure"] += 1
                 self._close_transport()
             case Goodbye():
+                self.failure = frame.reason
                 self._close_transport()
             case _ if self._talk is not None:
                 self._under_way = self._talk.handle(frame)

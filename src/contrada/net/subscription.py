@@ -159,7 +159,7 @@ class TcpSubscription(QueuedSubscription[Any]):
         for data in frame.notifications:
             try:
                 found, is_plain = notification_to_read(data)
-                if frame.is_undecided and not self._is_asked(found):
+                if frame.is_undecided and not self.is_asked(found):
                     self._taken(ENTRY_BYTES + len(data))
                 else:
                     waits = None if is_plain else transmission_of(found.envelope)
@@ -187,12 +187,6 @@ class TcpSubscription(QueuedSubscription[Any]):
         left = CREDIT_BYTES - self.outlet.held_bytes
         self._read_bytes = min(left, 0)  # What is held beyond the credit is not granted again.
         return max(left, 0)
-
-    def _is_asked(self, found: Notification) -> bool:
-        """Whether a filter matches what the broker did not decide."""
-        return self._filters.matches(found) or (
-            self._next is not None and self._next.matches(found)
-        )
 
     async def _enter(self) -> None:
         await self._service.enter(self, CREDIT_BYTES)

@@ -100,17 +100,19 @@ class EmbeddedService(Service):
         publish_wait_s: float = PUBLISH_WAIT_S,
         store: str | Path | Store | None = None,
         on_connection: Callable[[ConnectionState], object] | None = None,
+        exchange: Exchange | None = None,
     ) -> None:
         """`publish_wait_s` bounds the wait for a full queue; 0 drops at once.
 
         `store` is a file or the URL of a database, opened and closed with the service, or a store
-        that its owner closes.
+        that its owner closes. `exchange` is that of its server, where there is a network.
         """
         self._states = ConnectionStates(on_connection)
         self._publish_wait_s = checked_wait(publish_wait_s)
         self._stamp = Stamp(publisher)
+        self._stamped = self._stamp.stamped
         self.now_us = self._stamp.now_us
-        self.exchange = Exchange()
+        self.exchange = Exchange() if exchange is None else exchange
         self.client = self.exchange.client()
         self._market = LocalMarket(self.exchange, self.client, self.require_open)
         self.subscriptions: set[EmbeddedSubscription[Any]] = set()
@@ -131,28 +133,37 @@ class EmbeddedService(Service):
             raise ServiceClosedError("this service is closed; connect anew")
         if self._state == "new":
             if self._store is not None:
-                self._host = self._open_store(self._store)
+                self._make_host()
             self._loop = asyncio.get_running_loop()
             self._state = "open"
-            self._states.tell(ConnectionState("connected"))
+            self._begin()
         check_loop(self._loop)
 
-    def _open_store(self, store: str | Path | Store) -> "DeliveryHost":
-        if not isinstance(store, str | Path):
-            return self._new_host(store)
-        return open_sound(store, self._new_host)
+    def _begin(self) -> None:
+        """What opening it does at last."""
+        self._states.tell(ConnectionState("connected"))
+
+    def _make_host(self) -> "DeliveryHost":
+        store = self._store
+        if isinstance(store, str | Path):
+            self._host = open_sound(store, self._new_host)
+        else:
+            self._host = self._new_host(store)
+        return self._host
 
     def _new_host(self, store: Store | None) -> "DeliveryHost":
         from contrada.runtime.hosting import DeliveryHost
 
         return DeliveryHost(SERVER, store, self._stamp.now_us, self.exchange, self.client)
 
+    def _opened_host(self) -> "DeliveryHost | None":
+        """What keeps promises, where something was promised."""
+        return self._host
+
     def delivery(self) -> "DeliveryHost":
         """What is done so that delivery can be promised, from now on."""
         self.require_open()
-        if self._host is None:
-            self._host = self._new_host(None)
-        return self._host
+        return self._opened_host() or self._make_host()
 
     async def aclose(self) -> None:
         """End it; iterations of its subscriptions end after what they hold. Twice is once."""
@@ -235,10 +246,11 @@ class EmbeddedService(Service):
                 await rest
             return stamped
         host = self.delivery()
+        await host.acquainted()
         # Before a restart, or by a caller who numbers for himself, more numbers may be given out.
         self._stamp.go_on_after(host.server.sequence_of(self._stamp.publisher))
         now_us = self._stamp.now_us()
-        stamped = self._stamp.stamped(run, now_us)
+        stamped = self._stamped(run, now_us)
         fresh = await host.publish(stamped)
         pending = self._publish_now(fresh, now_us) if fresh else []
         self._since_turn += len(stamped)
@@ -280,6 +292,7 @@ class EmbeddedService(Service):
     async def unsubscribe(self, durable: str) -> None:
         """End a durable subscription; see `Service.unsubscribe`."""
         host = self.delivery()
+        await host.acquainted()
         host.end(durable)
         await host.committed()
 
@@ -294,9 +307,8 @@ class EmbeddedService(Service):
     def statistics(self) -> ServiceStatistics:
         """What was published, matched and dropped so far."""
         found = self.exchange.statistics()
-        if self._host is None:
-            return found
-        return replace(found, delivery=self._host.server.statistics())
+        host = self._opened_host()
+        return found if host is None else replace(found, delivery=host.server.statistics())
 
     @property
     def connection(self) -> ConnectionState:
@@ -317,7 +329,7 @@ class EmbeddedService(Service):
         if self._state != "open" or running_loop() is not self._loop:
             self.require_open()
         now_us = self._stamp.now_us()
-        stamped = self._stamp.stamped(notifications, now_us)
+        stamped = self._stamped(notifications, now_us)
         pending = self._publish_now(stamped, now_us)
         self._since_turn += len(stamped)
         rest = None
@@ -350,12 +362,18 @@ class EmbeddedService(Service):
             raise ServiceError("use the service inside `async with`")
         check_loop(self._loop)
 
+    def queue_of(
+        self, subscription: "EmbeddedSubscription[Any]", when_full: WhenFull
+    ) -> Outlet[Any]:
+        """A new one, for a subscription."""
+        return LocalQueue(self.now_us, when_full, subscription.cut_off)
+
     def name_of_request(self) -> str:
         """An identity for a subscription; no other has it."""
         return str(next(self._identities))
 
 
-class _Queue(Outlet[Any]):
+class LocalQueue(Outlet[Any]):
     """The queue of a subscription, which may end when it is full."""
 
     __slots__ = ("_cut_off",)
@@ -367,6 +385,7 @@ class _Queue(Outlet[Any]):
         self._cut_off = cut_off
 
     def cut_off(self) -> None:
+        """It has no more room, and its subscription is to end then."""
         self._cut_off()
 
 
@@ -384,7 +403,7 @@ class EmbeddedSubscription(QueuedSubscription[T]):
         residue: Callable[[Notification], bool] | None = None,
         when_full: WhenFull = BLOCK,
     ) -> None:
-        queue = _Queue(service.now_us, when_full, self._cut_off)
+        queue = service.queue_of(self, when_full)
         super().__init__(filters, queue, reader, residue)
         self.pattern = pattern
         self._service = service
@@ -408,7 +427,8 @@ class EmbeddedSubscription(QueuedSubscription[T]):
         self._service.require_open()
         self._service.exchange.update(self._route, Subscribe("", self._next))
 
-    def _cut_off(self) -> None:
+    def cut_off(self) -> None:
+        """It has no more room, and is to end then."""
         assert self._route is not None, "it was put in force"
         self.end(TooSlowError())
         self._service.exchange.unsubscribe(self._route)

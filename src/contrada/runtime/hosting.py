@@ -19,7 +19,7 @@ Invariant: what was done when `committed` is called is on stable storage when it
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from contrada.delivery.access import Confirmed, Failed
@@ -38,7 +38,13 @@ from contrada.delivery.messages import (
 from contrada.delivery.server import RETRY_US, DeliveryEffect, DeliveryServer
 from contrada.delivery.store import Store
 from contrada.delivery.transit import Tell
-from contrada.errors import CannotPublishError, ContradaError, DeliveryError, StoreError
+from contrada.errors import (
+    CannotPublishError,
+    ContradaError,
+    DeliveryError,
+    ServiceClosedError,
+    StoreError,
+)
 from contrada.model import FilterSet, Notification, Selection
 from contrada.model.encoding import notification_from_msgpack
 from contrada.model.languages.work import Unbounded
@@ -126,11 +132,13 @@ class DeliveryHost:
         sequencer: str = "",
         no_store: str = NO_STORE,
         tell: Callable[[Neighbour, DeliveryMessage], None] | None = None,
+        acquainted: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """`client` is that of the exchange for which standing subscriptions ask.
 
-        `tell` sends something to a neighbour, `no_store` says how there would be a store. Raises
-        StoreError where the store cannot be read.
+        `tell` sends something to a neighbour, `acquainted` returns when what stands elsewhere is
+        known, `no_store` says how there would be a store. Raises StoreError where the store cannot
+        be read.
         """
         self.server = DeliveryServer(name, life=now_us(), store=store, sequencer=sequencer)
         self.readers: dict[str, LogReader] = {}
@@ -138,7 +146,7 @@ class DeliveryHost:
         self._now_us = now_us
         self._exchange, self._client = exchange, client
         self._tokens = itertools.count(1)
-        self._no_store, self._tell = no_store, tell
+        self._no_store, self._tell, self._acquainted = no_store, tell, acquainted
         self._keeping: dict[str, _Keeping] = {}
         self._publishing: dict[int, asyncio.Future[Sequence[Notification]]] = {}
         self._ways: Mapping[str, str] = {}
@@ -193,8 +201,19 @@ class DeliveryHost:
         if past:
             self._take(self.server.arrive(publisher, past, self._now_us()))
 
+    async def acquainted(self) -> None:
+        """Returns when what stands elsewhere is known, as far as there is a network.
+
+        Raises ServiceClosedError where it was closed meanwhile.
+        """
+        if self._acquainted is not None:
+            await self._acquainted()
+            if self._is_closing:
+                raise ServiceClosedError("the service is closed")
+
     async def read(self, reader: LogReader, said: ReadLog) -> FilterSet:
         """A reader of a subscription, which begins where it does not stand; see `LogHost`."""
+        await self.acquainted()
         filters = self.begin(reader, said)
         await self.committed()
         return filters
@@ -460,11 +479,15 @@ class DeliveryHost:
 
     # --- the end ------------------------------------------------------------------------------
 
+    def end_readers(self) -> None:
+        """Nobody reads here any more: what was not acknowledged comes again to others."""
+        for reader in list(self.readers.values()):
+            reader.end()
+
     async def aclose(self) -> None:
         """Ends the readers, and brings to the disk what still waits. Raises StoreError."""
         self._is_closing = True
-        for reader in list(self.readers.values()):
-            reader.end()
+        self.end_readers()
         for keeping in self._keeping.values():
             keeping.route.outlet.finish()
         tasks = [keeping.task for keeping in self._keeping.values()]

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 from contrada.errors import ContradaError, ServiceClosedError, ServiceError
-from contrada.model import Filter, FilterSet
+from contrada.model import Filter, FilterSet, Notification
 from contrada.runtime.calling import check_loop, next_of, running_loop
 from contrada.runtime.handling import called, handle_all
 from contrada.runtime.outlet import EXPIRED, QUEUE_FULL, Outlet
@@ -182,6 +182,12 @@ class QueuedSubscription(Subscription[T]):
         if not self.outlet.finished:
             self._failure = failure
             self.outlet.finish()
+
+    def is_asked(self, found: Notification) -> bool:
+        """Whether a filter matches what was not decided elsewhere."""
+        return self._filters.matches(found) or (
+            self._next is not None and self._next.matches(found)
+        )
 
     async def __anext__(self) -> T:
         outlet, reader = self.outlet, self._reader

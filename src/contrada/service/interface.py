@@ -18,7 +18,7 @@ from collections.abc import (
     Iterable,
     Mapping,
 )
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import (
     TYPE_CHECKING,
@@ -130,6 +130,9 @@ class ServiceStatistics:
     Of the whole process, not of this access point alone: `safe_answers` counts questions of the
     algebra that had to be answered safely, by the question; `operator_failures` how often an
     operator of an extension raised or answered what it must not, by the operator.
+
+    Of an embedded service with neighbours `link_sent` and `link_waiting` tell of each link that is
+    up how many notifications went over it, and wait for it, by the name of the neighbour.
     """
 
     published: int
@@ -139,6 +142,8 @@ class ServiceStatistics:
     safe_answers: Mapping[str, int]
     operator_failures: Mapping[str, int]
     delivery: "DeliveryStatistics | None" = None
+    link_sent: Mapping[str, int] = field(default_factory=dict)
+    link_waiting: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +158,8 @@ class ConnectionState:
       why it is not connected yet;
     - "closed": nothing follows. With a `reason` where it was given up, else by its owner.
 
-    An embedded service is always connected, without an address.
+    An embedded service is always connected, without an address. Where it has neighbours, each state
+    is that of its link to the one at `address`; a link is tried again for ever.
     """
 
     state: Literal["new", "connected", "lost", "trying", "closed"]

@@ -1,0 +1,566 @@
+"""An embedded service that is a server of a network: its links, its name, its beginning and end."""
+
+import asyncio
+import random
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import contrada as ct
+from contrada.errors import (
+    CannotPublishError,
+    ConnectionFailedError,
+    ContradaError,
+    DeliveryError,
+    InputError,
+    LimitError,
+    ServiceClosedError,
+    ServiceError,
+)
+from contrada.matching.kernels import jit
+from contrada.net import Broker, accepted, ferry, member, neighbours, server
+from contrada.net.content import CONTENT_BYTES_MAX
+from contrada.net.neighbours import Membership
+from contrada.routing.router import Strategy
+from contrada.runtime import backoff
+from contrada.runtime.exchange import LINK_DOWN
+from contrada.service import ConnectionState, Service
+from tests.asynchronous import on_loop, until
+from tests.homes import CERTIFIED, MARKER, numbers, rest
+from tests.net.networks import network
+from tests.net.processes import serving
+from tests.net.test_elsewhere import FORKED, FORKED_BLOCKING
+from tests.net.test_neighbours import free_ports, know
+from tests.net.test_standing import publish_all, read_all
+
+NOBODY = "contrada://127.0.0.1:1"
+"""Where no broker listens."""
+
+
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts follow one another at once."""
+    monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
+    monkeypatch.setattr(backoff, "BACKOFF_S_MAX", 0.02)
+
+
+def joined(broker: Broker, name: str = "desk", **options: Any) -> Service:
+    """An embedded service with this neighbour."""
+    return ct.connect(neighbours=[broker.address], name=name, **options)
+
+
+# --- opening --------------------------------------------------------------------------------------
+
+
+@on_loop
+async def test_what_is_asked_for_is_known_once_it_is_open() -> None:
+    """What a program publishes first would reach nobody, without a word."""
+    async with (
+        network(2, [(0, 1)]) as brokers,
+        ct.connect(brokers[1].address) as far,
+        far.subscribe("a any") as events,
+    ):
+        await until(lambda: brokers.is_at_rest)
+        for each in range(10):
+            async with joined(brokers[0], f"s{each}") as service:
+                await service.publish({"a": each})
+            assert (await events.next(10))["a"] == each
+
+
+@on_loop
+async def test_what_is_promised_comes_to_logs_that_are_known_once_it_is_open(
+    tmp_path: Path,
+) -> None:
+    """What is certified would not come, since nobody had told of the log yet."""
+    async with (
+        Broker(port=0, network=Membership("a"), store=tmp_path / "a.db") as broker,
+        ct.connect(broker.address) as home,
+    ):
+        async with home.subscribe("n any", durable="s"):
+            pass
+        for each in range(5):
+            path = tmp_path / f"{each}.db"
+            async with joined(broker, f"s{each}", store=path) as service:
+                await service.publish({"n": each}, delivery=CERTIFIED)
+        assert await rest(home, "s") == list(range(5))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"name": "s"}, ServiceError, "name: a service without neighbours or a parent"),
+        ({"general": True, "trees": 2}, ServiceError, "general, trees: a service without"),
+        ({"neighbours": [NOBODY]}, ServiceError, "has a name there; say name="),
+        ({"parent": NOBODY}, ServiceError, "has a name there; say name="),
+        ({"neighbours": [NOBODY, NOBODY], "name": "s"}, ServiceError, "again, expected one link"),
+        ({"neighbours": [NOBODY], "parent": NOBODY, "name": "s"}, ServiceError, "again"),
+        ({"neighbours": NOBODY, "name": "s"}, InputError, "neighbours: found 'contrada://.*array"),
+        ({"neighbours": ["a:1"], "name": "s"}, ct.errors.AddressError, "a:1"),
+        (
+            {"neighbours": [{"to": NOBODY, "cost": 0}], "name": "s"},
+            InputError,
+            r"\[0\].cost: found",
+        ),
+        ({"neighbours": [NOBODY], "name": "s" * 300}, InputError, "name: found"),
+        ({"neighbours": [NOBODY], "name": "s", "trees": 99}, InputError, "trees: found 99"),
+        ({"neighbours": [NOBODY], "name": "s", "tree": 1}, InputError, "found the key tree"),
+        ({"neighbours": [NOBODY], "name": "s", "reconnect": False}, ServiceError, "for ever"),
+        ({"neighbours": [NOBODY], "name": "s", "reconnect_wait_s": 1}, ServiceError, "for ever"),
+        ({"address": NOBODY, "name": "s"}, ServiceError, "name is for an embedded service"),
+        (
+            {"neighbours": [NOBODY], "name": "s", "tls": ssl.create_default_context()},
+            ServiceError,
+            "tls is for contradas://, and this is contrada://127.0.0.1:1",
+        ),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_in_words(
+    options: dict[str, Any], error: type[ContradaError], said: str
+) -> None:
+    """A program would be alone, or in another network than it thinks."""
+    for connect in (ct.connect, ct.connect_sync):
+        with pytest.raises(error, match=said):
+            connect(**options)
+
+
+@pytest.mark.parametrize(
+    ("of", "options", "said"),
+    [
+        (Membership(), {}, "the other broker says no name: give it one"),
+        (Membership("desk"), {}, "both brokers have the name 'desk'"),
+        (Membership("a"), {"general": True}, "general is False at 'a' and True at 'desk'"),
+        (
+            Membership("a", general=True, trees=2),
+            {"general": True},
+            "trees is 2 at 'a' and 1 at 'desk'",
+        ),
+        (Membership("a"), {"advertisements": True}, "strategy is 'subscription forwarding' at 'a'"),
+        (Membership("a", sequencer="a"), {}, "sequencer is 'a' at 'a' and '' at 'desk'"),
+    ],
+)
+@on_loop
+async def test_a_network_that_does_not_fit_is_said_at_once(
+    of: Membership, options: dict[str, Any], said: str
+) -> None:
+    """A program would run, and nothing come, for a reason that stands in no log of it."""
+    told: list[ConnectionState] = []
+    async with Broker(port=0, network=of) as broker:
+        service = joined(broker, on_connection=told.append, **options)
+        with pytest.raises(ConnectionFailedError, match=said) as failed:
+            await service.open()
+        assert failed.value.address == broker.address
+        assert (told[-1].state, service.connection.state) == ("closed", "closed")
+        assert said in told[-1].reason
+        assert not len(broker.neighbours)
+        with pytest.raises(ServiceClosedError):
+            await service.open()
+        with pytest.raises(ServiceClosedError):
+            await service.publish({"a": 1})
+
+
+@on_loop
+async def test_where_no_neighbour_is_there_each_is_named() -> None:
+    """A person would look for the fault at the wrong address."""
+    others = ["contrada://127.0.0.1:1", "contrada://127.0.0.1:2"]
+    with pytest.raises(ConnectionFailedError) as failed:
+        await ct.connect(neighbours=others, name="desk").open()
+    for each in others:
+        assert f"{each}: connection refused" in str(failed.value)
+    assert len(asyncio.all_tasks()) == 1
+
+
+@on_loop
+async def test_one_neighbour_is_enough_and_the_other_is_tried_again() -> None:
+    """A program could not begin while a part of the network is down."""
+    (port,) = free_ports(1)
+    late = f"contrada://127.0.0.1:{port}"
+    async with (
+        Broker(port=0, network=Membership("a")) as first,
+        ct.connect(neighbours=[first.address, late], name="desk") as service,
+    ):
+        assert set(service.statistics().link_sent) == {"a"}
+        states = service.connection_states()
+        async with Broker(port=port, network=Membership("b")):
+            while (state := await anext(states)).state != "connected" or state.address != late:
+                pass
+            assert set(service.statistics().link_sent) == {"a", "b"}
+
+
+@on_loop
+async def test_one_who_says_nothing_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program would hang where a broker hangs."""
+    monkeypatch.setattr(neighbours, "LINK_WAIT_S", 0.05)
+    silent = socket.create_server(("127.0.0.1", 0))  # It is connected to, and never looks.
+    address = f"contrada://127.0.0.1:{silent.getsockname()[1]}"
+    with pytest.raises(ConnectionFailedError, match="no answer within LINK_WAIT_S"):
+        await ct.connect(neighbours=[address], name="desk").open()
+    monkeypatch.setattr(neighbours, "LINK_WAIT_S", 60)
+    with monkeypatch.context() as patch:
+        patch.setattr(member, "JOIN_WAIT_S", 0.05)
+        with pytest.raises(ConnectionFailedError, match="told nothing within JOIN_WAIT_S"):
+            await ct.connect(neighbours=[address], name="desk").open()
+    closed, cancelled = (ct.connect(neighbours=[address], name="desk") for _ in range(2))
+    opening = [asyncio.create_task(each.open()) for each in (closed, cancelled)]
+    await asyncio.sleep(0)
+    await closed.aclose()
+    with pytest.raises(ServiceClosedError):
+        await opening[0]
+    opening[1].cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening[1]
+    assert cancelled.connection.state == "closed"
+    silent.close()
+
+
+# --- links ----------------------------------------------------------------------------------------
+
+
+@on_loop
+async def test_a_lost_link_is_told_and_made_again() -> None:
+    """A program would be cut off when a broker is restarted, and not know it."""
+    (port,) = free_ports(1)
+    address = f"contrada://127.0.0.1:{port}"
+    told: list[ConnectionState] = []
+    broker = Broker(port=port, network=Membership("a"))
+    await broker.start()
+    async with (
+        joined(broker, on_connection=told.append) as service,
+        service.subscribe("a any") as events,
+    ):
+        for life in range(3):
+            await until(lambda: service.connection.state == "connected")
+            async with ct.connect(address) as client, client.subscribe("b any") as theirs:
+                await until(partial(know, [broker], 2))
+                await client.publish({"a": life})
+                assert (await events.next(10))["a"] == life
+                await until(lambda: service._server.exchange.routing().filters.nodes == 2)  # type: ignore[attr-defined]
+                await service.publish({"b": life})
+                assert (await theirs.next(10))["b"] == life
+            await broker.stop()
+            await until(lambda: service.connection.state == "trying")
+            assert service.statistics().link_sent == {}
+            await service.publish({"a": -1})
+            assert (await events.next(10))["a"] == -1
+            broker = Broker(port=port, network=Membership("a"))
+            await broker.start()
+    await broker.stop()
+    states = [each.state for each in told]
+    assert states[:3] == ["connected", "lost", "trying"]
+    assert states[-1] == "closed"
+    lost = next(each for each in told if each.state == "lost")
+    assert (lost.address, lost.reason) == (address, "the broker stops")
+    tried = next(each for each in told if each.state == "trying")
+    assert (tried.address, tried.attempt) == (address, 1)
+    assert {each.address for each in told[:-1]} == {address}
+
+
+@pytest.mark.parametrize("options", [{}, {"general": True}, {"general": True, "trees": 1}])
+@on_loop
+async def test_it_carries_what_goes_between_its_neighbours(options: dict[str, Any]) -> None:
+    """It would be a client of two brokers, and no server of the network."""
+    of = {"trees": 0} | options
+    async with (
+        Broker(port=0, network=Membership("a", **options)) as one,
+        Broker(port=0, network=Membership("b", **options)) as other,
+        ct.connect(one.address) as publisher,
+        ct.connect(other.address) as subscriber,
+        subscriber.subscribe("a any") as events,
+        ct.connect(neighbours=[one.address, other.address], name="desk", **of) as service,
+    ):
+        await until(lambda: one.exchange.routing().filters.nodes == 1)
+        await publisher.publish_batch({"a": each} for each in range(500))
+        assert [(await events.next(10))["a"] for _ in range(500)] == list(range(500))
+        assert service.statistics().link_sent["b"] == 500
+        assert service.statistics().subscriptions == 0
+
+
+@on_loop
+async def test_it_may_have_a_parent() -> None:
+    """A hierarchy would be closed to it."""
+    async with (
+        Broker(port=0, network=Membership("root")) as root,
+        ct.connect(root.address) as high,
+        high.subscribe("a = 1") as up,
+        ct.connect(parent=root.address, name="leaf") as low,
+        low.subscribe("a = 2") as down,
+    ):
+        await until(lambda: root.exchange.routing().filters.nodes == 2)
+        await low.publish({"a": 1})
+        await high.publish({"a": 2})
+        assert (await up.next(10))["a"] == 1
+        assert (await down.next(10))["a"] == 2
+
+
+@on_loop
+async def test_what_is_carried_as_bytes_is_read() -> None:
+    """A subscriber would be given bytes in place of notifications."""
+    jit.compiled()
+    async with (
+        Broker(port=0, network=Membership("a")) as broker,
+        ct.connect(broker.address) as publisher,
+        joined(broker) as service,
+        service.subscribe("a >= 0 and b any") as events,
+        service.subscribe("a any", where="a < 5") as few,
+    ):
+        await until(lambda: broker.exchange.routing().filters.nodes >= 1)
+        await publisher.publish_batch({"a": each, "b": "x"} for each in range(600))
+        found = [await events.next(10) for _ in range(600)]
+        assert found == [
+            ct.Notification({"a": n, "b": "x"}, envelope=found[n].envelope) for n in range(600)
+        ]
+        assert [(await few.next(10))["a"] for _ in range(5)] == list(range(5))
+
+
+@on_loop
+async def test_what_could_not_be_decided_on_its_way_is_decided_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A subscriber would get what it did not ask for, since a link may cost a bounded work."""
+    for limit in ("BATCH_WORK_MAX", "NOTIFICATION_WORK_MAX"):
+        monkeypatch.setattr(accepted, limit, 1_000)
+    hard = "a matches '(a|b)*a(a|b){12}c{3}d'"
+    async with (
+        Broker(port=0, network=Membership("a")) as broker,
+        ct.connect(broker.address) as publisher,
+        joined(broker) as service,
+        service.subscribe(hard) as events,
+        service.subscribe(ct.Pattern(f"every {hard} -> b = 1")) as matches,
+        service.subscribe("b any") as last,
+    ):
+        await until(lambda: know([broker], 2))
+        text = "".join(random.Random(1).choices("ab", k=10_000))
+        for n, end in enumerate(("d", "cccd", "ccd")):
+            await publisher.publish({"a": text + end, "n": n})
+        await publisher.publish({"b": 1})
+        assert (await last.next(10))["b"] == 1
+        assert (await events.next(10))["n"] == 1
+        found = await matches.next(10)
+        assert [each.get("n") for each in found.notifications] == [1, None]
+        for each in (events, matches):
+            with pytest.raises(TimeoutError):
+                await each.next(0.1)
+            assert each.statistics().delivered == 1
+        assert service.statistics().safe_answers["holds: NOTIFICATION_WORK_MAX"]
+
+
+@on_loop
+async def test_what_no_frame_can_hold_is_refused_and_the_link_stays() -> None:
+    """One large notification would end the link, again and again where it is promised."""
+    async with (
+        Broker(port=0, network=Membership("a")) as broker,
+        ct.connect(broker.address) as client,
+        client.subscribe("a any") as events,
+        joined(broker) as service,
+    ):
+        for delivery in (None, "reliable"):
+            with pytest.raises(LimitError, match="CONTENT_BYTES_MAX"):
+                await service.publish({"a": 1}, body=bytes(CONTENT_BYTES_MAX), delivery=delivery)
+        await service.publish({"a": 2}, body=bytes(CONTENT_BYTES_MAX - 500))
+        assert (await events.next(10))["a"] == 2
+        assert broker.statistics().refused == {}
+
+
+@on_loop
+async def test_what_the_network_wants_advertised_is_refused_here() -> None:
+    """A publisher would be told nothing of what goes nowhere."""
+    of = Membership("a", strategy=Strategy.ADVERTISEMENTS)
+    async with Broker(port=0, network=of) as broker, joined(broker, advertisements=True) as service:
+        with pytest.raises(ServiceError, match="not advertised"):
+            await service.publish({"a": 1})
+
+
+@on_loop
+async def test_what_cannot_be_promised_says_how_it_could() -> None:
+    """A user would be told of flags of a command that is not in use."""
+    async with Broker(port=0, network=Membership("a")) as broker, joined(broker) as service:
+        with pytest.raises(CannotPublishError, match=r"connect\(store="):
+            await service.publish({"a": 1}, delivery=CERTIFIED)
+        with pytest.raises(DeliveryError, match=r"connect\(store="):
+            await service.subscribe("a any", durable="s")
+        with pytest.raises(CannotPublishError, match="`sequencer=`"):
+            await service.publish({"a": 1}, delivery="reliable total:orders")
+
+
+# --- the end --------------------------------------------------------------------------------------
+
+
+@on_loop
+async def test_closing_hands_over_what_is_queued() -> None:
+    """What a program publishes last would be lost with it."""
+    async with (
+        network(2, [(0, 1)]) as brokers,
+        ct.connect(brokers[1].address) as far,
+        far.subscribe("a any") as events,
+    ):
+        await until(lambda: brokers.is_at_rest)
+        async with joined(brokers[0]) as service:
+            await service.publish_batch({"a": each} for each in range(20_000))
+        assert [(await events.next(10))["a"] for _ in range(20_000)] == list(range(20_000))
+        dropped = service.statistics().dropped
+        assert dropped == {}
+        await until(lambda: len(brokers[0].neighbours) == 1)
+        assert brokers[0].statistics().refused == {}
+
+
+@on_loop
+async def test_closing_hands_over_what_is_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is held in memory alone, and is sent again, would be lost with it."""
+    monkeypatch.setattr(ferry, "FERRY_BYTES_MAX", 10_000)
+    monkeypatch.setattr(ferry, "CARRY_BYTES_MAX", 1_000)
+    async with (
+        Broker(port=0, network=Membership("a")) as broker,
+        ct.connect(broker.address) as home,
+        home.subscribe("n any", reliable=True) as events,
+    ):
+        async with joined(broker) as service:
+            batches = [[{"n": n, "x": "x" * 300}] * 20 for n in range(5)]
+            published = [service.publish_batch(each, delivery="reliable") for each in batches]
+            await asyncio.gather(*published)
+        assert sorted(await numbers(events, 100)) == sorted([*range(5)] * 20)
+        assert service._server.logs.held_back  # type: ignore[attr-defined]
+
+
+@on_loop
+async def test_closing_waits_for_a_neighbour_that_takes_nothing_only_so_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A program could not end, or what is lost would not be counted."""
+    monkeypatch.setattr(server, "HANDOVER_WAIT_S", 0.05)
+    monkeypatch.setattr(server, "STOP_WAIT_S", 0.05)
+    async with (
+        Broker(port=0, network=Membership("a")) as broker,
+        ct.connect(broker.address) as client,
+        client.subscribe("a any"),
+    ):
+        service = await joined(broker, publish_wait_s=0)
+        (link,) = broker.neighbours
+        link.peer._transport.pause_reading()  # type: ignore[union-attr]
+        await service.publish_batch({"a": n, "t": "x" * 10_000} for n in range(3_000))
+        await service.aclose()
+        dropped = service.statistics().dropped
+        assert sum(dropped.values()) > 0
+        assert LINK_DOWN in dropped
+        assert len(asyncio.all_tasks()) < 20
+
+
+# --- processes ------------------------------------------------------------------------------------
+
+
+def test_a_broker_that_is_killed_loses_nothing_that_was_promised(tmp_path: Path) -> None:
+    """An embedded service would keep its promises as long as nothing happens."""
+    (port,) = free_ports(1)
+    address = f"contrada://127.0.0.1:{port}"
+    options = ["--port", str(port), "--name", "a", "--store", str(tmp_path / "a.db")]
+
+    @on_loop
+    async def work() -> None:
+        with ExitStack() as stack:
+            process, _ = stack.enter_context(serving(*options))
+            async with (
+                ct.connect(address) as client,
+                client.subscribe("n any", durable="s", auto_acknowledge=False) as events,
+                ct.connect(neighbours=[address], name="d", store=tmp_path / "d.db") as service,
+            ):
+                accepted, done = list[int](), list[int]()
+                stop = asyncio.Event()
+                publishing = asyncio.create_task(publish_all(service, accepted, stop))
+                reading = asyncio.create_task(read_all(events, done))
+                await until(lambda: len(done) > 30)
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+                some = len(accepted) + 20
+                await until(lambda: len(accepted) > some)
+                stack.enter_context(serving(*options))
+                stop.set()
+                await publishing
+                await until(lambda: len(done) >= len(accepted))
+                reading.cancel()
+                assert sorted(done) == sorted(accepted)
+
+    work()
+
+
+def test_code_that_does_not_await_joins_too(tmp_path: Path) -> None:
+    """The blocking face would lack a part; or a log at the service be read from there alone."""
+    with (
+        serving("--port", "0", "--name", "a", folder=tmp_path) as (_, address),
+        ct.connect_sync(neighbours=[address], name="d", store=tmp_path / "d.db") as service,
+        ct.connect_sync(address) as client,
+    ):
+        with service.subscribe("n any", durable="s") as events:
+            service.publish({"n": 1}, delivery=CERTIFIED)
+            assert events.next(timeout_s=10).item["n"] == 1
+        while True:  # Until the broker has heard of it.
+            client.publish({"n": MARKER}, delivery="reliable")
+            with suppress(DeliveryError), client.subscribe(durable="s") as events:
+                assert events.next(timeout_s=10).item["n"] == MARKER
+                break
+
+
+PROGRAM = """
+import asyncio, itertools, sys
+import contrada as ct
+
+async def main(address, store, first):
+    async with ct.connect(neighbours=[address], name="d", publisher="d", store=store) as service:
+        for n in itertools.count(int(first)):
+            await service.publish({"n": n}, delivery="certified")
+            print(n, flush=True)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@on_loop
+async def test_a_program_that_is_killed_loses_nothing_that_was_accepted(tmp_path: Path) -> None:
+    """What its publisher took for kept would be gone with it, or come twice."""
+    accepted: list[int] = []
+    store = tmp_path / "d.db"
+    async with (
+        Broker(port=0, network=Membership("a"), store=tmp_path / "a.db") as broker,
+        ct.connect(broker.address) as client,
+        client.subscribe("n any", durable="s") as events,
+    ):
+        for life in range(3):
+            program = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-c", PROGRAM, broker.address, str(store), str(life * 10**6)),
+                stdout=asyncio.subprocess.PIPE,
+            )
+            assert program.stdout is not None
+            for _ in range(30):
+                accepted.append(int(await program.stdout.readline()))  # noqa: PERF401
+            program.kill()
+            accepted += [int(line) for line in (await program.stdout.read()).splitlines()]
+            await program.wait()
+        async with joined(broker, "d", publisher="d", store=store) as service:
+            await service.publish({"n": MARKER}, delivery=CERTIFIED)
+        done: list[int] = []
+        while MARKER not in done or not set(accepted) <= set(done):
+            done += await numbers(events, 1)
+        assert len(done) == len(set(done))
+        assert done == [*sorted(done[:-1]), MARKER], "in their order"
+
+
+def test_a_forked_program_is_told() -> None:
+    """Two processes would speak over one link."""
+    with serving("--port", "0", "--name", "a", "--store", "memory:") as (_, address):
+        for code, old, new in (
+            (FORKED, "ct.connect(address)", "ct.connect(neighbours=[address], name='d')"),
+            (
+                FORKED_BLOCKING,
+                "ct.connect_sync(*sys.argv[1:])",
+                "ct.connect_sync(neighbours=sys.argv[1:], name='d')",
+            ),
+        ):
+            assert old in code
+            command = [sys.executable, "-W", "ignore", "-c", code.replace(old, new), address]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+            assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
