@@ -207,6 +207,16 @@ class AccessPoint:
         """What is known of a publisher."""
         return self._publishers.known(publisher)
 
+    def sequence_of(self, publisher: str) -> int:
+        """The highest number of a publisher that was accepted, or waits. Cost: all that waits."""
+        numbers = [
+            each.envelope.sequence
+            for of in self._waiting.values()
+            if of.publisher == publisher
+            for each in of.notifications
+        ]
+        return max([self.known(publisher).sequence, *numbers])
+
     def _hindrance(self, of: Publication) -> str | None:
         """Why a publication has to wait; None where it need not."""
         if of.publisher in self._awaited:
