@@ -430,7 +430,7 @@ class DeliveryServer:
         return self._logs.terms(name)
 
     def sequence_of(self, publisher: str) -> int:
-        """The highest number of a publisher that was accepted or waits, or 0: its next is higher."""
+        """The highest number of a publisher that was accepted or waits: its next is higher."""
         return self._access.sequence_of(publisher)
 
     def matching(self, notifications: Sequence[Notification]) -> None:
