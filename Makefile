@@ -13,7 +13,7 @@ WITH_JAVA = JAVA_HOME=$$(scripts/ensure_java.sh) && export JAVA_HOME &&
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup java demo test quick verify exact thorough worlds patterns costly bench limits check lint types imports format lock clean
+.PHONY: help setup java demo test quick verify exact thorough worlds patterns networks costly bench limits check lint types imports format lock clean
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,10 @@ worlds: $(STAMP) ## 10,000 seeded worlds, COUNT=162 of every kind of network, wi
 
 patterns: $(STAMP) ## 10,000 seeded networks of patterns against one matcher; twenty minutes
 	@$(BIN)/python -m tests.routing.assembly_worlds 10000
+
+networks: $(STAMP) ## real brokers that are killed, judged as worlds are; SECONDS=600, SEEDS=n, FIRST=n
+	@$(BIN)/python -m tests.net.real_worlds FIRST=$(or $(FIRST),1) SEEDS=$(or $(SEEDS),1000) \
+		SECONDS=$(or $(SECONDS),600)
 
 costly: $(STAMP) ## search for the costliest requests of a broker, records and rules; SECONDS=120 says how long
 	@$(BIN)/python -m tests.net.costly $(or $(SECONDS),120)

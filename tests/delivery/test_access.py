@@ -119,6 +119,20 @@ def test_what_waits_keeps_its_order_and_others_do_not_wait() -> None:
     assert sorted(net.got["x"]) == [1, 2, 3, 4, 5, 6]
 
 
+def test_the_number_of_what_waits_is_given_to_nothing_else() -> None:
+    """Who begins anew under a name would be told that it published what is lost as a duplicate."""
+    net = DeliveryNetwork("ab", "")
+    net.stand("b", "s")
+    net.read("b", "x", "s")
+    waiting = net.publish("b", [notice(1, "reliable total:t", "p", 1)], "p")
+    following = net.servers["b"].sequence_of("p") + 1
+    net.publish("b", [notice(2, "reliable", "p", following)], "p")
+    net.mend("a", "b")
+    net.run(2)
+    assert isinstance(net.outcomes[waiting], Confirmed)
+    assert sorted(net.got["x"]) == [1, 2]
+
+
 def test_what_waits_is_bounded_in_time_and_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sequencer that is away would fill the memory of all others."""
     monkeypatch.setattr(access, "WAITING_MAX", 2)

@@ -136,6 +136,18 @@ def test_what_came_early_for_another_start_is_not_waited_with() -> None:
     assert of.repeated == 1
 
 
+def test_what_was_lost_in_a_crash_is_not_waited_for_in_a_circle() -> None:
+    """Two streams would wait for each other for ever, each behind what waits for the other one."""
+    of, used = made(), Used()
+    lost, first = Row("a", 1, 0, 1, ((ME, 1, 1),)), Row("b", 1, 0, 1, ((ME, 1, 1),))
+    of.put("b", 1, 0, [arrival(1, context=(lost,))])
+    assert not of.take(used)
+    of.meet("a", 1, 1)  # It has lost what was reliable, and kept what was certified.
+    of.put("a", 1, 1, [arrival(2, before=0, context=(first,))])
+    assert set(of.take(used)) == {"a", "b"}
+    assert used.by == {"b": [1], "a": [2]}
+
+
 def test_the_missing_one_always_finds_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """What came early would fill the inbox, and keep out what all of it waits for."""
     monkeypatch.setattr(inbox, "EARLY_MAX", 3)

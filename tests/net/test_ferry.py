@@ -201,6 +201,23 @@ async def test_what_a_reader_says_before_it_knows_of_a_restart_does_not_end_it(
 
 
 @on_loop
+async def test_what_is_on_its_way_to_a_reader_of_before_comes_to_no_other(tmp_path: Path) -> None:
+    """Who reads where a broker has begun again would get what the home hands out once more."""
+    async with line(tmp_path, "ab") as net, connect(net.address("b")) as home:
+        await (await home.subscribe("n any", durable="s")).aclose()
+        await until(lambda: net.know(1))
+        names: set[str] = set()
+        for _ in range(2):
+            async with connect(net.address("a")) as service, service.subscribe(durable="s"):
+                found = set(net.brokers["a"].logs.host.readers)
+                assert len(found) == 1
+                assert found.isdisjoint(names)
+                names |= found
+            await net.stop("a")
+            await net.start("a")
+
+
+@on_loop
 async def test_what_comes_while_a_reader_begins_anew_is_not_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

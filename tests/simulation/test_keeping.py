@@ -29,7 +29,8 @@ from contrada.routing.router import Strategy
 from contrada.simulation.delivering import SYNC_US
 from contrada.simulation.keeping import Judged, judge_promises
 from contrada.simulation.making import CALM, ROUGH, made
-from contrada.simulation.promises import Promises, Sent, Stood
+from contrada.simulation.promised import Sent, Stood
+from contrada.simulation.promises import Promises
 from contrada.simulation.schedule import Schedule
 from contrada.simulation.steps import (
     Connect,

@@ -203,15 +203,15 @@ class AccessPoint:
             return None
         return Past(publisher, said.visit, known.sequence, known.failed, known.untold)
 
-    def known(self, publisher: str) -> Publisher:
-        """What is known of a publisher."""
-        return self._publishers.known(publisher)
+    def sequence_of(self, publisher: str) -> int:
+        """The highest number of a publisher that was accepted, or waits. Cost: all that waits."""
+        return _highest(self._publishers.known(publisher).sequence, publisher, self._waiting)
 
     def _hindrance(self, of: Publication) -> str | None:
         """Why a publication has to wait; None where it need not."""
         if of.publisher in self._awaited:
             return f"what {of.publisher!r} published elsewhere is not known here"
-        known = self.known(of.publisher)
+        known = self._publishers.known(of.publisher)
         if of.publisher and all(
             0 < n.envelope.sequence <= known.sequence for n in of.notifications
         ):
@@ -386,7 +386,7 @@ class AccessPoint:
         promised = delivery_class(notification.envelope.delivery)
         self.move(Sequenced(promised.sequence, said.epoch, said.server))
         way, publisher = self._way_of(promised), notification.envelope.publisher
-        known = self.known(publisher)
+        known = self._publishers.known(publisher)
         if promised.is_fifo:
             back = promised.sequence, source, said.asked
             way = self._publishers.following(known, back) or way
@@ -502,6 +502,12 @@ def _class_of(notifications: Sequence[Notification]) -> DeliveryClass:
     if largest > KEPT_BYTES_MAX:
         raise LimitError("KEPT_BYTES_MAX", KEPT_BYTES_MAX, largest)
     return promised
+
+
+def _highest(known: int, publisher: str, waiting: Mapping[int, Publication]) -> int:
+    """The highest number of a publisher, of what is known and what waits."""
+    mine = (each.notifications for each in waiting.values() if each.publisher == publisher)
+    return max([known, *(each.envelope.sequence for of in mine for each in of)])
 
 
 def _orders(of: Publication) -> list[tuple[str, str]]:

@@ -63,7 +63,13 @@ class Inbox:
 
     def _set(self, source: str, of: _From) -> None:
         self._streams[source] = of
-        self._taken[source] = of.life, maxsize if of.is_gone else of.taken
+        self._told(source)
+
+    def _told(self, source: str) -> None:
+        """Nobody waits for what a source lost in a crash: what is ready tells of that."""
+        of = self._streams[source]
+        until = of.ready[0][0].number - 1 if of.ready else of.taken
+        self._taken[source] = of.life, maxsize if of.is_gone else until
 
     def meet(self, source: str, life: int, boot: int) -> None:
         """A source has started: of what came early, it sends again what is to come."""
@@ -113,6 +119,7 @@ class Inbox:
             del of.early[heappop(of.numbers)]
         if of.ready:
             self._ready[source] = None
+            self._told(source)
 
     def _keep_early(self, of: _From, run: Run[Arrival]) -> None:
         for number, arrival in enumerate(run.items, run.first):
@@ -145,9 +152,9 @@ class Inbox:
             count = use(source, turn) if turn else 0
             if count:
                 of.taken = turn[count - 1][0].number
-                self._taken[source] = of.life, of.taken
                 for _ in range(count):
                     of.ready.popleft()
+                self._told(source)
                 changed[source] = None
                 progress = True
             if not of.ready:

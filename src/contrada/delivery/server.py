@@ -430,8 +430,8 @@ class DeliveryServer:
         return self._logs.terms(name)
 
     def sequence_of(self, publisher: str) -> int:
-        """The highest number that was accepted of a publisher, or 0: its next one is higher."""
-        return self._access.known(publisher).sequence
+        """The highest number of a publisher that was accepted or waits: its next is higher."""
+        return self._access.sequence_of(publisher)
 
     def matching(self, notifications: Sequence[Notification]) -> None:
         """Matches what is published next, and does nothing: what it costs may so be bounded."""

@@ -101,8 +101,6 @@ class LinkHost(Host, Protocol):
     """What links need of their broker."""
 
     network: Membership
-    instance: str
-    """What tells this run of the broker from any other."""
 
     @property
     def going(self) -> ssl.SSLContext:

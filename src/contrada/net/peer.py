@@ -40,6 +40,8 @@ class Host(Working, Protocol):
 
     exchange: Exchange
     hello: Hello
+    instance: str
+    """What tells this run of the broker from any other."""
     refused: Counter[str]
     """Faults of peers and requests that were refused, by name."""
     dropped: Counter[str]

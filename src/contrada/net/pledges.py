@@ -398,7 +398,9 @@ class GuestLogs:
             raise LimitError("STANDING_FILTERS_MAX", STANDING_FILTERS_MAX, found)
         self._logs.claim(label, self)
         self._reads += 1
-        asked = msgspec.structs.replace(said, consumer=f"{self._client.name}.{self._reads}")
+        # Another one than before a restart: records may still be on their way to that.
+        consumer = f"{self._peer.broker.instance}.{self._client.name}.{self._reads}"
+        asked = msgspec.structs.replace(said, consumer=consumer)
         feed = self._feeds[label] = _LogFeed(self._peer, self._logs, asked, label)
         try:
             with Work("READ_WORK_MAX", READ_WORK_MAX):

@@ -21,7 +21,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from contrada.delivery.durable import OnFull
 from contrada.simulation.oracle import Violation
-from contrada.simulation.promises import Promises, Sent, Stood
+from contrada.simulation.promised import PromiseHistory, Sent, Stood
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class Judged:
     read: int = 0
 
 
-def judge_promises(promises: Promises, kept: Judged) -> Iterator[Violation]:
+def judge_promises(promises: PromiseHistory, kept: Judged) -> Iterator[Violation]:
     """Everything that does not hold."""
     logs = {name: dict[int, str]() for name in promises.stood}
     for (_, name), read in promises.reads.items():
@@ -52,7 +52,9 @@ def judge_promises(promises: Promises, kept: Judged) -> Iterator[Violation]:
     yield from _not_total(in_order)
 
 
-def _lost(promises: Promises, logs: dict[str, list[Sent]], kept: Judged) -> Iterator[Violation]:
+def _lost(
+    promises: PromiseHistory, logs: dict[str, list[Sent]], kept: Judged
+) -> Iterator[Violation]:
     there = {name: {sent.id for sent in log} for name, log in logs.items()}
     overflown = {name for name, stood in promises.stood.items() if _may_overflow(promises, stood)}
     for sent in promises.sent.values():
@@ -67,7 +69,7 @@ def _lost(promises: Promises, logs: dict[str, list[Sent]], kept: Judged) -> Iter
                 yield Violation("lost", f"{sent.id} of {sent.client} for {name}: {sent.promised}")
 
 
-def _may_overflow(promises: Promises, stood: Stood) -> bool:
+def _may_overflow(promises: PromiseHistory, stood: Stood) -> bool:
     """Whether the oldest may have made way, or the subscription ended, for want of room."""
     if stood.retention.on_full is OnFull.REFUSE:
         return False
@@ -79,7 +81,7 @@ def _may_overflow(promises: Promises, stood: Stood) -> bool:
     return said > stood.retention.records_max
 
 
-def _is_excused(promises: Promises, sent: Sent, stood: Stood) -> bool:
+def _is_excused(promises: PromiseHistory, sent: Sent, stood: Stood) -> bool:
     """Whether a subscription may miss what was accepted."""
     if stood.has_ended or stood.is_lost:
         return True
@@ -95,7 +97,7 @@ def _is_excused(promises: Promises, sent: Sent, stood: Stood) -> bool:
     return False
 
 
-def _wrong(promises: Promises, stood: Stood, log: list[Sent]) -> Iterator[Violation]:
+def _wrong(promises: PromiseHistory, stood: Stood, log: list[Sent]) -> Iterator[Violation]:
     seen: set[str] = set()
     for sent in log:
         if sent.id in seen and not _has_lost_numbers(promises, sent):
@@ -107,7 +109,7 @@ def _wrong(promises: Promises, stood: Stood, log: list[Sent]) -> Iterator[Violat
             yield Violation("refused", f"{sent.id} of {sent.client} in {stood.name}: {sent.error}")
 
 
-def _has_lost_numbers(promises: Promises, sent: Sent) -> bool:
+def _has_lost_numbers(promises: PromiseHistory, sent: Sent) -> bool:
     """Whether an access point has lost its disk, and what it knew of a publisher."""
     return any(
         broker in sent.brokers and not disk_survived

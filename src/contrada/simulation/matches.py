@@ -34,9 +34,9 @@ from contrada.patterns.matcher import PatternMatcher
 from contrada.patterns.reordering import order_of
 from contrada.routing.delegation import SubscribePattern
 from contrada.routing.router import Strategy
-from contrada.simulation.network import SLACK_US, Network
+from contrada.simulation.network import SLACK_US
 from contrada.simulation.oracle import Outcome, Violation, stays
-from contrada.simulation.records import Cause, Change, Held, Matched, Published
+from contrada.simulation.records import Cause, Change, Held, Matched, Observed, Published
 from contrada.simulation.sites import distances
 
 _Known: TypeAlias = tuple[object, ...]
@@ -56,7 +56,7 @@ class _Span(NamedTuple):
     end: float
 
 
-def judge_matches(network: Network, found: Outcome) -> None:
+def judge_matches(network: Observed, found: Outcome) -> None:
     """Compares what was delivered of patterns with what must and may be; an outcome is told."""
     history = network.history
     if not history.patterns:
@@ -98,7 +98,7 @@ def _told(known: _Known, held: Held) -> str:
 # --- may ------------------------------------------------------------------------------------------
 
 
-def _given(network: Network, found: Outcome) -> dict[Held, _Given]:
+def _given(network: Observed, found: Outcome) -> dict[Held, _Given]:
     """What each subscription was given; what may not be is added to an outcome."""
     history = network.history
     by_identity: dict[tuple[str, int, str], list[Held]] = defaultdict(list)
@@ -145,7 +145,7 @@ def _is_match(pattern: Pattern, match: Match[str], published: dict[str, Publishe
 # --- must -----------------------------------------------------------------------------------------
 
 
-def _calm(network: Network) -> Iterator[tuple[_Span, frozenset[int]]]:
+def _calm(network: Observed) -> Iterator[tuple[_Span, frozenset[int]]]:
     """When no link changed and none was up at one end alone, with the lines that were up."""
     begin = 0.0
     ends: dict[int, set[int]] = defaultdict(set)
@@ -188,7 +188,7 @@ def _due_us(told: Sequence[tuple[int, int]], busy: _Busy, span: _Span) -> float:
 
 
 def _streams(
-    network: Network, held: Held, span: _Span, lines: frozenset[int], relevant: Sequence[Published]
+    network: Observed, held: Held, span: _Span, lines: frozenset[int], relevant: Sequence[Published]
 ) -> Iterator[list[Published]]:
     """Of what is relevant for a pattern, that of which it is known what one matcher makes of it."""
     pattern = _pattern(held)
@@ -220,7 +220,7 @@ def _streams(
     yield stream
 
 
-def _reached(network: Network, lines: frozenset[int], broker: int) -> dict[int, float]:
+def _reached(network: Observed, lines: frozenset[int], broker: int) -> dict[int, float]:
     """The servers that a server can reach."""
     graph: dict[int, dict[int, float]] = defaultdict(dict)
     for line in lines:
@@ -233,7 +233,7 @@ def _time_us(published: Published) -> int:
     return published.notification.envelope.at_us
 
 
-def _is_sure(network: Network, published: Published, span: _Span) -> bool:
+def _is_sure(network: Observed, published: Published, span: _Span) -> bool:
     """Whether a notification is sure to come, and in time, where links do not change."""
     ended = published.cause.ended
     if ended is None or ended >= span.end:

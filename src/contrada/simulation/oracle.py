@@ -20,8 +20,7 @@ from dataclasses import dataclass, field
 
 from contrada.routing.messages import Subscribe
 from contrada.routing.router import Strategy
-from contrada.simulation.network import Network
-from contrada.simulation.records import Delivered, Held, Published
+from contrada.simulation.records import Delivered, Held, Observed, Published
 from contrada.simulation.timeliness import end_us
 from contrada.simulation.unchanged import Hold, unchanged
 
@@ -56,7 +55,7 @@ class Outcome:
     matches: int = 0
 
 
-def judge(network: Network) -> Outcome:
+def judge(network: Observed) -> Outcome:
     """Holds what was delivered against what must be and may be."""
     history = network.history
     found = Outcome(handled=len(history.handled))
@@ -113,7 +112,7 @@ def _told(published: Published, held: Held) -> str:
     )
 
 
-def _must(network: Network, hold: Hold, published: Published) -> Iterator[Held]:
+def _must(network: Observed, hold: Hold, published: Published) -> Iterator[Held]:
     """The subscriptions for which a notification must be delivered."""
     end = published.cause.ended
     if end is None or published.cause.ended_us >= end_us(published.notification.envelope):

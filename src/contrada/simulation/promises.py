@@ -12,12 +12,11 @@ All that matters for what was promised is noted, see `keeping`.
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Final
 
 from msgspec.structs import replace
 
-from contrada.delivery.classes import DeliveryClass, delivery_class
+from contrada.delivery.classes import delivery_class
 from contrada.delivery.durable import Retention
 from contrada.delivery.messages import (
     Closed,
@@ -31,6 +30,7 @@ from contrada.delivery.messages import (
 from contrada.errors import CannotPublishError, ContradaError
 from contrada.model import Notification, Selection
 from contrada.simulation.delivering import SEQUENCER, SYNC_US, DeliveryServers, Lines
+from contrada.simulation.promised import LogReading, PromiseHistory, Sent, Stood
 from contrada.simulation.schedule import Schedule
 
 CREDIT: Final = 5
@@ -40,86 +40,24 @@ REOPENED_MAX: Final = 50
 """How often a client that reads nothing asks again for a subscription. Beyond it: it gives up."""
 
 
-@dataclass(slots=True, eq=False)
-class Sent:
-    """A notification that a client published, more than at best effort.
-
-    `known` are the standing subscriptions that all servers knew then and that it matches; `past`
-    are those that its publisher had published or read before, and theirs.
-    """
-
-    id: str
-    notification: Notification
-    promised: DeliveryClass
-    client: str
-    sequence: int
-    past: frozenset[str] = frozenset()
-    brokers: list[int] = field(default_factory=list)
-    known: frozenset[str] = frozenset()
-    order: int = 0
-    is_accepted: bool = False
-    error: ContradaError | None = None
-
-
-@dataclass(slots=True, eq=False)
-class Stood:
-    """A standing subscription, and its home."""
-
-    name: str
-    filters: Selection
-    broker: int
-    is_durable: bool
-    retention: Retention
-    has_ended: bool = False
-    is_lost: bool = False  # with its server, or its server's disk
-
-    @property
-    def replays(self) -> bool:
-        """Whether it keeps what was acknowledged."""
-        return self.retention.replay_max > 0
-
-
-@dataclass(slots=True)
-class LogReading:
-    """What one client has read of a standing subscription, by position; `late` are not answered."""
-
-    records: dict[int, str] = field(default_factory=dict)
-    late: list[int] = field(default_factory=list)
-    is_open: bool = False
-    is_stale: bool = False  # its home has crashed since, and will not hear what it says
-    opened: int = 0
-    refused: int = 0
-
-    def consumer(self, client: str) -> str:
-        """The name under which it reads since it opened last: what was for another one is gone."""
-        return f"{client}/{self.opened}"
-
-
-class Promises(DeliveryServers):
+class Promises(PromiseHistory, DeliveryServers):
     """The delivery servers of a network, and their clients."""
 
     def __init__(
         self, brokers: int, schedule: Schedule, lines: Lines, seed: int, storeless: Iterable[int]
     ) -> None:
-        self.sent: dict[str, Sent] = {}
-        self.stood: dict[str, Stood] = {}
-        self.reads: defaultdict[tuple[str, str], LogReading] = defaultdict(LogReading)
-        self.crashes: list[tuple[int, int, bool]] = []  # order, server, whether its disk survived
-        self.sequencers = {int(SEQUENCER)}  # all that ever were
-        self.doubles: list[str] = []
-        self.acknowledged: defaultdict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
+        PromiseHistory.__init__(self, sequencers={int(SEQUENCER)})
         self._chance = random.Random(seed)
         self._order = 0
         self._is_over = False
         self._clients: dict[str, int] = {}  # where each is
         self._met: defaultdict[str, dict[str, int]] = defaultdict(dict)  # lives of servers
-        self._known: defaultdict[str, set[str]] = defaultdict(set)  # what of causal each sent, read
         self._unanswered: defaultdict[str, dict[str, Sent]] = defaultdict(dict)
         self._sequences: dict[str, int] = defaultdict(int)
         self._wanted: defaultdict[str, dict[str, None]] = defaultdict(dict)  # who reads what
         self._tokens: dict[int, tuple[Sent, int]] = {}  # and the connection, see `_connected`
         self._connected: defaultdict[str, int] = defaultdict(int)
-        super().__init__(brokers, schedule, lines, storeless)
+        DeliveryServers.__init__(self, brokers, schedule, lines, storeless)
 
     # --- servers ------------------------------------------------------------------------------
 
@@ -183,11 +121,8 @@ class Promises(DeliveryServers):
         envelope = replace(
             notification.envelope, publisher=client, sequence=sequence, time_us=now_us
         )
-        past = frozenset(self._known[client])
-        sent = Sent(id_, notification.with_envelope(envelope), promised, client, sequence, past)
-        self.sent[id_] = sent
-        if promised.is_causal:
-            self._known[client].add(id_)
+        sent = Sent(id_, notification.with_envelope(envelope), promised, client, sequence)
+        self.note_sent(sent)
         self._unanswered[client][id_] = sent
         broker = self._clients.get(client)
         if broker is not None:
@@ -319,17 +254,8 @@ class Promises(DeliveryServers):
     def _read(self, client: str, name: str, read: LogReading, record: LogEntry) -> None:
         position, notification = record.position, record.notification
         assert notification is not None, "no disk of these worlds damages anything"
-        id_ = notification.envelope.id
         is_replay = client == "replayer" and self.stood[name].replays
-        if position in self.acknowledged[name] and not is_replay:
-            self.doubles.append(f"{position} of {name} was acknowledged before {client} got it")
-        if position in read.records:
-            if read.records[position] != id_:
-                self.doubles.append(f"{position} of {name} is {id_}, was {read.records[position]}")
-        else:
-            read.records[position] = id_
-            if self.sent[id_].promised.is_causal:
-                self._known[client] |= {id_, *self.sent[id_].past}
+        self.note_read(client, name, position, notification.envelope.id, is_replay=is_replay)
         read.late.append(position)
 
     def _acknowledge(self, broker: int, client: str, name: str, read: LogReading) -> None:
@@ -340,13 +266,8 @@ class Promises(DeliveryServers):
         self._consume(broker, Done(name, read.consumer(client), intervals))
 
     def _forget_acknowledged(self, broker: int) -> None:
-        """A crash may have taken acknowledgements: on their way, or before the disk had them."""
-        synced_us = self._schedule.now_us - SYNC_US
-        for name, positions in self.acknowledged.items():
-            home = self.stood[name].broker
-            for position, (at_us, where) in list(positions.items()):
-                if broker in (home, where) and not (where == home and at_us <= synced_us):
-                    del positions[position]
+        """A crash may have taken acknowledgements, and readers do not know of it yet."""
+        self.forget_acknowledged(broker, self._schedule.now_us - SYNC_US)
         for (_, name), read in self.reads.items():
             read.is_stale |= self.stood[name].broker == broker
 

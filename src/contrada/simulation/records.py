@@ -6,13 +6,15 @@ of links; all messages that follow from it are its own, and it ends when none is
 """
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import msgspec
 
 from contrada.model import Notification
 from contrada.patterns import Match
 from contrada.routing.delegation import SubscribePattern
-from contrada.routing.messages import Advertise, Effect, Event, Refused, Subscribe
+from contrada.routing.messages import Advertise, Effect, Event, Refused, Role, Subscribe
+from contrada.simulation.steps import Kind
 
 
 @dataclass(slots=True, eq=False)
@@ -124,3 +126,19 @@ class History:
     matched: list[Matched] = field(default_factory=list)
     told: list[tuple[int, int]] = field(default_factory=list)
     """When all servers had been told the time, as order and time."""
+
+
+class Observed(Protocol):
+    """A network of which a run is judged: a simulated one, or real brokers.
+
+    `ends` are the two servers of each line, `costs` what a way over it costs.
+    """
+
+    kind: Kind
+    history: History
+    ends: list[tuple[int, int]]
+    costs: list[int]
+
+    def role(self, a: int, b: int) -> Role:
+        """What the second of two servers with a line is to the first."""
+        ...

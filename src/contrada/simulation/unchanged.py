@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 from contrada.routing.links.shared import rank_of, tree_of
 from contrada.routing.messages import Role
-from contrada.simulation.network import Network, name_of
-from contrada.simulation.records import Change
+from contrada.simulation.network import name_of
+from contrada.simulation.records import Change, Observed
 from contrada.simulation.sites import Graph, distances
 
 Hold: TypeAlias = Callable[[int, int, int, int], bool]
@@ -23,7 +23,7 @@ _Chain: TypeAlias = list[tuple[int, float]]
 """Servers from one to the root, and how far it is from each."""
 
 
-def unchanged(network: Network) -> Hold:
+def unchanged(network: Observed) -> Hold:
     """Whether there is a way between two servers that held, by the ways that a network has."""
     changes: dict[int, list[Change]] = defaultdict(list)
     for change in network.history.changes:
@@ -51,7 +51,7 @@ def unchanged(network: Network) -> Hold:
 _Lines: TypeAlias = Callable[[int, int], tuple[list[int], list[int]]]
 
 
-def _unchanged_paths(network: Network, lines: _Lines) -> Hold:
+def _unchanged_paths(network: Observed, lines: _Lines) -> Hold:
     """By the shortest paths: no line on one of them is unsteady."""
 
     @cache
@@ -80,7 +80,7 @@ def _unchanged_paths(network: Network, lines: _Lines) -> Hold:
 class _UpLines:
     """Some lines: parents by child, and the mesh."""
 
-    def __init__(self, network: Network, lines: list[int]) -> None:
+    def __init__(self, network: Observed, lines: list[int]) -> None:
         self._parents: dict[int, int] = {}
         mesh: dict[int, dict[int, float]] = defaultdict(dict)
         for line in lines:
@@ -122,7 +122,7 @@ class _UpLines:
         return distances(self._mesh, min(part, key=lambda each: rank_of(name_of(each), label)))
 
 
-def _unchanged_trees(network: Network, lines: _Lines) -> Hold:
+def _unchanged_trees(network: Observed, lines: _Lines) -> Hold:
     """By the trees that all share.
 
     A server's place in such a tree is the least that the links allow, so more links make it less,

@@ -1,0 +1,303 @@
+"""A process of clients of a real world: it does the steps that it reads, and notes what comes.
+
+    python -m tests.net.crowd contrada://127.0.0.1:7701 contrada://127.0.0.1:7702 ...
+
+It reads steps and writes what it notes, a line of JSON each; what it will publish stands there
+before it does, so that it may be killed at any time. Each client does what it is told in its order,
+and waits for the answer where an order is promised. Those whose names begin with `r` rove: they go
+to the next broker where theirs is gone.
+"""
+
+import asyncio
+import random
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+import contrada as ct
+from contrada.errors import CannotPublishError, ConnectionFailedError, ContradaError
+from contrada.runtime import backoff
+from contrada.service import ConnectionState, Service, StandingSubscription, Subscription
+from contrada.simulation.steps import Attach, Detach, Leave, Move, Notify, Stand, Unwish, Wish
+
+Told: TypeAlias = Move | Leave | Wish | Unwish | Notify | Stand | Attach | Detach
+"""What a client may be told to do."""
+
+MARKER: Final = "marker"
+"""The attribute of what shows that all before it has come."""
+
+WAIT_S_MAX: Final = 0.3
+"""How long a lost connection waits at most until it is tried again."""
+
+ACKNOWLEDGED: Final = 0.7
+"""How likely a reader acknowledges at once what it has; else it waits for more."""
+
+What: TypeAlias = Literal[
+    "moves", "leaves", "lost", "done",
+    "asks", "wishes", "unwishes", "delivered", "marked",
+    "sends", "answered", "failed", "refused",
+    "stands", "reads", "acknowledged", "forgets", "replays",
+    "down", "up", "crash", "killed", "known",
+]  # fmt: skip
+"""What may be noted."""
+
+
+class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """Something that happened in a real world, when, and to whom.
+
+    `at` counts the nanoseconds of a clock that all processes of a machine share.
+    `session` is the name under which a client publishes and reads from one move to the next,
+    `name` a subscription, `brokers` are where it may have happened.
+    """
+
+    what: What
+    at: int = msgspec.field(default_factory=time.monotonic_ns)
+    client: str = ""
+    session: str = ""
+    brokers: tuple[int, ...] = ()
+    name: str = ""
+    id: str = ""
+    text: str = ""
+    values: dict[str, Any] = {}
+    positions: tuple[int, ...] = ()
+    sequence: int | None = None
+    retention: ct.Retention | None = None
+
+
+def marked(filters: str, name: str) -> str:
+    """Filters that a marker matches, too."""
+    return f"({filters}) or {MARKER} = '{name}'"
+
+
+def brokers_of(client: str, broker: int, count: int) -> tuple[int, ...]:
+    """Where a client may be that is told to go to a broker."""
+    return (broker, (broker + 1) % count) if client.startswith("r") else (broker,)
+
+
+class _Client:
+    """One client: where it is, what it asks for and what it reads."""
+
+    def __init__(self, name: str, addresses: Sequence[str], note: Callable[[Event], None]) -> None:
+        self._name, self._addresses, self._say = name, addresses, note
+        self._session = ""
+        self._brokers: tuple[int, ...] = ()
+        self._service: Service | None = None
+        self._chance = random.Random(name)
+        self._wishes: dict[str, tuple[str, Subscription[Any] | None]] = {}
+        self._reading: dict[str, asyncio.Task[None]] = {}
+        self._sending: set[asyncio.Task[None]] = set()
+        self.steps: asyncio.Queue[Told] = asyncio.Queue()
+        self.work = asyncio.create_task(self._work())
+
+    def _note(self, what: What, **more: Any) -> None:
+        # Somebody may have gone on meanwhile: it is said where it is now.
+        more = {"brokers": self._brokers, **more}
+        self._say(Event(what=what, client=self._name, session=self._session, **more))
+
+    async def _work(self) -> None:
+        while True:
+            step = await self.steps.get()
+            if isinstance(step, Notify) and not {"fifo", "causal"} & {*step.delivery.split()}:
+                sending = asyncio.create_task(self._do_and_say(step))  # What follows need not wait.
+                self._sending.add(sending)
+                sending.add_done_callback(self._sending.discard)
+                await asyncio.sleep(0)  # It is sent in its turn.
+            else:
+                await self._do_and_say(step)
+
+    async def _do_and_say(self, step: Told) -> None:
+        await self._do(step)
+        self._note("done")
+
+    async def _do(self, step: Told) -> None:
+        match step:
+            case Move(_, _, broker):
+                await self._move(broker, step.at_us)
+            case Leave():
+                await self._leave()
+                self._wishes.clear()
+            case Wish(_, _, identity, filters):
+                self._wishes[identity] = (filters, None)
+                await self._wish(identity)
+            case Unwish(_, _, identity):
+                _, subscription = self._wishes.pop(identity, ("", None))
+                if subscription is not None:
+                    await subscription.unsubscribe()
+                    await self._reading.pop(identity)
+                    self._note("unwishes", name=identity)
+            case Notify(_, _, id_, values, _, _, delivery):
+                await self._publish(id_, values, delivery)
+            case Stand(_, _, name, filters, _, records_max, on_full, replay_max):
+                keeps = ct.Retention(records_max, on_full=on_full, replay_max=replay_max)
+                await self._stand(name, marked(filters, name), keeps)
+            case Attach(_, _, name):
+                if name not in self._reading:
+                    self._reading[name] = asyncio.create_task(self._read(name))
+            case Detach(_, _, name):
+                if name in self._reading:
+                    await _ended(self._reading.pop(name))
+
+    # --- where it is --------------------------------------------------------------------------
+
+    async def _move(self, broker: int, number: int) -> None:
+        names = [name for name in self._reading if name not in self._wishes]
+        await self._leave()
+        self._brokers = brokers_of(self._name, broker, len(self._addresses))
+        self._session = f"{self._name}.{number}"
+        while self._service is None:
+            service = ct.connect(
+                [self._addresses[each] for each in self._brokers],
+                publisher=self._session,
+                on_connection=self._connected,
+            )
+            try:
+                await service.open()
+            except ConnectionFailedError:
+                await asyncio.sleep(WAIT_S_MAX)
+            else:
+                self._service = service
+        self._note("moves")
+        for identity in list(self._wishes):
+            await self._wish(identity)
+        for name in names:
+            self._reading[name] = asyncio.create_task(self._read(name))
+
+    async def _leave(self) -> None:
+        if self._sending:
+            await asyncio.wait(self._sending)
+        service, self._service = self._service, None
+        for name, reading in self._reading.items():
+            if name not in self._wishes:
+                await _ended(reading)
+        if service is not None:
+            await service.aclose()
+        for name, reading in self._reading.items():
+            if name in self._wishes:
+                await reading
+        self._reading.clear()
+        self._note("leaves")
+
+    def _connected(self, state: ConnectionState) -> None:
+        if state.state == "lost":
+            self._note("lost")
+
+    # --- best effort --------------------------------------------------------------------------
+
+    async def _wish(self, identity: str) -> None:
+        filters, _ = self._wishes[identity]
+        self._note("asks", name=identity, text=filters)
+        subscription = await self._until_done(lambda: self._subscribed(identity, filters))
+        self._wishes[identity] = (filters, subscription)
+        self._note("wishes", name=identity)
+        self._reading[identity] = asyncio.create_task(self._take(identity, subscription))
+
+    async def _subscribed(self, identity: str, filters: str) -> Subscription[Any]:
+        assert self._service is not None, "it has moved there"
+        subscription = self._service.subscribe(marked(filters, f"{self._name}/{identity}"))
+        await subscription.open()
+        return subscription
+
+    async def _until_done(self, ask: Callable[[], Any]) -> Any:
+        """What is asked, until there is a connection that lasts so long."""
+        while True:
+            try:
+                return await ask()
+            except ConnectionFailedError:
+                await asyncio.sleep(WAIT_S_MAX)
+
+    async def _take(self, identity: str, subscription: Subscription[Any]) -> None:
+        async for item in subscription:
+            if MARKER in item:
+                self._note("marked", name=identity, id=item["from"])
+            else:
+                self._note("delivered", name=identity, id=item["id"])
+
+    # --- what is promised ---------------------------------------------------------------------
+
+    async def _publish(self, id_: str, values: dict[str, Any], delivery: str) -> None:
+        assert self._service is not None, "it has moved there"
+        self._note("sends", id=id_, values=values, text=delivery)
+        try:
+            stamped = await self._service.publish({**values, "id": id_}, delivery=delivery)
+        except CannotPublishError as error:
+            self._note("failed" if error.may_be_published else "refused", id=id_, text=str(error))
+        except ContradaError as error:
+            self._note("failed", id=id_, text=str(error))
+        else:
+            self._note("answered", id=id_, sequence=stamped.sequence)
+
+    async def _stand(self, name: str, filters: str, keeps: ct.Retention) -> None:
+        service = self._service
+        assert service is not None, "it has moved there"
+        events = service.subscribe(filters, durable=name, retention=keeps)
+        await events.open()
+        await events.aclose()
+        home = self._addresses.index(service.connection.address)
+        self._note("stands", name=name, text=filters, brokers=(home,), retention=keeps)
+        self._reading[name] = asyncio.create_task(self._read(name))
+
+    async def _read(self, name: str) -> None:
+        assert self._service is not None, "it has moved there"
+        service = self._service
+        while True:
+            try:
+                async with service.subscribe(durable=name, auto_acknowledge=False) as events:
+                    await self._read_all(name, events, service)
+            except ContradaError as error:
+                self._note("forgets", name=name, text=str(error))
+                await asyncio.sleep(WAIT_S_MAX)
+
+    async def _read_all(
+        self, name: str, events: StandingSubscription[Any], service: Service
+    ) -> None:
+        late: list[int] = []
+        async for kept in events:
+            of = kept.item.envelope
+            at = (kept.position,)
+            self._note("reads", name=name, positions=at, id=kept.item["id"], sequence=of.sequence)
+            late.append(kept.position)
+            if self._chance.random() < ACKNOWLEDGED:
+                await events.acknowledge(*late)
+                here = (self._addresses.index(service.connection.address),)
+                self._note("acknowledged", name=name, positions=tuple(late), brokers=here)
+                late.clear()
+
+
+async def _ended(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def main(addresses: Sequence[str]) -> None:
+    """Does what is told until there is nothing more."""
+    setattr(backoff, "BACKOFF_S_MAX", WAIT_S_MAX)  # noqa: B010 - it is Final
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    decoder = msgspec.json.Decoder(Told)
+    clients: dict[str, _Client] = {}
+
+    def note(event: Event) -> None:
+        sys.stdout.buffer.write(msgspec.json.encode(event) + b"\n")
+        sys.stdout.buffer.flush()
+
+    while line := await reader.readline():
+        step = decoder.decode(line)
+        if step.client not in clients:
+            clients[step.client] = _Client(step.client, addresses, note)
+            clients[step.client].work.add_done_callback(_failed)
+        clients[step.client].steps.put_nowait(step)
+
+
+def _failed(work: "asyncio.Task[None]") -> None:
+    """A client has a fault of its own: so the whole process ends, and it is seen."""
+    if not work.cancelled() and work.exception() is not None:
+        work.print_stack()
+        sys.exit(f"{work.exception()!r}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1:]))

@@ -1,0 +1,279 @@
+"""What was noted of real brokers and clients, as what the checkers of worlds judge.
+
+An order is a time of the clock that all processes share. What a simulated network knows because its
+time is virtual is taken from *rests*: moments at which all brokers that run are linked, and at
+which a marker that is published at each has then come to each subscription. So
+
+- what was asked for before a rest had settled at its beginning;
+- what was answered before a rest is off its way at the end of it;
+- a link is down from before a broker is killed until a rest begins; a subscription that was taken
+  up anew is another one from then on;
+- a durable subscription is known once all brokers say at a rest that they know as many;
+- what is acknowledged counts only where it was read on the connection that is there: what a reader
+  has when its connection is lost is handed to others. Of a reader elsewhere it counts only where it
+  was published after the last crash of its broker and the home: it may have been said to a home
+  that was gone.
+
+Where no rest follows, nothing must be delivered; *may*, *once* and the promises are judged all the
+same. What is promised comes to ordinary subscriptions, too: for these only *may* and *once* are
+judged. Not judged: what is read late or out of turn, since when it came is known inside a client
+alone, and patterns.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from contrada.delivery.classes import BEST_EFFORT, delivery_class
+from contrada.errors import CannotPublishError
+from contrada.model import Envelope, Notification
+from contrada.routing.messages import Role, Subscribe
+from contrada.simulation.keeping import Judged, judge_promises
+from contrada.simulation.oracle import Outcome, Violation, judge
+from contrada.simulation.promised import PromiseHistory, Sent, Stood
+from contrada.simulation.records import Cause, Change, Delivered, Held, History, Published
+from contrada.simulation.steps import Kind
+from contrada.simulation.texts import filters_of
+from tests.net.crowd import Event, What
+
+AUDITOR: Final = "auditor"
+"""Who reads at the end what nobody has acknowledged."""
+
+REPLAYER: Final = "replayer"
+"""Who reads after that all that is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """All is linked from `begin` on, and what was on its way then has come at `end`."""
+
+    begin: int
+    end: int
+
+
+@dataclass
+class Real:
+    """Real brokers, as `Observed`."""
+
+    kind: Kind
+    links: Sequence[tuple[int, int, bool]]
+    history: History = field(default_factory=History)
+
+    def __post_init__(self) -> None:
+        self.ends = [(a, b) for a, b, _ in self.links]
+        self.costs = [1] * len(self.ends)
+        self._parents = {(b, a) for a, b, is_parent in self.links if is_parent}
+
+    def role(self, a: int, b: int) -> Role:
+        """What the second of two servers with a line is to the first."""
+        if (a, b) in self._parents:
+            return Role.PARENT
+        return Role.CHILD if (b, a) in self._parents else Role.PEER
+
+
+class Told:
+    """Goes through what was noted, in order."""
+
+    def __init__(self, real: Real, rests: Sequence[Rest], sequencer: int) -> None:
+        self.real, self._rests = real, rests
+        self.promises = PromiseHistory(sequencers={sequencer})
+        self.violations: list[Violation] = []
+        self._held: dict[tuple[str, str], Held] = {}
+        self._published: dict[str, Published] = {}
+        self._taken: set[tuple[str, str, str]] = set()
+        self._known: set[str] = set()
+        self._crashed: dict[int, int] = {}
+        self._lost: dict[str, int] = {}
+        self._read_at: dict[tuple[str, str, int], int] = {}
+
+    def tell(self, events: Iterable[Event]) -> None:
+        """All that was noted, of whatever process."""
+        does: dict[What, Callable[[Event], None]] = {
+            "asks": self._ask,
+            "unwishes": self._end,
+            "lost": self._lose,
+            "leaves": self._end_all,
+            "killed": self._end_all,
+            "delivered": self._deliver,
+            "sends": self._send,
+            "answered": self._answer,
+            "refused": self._answer,
+            "stands": self._stand,
+            "known": self._know,
+            "reads": self._read,
+            "replays": self._read,
+            "acknowledged": self._acknowledge,
+            "up": self._change,
+            "down": self._change,
+            "crash": self._crash,
+        }
+        for event in sorted(events, key=lambda each: each.at):
+            if event.what in does:
+                does[event.what](event)
+
+    # --- brokers and links --------------------------------------------------------------------
+
+    def _change(self, event: Event) -> None:
+        """Lines of which both ends come up or go down."""
+        for line in event.positions:
+            for end in (0, 1):
+                change = Change(event.at, line, end, is_up=event.what == "up")
+                self.real.history.changes.append(change)
+
+    def _crash(self, event: Event) -> None:
+        (broker,) = event.brokers
+        self._crashed[broker] = event.at
+        self.promises.crashes.append((event.at, broker, True))
+        self.promises.forget_acknowledged(broker, event.at)
+        self._begin_anew([key for key, held in self._held.items() if held.broker == broker], event)
+
+    # --- best effort --------------------------------------------------------------------------
+
+    def _ask(self, event: Event) -> None:
+        (broker,) = event.brokers
+        message = Subscribe(event.name, filters_of(event.text))
+        held = Held(event.client, broker, message, event.at)
+        self._held[event.client, event.name] = held
+        self.real.history.wishes.append(held)
+
+    def _end(self, event: Event) -> None:
+        self._held.pop((event.client, event.name)).ended = event.at
+
+    def _end_all(self, event: Event) -> None:
+        for key in [each for each in self._held if each[0] == event.client]:
+            self._held.pop(key).ended = event.at
+
+    def _lose(self, event: Event) -> None:
+        self._lost[event.client] = event.at
+        self._begin_anew([each for each in self._held if each[0] == event.client], event)
+
+    def _begin_anew(self, keys: Iterable[tuple[str, str]], event: Event) -> None:
+        for key in keys:
+            before = self._held[key]
+            before.ended = event.at
+            self._held[key] = Held(before.client, before.broker, before.message, event.at)
+            self.real.history.wishes.append(self._held[key])
+
+    def _deliver(self, event: Event) -> None:
+        (broker,) = event.brokers
+        at, names = event.at, (event.name,)
+        is_known = event.id in self._published
+        if not is_known:
+            self.violations.append(Violation("unknown", f"{event}"))
+            return
+        # Who has moved may be given again what it has: a new service does not know the old one.
+        taken = event.client, event.name, event.id
+        is_taken = taken not in self._taken
+        if not is_taken and self._may_come_again(self.promises.sent[event.id]):
+            return
+        self._taken.add(taken)
+        delivered = Delivered(
+            at, "/".join(taken[:2]), broker, names, event.id, is_taken, at // 1_000
+        )
+        self.real.history.delivered.append(delivered)
+
+    def _may_come_again(self, sent: Sent) -> bool:
+        """Whether its access point crashed: its number may not have been on the disk yet."""
+        return sent.promised.is_reliable and any(
+            self._crashed.get(each, 0) > sent.order for each in sent.brokers
+        )
+
+    # --- what is promised ---------------------------------------------------------------------
+
+    def _send(self, event: Event) -> None:
+        notification = Notification(
+            {**event.values, "id": event.id},
+            envelope=Envelope(id=event.id, publisher=event.session, delivery=event.text),
+        )
+        promised = delivery_class(event.text)
+        sent = Sent(event.id, notification, promised, event.session, 0, order=event.at)
+        sent.brokers += event.brokers
+        self.promises.note_sent(sent)
+        if event.text != BEST_EFFORT:
+            sent.known = frozenset(
+                name
+                for name in self._known
+                if self.promises.stood[name].filters.matches(notification)
+            )
+        settled = max((each.begin for each in self._rests if each.end < event.at), default=0)
+        published = Published(
+            notification,
+            event.session,
+            event.brokers[0],
+            event.at,
+            settled,
+            False,
+            (),
+            Cause(False, event.at),
+        )
+        self._published[event.id] = published
+        self.real.history.published.append(published)
+
+    def _answer(self, event: Event) -> None:
+        sent = self.promises.sent[event.id]
+        if event.what == "refused":
+            sent.error = CannotPublishError("", reason=event.text)
+            del self._published[event.id]
+            return
+        sent.sequence = event.sequence or 0
+        sent.is_accepted = True
+        if not sent.promised.is_reliable:
+            after = [each.end for each in self._rests if each.begin > event.at]
+            self._published[event.id].cause.ended = min(after, default=None)
+
+    def _stand(self, event: Event) -> None:
+        assert event.retention is not None, "it is said where one begins"
+        (home,) = event.brokers
+        self.promises.stood[event.name] = Stood(
+            event.name, filters_of(event.text), home, True, event.retention
+        )
+
+    def _know(self, _: Event) -> None:
+        self._known = set(self.promises.stood)
+
+    def _read(self, event: Event) -> None:
+        sent = self.promises.sent.get(event.id)
+        if sent is None:
+            self.violations.append(Violation("unknown", f"{event}"))
+            return
+        if sent.sequence not in (0, event.sequence):
+            was = f"it was number {sent.sequence}"
+            self.violations.append(Violation("another number", f"{event}: {was}"))
+        sent.sequence = event.sequence or 0
+        (position,) = event.positions
+        self._read_at[event.session, event.name, position] = event.at
+        is_replay = event.what == "replays"
+        self.promises.note_read(event.session, event.name, position, event.id, is_replay=is_replay)
+
+    def _acknowledge(self, event: Event) -> None:
+        home, (where,) = self.promises.stood[event.name].broker, event.brokers
+        crashed = max(self._crashed.get(each, 0) for each in (home, where))
+        lost = self._lost.get(event.client, 0)
+        read = self.promises.reads[event.session, event.name].records
+        for position in event.positions:
+            is_sure = where == home or self.promises.sent[read[position]].order > crashed
+            if is_sure and self._read_at[event.session, event.name, position] > lost:
+                self.promises.acknowledged[event.name][position] = event.at, where
+
+
+def judged(
+    kind: Kind,
+    links: Sequence[tuple[int, int, bool]],
+    events: Sequence[Event],
+    rests: Sequence[Rest],
+    sequencer: int,
+) -> Outcome:
+    """What came of a real world: the checkers of worlds over what was noted."""
+    real = Real(kind, links)
+    told = Told(real, rests, sequencer)
+    told.tell(events)
+    for each in real.history.wishes:
+        each.client = f"{each.client}/{each.message.identity}"
+    outcome = judge(real)
+    kept = Judged()
+    outcome.violations += told.violations
+    outcome.violations += judge_promises(told.promises, kept)
+    outcome.published += len(told.promises.sent) - len(real.history.published)
+    outcome.must += kept.must
+    outcome.delivered += kept.read
+    return outcome

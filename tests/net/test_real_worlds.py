@@ -1,0 +1,141 @@
+"""Networks of nine broker processes, killed in the middle, judged by the checkers of worlds."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from contrada.simulation.oracle import Outcome
+from contrada.simulation.steps import Cut, Kind
+from tests.net import real_world
+from tests.net.namespaces import namespaces, why_not
+from tests.net.real_plan import Plan, planned
+from tests.net.real_world import (
+    HIERARCHY,
+    MESH,
+    NINE,
+    PARTED,
+    SERVE,
+    Loopback,
+    Machines,
+    outcome_of,
+)
+
+SEED = 2
+"""Of the worlds that are looked at each time; `make networks` looks at others."""
+
+FEW = 3
+"""Brokers of a network that is broken on purpose."""
+
+FIVE = 5
+"""Brokers of which each has a namespace of the network of its own."""
+
+FORGETS = """
+import sqlite3, sys
+from pathlib import Path
+path = Path(next(each for each in sys.argv if each.startswith("--store=")).partition("=")[2])
+if path.exists():
+    with sqlite3.connect(path) as db:
+        db.execute("DELETE FROM records")
+"""
+"""A broker begins again without what it had kept."""
+
+CONFIRMS_FIRST = """
+from contrada.runtime.tables import TableStore
+bring, calls = TableStore._bring, []
+def late(self):
+    calls.append(self)
+    if len(calls) % 10 == 0:
+        bring(self)
+TableStore._bring = late
+"""
+"""A broker says that it has what it has not brought to its disk yet."""
+
+TELLS_LESS = """
+from msgspec.structs import replace
+from contrada.model import FilterSet
+from contrada.routing import router
+from contrada.routing.messages import Send, Subscribe
+handle = router.Router.handle
+def told(self, event, now_us):
+    effects = handle(self, event, now_us)
+    is_asked = isinstance(getattr(event, "message", None), Subscribe)
+    return effects if is_asked else [less(each) for each in effects]
+def less(effect):
+    if not isinstance(effect, Send) or not isinstance(effect.message, Subscribe):
+        return effect
+    kept = [each for each in effect.message.filters.filters if "marker" in str(each)]
+    message = replace(effect.message, filters=FilterSet(kept))
+    return Send(effect.to, message)
+router.Router.handle = told
+"""
+"""A broker that begins again is not told all that was asked for."""
+
+DELIVERS_AGAIN = """
+from contrada.routing import router
+from contrada.routing.messages import Deliver, LinkUp
+handle = router.Router.handle
+last = []
+def again(self, event, now_us):
+    effects = handle(self, event, now_us)
+    if isinstance(event, LinkUp):
+        effects = [*effects, *last]
+    last[:] = [each for each in effects if isinstance(each, Deliver)] or last
+    return effects
+router.Router.handle = again
+"""
+"""A broker delivers something once more when a link comes up again."""
+
+
+def outcome(plan: Plan, folder: Path, machines: Machines, serve: str) -> Outcome:
+    """What comes of a plan. Where a fault is found, all that was done is printed."""
+    found = asyncio.run(outcome_of(plan, folder, machines, serve))
+    if found.violations:
+        print(plan.shown())  # noqa: T201 - it is shown where the test fails
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [MESH, HIERARCHY], ids=lambda each: str(each.shape))
+def test_nine_brokers_keep_what_worlds_ask_for_while_they_are_killed(
+    kind: Kind, tmp_path: Path
+) -> None:
+    """What holds in virtual time would not hold where processes, disks and sockets are real."""
+    plan = planned(SEED, kind, NINE, 2, each=100)
+    found = outcome(plan, tmp_path, Loopback(plan), SERVE)
+    assert not found.violations, "\n".join(map(str, found.violations))
+    assert found.must > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "seen"),
+    [
+        (FORGETS, {"lost"}),
+        (CONFIRMS_FIRST, {"lost", "double", "replay"}),
+        (TELLS_LESS, {"lost"}),
+        (DELIVERS_AGAIN, {"twice"}),
+    ],
+    ids=["forgets", "confirms first", "tells less", "delivers again"],
+)
+def test_a_broker_with_a_fault_is_found_out(
+    fault: str, seen: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkers would look at a world in which nothing can be seen."""
+    monkeypatch.setattr(real_world, "REST_S_MAX", 5.0)  # Not all of them come to rest.
+    plan = planned(SEED, MESH, FEW, 2, each=120)
+    found = outcome(plan, tmp_path, Loopback(plan), fault + SERVE)
+    assert seen & {each.what for each in found.violations}
+
+
+@pytest.mark.slow
+def test_five_machines_keep_it_while_links_are_slow_and_cut(tmp_path: Path) -> None:
+    """What holds on one machine would not hold where packets are late, lost, or come to nobody."""
+    if (reason := why_not()) is not None:
+        pytest.skip(reason)
+    plan = planned(SEED, MESH, FIVE, 2, each=80, cuts=True)
+    assert any(isinstance(each, Cut) for burst in plan.bursts for each in burst)
+    with namespaces(FIVE, plan.links) as machines:
+        found = outcome(plan, tmp_path, machines, PARTED)
+    assert not found.violations, "\n".join(map(str, found.violations))
+    assert found.must > 0
