@@ -18,7 +18,10 @@ from contrada.simulation.making import Links
 DELAY_MS: Final = 20
 LOSS_PERCENT: Final = 1
 
-_PREFIX: Final = f"contrada{os.getpid() % 10_000}"
+_RUN: Final = os.getpid() % 10_000
+_PREFIX: Final = f"contrada{_RUN}"
+_NET: Final = f"10.{128 + _RUN % 100}"
+"""The addresses of brokers for their clients begin so: others may run this, too."""
 _PORT: Final = 7655
 
 
@@ -64,7 +67,7 @@ class Namespaces:
 
     def __init__(self, count: int, links: Links) -> None:
         self.addresses: Sequence[str] = [
-            f"contrada://10.231.{broker}.2:{_PORT}" for broker in range(count)
+            f"contrada://{_NET}.{broker}.2:{_PORT}" for broker in range(count)
         ]
         self.shaping = ""
         self._names = [f"{_PREFIX}-{broker}" for broker in range(count)]
@@ -75,11 +78,11 @@ class Namespaces:
         for broker, name in enumerate(self._names):
             ip("netns", "add", name)
             ip("link", "set", "lo", "up", namespace=name)
-            here = f"c{os.getpid() % 10_000}.{broker}"
+            here = f"c{_RUN}.{broker}"
             ip("link", "add", here, "type", "veth", "peer", "name", "clients", "netns", name)
-            ip("address", "add", f"10.231.{broker}.1/24", "dev", here)
+            ip("address", "add", f"{_NET}.{broker}.1/24", "dev", here)
             ip("link", "set", here, "up")
-            ip("address", "add", f"10.231.{broker}.2/24", "dev", "clients", namespace=name)
+            ip("address", "add", f"{_NET}.{broker}.2/24", "dev", "clients", namespace=name)
             ip("link", "set", "clients", "up", namespace=name)
         for line, (a, b, _) in enumerate(self._links):
             one, other, device = self._names[a], self._names[b], f"line{line}"

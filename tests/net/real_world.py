@@ -172,10 +172,11 @@ class RealWorld:
             *(f"--{name}={value}" for name, value in told.items()),
             *(each for link in links for each in link),
             *(["--general"] if self.plan.kind.shape == "general" else []),
+            "--until-input-ends",  # With this process, however it ends.
         ]
         with (self._folder / f"{broker}.log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
-                *command, stdout=PIPE, stderr=log, env=_ENVIRONMENT
+                *command, stdin=PIPE, stdout=PIPE, stderr=log, env=_ENVIRONMENT
             )
         self._brokers[broker] = process
         assert process.stdout is not None
