@@ -24,6 +24,9 @@ from tests.net.real_world import (
 SEED = 2
 """Of the worlds that are looked at each time; `make networks` looks at others."""
 
+WORLDS_MAX = 4
+"""Worlds in one of which a fault is to be seen. Kills fall where the machine's load has them."""
+
 FEW = 3
 """Brokers of a network that is broken on purpose."""
 
@@ -123,9 +126,16 @@ def test_a_broker_with_a_fault_is_found_out(
 ) -> None:
     """The checkers would look at a world in which nothing can be seen."""
     monkeypatch.setattr(real_world, "REST_S_MAX", 5.0)  # Not all of them come to rest.
-    plan = planned(SEED, MESH, FEW, 2, each=120)
-    found = outcome(plan, tmp_path, Loopback(plan), fault + SERVE)
-    assert seen & {each.what for each in found.violations}
+    what: set[str] = set()
+    for seed in range(SEED, SEED + WORLDS_MAX):  # In one world nothing may be there to be lost.
+        plan = planned(seed, MESH, FEW, 2, each=120)
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        found = outcome(plan, folder, Loopback(plan), fault + SERVE)
+        what |= {each.what for each in found.violations}
+        if seen & what:
+            return
+    pytest.fail(f"{WORLDS_MAX} worlds show {what}, and not {seen}")
 
 
 @pytest.mark.slow
