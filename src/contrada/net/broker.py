@@ -40,8 +40,12 @@ from contrada.runtime.stamping import Stamp
 from contrada.runtime.stores import check_store
 from contrada.runtime.timekeeping import Timekeeper
 
-CONNECTIONS_MAX: Final = 4096
+CONNECTIONS_MAX: Final = 16_384
 """Connections of a broker. Beyond it: a client is told that it is full, and closed."""
+
+BACKLOG: Final = 1_024
+"""Connections that came and are not taken yet; so many are taken in one turn. Beyond it: the
+system of whoever comes tries again after a second or more."""
 
 BROKER_BYTES_MAX: Final = 2 * 2**30
 """Bytes that a broker holds for its clients: what waits for them, and what they sent that is not
@@ -171,6 +175,7 @@ class Broker:
                 lambda: Peer(self),
                 self._host,
                 self._port,
+                backlog=BACKLOG,
                 ssl=self._coming,
                 ssl_handshake_timeout=TLS_WAIT_S if self._coming else None,
             )
