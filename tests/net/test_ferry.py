@@ -287,6 +287,19 @@ async def test_readers_and_publishers_move_to_another_broker(tmp_path: Path) -> 
 
 
 @on_loop
+async def test_what_is_ended_from_another_broker_asks_for_nothing_more(tmp_path: Path) -> None:
+    """Each log that was would go on to be matched, and held, by the broker where it was."""
+    async with line(tmp_path, "ab") as net, connect(net.address("b")) as home:
+        await (await home.subscribe("n any", durable="s")).aclose()
+        await until(lambda: net.know(1))
+        async with connect(net.address("a")) as service:
+            await service.unsubscribe("s")
+        await until(lambda: net.know(0))
+        assert net.brokers["b"].statistics().subscriptions == 0
+        await until(lambda: not net.brokers["a"].exchange.routing().subscriptions.entries)
+
+
+@on_loop
 async def test_total_order_wants_a_sequencer_that_all_name(tmp_path: Path) -> None:
     """Two brokers would give two orders, and each reader think that its one is total."""
     async with (

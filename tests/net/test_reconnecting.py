@@ -490,7 +490,7 @@ async def test_a_connection_lost_again_while_it_is_taken_up_is_made_again() -> N
             end = next(ends, None)
             if end is None:
                 return subscribe(self, *arguments)
-            end(self._peer)
+            end(self.peer)
             return iter(())
 
         with mock.patch.object(Guest, "_subscribe", failing):
@@ -584,7 +584,7 @@ def ending_updates(times: int) -> Any:
     def ending(self: Guest, *arguments: Any) -> object:
         if next(left, None) is None:
             return update(self, *arguments)
-        self._peer.abort()
+        self.peer.abort()
         return iter(())
 
     return mock.patch.object(Guest, "_update", ending)

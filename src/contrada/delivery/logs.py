@@ -80,6 +80,7 @@ class Logs:
             "subscription", tuple[Standing, Retention]
         ):
             self._keep(int(number), standing, retention, is_durable=True)
+        self.ended: list[str] = []  # and nobody has looked yet
         self._next = next((number for _, number in self._notes.of("next", int)), 1)
 
     def _keep(
@@ -168,6 +169,7 @@ class Logs:
         """A subscription ends, with its log; what its consumers are told."""
         kept = self._kept.pop(number)
         del self._numbers[kept.standing.name]
+        self.ended.append(kept.standing.name)
         if not kept.subscription.has_ended:
             kept.subscription.end()
         self._notes.put("subscription", str(number), None)

@@ -429,6 +429,11 @@ class DeliveryServer:
         """What a standing subscription at home here stands for; None where there is none."""
         return self._logs.terms(name)
 
+    def ended(self) -> list[str]:
+        """The names of those that stood here and have ended since this was asked, by whoever."""
+        names, self._logs.ended = self._logs.ended, []
+        return names
+
     def sequence_of(self, publisher: str) -> int:
         """The highest number of a publisher that was accepted or waits: its next is higher."""
         return self._access.sequence_of(publisher)

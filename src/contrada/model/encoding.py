@@ -74,7 +74,7 @@ FILTERS_READ_MAX: Final = 100_000
 _BYTES_PER_STEP: Final = 8
 """Bytes of anything but a notification that are read in a step of work."""
 
-SETS_KEPT_MAX: Final = 1_024
+SETS_KEPT_MAX: Final = 16_384
 """Value sets that were read and are kept, so that filters share equal ones. Beyond it: the one that
 was not asked for the longest is made anew."""
 
@@ -411,10 +411,15 @@ def _unpack_cuts(packed: _PackedCuts) -> Cuts:
 
 
 def _unpack_cut(packed: _PackedCut) -> Cut:
-    """A cut as it is held: a number that is an integer is one."""
+    """A cut as it is held: an integer is a number that is one; a domain's first one is shared."""
+    if len(packed) == 1:
+        return _FIRST_CUTS.get(packed, packed)  # type: ignore[arg-type]
     if len(packed) == 2 and packed[0] == values.NUMBER and type(packed[1]) is float:
         return (values.NUMBER, values.plain_number(packed[1]))
     return packed  # type: ignore[return-value]
+
+
+_FIRST_CUTS: Final[dict[Cut, Cut]] = {(tag,): (tag,) for tag in range(len(values.DOMAIN_NAMES))}
 
 
 def _unpack_language(form: _AnyForm, left: list[int], levels: int) -> Language:

@@ -36,8 +36,12 @@ from contrada.runtime.outlet import PUBLISH_WAIT_S
 from contrada.runtime.stamping import Stamp
 from contrada.runtime.timekeeping import Timekeeper
 
-CONNECTIONS_MAX: Final = 4096
+CONNECTIONS_MAX: Final = 16_384
 """Connections of a broker. Beyond it: a client is told that it is full, and closed."""
+
+BACKLOG: Final = 1_024
+"""Connections that came and are not taken yet; so many are taken in one turn. Beyond it: the
+system of whoever comes tries again after a second or more."""
 
 STATISTICS_NAMES_MAX: Final = 20
 """Links, and subscriptions, of which the statistics of a broker tell one by one. Beyond it: of
@@ -138,6 +142,7 @@ class Broker(Server):
                 self.arrival,
                 self._host,
                 self._port,
+                backlog=BACKLOG,
                 ssl=self._coming,
                 ssl_handshake_timeout=TLS_WAIT_S if self._coming else None,
             )

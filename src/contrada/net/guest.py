@@ -7,7 +7,7 @@ publisher asks for is worked off in order; it is answered when all of it is in t
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from itertools import accumulate, takewhile
 from typing import Any, Final, Protocol
 
@@ -86,25 +86,24 @@ _LOG: Final = logging.getLogger(__name__)
 class _Feed(Outlet[Passed]):
     """The queue of one subscription of a client, and the credit that is left."""
 
-    __slots__ = ("_cut_off", "_peer", "credit", "route")
+    __slots__ = ("_guest", "credit", "route")
 
     route: Route[Passed]
 
-    def __init__(self, peer: Peer, cut_off: "Callable[[_Feed], None]", request: Request) -> None:
+    def __init__(self, guest: "Guest", request: Request) -> None:
         """Raises ServiceError."""
         when_full: Any = request.when_full or BLOCK
-        super().__init__(budget=peer.budget, when_full=checked_when_full(when_full))
+        super().__init__(budget=guest.peer.budget, when_full=checked_when_full(when_full))
         self.credit = min(max(request.credit, 0), CREDIT_MAX)
-        self._peer = peer
-        self._cut_off = cut_off
+        self._guest = guest
 
     def _append(self, entries: Sequence[Entry[Passed]], size: int, is_plain: bool) -> None:
         super()._append(entries, size, is_plain)
-        self._peer.mark_ready(self)
+        self._guest.peer.mark_ready(self)
 
     def cut_off(self) -> None:
         """Its client gets no more of this subscription."""
-        self._cut_off(self)
+        self._guest.cut_off(self)
 
     def next_frame(self) -> Delivery | MatchDelivery | None:
         """As much as credit and the limits of a frame allow, or None."""
@@ -154,7 +153,7 @@ class Guest:
     """What one client asks for."""
 
     def __init__(self, peer: Peer, broker: GuestHost) -> None:
-        self._peer = peer
+        self.peer = peer
         self._broker = broker
         self._exchange = peer.broker.exchange
         self._client = self._exchange.client()
@@ -193,7 +192,7 @@ class Guest:
             case Credit():
                 self._grant(frame)
             case StatisticsRequest():
-                self._peer.send(StatisticsReply(frame.number, self._broker.counts()))
+                self.peer.send(StatisticsReply(frame.number, self._broker.counts()))
             case InspectRequest():
                 return self._inspect(frame)
         return None
@@ -201,10 +200,10 @@ class Guest:
     def _promised(self, request: LogRequest) -> Generator[None] | None:
         if self._logs is None:
             try:
-                self._logs = GuestLogs(self._peer, self._client, self._broker.logs)
+                self._logs = GuestLogs(self.peer, self._client, self._broker.logs)
             except ContradaError as error:  # Its store cannot be opened.
                 self._broker.refused[type(error).__name__] += 1
-                self._peer.send(refusal(request.number, error))
+                self.peer.send(refusal(request.number, error))
                 return None
         return self._logs.handle(request)
 
@@ -216,7 +215,7 @@ class Guest:
                     (notification,) = notifications_from([request.notification])
             router = self._exchange.router
             held = yield from inspected(router, self._broker.clients(), notification)
-            self._peer.send(InspectReply(request.number, held))
+            self.peer.send(InspectReply(request.number, held))
         except ContradaError as error:
             self._refuse(request.number, error)
 
@@ -239,7 +238,7 @@ class Guest:
                 self._accept(request, message)
             elif isinstance(message, Unsubscribe | UnsubscribePattern):
                 yield from self._unsubscribe(request, message.identity)
-            elif self._peer.is_gone:
+            elif self.peer.is_gone:
                 return  # It has ended while this waited for its turn.
             elif isinstance(message, PackedSubscribe):
                 yield from self._subscribe(request, message)
@@ -248,7 +247,7 @@ class Guest:
             else:
                 self._offers.asked(request.number, message)
         except ContradaError as error:
-            if self._peer.is_closed:
+            if self.peer.is_closed:
                 raise  # It was the fault of the whole connection.
             self._refuse(request.number, error)
 
@@ -261,13 +260,13 @@ class Guest:
             return
         if len(self._feeds) >= SUBSCRIPTIONS_PER_CLIENT_MAX:
             raise LimitError("SUBSCRIPTIONS_PER_CLIENT_MAX", SUBSCRIPTIONS_PER_CLIENT_MAX)
-        feed = _Feed(self._peer, self._cut_off, request)
+        feed = _Feed(self, request)
         feed.route = self._exchange.prepare(self._client, message.identity, feed)
         yield from self._enter(feed.route, message)
         self._leaving.pop()
         self._exchange.begin(feed.route)
         self._feeds[message.identity] = feed
-        self._peer.send(Reply(request.number))
+        self.peer.send(Reply(request.number))
 
     def _watch(self, request: Request, message: SubscribePattern) -> None:
         """Puts a subscription to a pattern in force."""
@@ -277,11 +276,11 @@ class Guest:
             raise LimitError("PATTERNS_PER_CLIENT_MAX", PATTERNS_PER_CLIENT_MAX)
         if len(self._feeds) >= SUBSCRIPTIONS_PER_CLIENT_MAX:
             raise LimitError("SUBSCRIPTIONS_PER_CLIENT_MAX", SUBSCRIPTIONS_PER_CLIENT_MAX)
-        feed = _MatchFeed(self._peer, self._cut_off, request)
+        feed = _MatchFeed(self, request)
         with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
             feed.route = self._exchange.subscribe(self._client, message, feed)
         self._feeds[message.identity] = feed
-        self._peer.send(Reply(request.number))
+        self.peer.send(Reply(request.number))
 
     def _update(
         self, request: Request, route: Route[Passed], message: PackedSubscribe
@@ -294,7 +293,7 @@ class Guest:
                 yield
             raise _not_in_force(message.identity)
         self._exchange.replace(route, draft)
-        self._peer.send(Reply(request.number))
+        self.peer.send(Reply(request.number))
         while self._withdraw_some(self._leaving):
             yield
 
@@ -319,7 +318,7 @@ class Guest:
                 with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
                     asked = message.part(part)
                     self._exchange.enter(route, asked)
-                _LOG.debug("client %s subscribed to %s", self._peer.name, asked.filters)
+                _LOG.debug("client %s subscribed to %s", self.peer.name, asked.filters)
             except UnsatisfiableFilterError as error:
                 nothing = error  # Others may be satisfiable.
             except LimitError as error:
@@ -337,30 +336,30 @@ class Guest:
         feed = self._feeds.pop(identity, None)
         if feed is None:
             raise _not_in_force(identity)
-        self._peer.forget_feed(feed)
+        self.peer.forget_feed(feed)
         self._end_feed(feed, "unsubscribed")
         self._leaving.append(feed.route)
         while self._withdraw_some(self._leaving):
             yield
         route = feed.route
-        self._peer.send(Reply(request.number, route.dropped, expired=route.expired))
+        self.peer.send(Reply(request.number, route.dropped, expired=route.expired))
 
-    def _cut_off(self, feed: _Feed) -> None:
+    def cut_off(self, feed: _Feed) -> None:
         """Ends a subscription that does not keep up; it is taken out in turns."""
         route = feed.route
         del self._feeds[route.identity]
-        self._peer.forget_feed(feed)
+        self.peer.forget_feed(feed)
         lost = self._end_feed(feed, TOO_SLOW)
         self._cut.append(route)
-        self._peer.send(CutOff(route.identity, route.dropped + lost, route.expired))
-        self._peer.write()
-        self._peer.soon(self._withdraw_cut_off)
+        self.peer.send(CutOff(route.identity, route.dropped + lost, route.expired))
+        self.peer.write()
+        self.peer.soon(self._withdraw_cut_off)
 
     def _withdraw_cut_off(self) -> None:
-        until_s = self._peer.clock() + TURN_S
+        until_s = self.peer.clock() + TURN_S
         while self._withdraw_some(self._cut):
-            if self._peer.clock() >= until_s:
-                self._peer.soon(self._withdraw_cut_off)
+            if self.peer.clock() >= until_s:
+                self.peer.soon(self._withdraw_cut_off)
                 break
 
     def withdraw_all(self) -> None:
@@ -381,7 +380,7 @@ class Guest:
             self._logs.forget()
 
     def _withdraw_more(self) -> None:
-        clock = self._peer.clock
+        clock = self.peer.clock
         until_s = clock() + TURN_S
         while is_more := (
             self._withdraw_some(self._leaving)
@@ -391,8 +390,8 @@ class Guest:
             if clock() >= until_s:
                 break
         if is_more:
-            self._peer.soon(self._withdraw_more)
-        elif self._peer.is_gone and not self._has_left:
+            self.peer.soon(self._withdraw_more)
+        elif self.peer.is_gone and not self._has_left:
             self._has_left = True
             self._exchange.leave(self._client)
 
@@ -418,7 +417,7 @@ class Guest:
             return  # It was sent before the client had the answer to its unsubscribe.
         feed.credit = min(feed.credit + max(frame.credit, 0), CREDIT_MAX)
         if feed:
-            self._peer.mark_ready(feed)
+            self.peer.mark_ready(feed)
 
     def _accept(self, request: Request, message: Publish) -> None:
         if self._broker.is_stopping:
@@ -428,7 +427,7 @@ class Guest:
         try:
             self._accepted.add(request.number, request.wait_ms, message)
         except FrameError as error:
-            self._peer.fail(error)
+            self.peer.fail(error)
             raise
 
     def _answer(self, number: int, answer: int | ContradaError) -> None:
@@ -436,15 +435,15 @@ class Guest:
         if isinstance(answer, ContradaError):
             self._refuse(number, answer)
         else:
-            self._peer.send(Reply(number, answer))
-        self._peer.write()
+            self.peer.send(Reply(number, answer))
+        self.peer.write()
 
     def _refuse(self, number: int, error: ContradaError) -> None:
         code = error.code if isinstance(error, FrameError) else type(error).__name__
         self._broker.refused[code] += 1
         reason = shortened(str(error))
-        _LOG.info("client %s is refused a request: %s", self._peer.name, reason)
-        self._peer.send(Reply(number, code=code, reason=reason))
+        _LOG.info("client %s is refused a request: %s", self.peer.name, reason)
+        self.peer.send(Reply(number, code=code, reason=reason))
 
 
 def _not_in_force(identity: str) -> FrameError:

@@ -108,7 +108,7 @@ class Route(Generic[P]):
     outlet: Outlet[P]
     is_pattern: bool
     lost: Counter[str]
-    names: list[str] = dataclasses.field(default_factory=list)
+    names: tuple[str, ...] = ()
     is_in_force: bool = False
     dropped: int = 0
     expired: int = 0
@@ -239,11 +239,11 @@ class Exchange:
             for operator in request.filters.unknown():
                 raise UnknownOperatorError(operator)
         self._ask(route.client, structs.replace(request, identity=name))
-        route.names.append(name)
+        route.names += (name,)
 
     def draft(self, route: Route[P]) -> Route[P]:
         """What a route is to ask for in place of what it asks for now; nothing yet."""
-        return dataclasses.replace(route, names=[], is_in_force=False)
+        return dataclasses.replace(route, names=(), is_in_force=False)
 
     def replace(self, route: Route[Any], draft: Route[Any]) -> None:
         """A route asks at once for what is entered for its draft.
@@ -322,7 +322,8 @@ class Exchange:
         """Take out one part of a route that is not in force; whether there are more."""
         if route.names:
             withdrawal = UnsubscribePattern if route.is_pattern else Unsubscribe
-            self._ask(route.client, withdrawal(route.names.pop()))
+            name, route.names = route.names[-1], route.names[:-1]
+            self._ask(route.client, withdrawal(name))
             # What the removed leave behind is cleared in pieces, as they go.
             self._router.maintain(UPKEEP_UNITS)
         return bool(route.names)

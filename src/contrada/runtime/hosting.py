@@ -270,8 +270,6 @@ class DeliveryHost:
         """
         if self.store is None and is_durable:
             raise DeliveryError(f"{name!r}: {self._no_store}")
-        if self.server.terms(name) is None:
-            self._forget(name)  # One of this name may have ended by its policy.
         route, outlet = self._asked_for(name, filters)
         try:
             with Unbounded():  # Its cost was asked for, and paid, just before.
@@ -349,9 +347,6 @@ class DeliveryHost:
             kept = [each for each in looked_at if each.envelope.delivery == BEST_EFFORT]
             if not kept:
                 continue
-            if self.server.terms(name) is None:  # It has ended by its policy.
-                self._exchange.unsubscribe(self._keeping.pop(name).route)
-                return
             self._take(self.server.keep(name, kept, self._now_us()))
             while not await self._is_committed() and not self._is_closing:
                 await asyncio.sleep(_RETRY_S)
@@ -381,6 +376,9 @@ class DeliveryHost:
                 self._shown.append(each)
             else:
                 self._answer(each)
+        for name in self.server.ended():
+            if self.server.terms(name) is None:  # Else one of this name has begun since.
+                self._forget(name)
         if self.store is None:
             shown, self._shown = self._shown, []
             self._show(shown)

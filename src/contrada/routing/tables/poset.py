@@ -119,7 +119,7 @@ class Poset(Generic[P]):
 
     def __init__(self, front: Front | None) -> None:
         self._front = front
-        self._nodes: dict[Hashable, Node[P]] = {}
+        self._nodes: dict[_Alike, Node[P]] = {}
         self._by_number: dict[int, Node[P]] = {}
         self._numbered = 0
         self._unfiled: set[int] = set()
@@ -130,7 +130,7 @@ class Poset(Generic[P]):
     def join(self, product: P, subscriber: Party, identity: str) -> Node[P]:
         """Adds a subscriber to a product; the node. Nothing is forwarded until `update`."""
         new = Node(self._numbered, product, (subscriber, identity))
-        node = self._nodes.setdefault(form_of(product), new)
+        node = self._nodes.setdefault(_Alike(product), new)
         if node is new:
             self._numbered += 1
             self._by_number[node.number] = node
@@ -166,7 +166,7 @@ class Poset(Generic[P]):
 
         Source: PODC 2000 §4, `subscribers(f)`.
         """
-        node = self._nodes.get(form_of(product))
+        node = self._nodes.get(_Alike(product))
         return node.subscribers.keys() if node is not None else frozenset()
 
     def fwds(self, product: P) -> Set[Way]:
@@ -174,7 +174,7 @@ class Poset(Generic[P]):
 
         Source: PODC 2000 §4, `fwds(f)`.
         """
-        node = self._nodes.get(form_of(product))
+        node = self._nodes.get(_Alike(product))
         return node.forwarded if node is not None else frozenset()
 
     def node(self, number: int) -> Node[P]:
@@ -216,7 +216,7 @@ class Poset(Generic[P]):
         for node in wanted:
             if not node.asked:
                 assert not node.wanted, f"{node.product} is wanted by nobody"
-                del self._nodes[form_of(node.product)], self._by_number[node.number]
+                del self._nodes[_Alike(node.product)], self._by_number[node.number]
         return _changes(before) if before else []
 
     def _leave_way(
@@ -325,6 +325,21 @@ def form_of(product: Product) -> Hashable:
     """
     sides = product.sides
     return type(product), *sides, *[side.form() for side in sides.values()]
+
+
+class _Alike:
+    """A product that equals those of its form. A form is as large as a product, so none is kept."""
+
+    __slots__ = ("product",)
+
+    def __init__(self, product: Product) -> None:
+        self.product = product
+
+    def __hash__(self) -> int:
+        return hash(form_of(self.product))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Alike) and form_of(self.product) == form_of(other.product)
 
 
 def _hang(node: Node[P], above: Node[P], way: Way) -> None:
