@@ -711,7 +711,7 @@ async def test_a_subscription_whose_opening_is_cancelled_leaves_nothing_behind()
 @on_loop
 async def test_a_request_under_way_fails_when_the_connection_breaks() -> None:
     """Who subscribes at that moment would wait for ever."""
-    with mock.patch.object(Guest, "_subscribe", lambda self, *_: self._peer.abort()):
+    with mock.patch.object(Guest, "_subscribe", lambda self, *_: self.peer.abort()):
         async with Broker(port=0) as broker, connect(broker.address) as service:
             with pytest.raises(ConnectionFailedError):
                 await service.subscribe("a = 1").open()
