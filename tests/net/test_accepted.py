@@ -152,6 +152,8 @@ class Written:
     def __init__(self, flushed: list["Written"], *, fails: bool = False) -> None:
         self._flushed = flushed
         self._fails = fails
+        self.ended: list[FrameError] = []
+        self.end = self.ended.append
 
     def flush(self) -> None:
         self._flushed.append(self)
@@ -178,16 +180,17 @@ async def test_few_are_written_to_at_once_and_many_together() -> None:
 
 
 @on_loop
-async def test_one_that_cannot_be_written_to_stops_no_other() -> None:
-    """One broken connection would silence those that come behind it."""
+async def test_one_that_cannot_be_written_to_is_ended_and_no_other() -> None:
+    """One broken connection would silence those that come behind it, or end who published."""
     rounds, flushed = Rounds(), list[Written]()
     faulty, good = Written(flushed, fails=True), Written(flushed)
     due: Any = [faulty, good]
     for each in due:
         rounds.add(each)
-    with pytest.raises(ZeroDivisionError):
-        rounds.end_turn()
-    await until(lambda: flushed == due)
+    rounds.end_turn()
+    assert flushed == due
+    assert [each.code for each in faulty.ended] == ["internal"]
+    assert not good.ended
 
 
 @on_loop

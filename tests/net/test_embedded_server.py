@@ -101,6 +101,11 @@ async def test_what_is_promised_comes_to_logs_that_are_known_once_it_is_open(
         ({"neighbours": [NOBODY]}, ServiceError, "has a name there; say name="),
         ({"parent": NOBODY}, ServiceError, "has a name there; say name="),
         ({"neighbours": [NOBODY, NOBODY], "name": "s"}, ServiceError, "again, expected one link"),
+        (
+            {"neighbours": ["contrada://a", "contrada://A:7655"], "name": "s"},
+            ServiceError,
+            "found 'contrada://a:7655' again, expected one link",
+        ),
         ({"neighbours": [NOBODY], "parent": NOBODY, "name": "s"}, ServiceError, "again"),
         ({"neighbours": NOBODY, "name": "s"}, InputError, "neighbours: found 'contrada://.*array"),
         ({"neighbours": ["a:1"], "name": "s"}, ct.errors.AddressError, "a:1"),

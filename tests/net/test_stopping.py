@@ -7,9 +7,11 @@ import socket
 import pytest
 
 from contrada.errors import ConnectionFailedError
-from contrada.net import Broker, connect, server, subscription
+from contrada.net import Broker, connect, parse_address, server, subscription
 from contrada.net.connecting import connect_sync
 from contrada.net.link import ON_ITS_WAY
+from contrada.net.member import MemberService
+from contrada.net.neighbours import Membership, Wanted
 from contrada.runtime.exchange import LINK_DOWN
 from tests.asynchronous import on_loop, until
 from tests.net.networks import network
@@ -120,3 +122,26 @@ def test_a_second_ctrl_c_ends_a_broker_as_it_is() -> None:
             pass
         process.send_signal(signal.SIGINT)
         assert process.wait(server.HANDOVER_WAIT_S / 2) == 130
+
+
+@pytest.mark.parametrize("is_embedded", [False, True])
+@on_loop
+async def test_who_has_no_time_to_stop_leaves_no_connection_behind(is_embedded: bool) -> None:
+    """Others would go on sending to one that nobody reads, and that takes part in nothing."""
+    async with network(1, []) as brokers:
+        address = brokers[0].address
+        wanted = {"name": "desk", "neighbours": (Wanted(parse_address(address)),)}
+        stopped = (
+            MemberService(Membership(**wanted))  # type: ignore[arg-type]
+            if is_embedded
+            else Broker(port=0, network=Membership(**wanted))  # type: ignore[arg-type]
+        )
+        async with connect(address) as publisher, stopped:
+            await until(lambda: len(brokers[0].neighbours) == 1)
+            here = stopped._server if isinstance(stopped, MemberService) else stopped
+            here.hold(1)  # What waits for somebody who does not read.
+            end = stopped.aclose if isinstance(stopped, MemberService) else stopped.stop
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(end(), 0.05)
+            await until(lambda: not len(brokers[0].neighbours))
+            await publisher.publish({"a": 1})

@@ -256,8 +256,13 @@ class Accepted(Generic[N]):
             self._hold(-self.held_bytes)
 
     def _failed(self, fault: BaseException) -> None:
-        _LOG.error("a fault of this broker while it worked for a client", exc_info=fault)
-        self._end(FrameError("internal", f"a fault of this broker ({type(fault).__name__})"))
+        self._end(told_of(fault))
+
+
+def told_of(fault: BaseException) -> FrameError:
+    """Why a connection is ended for which a fault of this broker showed, which is logged."""
+    _LOG.error("a fault of this broker while it worked for a client", exc_info=fault)
+    return FrameError("internal", f"a fault of this broker ({type(fault).__name__})")
 
 
 def _held_by(notifications: Notifications) -> int:

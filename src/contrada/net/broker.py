@@ -186,13 +186,15 @@ class Broker(Server):
             return
         server, self._server = self._server, None
         server.close()
-        await self.part()
-        self._timekeeper.cancel()
-        await self._timekeeper.ended()
         try:
-            await self.close()
-        finally:
-            self._stopped.set()
+            await self.part()
+        finally:  # Also where whoever stops it is cancelled.
+            self._timekeeper.cancel()
+            await self._timekeeper.ended()
+            try:
+                await self.close()
+            finally:
+                self._stopped.set()
 
     async def closed(self) -> None:
         """Wait until it was stopped."""

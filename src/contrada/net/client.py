@@ -320,6 +320,10 @@ class TcpService(Service):
                 await self.request(message)
             except ConnectionFailedError:
                 continue
+            finally:
+                if subscription.identity not in self._subscriptions:
+                    # Cut off meanwhile, so that the broker takes this for one that begins.
+                    self.demand(packed(Unsubscribe(subscription.identity)))
             return
 
     async def leave(self, identity: str) -> tuple[int, int]:

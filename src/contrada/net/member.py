@@ -129,10 +129,12 @@ class MemberService(EmbeddedService):
             host.end_readers()
             with suppress(StoreError):  # Whoever closes the server is told.
                 await host.committed()
-        await self._server.part()
-        self._timekeeper.cancel()
-        await self._timekeeper.ended()
-        await self._server.close()
+        try:
+            await self._server.part()
+        finally:  # Also where whoever closes is cancelled.
+            self._timekeeper.cancel()
+            await self._timekeeper.ended()
+            await self._server.close()
 
     # --- what is promised ---------------------------------------------------------------------
 

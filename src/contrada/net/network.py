@@ -88,13 +88,14 @@ def membership_of(options: NetworkOptions) -> Membership:
     if isinstance(given.get("neighbours"), tuple):
         given["neighbours"] = [*options["neighbours"]]
     settings = checked("connect", given, NetworkSettings)
-    links = [each.to for _, each in settings.links()]
-    if not links:
+    if not any(settings.links()):
         reason = "a service without neighbours or a parent is of no network; say neighbours=[…]"
         raise ServiceError(f"{', '.join(options)}: {reason}")
     if not settings.name:
         raise ServiceError("a service with neighbours or a parent has a name there; say name='…'")
-    if len(set(links)) < len(links):
-        twice = max(links, key=links.count)
+    network = settings.membership()
+    addresses = [each.address for each in network.neighbours]
+    if len(set(addresses)) < len(addresses):
+        twice = str(max(addresses, key=addresses.count))
         raise ServiceError(f"neighbours: found {twice!r} again, expected one link to each")
-    return settings.membership()
+    return network

@@ -11,7 +11,7 @@ from collections.abc import Generator
 from typing import Final, Protocol
 
 from contrada.errors import FrameError
-from contrada.net.accepted import Working
+from contrada.net.accepted import Working, told_of
 from contrada.net.connection import BROKER, CLIENT, NEIGHBOUR, Phase
 from contrada.net.frames import Failure, Frame, Goodbye, Hello
 from contrada.net.logs import BrokerLogs
@@ -124,12 +124,12 @@ class Rounds:
         self._flush()
 
     def _flush(self) -> None:
-        try:
-            for _ in range(len(self._due)):  # Those that come meanwhile have their turn later.
-                self._due.popleft().flush()
-        finally:  # One that cannot be flushed is no reason that the others wait.
-            if self._due:
-                self._soon()
+        for _ in range(len(self._due)):  # Those that come meanwhile have their turn later.
+            peer = self._due.popleft()
+            try:
+                peer.flush()
+            except Exception as fault:  # noqa: BLE001 - it ends this one, not whose turn it is
+                peer.end(told_of(fault))
 
 
 class Feed(Protocol):

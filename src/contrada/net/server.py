@@ -95,16 +95,18 @@ class Server:
         self.is_stopping = True
         if self._ticker is not None:
             self._ticker.cancel()
-        await self.neighbours.stop()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._hand_over(), HANDOVER_WAIT_S)
-        for peer in list(self._peers):
-            peer.close("the broker stops")
-        with contextlib.suppress(TimeoutError):  # Those that do not read are aborted.
-            await asyncio.wait_for(self._empty.wait(), STOP_WAIT_S)
-        for peer in list(self._peers):
-            peer.abort()
-        await self._empty.wait()
+        try:
+            await self.neighbours.stop()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._hand_over(), HANDOVER_WAIT_S)
+            for peer in list(self._peers):
+                peer.close("the broker stops")
+            with contextlib.suppress(TimeoutError):  # Those that do not read are aborted.
+                await asyncio.wait_for(self._empty.wait(), STOP_WAIT_S)
+        finally:  # Also where whoever stops it is cancelled.
+            for peer in list(self._peers):
+                peer.abort()
+            await self._empty.wait()
 
     async def _hand_over(self) -> None:
         """Wait until nothing is held, and neighbours have worked off all that was sent to them."""
