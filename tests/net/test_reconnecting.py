@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 import contrada as ct
-from contrada.errors import ConnectionFailedError, ServiceClosedError, ServiceError, TooSlowError
+from contrada.errors import ConnectionFailedError, ServiceClosedError, ServiceError
 from contrada.net import (
     Broker,
     TcpService,
@@ -33,7 +33,7 @@ from contrada.net.peer import Peer
 from contrada.net.publishing import PUBLISH_FRAMES_MAX, PUBLISH_NOTIFICATIONS_MAX
 from contrada.net.subscription import CREDIT_BYTES
 from contrada.runtime import backoff
-from contrada.runtime.outlet import ENTRY_BYTES, QUEUE_NOTIFICATIONS_MAX
+from contrada.runtime.outlet import ENTRY_BYTES
 from contrada.service import ConnectionState, Subscription
 from tests.asynchronous import on_loop, until
 from tests.net.conftest import CONTRADA
@@ -777,30 +777,3 @@ async def test_connections_that_break_at_any_moment_confuse_nobody(seed: int) ->
             await until(lambda: broker.statistics().subscriptions == 1)
             assert events.statistics().reconnects > 0
         await reading
-
-
-@on_loop
-async def test_an_update_begins_nothing_anew_where_its_subscription_was_cut_off() -> None:
-    """Nobody would read what the broker took it for, and publishers would wait for that."""
-    async with (
-        Broker(port=0) as broker,
-        connect(broker.address) as subscriber,
-        connect(broker.address) as publisher,
-        subscriber.subscribe("n >= 0", when_full="disconnect") as events,
-    ):
-        assert isinstance(subscriber, TcpService)
-        connection_here = subscriber._reconnecting._wire
-        assert connection_here is not None
-        transport = connection_here._transport
-        assert transport is not None
-        transport.pause_reading()
-        while any(broker.clients().values()):
-            await publisher.publish_batch({"n": n} for n in range(QUEUE_NOTIFICATIONS_MAX))
-        update = asyncio.create_task(events.update("n >= 1"))
-        await until(lambda: any(broker.clients().values()))
-        transport.resume_reading()
-        await update
-        await until(lambda: not any(broker.clients().values()))
-        with pytest.raises(TooSlowError):
-            async for _ in events:
-                pass

@@ -1,15 +1,17 @@
 """What becomes of what a subscription has no room for, where nobody is to wait for its reader."""
 
+import asyncio
 from typing import Any, TypeVar
 
 import pytest
 
 from contrada.errors import ServiceError, TooSlowError
 from contrada.model import Filter, Notification, Pattern
+from contrada.net import Broker, TcpService, connect
 from contrada.runtime import BlockingService, EmbeddedService
 from contrada.runtime.outlet import PUBLISH_WAIT_S_MAX, QUEUE_FULL, QUEUE_NOTIFICATIONS_MAX
 from contrada.service import Service, Subscription
-from tests.asynchronous import on_loop
+from tests.asynchronous import on_loop, until
 from tests.service.ways import service_of
 
 T = TypeVar("T")
@@ -136,3 +138,30 @@ def test_it_is_an_option_of_blocking_subscriptions_too() -> None:
         service.publish_batch({"n": n} for n in range(TOTAL))
         found = [each["n"] for each in events]
         assert found == [*range(TOTAL - QUEUE_NOTIFICATIONS_MAX, TOTAL)]
+
+
+@on_loop
+async def test_an_update_begins_nothing_anew_where_its_subscription_was_cut_off() -> None:
+    """Nobody would read what the broker took it for, and publishers would wait for that."""
+    async with (
+        Broker(port=0) as broker,
+        connect(broker.address) as subscriber,
+        connect(broker.address) as publisher,
+        subscriber.subscribe("n >= 0", when_full="disconnect") as events,
+    ):
+        assert isinstance(subscriber, TcpService)
+        connection_here = subscriber._reconnecting._wire
+        assert connection_here is not None
+        transport = connection_here._transport
+        assert transport is not None
+        transport.pause_reading()
+        while any(broker.clients().values()):
+            await publisher.publish_batch({"n": n} for n in range(QUEUE_NOTIFICATIONS_MAX))
+        update = asyncio.create_task(events.update("n >= 1"))
+        await until(lambda: any(broker.clients().values()))
+        transport.resume_reading()
+        await update
+        await until(lambda: not any(broker.clients().values()))
+        with pytest.raises(TooSlowError):
+            async for _ in events:
+                pass

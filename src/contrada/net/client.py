@@ -7,6 +7,7 @@ publishes or subscribes meanwhile waits.
 """
 
 import asyncio
+import contextlib
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
@@ -294,10 +295,9 @@ class TcpService(Service):
         await self.ready()
         self._numbers += 1
         subscription.identity = identity = str(self._numbers)
-        message = subscription.message()
         self._subscriptions[identity] = subscription
         try:
-            await self.request(message, credit, subscription.when_full)
+            await self.request(subscription.message(), credit, subscription.when_full)
         except BaseException as error:
             self._subscriptions.pop(identity, None)
             if isinstance(error, asyncio.CancelledError):
@@ -317,14 +317,12 @@ class TcpService(Service):
             if subscription.taken_up is wanted:
                 return
             try:
-                await self.request(message)
-            except ConnectionFailedError:
-                continue
-            finally:
+                with contextlib.suppress(ConnectionFailedError):
+                    await self.request(message)
+                    return
+            finally:  # Where it was cut off meanwhile, the broker takes this for a new one.
                 if subscription.identity not in self._subscriptions:
-                    # Cut off meanwhile, so that the broker takes this for one that begins.
                     self.demand(packed(Unsubscribe(subscription.identity)))
-            return
 
     async def leave(self, identity: str) -> tuple[int, int]:
         """Take a subscription out at the broker; returns how many found no room or time there."""
