@@ -13,7 +13,7 @@ WITH_JAVA = JAVA_HOME=$$(scripts/ensure_java.sh) && export JAVA_HOME &&
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup java demo test quick verify exact thorough worlds patterns networks costly bench limits check lint types imports format lock clean
+.PHONY: help setup java demo test quick verify exact thorough worlds patterns networks costly churn fuzz machines bench limits check lint types imports format lock clean
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,15 @@ networks: $(STAMP) ## real brokers that are killed, judged as worlds are; SECOND
 
 costly: $(STAMP) ## search for the costliest requests of a broker, records and rules; SECONDS=120 says how long
 	@$(BIN)/python -m tests.net.costly $(or $(SECONDS),120)
+
+churn: $(STAMP) ## clients that come and go at two brokers for SECONDS=3600; fails where memory grows
+	@$(BIN)/python -m tests.net.churn $(or $(SECONDS),3600)
+
+fuzz: $(STAMP) ## feed brokers FRAMES=10000000 that are nearly good, in an hour; SEED=n does it again
+	@$(BIN)/python -m tests.net.fuzz $(or $(FRAMES),10000000) $(SEED)
+
+machines: $(STAMP) ## 500 long runs of clients and a broker that do anything in any order
+	@CONTRADA_MACHINES=500 $(BIN)/python -m pytest -q tests/net/test_machines.py
 
 bench: $(STAMP) ## measure; ONLY=name picks, BEFORE=revision pairs with it
 	@$(WITH_JAVA) $(BIN)/python -m bench.run $(if $(ONLY),--only "$(ONLY)") $(if $(BEFORE),--before "$(BEFORE)")
