@@ -20,12 +20,14 @@ WAIT_S = 20
 CONTRADA = (sys.executable, "-c", "from contrada_command import main; main()")
 
 STOPS_AT = """
-import importlib.abc, os, sys
+import importlib.abc, os, select, sys
 class Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
         if name == {name!r}:
             print('here', flush=True)
-            sys.stdin.read(1)
+            # Not one call without an end: a signal that comes just before it would not be seen.
+            while not select.select([sys.stdin], [], [], 0.05)[0]:
+                pass
 sys.meta_path.insert(0, Finder())
 from contrada_command import main; main()
 """
