@@ -13,7 +13,7 @@ WITH_JAVA = JAVA_HOME=$$(scripts/ensure_java.sh) && export JAVA_HOME &&
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup java demo test quick verify exact thorough worlds patterns networks costly churn fuzz machines bench limits check lint types imports format lock clean
+.PHONY: help setup java demo test quick verify exact thorough worlds patterns networks costly churn fuzz machines kills bench limits check lint types imports format lock clean
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,10 +39,10 @@ demo: $(STAMP) ## run the main job on real data; writes out/report.html
 	@$(WITH_JAVA) $(BIN)/python -m examples.demo
 
 test: check ## lint, types, import contract and all tests
-	@$(WITH_JAVA) $(BIN)/python -m pytest -n auto
+	@$(WITH_JAVA) $(BIN)/python -m pytest -n auto -m "not long"
 
 quick: check ## the same without what is slow or needs Spark
-	@$(BIN)/python -m pytest -q -n auto --hypothesis-profile=quick -m "not slow and not spark"
+	@$(BIN)/python -m pytest -q -n auto --hypothesis-profile=quick -m "not slow and not long and not spark"
 
 verify: $(STAMP) ## the tests on the larger real data; fails where the data is absent
 	@$(WITH_JAVA) CONTRADA_REQUIRE_SHARED=1 $(BIN)/python -m pytest -m shared_data
@@ -80,6 +80,9 @@ fuzz: $(STAMP) ## feed brokers FRAMES=10000000 that are nearly good, in an hour;
 
 machines: $(STAMP) ## 500 long runs of clients and a broker that do anything in any order
 	@CONTRADA_MACHINES=500 $(BIN)/python -m pytest -q tests/net/test_machines.py
+
+kills: $(STAMP) ## kill Spark's drivers and workers at every stage of streams; some minutes
+	@$(WITH_JAVA) $(BIN)/python -m pytest -q -m long
 
 bench: $(STAMP) ## measure; ONLY=name picks, BEFORE=revision pairs with it
 	@$(WITH_JAVA) $(BIN)/python -m bench.run $(if $(ONLY),--only "$(ONLY)") $(if $(BEFORE),--before "$(BEFORE)")

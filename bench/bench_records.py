@@ -172,8 +172,8 @@ def by_sql(session: Any, folder: Path) -> None:
     workload="all flights, five subscriptions, local[2], to Parquet; processor time of all of it",
 )
 def pipeline_on_spark() -> Measurement:
-    from contrada.spark.description import read_pipeline
-    from contrada.spark.run import run_pipeline
+    from contrada.spark.pipeline.description import read_pipeline
+    from contrada.spark.pipeline.run import run_pipeline
     from contrada.spark.session import spark_session
 
     pairs = []

@@ -25,6 +25,16 @@ def test_importing_loads_nothing_that_can_wait() -> None:
     assert set(contrada.__all__) <= set(names)
 
 
+def test_the_pipeline_on_spark_waits_for_spark() -> None:
+    """Who only reads a description of a pipeline would need PySpark and Java."""
+    probe = "import sys, contrada.spark; print({'pyspark', 'pyarrow', 'numpy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, check=True)
+    assert done.stdout.strip() == b"set()"
+    import contrada.spark
+
+    assert [name for name in contrada.spark.__all__ if not hasattr(contrada.spark, name)] == []
+
+
 def test_every_public_name_is_there() -> None:
     """A name that is imported when first used would be promised and not be found."""
     assert [name for name in contrada.__all__ if not hasattr(contrada, name)] == []

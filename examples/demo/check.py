@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from contrada.model import Envelope, Notification
 from contrada.records import BadRecord, Record, read_file
-from contrada.spark.description import Pipeline, Source
+from contrada.spark.pipeline.description import Pipeline, Source
 from examples.demo.desks import Inbox, Wish
 from examples.demo.processes import PipelineSummary
 

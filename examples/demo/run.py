@@ -25,7 +25,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from contrada.errors import ContradaError
 from contrada.net import connect
-from contrada.spark.description import read_pipeline
+from contrada.spark.pipeline.description import read_pipeline
 from examples.demo import processes
 from examples.demo.check import evaluate, faults
 from examples.demo.desks import WISHES, check_covered, listening, settled

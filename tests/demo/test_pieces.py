@@ -11,7 +11,7 @@ import pytest
 import contrada as ct
 from contrada.model import Notification
 from contrada.records import Record, read_file
-from contrada.spark.description import Pipeline, read_pipeline
+from contrada.spark.pipeline.description import Pipeline, read_pipeline
 from examples.demo.check import Expected, evaluate, faults
 from examples.demo.desks import WISHES, Inbox, Wish, check_covered, listening, settled
 from examples.demo.processes import PipelineSummary, SourceSummary

@@ -218,6 +218,19 @@ def test_members_share_the_places_of_sets_that_they_share() -> None:
     assert len(places) == 1
 
 
+def test_filters_of_one_value_share_their_places() -> None:
+    """A crowd that asks for one name would hold its place as often."""
+    engine: PlainEngine[int] = PlainEngine()
+    for number in range(3):
+        engine.add(number, (ct.Filter({"a": "x", "b": ct.gt(number)}),))
+    engine.validate()
+    places = {id(entry.places) for entry in engine._entries.values()}  # type: ignore[union-attr]
+    assert len(places) == 1
+    for number in (1, 0, 2):
+        engine.remove(number)
+        engine.validate()
+
+
 def test_a_filter_of_many_values_is_filed_by_presence(monkeypatch: pytest.MonkeyPatch) -> None:
     """A filter of ten thousand values would be filed ten thousand times, or lost."""
     monkeypatch.setattr(plain, "PLAIN_PLACES_MAX", 3)

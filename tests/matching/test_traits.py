@@ -1,5 +1,7 @@
 """Traits: every value of a set has one, so that what is filed by them is found."""
 
+import math
+import sys
 from typing import Any
 
 import pytest
@@ -78,3 +80,22 @@ def test_a_prefix_is_known_by_its_interval(prefix: Any) -> None:
     assert prefix_of(start, end[0] if end else None) == prefix
     assert prefix_of(start, (TEXT, prefix + b"\xff\xff\xff\xff")) is None
     assert prefix_of((TEXT,), None) is None
+
+
+@pytest.mark.parametrize(
+    ("of", "value"),
+    [
+        (ct.ge(math.inf), math.inf),
+        (ct.lt(-sys.float_info.max), -math.inf),
+        (ct.gt(sys.float_info.max), math.inf),
+    ],
+)
+def test_a_bound_that_leaves_one_number_is_that_number(of: ct.ValueSet, value: float) -> None:
+    """A filter of one value would be looked at whenever its attribute comes."""
+    assert traits_of(of, 1) == (Trait("is", False, key_of(value)),)
+
+
+@pytest.mark.parametrize("of", [ct.ge(0), ct.lt(2**62), ct.gt(-1e300), ct.between(0, 1)])
+def test_many_numbers_have_no_traits(of: ct.ValueSet) -> None:
+    """A filter would be filed under some of its values, and be missed at the others."""
+    assert traits_of(of, 16) is None

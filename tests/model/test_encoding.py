@@ -68,6 +68,35 @@ def test_plain_filters_are_read_as_all_are(of: Filter, changes: list[tuple[int, 
         assert outcome(data) == expected
 
 
+def test_names_that_recur_are_kept_however_many_bounds_come() -> None:
+    """A broker would hold each name as often as somebody asks for it."""
+
+    def read(bound: int) -> ValueSet:
+        found = from_msgpack(to_msgpack(Filter({"n": bound, "symbol": "DIS"})))
+        assert isinstance(found, Filter)
+        return found.sets["symbol"]
+
+    first = read(0)
+    for bound in range(encoding.SETS_KEPT_MAX + 1):
+        assert read(bound) is first
+
+
+@pytest.mark.parametrize("text", ["n > 1", "s suffix 'x'"])
+def test_names_of_attributes_are_held_once(text: str) -> None:
+    """A broker would hold each name as often as a filter says it."""
+    (value_set,) = Filter(text).sets.values()
+
+    def read(number: int) -> str:
+        found = from_msgpack(to_msgpack(Filter.of_sets({f"attribute {number}": value_set})))
+        assert isinstance(found, Filter)
+        (name,) = found.sets
+        return name
+
+    some = range(2_000)  # More than a decoder keeps.
+    for one, other in zip([*map(read, some)], [*map(read, some)], strict=True):
+        assert one is other
+
+
 def outcome(data: bytes) -> tuple[str, object]:
     """What bytes encode, to the form, or why they encode nothing."""
     try:

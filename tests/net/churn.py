@@ -47,16 +47,20 @@ PATTERN: Final = ct.Pattern("every k any -> k any by k")
 
 
 class Life:
-    """One client; `chance` decides all that it does."""
+    """One client; `chance` decides all that it does.
 
-    def __init__(self, addresses: Sequence[str], chance: random.Random) -> None:
-        self._addresses, self._chance = addresses, chance
+    Many publish under one name, one after the other: of a name the last number is known for long.
+    """
+
+    def __init__(self, addresses: Sequence[str], publisher: str, chance: random.Random) -> None:
+        self._addresses, self._publisher, self._chance = addresses, publisher, chance
 
     async def live(self) -> None:
         """From its coming to its going."""
         with suppress(*EXPECTED):
             address = self._chance.choice(self._addresses)
-            async with TcpService(address, reconnect=False) as service:
+            client = TcpService(address, publisher=self._publisher, reconnect=False)
+            async with client as service:
                 doing = [
                     *(self._read, self._read_and_update, self._publish, self._offer),
                     *(self._watch, self._log, self._follow),
@@ -133,13 +137,13 @@ async def wave(addresses: Sequence[str], seed: int, count: int = LIVES_PER_WAVE)
     chance = random.Random(seed)
     left = iter(range(count))
 
-    async def live_on() -> None:
+    async def live_on(publisher: str) -> None:
         for _ in left:
-            await Life(addresses, random.Random(chance.random())).live()
+            await Life(addresses, publisher, random.Random(chance.random())).live()
 
     async with asyncio.TaskGroup() as tasks:
-        for _ in range(LIVES_AT_ONCE):
-            tasks.create_task(live_on())
+        for each in range(LIVES_AT_ONCE):
+            tasks.create_task(live_on(f"desk {each}"))
     for address in addresses:
         async with connect(address) as service:
             for name in LOGS:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.asynchronous import TEST_S_MAX
+
 CONTRADA = (sys.executable, "-c", "from contrada_command import main; main()")
 """The command, with this interpreter."""
 
@@ -22,7 +24,7 @@ def broker_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         assert process.stdout is not None
         yield process.stdout.readline().strip()
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=TEST_S_MAX)
         assert process.returncode == 0, errors
         assert "Traceback" not in errors, errors
 

@@ -12,9 +12,8 @@ import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -42,8 +41,11 @@ HIERARCHY: Final = Kind("hierarchical", Strategy.SUBSCRIPTIONS, promises=True)
 SEQUENCER: Final = 0
 """The broker that gives total orders."""
 
-REST_S_MAX: Final = 30.0
-"""How long a network may take to come to rest, or to end. Beyond it: that is a fault."""
+STILL_S_MAX: Final = 30.0
+"""How long nothing may move before a network has come to rest. Beyond it: that is a fault."""
+
+REST_S_MAX: Final = 300.0
+"""How long a network may take to come to rest that moves. Beyond it: that is a fault."""
 
 PROGRESS: Final = 25
 """Steps that clients do between two faults, if they can."""
@@ -73,6 +75,31 @@ PARTED: Final = (
 
 _ENVIRONMENT: Final = {**os.environ, PURE_VARIABLE: "1"}
 """Loading the compiled kernels would take longer than all that is matched."""
+
+
+HELD: Final = ("held", "spooled", "early", "waiting")
+"""Of what brokers count, what is not where it is to be yet."""
+
+
+async def nothing_left(
+    left: Callable[[], object], look: Callable[[], Awaitable[None]], told: str
+) -> None:
+    """Looks again and again until nothing is left, as long as that becomes something else.
+
+    However slow the machine is: only what stands still is given up, or never ends. Raises
+    TimeoutError, which says what is left.
+    """
+    begun = moved = time.monotonic()
+    before: object = None
+    while now := left():
+        at = time.monotonic()
+        if now != before:
+            before, moved = now, at
+        if at - moved > STILL_S_MAX or at - begun > REST_S_MAX:
+            raise TimeoutError(f"{told}: {now}")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STILL_S_MAX):
+                await look()
 
 
 class Machines(Protocol):
@@ -285,7 +312,7 @@ class RealWorld:
             self.faults.append(Violation("no rest", f"{error}"))
         self._note_failures()
         outcome = judged(self.plan.kind, self.plan.links, self.events, self.rests, SEQUENCER)
-        outcome.violations += self.faults
+        outcome.violations[:0] = self.faults  # Often they are why something else was not seen.
         return outcome
 
     def _note_failures(self) -> None:
@@ -333,18 +360,23 @@ class RealWorld:
     async def _progress(self) -> None:
         """Waits until clients have done something since the last fault."""
         aim = self._done + PROGRESS
-        with suppress(TimeoutError):
-            await self._until(lambda: self._done >= aim or not +self._left, PROGRESS_S_MAX, "")
+        await self._until(lambda: self._done >= aim or not +self._left, PROGRESS_S_MAX)
 
-    async def _until(self, holds: Callable[[], bool], wait_s: float, told: str) -> None:
-        """Waits until something holds that clients note. Raises TimeoutError."""
-        try:
+    async def _until(self, holds: Callable[[], bool], wait_s: float) -> None:
+        """Waits until something holds that clients note, at most so long."""
+        with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 while not holds():
                     self._changed.clear()
                     await self._changed.wait()
-        except TimeoutError:
-            raise TimeoutError(told) from None
+
+    async def _all_done(self, undone: Callable[[], Counter[str]]) -> None:
+        """Waits until clients have no steps left, of those that are meant."""
+        await nothing_left(
+            undone,
+            lambda: self._until(lambda: not undone(), MARK_S),
+            "clients have not done what they were told, so many steps",
+        )
 
     # --- rests --------------------------------------------------------------------------------
 
@@ -366,30 +398,30 @@ class RealWorld:
     async def _rest(self) -> None:
         """Waits until all are linked that run, and a marker comes from each to each."""
         await self._linked()
-        await self._until(self._is_calm, REST_S_MAX, f"clients have not done: {+self._left}")
+        await self._all_done(self._undone)
         begin = time.monotonic_ns()
         self._round += 1
-        missing = set(self._pairs())
-        try:
-            async with asyncio.timeout(REST_S_MAX):
-                while missing:
-                    await self._mark(missing)
-                    with suppress(TimeoutError):
-                        await self._until(partial(self._have_come, missing), MARK_S, "")
-                    missing -= self._come(missing)
-        except TimeoutError:
-            raise TimeoutError(f"no marker comes from and to {sorted(missing)}") from None
+        wanted = set(self._pairs())
+
+        async def look() -> None:
+            missing = wanted - self._come(wanted)
+            await self._mark(missing)
+            await self._until(lambda: self._come(missing) == missing, MARK_S)
+
+        await nothing_left(
+            lambda: sorted(wanted - self._come(wanted)), look, "no marker comes from and to"
+        )
         self.rests.append(Rest(begin, time.monotonic_ns()))
 
-    def _is_calm(self) -> bool:
-        """Whether all clients of best effort have done what they can do."""
-        return not any(
-            count and client.startswith("c") and self._moves[client].broker in self._brokers
-            for client, count in self._left.items()
+    def _undone(self) -> Counter[str]:
+        """What clients of best effort have not done that can do it."""
+        return Counter(
+            {
+                client: count
+                for client, count in self._left.items()
+                if count and client.startswith("c") and self._moves[client].broker in self._brokers
+            }
         )
-
-    def _have_come(self, wanted: set[tuple[int, str]]) -> bool:
-        return self._come(wanted) == wanted
 
     def _come(self, wanted: set[tuple[int, str]]) -> set[tuple[int, str]]:
         return {(b, name) for b, name in wanted if (f"{self._round}/{b}", name) in self._marked}
@@ -436,68 +468,73 @@ class RealWorld:
         degrees = Counter(each for line in up for each in self.plan.links[line][:2])
         everywhere = len(up) == len(self.plan.links)
 
-        def is_so(broker: int, counts: dict[str, Any]) -> bool:
+        def left(broker: int, counts: dict[str, Any]) -> object:
             standing = counts["delivery"].get("standing", 0)
-            is_known = standing == len(self._stood) or not everywhere
-            return counts["links"] == degrees[broker] and is_known
+            found = {"links": counts["links"], "standing": standing}
+            wanted = len(self._stood) if everywhere else standing
+            return found if found != {"links": degrees[broker], "standing": wanted} else None
 
         stood = set(self._stood)
-        await self._brokers_say(is_so, f"{len(stood)} standing, links {dict(degrees)}")
+        await self._brokers_say(left, f"{len(stood)} standing, links {dict(degrees)}; brokers say")
         if everywhere and stood == set(self._stood):
             self._tell("known")
         if new := set(up) - self._up:
             self._up |= new
             self._tell("up", positions=tuple(new))
 
-    async def _brokers_say(self, holds: Callable[[int, dict[str, Any]], bool], told: str) -> None:
-        """Waits until something holds of what each broker counts."""
-        said: dict[int, Any] = {}
-        try:
-            async with asyncio.timeout(REST_S_MAX):
-                while True:
-                    for broker in self._brokers:
-                        with suppress(ContradaError):
-                            said[broker] = await self._probes[broker].broker_statistics()
-                    if all(b in said and holds(b, said[b]) for b in self._brokers):
-                        return
-                    await asyncio.sleep(LOOK_S)
-        except TimeoutError:
-            raise TimeoutError(f"{told}: brokers say {said}") from None
+    async def _brokers_say(self, left: Callable[[int, dict[str, Any]], object], told: str) -> None:
+        """Waits until by what each broker counts nothing is left."""
+        said: dict[int, object] = dict.fromkeys(self._brokers, "nothing")
+
+        async def look() -> None:
+            for broker in self._brokers:
+                with suppress(ContradaError):
+                    said[broker] = left(broker, await self._probes[broker].broker_statistics())
+            await asyncio.sleep(LOOK_S)
+
+        await nothing_left(lambda: {b: each for b, each in said.items() if each}, look, told)
 
     # --- the end ------------------------------------------------------------------------------
 
     async def _end(self) -> None:
         """When all is mended: what is not acknowledged is read, then all that is kept."""
-        await self._until(lambda: not +self._left, REST_S_MAX, f"not done: {self._left}")
+        await self._all_done(lambda: +self._left)
 
-        def is_empty(_: int, counts: dict[str, Any]) -> bool:
-            of = counts["delivery"]
-            return not any(of.get(each) for each in ("held", "spooled", "early", "waiting"))
+        def held(_: int, counts: dict[str, Any]) -> dict[str, int]:
+            return {each: n for each in HELD if (n := counts["delivery"].get(each))}
 
-        await self._brokers_say(is_empty, "what is held does not come")
+        def there(broker: int, counts: dict[str, Any]) -> dict[str, int]:
+            clients = counts["connections"] - counts["links"] - 1  # One is this process.
+            return held(broker, counts) | ({"clients": clients} if clients else {})
+
+        await self._brokers_say(held, "what is held does not come")
         for crowd in self._crowds:
             assert crowd.stdin is not None
             crowd.kill()  # What its readers have comes again.
             await crowd.wait()
         await asyncio.gather(*self._reading[:CROWDS])
+        # Homes must know that: until then readers that are gone have records, and get more.
+        await self._brokers_say(there, "clients that were killed are not gone")
         for name, event in self._stood.items():
             await self._audit(name, event, AUDITOR)
             if event.retention is not None and event.retention.replay_max:
                 await self._audit(name, event, REPLAYER)
 
     async def _audit(self, name: str, event: Event, who: str) -> None:
-        """Reads a log until it has nothing more."""
+        """Reads a log until it has nothing more, as long as something comes."""
         probe = self._probes[event.brokers[0]]
         marker = f"{who} of {name}"
         begin: Any = {"from_position": 1} if who == REPLAYER else {}
+        loop = asyncio.get_running_loop()
         try:
             async with (
-                asyncio.timeout(REST_S_MAX),
+                asyncio.timeout(STILL_S_MAX) as until,
                 probe.subscribe(durable=name, **begin) as events,
                 asyncio.TaskGroup() as group,
             ):
                 group.create_task(self._publish_marker(probe, marker, name))
                 async for kept in events:
+                    until.reschedule(loop.time() + STILL_S_MAX)
                     of, id_ = kept.item.envelope, kept.item["id"]
                     what = "replays" if who == REPLAYER else "reads"
                     self._tell(
@@ -506,8 +543,9 @@ class RealWorld:
                     )  # fmt: skip
                     if id_ == marker:
                         break
-        except TimeoutError:
-            raise TimeoutError(f"{who} has not read {name} to its end") from None
+        except* (TimeoutError, ContradaError) as error:
+            reasons = [f"{each!r}" for each in error.exceptions]
+            self.faults.append(Violation("no rest", f"{who} cannot read {name}: {reasons}"))
 
     async def _publish_marker(self, probe: TcpService, id_: str, name: str) -> None:
         values = {MARKER: name}

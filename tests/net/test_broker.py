@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from unittest import mock
 
 import msgspec
@@ -403,7 +404,8 @@ async def test_what_waits_to_be_published_is_held_without_its_frame(fields: list
         (its_end,) = broker._peers
         talk = its_end._talk
         assert isinstance(talk, Guest)
-        next(iter(talk._feeds.values()))._notifications_max = 1  # Later ones wait for room.
+        feed = next(iter(talk._feeds.values()))
+        feed._bounds = replace(feed._bounds, notifications=1)  # Later ones wait for room.
         client.say(*[Request(n, msgspec.Raw(asked), 0, 60_000) for n in range(6)])
         if fields and fields[0]:
             replies = [await client.hears() for _ in range(8)][2:]

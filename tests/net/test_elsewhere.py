@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import contrada as ct
 from contrada.net.connecting import connect_sync
+from tests.asynchronous import TEST_S_MAX
 
 THREADS = 8
 EACH = 200
@@ -93,7 +94,9 @@ def test_a_forked_process_is_told(address: str | None) -> None:
     """Two processes would write into one connection, or one would wait for ever."""
     for code in (FORKED, FORKED_BLOCKING):
         command = [sys.executable, "-W", "ignore", "-c", code, *([address] if address else [])]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=TEST_S_MAX, check=False
+        )
         assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 

@@ -33,7 +33,7 @@ from contrada.routing.router import Strategy
 from contrada.runtime import backoff
 from contrada.runtime.exchange import LINK_DOWN
 from contrada.service import ConnectionState, Service
-from tests.asynchronous import on_loop, until
+from tests.asynchronous import TEST_S_MAX, on_loop, until
 from tests.homes import CERTIFIED, MARKER, numbers, rest
 from tests.net.networks import network
 from tests.net.processes import serving
@@ -567,5 +567,7 @@ def test_a_forked_program_is_told() -> None:
         ):
             assert old in code
             command = [sys.executable, "-W", "ignore", "-c", code.replace(old, new), address]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=TEST_S_MAX, check=False
+            )
             assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")

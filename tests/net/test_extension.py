@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import contrada as ct
+from tests.asynchronous import TEST_S_MAX
 from tests.net.processes import serving
 from tests.own_operators import CONTRADA, EXTENSION, contrada, write_module
 
@@ -36,7 +37,7 @@ def test_a_broker_and_a_subscriber_load_the_same_operators(tmp_path: Path) -> No
         refused = contrada(tmp_path, "sub", "name longer '3'", "--to", address)
         assert refused.returncode == 2
         broker.send_signal(signal.SIGTERM)
-        _, said = broker.communicate(timeout=20)
+        _, said = broker.communicate(timeout=TEST_S_MAX)
         assert broker.returncode == 0
         assert "Traceback" not in said
 

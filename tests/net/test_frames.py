@@ -182,6 +182,16 @@ def test_filters_are_looked_at_in_parts() -> None:
         PackedSubscribe("1", to_msgpack(many)).members()
 
 
+def test_filters_of_one_subscription_share_their_value_sets() -> None:
+    """A broker would hold each name as often as a subscription says it."""
+    asked = unpacked(
+        packed(Subscribe("1", FilterSet("s = 'DIS' and n > 1 or s = 'DIS' and n < 0")))
+    )
+    assert isinstance(asked, PackedSubscribe)
+    first, second = asked.part(asked.members()).filters.filters
+    assert first.sets["s"] is second.sets["s"]
+
+
 @pytest.mark.parametrize(
     "message",
     [

@@ -17,7 +17,8 @@ from contrada.runtime.outlet import ENTRY_BYTES
 from contrada.service import OfferChange
 from tests.asynchronous import on_loop, until
 from tests.net.test_broker import RawClient
-from tests.net.test_reconnecting import cut, reached
+from tests.net.test_commands import WAIT_S
+from tests.net.test_reconnecting import cut, lose, reached
 
 ALARMS = ct.Advertisement("what = 'alarm'")
 LOGINS = ct.Advertisement("what = 'login' and user any")
@@ -77,6 +78,37 @@ async def test_advertisements_are_taken_up_again() -> None:
             assert len(again.exchange.on_offer) == 1
             async with other.advertise(LOGINS):
                 assert await anext(found) == OfferChange(LOGINS, is_on_offer=True)
+
+
+@on_loop
+async def test_a_connection_lost_between_two_questions_is_made_again() -> None:
+    """The second question would go nowhere; the client would wait for the answer for ever."""
+    async with (
+        Broker(port=0) as broker,
+        connect(broker.address) as service,
+        service.advertise(ALARMS),
+        service.advertisements() as found,
+        asyncio.timeout(WAIT_S),
+    ):
+        assert isinstance(service, TcpService)
+        received = service.received
+        lost: list[Frame] = []
+
+        def losing(frame: Frame) -> None:
+            if isinstance(frame, Reply) and not lost:
+                lost.append(frame)
+                lose(service)
+            received(frame)
+
+        with mock.patch.object(service, "received", losing):
+            states = service.connection_states()
+            for each in list(broker._peers):
+                each.abort()
+            for _ in range(2):
+                await reached(states, "trying")
+            await reached(states, "connected")
+        assert lost
+        assert found.current == (ALARMS,)
 
 
 @on_loop

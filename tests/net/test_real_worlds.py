@@ -7,6 +7,7 @@ import pytest
 
 from contrada.simulation.oracle import Outcome
 from contrada.simulation.steps import Cut, Kind
+from tests.asynchronous import on_loop
 from tests.net import real_world
 from tests.net.namespaces import namespaces, why_not
 from tests.net.real_plan import Plan, planned
@@ -98,6 +99,32 @@ def outcome(plan: Plan, folder: Path, machines: Machines, serve: str) -> Outcome
     return found
 
 
+@pytest.mark.parametrize(
+    ("still_s", "rest_s", "step", "rests"),
+    [(0.0, 60.0, 1, True), (0.0, 60.0, 0, False), (60.0, 0.0, -1, False)],
+    ids=["moves", "stands still", "never ends"],
+)
+@on_loop
+async def test_a_network_is_waited_for_as_long_as_it_moves(
+    still_s: float, rest_s: float, step: int, rests: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow machine would count as a fault; or what stands still as slow, without a word."""
+    monkeypatch.setattr(real_world, "STILL_S_MAX", still_s)
+    monkeypatch.setattr(real_world, "REST_S_MAX", rest_s)
+    left = 100
+
+    async def look() -> None:
+        nonlocal left
+        left -= step
+
+    waiting = real_world.nothing_left(lambda: left, look, "to do")
+    if rests:
+        await waiting
+    else:
+        with pytest.raises(TimeoutError, match=r"to do: \d+"):
+            await waiting
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [MESH, HIERARCHY], ids=lambda each: str(each.shape))
 def test_nine_brokers_keep_what_worlds_ask_for_while_they_are_killed(
@@ -125,7 +152,7 @@ def test_a_broker_with_a_fault_is_found_out(
     fault: str, seen: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The checkers would look at a world in which nothing can be seen."""
-    monkeypatch.setattr(real_world, "REST_S_MAX", 5.0)  # Not all of them come to rest.
+    monkeypatch.setattr(real_world, "STILL_S_MAX", 5.0)  # Not all of them come to rest.
     what: set[str] = set()
     for seed in range(SEED, SEED + WORLDS_MAX):  # In one world nothing may be there to be lost.
         plan = planned(seed, MESH, FEW, 2, each=120)

@@ -34,7 +34,7 @@ from contrada.net.publishing import PUBLISH_FRAMES_MAX, PUBLISH_NOTIFICATIONS_MA
 from contrada.net.subscription import CREDIT_BYTES
 from contrada.runtime import backoff
 from contrada.runtime.outlet import ENTRY_BYTES
-from contrada.service import ConnectionState, Subscription
+from contrada.service import ConnectionState, Service, Subscription
 from tests.asynchronous import on_loop, until
 from tests.net.conftest import CONTRADA
 
@@ -76,6 +76,13 @@ async def cut(broker: Broker) -> None:
     for each in list(broker._peers):
         each.abort()
     await broker.stop()
+
+
+def lose(service: Service) -> None:
+    """A connection is lost; its client learns that in the next turn, after what is due before."""
+    wire = service._reconnecting._wire  # type: ignore[attr-defined]
+    assert wire is not None
+    wire.abort()
 
 
 async def begun(address: str) -> Broker:

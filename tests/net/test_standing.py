@@ -20,15 +20,18 @@ from contrada.errors import (
     ServiceClosedError,
     StoreError,
 )
-from contrada.net import Broker, connect, logs, parse_address, standing
+from contrada.net import Broker, TcpService, connect, logs, parse_address, standing
+from contrada.net.frames import Frame, LogReply, Reply
 from contrada.net.pledges import GuestLogs
+from contrada.net.standing import TcpLogs
 from contrada.runtime import backoff
 from contrada.runtime.standing import READ_AHEAD_MAX
 from contrada.service import Service, StandingSubscription
 from tests.asynchronous import on_loop, until
 from tests.homes import CERTIFIED, numbers, records, rest
 from tests.net.processes import serving
-from tests.net.test_commands import contrada
+from tests.net.test_commands import WAIT_S, contrada
+from tests.net.test_reconnecting import lose
 
 KILLS = 3
 """How often a broker is killed."""
@@ -302,6 +305,78 @@ async def test_a_reader_leaves_a_connection_that_is_dead_and_does_not_show_it(pa
         assert peer in broker._peers
         wire.abort()
         assert broker.statistics().delivery["standing"] == 1
+
+
+@on_loop
+async def test_who_begins_to_publish_as_the_connection_is_lost_is_answered(path: Path) -> None:
+    """It would wait for ever for the answer to what was never sent: who it is."""
+    async with (
+        Broker(port=0, store=path) as broker,
+        connect(broker.address, publisher="desk") as service,
+        asyncio.timeout(WAIT_S),
+    ):
+        publishing = asyncio.create_task(service.publish({"n": 1}, delivery=CERTIFIED))
+        lose(service)
+        assert (await publishing).publisher == "desk"
+
+
+@on_loop
+async def test_a_connection_that_is_lost_as_readers_are_taken_up_is_made_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client would wait for ever for a broker that was never asked, and never connect again."""
+    async with (
+        Broker(port=0, store=path) as broker,
+        connect(broker.address) as service,
+        service.subscribe("n any", durable="s") as events,
+        asyncio.timeout(WAIT_S),
+    ):
+        taking_up = TcpLogs.take_up
+
+        async def losing(of: TcpLogs) -> None:
+            monkeypatch.setattr(TcpLogs, "take_up", taking_up)
+            lose(service)
+            await taking_up(of)
+
+        monkeypatch.setattr(TcpLogs, "take_up", losing)
+        cut(broker)
+        await service.publish({"n": 1}, delivery=CERTIFIED)
+        assert (await events.next(WAIT_S)).item["n"] == 1
+
+
+@on_loop
+async def test_what_is_acknowledged_before_readers_are_taken_up_waits_for_that(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection lost at the end of taking up would count as up: it would be said too early."""
+    async with (
+        Broker(port=0, store=path) as broker,
+        connect(broker.address) as service,
+        service.subscribe("m any"),
+        service.subscribe("n any", durable="s", auto_acknowledge=False) as events,
+        asyncio.timeout(WAIT_S),
+    ):
+        await service.publish({"n": 1}, delivery=CERTIFIED)
+        (got,) = await records(events, 1)
+        assert isinstance(service, TcpService)
+        received = service.received
+        acknowledging: list[asyncio.Task[None]] = []
+        lost: list[Frame] = []
+
+        def losing(frame: Frame) -> None:
+            if isinstance(frame, LogReply) and not lost:
+                lost.append(frame)
+                lose(service)
+            received(frame)
+            if isinstance(frame, Reply) and lost and not acknowledging:
+                acknowledging.append(asyncio.create_task(events.acknowledge(got.position)))
+
+        monkeypatch.setattr(service, "received", losing)
+        cut(broker)
+        await until(lambda: bool(acknowledging))
+        await acknowledging[0]
+        await events.aclose()
+        assert await rest(service, "s") == []
 
 
 @on_loop

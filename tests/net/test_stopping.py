@@ -13,7 +13,7 @@ from contrada.net.link import ON_ITS_WAY
 from contrada.net.member import MemberService
 from contrada.net.neighbours import Membership, Wanted
 from contrada.runtime.exchange import LINK_DOWN
-from tests.asynchronous import on_loop, until
+from tests.asynchronous import TEST_S_MAX, on_loop, until
 from tests.net.networks import network
 from tests.net.processes import serving
 from tests.net.test_neighbours import know
@@ -28,6 +28,13 @@ def _little_credit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscription, "_CREDIT_STEP", 2_000)
 
 
+@pytest.fixture
+def _no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who takes what is handed over is as slow as this machine may be."""
+    monkeypatch.setattr(server, "HANDOVER_WAIT_S", TEST_S_MAX)
+
+
+@pytest.mark.usefixtures("_no_hurry")
 @on_loop
 async def test_what_waits_for_clients_is_handed_over() -> None:
     """Each restart of a broker would lose what its subscribers have not read yet."""
@@ -45,6 +52,7 @@ async def test_what_waits_for_clients_is_handed_over() -> None:
         assert not stopped.statistics().dropped
 
 
+@pytest.mark.usefixtures("_no_hurry")
 @on_loop
 @pytest.mark.parametrize("ends", [0, 1])
 async def test_what_waits_for_a_neighbour_is_handed_over(ends: int) -> None:

@@ -8,6 +8,7 @@ shown as JSON: bytes are `{"bytes": hex}`, a time `{"time": text}`, a number tha
 
 import json
 import math
+import struct
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -89,7 +90,18 @@ from contrada.net.frames import (
 )
 from contrada.net.inspection import HeldLink, HeldText, Inspection
 from contrada.net.neighbours import Membership
-from contrada.net.promises import Arrive, Arrived, Begun, Publications, refusal
+from contrada.net.promises import (
+    Acknowledge,
+    Arrive,
+    Arrived,
+    AskLog,
+    AskStretch,
+    Begun,
+    LogState,
+    Publications,
+    Stretch,
+    refusal,
+)
 from contrada.net.promises import packed as promised
 from contrada.patterns import Match
 from contrada.patterns.assembly import Piece
@@ -144,6 +156,15 @@ SURE: Final = Notification(
 ROW: Final = Row("a", 5, 1, 9, (("b", 6, 3),))
 KEPT: Final = FilterSet("price < 100")
 
+_STRETCH: Final = Stretch(
+    3,
+    struct.pack("<q", 1),
+    struct.pack("<q", AT_US),
+    struct.pack("<I", len(to_msgpack(SURE))),
+    bytes(to_msgpack(SURE)),
+    ((2, "damaged"),),
+)
+
 PROMISES: Final[dict[str, tuple[str, Any]]] = {
     "publish": ("what is promised", Publications([to_msgpack(SURE)])),
     "arrive": ("p publishes here; it was at server a, in its life 5", Arrive("p", "p-1", {"a": 5})),
@@ -155,6 +176,9 @@ PROMISES: Final[dict[str, tuple[str, Any]]] = {
     "done": ("positions 1 and 2 are worked off", Done("s", "r", ((1, 3),))),
     "give back": ("position 3 may come again", GiveBack("s", "r", (3,))),
     "close": ("the reader leaves; it had read position 3", CloseLog("s", "r", seen=(3,))),
+    "ask log": ("the positions of s, and that of a time", AskLog("s", AT_US)),
+    "ask stretch": ("positions 1 and 2 of s, number 1 there", AskStretch("s", 1, 1, 3)),
+    "acknowledge": ("all before position 3 is worked off", Acknowledge("s", 1, 3)),
 }
 """What stands in a LogRequest."""
 
@@ -282,6 +306,14 @@ FRAMES: Final[dict[str, tuple[str, Frame]]] = {
     "log reply to publish": ("0 pairs were dropped", LogReply(8, promised(0))),
     "log reply to arrive": ("server a, in its life 5", LogReply(8, promised(Arrived("a", 5, 4)))),
     "log reply to read": ("number 1 at server a", LogReply(8, promised(Begun(KEPT, "a", 1)))),
+    "log reply to ask log": (
+        "kept from 1 on, none acknowledged, the next is 3, the time is at 2",
+        LogReply(8, promised(LogState(KEPT, "a", 1, 1, 1, 3, 2))),
+    ),
+    "log reply to ask stretch": (
+        "one record, and one that is damaged",
+        LogReply(8, promised(_STRETCH)),
+    ),
     "log refusal": ("nothing was done", refusal(8, DeliveryError("s is read already"))),
     **{
         f"log delivery: {name}": (meaning, LogDelivery(promised(message)))

@@ -17,7 +17,7 @@ from contrada.net.connecting import connect_sync
 from contrada.runtime import BlockingService, EmbeddedService, blocking
 from contrada.runtime.blocking import BATCH_READ
 from contrada.service import ServiceStatistics
-from tests.asynchronous import on_loop
+from tests.asynchronous import TEST_S_MAX, on_loop
 
 
 def test_it_publishes_and_subscribes() -> None:
@@ -178,7 +178,7 @@ with BlockingService(EmbeddedService()) as service, service.subscribe("a = 1") a
 def test_a_forked_process_is_told_at_once() -> None:
     """A child would wait for ever for a thread that it does not have."""
     command = [sys.executable, "-W", "ignore", "-c", FORKED]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TEST_S_MAX, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 

@@ -14,7 +14,7 @@ import contrada as ct
 from contrada.delivery.memory import MemoryStore
 from contrada.errors import StoreError
 from contrada.runtime import hosting, tables
-from contrada.runtime.outlet import QUEUE_NOTIFICATIONS_MAX
+from contrada.runtime.outlet import PUBLISH_WAIT_S_MAX, QUEUE_NOTIFICATIONS_MAX
 from contrada.runtime.sqlite import SqliteStore
 from tests.asynchronous import TEST_S_MAX, on_loop, until
 from tests.homes import CERTIFIED, numbers, of
@@ -145,7 +145,7 @@ async def test_a_fast_publisher_at_best_effort_waits_for_the_disk(
     monkeypatch.setattr(tables, "WAITING_BYTES_MAX", 300_000)
     count = 2 * QUEUE_NOTIFICATIONS_MAX
     path = tmp_path / "s.db"
-    async with ct.connect(store=path, publish_wait_s=TEST_S_MAX) as service:
+    async with ct.connect(store=path, publish_wait_s=PUBLISH_WAIT_S_MAX) as service:
         await service.subscribe("n any", durable="all")
         disk.clear()
         publishing = asyncio.create_task(service.publish_batch({"n": n} for n in range(count)))

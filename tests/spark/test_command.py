@@ -13,6 +13,7 @@ import pytest
 
 from contrada.model import Notification
 from contrada.net.connecting import connect_sync
+from tests.asynchronous import TEST_S_MAX
 
 CONTRADA = (sys.executable, "-c", "from contrada_command import main; main()")
 
@@ -101,7 +102,7 @@ def test_what_a_broker_that_dies_left_is_published_later(
 WITHOUT_BROKER = """
 import asyncio, sys, threading
 from contrada.net import Broker
-from contrada.spark import publishing
+from contrada.spark.pipeline import publishing
 
 publishing.PUBLISH_BATCH = 20
 keep, started = publishing._keep_published, threading.Event()
@@ -158,7 +159,7 @@ def test_ctrl_c_ends_it_cleanly(description: Path, tmp_path: Path, begun: str) -
     slow = tmp_path / "slow.py"
     slow.write_text(INTERRUPTED[begun])
     command = [sys.executable, str(slow), "pipeline", "run", str(description), "--cores", "1"]
-    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TEST_S_MAX)
     assert run.returncode == 130, run.stderr
     assert "Traceback" not in run.stderr
     assert run.stdout == ""
@@ -171,7 +172,7 @@ def test_a_java_that_dies_is_one_line(description: Path, tmp_path: Path, when: s
     dying = tmp_path / "dying.py"
     dying.write_text(DYING % DEATHS[when])
     command = [sys.executable, str(dying), "pipeline", "run", str(description), "--cores", "1"]
-    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TEST_S_MAX)
     said = run.stderr.splitlines()[-1]
     assert (run.returncode, run.stdout) == (1, "")
     assert said == "contrada: error: Spark ended the run: its Java process has ended"
@@ -181,7 +182,7 @@ def test_a_java_that_dies_is_one_line(description: Path, tmp_path: Path, when: s
 DYING = """
 import os, signal
 from pyspark import SparkContext
-from contrada.spark import run
+from contrada.spark.pipeline import run
 count = run._counted
 def killed(source, frame, matches):
     %s
@@ -220,7 +221,7 @@ main()
 """,
     "matching": """
 import os, signal
-from contrada.spark import run
+from contrada.spark.pipeline import run
 count = run._counted
 def interrupted(source, frame, matches):
     def endless(batches, parent=os.getpid()):

@@ -9,7 +9,7 @@ from contrada.errors import ContradaError, InputError, InvalidObventError
 from contrada.model import Filter
 from contrada.records import FORMATS
 from contrada.records.cells import CONVERTERS
-from contrada.spark.description import PROGRESS_FILE, _Pipeline, _Source, read_pipeline
+from contrada.spark.pipeline.description import PROGRESS_FILE, _Pipeline, _Source, read_pipeline
 
 GOOD = """
 subscriptions = "subs"

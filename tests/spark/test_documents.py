@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from contrada.spark.description import read_pipeline
-from contrada.spark.run import run_pipeline
+from contrada.spark.pipeline.description import read_pipeline
+from contrada.spark.pipeline.run import run_pipeline
 from tests.spark.test_pipeline import expected, written
 
 DOCUMENTS = {

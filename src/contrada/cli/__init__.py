@@ -23,6 +23,7 @@ COMMANDS = {
     "match": Command("contrada.cli.match:match", "Match files against subscriptions, offline."),
     "translate": Command("contrada.cli.translate:translate", "Turn rules of others into filters."),
     "pipeline": Command("contrada.cli.pipeline:pipeline", "Run a pipeline on Spark."),
+    "spark": Command("contrada.cli.spark:spark", "Run a cluster of Spark here."),
     "simulate": Command("contrada.cli.simulate:simulate", "Networks of brokers in virtual time."),
 }
 

@@ -21,8 +21,8 @@ from contrada.net import parse_addresses
 from contrada.spark.session import check_requirements, interruptible, spark_session
 
 if TYPE_CHECKING:
-    from contrada.spark.publishing import Told
-    from contrada.spark.run import PipelineSummary
+    from contrada.spark.pipeline.publishing import Told
+    from contrada.spark.pipeline.run import PipelineSummary
 
 
 @click.group()
@@ -61,9 +61,9 @@ def run(
     contrada pipeline run operations.toml --publish contrada://127.0.0.1:7655 --json
     """  # noqa: D301 - click reads the escape
     check_requirements()
-    from contrada.spark.description import read_pipeline
-    from contrada.spark.publishing import publish_matches
-    from contrada.spark.run import run_pipeline
+    from contrada.spark.pipeline.description import read_pipeline
+    from contrada.spark.pipeline.publishing import publish_matches
+    from contrada.spark.pipeline.run import run_pipeline
 
     described = read_pipeline(description, dict(named_text(text, "--set") for text in settings))
     address = publish or described.publish

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ from contrada.errors import ContradaError
 from contrada.extensions.loading import load
 from contrada.matching.kernels import jit
 from contrada.net import PORT_DEFAULT, Broker, BrokerStatistics
+from contrada.net.broker import CONNECTIONS_MAX
 from contrada.routing.links.topology import TREES_MAX
 from contrada.runtime.kernels import load_beside
 
@@ -31,6 +33,9 @@ _STATUS: Final = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 0}
 
 _NOT_SETTINGS: Final = {"config", "until_input_ends"}
 """Options that no file has."""
+
+_FILES_BESIDE: Final = 64
+"""Files that a broker has open beside its connections: its store, links, libraries."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -142,12 +147,31 @@ def serve(ctx: click.Context, /, config: str | None, until_input_ends: bool, **_
     log(LEVELS.index(settings.log.level), as_json=settings.log.json)
     for extension in settings.extensions:
         load(extension)
+    _allow_files()
     status, counts = asyncio.run(_serve(settings, path, flags, until_input_ends=until_input_ends))
     if settings.log.json:
         click.echo(msgspec.json.encode({"level": "info", "statistics": counts}), err=True)
     else:
         click.echo(_summary(counts), err=True)
     raise click.exceptions.Exit(status)
+
+
+def _allow_files() -> None:
+    """Has as many files open, and so connections, as the system allows, and says where that is few.
+
+    What a shell allows is often a thousand, for the sake of programs that cannot do with more.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if resource.RLIM_INFINITY != hard < CONNECTIONS_MAX + _FILES_BESIDE:
+        _LOG.warning(
+            "the system allows %d open files (ulimit -Hn): for CONNECTIONS_MAX = %d connections it "
+            "takes %d",
+            hard,
+            CONNECTIONS_MAX,
+            CONNECTIONS_MAX + _FILES_BESIDE,
+        )
 
 
 def _flags(ctx: click.Context) -> dict[str, Any]:

@@ -282,7 +282,10 @@ class DurableSubscription:
         comes again, InvalidValueError for a position that was not handed out yet.
         """
         if self._holders:
-            raise DeliveryError(f"consumers of {self.name!r} have records they did not acknowledge")
+            raise DeliveryError(
+                f"{self.name!r} cannot be read again yet: its readers have {len(self._holders)} "
+                "records that they have not acknowledged; try again once they have, or have left"
+            )
         if time_us is not None:
             position = min(self.store.position_at(self.name, time_us), self._cursor)
         if position is None or not 0 < position <= self._cursor:
@@ -328,6 +331,27 @@ class DurableSubscription:
                 break
             self._cursor = entries[-1].position + 1
             handed += self._handed(of, entries)
+
+    def entries(self, first: int, count: int, *, is_again: bool) -> list[Entry]:
+        """Up to so many entries from a position on, whoever has them: nothing is handed out.
+
+        Without those that are acknowledged, unless `is_again`. Raises DeliveryError where one of
+        them was given up, StoreError.
+        """
+        if first < self.extent.first:
+            raise DeliveryError(
+                f"{self.name!r}: what is before position {self.extent.first} was acknowledged or "
+                f"dropped, so it cannot be read from {first}"
+            )
+        entries = self.store.read(self.name, first, count)
+        if is_again or not self._done:
+            return entries
+        return [each for each in entries if each.position not in self._done]
+
+    @property
+    def undone(self) -> int:
+        """The first position that is not acknowledged."""
+        return self._done.first_without(self.extent.first)
 
     @property
     def untaken(self) -> int:

@@ -31,7 +31,7 @@ from contrada.delivery.messages import (
     Standing,
 )
 from contrada.delivery.notes import Notes
-from contrada.delivery.store import OWN_LOGS, LogRecord, Store, check_log_name, check_records
+from contrada.delivery.store import OWN_LOGS, Entry, LogRecord, Store, check_log_name, check_records
 from contrada.errors import (
     CannotPublishError,
     ContradaError,
@@ -265,6 +265,31 @@ class Logs:
         if reader in kept.readers:
             del kept.readers[reader]
             kept.subscription.close(_consumer(reader), seen)
+
+    def positions(self, name: str, time_us: int | None = None) -> tuple[int, int, int, int]:
+        """Of a log here the first position, the first not acknowledged, the next, and a time's.
+
+        Raises DeliveryError: there is none; StoreError.
+        """
+        of = self._kept[self.number_of(name)].subscription
+        at = 0 if time_us is None else of.store.position_at(name, time_us)
+        return of.extent.first, of.undone, of.extent.next, at
+
+    def entries(self, name: str, first: int, count: int, *, is_again: bool) -> list[Entry]:
+        """Up to so many entries of a log here, whoever has them; `is_again`: acknowledged, too.
+
+        Raises DeliveryError for what is not kept any more, StoreError.
+        """
+        return self._kept[self.number_of(name)].subscription.entries(
+            first, count, is_again=is_again
+        )
+
+    def acknowledge(self, name: str, before: int) -> None:
+        """All before a position is done with. Raises DeliveryError, InvalidValueError."""
+        number = self.number_of(name)
+        of = self._kept[number].subscription
+        of.acknowledge([(1, before)] if before > 1 else [])
+        self._touch(number)
 
     def close_all(self, server: str) -> None:
         """All consumers at a server are gone; what they had comes again."""

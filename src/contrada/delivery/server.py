@@ -49,7 +49,7 @@ from contrada.delivery.notes import Notes
 from contrada.delivery.outbox import Outbox
 from contrada.delivery.sequences import Sequences
 from contrada.delivery.standing import Home, StandingTable
-from contrada.delivery.store import Store
+from contrada.delivery.store import Entry, Store
 from contrada.delivery.transit import Tell, Transit
 from contrada.errors import (
     DeliveryError,
@@ -256,6 +256,11 @@ class DeliveryServer:
         self._consumers.consume(client, said, now_us)
         return self._settle(now_us)
 
+    def acknowledge(self, name: str, before: int, now_us: int) -> list[DeliveryEffect]:
+        """All of a log here before a position is done with. Raises DeliveryError and others."""
+        self._logs.acknowledge(name, before)
+        return self._settle(now_us)
+
     # --- neighbours ---------------------------------------------------------------------------
 
     def link_up(self, neighbour: Neighbour, now_us: int) -> list[DeliveryEffect]:
@@ -428,6 +433,14 @@ class DeliveryServer:
     def terms(self, name: str) -> Terms | None:
         """What a standing subscription at home here stands for; None where there is none."""
         return self._logs.terms(name)
+
+    def positions(self, name: str, time_us: int | None = None) -> tuple[int, int, int, int]:
+        """Positions of a log here; see `Logs.positions`."""
+        return self._logs.positions(name, time_us)
+
+    def entries(self, name: str, first: int, count: int, *, is_again: bool) -> list[Entry]:
+        """Entries of a log here; see `Logs.entries`."""
+        return self._logs.entries(name, first, count, is_again=is_again)
 
     def ended(self) -> list[str]:
         """The names of those that stood here and have ended since this was asked, by whoever."""

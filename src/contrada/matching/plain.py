@@ -128,10 +128,14 @@ class _File:
                 self.at[place] = entry
                 if isinstance(shape, tuple):
                     self.shapes[shape] = self.shapes.get(shape, 0) + 1
-            elif isinstance(held, dict):
-                held[entry] = None
             else:
-                self.at[place] = {held: None, entry: None}
+                first = next(iter(_listed(held)))
+                if first.places == entry.places:  # Many filters name one value: they share that.
+                    entry.places = first.places
+                if held is first:
+                    self.at[place] = {held: None, entry: None}
+                else:
+                    held[entry] = None
 
     def drop(self, entry: _Entry[Any]) -> None:
         """Takes out an entry."""
@@ -472,7 +476,7 @@ def places_of(of: ValueSet) -> tuple[Place, ...]:
     """Where a filter can be filed by a set without *absent*."""
     traits = traits_of(of, PLAIN_PLACES_MAX)
     if traits is not None:
-        return tuple(dict.fromkeys(map(_place, traits)))
+        return tuple(dict.fromkeys(map(_place, traits)) if len(traits) > 1 else map(_place, traits))
     if of.text is None and len(of.line) <= 2:
         return _interval_places(of.line[0], of.line[1] if len(of.line) == 2 else ())
     return (_ANYWHERE,)

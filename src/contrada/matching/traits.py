@@ -13,6 +13,9 @@ from contrada.model.domains.values import NUMBER, TEXT
 from contrada.model.languages.atoms import implied_by
 from contrada.model.languages.language import Every, Language, Literal, Pieces, Some
 
+_LARGE: Final = 2**63
+"""Above a smaller number there are more than anybody would count, and below it."""
+
 KINDS: Final = ("=", "prefix", "suffix", "contains")
 
 
@@ -48,6 +51,14 @@ def _of_cuts(cuts: line.Cuts, most: int) -> tuple[Trait, ...] | None:
         return ()
     if len(cuts) > 2 * most:
         return None
+    if len(cuts) == 2:  # mostly one text, or numbers from a bound on, for speed
+        low, high = cuts
+        if low[0] == TEXT and len(low) == 2 and high == line.cut_after(low):
+            return (Trait("is", False, low),)
+        if low[0] == NUMBER and len(low) + len(high) == 3:
+            bound: Any = low[1] if len(low) == 2 else high[-1]
+            if abs(bound) < _LARGE:
+                return None
     found: list[Trait] = []
     for start, end in line.pieces(cuts):
         prefix = prefix_of(start, end)

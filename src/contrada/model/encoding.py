@@ -9,6 +9,7 @@ In msgpack an operator that nobody registered here is kept as it came, so that i
 unchanged. JSON has only the text of it, which is not read where the operator is unknown.
 """
 
+import sys
 import typing
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -75,8 +76,8 @@ _BYTES_PER_STEP: Final = 8
 """Bytes of anything but a notification that are read in a step of work."""
 
 SETS_KEPT_MAX: Final = 16_384
-"""Value sets that were read and are kept, so that filters share equal ones. Beyond it: the one that
-was not asked for the longest is made anew."""
+"""Value sets that were read and are kept, so that filters share equal ones: so many of texts, and
+so many others. Beyond it: the one that was not asked for the longest is made anew."""
 
 PLAIN_BYTES_MAX: Final = 4_096
 """Bytes of a filter whose value sets are kept when it is read. Beyond it: all are made anew."""
@@ -446,7 +447,7 @@ def _plain_filter(data: bytes) -> Filter | None:
         sets = _sets_decoder.decode(memoryview(data)[len(_FILTER_HEAD) :])
         if data[len(_FILTER_HEAD)] != 0x80 + len(sets):  # As the header of a short map tells.
             return None
-        return Filter.of_sets({check_name(name): _plain_set(bytes(sets[name])) for name in sets})
+        return Filter.of_sets({_name(name): _plain_set(bytes(sets[name])) for name in sets})
     except (ContradaError, msgspec.DecodeError, *_MALFORMED):
         return None
 
@@ -455,12 +456,23 @@ _FILTER_HEAD: Final = _msgpack_encoder.encode([VERSION, "filter"]).replace(b"\x9
 _sets_decoder: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 
 
-@lru_cache(maxsize=SETS_KEPT_MAX)
-def _plain_set(packed: bytes) -> ValueSet:
+def _read_plain_set(packed: bytes) -> ValueSet:
     """The set of some intervals. Raises EncodingError for others: their operators may change."""
     cuts, text = _DECODERS["value_set"].decode(packed)
     _expect(text is None, "intervals")
     return of_cuts(_unpack_cuts(cuts))
+
+
+def _plain_set(packed: bytes) -> ValueSet:
+    """As `_read_plain_set`, kept. Names recur, bounds hardly do: these push out only their like."""
+    read = _text_set if packed.startswith(_TEXT_SET_HEAD) else _other_set
+    return read(packed)
+
+
+_text_set: Final = lru_cache(maxsize=SETS_KEPT_MAX)(_read_plain_set)
+_other_set: Final = lru_cache(maxsize=SETS_KEPT_MAX)(_read_plain_set)
+_TEXT_SET_HEAD: Final = _msgpack_encoder.encode((((values.TEXT, b""),) * 2, None))[:4]
+"""What an interval of texts begins with."""
 
 
 def _pack_sets(of: Filter | Advertisement | Query) -> dict[str, Any]:
@@ -469,7 +481,12 @@ def _pack_sets(of: Filter | Advertisement | Query) -> dict[str, Any]:
 
 def _unpack_sets(packed: _PackedSets) -> dict[str, ValueSet]:
     spend(5)
-    return {check_name(name): _unpack_set(value_set) for name, value_set in packed.items()}
+    return {_name(name): _unpack_set(value_set) for name, value_set in packed.items()}
+
+
+def _name(name: str) -> str:
+    """A name as it is held: many filters have it, and decoding makes it anew for each."""
+    return sys.intern(check_name(name))
 
 
 def _pack_pattern(of: Pattern) -> list[Any]:

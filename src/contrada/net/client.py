@@ -395,11 +395,11 @@ class TcpService(Service):
         return (await answer).held  # type: ignore[no-any-return]
 
     def _answered(self, asking: Callable[[int], Frame]) -> asyncio.Future[Any]:
-        """What a frame with a number of its own is answered; the frame is sent now."""
+        """What a frame with a number of its own is answered; it is sent now, or that raises."""
         self._numbers += 1
         number = 2 * self._numbers
+        self._reconnecting.ask(asking(number))
         answer = self._requests[number] = asyncio.get_running_loop().create_future()
-        self._reconnecting.send(asking(number))
         return answer
 
     def received(self, frame: Frame) -> None:

@@ -358,14 +358,20 @@ class PackedSubscribe(Saying, frozen=True, tag="subscribe"):
 
     def part(self, members: list[msgspec.Raw]) -> Subscribe:
         """What asks for some of its members. Raises what the content of a message may raise."""
-        data = self.filters
-        if data.startswith(_SET_HEAD):
-            data = _MESSAGE_ENCODER.encode([1, "filter_set", members])
-        found = from_msgpack(data)
-        if not isinstance(found, Filter | FilterSet):
-            kind = type(found).__name__.lower()
-            raise FrameError("unsupported", f"expected a filter, found {kind}")
-        return Subscribe(self.identity, found, self.home, self.version)
+        if self.filters.startswith(_SET_HEAD):  # One by one: so equal value sets are shared.
+            read = [_filter_of(_FILTER_HEAD + member) for member in members]
+            found = read[0] if len(read) == 1 else FilterSet(read)
+            return Subscribe(self.identity, found, self.home, self.version)
+        return Subscribe(self.identity, _filter_of(self.filters), self.home, self.version)
+
+
+def _filter_of(data: bytes) -> Filter:
+    """A filter from its bytes. Raises EncodingError, LimitError, FrameError."""
+    found = from_msgpack(data)
+    if not isinstance(found, Filter):
+        kind = type(found).__name__.lower()
+        raise FrameError("unsupported", f"expected a filter, found {kind}")
+    return found
 
 
 class _PackedPublish(Saying, frozen=True, tag="publish"):
@@ -520,6 +526,9 @@ _HOP_DECODER: Final = msgspec.msgpack.Decoder(
 
 _SET_HEAD: Final = to_msgpack(FilterSet([]))[:-1]
 """What every set of filters begins with, before their number."""
+
+_FILTER_HEAD: Final = to_msgpack(Filter({}))[:-1]
+"""And every filter, before its sets."""
 
 _SET_DECODER: Final = msgspec.msgpack.Decoder(
     tuple[int, str, Annotated[list[msgspec.Raw], msgspec.Meta(max_length=FILTERS_READ_MAX)]]

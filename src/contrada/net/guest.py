@@ -92,8 +92,9 @@ class _Feed(Outlet[Passed]):
 
     def __init__(self, guest: "Guest", request: Request) -> None:
         """Raises ServiceError."""
-        when_full: Any = request.when_full or BLOCK
-        super().__init__(budget=guest.peer.budget, when_full=checked_when_full(when_full))
+        asked: Any = request.when_full
+        when_full = checked_when_full(asked) if asked else BLOCK
+        super().__init__(budget=guest.peer.budget, when_full=when_full)
         self.credit = min(max(request.credit, 0), CREDIT_MAX)
         self._guest = guest
 

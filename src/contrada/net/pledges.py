@@ -50,8 +50,11 @@ from contrada.net.frames import LogDelivery, LogReply, LogRequest
 from contrada.net.logs import BrokerLogs
 from contrada.net.peer import Peer
 from contrada.net.promises import (
+    Acknowledge,
     Arrive,
     Arrived,
+    AskLog,
+    AskStretch,
     Begun,
     Publications,
     packed,
@@ -59,6 +62,7 @@ from contrada.net.promises import (
     refusal,
     requested,
 )
+from contrada.net.stretches import STRETCHES_MAX, number_here, state_of, stretch_of
 from contrada.routing.messages import Client, Publish
 from contrada.runtime.outlet import ENTRY_BYTES, size_of
 
@@ -226,6 +230,7 @@ class GuestLogs:
         self._host = logs.host
         self._feeds: dict[str, _LogFeed] = {}
         self._reads = 0
+        self._stretches: set[int] = set()  # which are read, and not answered yet
         self._publishers: dict[str, None] = {}
         self._unanswered = 0
         self._held = 0
@@ -256,6 +261,8 @@ class GuestLogs:
                 notifications = published(message) if isinstance(message, Publications) else None
             if notifications is not None:
                 yield from self._publish(request, notifications)
+            elif isinstance(message, AskStretch):
+                yield from self._read_stretch(request.number, message)
             elif not self._peer.is_gone:
                 self._do(request.number, message)
         except ContradaError as error:
@@ -280,6 +287,12 @@ class GuestLogs:
                 self._answer(number)
             case CloseLog():
                 self._leave(message)
+                self._answer(number)
+            case AskLog():
+                self._answer(number, packed(state_of(self._host.server, message)))
+            case Acknowledge():
+                number_here(self._host.server, message.name, message.number)
+                self._host.acknowledge(message.name, message.before)
                 self._answer(number)
             case _:
                 self._consume(message)
@@ -414,6 +427,14 @@ class GuestLogs:
         home, at = known[:2] if known is not None else ("", 0)
         self._answer(number, packed(Begun(standing, home, at)))
 
+    def _read_stretch(self, number: int, said: AskStretch) -> Generator[None]:
+        if len(self._stretches) >= STRETCHES_MAX:
+            raise LimitError("STRETCHES_MAX", STRETCHES_MAX)
+        stretch = yield from stretch_of(self._host.server, said)
+        if number:
+            self._stretches.add(number)
+        self._answer(number, packed(stretch))
+
     def _consume(self, said: Grant | Done | GiveBack) -> None:
         feed = self._feeds.get(said.consumer)
         if feed is None or feed.said.name != said.name:
@@ -485,6 +506,7 @@ class GuestLogs:
                 except StoreError as error:
                     failure = error
                 for number, result in answers:
+                    self._stretches.discard(number)
                     if failure is not None:
                         self._refuse(number, failure)
                         continue

@@ -72,7 +72,78 @@ class Begun(msgspec.Struct, frozen=True, array_like=True):
     number: int
 
 
-LogRequested: TypeAlias = Publications | Arrive | ReadLog | Grant | Done | GiveBack | CloseLog
+class AskLog(msgspec.Struct, frozen=True, array_like=True, tag="ask log"):
+    """What does a log have? `time_us` asks for the position of a time."""
+
+    name: str
+    time_us: int | None = None
+
+
+class LogState(msgspec.Struct, frozen=True, array_like=True):
+    """What a subscription stands for, and the positions of its log: kept from `first` on.
+
+    `undone` is the first that is not acknowledged, `next` the one to be given to what comes next,
+    `at` that of the time that was asked for. Home and number tell it from others of its name.
+    """
+
+    filters: FilterSet
+    home: str
+    number: int
+    first: int
+    undone: int
+    next: int
+    at: int = 0
+
+
+class AskStretch(msgspec.Struct, frozen=True, array_like=True, tag="ask stretch"):
+    """The records from one position to before another, of the subscription with this number.
+
+    Without those that are acknowledged; with them where `is_again`.
+    """
+
+    name: str
+    number: int
+    first: int
+    end: int
+    is_again: bool = False
+
+
+class Stretch(msgspec.Struct, frozen=True, array_like=True):
+    """Records in columns: what was asked for, from its first position to before `next`.
+
+    Of each its position and time as integers of 64 bits, and the bytes of its notification as an
+    integer of 32 bits, lesser bytes first; `data` has the notifications in a row. Of what was
+    damaged the positions, and why.
+    """
+
+    next: int
+    positions: bytes
+    times_us: bytes
+    lengths: bytes
+    data: bytes
+    damaged: tuple[tuple[int, str], ...] = ()
+
+
+class Acknowledge(msgspec.Struct, frozen=True, array_like=True, tag="acknowledge"):
+    """All before a position is done with, of the subscription with this number."""
+
+    name: str
+    number: int
+    before: int
+
+
+LogRequested: TypeAlias = (
+    Publications
+    | Arrive
+    | ReadLog
+    | Grant
+    | Done
+    | GiveBack
+    | CloseLog
+    | AskLog
+    | AskStretch
+    | Acknowledge
+)
 """What a client asks so that delivery can be promised."""
 
 T = Any

@@ -5,7 +5,8 @@
 
 Invariants:
 - only the first connection's failure is its opener's; afterwards all that wait learn of it;
-- what is sent goes to the connection that is there, or nowhere: who needs one asks `ready` first;
+- what is sent goes to the connection that is there, or nowhere: who needs one asks `ready` first,
+  and nobody waits for an answer to what went nowhere;
 - it is `is_up` when its owner has taken up on it what was in force before, so nothing overtakes
   that;
 - closing waits for no peer longer than GOODBYE_WAIT_S, and for no attempt.
@@ -157,6 +158,20 @@ class Reconnecting:
     def is_there(self) -> bool:
         """Whether what is sent now goes to a broker, up or not."""
         return self._wire is not None
+
+    def check_there(self) -> None:
+        """Raise ConnectionFailedError where no connection is there."""
+        if self._wire is None:
+            reason = "the connection is lost, so nothing was sent"
+            raise self._failure or ConnectionFailedError(str(self.address), reason)
+
+    def ask(self, frame: Frame) -> None:
+        """Send a frame that is to be answered. Raises ConnectionFailedError: nobody would answer.
+
+        It may be lost since `ready` returned, where the loop has turned meanwhile.
+        """
+        self.check_there()
+        self.send(frame)
 
     def send(self, frame: Frame) -> None:
         """Send a frame where a connection is there."""

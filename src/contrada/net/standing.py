@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -35,10 +36,15 @@ from contrada.model import FilterSet, Notification
 from contrada.net.content import packed_content
 from contrada.net.frames import LogDelivery, LogReply, LogRequest
 from contrada.net.promises import (
+    Acknowledge,
     Arrive,
     Arrived,
+    AskLog,
+    AskStretch,
     Begun,
+    LogState,
     Publications,
+    Stretch,
     error_of,
     given,
     packed,
@@ -67,11 +73,10 @@ class _Asked:
     `consumer` is the reader that says it.
     """
 
-    message: msgspec.Raw
+    frame: LogRequest
     answer: "asyncio.Future[LogReply]"
-    wait_ms: int = 0
-    is_kept: bool = False
-    consumer: str = ""
+    is_kept: bool
+    consumer: str
 
 
 @dataclass(slots=True, eq=False)
@@ -273,6 +278,31 @@ class TcpLogs:
         await self._reconnecting.ready()
         await self._ask(packed(CloseLog(durable, "", ends=True)))
 
+    async def log(self, name: str, time_us: int | None = None) -> LogState:
+        """What a durable subscription stands for, and its positions; one at that broker.
+
+        Raises DeliveryError, StoreError, ConnectionFailedError.
+        """
+        return await self._ready_and(partial(self._told, AskLog(name, time_us), LogState))
+
+    async def stretch(self, said: AskStretch) -> Stretch:
+        """Its records, many at once; see `net.stretches`. Raises as `log`, InvalidValueError."""
+        return await self._ready_and(partial(self._told, said, Stretch))
+
+    async def acknowledge(self, name: str, number: int, before: int) -> None:
+        """All before a position is done with, and the broker's disk has it. Raises as `stretch`."""
+        said = packed(Acknowledge(name, number, before))
+        await self._ready_and(lambda: self._ask(said))
+
+    async def known_sequence(self) -> int:
+        """The highest number that the broker knows of this publisher. Raises DeliveryError."""
+        await self._ready_and(self._arrive)
+        return self._stamp.sequence
+
+    async def _told(self, said: Any, expected: type[T]) -> T:
+        answer: T = result(await self._ask(packed(said)), expected)
+        return answer
+
     async def _ready_and(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Asks for what does no harm when it is asked twice, until a connection lasts so long.
 
@@ -290,18 +320,20 @@ class TcpLogs:
     def _ask(
         self, message: msgspec.Raw, wait_ms: int = 0, *, is_kept: bool = False, consumer: str = ""
     ) -> "asyncio.Future[LogReply]":
-        """What a request is answered; it is sent now, unless others are to be asked again first."""
-        self._numbers += 1
-        answer = asyncio.get_running_loop().create_future()
-        asked = _Asked(message, answer, wait_ms, is_kept, consumer)
-        asked.answer.add_done_callback(_seen)
-        self._asked[self._numbers] = asked
-        if self._is_up or not is_kept:
-            self._send(self._numbers, asked)
-        return asked.answer
+        """What a request is answered; it is sent now, unless others are to be asked again first.
 
-    def _send(self, number: int, asked: _Asked) -> None:
-        self._reconnecting.send(LogRequest(number, asked.message, asked.wait_ms))
+        Raises ConnectionFailedError for what is not kept, where no connection is there.
+        """
+        self._numbers += 1
+        frame = LogRequest(self._numbers, message, wait_ms)
+        if not is_kept:
+            self._reconnecting.ask(frame)
+        elif self._is_up:
+            self._reconnecting.send(frame)
+        answer = asyncio.get_running_loop().create_future()
+        answer.add_done_callback(_seen)
+        self._asked[self._numbers] = _Asked(frame, answer, is_kept, consumer)
+        return answer
 
     def replied(self, reply: LogReply) -> None:
         """A request was answered."""
@@ -359,12 +391,13 @@ class TcpLogs:
                 raise
             except ContradaError as error:
                 self._fail(error, lambda each: each.is_kept and not each.consumer)
+        self._reconnecting.check_there()  # It may be lost since the last answer.
         for of in self._readers.values():
             self._say_done(of)  # With what is kept: it must be known before anything comes again.
         self._is_up = True
-        for number, asked in list(self._asked.items()):
+        for asked in list(self._asked.values()):
             if asked.is_kept:
-                self._send(number, asked)
+                self._reconnecting.send(asked.frame)
         for of in list(self._readers.values()):
             if of.anew is None and not of.is_leaving:
                 of.reader.begun_anew()

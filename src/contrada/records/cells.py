@@ -82,11 +82,11 @@ def time_value(text: str, *, zone: str | None = None) -> Value:
     try:
         if _DATE.fullmatch(text):
             midnight = datetime.combine(date.fromisoformat(text), time())
-            return midnight.replace(tzinfo=UTC) if zone is None else _in_zone(midnight, zone, text)
+            return midnight.replace(tzinfo=UTC) if zone is None else in_zone(midnight, zone, text)
         if _TIME.fullmatch(text):
             return datetime.fromisoformat(text).astimezone(UTC)
         if zone is not None and _LOCAL_TIME.fullmatch(text):
-            return _in_zone(datetime.fromisoformat(text), zone, text)
+            return in_zone(datetime.fromisoformat(text), zone, text)
     except (ValueError, OverflowError):
         pass  # a 30th of February: the same answer as below
     raise InvalidValueError(text, f"expected {TIME_WITH_ZONE if zone is None else 'a time'}")
@@ -101,7 +101,8 @@ def zone_of(name: str) -> ZoneInfo:
         raise InputError("zone", f"found {name!r}, expected a zone as Europe/Rome or UTC") from None
 
 
-def _in_zone(local: datetime, zone: str, text: str) -> datetime:
+def in_zone(local: datetime, zone: str, text: str) -> datetime:
+    """The time in UTC of a local one. InvalidValueError, with its text, where there is no such."""
     found = local.replace(tzinfo=zone_of(zone)).astimezone(UTC)
     if found.astimezone(zone_of(zone)).replace(tzinfo=None) != local:
         raise InvalidValueError(text, f"there is no such time in {zone}")

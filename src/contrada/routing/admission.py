@@ -33,9 +33,10 @@ from contrada.routing.messages import (
 from contrada.routing.refusals import RefusedError, check_label
 from contrada.routing.tables.next_hops import ITSELF
 
-Request: TypeAlias = (
-    Subscribe | Unsubscribe | Advertise | Unadvertise | TellLinks | TookLinks | PatternMessage
-)
+HomeMessage: TypeAlias = Subscribe | Unsubscribe | Advertise | Unadvertise
+"""What is asked for, or offered, on behalf of a home."""
+
+Request: TypeAlias = HomeMessage | TellLinks | TookLinks | PatternMessage
 """Every message that changes what is held."""
 
 _COMES_DOWN: Final = Publish | Ask | TellLinks | TookLinks | PatternMessage
@@ -58,10 +59,10 @@ class Admission:
         if message.version != VERSION:
             raise RefusedError(Reason.VERSION)
         self._check_origin(origin, message)
-        if isinstance(message, TellLinks | TookLinks):
-            return
-        if not isinstance(message, PatternMessage):
+        if isinstance(message, HomeMessage):
             self._check_label(origin, message.home, self._topology.check_home)
+        elif isinstance(message, TellLinks | TookLinks):
+            return
         check_label(message.identity)
 
     def check_travelling(self, origin: Origin, message: Publish | Ask) -> None:

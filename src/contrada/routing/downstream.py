@@ -155,7 +155,7 @@ class Downstream:
         """Those which their publisher, if it has to advertise, did not, by number."""
         if publisher is None:
             return {}
-        offers = [node.product for (node,) in self._forwarding.offers.ledger.of(publisher).values()]
+        offers = [node.product for node in self._forwarding.offers.nodes(publisher)]
         spend(_COVER_WORK * len(offers) * len(notifications))
         return {
             number: RefusedError(Reason.NOT_ADVERTISED)

@@ -103,8 +103,10 @@ class Forwarding:
 
     def want(self, party: Party, identity: str, filters: Selection) -> list[Effect]:
         """As `subscribe`, in the middle of something that was counted as work before."""
-        distinct = {form_of(each): each for each in filters.filters}
-        wanted = [each for each in distinct.values() if not each.is_empty]
+        distinct: Iterable[Filter] = filters.filters
+        if len(filters.filters) > 1:
+            distinct = {form_of(each): each for each in distinct}.values()
+        wanted = [each for each in distinct if not each.is_empty]
         if not wanted:
             raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(filters))
         return self._route_filters(self.wishes.enter(party, identity, wanted))
@@ -137,12 +139,11 @@ class Forwarding:
 
     def _may_come(self, source: Neighbour | Way, node: Node[Filter]) -> bool:
         """Whether a filter may match what was advertised there; a parent counts as offering all."""
-        ledger = self.offers.ledger
+        offers = self.offers
         return any(
             product_meets(offer.product, node.product)
-            for way in ([source] if isinstance(source, Way) else ledger.ways(source))
-            for offers in ledger.of(way).values()
-            for offer in offers
+            for way in ([source] if isinstance(source, Way) else offers.ledger.ways(source))
+            for offer in offers.nodes(way)
         )
 
     # --- advertisements -----------------------------------------------------------------------

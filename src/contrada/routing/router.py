@@ -31,7 +31,7 @@ from contrada.model import Advertisement, Filter, FilterSet, Notification
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.model.languages.work import spend
 from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits
-from contrada.routing.admission import Admission, Request
+from contrada.routing.admission import Admission, HomeMessage, Request
 from contrada.routing.assembly.assembler import Assembler
 from contrada.routing.assembly.held import CLOCK_AHEAD_MAX_US, AssemblerStatistics
 from contrada.routing.assembly.outlook import RouterOutlook
@@ -245,9 +245,9 @@ class Router:
         return effects + self._do(self._assembler.renew())
 
     def _handle_message(self, origin: Origin, message: Request) -> list[Effect]:
-        if isinstance(message, TellLinks | TookLinks):
-            return self._learn(origin, message)
-        if isinstance(message, PatternMessage):
+        if not isinstance(message, HomeMessage):
+            if isinstance(message, TellLinks | TookLinks):
+                return self._learn(origin, message)
             return self._handle_pattern(origin, message)
         # A way in use is one object: who wants a notification is told apart by that.
         party: Party = (
@@ -265,7 +265,7 @@ class Router:
                 effects = self._forwarding.advertise(party, identity, offer)
                 return effects + self._do(self._assembler.renew(offer))
             case Unadvertise(identity):
-                known = self._offers.ledger.get(party, identity) or ()
+                known = self._offers.known(party, identity) or ()
                 effects = self._forwarding.unadvertise(party, identity)
                 for node in known:
                     effects += self._do(self._assembler.renew(node.product))

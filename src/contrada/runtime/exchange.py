@@ -100,7 +100,7 @@ EXPIRED_ON_ARRIVAL: Final = "expired on arrival"
 class Route(Generic[P]):
     """One subscription of an exchange, its client and outlet, and how many it lost here.
 
-    `names` are those of its parts in the router; `lost` counts for all of the exchange, by reason.
+    `lost` counts for all of the exchange, by reason; `_names` is a single name by itself.
     """
 
     client: Client
@@ -108,10 +108,19 @@ class Route(Generic[P]):
     outlet: Outlet[P]
     is_pattern: bool
     lost: Counter[str]
-    names: tuple[str, ...] = ()
     is_in_force: bool = False
     dropped: int = 0
     expired: int = 0
+    _names: str | tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those of its parts in the router."""
+        return (self._names,) if isinstance(self._names, str) else self._names
+
+    @names.setter
+    def names(self, names: tuple[str, ...]) -> None:
+        self._names = names[0] if len(names) == 1 else names
 
     def count_lost(self, reason: str, count: int, _size: int = 0) -> None:
         """So many did not come through, in the outlet or before it."""
@@ -243,7 +252,7 @@ class Exchange:
 
     def draft(self, route: Route[P]) -> Route[P]:
         """What a route is to ask for in place of what it asks for now; nothing yet."""
-        return dataclasses.replace(route, names=(), is_in_force=False)
+        return dataclasses.replace(route, _names=(), is_in_force=False)
 
     def replace(self, route: Route[Any], draft: Route[Any]) -> None:
         """A route asks at once for what is entered for its draft.

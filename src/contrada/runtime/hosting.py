@@ -294,6 +294,11 @@ class DeliveryHost:
         self._forget(name)
         self.consume("", CloseLog(name, "", ends=True))
 
+    def acknowledge(self, name: str, before: int) -> None:
+        """All of a log here before a position is done with. Raises DeliveryError and others."""
+        with Unbounded():
+            self._take(self.server.acknowledge(name, before, self._now_us()))
+
     # --- neighbours ---------------------------------------------------------------------------
 
     def link_up(self, neighbour: Neighbour) -> None:

@@ -23,6 +23,7 @@ Invariants:
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from math import inf
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
@@ -108,6 +109,31 @@ class Keeper(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """What an outlet may hold, and by which clock it is too late for that."""
+
+    notifications: int
+    bytes_: int
+    clock: Callable[[], int]
+
+
+_USUAL: Final = _Bounds(QUEUE_NOTIFICATIONS_MAX, QUEUE_BYTES_MAX, wall_clock_us)
+"""Shared by nearly all."""
+
+
+class _Line:
+    """Publishers that wait for room, one after the other, or that waited in vain."""
+
+    __slots__ = ("room", "stalled", "turn", "waiting")
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        self.waiting = 0
+        self.room: asyncio.Future[None] | None = None
+        self.stalled = False
+
+
 class Outlet(Generic[P]):
     """A bounded queue with back-pressure; not for several threads.
 
@@ -117,16 +143,11 @@ class Outlet(Generic[P]):
 
     __slots__ = (
         "_arrived",
+        "_bounds",
         "_budget",
         "_bytes",
-        "_bytes_max",
-        "_clock",
         "_entries",
-        "_notifications_max",
-        "_room",
-        "_stalled",
-        "_turn",
-        "_waiting",
+        "_line",
         "finished",
         "keeper",
         "when_full",
@@ -145,15 +166,11 @@ class Outlet(Generic[P]):
         self.when_full: WhenFull = when_full
         self._entries: deque[Entry[P]] | Backlog[P] | None = None
         self._bytes = 0
-        self._notifications_max = notifications_max
-        self._bytes_max = bytes_max
+        bounds = _Bounds(notifications_max, bytes_max, clock)
+        self._bounds = _USUAL if bounds == _USUAL else bounds
         self._budget = budget
-        self._clock = clock
         self._arrived: asyncio.Event | None = None
-        self._turn: asyncio.Lock | None = None
-        self._waiting = 0
-        self._room: asyncio.Future[None] | None = None
-        self._stalled = False
+        self._line: _Line | None = None
         self.finished = False
         """No entry comes in any more."""
         self.keeper: Keeper | None = None
@@ -169,7 +186,8 @@ class Outlet(Generic[P]):
 
     def offer(self, entry: Entry[P]) -> bool:
         """Take an entry in if there is room now and nobody is in line before it."""
-        if self.finished or self._waiting or not self._fits(entry[1]):
+        line = self._line
+        if self.finished or (line and line.waiting) or not self._fits(entry[1]):
             return False
         self._append([entry], entry[1], is_plain=entry[2] is None)
         return True
@@ -179,11 +197,12 @@ class Outlet(Generic[P]):
 
         All, where nobody is to wait for the others: of those it is decided what becomes of them.
         """
-        if self.finished or self._waiting:
+        line = self._line
+        if self.finished or (line and line.waiting):
             return 0
         _, sizes, transmissions = zip(*entries, strict=True) if entries else ((), (), ())
         size, is_plain = sum(sizes), not any(transmissions)
-        if len(self) + len(entries) <= self._notifications_max and self._has_bytes(size):
+        if len(self) + len(entries) <= self._bounds.notifications and self._has_bytes(size):
             self._append(entries, size, is_plain)
             return len(entries)
         for count, entry in enumerate(entries):
@@ -199,27 +218,26 @@ class Outlet(Generic[P]):
 
         What becomes too late meanwhile is dropped, not for want of room.
         """
-        self._waiting += 1
-        if self._turn is None:
-            self._turn = asyncio.Lock()
+        line = self._line = self._line or _Line()
+        line.waiting += 1
         size = entry[1]
         try:
-            async with self._turn:
+            async with line.turn:
                 left_s = self._left_s(entry)
-                if not self._fits(size) and not self._stalled and wait_s > 0 < left_s:
-                    await self._room_for(size, min(wait_s, left_s))
+                if not self._fits(size) and not line.stalled and wait_s > 0 < left_s:
+                    await self._room_for(size, min(wait_s, left_s), line)
                     # The loop's clock may be a little ahead of the one that is compared with.
                     left_s = self._left_s(entry) if left_s > wait_s or self._fits(size) else 0
                 if left_s <= 0 and not self.finished:
                     self._count_lost(EXPIRED, [entry])
                     return True
                 if self.finished or not (self._fits(size) or self._displace(entry)):
-                    self._stalled = True
+                    line.stalled = True
                     return False
                 self._append([entry], size, is_plain=entry[2] is None)
                 return True
         finally:
-            self._waiting -= 1
+            line.waiting -= 1
 
     def take(self) -> tuple[P, int] | None:
         """The first entry and its size; None when there is none."""
@@ -302,10 +320,10 @@ class Outlet(Generic[P]):
         entries = len(self)
         if entries == 0:  # One entry that alone is too large passes through an empty queue.
             return self._budget is None or self._budget.admits(size, self, self._relieve)
-        return entries < self._notifications_max and self._has_bytes(size)
+        return entries < self._bounds.notifications and self._has_bytes(size)
 
     def _has_bytes(self, size: int) -> bool:
-        if self._bytes + size > self._bytes_max:
+        if self._bytes + size > self._bounds.bytes_:
             return False
         return self._budget is None or self._budget.admits(size, self, self._relieve)
 
@@ -313,10 +331,11 @@ class Outlet(Generic[P]):
         self._bytes -= size
         if self._budget is not None:
             self._budget.change(-size)
-        if not self._stalled and self._room is None:
+        if self._line is None:
             return
         # A waiting publisher wakes for an eighth of the queue, not for each single entry.
-        if len(self) * 8 <= self._notifications_max * 7 and self._bytes * 8 <= self._bytes_max * 7:
+        most = self._bounds
+        if len(self) * 8 <= most.notifications * 7 and self._bytes * 8 <= most.bytes_ * 7:
             self._relieve()
 
     # --- what is dropped ----------------------------------------------------------------------
@@ -325,7 +344,7 @@ class Outlet(Generic[P]):
         """Drops what it is too late for; whether that was anything."""
         if type(self._entries) is not Backlog:
             return False
-        late = self._entries.expire(self._clock())
+        late = self._entries.expire(self._bounds.clock())
         self._drop(EXPIRED, late)
         return bool(late)
 
@@ -383,29 +402,31 @@ class Outlet(Generic[P]):
         transmission = entry[2]
         if transmission is None or transmission.expires_us is None:
             return inf
-        return (transmission.expires_us - self._clock()) / 1e6
+        return (transmission.expires_us - self._bounds.clock()) / 1e6
 
     # --- waiting for room ---------------------------------------------------------------------
 
-    async def _room_for(self, size: int, wait_s: float) -> None:
+    async def _room_for(self, size: int, wait_s: float, line: _Line) -> None:
         """Wait until an entry of this size fits; the caller looks whether it does."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(wait_s):
                 # Others that share the budget may take the room first.
                 while not self.finished and not self._fits(size):
-                    self._room = loop.create_future()
-                    await self._room
+                    line.room = loop.create_future()
+                    await line.room
         except TimeoutError:
             return
         finally:
-            self._room = None
+            line.room = None
 
     def _relieve(self) -> None:
         """There is ample room again: whoever waits for it goes on."""
-        self._stalled = False
+        if self._line is not None:
+            self._line.stalled = False
         self._release()
 
     def _release(self) -> None:
-        if self._room is not None and not self._room.done():
-            self._room.set_result(None)
+        line = self._line
+        if line is not None and line.room is not None and not line.room.done():
+            line.room.set_result(None)

@@ -97,6 +97,11 @@ class Stamp:
         (stamped,) = self.stamped((notification,), self.now_us())
         return stamped
 
+    @property
+    def sequence(self) -> int:
+        """The highest number that was given out, or is known to have been."""
+        return self._sequence
+
     def go_on_after(self, sequence: int) -> None:
         """The next number is higher than this one, which was given out before a restart."""
         self._sequence = max(self._sequence, sequence)

@@ -289,9 +289,12 @@ class StandingOptions(TypedDict, total=False):
     retention: Retention
     """What is kept, and what happens when there is no room; said when it begins."""
     from_position: int
-    """Read again from there. Retention says how much of what is acknowledged is there."""
+    """Read again from there. Retention says how much of what is acknowledged is there.
+
+    DeliveryError while other readers have records that they have not acknowledged.
+    """
     from_time: datetime | int
-    """Read again from then, a time with a zone or UTC microseconds since 1970."""
+    """The same from then, a time with a zone or UTC microseconds since 1970."""
     auto_acknowledge: bool
     """True, if not said: see `StandingSubscription`."""
 

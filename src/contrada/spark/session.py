@@ -40,6 +40,9 @@ JAVA_WAIT_S: Final = 30.0
 LISTED_PATHS_MAX: Final = 100_000
 """Paths that the driver lists itself. Beyond it: Spark starts a job for it."""
 
+PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
+"""The setting without which Spark pushes no filters to a source in Python."""
+
 T = TypeVar("T")
 
 _LOG: Final = logging.getLogger(__name__)
@@ -47,8 +50,10 @@ _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 
 @contextmanager
-def spark_session(cores: int | None = None, name: str = "contrada") -> Iterator["SparkSession"]:
-    """A session on this machine's cores, stopped at the end.
+def spark_session(
+    cores: int | None = None, name: str = "contrada", master: str | None = None
+) -> Iterator["SparkSession"]:
+    """A session on this machine's cores, or at the master of a cluster, stopped at the end.
 
     Raises MissingRequirementError where PySpark or Java is missing, and EngineError in place of
     what Spark raises inside.
@@ -63,7 +68,7 @@ def spark_session(cores: int | None = None, name: str = "contrada") -> Iterator[
     # For good: it logs at the end of the process, too.
     logging.getLogger().addFilter(_is_no_echo)
     cores = cores or os.cpu_count() or 1
-    builder = SparkSession.builder.master(f"local[{cores}]").appName(name)
+    builder = configure(SparkSession.builder.master(master or f"local[{cores}]").appName(name))
     for key, value in _settings(cores).items():
         builder = builder.config(key, value)
     try:
@@ -181,6 +186,11 @@ def _java_major(java: str) -> int:
         if name == "java.specification.version":
             return int(value.split(".")[0])
     return 0
+
+
+def configure(builder: "SparkSession.Builder") -> "SparkSession.Builder":
+    """The builder with what `format("contrada")` wants of a session: filters are pushed to it."""
+    return builder.config(PUSHDOWN, "true")
 
 
 def _settings(cores: int) -> dict[str, str]:

@@ -99,7 +99,7 @@ class _Files:
 
     def _file(self, number: int, member: Filter, common: Counter[str]) -> None:
         for name, value_set in member.sets.items():
-            keys = _single_values(value_set)
+            keys = single_values(value_set)
             if keys:
                 for key in keys:
                     self._by_value.setdefault((name, key), []).append(number)
@@ -143,7 +143,7 @@ class _Ranges:
         return self._numbers[holding].tolist()  # type: ignore[no-any-return]
 
 
-def _single_values(of: ValueSet) -> list[Key] | None:
+def single_values(of: ValueSet) -> list[Key] | None:
     """The values of a set that has only a few single ones, else None."""
     if of.text is not None or len(of.line) & 1 or len(of.line) > 2 * POINTS_FILED_MAX:
         return None

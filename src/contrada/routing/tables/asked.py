@@ -11,7 +11,7 @@ Invariant: all three hold the same; a node nobody asks for any more goes at `upd
 Source: PODC 2000 §4 (a poset of subscriptions, one of advertisements).
 """
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Generic, TypeAlias, TypeVar
 
 from contrada.errors import LimitError
@@ -35,13 +35,16 @@ P = TypeVar("P", bound=Product)
 Nodes: TypeAlias = tuple[Node[P], ...]
 """What is asked for under one identity: a node per distinct product."""
 
+_Held: TypeAlias = Node[P] | Nodes[P]
+"""The same as it is held: mostly it is one node, and then no tuple."""
+
 
 class AskedTable(Generic[P]):
     """What is asked for; `front` is where what is forwarded is looked up, None without covering."""
 
     def __init__(self, index: Index[int], front: Front | None) -> None:
         self.index = index
-        self.ledger: Ledger[Nodes[P]] = Ledger()
+        self.ledger: Ledger[_Held[P]] = Ledger()
         self.poset: Poset[P] = Poset(front)
         self._front = front
 
@@ -58,7 +61,7 @@ class AskedTable(Generic[P]):
         has changed. Cost: some microseconds per constraint.
         """
         wanted = list(products)
-        known = self.ledger.get(party, identity)
+        known = self.known(party, identity)
         if known is not None:
             if {form_of(node.product) for node in known} == set(map(form_of, wanted)):
                 return ()
@@ -76,23 +79,37 @@ class AskedTable(Generic[P]):
             # Nobody else wants them otherwise than before: only what is new and empty goes.
             self.update({node: node.wanted for node in nodes})
             raise RefusedError(Reason.FULL, error) from None
-        self.ledger.add(party, identity, tuple(nodes))
+        self.ledger.add(party, identity, nodes[0] if len(nodes) == 1 else tuple(nodes))
         return tuple(nodes)
+
+    def known(self, party: Party, identity: str) -> Nodes[P] | None:
+        """What a party asked for under an identity; None where it is unknown."""
+        held = self.ledger.get(party, identity)
+        return None if held is None else _all(held)
+
+    def nodes(self, party: Party) -> Iterator[Node[P]]:
+        """All that a party asked for, under one identity after the other."""
+        for held in self.ledger.of(party).values():
+            yield from _all(held)
 
     def withdraw(self, party: Party, identity: str) -> Nodes[P] | None:
         """Takes a party off what it asked for under an identity; what is to be routed anew."""
-        nodes = self.ledger.remove(party, identity)
-        for node in nodes or ():
+        held = self.ledger.remove(party, identity)
+        if held is None:
+            return None
+        nodes = _all(held)
+        for node in nodes:
             self.poset.leave(node, party, identity)
         return nodes
 
     def withdraw_all(self, party: Party) -> list[Node[P]]:
         """Takes a party off all that it asked for; what is to be routed anew."""
-        left = self.ledger.remove_all(party)
-        for identity, nodes in left.items():
-            for node in nodes:
+        left: list[Node[P]] = []
+        for identity, held in self.ledger.remove_all(party).items():
+            for node in _all(held):
                 self.poset.leave(node, party, identity)
-        return [node for nodes in left.values() for node in nodes]
+                left.append(node)
+        return left
 
     def update(self, wanted: Mapping[Node[P], Set[Way]]) -> list[ForwardingChange[P]]:
         """As `Poset.update`: what is to be forwarded, and no longer."""
@@ -108,8 +125,8 @@ class AskedTable(Generic[P]):
         """What a client or neighbour asked for, or what it did on one way alone; each once."""
         ledger = self.ledger
         parties = ledger.ways(origin) if isinstance(origin, Neighbour) else (origin,)
-        entries = (nodes for party in parties for nodes in ledger.of(party).values())
-        return [each.product for each in dict.fromkeys(node for nodes in entries for node in nodes)]
+        nodes = dict.fromkeys(node for party in parties for node in self.nodes(party))
+        return [node.product for node in nodes]
 
     def maintain(self, units: int) -> bool:
         """Does a bounded piece of upkeep of the indexes; whether more is waiting."""
@@ -123,8 +140,12 @@ class AskedTable(Generic[P]):
         self.index.validate()
         assert len(self.index) == len(self.poset), "the index holds other products"
         assert all(node.number in self.index for node in self.poset), "a product is not found"
-        asked = sum(len(nodes) for _, _, nodes in self.ledger)
+        asked = sum(len(_all(held)) for _, _, held in self.ledger)
         assert self.poset.asked == asked, "the poset holds what nobody asked for"
+
+
+def _all(held: _Held[P]) -> Nodes[P]:
+    return held if isinstance(held, tuple) else (held,)
 
 
 def _check_limit(name: str, maximum: int, size: int) -> None:

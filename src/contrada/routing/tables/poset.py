@@ -34,6 +34,8 @@ from collections.abc import Hashable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
+import msgspec
+
 from contrada.errors import LimitError
 from contrada.model import Product
 from contrada.model.algebra.product import product_covers
@@ -56,14 +58,15 @@ class Node(Generic[P]):
     """A product that somebody asked for.
 
     `asked` are the identities under which each party has asked for it; while that is one, which is
-    mostly so, the two alone, since dictionaries are large. `forwarded` are the ways on which it is
-    forwarded; `above` the node that covers it on each other way on which it is wanted; `below` what
-    hangs below it on each way.
+    mostly so, it alone, and `only` is the party, since dictionaries are large. `forwarded` are the
+    ways on which it is forwarded; `above` the node that covers it on each other way on which it is
+    wanted; `below` what hangs below it on each way.
     """
 
     number: int
     product: P
-    asked: tuple[Party, str] | dict[Party, Identities]
+    only: Party | None
+    asked: str | dict[Party, Identities]
     forwarded: frozenset[Way] = frozenset()
     above: "dict[Way, Node[P]]" = field(default_factory=lambda: _NOTHING)
     below: "dict[Way, dict[Node[P], None]]" = field(default_factory=lambda: _NOTHING)
@@ -77,7 +80,16 @@ class Node(Generic[P]):
     def subscribers(self) -> dict[Party, Identities]:
         """The identities under which each party has asked for it."""
         asked = self.asked
-        return asked if isinstance(asked, dict) else {asked[0]: (asked[1],)}
+        if isinstance(asked, dict):
+            return asked
+        assert self.only is not None, "one identity is that of one party"
+        return {self.only: (asked,)}
+
+    def changing(self) -> dict[Party, Identities]:
+        """The subscribers, to be changed."""
+        subscribers = self.asked = self.subscribers
+        self.only = None
+        return subscribers
 
     @property
     def wanted(self) -> Set[Way]:
@@ -129,14 +141,14 @@ class Poset(Generic[P]):
 
     def join(self, product: P, subscriber: Party, identity: str) -> Node[P]:
         """Adds a subscriber to a product; the node. Nothing is forwarded until `update`."""
-        new = Node(self._numbered, product, (subscriber, identity))
+        new = Node(self._numbered, product, subscriber, identity)
         node = self._nodes.setdefault(_Alike(product), new)
         if node is new:
             self._numbered += 1
             self._by_number[node.number] = node
             self.asked += 1
             return node
-        subscribers = node.asked = node.subscribers
+        subscribers = node.changing()
         identities = subscribers.get(subscriber, ())
         if identity in identities:
             return node
@@ -151,7 +163,7 @@ class Poset(Generic[P]):
 
     def leave(self, node: Node[P], subscriber: Party, identity: str) -> None:
         """Takes a subscriber off a node. The node goes with the last one, at `update`."""
-        subscribers = node.asked = node.subscribers
+        subscribers = node.changing()
         identities = subscribers[subscriber]
         if identity not in identities:
             return
@@ -214,7 +226,7 @@ class Poset(Generic[P]):
             if entering[node]:
                 self._enter(node, entering[node], before)
         for node in wanted:
-            if not node.asked:
+            if not node.subscribers:
                 assert not node.wanted, f"{node.product} is wanted by nobody"
                 del self._nodes[_Alike(node.product)], self._by_number[node.number]
         return _changes(before) if before else []
@@ -327,13 +339,13 @@ def form_of(product: Product) -> Hashable:
     return type(product), *sides, *[side.form() for side in sides.values()]
 
 
-class _Alike:
-    """A product that equals those of its form. A form is as large as a product, so none is kept."""
+class _Alike(msgspec.Struct, gc=False, eq=False):
+    """A product that equals those of its form. A form is as large as a product, so none is kept.
 
-    __slots__ = ("product",)
+    Nothing that a product holds leads back here, so the collector need not know of it.
+    """
 
-    def __init__(self, product: Product) -> None:
-        self.product = product
+    product: Product
 
     def __hash__(self) -> int:
         return hash(form_of(self.product))

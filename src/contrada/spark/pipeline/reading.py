@@ -18,8 +18,8 @@ from contrada.records import Rows, open_lines, parts_of
 from contrada.records.joining import has_open_quote
 from contrada.records.lines import PART_BYTES
 from contrada.records.reading import plain_format
-from contrada.spark.description import Source
-from contrada.spark.matching import OUTCOME_DDL, FilePart, Task
+from contrada.spark.pipeline.description import Source
+from contrada.spark.pipeline.matching import OUTCOME_DDL, FilePart, Task
 
 FILE_COST_BYTES: Final = 2**16
 """A file counts for at least as many bytes when parts are dealt out to tasks."""

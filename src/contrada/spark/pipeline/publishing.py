@@ -22,7 +22,7 @@ from contrada.errors import ConnectionFailedError, InputError
 from contrada.model import Notification
 from contrada.model.encoding import from_msgpack
 from contrada.net.connecting import connect
-from contrada.spark.description import PROGRESS_FILE, Pipeline
+from contrada.spark.pipeline.description import PROGRESS_FILE, Pipeline
 
 PUBLISH_BATCH: Final = 500
 """Notifications handed to the service at a time. Beyond it: the next batch takes the rest."""

@@ -20,15 +20,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
 from contrada.model.encoding import to_msgpack
-from contrada.spark.description import Pipeline, Source
-from contrada.spark.publishing import (
+from contrada.spark.pipeline.description import Pipeline, Source
+from contrada.spark.pipeline.publishing import (
     Told,
     check_reachable,
     forget_published,
     go_on,
     publish_matches,
 )
-from contrada.spark.reading import outcomes_of
+from contrada.spark.pipeline.reading import outcomes_of
 
 REASONS_MAX: Final = 10
 """Reasons of bad records of a source that a summary names, the most frequent ones. Beyond it: the

@@ -1,0 +1,120 @@
+"""Reading brokers through `format("contrada")`: rows a second, from a broker's disk to Spark.
+
+A broker in a process of its own has a log of notifications of ten attributes. Time is of the clock,
+with broker, JVM and workers on the same cores. `noop` takes the rows and forgets them.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Final
+
+from bench.harness import Measurement, figure
+from contrada.model import Envelope, Notification, to_msgpack
+from contrada.net.broker import Broker
+from contrada.net.client import TcpService
+from contrada.net.promises import AskStretch
+from contrada.runtime.sqlite import SqliteStore
+from contrada.spark.session import spark_session
+from tests.net.processes import serving
+
+ROWS: Final = 400_000
+SAMPLES: Final = 3
+WIDE: Final = (
+    "symbol STRING, price DOUBLE, volume BIGINT, open DOUBLE, high DOUBLE, low DOUBLE,"
+    " exchange STRING, sector STRING, valid BOOLEAN, day BIGINT"
+)
+
+
+async def _begin(path: Path) -> None:
+    async with (
+        Broker(port=0, store=path) as broker,
+        TcpService(str(broker.address)) as service,
+        service.subscribe("volume any", durable="log"),
+    ):
+        pass
+
+
+def _record(number: int) -> bytes:
+    envelope = Envelope(
+        id=f"quotes.{number}",
+        publisher="quotes",
+        sequence=number,
+        time_us=1_700_000_000_000_000 + number,
+        delivery="certified",
+    )
+    attributes = {
+        "symbol": ("DIS", "IBM", "NKE")[number % 3],
+        "price": 50 + number % 997 / 8,
+        "volume": number,
+        "open": 50.5,
+        "high": 51.5,
+        "low": 49.5,
+        "exchange": "NYSE",
+        "sector": "media",
+        "valid": True,
+        "day": number % 7,
+    }
+    return bytes(to_msgpack(Notification(attributes, envelope=envelope)))
+
+
+@contextmanager
+def broker() -> Iterator[str]:
+    """A broker whose log has all rows: they are written to its disk before it starts."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "store.db"
+        asyncio.run(_begin(path))
+        with closing(SqliteStore(path)) as store:
+            for first in range(1, ROWS + 1, 10_000):
+                records = [_record(number) for number in range(first, first + 10_000)]
+                store.append("log", records, first)
+                store.sync()
+        with serving("--port", "0", "--store", str(path)) as (_, address):
+            yield address
+
+
+async def _read(address: str) -> float:
+    async with TcpService(address) as service:
+        logs = service.delivery()
+        log = await logs.log("log")
+        begun, at = perf_counter(), log.first
+        while at < log.next:
+            at = (await logs.stretch(AskStretch("log", log.number, at, log.next))).next
+        return ROWS / (perf_counter() - begun)
+
+
+def through_spark(schema: str | None) -> Measurement:
+    """Rows a second; the peer is one client that reads the same stretches and does nothing."""
+    samples, floor = [], []
+    with broker() as address, spark_session(2, "bench") as spark:
+        read = spark.read.format("contrada").options(address=address, durable="log", partitions="2")
+        frame = read.load() if schema is None else read.schema(schema).load()
+        for _ in range(SAMPLES + 1):
+            floor.append(asyncio.run(_read(address)))
+            begun = perf_counter()
+            frame.write.format("noop").mode("overwrite").save()
+            samples.append(ROWS / (perf_counter() - begun))
+    return Measurement(samples[1:], "one client alone", floor[1:])
+
+
+@figure(
+    name="spark/source-wide",
+    unit="/s",
+    workload="a broker's log of ten attributes into ten typed columns, two tasks",
+    at_least=150_000.0,
+)
+def wide() -> Measurement:
+    return through_spark(WIDE)
+
+
+@figure(
+    name="spark/source-whole",
+    unit="/s",
+    workload="the same as whole notifications with their envelopes",
+    at_least=150_000.0,
+)
+def whole() -> Measurement:
+    return through_spark(None)

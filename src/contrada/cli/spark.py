@@ -1,0 +1,89 @@
+"""`contrada spark`: a cluster of Spark on this machine."""
+
+import asyncio
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import click
+
+from contrada.cli.processes import Processes
+from contrada.spark import cluster
+from contrada.spark.session import check_requirements
+
+SPARK_END_WAIT_S: Final = 15.0
+"""How long a master or worker may take to end. Beyond it: it is killed."""
+
+WORKERS_MAX: Final = 64
+"""Workers of a cluster on one machine. Beyond it: refused."""
+
+
+@click.group()
+def spark() -> None:
+    """A cluster of Spark on this machine, for trying out and for tests."""
+
+
+@spark.command()
+@click.option("--workers", type=click.IntRange(1, WORKERS_MAX), default=2, show_default=True)
+@click.option(
+    "--cores", type=click.IntRange(min=1), default=1, show_default=True, help="Of each worker."
+)
+@click.option("--memory", default="1g", show_default=True, help="Of each worker, as 512m or 2g.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=7077,
+    show_default=True,
+    help="Of the master; 0 is any that is free.",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Show what master and workers log.")
+def up(workers: int, cores: int, memory: str, port: int, verbose: bool) -> None:
+    """Start Spark's own master and workers here, and stop them at Ctrl-C or SIGTERM.
+
+    Prints the address of the master when all workers are there. They end, too, when this command is
+    killed. What runs on them starts the interpreter that runs the pipeline, and finds what that
+    finds.
+
+    \b
+    contrada spark up --workers 2
+    contrada pipeline run operations.toml --master spark://127.0.0.1:7077
+    """  # noqa: D301 - click reads the escape
+    check_requirements()
+    with TemporaryDirectory(prefix="contrada-spark-") as folder:
+        os.environ.update(cluster.environment(Path(folder)))
+        started = _Cluster(Path(folder), workers, cores, memory, is_shown=verbose)
+        commands = [("master", cluster.master_command(port))]
+        status = asyncio.run(started.processes.run(commands))
+    raise click.exceptions.Exit(status)
+
+
+class _Cluster:
+    """Starts workers when the master listens, and tells its address when all are there."""
+
+    def __init__(
+        self, folder: Path, workers: int, cores: int, memory: str, *, is_shown: bool
+    ) -> None:
+        self.processes = Processes(SPARK_END_WAIT_S, self._hear)
+        self._folder, self._offers = folder, (cores, memory)
+        self._waited_for = {f"worker-{number}" for number in range(1, workers + 1)}
+        self._is_shown = is_shown
+        self._master = ""
+        self._work: set[asyncio.Task[None]] = set()
+
+    def _hear(self, name: str, line: str) -> None:
+        is_fault = (" ERROR " in line or line.startswith("Error")) and "SIGNAL TERM" not in line
+        if self._is_shown or is_fault:
+            self.processes.say(f"{name} | {line}", err=True)
+        if name == "master" and (found := cluster.MASTER_AT.search(line)):
+            self._master = found[1]
+            for each in sorted(self._waited_for):
+                self._work.add(asyncio.create_task(self._start_worker(each)))
+        elif cluster.REGISTERED in line and name in self._waited_for:
+            self._waited_for.discard(name)
+            if not self._waited_for:
+                self.processes.say(self._master, err=False)
+
+    async def _start_worker(self, name: str) -> None:
+        command = cluster.worker_command(self._master, *self._offers, self._folder / name)
+        await self.processes.start(name, command)

@@ -1,0 +1,377 @@
+"""What a worker does to find which filters of a base cover others, and which merge.
+
+Filters travel as *forms*: short bytes that are the same for filters with the same sets, written and
+read ten times as fast as their encoding; they are never kept.
+
+A coverer of f matches every notification that f matches. So examples of f, one at the lower ends of
+its sets and one at the upper ends, are matched with an index of filters, compiled, for all of a
+batch at once. Only filters that match both are asked whether they cover f; of filters that are
+intervals these are hardly more than those that do.
+
+A coverer of f also names no attribute but those of f, and holds f's example at each that it names.
+So a filter is *filed* once, under one attribute that it names: under its values there where they
+are few, else under the attribute itself. It is *looked up* under each attribute that it names, by
+its example there and by the attribute itself. Which filters are filed together is then a matter of
+hashing these *places*.
+
+Which of two filters is dropped is settled alike everywhere: one drops another that it covers if it
+comes before it in one order of all filters, or if it is proved that the other does not cover it.
+Going along such steps never leads back, so that of filters that are equal one is left.
+
+Source: PODC 2000 §4 (exploiting commonalities); perfect merging is this project's.
+"""
+
+import marshal
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from contrada.errors import LimitError
+from contrada.matching import Index
+from contrada.matching.placing import tree_key
+from contrada.model import Filter, ValueSet
+from contrada.model.algebra.attributes import span_of
+from contrada.model.algebra.product import ENVELOPE_SETS, product_covers
+from contrada.model.algebra.relations import witness
+from contrada.model.algebra.simplify import single_values
+from contrada.model.algebra.valueset import of_cuts, union
+from contrada.model.domains import line
+from contrada.model.domains.values import ABSENT, NUMBER, TEXT, TIME, Key, predecessor, value_of
+from contrada.model.encoding import SET_PARTS_MAX, from_msgpack, to_msgpack
+from contrada.model.languages import decision
+
+CUTS_MERGED_MAX: Final = SET_PARTS_MAX // 2
+"""Cuts of a value set that merging makes. Beyond it: what would be merged stays as it is."""
+
+FILTERS_KEPT_MAX: Final = 4_096
+"""Filters that a worker keeps read: a few cover most. Beyond it: the one that was not asked for the
+longest is read anew."""
+
+_MARSHAL_VERSION: Final = 2
+"""The last one that writes equal values as equal bytes."""
+
+_DOMAIN: Final = 2**64
+"""More than the keys that a domain has."""
+
+Sets: TypeAlias = Mapping[str, ValueSet]
+Form: TypeAlias = bytes
+
+
+def form_of(sets: Sets) -> Form:
+    """The form of sets, which are in the order of their names. Cost: some microseconds."""
+    parts = [(name, of.line if of.text is None else to_msgpack(of)) for name, of in sets.items()]
+    return marshal.dumps(parts, _MARSHAL_VERSION)
+
+
+def sets_of(form: Form) -> dict[str, ValueSet]:
+    """The sets that a form says. Only for what `form_of` wrote in the same run."""
+    return {name: _set_of(said) for name, said in marshal.loads(form)}
+
+
+def _set_of(said: Any) -> ValueSet:
+    if isinstance(said, tuple):
+        return of_cuts(said)
+    read = from_msgpack(said)
+    assert isinstance(read, ValueSet)
+    return read
+
+
+@lru_cache(maxsize=FILTERS_KEPT_MAX)
+def filter_of(form: Form) -> Filter:
+    """The filter of a form."""
+    return Filter.of_sets(sets_of(form))
+
+
+# --- merging --------------------------------------------------------------------------------------
+
+
+def cluster_of(sets: Sets, *, first: bool) -> int:
+    """A number that filters share which agree in their names and in one set: the first or last.
+
+    Two filters that differ in one set share one of the two numbers, or have no other set.
+    """
+    names = list(sets)
+    kept = names[:1] if first else names[-1:]
+    said = [names, form_of({name: sets[name] for name in kept}) if len(names) > 1 else b""]
+    return _hashed(marshal.dumps(said, _MARSHAL_VERSION))
+
+
+Member: TypeAlias = tuple[Any, dict[str, ValueSet]]
+"""A filter's sets, and the least key of those that it stands for."""
+
+
+def merged(members: list[Member]) -> list[Member]:
+    """Fewer filters with the same union: those that agree in all sets but one become one.
+
+    Sets agree where they have the same form. Attribute by attribute, until nothing merges. Only
+    intervals are united: of thousands of operators on text each decision would take seconds.
+    """
+    while True:
+        count = len(members)
+        for name in sorted({name for _, sets in members for name in sets}):
+            members = _merged_along(name, members)
+        if len(members) == count:
+            return members
+
+
+def _merged_along(name: str, members: list[Member]) -> list[Member]:
+    groups: dict[Any, list[Member]] = {}
+    found: list[Member] = []
+    for member in members:
+        sets = member[1]
+        if name in sets and sets[name].text is None:
+            rest = tuple([(other, of.form()) for other, of in sets.items() if other != name])
+            groups.setdefault(rest, []).append(member)
+        else:
+            found.append(member)
+    for group in groups.values():
+        if len(group) == 1 or sum(len(sets[name].line) for _, sets in group) > CUTS_MERGED_MAX:
+            found += group
+            continue
+        key, sets = min(each[0] for each in group), dict(group[0][1])
+        sets[name] = union(each[1][name] for each in group)
+        found.append((key, dict(Filter.of_sets(sets).sides)))
+    return found
+
+
+# --- places ---------------------------------------------------------------------------------------
+
+ANYWHERE: Final = 0
+"""The place of a filter without attributes, that covers all."""
+
+
+def own_places(sets: Sets) -> Iterator[list[int]]:
+    """Under which places a filter can be filed: for each attribute with few values, these."""
+    for name, of in sets.items():
+        values = single_values(of)
+        if values:
+            yield [_place(name, value) for value in values]
+
+
+def filed_at(sets: Sets, shares: Mapping[int, float]) -> list[int]:
+    """The places under which a filter is filed: those with the least of all filters, by `shares`.
+
+    Places that are not named there have next to none.
+    """
+    best = min(
+        own_places(sets),
+        key=lambda places: (sum(shares.get(each, 0.0) for each in places), len(places)),
+        default=None,
+    )
+    if best is not None:
+        return best
+    ranges = [_place(name) for name in sets]
+    return [min(ranges, key=lambda place: shares.get(place, 0.0))] if ranges else [ANYWHERE]
+
+
+def looked_up_at(sets: Sets) -> list[int]:
+    """The places of all filters that can cover one; none where it has no example."""
+    places = [ANYWHERE]
+    for name, of in sets.items():
+        key = of.some_key(readable=False)
+        if key is None:
+            return []
+        places += [_place(name), _place(name, key)]
+    return places
+
+
+def counted_places(forms: Iterable[Form]) -> Counter[int]:
+    """How many filters could be filed under each place; ranges too."""
+    counts: Counter[int] = Counter()
+    for form in forms:
+        sets = sets_of(form)
+        counts.update([place for places in own_places(sets) for place in places])
+        counts.update([_place(name) for name in sets])
+    return counts
+
+
+def _place(name: str, key: Key | None = None) -> int:
+    return _hashed(marshal.dumps((name, key), _MARSHAL_VERSION))
+
+
+def _hashed(what: bytes) -> int:
+    return int.from_bytes(blake2b(what, digest_size=8).digest(), "big", signed=True)
+
+
+# --- order and examples ---------------------------------------------------------------------------
+
+
+def rank_of(sets: Sets) -> float:
+    """How little a filter matches: none that covers it has more, but for rounding and text.
+
+    Filters that come first drop others early; nothing but time depends on it.
+    """
+    return sum(7.0 - _measure(of) for of in sets.values())
+
+
+def _measure(of: ValueSet) -> float:
+    total = 0 if of.text is None else _DOMAIN // 2
+    for start, end in line.pieces(of.line):
+        total += (7 * _DOMAIN if end is None else _position(end)) - _position(start)
+    return total / _DOMAIN
+
+
+def _position(cut: line.Cut) -> int:
+    domain, key = tree_key(cut)
+    return domain * _DOMAIN + key + _DOMAIN // 2
+
+
+def examples_of(sets: Sets) -> tuple[bytes | None, bytes | None]:
+    """Spans of two notifications that match: the lowest, and the highest where that is another.
+
+    No lowest where the envelope is asked for, or no example is known: see `Shard.look_up`.
+    """
+    low, high = {}, {}
+    for name, of in sets.items():
+        key = of.some_key(readable=False)
+        if key is None or name in ENVELOPE_SETS:
+            return None, None
+        if key[0] != ABSENT:
+            low[name] = value_of(key)
+            high[name] = value_of(_last_key(of, key))
+    try:
+        first, last = span_of(low, system=True), span_of(high, system=True)
+    except LimitError:
+        return None, None
+    return first, last if last != first else None
+
+
+def _last_key(of: ValueSet, other: Key) -> Key:
+    """The greatest number or time of a set, where it ends with such; else another of its keys."""
+    cuts = of.line
+    if of.text is not None or len(cuts) & 1 or not cuts or len(cuts[-1]) == 1:
+        return other
+    domain, end = cuts[-1]
+    if domain == TEXT or other[0] == ABSENT:
+        return other
+    before = predecessor(end) if domain == NUMBER else end - 1 if domain == TIME else None  # type: ignore[arg-type,operator]
+    return other if before is None else (domain, before)
+
+
+# --- looking up -----------------------------------------------------------------------------------
+
+
+class Verdict(NamedTuple):
+    """That a filter is covered, and by which one; by None: that it stays, since it is not known."""
+
+    form: Form
+    by: Form | None
+
+
+_DROPPED: Final = -1
+_ELSEWHERE: Final = -2
+"""What stands for the number of a filter that was covered when it came, and of one not filed."""
+
+
+class Shard:
+    """Filters that are filed together, and which of them cover one that is looked up.
+
+    `strictly` for filters of one base, of which those that are equal must not drop one another;
+    else whatever covers one will do.
+    """
+
+    def __init__(self, *, strictly: bool) -> None:
+        self._strictly = strictly
+        self._index: Index[int] = Index()
+        self._forms: list[Form] = []
+        self._ranks: list[float] = []
+        self._numbers: dict[Form, int] = {}
+        """Of a form that was covered when it came: _DROPPED."""
+
+    def file(
+        self, form: Form, rank: float, low: bytes | None, high: bytes | None
+    ) -> Verdict | None:
+        """Files a filter, in the order of ranks and forms, unless one that is there covers it."""
+        if form in self._numbers:
+            return None
+        self._numbers[form] = _DROPPED
+        of = filter_of(form)
+        if self._strictly and low is not None:
+            found = self._index.match_span(low)
+            if found and high is not None:
+                found = list(set(found).intersection(self._index.match_span(high)))
+            verdict = self._verdict(form, rank, sorted(found))
+            if verdict is not None and verdict.by is not None:
+                return verdict
+        self._numbers[form] = len(self._forms)
+        self._index.add(len(self._forms), of)
+        self._forms.append(form)
+        self._ranks.append(rank)
+        return None
+
+    def look_up(
+        self, forms: list[Form], ranks: list[float], lows: Any, highs: Any
+    ) -> Iterator[Verdict]:
+        """What is found of filters, with their examples as Arrow columns.
+
+        Cost: a match or two each, and a decision for each filter that matches both.
+        """
+        if not self._forms:
+            return
+        for row, found in self._candidates(forms, lows, highs):
+            verdict = self._verdict(forms[row], ranks[row], found)
+            if verdict is not None:
+                yield verdict
+
+    def _candidates(
+        self, forms: list[Form], lows: Any, highs: Any
+    ) -> Iterator[tuple[int, list[int]]]:
+        """The filters that match both examples, by rows that have some."""
+        count = len(self._forms)
+        known = np.array([self._numbers.get(form, _ELSEWHERE) for form in forms], dtype=np.int64)
+        is_open = known != _DROPPED
+        has_low = lows.is_valid().to_numpy(zero_copy_only=False)
+        pairs = self._pairs(lows, np.flatnonzero(has_low & is_open))
+        has_high = highs.is_valid().to_numpy(zero_copy_only=False) & is_open
+        also = self._pairs(highs, np.flatnonzero(has_high))
+        rows, numbers = pairs // count, pairs % count
+        wanted = (~has_high[rows] | np.isin(pairs, also)) & (numbers != known[rows])
+        rows, numbers = rows[wanted], numbers[wanted]
+        starts = np.flatnonzero(np.diff(rows, prepend=-1))
+        for row, found in zip(rows[starts].tolist(), np.split(numbers, starts[1:]), strict=False):
+            yield row, found.tolist()
+        for row in np.flatnonzero(~has_low & is_open).tolist():
+            example = witness(filter_of(forms[row]))
+            if example is not None:
+                mine = known[row]
+                yield row, [each for each in self._index.match(example) if each != mine]
+
+    def _pairs(self, examples: Any, rows: Any) -> Any:
+        """Rows and the filters that match their examples, each pair as one number."""
+        offsets, keys = self._index.match_spans(examples.take(rows))
+        return np.repeat(rows, np.diff(offsets)) * len(self._forms) + keys.astype(np.int64)
+
+    def _verdict(self, form: Form, rank: float, found: list[int]) -> Verdict | None:
+        """Whether one of some filters covers another."""
+        if not found:
+            return None
+        of, is_open = filter_of(form), False
+        for number in found:
+            other = filter_of(self._forms[number])
+            covers, proved = _decided(other, of)
+            if (
+                covers
+                and self._strictly
+                and (self._ranks[number], self._forms[number])
+                > (
+                    rank,
+                    form,
+                )
+            ):
+                back, proved = _decided(of, other)
+                covers = not back and proved
+            if covers:
+                return Verdict(form, self._forms[number])
+            is_open |= not proved
+        return Verdict(form, None) if is_open else None
+
+
+def _decided(one: Filter, other: Filter) -> tuple[bool, bool]:
+    """Whether one covers the other, and whether that is proved."""
+    before = decision.safe_answers.total()
+    covers = product_covers(one, other)
+    return covers, covers or decision.safe_answers.total() == before

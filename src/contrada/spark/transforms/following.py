@@ -1,0 +1,452 @@
+"""The work of `detect` in a worker: Arrow batches to steps, and steps to matches.
+
+    batches ─► `FindSteps` ─► (part, time, group, steps, notification) ─► `FollowSteps` ─► matches
+            matched by the index, late ones out    shuffled by part      `ArrayRuns`
+
+Rows whose columns are plain are matched, told apart and written in columns; others one by one, as
+notifications. Both give the same. What matches no step is not shuffled. After its rows each task of
+`FindSteps` sends a *mark* to every part, with the largest time that it saw: so all parts know the
+watermark of the batch before they go on.
+"""
+
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from contrada.errors import ContradaError, EncodingError
+from contrada.matching.blobs import Blobs, blobs_in
+from contrada.matching.kernels.jit import is_pure
+from contrada.matching.packing import pieces_of, written
+from contrada.model import Envelope, Notification, Pattern
+from contrada.model.algebra.nesting import json_values
+from contrada.model.domains.values import ENVELOPE_NAMES, TIME_MAX_US, TIME_MIN_US
+from contrada.model.encoding import from_msgpack, notification_from_msgpack, to_msgpack
+from contrada.patterns.arrayed import NO_ROWS, ArrayRuns, FoundRuns, StepRows, rows_joined
+from contrada.patterns.engine import LATE
+from contrada.patterns.runs import PatternLimits, RunBudget
+from contrada.patterns.steps import StepIndex, packed_order
+from contrada.spark.transforms.frames import BOOL, DOUBLE, FLOAT, INTEGER, TEXT, TIME, WideRows
+from contrada.spark.transforms.states import States
+
+_PLAIN_KINDS: Final = frozenset((TEXT, BOOL, INTEGER, FLOAT, DOUBLE, TIME))
+
+STEPS_SCHEMA: Final = "part int, time_us bigint, group binary, steps binary, packed binary"
+
+MATCHES_SCHEMA: Final = (
+    "pattern string, by string, time timestamp, notifications array<binary>, "
+    "times array<timestamp>, batch bigint"
+)
+
+BAD: Final = "no notification"
+"""Why a row takes no part: it is NULL, or cannot be a notification."""
+
+ROWS_FOLLOWED_AT_ONCE: Final = 262_144
+"""Rows of a frame that is no stream that are followed at once. Beyond it: the next ones."""
+
+MATCHES_AT_ONCE: Final = 10_000
+"""Matches in an Arrow batch. Beyond it: the next one."""
+
+INDEXES_KEPT: Final = 4
+"""Indexes of patterns that a worker keeps. Beyond it: the one asked for longest ago goes."""
+
+_log: Final = logging.getLogger("contrada.spark")
+_indexes: Final[OrderedDict[tuple[bytes, ...], StepIndex]] = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """Patterns as they are shipped: their names, and their bytes."""
+
+    names: tuple[str, ...]
+    packed: tuple[bytes, ...]
+
+    def patterns(self) -> list[Pattern]:
+        """The patterns."""
+        return [each for each in map(from_msgpack, self.packed) if isinstance(each, Pattern)]
+
+    def index(self) -> StepIndex:
+        """Their index, made once in a worker."""
+        if self.packed not in _indexes:
+            _indexes[self.packed] = StepIndex(self.patterns())
+            if len(_indexes) > INDEXES_KEPT:
+                _indexes.popitem(last=False)
+        _indexes.move_to_end(self.packed)
+        return _indexes[self.packed]
+
+
+@dataclass(frozen=True, slots=True)
+class FrameColumns:
+    """What columns are as attributes, as `frames` tells, and where the time of a row is.
+
+    Without any, the only column holds whole notifications.
+    """
+
+    names: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    zone: str | None = None
+    time_at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FindSteps:
+    """Tells which steps of which patterns rows match, and which part follows them."""
+
+    patterns: Patterns
+    parts: int
+    columns: FrameColumns
+    limits: PatternLimits
+    watermark_us: int = TIME_MIN_US
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The steps, and a mark for each part."""
+        index, budget = self.patterns.index(), RunBudget(self.limits)
+        latest_us = TIME_MIN_US
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            if self.columns.names:
+                found, last_us = self._rows(index, batch, budget)
+            else:
+                found, last_us = self._whole(index, batch.column(0).to_pylist(), budget)
+            latest_us = max(latest_us, last_us)
+            for rows in found:
+                if len(rows.times):
+                    yield _steps_batch(rows.groups.parts(self.parts), rows)
+        yield _marks(self.parts, latest_us, budget.dropped)
+
+    def _whole(
+        self, index: StepIndex, packed: list[bytes | None], budget: RunBudget
+    ) -> tuple[list[StepRows], int]:
+        """The rows of whole notifications, and the largest time."""
+        notifications = _read(packed, budget)
+        last_us = max((each.envelope.at_us for each in notifications), default=TIME_MIN_US)
+        timely = [each for each in notifications if each.envelope.at_us >= self.watermark_us]
+        if len(timely) < len(notifications):
+            budget.dropped[LATE] += len(notifications) - len(timely)
+        return index.rows_of(timely, budget), last_us
+
+    def _rows(self, index: StepIndex, batch: Any, budget: RunBudget) -> tuple[list[StepRows], int]:
+        """The rows of columns, and the largest time."""
+        column = batch.column(self.columns.time_at).cast("int64").fill_null(0)
+        times = column.to_numpy(zero_copy_only=False)
+        good = (times >= TIME_MIN_US) & (times <= TIME_MAX_US)
+        timely = good & (times >= self.watermark_us)
+        last_us = int(times.max(where=good, initial=TIME_MIN_US))
+        names = list(self.columns.names)
+        batch = _arrow().RecordBatch.from_arrays(batch.columns[: len(names)], names)
+        if not timely.all():
+            budget.dropped.update({BAD: int((~good).sum()), LATE: int((good & ~timely).sum())})
+            rows = np.flatnonzero(timely)
+            batch, times = batch.take(_arrow().array(rows)), times[rows]
+        if not len(times):
+            return [], last_us
+        found = self._in_columns(index, batch, times, budget)
+        if found is None:
+            found = index.rows_of(self._made(index, batch, times, budget), budget)
+        return found, last_us
+
+    def _made(
+        self, index: StepIndex, batch: Any, times: Any, budget: RunBudget
+    ) -> list[Notification]:
+        """Notifications of the rows that may match a filter; a row that is none is counted."""
+        rows = WideRows(batch.schema.names, self.columns.kinds, batch.columns, self.columns.zone)
+        asked = np.ones(len(times), dtype=bool)
+        if not index.index.asks_for_envelopes:
+            asked = (np.diff(rows.matched(index.index)[0]) > 0) | rows.odd
+        found = []
+        for row in np.flatnonzero(asked & ~rows.bad).tolist():
+            try:
+                attributes = rows.notification(row)
+                if attributes is not None:
+                    envelope = Envelope(time_us=int(times[row]))
+                    found.append(Notification(attributes, envelope=envelope))
+            except ContradaError:
+                rows.bad[row] = True
+        if rows.bad.any():
+            budget.dropped[BAD] += int(rows.bad.sum())
+        return found
+
+    def _in_columns(
+        self, index: StepIndex, batch: Any, times: Any, budget: RunBudget
+    ) -> list[StepRows] | None:
+        """The rows without a notification for each; None where some must be looked at.
+
+        That is where columns are not plain, where filters or `by` ask for the envelope, and where
+        a value is none or a row might be too large.
+        """
+        is_stamped = index.index.asks_for_envelopes or index.asked & set(ENVELOPE_NAMES)
+        is_large = batch.nbytes > budget.limits.notification_bytes_max // 2
+        is_plain = _PLAIN_KINDS.issuperset(self.columns.kinds) and not is_pure()
+        if is_stamped or is_large or not is_plain or not _are_values(batch):
+            return None
+        found = []
+        offsets, filters = index.index.match_batch(_arrow().Table.from_batches([batch]))
+        for by, (rows, begins, steps) in zip(index.by, index.steps(offsets, filters), strict=True):
+            if not len(rows) or not set(by) <= set(batch.schema.names):
+                continue
+            some = batch.take(_arrow().array(rows))
+            names = pieces_of(by, [some.column(name) for name in by], plain=True)
+            groups = written(len(rows), names)
+            lacks = np.zeros(len(rows), dtype=bool)
+            for piece in names:
+                lacks |= ~piece.is_there
+            of = StepRows(times[rows], groups, begins, steps, _packed(some, times[rows]))
+            found.append(of.taken(np.flatnonzero(~lacks)) if lacks.any() else of)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class FollowSteps:
+    """Follows the patterns through the steps of a part, and gives the matches.
+
+    In a stream `states` has what the batch before left. Else the rows of a part come in the order
+    of time, and the frame is all there is.
+    """
+
+    patterns: Patterns
+    limits: PatternLimits
+    slack_us: int = 0
+    batch: int = 0
+    states: States | None = None
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The matches."""
+        filled = (each for each in batches if each.num_rows)
+        if self.states is None:
+            yield from self._frame(filled)
+            return
+        by_part: dict[int, list[Any]] = {}
+        for each in filled:
+            parts = each.column("part").to_numpy()
+            for part in np.unique(parts).tolist():
+                own = each.filter(_arrow().array(parts == part))
+                by_part.setdefault(part, []).append(own)
+        for part, own in by_part.items():
+            yield from self._micro_batch(self.states, part, own)
+
+    def nothing(self, part: int) -> None:
+        """Leaves a part of a micro-batch as the batch before left it."""
+        if self.states is not None:
+            for _ in self._micro_batch(self.states, part, []):
+                pass
+
+    def _micro_batch(self, states: States, part: int, batches: list[Any]) -> Iterator[Any]:
+        """What a part of a micro-batch gives, after what it leaves is written."""
+        runs = self._runs()
+        if self.batch:
+            runs.restore(states.read(self.batch - 1, part))
+        rows, latest_us = [NO_ROWS], TIME_MIN_US
+        for each in batches:
+            steps, marks = _parted(each)
+            rows.append(_rows_in(steps))
+            for last_us, dropped in _told(marks):
+                latest_us = max(latest_us, last_us)
+                runs.dropped.update(dropped)
+        found = runs.advance(rows_joined(rows), max(TIME_MIN_US, latest_us - self.slack_us))
+        states.write(self.batch, part, runs.saved(), runs.counts())
+        yield from self._matches(found)
+
+    def _frame(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """What the parts of a frame give, each in the order of time, some rows at a time."""
+        runs, part = self._runs(), -1
+        for each, part_of in _some_at_once(batches):
+            if part_of != part:
+                yield from self._end(runs, part)
+                runs, part = self._runs(), part_of
+            steps, marks = _parted(each)
+            for _, dropped in _told(marks):
+                runs.dropped.update(dropped)
+            rows = _rows_in(steps)
+            if len(rows.times):
+                yield from self._matches(runs.advance(rows, int(rows.times[-1])))
+        yield from self._end(runs, part)
+
+    def _end(self, runs: ArrayRuns, part: int) -> Iterator[Any]:
+        found = runs.advance(NO_ROWS, TIME_MAX_US + 1)
+        if runs.dropped:
+            _log.warning("part %d: took no part or was dropped: %s", part, dict(runs.dropped))
+        yield from self._matches(found)
+
+    def _runs(self) -> ArrayRuns:
+        return ArrayRuns(self.patterns.patterns(), packed_order, self.limits)
+
+    def _matches(self, found: FoundRuns) -> Iterator[Any]:
+        """The matches in Arrow batches."""
+        pa = _arrow()
+        texts = pa.array(list(map(_shown, found.group_names.each())), pa.string())
+        names = pa.array(self.patterns.names, pa.string())
+        packed = _binary(found.packed)
+        times = pa.array(found.times, pa.timestamp("us", "UTC"))
+        for begin in range(0, len(found.patterns), MATCHES_AT_ONCE):
+            some = slice(begin, begin + MATCHES_AT_ONCE)
+            starts = found.begins[begin : begin + MATCHES_AT_ONCE + 1]
+            rows = pa.array(found.rows[starts[0] : starts[-1]])
+            offsets = pa.array((starts - starts[0]).astype(np.int32))
+            columns = [
+                names.take(pa.array(found.patterns[some])),
+                texts.take(pa.array(found.groups[some])),
+                times.take(pa.array(found.rows[starts[1:] - 1])),
+                pa.ListArray.from_arrays(offsets, packed.take(rows)),
+                pa.ListArray.from_arrays(offsets, times.take(rows)),
+                pa.repeat(pa.scalar(self.batch, pa.int64()), len(starts) - 1),
+            ]
+            fields = ["pattern", "by", "time", "notifications", "times", "batch"]
+            yield pa.RecordBatch.from_arrays(columns, fields)
+
+
+# --- rows as notifications ----------------------------------------------------------------------
+
+
+def _read(packed: list[bytes | None], budget: RunBudget) -> list[Notification]:
+    """Whole notifications; what is none is counted."""
+    found = []
+    for each in packed:
+        try:
+            if each is None:
+                raise EncodingError("msgpack", "NULL")
+            found.append(notification_from_msgpack(each))
+        except EncodingError:
+            budget.dropped[BAD] += 1
+    return found
+
+
+def _are_values(batch: Any) -> bool:
+    """Whether all texts are UTF-8, and all times in range, which Spark does not promise."""
+    for column in batch.columns:
+        if str(column.type) in ("string", "large_string"):
+            try:
+                column.validate(full=True)
+            except _arrow().ArrowInvalid:
+                return False
+        elif str(column.type).startswith("timestamp"):
+            times = column.cast("int64").fill_null(0).to_numpy(zero_copy_only=False)
+            if times.min() < TIME_MIN_US or times.max() > TIME_MAX_US:
+                return False
+    return True
+
+
+def _packed(batch: Any, times: Any) -> Blobs:
+    """Rows of plain columns as whole notifications, as `to_msgpack` writes them."""
+    from contrada.matching.kernels.writing import INT
+    from contrada.matching.packing import ColumnPiece
+
+    head, before, after = _FRAME
+    kinds = np.full(len(times), INT, dtype=np.int64)
+    time = ColumnPiece(np.frombuffer(before, dtype=np.uint8), kinds, times)
+    pieces = pieces_of(batch.schema.names, batch.columns)
+    return written(len(times), pieces, head, (time, after))
+
+
+def _frame() -> tuple[bytes, bytes, bytes]:
+    """What stands before the attributes, before the time, and after it."""
+    packed = to_msgpack(Notification({}, envelope=Envelope(time_us=1)))
+    without = to_msgpack(Notification({}))
+    attributes_at = packed.index(b"\x94") + 1
+    time_at = next(at for at in range(len(packed)) if packed[at] != without[at])
+    return packed[:attributes_at], packed[attributes_at + 1 : time_at], packed[time_at + 1 :]
+
+
+_FRAME: Final = _frame()
+
+
+def _shown(name: bytes) -> str:
+    """The values of a group as a JSON object."""
+    values = msgspec.msgpack.decode(name)
+    shown = {key: json_values(value) for key, value in values.items()}
+    return msgspec.json.encode(shown).decode()
+
+
+# --- steps in Arrow -----------------------------------------------------------------------------
+
+
+def _arrow() -> Any:
+    import pyarrow
+
+    return pyarrow
+
+
+def _binary(blobs: Blobs) -> Any:
+    """Byte strings as an Arrow column, where they lie."""
+    pa = _arrow()
+    starts, data = blobs
+    offsets = pa.py_buffer((starts - starts[0]).astype(np.int32))
+    held = pa.py_buffer(data[starts[0] : starts[-1]])
+    return pa.Array.from_buffers(pa.binary(), blobs.size, [None, offsets, held])
+
+
+def _steps_batch(parts: Any, rows: StepRows) -> Any:
+    """Rows, and the part of each, in an Arrow batch."""
+    pa = _arrow()
+    steps = Blobs(rows.begins * 16, np.ascontiguousarray(rows.steps).view(np.uint8).reshape(-1))
+    columns = [
+        pa.array(parts.astype(np.int32)),
+        pa.array(rows.times),
+        _binary(rows.groups),
+        _binary(steps),
+        _binary(rows.packed),
+    ]
+    return pa.RecordBatch.from_arrays(columns, ["part", "time_us", "group", "steps", "packed"])
+
+
+def _marks(parts: int, latest_us: int, dropped: Counter[str]) -> Any:
+    """A row for each part, without steps: the largest time, and in the first what is counted."""
+    pa = _arrow()
+    told = [msgspec.json.encode(dropped), *([b"{}"] * (parts - 1))]
+    columns = [
+        pa.array(range(parts), pa.int32()),
+        pa.array([latest_us] * parts, pa.int64()),
+        pa.array(told, pa.binary()),
+        pa.nulls(parts, pa.binary()),
+        pa.nulls(parts, pa.binary()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, ["part", "time_us", "group", "steps", "packed"])
+
+
+def _parted(batch: Any) -> tuple[Any, Any]:
+    """The rows of steps, and the marks."""
+    is_mark = batch.column("steps").is_null()
+    if not batch.column("steps").null_count:
+        return batch, batch.slice(0, 0)
+    return batch.filter(batch.column("steps").is_valid()), batch.filter(is_mark)
+
+
+def _told(marks: Any) -> Iterator[tuple[int, dict[str, int]]]:
+    times, counts = marks.column("time_us").to_pylist(), marks.column("group").to_pylist()
+    return zip(times, map(msgspec.json.decode, counts), strict=True)
+
+
+def _rows_in(batch: Any) -> StepRows:
+    """The rows of an Arrow batch of steps."""
+    starts, data = blobs_in(batch.column("steps"))
+    steps = data[starts[0] : starts[-1]].copy().view(np.int64).reshape(-1, 2)
+    groups, packed = blobs_in(batch.column("group")), blobs_in(batch.column("packed"))
+    times = batch.column("time_us").to_numpy()
+    return StepRows(times, groups, (starts - starts[0]) // 16, steps, packed)
+
+
+def _some_at_once(batches: Iterable[Any]) -> Iterator[tuple[Any, int]]:
+    """Batches that are sorted by part, put together as far as they are of one part."""
+    held: list[Any] = []
+    of = -1
+    for each in batches:
+        parts = each.column("part").to_numpy()
+        bounds = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(parts)]
+        for begin, end in pairwise(bounds):
+            part = int(parts[begin])
+            rows = sum(one.num_rows for one in held)
+            if held and (part != of or rows >= ROWS_FOLLOWED_AT_ONCE):
+                yield _one(held), of
+                held = []
+            held, of = [*held, each.slice(begin, end - begin)], part
+    if held:
+        yield _one(held), of
+
+
+def _one(batches: list[Any]) -> Any:
+    return _arrow().Table.from_batches(batches).combine_chunks().to_batches()[0]

@@ -1,0 +1,121 @@
+"""What a stateful transform holds between micro-batches: a file for each (batch, part).
+
+    CHECKPOINT/state/shape.json        of what, and in how many parts
+    CHECKPOINT/state/BATCH/PART        what a part holds after a batch
+    CHECKPOINT/state/BATCH/PART.json   what it counts
+
+A batch begins with what the batch before it left, and never changes that. So a batch that is done
+again, since a task, the driver or a machine failed, does the same again and writes the same files.
+A file appears whole or not at all. All executors must reach the folder, by any path or address that
+Arrow's file systems know.
+"""
+
+import contextlib
+import json
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from contrada.errors import StoreError
+
+BATCHES_KEPT: Final = 3
+"""Batches whose state is kept, the last one included. Beyond it: the oldest goes. Spark does again
+only a batch that it has not committed, which is the last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """The states below a folder, for a number of parts."""
+
+    folder: str
+    parts: int
+
+    def read(self, batch: int, part: int) -> bytes:
+        """What a part left after a batch. Raises StoreError where that is not there."""
+        try:
+            return self._read(f"{batch}/{part}")
+        except FileNotFoundError:
+            reason = f"{self.folder}: the state of batch {batch}, part {part} is not there"
+            raise StoreError(f"{reason}; begin with an empty checkpoint") from None
+
+    def write(self, batch: int, part: int, state: bytes, counts: dict[str, Any]) -> None:
+        """Leaves what a part holds after a batch, and then what it counts."""
+        self._write(f"{batch}/{part}", state)
+        self._write(f"{batch}/{part}.json", json.dumps(counts).encode())
+
+    def counts(self, batch: int) -> list[dict[str, Any] | None]:
+        """What each part counts after a batch; None for one that is not there yet."""
+        return [self._counts(batch, part) for part in range(self.parts)]
+
+    def _counts(self, batch: int, part: int) -> dict[str, Any] | None:
+        with contextlib.suppress(FileNotFoundError):
+            found: dict[str, Any] = json.loads(self._read(f"{batch}/{part}.json"))
+            return found
+        return None
+
+    def last(self) -> int | None:
+        """The last batch that all parts have done; None before the first."""
+        done = (batch for batch in sorted(self._batches(), reverse=True))
+        return next((batch for batch in done if None not in self.counts(batch)), None)
+
+    def forget(self, batch: int) -> None:
+        """Frees what no batch from this one on begins with."""
+        files, folder = _files(self.folder)
+        for each in self._batches():
+            if each <= batch - BATCHES_KEPT:
+                files.delete_dir(f"{folder}/{each}")
+
+    def _batches(self) -> list[int]:
+        from pyarrow.fs import FileSelector
+
+        files, folder = _files(self.folder)
+        found = files.get_file_info(FileSelector(folder, allow_not_found=True))
+        return [int(each.base_name) for each in found if each.base_name.isdecimal()]
+
+    def _read(self, name: str) -> bytes:
+        files, folder = _files(self.folder)
+        with files.open_input_file(f"{folder}/{name}") as stream:
+            found: bytes = stream.read()
+        return found
+
+    def _write(self, name: str, content: bytes) -> None:
+        files, folder = _files(self.folder)
+        path = f"{folder}/{name}"
+        files.create_dir(path.rpartition("/")[0])
+        # Two attempts of one task may write at once: each to a file of its own.
+        own = f"{path}.{uuid.uuid4().hex}.new"
+        with files.open_output_stream(own) as stream:
+            stream.write(content)
+        files.move(own, path)
+
+
+def states_of(checkpoint: str, shape: dict[str, Any], parts: Callable[[], int] | None) -> States:
+    """The states of a checkpoint, with as many parts as it began with.
+
+    `parts` tells those of a new one; without, none begins. Raises StoreError where there is none,
+    and where what it holds is of another shape.
+    """
+    states = States(f"{checkpoint.rstrip('/')}/state", 0)
+    try:
+        known = json.loads(states._read("shape.json"))
+    except FileNotFoundError:
+        if parts is None:
+            raise StoreError(f"{checkpoint}: there is no state") from None
+        known = {"parts": parts(), **shape}
+        states._write("shape.json", json.dumps(known).encode())
+    differs = [name for name in shape if known.get(name) != shape[name]]
+    if differs:
+        reason = f"it is of other {' and '.join(differs)}; begin with an empty one"
+        raise StoreError(f"the checkpoint {checkpoint}: {reason}")
+    return States(states.folder, known["parts"])
+
+
+def _files(folder: str) -> tuple[Any, str]:
+    """The file system of a folder, and its path there."""
+    from pyarrow.fs import FileSystem, LocalFileSystem
+
+    if "://" not in folder and not folder.startswith("file:"):
+        return LocalFileSystem(), folder
+    files, path = FileSystem.from_uri(folder)
+    return files, path

@@ -1,0 +1,163 @@
+"""What a worker does to find coverers: forms, merging, places, examples, order."""
+
+import itertools
+import random
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from contrada.model import Filter, FilterSet, Notification
+from contrada.model.algebra.attributes import values_in
+from contrada.model.algebra.relations import covers, equal
+from contrada.model.algebra.valueset import of_cuts
+from contrada.model.languages.atoms import Atom
+from contrada.model.languages.language import Literal
+from contrada.spark.transforms import coverers
+from contrada.spark.transforms.coverers import Shard, Verdict
+
+TEXTS = (
+    "price < 5",
+    "price < 9 and symbol = 'A'",
+    "price >= 1 and price < 7 and symbol in ('A', 'B')",
+    "symbol = 'A'",
+    "symbol prefix 'A'",
+    "symbol contains 'A'",
+    "price = 3",
+    "price absent",
+    "@publisher = 'p' and price < 3",
+    "at < @2020-01-01T00:00:00Z",
+    "everything",
+)
+FILTERS = [Filter(text) for text in TEXTS]
+
+
+def some_filters(count: int) -> list[Filter]:
+    """Ranges, values and prefixes of few attributes, so that many cover others."""
+    chance = random.Random(7)
+    found = []
+    for _ in range(count):
+        parts = []
+        for name in chance.sample("abcd", chance.randint(1, 3)):
+            low = chance.randrange(10)
+            parts.append(
+                chance.choice(
+                    (
+                        f"{name} = {low}",
+                        f"{name} >= {low} and {name} < {low + chance.randint(1, 5)}",
+                        f"{name} > {low}",
+                        f"{name} prefix '{'xy'[low % 2] * (1 + low % 3)}'",
+                        f"{name} contains 'x'",
+                    )
+                )
+            )
+        found.append(Filter(" and ".join(parts)))
+    return found
+
+
+def columns(filters: list[Filter]) -> Iterator[tuple[bytes, float, bytes | None, bytes | None]]:
+    for each in filters:
+        sets = each.sides
+        yield coverers.form_of(sets), coverers.rank_of(sets), *coverers.examples_of(sets)
+
+
+def verdicts(filed: list[Filter], asked: list[Filter] | None = None) -> list[Verdict]:
+    """What one shard says of filters, its own if no others are asked for."""
+    shard = Shard(strictly=True)
+    found = [v for row in _ordered(filed) if (v := shard.file(*row)) is not None]
+    forms, ranks, lows, highs = map(
+        list, zip(*_ordered(filed if asked is None else asked), strict=True)
+    )
+    examples = pa.array(lows, pa.binary()), pa.array(highs, pa.binary())
+    return [*found, *shard.look_up(forms, ranks, *examples)]
+
+
+def _ordered(filters: list[Filter]) -> list[tuple[bytes, float, bytes | None, bytes | None]]:
+    return sorted(columns(filters), key=lambda row: (row[1], row[0]))
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_form_says_the_sets(text: str) -> None:
+    """Else a filter would change on its way."""
+    of = Filter(text)
+    assert coverers.filter_of(coverers.form_of(of.sides)) == of
+
+
+def test_equal_names_give_equal_forms() -> None:
+    """A name that is held twice must not show in the bytes: equal filters would not be united."""
+    one, other = Filter({"price": 5}), Filter({"pri" + "ce"[:2]: 5.0})
+    assert coverers.form_of(one.sides) == coverers.form_of(other.sides)
+
+
+def test_a_coverer_is_filed_where_one_is_looked_up() -> None:
+    """Else filters that cover one another never meet in a shard."""
+    filters = FILTERS + some_filters(60)
+    for one, other in itertools.product(filters, filters):
+        if covers(one, other):
+            filed = coverers.filed_at(one.sides, {})
+            assert set(filed) & set(coverers.looked_up_at(other.sides)), (one, other)
+
+
+def test_a_filter_matches_its_examples() -> None:
+    """Else what covers it would not be found by them."""
+    for each in FILTERS + some_filters(60):
+        for span in coverers.examples_of(each.sides):
+            if span is not None:
+                assert each.matches(Notification(values_in(span))), each
+
+
+def test_merging_keeps_the_union_and_the_least_key() -> None:
+    """Filters that differ in one set become one, others stay."""
+    texts = ["a = 1 and b = 1", "a = 2 and b = 1", "a < 3 and b = 2", "a = 1", "b contains 'x'"]
+    members = [(number, dict(Filter(text).sides)) for number, text in enumerate(texts)]
+    left = coverers.merged(members)
+    assert len(left) == 4
+    assert (0, "a in (1, 2) and b = 1") in [(key, str(Filter.of_sets(s))) for key, s in left]
+    assert equal(FilterSet(texts), FilterSet(Filter.of_sets(sets) for _, sets in left))
+
+
+def test_what_may_merge_shares_a_cluster() -> None:
+    """Filters that differ in one set agree in the first or in the last one."""
+    one, other = Filter("a = 1 and b = 1 and c = 1"), Filter("a = 2 and b = 1 and c = 1")
+    assert coverers.cluster_of(one.sides, first=False) == coverers.cluster_of(
+        other.sides, first=False
+    )
+    assert coverers.cluster_of(one.sides, first=True) != coverers.cluster_of(
+        other.sides, first=True
+    )
+
+
+def test_a_shard_finds_just_what_others_cover() -> None:
+    """As all pairs say; and by somebody that stays."""
+    filters = list(
+        {coverers.form_of(f.sides): f for f in FILTERS[:-1] + some_filters(150)}.values()
+    )
+    found = {verdict.form: verdict.by for verdict in verdicts(filters)}
+    for each in filters:
+        form = coverers.form_of(each.sides)
+        is_covered = any(
+            covers(other, each) and not covers(each, other) for other in filters if other != each
+        )
+        assert (found.get(form) is not None) == is_covered, each
+        if is_covered:
+            by = coverers.filter_of(found[form])
+            assert covers(by, each)
+
+
+def test_of_equal_filters_one_stays() -> None:
+    """Equal sets may be written in different ways: each must not drop the other, in no shard."""
+    one, other = Filter("a contains 'xx' and a contains 'x'"), Filter("a contains 'xx'")
+    assert equal(one, other)
+    assert coverers.form_of(one.sides) != coverers.form_of(other.sides)
+    together = verdicts([one, other])
+    apart = verdicts([one], [other]) + verdicts([other], [one])
+    assert len({verdict.form for verdict in together}) == 1
+    assert len({verdict.form for verdict in apart}) == 1
+
+
+def test_what_cannot_be_decided_stays() -> None:
+    """An operator that nobody knows covers nothing, and that is told."""
+    unknown = Filter.of_sets({"a": of_cuts((), Literal(Atom("nobody.knows", b"x"), True))})
+    known = Filter("a = 'x' and b = 1")
+    assert Verdict(coverers.form_of(known.sides), None) in verdicts([unknown, known])
+    assert all(verdict.by is None for verdict in verdicts([unknown, known]))
