@@ -2,7 +2,8 @@
 
 A row has a host, a level, a time and three more columns; the pattern has two steps, which 29% of
 the rows match. Rows per second are those of four batches of 500,000 rows, from the trigger to the
-commit, after a small one to warm up. Beside it: the same batches through an identity
+commit, after a small one to warm up. A batch is two files, so that both cores have something to
+read. Beside it: the same batches through an identity
 `mapInArrow`, which is the floor of anything in Python; and `transformWithState` on one of them.
 """
 
@@ -19,6 +20,7 @@ from bench.harness import Measurement, figure
 
 BATCHES: Final = 4
 ROWS: Final = 500_000
+FILES: Final = 2
 WARM_UP: Final = 20_000
 PATTERN: Final = "level > 80 -> level < 10 by host within 10 s"
 STATE_STORE: Final = (
@@ -28,7 +30,7 @@ STATE_STORE: Final = (
 
 
 def write(folder: Path, keys: int) -> None:
-    """A small file, and one for each batch; all times differ."""
+    """The files of a small batch, and of each other; all times differ."""
     folder.mkdir()
     chance = np.random.default_rng(1)
     time_us = 1_700_000_000_000_000
@@ -44,13 +46,15 @@ def write(folder: Path, keys: int) -> None:
             "site": pa.array(["north", "south"]).take(pa.array(chance.integers(0, 2, rows))),
             "ok": pa.array(chance.random(rows) < 0.5),
         }
-        pq.write_table(pa.table(columns), folder / f"{number}.parquet")
+        table, part = pa.table(columns), rows // FILES
+        for file in range(FILES):
+            pq.write_table(table.slice(file * part, part), folder / f"{number}-{file}.parquet")
 
 
-def rates(session: Any, folder: Path, files: int, start: Callable[[Any], Any]) -> list[float]:
+def rates(session: Any, folder: Path, batches: int, start: Callable[[Any], Any]) -> list[float]:
     """Rows per second of each batch but the first, which warms up."""
     reader = session.readStream.schema(session.read.parquet(str(folder)).schema)
-    frame = reader.option("maxFilesPerTrigger", 1).parquet(f"{folder}/[0-{files}].parquet")
+    frame = reader.option("maxFilesPerTrigger", FILES).parquet(f"{folder}/[0-{batches}]-*.parquet")
     query = start(frame).trigger(availableNow=True).start()
     query.awaitTermination()
     told = [each for each in query.recentProgress if each.numInputRows][1:]
@@ -87,18 +91,18 @@ def measured(keys: int, peer: str) -> Measurement:
             BATCHES,
             lambda frame: detect_stream(frame, PATTERN, checkpoint=str(folder / "own"), sink=noop),
         )
-        of, files = (identity, BATCHES) if peer == "identity" else (two_steps, 1)
+        of, batches = (identity, BATCHES) if peer == "identity" else (two_steps, 1)
         other = rates(
             session,
             folder / "in",
-            files,
+            batches,
             lambda frame: (
                 of(frame)
                 .writeStream.foreachBatch(noop)
                 .option("checkpointLocation", str(folder / "peer"))
             ),
         )
-    assert len(own) == BATCHES, "every file is a batch"
+    assert len(own) == BATCHES, "each batch has its files"
     return Measurement([float(np.median(own))], peer, [float(np.median(other))])
 
 

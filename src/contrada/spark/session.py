@@ -18,6 +18,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from contrada.errors import EngineError, MissingRequirementError
+from contrada.spark import archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,10 +52,15 @@ _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 @contextmanager
 def spark_session(
-    cores: int | None = None, name: str = "contrada", master: str | None = None
+    cores: int | None = None,
+    name: str = "contrada",
+    master: str | None = None,
+    *,
+    java_options: str | None = None,
 ) -> Iterator["SparkSession"]:
     """A session on this machine's cores, or at the master of a cluster, stopped at the end.
 
+    `java_options` are for the driver's Java; those for the classes that were kept, unless given.
     Raises MissingRequirementError where PySpark or Java is missing, and EngineError in place of
     what Spark raises inside.
     """
@@ -69,7 +75,7 @@ def spark_session(
     logging.getLogger().addFilter(_is_no_echo)
     cores = cores or os.cpu_count() or 1
     builder = configure(SparkSession.builder.master(master or f"local[{cores}]").appName(name))
-    for key, value in _settings(cores).items():
+    for key, value in _settings(cores, java_options).items():
         builder = builder.config(key, value)
     try:
         session = builder.getOrCreate()
@@ -193,9 +199,11 @@ def configure(builder: "SparkSession.Builder") -> "SparkSession.Builder":
     return builder.config(PUSHDOWN, "true")
 
 
-def _settings(cores: int) -> dict[str, str]:
+def _settings(cores: int, java_options: str | None) -> dict[str, str]:
+    own = archive.java_options() if java_options is None else java_options
     java_options = (
-        f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+        f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} {own}"
     )
     return {
         "spark.ui.enabled": "false",

@@ -1,0 +1,64 @@
+"""The classes that sessions start from: kept whole or not at all, and used."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from contrada.errors import EngineError
+from contrada.spark import archive
+
+
+@pytest.fixture(autouse=True)
+def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Caches of its own, without anything."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_without_kept_classes_java_is_told_nothing() -> None:
+    """Java would warn of a file that is not there."""
+    assert archive.java_options() == ""
+
+
+def test_kept_classes_are_named_by_the_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java would go on without them, slowly, after it was changed."""
+    before = archive.archive()
+    before.parent.mkdir(parents=True)
+    before.write_bytes(b"")
+    assert str(before) in archive.java_options()
+    monkeypatch.setenv("JAVA_HOME", "elsewhere")
+    assert archive.java_options() == ""
+
+
+def test_what_cannot_be_kept_is_told(caches: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that did nothing would look as if it had."""
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(EngineError, match="it did not say why"):
+        archive.keep_classes()
+    assert list((caches / "contrada" / "spark").iterdir()) == []
+
+
+STARTED = """
+import sys
+from contrada.spark import archive
+from contrada.spark.session import spark_session
+log = "-Xlog:class+load:file=" + sys.argv[1]
+with spark_session(1, java_options=f"{archive.java_options()} {log}") as session:
+    print(session.range(3).count())
+"""
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_sessions_use_what_was_kept(tmp_path: Path) -> None:
+    """The file would lie there, and sessions start as slowly as before."""
+    kept = archive.keep_classes()
+    assert [kept] == list(kept.parent.iterdir())
+    log = tmp_path / "classes"
+    command = [sys.executable, "-c", STARTED, str(log)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "3\n"
+    lines = log.read_text().splitlines()
+    shared = sum("shared objects file (top)" in each for each in lines)
+    assert shared > len(lines) / 2
