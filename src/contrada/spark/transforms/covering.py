@@ -3,7 +3,7 @@
     given -> forms (empty ones apart, equal ones united)
           -> merged, in passes: those that may merge meet in one task
           -> placed: each filed once, looked up at each of its places
-          -> shards: who is covered by whom
+          -> shards: who is covered by whom, first by those filed beside it
           -> what is left
 
 `coverers` says what a worker does in each step, and why the answer is exact. Frames are kept on the
@@ -86,7 +86,7 @@ def covering(subscriptions: "DataFrame", *, every: bool = False) -> "DataFrame":
     full = given.where("form IS NOT NULL")
     shards = 1 + full.count() // FILED_MAX
     left = _held(_merged(steps, full, shards))
-    found = _held(_verdicts(steps, left, left, shards, strictly=True))
+    found = _held(_covered(steps, left, shards))
     kept = left.join(found.where("by IS NOT NULL"), "form", "left_anti")
     if every:
         told = _told(steps, given, _held(kept), found, shards)
@@ -135,6 +135,10 @@ class _Steps:
         """Lists of forms to their unions, of the type that was given."""
         return partial(_united, str if self.filter == "string" else to_msgpack)
 
+    def place(self, frame: "DataFrame", shares: Mapping[int, float]) -> "DataFrame":
+        """The forms of a frame with the places where each is filed, and looked up."""
+        return self.run(frame.select("form"), partial(_placed, shares), _PLACED)
+
     def run(self, frame: "DataFrame", step: "Step", columns: str) -> "DataFrame":
         """A step of the workers: batches of a frame's rows to rows of these columns."""
         filled = columns.format(key=self.key, filter=self.filter)
@@ -171,34 +175,50 @@ def _merged(steps: _Steps, full: "DataFrame", shards: int) -> "DataFrame":
     return left.groupBy("form").agg(*least).select("key", "form", "first", "last")
 
 
+def _covered(steps: _Steps, left: "DataFrame", shards: int) -> "DataFrame":
+    """Which of the filters are covered by which: a row per shard that knows one.
+
+    What is covered by one that is filed beside it is told first. Most of what is covered is, and is
+    then looked up in no other shard.
+    """
+    placed = _held(steps.place(left, _shares(steps, left) if shards > 1 else {}))
+    if shards == 1:
+        return _verdicts(steps, placed, placed, shards, strictly=True)
+    beside = _held(_verdicts(steps, placed, None, shards, strictly=True))
+    rest = _held(placed.join(beside, "form", "left_anti"))
+    return beside.unionAll(_verdicts(steps, rest, rest, shards, strictly=True))
+
+
 def _verdicts(
-    steps: _Steps, filed: "DataFrame", asked: "DataFrame", shards: int, *, strictly: bool
+    steps: _Steps, filed: "DataFrame", asked: "DataFrame | None", shards: int, *, strictly: bool
 ) -> "DataFrame":
-    """Which of some filters are covered by which that are filed: a row per shard that knows one."""
+    """Which filters are covered by which that are filed: a row per shard that knows one.
+
+    Of two placed frames; of those that are filed alone where no others are asked for.
+    """
     from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
-    place = partial(_placed, _shares(steps, filed) if shards > 1 else {})
-    placed = _held(steps.run(filed.select("form"), place, _PLACED))
-    asking = placed if asked is filed else steps.run(asked.select("form"), place, _PLACED)
     columns = ("form", "rank", "low", "high")
-    own = placed.select(*columns, F.explode("own").alias("place"))
+    own = filed.select(*columns, F.explode("own").alias("place"))
     parts = F.least(F.ceil(F.count("*") / FILED_MAX), F.lit(shards)).alias("parts")
     used = own.groupBy("place").agg(parts)
 
     def shard(part: "Column") -> "Column":
         return F.pmod(F.xxhash64("place") + part, F.lit(shards)).cast("int").alias("shard")
 
-    held = own.join(used, "place").select(
+    rows = own.join(used, "place").select(
         shard(F.pmod(F.xxhash64("form"), "parts")), F.lit(False).alias("asked"), *columns
     )
-    looked_up = (
-        asking.select(*columns, F.explode("asks").alias("place"))
-        .join(used, "place")
-        .withColumn("part", F.explode(F.sequence(F.lit(0), F.col("parts") - 1)))
-        .select(shard(F.col("part")), F.lit(True).alias("asked"), *columns)
-    )
-    rows = held.union(looked_up).repartitionById(shards, F.col("shard"))
-    ordered = rows.sortWithinPartitions("shard", "asked", "rank", "form")
+    if asked is not None:
+        looked_up = (
+            asked.select(*columns, F.explode("asks").alias("place"))
+            .join(used, "place")
+            .withColumn("part", F.explode(F.sequence(F.lit(0), F.col("parts") - 1)))
+            .select(shard(F.col("part")), F.lit(True).alias("asked"), *columns)
+        )
+        rows = rows.union(looked_up)
+    placed = rows.repartitionById(shards, F.col("shard"))
+    ordered = placed.sortWithinPartitions("shard", "asked", "rank", "form")
     return steps.run(ordered, partial(_looked_up, strictly), "form binary, by binary")
 
 
@@ -222,7 +242,9 @@ def _told(
     from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
     gone = given.where("form IS NOT NULL").join(kept, "form", "left_anti").select("form").distinct()
-    by = _verdicts(steps, kept, _held(gone), shards, strictly=False).groupBy("form")
+    shares = _shares(steps, kept) if shards > 1 else {}
+    filed, asked = (_held(steps.place(each, shares)) for each in (kept, gone))
+    by = _verdicts(steps, filed, asked, shards, strictly=False).groupBy("form")
     first = found.groupBy("form").agg(F.min("by").alias("once"))
     is_kept, is_open = F.col("least").isNotNull(), F.col("open").isNotNull()
     reason = (
