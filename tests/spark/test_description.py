@@ -9,7 +9,8 @@ from contrada.errors import ContradaError, InputError, InvalidObventError
 from contrada.model import Filter
 from contrada.records import FORMATS
 from contrada.records.cells import CONVERTERS
-from contrada.spark.pipeline.description import PROGRESS_FILE, _Pipeline, _Source, read_pipeline
+from contrada.spark.pipeline.description import _Pipeline, _Source, read_pipeline
+from contrada.spark.pipeline.output import PROGRESS_FILE
 
 GOOD = """
 subscriptions = "subs"
@@ -81,7 +82,6 @@ def test_parameters_can_be_set(tmp_path: Path) -> None:
     [
         ('"subs"', '"none"', "none: cannot be read"),
         ('"subs"', '"subs', "p.toml:2:22: "),
-        ('format = "csv"', 'format = "cvs"', "expected one of: csv, json"),
         ('format = "csv"', 'format = "csv"\nfrom = 1', "expected one of: name, format"),
         ('name = "a"', "", "source[0]: the key name is missing"),
         ('"{out}/*.csv"', '"{out}/*.xml"', "found no file for"),

@@ -6,6 +6,7 @@ a shuffle partition per core is enough for what is shuffled here.
 
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from contrada.errors import EngineError, MissingRequirementError
 
@@ -51,14 +52,18 @@ _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 @contextmanager
 def spark_session(
-    cores: int | None = None, name: str = "contrada", master: str | None = None
+    cores: int | None = None,
+    name: str = "contrada",
+    master: str | None = None,
+    remote: str | None = None,
 ) -> Iterator["SparkSession"]:
-    """A session on this machine's cores, or at the master of a cluster, stopped at the end.
+    """A session on this machine's cores, at the master of a cluster, or at a `remote` server of
+    Spark Connect, stopped at the end.
 
     Raises MissingRequirementError where PySpark or Java is missing, and EngineError in place of
     what Spark raises inside.
     """
-    check_requirements()
+    check_requirements(needs_java=remote is None)
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
@@ -68,11 +73,16 @@ def spark_session(
     # For good: it logs at the end of the process, too.
     logging.getLogger().addFilter(_is_no_echo)
     cores = cores or os.cpu_count() or 1
-    builder = configure(SparkSession.builder.master(master or f"local[{cores}]").appName(name))
-    for key, value in _settings(cores).items():
+    builder = configure(SparkSession.builder.appName(name))
+    builder = builder.remote(remote) if remote else builder.master(master or f"local[{cores}]")
+    for key, value in (_QUERIES if remote else _settings(cores, master)).items():
         builder = builder.config(key, value)
     try:
         session = builder.getOrCreate()
+        if remote is None:
+            # Where Java is gone it would print a traceback; whoever waits for Spark is told.
+            server: Any = session.sparkContext._accumulatorServer
+            server.handle_error = lambda request, address: _LOG.debug("Java is gone", exc_info=True)
         try:
             yield session
         finally:
@@ -103,8 +113,11 @@ def _cause(said: str) -> str:
     return (causes or lines or ["it did not say why"])[-1].removeprefix("Caused by").lstrip(": ")
 
 
-def interruptible(work: Callable[[threading.Event], T]) -> T:
+def interruptible(work: Callable[[threading.Event], T], *, is_endless: bool = False) -> T:
     """Do work that uses Spark, so that Ctrl-C ends it in order: jobs cancelled, session stopped.
+
+    Of work that is endless Ctrl-C is the usual end: it is told by the event, nothing is cancelled,
+    and what it gives then is given.
 
     The work runs in a thread of its own, and the session must be made there. A signal then
     never meets a call to Java half done, which PySpark cannot recover from. The event given to
@@ -127,8 +140,11 @@ def interruptible(work: Callable[[threading.Event], T]) -> T:
         stop.set()
         give_up_s = monotonic() + INTERRUPT_WAIT_S
         while thread.is_alive() and monotonic() < give_up_s:
-            _cancel_jobs()
+            if not is_endless:
+                _cancel_jobs()
             thread.join(CANCEL_S)
+        if is_endless and outcome.done():
+            return outcome.result()
         if thread.is_alive():
             _LOG.warning(
                 "the pipeline did not end within %g s; it is left behind", INTERRUPT_WAIT_S
@@ -147,7 +163,7 @@ def _cancel_jobs() -> None:
             java.sc().cancelAllJobs()
 
 
-def check_requirements() -> None:
+def check_requirements(*, needs_java: bool = True) -> None:
     """Raise MissingRequirementError with what to install, where something is missing."""
     try:
         import pyarrow  # noqa: F401
@@ -155,6 +171,8 @@ def check_requirements() -> None:
     except ImportError as error:
         remedy = "install the extra: pip install 'contrada[spark]'"
         raise MissingRequirementError(error.name or "pyspark", remedy) from None
+    if not needs_java:
+        return
     remedy = (
         f"install a Java of at least {JAVA_MAJOR_MIN} (openjdk-17-jre-headless) or set JAVA_HOME"
     )
@@ -193,23 +211,32 @@ def configure(builder: "SparkSession.Builder") -> "SparkSession.Builder":
     return builder.config(PUSHDOWN, "true")
 
 
-def _settings(cores: int) -> dict[str, str]:
+_QUERIES: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    # Names of elements that differ in case only are different names.
+    "spark.sql.caseSensitive": "true",
+}
+"""What decides what queries mean: it holds wherever they run."""
+
+_LOOPBACK: Final = re.compile(r"local\b|spark://(127\.0\.0\.1|localhost)\b")
+
+
+def _settings(cores: int, master: str | None) -> dict[str, str]:
     java_options = (
         f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile={_LOGGING.as_uri()}"
     )
-    return {
+    settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": DRIVER_MEMORY,
         "spark.driver.extraJavaOptions": java_options,
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         # Workers find what this process finds, so that they can load the same extensions.
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path),
         "spark.sql.shuffle.partitions": str(cores),
-        "spark.sql.session.timeZone": "UTC",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.sources.parallelPartitionDiscovery.threshold": str(LISTED_PATHS_MAX),
-        # Names of elements that differ in case only are different names.
-        "spark.sql.caseSensitive": "true",
+        **_QUERIES,
     }
+    if _LOOPBACK.match(master or "local"):  # Others have to reach the driver by its name.
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return settings
