@@ -372,8 +372,8 @@ def _source(source: _Source, filled: _Filled, *, is_stream: bool) -> Source:
         raise InputError(place, "found paths and a table, expected one of them")
     if is_text and not source.paths:
         raise InputError(place, "found no paths, expected one or more")
-    if is_text and (source.table is not None or source.options or source.column is not None):
-        raise InputError(place, "table, options and column are for the formats of Spark")
+    if is_text and (source.table is not None or source.column is not None):
+        raise InputError(place, "table and column are for the formats of Spark")
     if source.of != "wide" and source.column is None:
         raise InputError(place, f"the column is missing that holds the {source.of}")
     marks = _obvent_marks(source.obvent) if source.obvent else tuple(source.type_marks)
