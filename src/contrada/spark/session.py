@@ -90,7 +90,7 @@ def spark_session(
     except ConnectionError as error:  # Nothing but Java is connected to in here.
         raise EngineError("its Java process has ended") from error
     except (Py4JError, PySparkException) as error:
-        said = "its Java process has ended" if _has_java_ended() else _cause(str(error))
+        said = "its Java process has ended" if _has_java_ended() else cause_of(str(error))
         raise EngineError(said) from error
 
 
@@ -106,7 +106,7 @@ def _has_java_ended() -> bool:
     return java is not None and java.poll() is not None
 
 
-def _cause(said: str) -> str:
+def cause_of(said: str) -> str:
     """The line that says most: the innermost cause in Java, else the last line."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith(("Caused by: ", ": "))]

@@ -147,9 +147,10 @@ def test_a_micro_batch_that_is_done_again(
             do(*arguments)
         raise EndedError
 
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(EndedError):
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(streams._Batches, step, ended)
-        run_stream(spark, read_pipeline(folder / "p.toml"))
+        with pytest.raises(EndedError):
+            run_stream(spark, read_pipeline(folder / "p.toml"))
     (folder / "subs").write_text("high: n >= 5\n")
     summary = run_stream(spark, read_pipeline(folder / "p.toml"))
     assert matched(folder) == [(0, "low", 1, 1), (1, "high", 9, 2)]

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from contrada.errors import InputError
@@ -15,6 +16,7 @@ from contrada.spark.pipeline.description import Pipeline
 from contrada.spark.pipeline.matching import OUTCOME_DDL
 from contrada.spark.pipeline.sinks import check_table, matches_of, quarantine_of, types_of
 from contrada.spark.pipeline.sources import opened_sources, planned
+from contrada.spark.session import cause_of
 from contrada.spark.transforms.bases import Asked, Base
 from contrada.spark.transforms.following import MATCHES_SCHEMA
 
@@ -72,8 +74,10 @@ def named_source(source: str) -> Iterator[None]:
     """What Spark says of a source becomes an error with its name."""
     try:
         yield
-    except AnalysisException as error:
+    except PySparkException as error:
         raise InputError(f"source {source!r}", str(error).splitlines()[0]) from None
+    except Py4JJavaError as error:
+        raise InputError(f"source {source!r}", cause_of(str(error))) from None
 
 
 def plan_lines(session: SparkSession, pipeline: Pipeline, publish: str | None) -> Iterator[str]:

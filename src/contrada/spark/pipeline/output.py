@@ -37,7 +37,7 @@ OUTCOMES: Final = "outcomes"
 
 _CURRENT: Final = ".current"
 _RUNS: Final = ".runs"
-_BEFORE: Final = "before"
+_BEFORE: Final = "0"  # Before all times.
 
 T = TypeVar("T")
 
@@ -116,7 +116,7 @@ def mend(output: Path) -> None:
     if (shown.path / OUTCOMES).is_dir():
         shutil.rmtree(shown.path / OUTCOMES)
     for each in _runs(output):
-        if each.name < shown.name or each.name == _BEFORE != shown.name:
+        if each.name < shown.name:
             shutil.rmtree(each)
 
 

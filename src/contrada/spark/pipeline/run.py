@@ -193,7 +193,8 @@ def _match(
     """Write the outcomes of a source, and count them."""
     began = monotonic()
     with named_source(source.name):
-        outcomes(session, source, base).write.mode("overwrite").parquet(place)
+        frame = outcomes(session, source, base)
+    frame.write.mode("overwrite").parquet(place)
     written = session.read.schema(OUTCOME_DDL).parquet(place)
     counts = counts_of(written, [source], len(asked.wishes))[source.name]
     return replace(counts, seconds=monotonic() - began)
