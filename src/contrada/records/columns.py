@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 
 from contrada.errors import ContradaError
-from contrada.matching import Index
 from contrada.matching.blobs import blobs_of
 from contrada.matching.packing import ColumnPiece
 from contrada.model.domains.values import time_us_of
@@ -138,13 +137,13 @@ class ColumnBatch:
         doubtful = np.ones(len(block), dtype=bool)
         return cls(doubtful, ~doubtful, np.arange(0), {})
 
-    def matches(self, index: Index[int]) -> dict[int, list[int]]:
+    def matches(self, index: Any) -> dict[int, list[int]]:
         """The keys in order of each line that was read and that a filter matches."""
         of_lines = self.lines.tolist()
         found = self._matching_rows(index).items()
         return {of_lines[row]: keys for row, keys in found if self.is_read[of_lines[row]]}
 
-    def _matching_rows(self, index: Index[int]) -> dict[int, list[int]]:
+    def _matching_rows(self, index: Any) -> dict[int, list[int]]:
         """The keys in order of the rows that a filter matches."""
         rows, columns = len(self.lines), self.columns
         arrays = {

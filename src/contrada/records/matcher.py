@@ -11,13 +11,13 @@ import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from contrada.dialects.rules import Rule
 from contrada.errors import ContradaError, ParseError
 from contrada.matching import Index
 from contrada.matching.residues import Residues
+from contrada.matching.spans import Given
 from contrada.model import Filter, FilterSet, Notification, Value
 from contrada.model.algebra.attributes import VALUES_MAX
 from contrada.model.algebra.valueset import EVERYTHING
@@ -29,7 +29,7 @@ from contrada.records.documents import (
     record_of_entry,
 )
 from contrada.records.joining import joined_blocks
-from contrada.records.lines import WHOLE, Block, Part, open_blocks
+from contrada.records.lines import WHOLE, Block, DataFile, Part, open_blocks
 from contrada.records.objects import notification_of_object, read_array
 from contrada.records.reading import AllowedNames, Reading, plain_format
 from contrada.records.record import BadRecord, Record, bad_record, record_of
@@ -41,6 +41,16 @@ BULK_AFTER_BYTES: Final = 2**19
 lines are read many at once."""
 
 _TIME: Final = "@time"
+
+
+class MatchesRows(Protocol):
+    """What tells the keys of notifications: an index, or several that together are one."""
+
+    def match(self, notification: Given) -> list[int]:
+        """As `Index.match`."""
+
+    def match_batch(self, notifications: Any) -> tuple[Any, Any]:
+        """As `Index.match_batch`."""
 
 
 Wish: TypeAlias = Filter | FilterSet | Rule
@@ -72,34 +82,58 @@ class Matcher:
         wanted: Iterable[Wish],
         reading: Reading,
         bulk_after_bytes: int = BULK_AFTER_BYTES,
+        residues: Residues[int] | None = None,
     ) -> None:
-        self._reading = reading
-        self._index: Index[int] = Index()
-        self._asked: set[str] = set()
-        self._names = AllowedNames(reading)
-        self._bulk_after = bulk_after_bytes
-        self._residues: Residues[int] = Residues()
+        """`residues`: what rules leave open, where they are not among the wanted."""
+        index: Index[int] = Index()
+        asked: set[str] = set()
+        residues = Residues() if residues is None else residues
         for position, wish in enumerate(wanted):
             if isinstance(wish, Rule):
-                self._residues.put(position, wish.residue_holds)
+                residues.put(position, wish.residue_holds)
                 wish = wish.filters
             left = differing(wish, reading)
             if left.filters:
-                self._index.add(position, left)
-                self._asked.update(*(member.sides for member in left.filters))
+                index.add(position, left)
+                asked.update(*(member.sides for member in left.filters))
+        self._take(index, asked, residues, reading, bulk_after_bytes)
+
+    @classmethod
+    def over(
+        cls, index: MatchesRows, asked: set[str], residues: Residues[int], reading: Reading
+    ) -> "Matcher":
+        """A matcher by an index that is there, of filters that ask for these attributes.
+
+        None of these is the same for all records of the source. Lines are read many at once from
+        the first one on.
+        """
+        matcher = cls.__new__(cls)
+        matcher._take(index, asked, residues, reading, 0)
+        return matcher
+
+    def _take(
+        self,
+        index: MatchesRows,
+        asked: set[str],
+        residues: Residues[int],
+        reading: Reading,
+        bulk_after_bytes: int,
+    ) -> None:
+        self._reading = reading
+        self._index = index
+        self._asked = asked
+        self._names = AllowedNames(reading)
+        self._bulk_after = bulk_after_bytes
+        self._residues = residues
         self._in_common = any(is_system_name(name) or name in reading.add for name in self._asked)
         self._can_bulk = not self._in_common and _has_arrow()
         self.unmet = reading.names_expected()
         """The attributes that the options speak of, and that no record has had so far."""
         self._looked_at = self._asked | reading.names_checked()
 
-    def decide(self, residues: Residues[int]) -> None:
-        """Takes what rules leave open from elsewhere, by position."""
-        self._residues = residues
-
     def file(
         self,
-        path: Path,
+        path: DataFile,
         format_name: str,
         source: str,
         part: Part = WHOLE,
@@ -141,7 +175,7 @@ class Matcher:
             bad = bad_record(source, error, 1 if lines is None else None)
             yield Outcomes(source, 0, [bad])
 
-    def _array(self, path: Path, source: str) -> Iterator[Outcomes]:
+    def _array(self, path: DataFile, source: str) -> Iterator[Outcomes]:
         """What becomes of the elements of an array in a JSON document."""
         try:
             data = open_document(path)
@@ -159,7 +193,7 @@ class Matcher:
             self.unmet.difference_update(found.notification.attributes)
         return Outcomes(source, 1, [MatchedRecord(found, positions)] if positions else ())
 
-    def _document(self, path: Path, source: str) -> Iterator[Outcomes]:
+    def _document(self, path: DataFile, source: str) -> Iterator[Outcomes]:
         """What becomes of the entries of a document."""
         try:
             data = open_document(path)
