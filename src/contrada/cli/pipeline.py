@@ -1,5 +1,6 @@
 """`contrada pipeline`: read, match, write and publish on Spark."""
 
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -148,6 +149,8 @@ def _run(described: "Pipeline", asked: _Asked, told: "Told", *, as_json: bool) -
             raise InputError(str(described.output), "found no run to go on with")
         _tell_published(interruptible(rest), as_json=as_json)
         return
+    if described.is_stream:  # Whoever supervises a service ends it so.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     summary = interruptible(work, is_endless=described.is_stream)
     if asked.report:
         write_report(summary, asked.report)

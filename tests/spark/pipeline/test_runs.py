@@ -78,13 +78,13 @@ def test_patterns_are_found_in_what_is_read(spark: SparkSession, folder: Path) -
 
 def test_rules_of_other_dialects_are_subscriptions(spark: SparkSession, folder: Path) -> None:
     """They would have to be translated first, and what filters leave open be lost."""
-    (folder / "rules.sql").write_text("n >= 2;\nn LIKE;\nn + 0 = 1;\n")
-    asked = '[[subscriptions]]\nfile = "rules.sql"\ndialect = "sql"\n'
+    (folder / "rules.cesql").write_text("n >= 2\nn >\nABS(n) = 1\n")  # The last is no filter.
+    asked = '[[subscriptions]]\nfile = "rules.cesql"\ndialect = "cesql"\n'
     asked += '[[subscriptions]]\nfile = "subs"\n'
     summary = run(spark, folder, 'output = "out"\n' + asked + SOURCE)
     assert sorted(summary.matches.values()) == [1, 1, 2, 2]
     assert len(summary.refused) == 1
-    assert "rules.sql" in summary.refused[0]
+    assert "rules.cesql" in summary.refused[0]
 
 
 def test_a_brokers_own_subscriptions(spark: SparkSession, folder: Path) -> None:
