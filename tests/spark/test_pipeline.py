@@ -16,8 +16,9 @@ from contrada.model import Notification
 from contrada.model.encoding import from_msgpack
 from contrada.records import BadRecord, plain_attributes, read_file
 from contrada.spark.pipeline import reading as spark_reading
+from contrada.spark.pipeline.counting import PipelineSummary
 from contrada.spark.pipeline.description import Pipeline, read_pipeline
-from contrada.spark.pipeline.run import PipelineSummary, run_pipeline
+from contrada.spark.pipeline.run import run_pipeline
 
 SUBSCRIPTIONS = """
 everything:   kind exists

@@ -74,7 +74,7 @@ def run(
     contrada pipeline run operations.toml --publish contrada://127.0.0.1:7655 --json
     contrada pipeline run operations.toml --master spark://10.0.0.1:7077 --dry-run
     """  # noqa: D301 - click reads the escape
-    asked = _Asked(**options)
+    asked = _RunOptions(**options)
     if asked.master and asked.remote:
         raise click.UsageError("--master and --remote are two places: expected one of them")
     if not asked.remote:
@@ -92,7 +92,7 @@ def run(
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _RunOptions:
     """What the command line asks for beside the description."""
 
     publish: str | None
@@ -108,7 +108,7 @@ class _Asked:
         return spark_session(self.cores, "contrada", self.master, self.remote)
 
 
-def _run(described: "Pipeline", asked: _Asked, told: "Told", *, as_json: bool) -> None:
+def _run(described: "Pipeline", asked: _RunOptions, told: "Told", *, as_json: bool) -> None:
     """Do what is asked for, and tell of it."""
     from contrada.spark.pipeline.checking import plan_lines
     from contrada.spark.pipeline.output import unfinished_run

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -101,7 +102,7 @@ def check_output(folder: Path) -> None:
     assert report["patterns"] == {"pairs": len(keys)}
 
 
-def published(address: str, count: int) -> list[int]:
+def published(address: str, count: int) -> list[Any]:
     """What the durable subscription holds, and no more than that."""
     with connect_sync(address) as service, service.subscribe(durable="log") as events:
         found = [each.item["n"] for each in islice(events, count)]

@@ -1,12 +1,12 @@
 """Where results lie: what a run that is killed at any step leaves."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from contrada.errors import InputError
-from contrada.spark.pipeline import output
 from contrada.spark.pipeline.output import (
     PROGRESS_FILE,
     RunFolder,
@@ -59,7 +59,7 @@ def steps_of(folder: Path, patch: pytest.MonkeyPatch, killed_at: int) -> int:
     with patch.context() as inside:
         for name in ("symlink_to", "replace", "unlink", "rename"):
             inside.setattr(Path, name, counted(getattr(Path, name)))
-        inside.setattr(output.shutil, "rmtree", counted(output.shutil.rmtree))
+        inside.setattr(shutil, "rmtree", counted(shutil.rmtree))
         try:
             run.show()
         except KilledError:

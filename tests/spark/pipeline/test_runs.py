@@ -14,6 +14,7 @@ from contrada.spark.pipeline import run as running
 from contrada.spark.pipeline.checking import plan_lines
 from contrada.spark.pipeline.counting import PipelineSummary
 from contrada.spark.pipeline.description import read_pipeline
+from contrada.spark.pipeline.output import unfinished_run
 from contrada.spark.pipeline.run import run_pipeline
 from tests.net.processes import serving
 
@@ -136,8 +137,8 @@ def test_a_run_that_fails_leaves_what_was_there(
         raise EndedError
 
     second = SOURCE.replace('"rows"', '"again"')
-    write = running.write_parquet
-    monkeypatch.setattr(running, "write_parquet", ended)
+    patch = pytest.MonkeyPatch()
+    patch.setattr(running, "_write", ended)
     text = HEAD + SOURCE.replace('types = { at = "time" }\ntime = "at"\n', "")
     text += second.replace('types = { at = "time" }\ntime = "at"\n', "")
     with pytest.raises(EndedError):
@@ -145,16 +146,13 @@ def test_a_run_that_fails_leaves_what_was_there(
     assert (table(folder / "out" / "matches"), (folder / "out" / "report.json").read_bytes()) == (
         before
     )
-    monkeypatch.setattr(running, "write_parquet", write)
-    counted: list[str] = []
-    match = running._match
-    monkeypatch.setattr(running, "_match", lambda *a: counted.append(a[1].name) or match(*a))
-    state = running.unfinished_run(folder / "out")
+    patch.undo()
+    monkeypatch.setattr(running, "_match", ended)  # All sources are matched.
+    state = unfinished_run(folder / "out")
     assert state is not None
     with pytest.raises(InputError, match="another description"):
         run(spark, folder, text.replace("Row", "Other"), resume=True)
     summary = run(spark, folder, text, resume=True)
-    assert counted == []
     assert [each.read for each in summary.sources] == [1, 1]
     assert [row["subscription"] for row in table(folder / "out" / "matches")] == ["more"] * 2
     assert summary.run == state.name

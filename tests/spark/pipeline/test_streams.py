@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from contrada.errors import InputError
 from contrada.spark.pipeline import streams
+from contrada.spark.pipeline.asking import asked_by
 from contrada.spark.pipeline.description import read_pipeline
 from contrada.spark.pipeline.run import run_pipeline
 from contrada.spark.pipeline.streams import run_stream
@@ -47,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
 
 def give(folder: Path, name: str, *rows: dict[str, Any] | str) -> None:
     """A file of rows; they come a second apart, in the order of all that are given."""
-    lines = []
+    lines: list[str] = []
     for each in rows:
         if isinstance(each, dict):
             second = len(list((folder / "in").iterdir())) * 10 + len(lines)
@@ -108,7 +109,7 @@ def test_what_cannot_be_read_leaves_subscriptions_as_they_were(
     give(folder, "b", {"n": 1, "key": "x"})
     pipeline = read_pipeline(folder / "p.toml")
     with pytest.MonkeyPatch.context() as patch:
-        spoil = spoiled(lambda: (folder / "subs").write_text("low n < 2"), streams.asked_by)
+        spoil = spoiled(lambda: (folder / "subs").write_text("low n < 2"), asked_by)
         patch.setattr(streams, "asked_by", spoil)
         run_stream(spark, pipeline)
     assert matched(folder) == [(0, "low", 1, 1), (1, "low", 1, 1)]

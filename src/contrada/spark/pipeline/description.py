@@ -151,7 +151,7 @@ class _Source(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     quote: str = '"'
 
 
-class _Asked(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class _Subscribed(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     file: str | None = None
     dialect: str | None = None
     broker: str | None = None
@@ -172,7 +172,7 @@ class _Table(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class _Pipeline(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    subscriptions: str | list[_Asked]
+    subscriptions: str | list[_Subscribed]
     output: str
     source: list[_Source]
     mode: Literal["batch", "stream"] = "batch"
