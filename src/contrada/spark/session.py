@@ -215,8 +215,9 @@ _QUERIES: Final = {
     "spark.sql.session.timeZone": "UTC",
     # Names of elements that differ in case only are different names.
     "spark.sql.caseSensitive": "true",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
-"""What decides what queries mean: it holds wherever they run."""
+"""What decides what queries mean and write: it holds wherever they run."""
 
 _LOOPBACK: Final = re.compile(r"local\b|spark://(127\.0\.0\.1|localhost)\b")
 
@@ -233,7 +234,6 @@ def _settings(cores: int, master: str | None) -> dict[str, str]:
         # Workers find what this process finds, so that they can load the same extensions.
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path),
         "spark.sql.shuffle.partitions": str(cores),
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.sources.parallelPartitionDiscovery.threshold": str(LISTED_PATHS_MAX),
         **_QUERIES,
     }

@@ -149,10 +149,11 @@ def test_a_stream_ends_in_order(address: str, tmp_path: Path, how: signal.Signal
     with (
         connect_sync(address) as service,
         service.subscribe(f"n = {last}") as events,
-        subprocess.Popen(command, text=True, **pipes) as process,  # type: ignore[call-overload]
+        subprocess.Popen(command, text=True, start_new_session=True, **pipes) as process,  # type: ignore[call-overload]
     ):
         assert events.next(timeout_s=120)["n"] == last
-        process.send_signal(how)
+        # A terminal sends Ctrl-C to all that it runs.
+        (os.killpg if how == signal.SIGINT else os.kill)(process.pid, how)
         output, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     assert "Traceback" not in errors

@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from contrada.errors import InputError
+from contrada.errors import InputError, StoreError
 from contrada.spark.pipeline import streams
 from contrada.spark.pipeline.asking import asked_by
 from contrada.spark.pipeline.description import read_pipeline
@@ -158,6 +159,41 @@ def test_a_micro_batch_that_is_done_again(
     assert summary.matches == {"low": 1, "high": 1}
     assert summary.sources[0].read == 5
     assert len(rows_in(folder, "patterns")) == summary.patterns["rise"] == 1
+
+
+def test_a_stream_that_is_stopped_goes_on(spark: SparkSession, folder: Path) -> None:
+    """It would wait for ever for a micro-batch, or leave one out."""
+    for name, n in zip("abcdef", (0, 1, 2, 3, 4, 2), strict=True):
+        give(folder, name, {"n": n, "key": "x"})
+    stop, do = threading.Event(), streams._Batches._do
+
+    def done(batches: Any, frame: Any, batch: int) -> None:
+        do(batches, frame, batch)
+        if batch == 1:
+            stop.set()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streams._Batches, "_do", done)
+        first = run_stream(spark, read_pipeline(folder / "p.toml"), stop=stop)
+    assert 2 <= first.batches <= 6
+    last = run_stream(spark, read_pipeline(folder / "p.toml"))
+    assert (last.batches, last.sources[0].read) == (6, 6)
+    assert matched(folder) == [(0, "low", 0, 1), (1, "low", 1, 1)]
+    (pattern,) = rows_in(folder, "patterns")
+    assert pattern["pattern"] == "rise"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"), [("n = 1 ->", "n = 3 ->", "patterns"), ('"rows"', '"r"', "sources")]
+)
+def test_what_a_checkpoint_is_of_stays(
+    spark: SparkSession, folder: Path, old: str, new: str, what: str
+) -> None:
+    """Positions of one file, or runs of one pattern, would be taken for those of another."""
+    run_stream(spark, read_pipeline(folder / "p.toml"))
+    (folder / "p.toml").write_text(DESCRIPTION.replace(old, new))
+    with pytest.raises(StoreError, match=f"is of other {what}"):
+        run_stream(spark, read_pipeline(folder / "p.toml"))
 
 
 def test_runs_and_streams_have_outputs_of_their_own(spark: SparkSession, folder: Path) -> None:

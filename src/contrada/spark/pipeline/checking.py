@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
 from contrada.errors import InputError
 from contrada.model import FilterSet
@@ -14,7 +15,14 @@ from contrada.net.connecting import connect
 from contrada.spark.pipeline.asking import AskedFor, asked_by
 from contrada.spark.pipeline.description import Pipeline
 from contrada.spark.pipeline.matching import OUTCOME_DDL
-from contrada.spark.pipeline.sinks import check_table, matches_of, quarantine_of, types_of
+from contrada.spark.pipeline.sinks import (
+    BATCH,
+    check_table,
+    date_of,
+    matches_of,
+    quarantine_of,
+    types_of,
+)
 from contrada.spark.pipeline.sources import opened_sources, planned
 from contrada.spark.session import cause_of
 from contrada.spark.transforms.bases import Asked, Base
@@ -63,10 +71,13 @@ def _rows_of(session: SparkSession, pipeline: Pipeline, rows: str) -> DataFrame:
     """No rows of the kind that a table takes."""
     empty = session.createDataFrame([], OUTCOME_DDL)
     if rows == "matches":
-        return matches_of(empty, [], types_of(pipeline))
-    if rows == "quarantine":
-        return quarantine_of(empty)
-    return session.createDataFrame([], MATCHES_SCHEMA).drop("batch")
+        found = matches_of(empty, [], types_of(pipeline), 0 if pipeline.is_stream else None)
+    elif rows == "quarantine":
+        found = quarantine_of(empty)
+    else:
+        found = session.createDataFrame([], MATCHES_SCHEMA).drop(BATCH)
+        found = found.withColumn("date", date_of("time"))
+    return found.withColumn(BATCH, F.lit(0).cast("bigint")) if pipeline.is_stream else found
 
 
 @contextmanager

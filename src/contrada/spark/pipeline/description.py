@@ -351,8 +351,9 @@ class _Filled:
             if _ADDRESS.match(self.text(pattern)):
                 continue  # Spark knows what is there.
             found = [Path(name) for name in sorted(glob.glob(str(self.path(pattern))))]
+            is_there = bool(found)
             found = [file for file in found if file.is_file()]
-            if not found:
+            if not is_there:
                 reason = f"found no file for {str(self.path(pattern))!r}"
                 raise InputError(str(self.described_in), reason)
             for file in found:

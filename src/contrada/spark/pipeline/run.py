@@ -223,7 +223,6 @@ def _write(stages: _Stages, pipeline: Pipeline, asked: AskedFor, run: RunFolder)
             counts |= {
                 row[0]: row[1] for row in rows["patterns"].groupBy("pattern").count().collect()
             }
-            rows["patterns"] = rows["patterns"].drop("date")
     for sink in pipeline.tables:
         if sink.rows in rows:
             with stages.at(f"table {sink}"):

@@ -21,10 +21,20 @@ BATCH = "batch"
 """The column of a stream's tables that says which micro-batch a row is of."""
 
 
-def matches_of(outcomes: DataFrame, names: Sequence[str], types: Mapping[str, str]) -> DataFrame:
-    """A row for each pair of a subscription and a record. `types` tells the type of a source."""
-    told = pa.table({"position": pa.array(range(len(names)), pa.int32()), "subscription": names})
-    named = outcomes.sparkSession.createDataFrame(told)
+def matches_of(
+    outcomes: DataFrame,
+    names: Sequence[str],
+    types: Mapping[str, str],
+    version: int | None = None,
+) -> DataFrame:
+    """A row for each pair of a subscription and a record.
+
+    `types` tells the type of a source; in a stream `version` is that of the subscriptions.
+    """
+    columns = [pa.array(range(len(names)), pa.int32()), pa.array(names, pa.string())]
+    told = pa.table(columns, ["position", "subscription"])
+    schema = "position INT, subscription STRING"
+    named = outcomes.sparkSession.createDataFrame(told, schema)
     pairs = outcomes.where("notification is not null").select(
         F.explode("subscriptions").alias("position"),
         F.element_at("subscriptions", 1).alias("first"),
@@ -47,6 +57,7 @@ def matches_of(outcomes: DataFrame, names: Sequence[str], types: Mapping[str, st
         (F.col("position") == F.col("first")).alias("is_first"),
         date_of("time").alias("date"),
         by_source[F.col("source")].alias("type"),
+        *(() if version is None else (F.lit(version).alias("version"),)),
     )
 
 
@@ -76,14 +87,22 @@ def write_parquet(frame: DataFrame, path: str, *partitions: str) -> None:
 
 def check_table(session: SparkSession, sink: TableSink, frame: DataFrame) -> str:
     """What writing to a table will do. Raises InputError where it has other columns."""
-    if sink.table is None or not session.catalog.tableExists(sink.table):
-        return f"{sink}: {sink.rows} as {sink.format}" + (", a new table" if sink.table else "")
-    there = {each.name: each.dataType for each in session.table(sink.table).schema}
-    given = {each.name: each.dataType for each in frame.schema}
+    try:
+        if sink.table is None or not session.catalog.tableExists(sink.table):
+            return f"{sink}: {sink.rows} as {sink.format}" + (", a new table" if sink.table else "")
+        there = _columns(session.table(sink.table))
+    except AnalysisException as error:
+        raise InputError(str(sink), str(error).splitlines()[0]) from None
+    given = _columns(frame)
     if there != given:
         shown = ", ".join(sorted(there.keys() ^ given.keys())) or "their types"
         raise InputError(sink.table, f"has other columns than {sink.rows}: {shown}")
     return f"{sink}: {sink.rows} into the table that is there"
+
+
+def _columns(frame: DataFrame) -> dict[str, str]:
+    """Names and types, whatever may be NULL."""
+    return {each.name: each.dataType.simpleString() for each in frame.schema}
 
 
 def write_table(frame: DataFrame, sink: TableSink, batch: int | None = None) -> None:

@@ -25,7 +25,6 @@ from typing import Any, Final
 import msgspec
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 from pyspark.sql.streaming.query import StreamingQuery
 
 from contrada.errors import InputError, StoreError
@@ -57,10 +56,15 @@ _UNTOLD: Final[Told] = lambda what, done, total: None  # noqa: E731 - a default,
 
 
 class _Identity(msgspec.Struct, frozen=True):
-    """What a checkpoint began with: the name under which it publishes, and in how many parts."""
+    """What a checkpoint began with: the name under which it publishes, and in how many parts.
+
+    Sources and patterns stay: their places are those of what is kept of them.
+    """
 
     query: str
     parts: int
+    sources: tuple[str, ...]
+    patterns: tuple[tuple[str, str], ...]
 
 
 class _Totals(msgspec.Struct, frozen=True):
@@ -93,11 +97,11 @@ def run_stream(
     with alone_in(pipeline.output):
         if current_run(pipeline.output) is not None:
             raise InputError(str(pipeline.output), "holds the results of a run, not of a stream")
-        versions = Versions(
-            pipeline.checkpoint, _asker(pipeline, asked), partial(wishes_of, pipeline)
-        )
+        identity = _identity(session, pipeline)
+        wishes = partial(wishes_of, pipeline)
+        versions = Versions(pipeline.checkpoint, _asker(pipeline, asked), wishes)
         rows, task = opened_sources(session, pipeline.sources, stream=True)
-        batches = _Batches(pipeline, versions, task, address, _identity(session, pipeline))
+        batches = _Batches(pipeline, versions, task, address, identity)
         writer = rows.writeStream.foreachBatch(batches)
         writer = writer.option("checkpointLocation", str(pipeline.checkpoint.absolute() / "query"))
         if pipeline.trigger_us is None:
@@ -116,11 +120,17 @@ def _asker(pipeline: Pipeline, asked: Any) -> Callable[[], Any]:
 
 def _identity(session: SparkSession, pipeline: Pipeline) -> _Identity:
     file = pipeline.checkpoint / "stream.json"
+    sources = tuple(each.name for each in pipeline.sources)
+    patterns = tuple((name, str(each)) for name, each in pipeline.patterns.items())
     found = read_whole(file, _Identity)
     if found is None:
         parts = int(session.conf.get("spark.sql.shuffle.partitions") or 1)
-        found = _Identity(secrets.token_hex(8), parts)
+        found = _Identity(secrets.token_hex(8), parts, sources, patterns)
         write_whole(file, msgspec.json.encode(found))
+    if (found.sources, found.patterns) != (sources, patterns):
+        what = "sources" if found.sources != sources else "patterns"
+        reason = f"it is of other {what}; begin with an empty one"
+        raise StoreError(f"the checkpoint {pipeline.checkpoint}: {reason}")
     return found
 
 
@@ -133,8 +143,7 @@ def _follow(query: StreamingQuery, batches: "_Batches", told: Told, stop: thread
             if last is not None:
                 told(f"batch {last.batchId}, {last.processedRowsPerSecond:,.0f} rows/s", 0, 0)
             if stop.is_set():
-                # Whoever holds it keeps the next micro-batch from beginning.
-                batches.turn.acquire(timeout=STOP_WAIT_S)
+                batches.end()
                 query.stop()
                 return
         query.awaitTermination()
@@ -154,16 +163,25 @@ class _Batches:
     address: str | None
     identity: _Identity
     turn: threading.Lock = field(default_factory=threading.Lock)
+    is_ending: bool = False
     failure: Exception | None = None
     began: float = field(default_factory=monotonic)
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         with self.turn:
             try:
+                if self.is_ending:  # Spark would take it for done where nothing were raised.
+                    raise InterruptedError("the stream is ended")
                 self._do(frame, batch)
             except Exception as error:
                 self.failure = error  # Spark would tell of it in its own words.
                 raise
+
+    def end(self) -> None:
+        """Have no micro-batch begin any more, and wait for the one that is under way."""
+        self.is_ending = True
+        if self.turn.acquire(timeout=STOP_WAIT_S):
+            self.turn.release()
 
     def _do(self, frame: DataFrame, batch: int) -> None:
         version = self.versions.of_batch(batch)
@@ -188,8 +206,7 @@ class _Batches:
         """Write what a micro-batch matched, and what is bad of it."""
         pipeline = self.pipeline
         if any(each.matched for each in counts.values()):
-            matches = matches_of(every, version.names, types_of(pipeline))
-            matches = matches.withColumn("version", F.lit(version.number))
+            matches = matches_of(every, version.names, types_of(pipeline), version.number)
             self._replace(matches, "matches", batch, "date", "type")
             if self.address:
                 self._publish(every, batch, len(version.names))

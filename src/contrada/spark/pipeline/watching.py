@@ -36,7 +36,7 @@ def watched(session: SparkSession, what: str, told: Told) -> Iterator[None]:
 
 @contextmanager
 def _watched_remotely(session: SparkSession, what: str, told: Told) -> Iterator[None]:
-    def progress(stages: Any, *_: object) -> None:
+    def progress(stages: Any, **_: object) -> None:
         done = sum(each.num_completed_tasks for each in stages or ())
         told(what, done, sum(each.num_tasks for each in stages or ()))
 
