@@ -133,6 +133,7 @@ def test_parameters_can_be_set(tmp_path: Path) -> None:
             "p.toml: pattern[0]: ",
         ),
         ("[parameters]", "[[table]]\n[parameters]", "expected a table or a path"),
+        ("[parameters]", 'partition = ["day"]\n[parameters]', "expected one of: date, type"),
         ('subscriptions = "subs"', "subscriptions = []", "found no subscriptions"),
         ('subscriptions = "subs"', "subscriptions = [{}]", "expected a file or a broker"),
         (

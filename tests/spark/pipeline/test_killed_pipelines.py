@@ -22,7 +22,7 @@ from tests.own_operators import CONTRADA
 from tests.spark.pipeline import killed_pipeline
 
 RUN_S = 300
-BATCHES, ROWS = 5, 40
+ROWS = 40
 
 DESCRIPTION = """
 mode = "stream"
@@ -59,11 +59,11 @@ def address(tmp_path: Path) -> Iterator[str]:
         yield address
 
 
-def described(folder: Path, address: str, trigger: str) -> Path:
+def described(folder: Path, address: str, trigger: str, batches: int) -> Path:
     """A stream of files of rows; every third row matches nothing, and each file has a bad one."""
     (folder / "in").mkdir()
     (folder / "subs").write_text("a: n > 5 and third < 2\nb: third = 1\n")
-    for batch in range(BATCHES):
+    for batch in range(batches):
         rows = [
             f"{n},{n % 3},{n % 2},{n // 2},{n}\n" for n in range(batch * ROWS, (batch + 1) * ROWS)
         ]
@@ -80,9 +80,9 @@ def asked_of(n: int) -> list[str]:
     return ["a"] * (n > 5 and n % 3 < 2) + ["b"] * (n % 3 == 1)
 
 
-def check_output(folder: Path) -> None:
+def check_output(folder: Path, batches: int) -> None:
     """All is there once: matches, table, quarantine, pattern matches, report."""
-    every = range(BATCHES * ROWS)
+    every = range(batches * ROWS)
     expected = Counter((name, n) for n in every for name in asked_of(n))
     for place in ("out/matches", "table"):
         found = Counter(
@@ -90,14 +90,14 @@ def check_output(folder: Path) -> None:
             for row in pq.read_table(folder / place).to_pylist()
         )
         assert found == expected, place
-    assert pq.read_table(folder / "out" / "quarantine").num_rows == BATCHES
+    assert pq.read_table(folder / "out" / "quarantine").num_rows == batches
     pairs = pq.read_table(folder / "out" / "patterns").to_pylist()
     keys = Counter(json.loads(row["by"])["key"] for row in pairs)
     # The last moment waits for the next one.
-    assert keys == Counter(range(BATCHES * ROWS // 2 - 1))
+    assert keys == Counter(range(batches * ROWS // 2 - 1))
     report = json.loads((folder / "out" / "report.json").read_text())
-    assert (report["batches"], report["sources"][0]["read"]) == (BATCHES, BATCHES * ROWS)
-    assert report["sources"][0]["bad"] == BATCHES
+    assert (report["batches"], report["sources"][0]["read"]) == (batches, batches * ROWS)
+    assert report["sources"][0]["bad"] == batches
     assert report["matches"] == dict(Counter(name for name, _ in expected.elements()))
     assert report["patterns"] == {"pairs": len(keys)}
 
@@ -122,7 +122,7 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.timeout(5 * RUN_S)
 def test_a_killed_stream_loses_and_doubles_nothing(address: str, tmp_path: Path) -> None:
     """Matches, tables, patterns and what subscribers get would part where the driver is killed."""
-    description = described(tmp_path, address, "available-now")
+    description = described(tmp_path, address, "available-now", 5)
     with connect_sync(address) as service, service.subscribe("n any", durable="log"):
         pass
     kills = [(0, "before", "_write"), (1, "behind", "_write"), (2, "behind", "_detect")]
@@ -132,8 +132,8 @@ def test_a_killed_stream_loses_and_doubles_nothing(address: str, tmp_path: Path)
         assert ended.returncode == -signal.SIGKILL, ended.stderr
     ended = run(*CONTRADA, "pipeline", "run", str(description), "--cores", "1")
     assert ended.returncode == 0, ended.stderr
-    check_output(tmp_path)
-    expected = [n for n in range(BATCHES * ROWS) if asked_of(n)]
+    check_output(tmp_path, 5)
+    expected = [n for n in range(5 * ROWS) if asked_of(n)]
     assert published(address, len(expected)) == expected
 
 
@@ -142,8 +142,8 @@ def test_a_killed_stream_loses_and_doubles_nothing(address: str, tmp_path: Path)
 )
 def test_a_stream_ends_in_order(address: str, tmp_path: Path, how: signal.Signals) -> None:
     """Ctrl-C would cut a micro-batch, lose the report, or leave a traceback or a Java running."""
-    description = described(tmp_path, address, "100 ms")
-    last = max(n for n in range(BATCHES * ROWS) if asked_of(n))
+    description = described(tmp_path, address, "100 ms", 2)
+    last = max(n for n in range(2 * ROWS) if asked_of(n))
     command = [*CONTRADA, "pipeline", "run", str(description), "--cores", "2", "--json"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with (
@@ -151,13 +151,16 @@ def test_a_stream_ends_in_order(address: str, tmp_path: Path, how: signal.Signal
         service.subscribe(f"n = {last}") as events,
         subprocess.Popen(command, text=True, start_new_session=True, **pipes) as process,  # type: ignore[call-overload]
     ):
-        assert events.next(timeout_s=120)["n"] == last
-        # A terminal sends Ctrl-C to all that it runs.
-        (os.killpg if how == signal.SIGINT else os.kill)(process.pid, how)
-        output, errors = process.communicate(timeout=120)
+        try:
+            assert events.next(timeout_s=120)["n"] == last
+            # A terminal sends Ctrl-C to all that it runs.
+            (os.killpg if how == signal.SIGINT else os.kill)(process.pid, how)
+            output, errors = process.communicate(timeout=120)
+        finally:
+            process.kill()
     assert process.returncode == 0, errors
     assert "Traceback" not in errors
     summary = json.loads(output)
-    assert summary["batches"] == BATCHES
-    assert summary["published"] == sum(1 for n in range(BATCHES * ROWS) if asked_of(n))
-    check_output(tmp_path)
+    assert summary["batches"] == 2
+    assert summary["published"] == sum(1 for n in range(2 * ROWS) if asked_of(n))
+    check_output(tmp_path, 2)

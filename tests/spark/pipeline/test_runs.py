@@ -63,6 +63,14 @@ def test_matches_lie_by_date_and_type(spark: SparkSession, folder: Path) -> None
     ]
 
 
+def test_matches_lie_as_is_said(spark: SparkSession, folder: Path) -> None:
+    """Records of many days would be as many small files."""
+    run(spark, folder, HEAD + 'partition = ["type"]\n' + SOURCE)
+    matches = folder / "out" / "matches"
+    assert {each.parent.name for each in matches.rglob("*.parquet")} == {"type=Row"}
+    assert {str(row["date"]) for row in table(matches)} == {"2026-01-01", "2026-01-02"}
+
+
 def test_patterns_are_found_in_what_is_read(spark: SparkSession, folder: Path) -> None:
     """A pattern whose steps no subscription asks for would find nothing, or be a subscription."""
     (folder / "subs").write_text("five: n = 5\n")

@@ -107,11 +107,18 @@ class Pipeline:
     delivery: str = "reliable"
     patterns: Mapping[str, Pattern] = field(default_factory=dict)
     tables: tuple[TableSink, ...] = ()
+    partition: tuple[str, ...] = ("date", "type")
     is_stream: bool = False
     trigger_us: int | None = None
     checkpoint: Path = Path()
     slack_us: int = 0
     text: str = ""
+
+    def partitions(self, rows: str) -> tuple[str, ...]:
+        """The columns by which results lie in folders; matches of patterns have no type."""
+        if rows == "quarantine":
+            return ()
+        return tuple(each for each in self.partition if each == "date" or rows == "matches")
 
     @property
     def subscriptions(self) -> Wishes:
@@ -180,6 +187,7 @@ class _Pipeline(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     delivery: Literal["best-effort", "reliable", "certified"] | None = None
     pattern: list[_Sequence] = []
     table: list[_Table] = []
+    partition: list[Literal["date", "type"]] | None = None
     trigger: str = AVAILABLE_NOW
     checkpoint: str | None = None
     slack: str = "0 s"
@@ -219,6 +227,7 @@ def read_pipeline(path: Path, settings: Mapping[str, str] | None = None) -> Pipe
         described.delivery or ("certified" if is_stream else "reliable"),
         _patterns(described, filled),
         tuple(_table(table, filled) for table in described.table),
+        ("date", "type") if described.partition is None else tuple(described.partition),
         is_stream,
         None if now else _duration_us(path, "trigger", described.trigger),
         filled.path(described.checkpoint) if described.checkpoint else output / ".checkpoint",

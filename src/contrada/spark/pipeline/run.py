@@ -211,14 +211,14 @@ def _write(stages: _Stages, pipeline: Pipeline, asked: AskedFor, run: RunFolder)
     }
     counts: dict[str, int] = dict.fromkeys(pipeline.patterns, 0)
     with stages.at("write"):
-        write_parquet(rows["matches"], run.place("matches"), "date", "type")
+        write_parquet(rows["matches"], run.place("matches"), *pipeline.partitions("matches"))
         write_parquet(rows["quarantine"], run.place("quarantine"))
     if pipeline.patterns:
         with stages.at("detect"):
             packed = every.where("notification is not null").select("notification")
             matches = packed.transform(detect(pipeline.patterns))
             dated = matches.withColumn("date", date_of("time"))
-            write_parquet(dated, run.place("patterns"), "date")
+            write_parquet(dated, run.place("patterns"), *pipeline.partitions("patterns"))
             rows["patterns"] = session.read.schema(dated.schema).parquet(run.place("patterns"))
             counts |= {
                 row[0]: row[1] for row in rows["patterns"].groupBy("pattern").count().collect()

@@ -207,17 +207,17 @@ class _Batches:
         pipeline = self.pipeline
         if any(each.matched for each in counts.values()):
             matches = matches_of(every, version.names, types_of(pipeline), version.number)
-            self._replace(matches, "matches", batch, "date", "type")
+            self._replace(matches, "matches", batch)
             if self.address:
                 self._publish(every, batch, len(version.names))
         if any(each.bad for each in counts.values()):
             self._replace(quarantine_of(every), "quarantine", batch)
 
-    def _replace(self, frame: DataFrame, rows: str, batch: int, *partitions: str) -> None:
+    def _replace(self, frame: DataFrame, rows: str, batch: int) -> None:
         """Replace what this micro-batch wrote, in its folder and in tables."""
         # Beside first, so that a reader never sees a part.
         beside = self.pipeline.output.absolute() / ".batch" / rows
-        write_parquet(frame, str(beside), *partitions)
+        write_parquet(frame, str(beside), *self.pipeline.partitions(rows))
         there = self.pipeline.output.absolute() / rows / f"batch={batch}"
         if there.exists():
             shutil.rmtree(there)
@@ -258,7 +258,7 @@ class _Batches:
                 counted = held.groupBy("pattern").count().collect()
                 found.update((row[0], row[1]) for row in counted)
                 if found:
-                    self._replace(held, "patterns", batch, "date")
+                    self._replace(held, "patterns", batch)
             finally:
                 held.unpersist()
 
