@@ -48,7 +48,7 @@ from contrada.spark.pipeline.watching import PROGRESS_S, Told
 from contrada.spark.transforms.detecting import detection
 from contrada.spark.transforms.states import BATCHES_KEPT
 
-STOP_WAIT_S: Final = 30.0
+BATCH_END_WAIT_S: Final = 30.0
 """How long a stream that is stopped waits for its micro-batch. Beyond it: that is cut off, and done
 again when the stream goes on."""
 
@@ -180,7 +180,7 @@ class _Batches:
     def end(self) -> None:
         """Have no micro-batch begin any more, and wait for the one that is under way."""
         self.is_ending = True
-        if self.turn.acquire(timeout=STOP_WAIT_S):
+        if self.turn.acquire(timeout=BATCH_END_WAIT_S):
             self.turn.release()
 
     def _do(self, frame: DataFrame, batch: int) -> None:
