@@ -11,7 +11,7 @@ read: importing it takes as long as reading some thousand rows one by one.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from struct import Struct
 from typing import Any, Final
 
@@ -51,17 +51,16 @@ _TYPES: Final[dict[type, Any]] = {
 
 
 class Column:
-    """What an attribute is in each row: `values[codes[row]]`, or `values[row]` without codes.
-
-    `array` is the same for Arrow, None where no row has a value that Arrow can hold; `odd` says
-    which rows have a value that the array has not, None where there is none.
-    """
+    """What an attribute is in each row: `values[codes[row]]`, or `values[row]` without codes."""
 
     def __init__(self, values: Sequence[Any], codes: Any = None) -> None:
         self._values = values
         self._codes = codes
-        self.array: Any = None
-        self.odd: Any = None
+
+    @cached_property
+    def _in_arrow(self) -> tuple[Any, Any]:
+        values, codes = self._values, self._codes
+        array = odd = None
         kind: type
         held: set[type]
         found = set(map(type, values))
@@ -76,10 +75,21 @@ class Column:
             array = pa.array(
                 values if fits else [v if type(v) in held else None for v in values], _TYPES[kind]
             )
-            self.array = array if codes is None else array.take(pa.array(codes))
+            array = array if codes is None else array.take(pa.array(codes))
         if not kinds <= held:
             odd = np.array([type(v) not in (*held, Missing) for v in values], dtype=bool)
-            self.odd = odd if codes is None else odd[codes]
+            odd = odd if codes is None else odd[codes]
+        return array, odd
+
+    @property
+    def array(self) -> Any:
+        """The values for Arrow, None where no row has a value that Arrow can hold."""
+        return self._in_arrow[0]
+
+    @property
+    def odd(self) -> Any:
+        """Which rows have a value that the array has not, None where there is none."""
+        return self._in_arrow[1]
 
     def _most_common(self) -> type:
         """The type of most rows' values, of those that Arrow can hold; Missing where none is."""
@@ -111,6 +121,11 @@ class Column:
             held = np.fromiter(numbers, dtype=np.int64, count=len(kinds))[codes]
         odd = np.array([type(v) is not Missing for v in self._values], dtype=bool) & (kinds == 0)
         return ColumnPiece(np.frombuffer(before, np.uint8), kinds[codes], held), odd[codes]
+
+    def each(self, text_of: Callable[[Any], str | None]) -> Any:
+        """A text for each row's value, as an Arrow column; made once for each distinct one."""
+        texts = pa.array(map(text_of, self._values), pa.string())
+        return texts if self._codes is None else texts.take(pa.array(self._codes))
 
     def value(self, row: int) -> Any:
         """The value of a row; MISSING or REFUSED where it has none."""

@@ -33,6 +33,7 @@ from contrada.records.columns import (
 )
 from contrada.records.lines import LINE_CHARS_MAX, Block
 from contrada.records.reading import AllowedNames, Reading
+from contrada.records.writing import WrittenRows, can_write, written_rows
 
 LEVELS_MAX: Final = 8
 """Objects within objects of a line that is read together with others. Beyond it: it is read by
@@ -96,6 +97,21 @@ class Decoder:
                 if MISSING in held.values():
                     held = {name: value for name, value in held.items() if value is not MISSING}
                 yield line, held
+
+    def written(self, block: Block) -> WrittenRows | None:
+        """The records of a block as whole notifications; None where they are not read at once."""
+        held = dict(self.attributes(block))
+        names = dict.fromkeys(chain.from_iterable(held.values()))
+        if not held or not can_write(names, self._reading):
+            return None
+        lines = [held.get(line, {}) for line in range(len(block))]
+        columns = {name: Column([each.get(name, MISSING) for each in lines]) for name in names}
+        rows = written_rows(columns, len(block), self._reading)
+        # Attributes stay in the order of their line: columns have one order for all.
+        orders = set(map(tuple, held.values()))
+        good = {each for each in orders if each == tuple(name for name in names if name in each)}
+        rows.is_odd[:] |= [not each or tuple(each) not in good for each in lines]
+        return rows
 
     def _found(self, block: Block) -> tuple[Any, list[dict[str, Any]]]:
         """The positions of the lines that can be decoded, and what stands there."""

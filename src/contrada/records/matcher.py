@@ -72,6 +72,16 @@ class Outcomes:
     source: str
     read: int
     told: Sequence[MatchedRecord | BadRecord]
+    packed: "PackedRecords | None" = None
+
+
+class PackedRecords(NamedTuple):
+    """Records that matched, as columns: their numbers, what they match, and all of them."""
+
+    numbers: list[int]
+    positions: list[list[int]]
+    rows: Any
+    """As `contrada.records.writing.WrittenRows`."""
 
 
 class Matcher:
@@ -119,6 +129,8 @@ class Matcher:
         reading: Reading,
         bulk_after_bytes: int,
     ) -> None:
+        self.packs = False
+        """Whether records that match are told in columns where they can be, and not one by one."""
         self._reading = reading
         self._index = index
         self._asked = asked
@@ -247,7 +259,15 @@ class Matcher:
 
         self.unmet.difference_update(rows.columns)
 
-        return _Lines(source, rows.notification, bulk, lambda line: is_blank_row(line, reading))
+        @cache
+        def bulk_all() -> Any:
+            from contrada.records.cutting import Cutter
+
+            return Cutter(rows.columns, filter(None, rows.columns), reading)
+
+        return _Lines(
+            source, rows.notification, bulk, bulk_all, lambda line: is_blank_row(line, reading)
+        )
 
     def _objects(self, source: str) -> "_Lines":
         @cache
@@ -257,7 +277,7 @@ class Matcher:
             return Decoder(self._asked, self._reading, self.unmet)
 
         return _Lines(
-            source, lambda line: notification_of_object(line, self._reading), bulk, is_blank
+            source, lambda line: notification_of_object(line, self._reading), bulk, bulk, is_blank
         )
 
     def _outcomes(self, block: Block, lines: "_Lines") -> Outcomes:
@@ -271,6 +291,7 @@ class Matcher:
             matched = batch.matches(self._index)
             doubtful = batch.is_doubtful.nonzero()[0].tolist()
             read = int(batch.is_read.sum())
+        packed = self._packed(block, matched, lines) if self.packs and matched else None
         told: list[MatchedRecord | BadRecord] = []
         for position in sorted({*doubtful, *matched}) if matched else doubtful:
             line = block.line(position)
@@ -290,15 +311,38 @@ class Matcher:
                 positions = self._decided(positions, record.notification)
             if positions:
                 told.append(MatchedRecord(record, positions))
-        return Outcomes(lines.source, read, told)
+        return Outcomes(lines.source, read, told, packed)
+
+    def _packed(
+        self, block: Block, matched: dict[int, list[int]], lines: "_Lines"
+    ) -> PackedRecords | None:
+        """Those that matched, without a notification for each; they are taken from `matched`."""
+        if self._residues.of or block.starts is not None:
+            return None  # Notifications decide residues; rows of several lines are few.
+        positions = sorted(matched)
+        data = b"".join(block.data[block.begin(at) : block.ends[at] + 1] for at in positions)
+        rows = lines.bulk_all().written(Block.of(1, data))
+        if rows is None:
+            return None
+        odd = rows.is_odd.nonzero()[0].tolist()
+        if odd:
+            kept = (~rows.is_odd).nonzero()[0]
+            rows = rows.taken(kept)
+            positions = [positions[row] for row in kept.tolist()]
+        found = [matched.pop(position) for position in positions]
+        return PackedRecords(list(map(block.number, positions)), found, rows)
 
 
 class _Lines(NamedTuple):
-    """How the lines of one file are read: `make` is the meaning of one, `bulk` reads many."""
+    """How the lines of one file are read: `make` is the meaning of one, `bulk` reads many.
+
+    `bulk_all` gives what reads all attributes, and not only those that are asked for.
+    """
 
     source: str
     make: Callable[[str], Notification]
     bulk: Callable[[], Any]
+    bulk_all: Callable[[], Any]
     is_blank: Callable[[str], bool]
 
 

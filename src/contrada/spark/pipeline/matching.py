@@ -29,6 +29,7 @@ from contrada.records import (
     Reading,
     plain_attributes,
 )
+from contrada.records.matcher import PackedRecords
 from contrada.records.record import bad_record
 from contrada.spark.pipeline.files import opened_file, shown_name
 from contrada.spark.transforms.bases import Opened, SavedBase, opened
@@ -173,6 +174,25 @@ class _OutcomeColumns:
         for column, value in zip(self._columns, values, strict=True):
             column.append(value)
 
+    def packed(self, file: str, records: PackedRecords) -> pa.RecordBatch:
+        """Records that matched and are in columns already."""
+        rows, count = records.rows, len(records.numbers)
+        known = {
+            "source": pa.repeat(self._source, count),
+            "file": pa.repeat(file, count),
+            "record": pa.array(records.numbers, pa.int64()),
+            "attributes": rows.attributes,
+            "notification": rows.notifications,
+            "subscriptions": pa.array(records.positions, pa.list_(pa.int32())),
+        }
+        if rows.times_us is not None:
+            known["time_us"] = pa.array(rows.times_us)
+        arrays = [
+            known[field.name] if field.name in known else pa.nulls(count, field.type)
+            for field in OUTCOME
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=OUTCOME)
+
     def refused(self, file: str | None, record: BadRecord) -> None:
         """A record that could not be read."""
         self.bad += 1
@@ -231,6 +251,8 @@ class _TextFileReader:
         for part, content in self._parts(rows):
             for outcomes in self._of_part(part, content):
                 self._held.read += outcomes.read
+                if outcomes.packed is not None:
+                    yield self._held.packed(outcomes.source, outcomes.packed)
                 for told in outcomes.told:
                     if isinstance(told, BadRecord):
                         self._held.refused(told.source, told)
@@ -277,6 +299,7 @@ def matcher_of(base: SavedBase, reading: Reading) -> Matcher:
         if of == reading:
             return matcher
     matcher = _matcher(opened(base), reading)
+    matcher.packs = True
     kept[:] = [*kept, (reading, matcher)][-MATCHERS_KEPT_MAX:]
     return matcher
 

@@ -31,6 +31,7 @@ from contrada.patterns.arrayed import NO_ROWS, ArrayRuns, FoundRuns, StepRows, r
 from contrada.patterns.engine import LATE
 from contrada.patterns.runs import PatternLimits, RunBudget
 from contrada.patterns.steps import StepIndex, packed_order
+from contrada.records.writing import binary_of
 from contrada.spark.transforms.frames import (
     BOOL,
     DOUBLE,
@@ -39,7 +40,6 @@ from contrada.spark.transforms.frames import (
     TEXT,
     TIME,
     WideRows,
-    binary_of,
 )
 from contrada.spark.transforms.states import States
 

@@ -19,7 +19,6 @@ from pyspark.sql import types as T  # noqa: N812 - the name that everyone gives 
 
 from contrada.errors import ContradaError, InputError, InvalidNotificationError
 from contrada.matching import Index
-from contrada.matching.blobs import Blobs
 from contrada.model.domains.values import (
     TIME_MAX_US,
     TIME_MIN_US,
@@ -259,14 +258,6 @@ class WideRows:
             return python_value(column[row], self._zone)
         except (OverflowError, ValueError) as error:
             raise InvalidNotificationError(name, str(column.type), str(error)) from None
-
-
-def binary_of(blobs: Blobs) -> Any:
-    """Byte strings as an Arrow column, where they lie."""
-    starts, data = blobs
-    offsets = pa.py_buffer((starts - starts[0]).astype(np.int32))
-    held = pa.py_buffer(data[starts[0] : starts[-1]])
-    return pa.Array.from_buffers(pa.binary(), blobs.size, [None, offsets, held])
 
 
 def outside_times(array: Any) -> Any:

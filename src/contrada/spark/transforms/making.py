@@ -9,7 +9,6 @@ import json
 import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -18,11 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from contrada.errors import ContradaError, InvalidNotificationError, ParseError
-from contrada.matching.kernels import jit
-from contrada.matching.packing import ColumnPiece, constant_piece, packed_rows, piece_of
-from contrada.model import Notification, to_msgpack
-from contrada.model.algebra.attributes import ATTRIBUTES_MAX
-from contrada.model.domains.values import time_us_of
+from contrada.matching.packing import ColumnPiece, packed_rows, piece_of
+from contrada.model import to_msgpack
 from contrada.model.encoding import notification_from_msgpack
 from contrada.records.columns import MISSING, REFUSED, Column, converter
 from contrada.records.decoding import Decoder
@@ -31,6 +27,7 @@ from contrada.records.lines import Block
 from contrada.records.objects import notification_of_content, notification_of_object, read_array
 from contrada.records.reading import Reading
 from contrada.records.record import BAD_TEXT_CHARS_MAX, BadRecord, Record, bad_record, record_of
+from contrada.records.writing import Stamped, binary_of, can_write
 from contrada.spark.transforms.frames import (
     CONVERTED,
     DOUBLE,
@@ -40,7 +37,6 @@ from contrada.spark.transforms.frames import (
     SEVERAL,
     TEXT,
     TIME,
-    binary_of,
     outside_times,
     python_value,
     scalar_value,
@@ -284,23 +280,19 @@ class _PlainRows:
         count = batch.num_rows
         self.is_doubtful = np.zeros(count, dtype=bool)
         self.pieces: list[ColumnPiece] = []
-        self.times_us: Any = None
-        most = len(making.names) + len(reading.add) + len(reading.marks)
-        if jit.is_pure() or most > ATTRIBUTES_MAX:
+        self._stamped = Stamped(reading, count)
+        if not can_write(making.names, reading):
             self.is_doubtful[:] = True
             return
-        if reading.time is not None and reading.stamp is None:
-            time = reading.add[reading.time]
-            if not isinstance(time, datetime):
-                self.is_doubtful[:] = True
-                return
-            self.times_us = np.full(count, time_us_of(time), dtype=np.int64)
         for name, kind, column in zip(making.names, making.kinds, batch.columns, strict=False):
             self._put(reading.rename.get(name, name), kind, column)
-        if reading.stamp is not None and self.times_us is None:
-            self.is_doubtful[:] = True
-        for name, packed in _constants(reading):
-            self.pieces.append(constant_piece(count, name, packed))
+        self.is_doubtful |= self._stamped.is_odd
+        self.pieces += self._stamped.constants()
+
+    @property
+    def times_us(self) -> Any:
+        """The time of each row, None where none is stamped."""
+        return self._stamped.times_us
 
     def _put(self, name: str, kind: str, column: Any) -> None:
         """A column as a piece, and the rows that it makes doubtful."""
@@ -319,23 +311,15 @@ class _PlainRows:
         piece: ColumnPiece | None
         if value is not None:
             piece, odd = _converted(column, value).piece(before)
-            self.is_doubtful |= odd
         else:
             piece = piece_of(before, column)
             if piece is None:  # A type that only rows can tell of.
                 self.is_doubtful |= column.is_valid().to_numpy(zero_copy_only=False)
                 return
-        if name == self._reading.stamp:
-            self._stamp(piece)
+            odd = np.zeros(len(column), dtype=bool)
+        self._stamped.take(name, piece, odd)
         if name not in self._reading.add:
             self.pieces.append(piece)
-
-    def _stamp(self, piece: ColumnPiece) -> None:
-        from contrada.matching.kernels.writing import TIME as TIMES
-
-        is_time = piece.kinds == TIMES
-        self.is_doubtful |= ~is_time
-        self.times_us = piece.values if is_time.any() else np.zeros(len(is_time), dtype=np.int64)
 
     def _converter(self, name: str, kind: str) -> Any:
         """What converts each distinct value, None where they stand as they are."""
@@ -369,16 +353,3 @@ def _is_text(column: Any) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
-
-
-@lru_cache(16)
-def _packed_constants(packed: bytes) -> tuple[tuple[str, bytes], ...]:
-    held = msgspec.msgpack.decode(packed, type=dict[str, msgspec.Raw])
-    return tuple((name, bytes(value)) for name, value in held.items())
-
-
-def _constants(reading: Reading) -> tuple[tuple[str, bytes], ...]:
-    """What each record of a source has: what is added, and its type marks."""
-    if not reading.add and not reading.marks:
-        return ()
-    return _packed_constants(Notification.marked(reading.add, reading.marks).span)
