@@ -181,7 +181,7 @@ def test_an_output_that_holds_other_things_is_refused(tmp_path: Path) -> None:
     path = described(tmp_path, GOOD)
     matches = tmp_path / "x" / "o" / "matches"
     matches.mkdir(parents=True)
-    for name in ("part-0.parquet", "_SUCCESS", ".part-0.crc"):
+    for name in ("part-0.parquet", "_SUCCESS", ".part-0.crc", "date=x", "type=y", "batch=0"):
         (matches / name).touch()
     (tmp_path / "x" / "o" / PROGRESS_FILE).touch()
     read_pipeline(path)

@@ -51,7 +51,7 @@ AVAILABLE_NOW: Final = "available-now"
 """The trigger of a stream that ends when all is read that was there at its start."""
 
 _OWN_NAMES: Final = ("matches", "quarantine", "patterns", "published.json", "report.", "versions")
-_OWN_FILES: Final = ("part-", "_", ".", "date=", "batch=")
+_OWN_FILES: Final = ("part-", "_", ".", "date=", "type=", "batch=")
 
 
 @dataclass(frozen=True, slots=True)
