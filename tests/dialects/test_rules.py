@@ -4,10 +4,10 @@ from importlib import import_module
 
 import pytest
 
-from contrada.cli.rule_files import DIALECTS
 from contrada.dialects.rules import NOT_FILTERS, RefusedRule, Rule, read_or_refused
 from contrada.errors import ContradaError, LimitError, RefusedRuleError
 from contrada.model import FilterSet, Notification
+from contrada.records.rule_files import DIALECTS
 
 
 def test_a_residue_decides_what_the_filters_leave_open() -> None:

@@ -24,7 +24,6 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Raw
 
-from contrada.cli.rule_files import DIALECTS
 from contrada.errors import ContradaError
 from contrada.extensions import bitsets, filtervalues, unification
 from contrada.matching import Index
@@ -51,6 +50,7 @@ from contrada.net.turns import REQUEST_WORK_MAX
 from contrada.records import Reading, notification_of_object, notification_of_shown
 from contrada.records.documents import entries_of_document
 from contrada.records.rows import Rows
+from contrada.records.rule_files import DIALECTS
 from contrada.routing.router import Router
 from tests.net.requests import publish, subscribe, unsubscribe
 

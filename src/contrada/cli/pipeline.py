@@ -1,11 +1,13 @@
 """`contrada pipeline`: read, match, write and publish on Spark."""
 
+import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -17,12 +19,18 @@ from rich.table import Table
 from contrada.cli.extension import extension_option
 from contrada.cli.lazy import EXIT_UNMET
 from contrada.cli.literals import named_text
+from contrada.errors import InputError
 from contrada.net import parse_addresses
 from contrada.spark.session import check_requirements, interruptible, spark_session
 
 if TYPE_CHECKING:
-    from contrada.spark.pipeline.publishing import Told
-    from contrada.spark.pipeline.run import PipelineSummary
+    from pyspark.sql import SparkSession
+
+    from contrada.spark.pipeline.counting import PipelineSummary
+    from contrada.spark.pipeline.description import Pipeline
+    from contrada.spark.pipeline.watching import Told
+
+FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
 @click.group()
@@ -34,58 +42,119 @@ def pipeline() -> None:
 @click.argument("description", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--set", "settings", metavar="NAME=VALUE", multiple=True, help="A parameter.")
 @click.option("--publish", metavar="ADDRESS", help="Publish the matched notifications there.")
-@click.option("--resume", is_flag=True, help="Only publish what is left of the run before.")
+@click.option("--resume", is_flag=True, help="Go on with what was ended.")
+@click.option("--dry-run", is_flag=True, help="Check all, say what would be done.")
+@click.option("--report", type=FOLDER, metavar="DIR", help="The report there, too.")
 @click.option("--cores", type=click.IntRange(min=1), help="Cores to use; all by default.")
+@click.option("--master", metavar="URL", help="The master of a cluster, as spark://host:7077.")
+@click.option("--remote", metavar="URL", help="A server of Spark Connect, as sc://host:15002.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as JSON on standard output.")
 @extension_option
 def run(
     description: Path,
     settings: tuple[str, ...],
-    publish: str | None,
-    resume: bool,
-    cores: int | None,
     as_json: bool,
+    **options: Any,
 ) -> None:
-    """Run the pipeline of a TOML file DESCRIPTION.
+    """Run the pipeline of a TOML file DESCRIPTION, over what is there or as a stream.
 
-    Writes the matches and the records that could not be read as Parquet, in place of those of
-    the run before, and publishes each matched notification once. Records that cannot be read
-    do not end a run: they are counted and go to the quarantine with their reason. The exit status
-    is 3 where all records of a source are bad, or an option names what none of them has.
+    Writes the matches, the matches of patterns and the records that could not be read as Parquet,
+    in place of those of the run before once all is done, and publishes each matched notification
+    once. Records that cannot be read do not end a run: they are counted and go to the quarantine
+    with their reason. The exit status is 3 where all records of a source are bad, or an option
+    names what none of them has.
 
-    Where the service goes away meanwhile, --resume publishes the rest of the matches that are
-    written; what was sent and not answered may come twice then.
+    A run that was ended goes on with --resume behind the sources that it has done. Where the
+    service went away meanwhile, that publishes the rest of the matches; what was sent and not
+    answered may come twice then. A stream goes on by itself where it was, and nothing is lost or
+    doubled; Ctrl-C ends it in order.
 
     \b
     contrada pipeline run examples/pipelines/operations.toml --set out=/data/out
     contrada pipeline run operations.toml --publish contrada://127.0.0.1:7655 --json
+    contrada pipeline run operations.toml --master spark://10.0.0.1:7077 --dry-run
     """  # noqa: D301 - click reads the escape
-    check_requirements()
+    asked = _RunOptions(**options)
+    if asked.master and asked.remote:
+        raise click.UsageError("--master and --remote are two places: expected one of them")
+    if not asked.remote:
+        check_requirements()
     from contrada.spark.pipeline.description import read_pipeline
-    from contrada.spark.pipeline.publishing import publish_matches
-    from contrada.spark.pipeline.run import run_pipeline
 
     described = read_pipeline(description, dict(named_text(text, "--set") for text in settings))
-    address = publish or described.publish
+    address = asked.publish or described.publish
     if address:
         parse_addresses(address)  # Else one would wait for Spark to hear that it is wrong.
+    if described.is_stream and asked.remote:
+        raise click.UsageError("a stream runs where its driver is: take --master")
+    with _progress() as told:
+        _run(described, asked, told, as_json=as_json)
 
-    def work(stop: threading.Event) -> "PipelineSummary":
-        with spark_session(cores) as session:
-            return run_pipeline(session, described, publish=publish, told=told, stop=stop)
+
+@dataclass(frozen=True, slots=True)
+class _RunOptions:
+    """What the command line asks for beside the description."""
+
+    publish: str | None
+    resume: bool
+    dry_run: bool
+    report: Path | None
+    cores: int | None
+    master: str | None
+    remote: str | None
+
+    def session(self) -> AbstractContextManager["SparkSession"]:
+        """A session of Spark where it is to run."""
+        return spark_session(self.cores, "contrada", self.master, self.remote)
+
+
+def _run(described: "Pipeline", asked: _RunOptions, told: "Told", *, as_json: bool) -> None:
+    """Do what is asked for, and tell of it."""
+    from contrada.spark.pipeline.checking import plan_lines
+    from contrada.spark.pipeline.output import unfinished_run
+    from contrada.spark.pipeline.publishing import publish_matches
+    from contrada.spark.pipeline.reporting import write_report
+    from contrada.spark.pipeline.run import run_pipeline
+    from contrada.spark.pipeline.streams import run_stream
+
+    address = asked.publish or described.publish
+
+    def check(stop: threading.Event) -> list[str]:
+        with asked.session() as session:
+            return list(plan_lines(session, described, asked.publish))
 
     def rest(stop: threading.Event) -> dict[str, int]:
         assert address is not None
-        with spark_session(cores) as session:
+        with asked.session() as session:
             return publish_matches(session, described, address, told, stop)
 
-    if resume and not address:
-        raise click.UsageError("--resume needs an address: --publish ADDRESS")
-    with _progress() as told:
-        if resume:
-            _tell_published(interruptible(rest), as_json=as_json)
-        else:
-            _tell(interruptible(work), as_json=as_json)
+    def work(stop: threading.Event) -> "PipelineSummary":
+        with asked.session() as session:
+            if described.is_stream:
+                return run_stream(session, described, publish=asked.publish, told=told, stop=stop)
+            return run_pipeline(
+                session,
+                described,
+                publish=asked.publish,
+                told=told,
+                stop=stop,
+                resume=asked.resume,
+            )
+
+    if asked.dry_run:
+        click.echo("\n".join(interruptible(check)))
+        return
+    if asked.resume and not described.is_stream and unfinished_run(described.output) is None:
+        if not address:
+            raise InputError(str(described.output), "found no run to go on with")
+        _tell_published(interruptible(rest), as_json=as_json)
+        return
+    if described.is_stream:  # Whoever supervises a service ends it so.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    summary = interruptible(work, is_endless=described.is_stream)
+    if asked.report:
+        write_report(summary, asked.report)
+    _tell(summary, as_json=as_json)
 
 
 def _tell_published(published: dict[str, int], *, as_json: bool) -> None:
@@ -109,8 +178,9 @@ def _tell(summary: "PipelineSummary", *, as_json: bool) -> None:
 
 def _problems(summary: "PipelineSummary") -> Iterator[str]:
     """What is likely not as its author meant it."""
+    yield from (f"refused: {each}" for each in summary.refused)
     for each in summary.sources:
-        if not each.read:
+        if not each.read and summary.mode == "batch":
             yield f"{each.source}: " + (
                 f"all {each.bad} records are bad" if each.bad else "found no record"
             )
@@ -152,3 +222,9 @@ def _tables(summary: "PipelineSummary") -> Iterator[Table]:
     for name, count in summary.matches.items():
         matches.add_row(name, f"{count:,}")
     yield matches
+    if summary.patterns:
+        patterns = Table("pattern")
+        patterns.add_column("matches", justify="right")
+        for name, count in summary.patterns.items():
+            patterns.add_row(name, f"{count:,}")
+        yield patterns

@@ -13,7 +13,6 @@ import click
 from contrada.cli.arriving import LineRecords, Make, Recording, RowRecords, arriving, size_of_stream
 from contrada.cli.literals import attributes_of
 from contrada.cli.reading import cell_options, hint_for, naming_options, reading_of
-from contrada.cli.rule_files import STANDARD_INPUT
 from contrada.cli.running import run
 from contrada.cli.tables import progress_of_bytes
 from contrada.cli.tls import tls_options
@@ -26,6 +25,7 @@ from contrada.records import (
     notification_of_shown,
 )
 from contrada.records.lines import Block, open_blocks
+from contrada.records.rule_files import STANDARD_INPUT
 from contrada.service import Service, ServiceStatistics, transmitted
 from contrada.service.requests import PRIORITY_MAX, TTL_S_MAX
 

@@ -13,10 +13,13 @@ from rich.table import Table
 
 from contrada.cli.extension import extension_option
 from contrada.cli.lazy import EXIT_BAD_INPUT
-from contrada.cli.match import FILE
-from contrada.cli.rule_files import (
+from contrada.cli.match import FILE, PLACES
+from contrada.cli.tables import progress_of
+from contrada.dialects.rules import ReadRules, RefusedRule, Rule
+from contrada.errors import InputError
+from contrada.model.syntax.parsing import TEXT_CHARACTERS_MAX
+from contrada.records.rule_files import (
     DIALECTS,
-    PLACES,
     PREPARED,
     RuleNames,
     about_of,
@@ -26,10 +29,6 @@ from contrada.cli.rule_files import (
     rule_files,
     rules_in,
 )
-from contrada.cli.tables import progress_of
-from contrada.dialects.rules import ReadRules, RefusedRule, Rule
-from contrada.errors import InputError
-from contrada.model.syntax.parsing import TEXT_CHARACTERS_MAX
 
 PROGRESS_RULES: Final = 100
 """The progress display is told after so many rules."""

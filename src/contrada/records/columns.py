@@ -11,14 +11,17 @@ read: importing it takes as long as reading some thousand rows one by one.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from struct import Struct
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from contrada.errors import ContradaError
-from contrada.matching import Index
+from contrada.matching.blobs import blobs_of
+from contrada.matching.packing import ColumnPiece
+from contrada.model.domains.values import time_us_of
 from contrada.records.cells import Converter
 from contrada.records.lines import Block
 
@@ -48,17 +51,16 @@ _TYPES: Final[dict[type, Any]] = {
 
 
 class Column:
-    """What an attribute is in each row: `values[codes[row]]`, or `values[row]` without codes.
-
-    `array` is the same for Arrow, None where no row has a value that Arrow can hold; `odd` says
-    which rows have a value that the array has not, None where there is none.
-    """
+    """What an attribute is in each row: `values[codes[row]]`, or `values[row]` without codes."""
 
     def __init__(self, values: Sequence[Any], codes: Any = None) -> None:
         self._values = values
         self._codes = codes
-        self.array: Any = None
-        self.odd: Any = None
+
+    @cached_property
+    def _in_arrow(self) -> tuple[Any, Any]:
+        values, codes = self._values, self._codes
+        array = odd = None
         kind: type
         held: set[type]
         found = set(map(type, values))
@@ -73,10 +75,21 @@ class Column:
             array = pa.array(
                 values if fits else [v if type(v) in held else None for v in values], _TYPES[kind]
             )
-            self.array = array if codes is None else array.take(pa.array(codes))
+            array = array if codes is None else array.take(pa.array(codes))
         if not kinds <= held:
             odd = np.array([type(v) not in (*held, Missing) for v in values], dtype=bool)
-            self.odd = odd if codes is None else odd[codes]
+            odd = odd if codes is None else odd[codes]
+        return array, odd
+
+    @property
+    def array(self) -> Any:
+        """The values for Arrow, None where no row has a value that Arrow can hold."""
+        return self._in_arrow[0]
+
+    @property
+    def odd(self) -> Any:
+        """Which rows have a value that the array has not, None where there is none."""
+        return self._in_arrow[1]
 
     def _most_common(self) -> type:
         """The type of most rows' values, of those that Arrow can hold; Missing where none is."""
@@ -86,6 +99,33 @@ class Column:
             if type(value) in _TYPES:
                 counts[type(value)] = counts.get(type(value), 0) + count
         return max(counts, key=lambda kind: counts[kind], default=Missing)
+
+    def piece(self, before: bytes) -> tuple[ColumnPiece, Any]:
+        """The values as a piece of whole notifications, and the rows whose values it has not."""
+        from contrada.matching.kernels.writing import BOOL, FLOAT, INT, TEXT, TIME
+
+        kind_of = {bool: BOOL, int: INT, float: FLOAT, str: TEXT, datetime: TIME}
+        kinds = np.array([kind_of.get(type(v), 0) for v in self._values], dtype=np.int64)
+        codes = np.arange(len(kinds)) if self._codes is None else np.asarray(self._codes)
+        is_text = kinds == TEXT
+        if is_text.any():  # Texts and numbers do not stand in one piece: most rows decide.
+            texts = np.count_nonzero(is_text[codes])
+            apart = ~is_text if 2 * texts >= np.count_nonzero(kinds[codes]) else is_text
+            kinds[apart] = 0
+        held: Any
+        if (kinds == TEXT).any():
+            strings = [v.encode() if k else b"" for v, k in zip(self._values, kinds, strict=True)]
+            held = blobs_of(strings).taken(codes)
+        else:
+            numbers = map(_number, self._values, kinds.tolist())
+            held = np.fromiter(numbers, dtype=np.int64, count=len(kinds))[codes]
+        odd = np.array([type(v) is not Missing for v in self._values], dtype=bool) & (kinds == 0)
+        return ColumnPiece(np.frombuffer(before, np.uint8), kinds[codes], held), odd[codes]
+
+    def each(self, text_of: Callable[[Any], str | None]) -> Any:
+        """A text for each row's value, as an Arrow column; made once for each distinct one."""
+        texts = pa.array(map(text_of, self._values), pa.string())
+        return texts if self._codes is None else texts.take(pa.array(self._codes))
 
     def value(self, row: int) -> Any:
         """The value of a row; MISSING or REFUSED where it has none."""
@@ -112,13 +152,13 @@ class ColumnBatch:
         doubtful = np.ones(len(block), dtype=bool)
         return cls(doubtful, ~doubtful, np.arange(0), {})
 
-    def matches(self, index: Index[int]) -> dict[int, list[int]]:
+    def matches(self, index: Any) -> dict[int, list[int]]:
         """The keys in order of each line that was read and that a filter matches."""
         of_lines = self.lines.tolist()
         found = self._matching_rows(index).items()
         return {of_lines[row]: keys for row, keys in found if self.is_read[of_lines[row]]}
 
-    def _matching_rows(self, index: Index[int]) -> dict[int, list[int]]:
+    def _matching_rows(self, index: Any) -> dict[int, list[int]]:
         """The keys in order of the rows that a filter matches."""
         rows, columns = len(self.lines), self.columns
         arrays = {
@@ -158,6 +198,24 @@ def converter(
         return REFUSED if is_stamp and not isinstance(found, datetime) else found
 
     return value
+
+
+def _number(value: Any, kind: int) -> int:
+    """A value as it stands in a piece: itself, the bits of a double, or microseconds."""
+    if not kind:
+        return 0
+    if isinstance(value, datetime):
+        return time_us_of(value)
+    return _bits(value) if type(value) is float else int(value)
+
+
+def _bits(value: float) -> int:
+    found: int = _INT64.unpack(_DOUBLE.pack(value))[0]
+    return found
+
+
+_DOUBLE: Final = Struct("=d")
+_INT64: Final = Struct("=q")
 
 
 def _are_doubles(values: Sequence[Any]) -> bool:

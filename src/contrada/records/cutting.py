@@ -23,6 +23,7 @@ from contrada.model.algebra.attributes import ATTRIBUTES_MAX
 from contrada.records.columns import REFUSED, Column, ColumnBatch, converter
 from contrada.records.lines import Block, is_utf_8
 from contrada.records.reading import Reading
+from contrada.records.writing import WrittenRows, can_write, written_rows
 
 LINE_BYTES_MAX: Final = 2**16
 """Bytes of a line that is read together with others. Beyond it: it is read by itself."""
@@ -43,7 +44,11 @@ class Cutter:
         # Where every row is bad, the plain reader says why.
         kept = len(columns) - columns.count(None)
         self._is_hopeless = not stamp <= wanted or kept + len(reading.add) > ATTRIBUTES_MAX
-        self._places = {name: str(columns.index(name)) for name in wanted}
+        self._places = {
+            name: str(place)
+            for place, name in enumerate(columns)
+            if name is not None and name in wanted
+        }
         self._values = {
             name: converter(reading.converter(name), reading.is_absent, is_stamp=name in stamp)
             for name in wanted
@@ -70,6 +75,20 @@ class Cutter:
             doubtful[lines] |= refused[codes]
             columns[name] = Column(values, codes)
         return ColumnBatch(doubtful, ~doubtful & ~is_blank, lines, columns)
+
+    def written(self, block: Block) -> WrittenRows | None:
+        """The rows of a block as whole notifications; None where they are not read at once.
+
+        All columns have to be asked for. A row of a block that is doubtful is odd.
+        """
+        if not can_write(self._places, self._reading):
+            return None
+        batch = self.read(block)
+        if not batch.columns or len(batch.lines) != len(block) or batch.is_doubtful.all():
+            return None
+        rows = written_rows(batch.columns, len(block), self._reading)
+        rows.is_odd[batch.is_doubtful] = True
+        return rows
 
     def _table(self, data: bytes, *, has_breaks: bool) -> tuple[Any, list[int]]:
         """A row for each line, but for those whose cells are too few or many: their positions."""

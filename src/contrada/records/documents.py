@@ -10,7 +10,6 @@ Source: Erenkrantz 2001 §5 (parsing), §8.2 (one event per story).
 
 import gzip
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Final, TypeAlias
 
 from contrada.errors import (
@@ -20,7 +19,7 @@ from contrada.errors import (
     ParseError,
 )
 from contrada.model import Notification, Value
-from contrada.records.lines import readable
+from contrada.records.lines import DataFile, readable
 from contrada.records.reading import Reading
 from contrada.records.record import BAD_TEXT_CHARS_MAX, BadRecord, Record, bad_record
 from contrada.xml.damage import Fault, without_damage
@@ -35,14 +34,14 @@ Entry: TypeAlias = tuple[int, Texts]
 """The number of an entry, and its texts."""
 
 
-def open_document(path: Path) -> bytes:
+def open_document(path: DataFile) -> bytes:
     """The bytes of a document; `.gz` is unpacked.
 
     Raises InputError where it cannot be read and LimitError beyond DOCUMENT_BYTES_MAX.
     """
-    opener = gzip.open if path.suffix == ".gz" else open
-    with readable(path), opener(path, "rb") as stream:
-        data: bytes = stream.read(DOCUMENT_BYTES_MAX + 1)
+    with readable(path), path.open("rb") as stream:
+        unpacked = gzip.GzipFile(fileobj=stream) if path.suffix == ".gz" else stream
+        data: bytes = unpacked.read(DOCUMENT_BYTES_MAX + 1)
     if len(data) > DOCUMENT_BYTES_MAX:
         raise LimitError("DOCUMENT_BYTES_MAX", DOCUMENT_BYTES_MAX)
     return data

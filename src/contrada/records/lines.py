@@ -6,13 +6,13 @@ and the rest of the file is read.
 """
 
 import gzip
+import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final, Literal, Protocol
 
 import numpy as np
 
@@ -44,6 +44,17 @@ class Part:
 
 
 WHOLE: Final = Part()
+
+
+class DataFile(Protocol):
+    """What is read: a path, or something like it elsewhere. Its text is what errors call it."""
+
+    @property
+    def suffix(self) -> str:
+        """The end of its name from the last dot on."""
+
+    def open(self, mode: Literal["rb"]) -> BinaryIO:
+        """Its bytes. Raises OSError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +114,13 @@ class Block:
         return data.decode("utf-8", "surrogateescape")
 
 
-def open_lines(path: Path) -> Iterator[str]:
+def open_lines(path: DataFile) -> Iterator[str]:
     """The lines of a file without their ends; see `open_blocks`."""
     for block in open_blocks(path):
         yield from map(block.line, range(len(block)))
 
 
-def open_blocks(path: Path, part: Part = WHOLE) -> Iterator[Block]:
+def open_blocks(path: DataFile, part: Part = WHOLE) -> Iterator[Block]:
     """The lines of a file, or of a part of it, many at once; `.gz` is unpacked on the way.
 
     Of a line that is too long a block holds the beginning, which shows that it is too long.
@@ -124,7 +135,7 @@ def open_blocks(path: Path, part: Part = WHOLE) -> Iterator[Block]:
             yield block
 
 
-def parts_of(path: Path, is_whole: Callable[[bytes], bool] | None = None) -> tuple[Part, ...]:
+def parts_of(path: DataFile, is_whole: Callable[[bytes], bool] | None = None) -> tuple[Part, ...]:
     """A file cut into parts, so that several can read it. Cost: the file is read once.
 
     Compressed files, small ones and those with a line that is too long are not cut, nor those with
@@ -133,9 +144,12 @@ def parts_of(path: Path, is_whole: Callable[[bytes], bool] | None = None) -> tup
     parts: list[Part] = []
     begin = lines = 0
     with readable(path, [0]):
-        if path.suffix == ".gz" or path.stat().st_size <= PART_BYTES:
+        if path.suffix == ".gz":
             return (WHOLE,)
         with path.open("rb") as stream:
+            if stream.seek(0, os.SEEK_END) <= PART_BYTES:
+                return (WHOLE,)
+            stream.seek(0)
             while data := stream.read(PART_BYTES):
                 rest = stream.readline(_LINE_BYTES_HELD)
                 if len(rest) == _LINE_BYTES_HELD:
@@ -178,7 +192,7 @@ class LineCutter:
 
 
 @contextmanager
-def readable(path: Path, read: list[int] | None = None) -> Iterator[None]:
+def readable(path: DataFile, read: list[int] | None = None) -> Iterator[None]:
     """Turns what reading raises into InputError; `read` holds how many lines were read."""
     try:
         yield
@@ -189,7 +203,7 @@ def readable(path: Path, read: list[int] | None = None) -> Iterator[None]:
         raise InputError(str(path), f"cannot be read: {error.strerror or error}") from None
 
 
-def _whole_lines(path: Path, part: Part) -> Iterator[bytes]:
+def _whole_lines(path: DataFile, part: Part) -> Iterator[bytes]:
     """Whole lines, each ending with LF."""
     cutter = LineCutter(is_first=not part.begin)
     for piece in _pieces(path, part):
@@ -197,7 +211,7 @@ def _whole_lines(path: Path, part: Part) -> Iterator[bytes]:
             yield data
 
 
-def _pieces(path: Path, part: Part) -> Iterator[bytes]:
+def _pieces(path: DataFile, part: Part) -> Iterator[bytes]:
     """The bytes of a file in pieces, and at last an empty one."""
     if path.suffix != ".gz":
         with path.open("rb") as stream:
@@ -205,12 +219,12 @@ def _pieces(path: Path, part: Part) -> Iterator[bytes]:
                 stream.seek(part.begin)
             left = sys.maxsize if part.end is None else part.end - part.begin
             size = min(FIRST_BLOCK_BYTES, BLOCK_BYTES)
-            while piece := stream.read1(min(left, size)):
+            while piece := stream.read1(min(left, size)):  # type: ignore[attr-defined]
                 left -= len(piece)
                 size = min(2 * size, BLOCK_BYTES)
                 yield piece
     else:
-        with gzip.open(path) as packed:
+        with path.open("rb") as stream, gzip.GzipFile(fileobj=stream) as packed:
             held: list[bytes] = []
             try:
                 while piece := packed.read1(BLOCK_BYTES):

@@ -11,13 +11,13 @@ import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from contrada.dialects.rules import Rule
 from contrada.errors import ContradaError, ParseError
 from contrada.matching import Index
 from contrada.matching.residues import Residues
+from contrada.matching.spans import Given
 from contrada.model import Filter, FilterSet, Notification, Value
 from contrada.model.algebra.attributes import VALUES_MAX
 from contrada.model.algebra.valueset import EVERYTHING
@@ -29,7 +29,7 @@ from contrada.records.documents import (
     record_of_entry,
 )
 from contrada.records.joining import joined_blocks
-from contrada.records.lines import WHOLE, Block, Part, open_blocks
+from contrada.records.lines import WHOLE, Block, DataFile, Part, open_blocks
 from contrada.records.objects import notification_of_object, read_array
 from contrada.records.reading import AllowedNames, Reading, plain_format
 from contrada.records.record import BadRecord, Record, bad_record, record_of
@@ -41,6 +41,16 @@ BULK_AFTER_BYTES: Final = 2**19
 lines are read many at once."""
 
 _TIME: Final = "@time"
+
+
+class MatchesRows(Protocol):
+    """What tells the keys of notifications: an index, or several that together are one."""
+
+    def match(self, notification: Given) -> list[int]:
+        """As `Index.match`."""
+
+    def match_batch(self, notifications: Any) -> tuple[Any, Any]:
+        """As `Index.match_batch`."""
 
 
 Wish: TypeAlias = Filter | FilterSet | Rule
@@ -62,6 +72,16 @@ class Outcomes:
     source: str
     read: int
     told: Sequence[MatchedRecord | BadRecord]
+    packed: "PackedRecords | None" = None
+
+
+class PackedRecords(NamedTuple):
+    """Records that matched, as columns: their numbers, what they match, and all of them."""
+
+    numbers: list[int]
+    positions: list[list[int]]
+    rows: Any
+    """As `contrada.records.writing.WrittenRows`."""
 
 
 class Matcher:
@@ -72,21 +92,51 @@ class Matcher:
         wanted: Iterable[Wish],
         reading: Reading,
         bulk_after_bytes: int = BULK_AFTER_BYTES,
+        residues: Residues[int] | None = None,
     ) -> None:
-        self._reading = reading
-        self._index: Index[int] = Index()
-        self._asked: set[str] = set()
-        self._names = AllowedNames(reading)
-        self._bulk_after = bulk_after_bytes
-        self._residues: Residues[int] = Residues()
+        """`residues`: what rules leave open, where they are not among the wanted."""
+        index: Index[int] = Index()
+        asked: set[str] = set()
+        residues = Residues() if residues is None else residues
         for position, wish in enumerate(wanted):
             if isinstance(wish, Rule):
-                self._residues.put(position, wish.residue_holds)
+                residues.put(position, wish.residue_holds)
                 wish = wish.filters
             left = differing(wish, reading)
             if left.filters:
-                self._index.add(position, left)
-                self._asked.update(*(member.sides for member in left.filters))
+                index.add(position, left)
+                asked.update(*(member.sides for member in left.filters))
+        self._take(index, asked, residues, reading, bulk_after_bytes)
+
+    @classmethod
+    def over(
+        cls, index: MatchesRows, asked: set[str], residues: Residues[int], reading: Reading
+    ) -> "Matcher":
+        """A matcher by an index that is there, of filters that ask for these attributes.
+
+        None of these is the same for all records of the source. Lines are read many at once from
+        the first one on.
+        """
+        matcher = cls.__new__(cls)
+        matcher._take(index, asked, residues, reading, 0)
+        return matcher
+
+    def _take(
+        self,
+        index: MatchesRows,
+        asked: set[str],
+        residues: Residues[int],
+        reading: Reading,
+        bulk_after_bytes: int,
+    ) -> None:
+        self.packs = False
+        """Whether records that match are told in columns where they can be, and not one by one."""
+        self._reading = reading
+        self._index = index
+        self._asked = asked
+        self._names = AllowedNames(reading)
+        self._bulk_after = bulk_after_bytes
+        self._residues = residues
         self._in_common = any(is_system_name(name) or name in reading.add for name in self._asked)
         self._can_bulk = not self._in_common and _has_arrow()
         self.unmet = reading.names_expected()
@@ -95,7 +145,7 @@ class Matcher:
 
     def file(
         self,
-        path: Path,
+        path: DataFile,
         format_name: str,
         source: str,
         part: Part = WHOLE,
@@ -137,7 +187,7 @@ class Matcher:
             bad = bad_record(source, error, 1 if lines is None else None)
             yield Outcomes(source, 0, [bad])
 
-    def _array(self, path: Path, source: str) -> Iterator[Outcomes]:
+    def _array(self, path: DataFile, source: str) -> Iterator[Outcomes]:
         """What becomes of the elements of an array in a JSON document."""
         try:
             data = open_document(path)
@@ -155,7 +205,7 @@ class Matcher:
             self.unmet.difference_update(found.notification.attributes)
         return Outcomes(source, 1, [MatchedRecord(found, positions)] if positions else ())
 
-    def _document(self, path: Path, source: str) -> Iterator[Outcomes]:
+    def _document(self, path: DataFile, source: str) -> Iterator[Outcomes]:
         """What becomes of the entries of a document."""
         try:
             data = open_document(path)
@@ -209,7 +259,15 @@ class Matcher:
 
         self.unmet.difference_update(rows.columns)
 
-        return _Lines(source, rows.notification, bulk, lambda line: is_blank_row(line, reading))
+        @cache
+        def bulk_all() -> Any:
+            from contrada.records.cutting import Cutter
+
+            return Cutter(rows.columns, filter(None, rows.columns), reading)
+
+        return _Lines(
+            source, rows.notification, bulk, bulk_all, lambda line: is_blank_row(line, reading)
+        )
 
     def _objects(self, source: str) -> "_Lines":
         @cache
@@ -219,7 +277,7 @@ class Matcher:
             return Decoder(self._asked, self._reading, self.unmet)
 
         return _Lines(
-            source, lambda line: notification_of_object(line, self._reading), bulk, is_blank
+            source, lambda line: notification_of_object(line, self._reading), bulk, bulk, is_blank
         )
 
     def _outcomes(self, block: Block, lines: "_Lines") -> Outcomes:
@@ -233,6 +291,7 @@ class Matcher:
             matched = batch.matches(self._index)
             doubtful = batch.is_doubtful.nonzero()[0].tolist()
             read = int(batch.is_read.sum())
+        packed = self._packed(block, matched, lines) if self.packs and matched else None
         told: list[MatchedRecord | BadRecord] = []
         for position in sorted({*doubtful, *matched}) if matched else doubtful:
             line = block.line(position)
@@ -252,15 +311,38 @@ class Matcher:
                 positions = self._decided(positions, record.notification)
             if positions:
                 told.append(MatchedRecord(record, positions))
-        return Outcomes(lines.source, read, told)
+        return Outcomes(lines.source, read, told, packed)
+
+    def _packed(
+        self, block: Block, matched: dict[int, list[int]], lines: "_Lines"
+    ) -> PackedRecords | None:
+        """Those that matched, without a notification for each; they are taken from `matched`."""
+        if self._residues.of or block.starts is not None:
+            return None  # Notifications decide residues; rows of several lines are few.
+        positions = sorted(matched)
+        data = b"".join(block.data[block.begin(at) : block.ends[at] + 1] for at in positions)
+        rows = lines.bulk_all().written(Block.of(1, data))
+        if rows is None:
+            return None
+        odd = rows.is_odd.nonzero()[0].tolist()
+        if odd:
+            kept = (~rows.is_odd).nonzero()[0]
+            rows = rows.taken(kept)
+            positions = [positions[row] for row in kept.tolist()]
+        found = [matched.pop(position) for position in positions]
+        return PackedRecords(list(map(block.number, positions)), found, rows)
 
 
 class _Lines(NamedTuple):
-    """How the lines of one file are read: `make` is the meaning of one, `bulk` reads many."""
+    """How the lines of one file are read: `make` is the meaning of one, `bulk` reads many.
+
+    `bulk_all` gives what reads all attributes, and not only those that are asked for.
+    """
 
     source: str
     make: Callable[[str], Notification]
     bulk: Callable[[], Any]
+    bulk_all: Callable[[], Any]
     is_blank: Callable[[str], bool]
 
 

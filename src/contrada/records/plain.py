@@ -16,7 +16,9 @@ Plain: TypeAlias = bool | int | float | str | None
 def plain_attributes(notification: Notification) -> dict[str, Plain | list[Plain]]:
     """The attributes by name; several values of one are a list."""
     return {
-        name: [_plain(one) for one in value] if isinstance(value, tuple) else _plain(value)
+        name: [plain_value(one) for one in value]
+        if isinstance(value, tuple)
+        else plain_value(value)
         for name, value in notification.attributes.items()
     }
 
@@ -27,6 +29,7 @@ def plain_time(notification: Notification) -> str | None:
     return None if time_us is None else time_text(datetime_of(time_us))
 
 
-def _plain(value: Value) -> Plain:
+def plain_value(value: Value) -> Plain:
+    """A value as JSON has it, times and odd numbers as texts."""
     shown = json_value(value)
     return next(iter(shown.values())) if isinstance(shown, dict) else shown  # type: ignore[no-any-return]

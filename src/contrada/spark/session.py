@@ -6,6 +6,7 @@ a shuffle partition per core is enough for what is shuffled here.
 
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from contrada.errors import EngineError, MissingRequirementError
 from contrada.spark import archive
@@ -55,16 +56,18 @@ def spark_session(
     cores: int | None = None,
     name: str = "contrada",
     master: str | None = None,
+    remote: str | None = None,
     *,
     java_options: str | None = None,
 ) -> Iterator["SparkSession"]:
-    """A session on this machine's cores, or at the master of a cluster, stopped at the end.
+    """A session on this machine's cores, at the master of a cluster, or at a `remote` server of
+    Spark Connect, stopped at the end.
 
     `java_options` are for the driver's Java; those for the classes that were kept, unless given.
     Raises MissingRequirementError where PySpark or Java is missing, and EngineError in place of
     what Spark raises inside.
     """
-    check_requirements()
+    check_requirements(needs_java=remote is None)
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
@@ -74,11 +77,17 @@ def spark_session(
     # For good: it logs at the end of the process, too.
     logging.getLogger().addFilter(_is_no_echo)
     cores = cores or os.cpu_count() or 1
-    builder = configure(SparkSession.builder.master(master or f"local[{cores}]").appName(name))
-    for key, value in _settings(cores, java_options).items():
+    builder = configure(SparkSession.builder.appName(name))
+    builder = builder.remote(remote) if remote else builder.master(master or f"local[{cores}]")
+    settings = _QUERIES if remote else _settings(cores, master, java_options)
+    for key, value in settings.items():
         builder = builder.config(key, value)
     try:
         session = builder.getOrCreate()
+        if remote is None:
+            # Where Java is gone it would print a traceback; whoever waits for Spark is told.
+            server: Any = session.sparkContext._accumulatorServer
+            server.handle_error = lambda request, address: _LOG.debug("Java is gone", exc_info=True)
         try:
             yield session
         finally:
@@ -86,7 +95,7 @@ def spark_session(
     except ConnectionError as error:  # Nothing but Java is connected to in here.
         raise EngineError("its Java process has ended") from error
     except (Py4JError, PySparkException) as error:
-        said = "its Java process has ended" if _has_java_ended() else _cause(str(error))
+        said = "its Java process has ended" if _has_java_ended() else cause_of(str(error))
         raise EngineError(said) from error
 
 
@@ -102,15 +111,18 @@ def _has_java_ended() -> bool:
     return java is not None and java.poll() is not None
 
 
-def _cause(said: str) -> str:
+def cause_of(said: str) -> str:
     """The line that says most: the innermost cause in Java, else the last line."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith(("Caused by: ", ": "))]
     return (causes or lines or ["it did not say why"])[-1].removeprefix("Caused by").lstrip(": ")
 
 
-def interruptible(work: Callable[[threading.Event], T]) -> T:
+def interruptible(work: Callable[[threading.Event], T], *, is_endless: bool = False) -> T:
     """Do work that uses Spark, so that Ctrl-C ends it in order: jobs cancelled, session stopped.
+
+    Of work that is endless Ctrl-C is the usual end: it is told by the event, nothing is cancelled,
+    and what it gives then is given.
 
     The work runs in a thread of its own, and the session must be made there. A signal then
     never meets a call to Java half done, which PySpark cannot recover from. The event given to
@@ -133,8 +145,11 @@ def interruptible(work: Callable[[threading.Event], T]) -> T:
         stop.set()
         give_up_s = monotonic() + INTERRUPT_WAIT_S
         while thread.is_alive() and monotonic() < give_up_s:
-            _cancel_jobs()
+            if not is_endless:
+                _cancel_jobs()
             thread.join(CANCEL_S)
+        if is_endless and outcome.done():
+            return outcome.result()
         if thread.is_alive():
             _LOG.warning(
                 "the pipeline did not end within %g s; it is left behind", INTERRUPT_WAIT_S
@@ -153,7 +168,7 @@ def _cancel_jobs() -> None:
             java.sc().cancelAllJobs()
 
 
-def check_requirements() -> None:
+def check_requirements(*, needs_java: bool = True) -> None:
     """Raise MissingRequirementError with what to install, where something is missing."""
     try:
         import pyarrow  # noqa: F401
@@ -161,6 +176,8 @@ def check_requirements() -> None:
     except ImportError as error:
         remedy = "install the extra: pip install 'contrada[spark]'"
         raise MissingRequirementError(error.name or "pyspark", remedy) from None
+    if not needs_java:
+        return
     remedy = (
         f"install a Java of at least {JAVA_MAJOR_MIN} (openjdk-17-jre-headless) or set JAVA_HOME"
     )
@@ -199,25 +216,34 @@ def configure(builder: "SparkSession.Builder") -> "SparkSession.Builder":
     return builder.config(PUSHDOWN, "true")
 
 
-def _settings(cores: int, java_options: str | None) -> dict[str, str]:
+_QUERIES: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    # Names of elements that differ in case only are different names.
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+"""What decides what queries mean and write: it holds wherever they run."""
+
+_LOOPBACK: Final = re.compile(r"local\b|spark://(127\.0\.0\.1|localhost)\b")
+
+
+def _settings(cores: int, master: str | None, java_options: str | None) -> dict[str, str]:
     own = archive.java_options() if java_options is None else java_options
     java_options = (
         "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
         f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} {own}"
     )
-    return {
+    settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": DRIVER_MEMORY,
         "spark.driver.extraJavaOptions": java_options,
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         # Workers find what this process finds, so that they can load the same extensions.
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path),
         "spark.sql.shuffle.partitions": str(cores),
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.sources.parallelPartitionDiscovery.threshold": str(LISTED_PATHS_MAX),
-        # Names of elements that differ in case only are different names.
-        "spark.sql.caseSensitive": "true",
+        **_QUERIES,
     }
+    if _LOOPBACK.match(master or "local"):  # Others have to reach the driver by its name.
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return settings

@@ -25,8 +25,8 @@ docs/pipeline.md; the options' meanings: `contrada.records.Reading`.
 import glob
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -34,39 +34,96 @@ import msgspec
 
 from contrada.errors import ContradaError, ExtensionError, InputError, InvalidObventError
 from contrada.extensions.loading import object_named
-from contrada.model import mark_name
-from contrada.records import Reading, Subscriptions, check_name_of
+from contrada.model import Pattern, mark_name
+from contrada.model.domains.values import UNITS_US
+from contrada.records import FORMATS, Reading, check_name_of
+from contrada.records.rule_files import DIALECTS
 from contrada.records.settings import checked, read_toml
-from contrada.records.subscriptions import load_subscriptions, read_text
+from contrada.records.subscriptions import read_text
+from contrada.spark.pipeline.asking import AskedFor, Origin, Wishes, asked_by, patterns_in
 
 _PARAMETER: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_DURATION: Final = re.compile(r"(\d{1,9}) ?([a-z]+)")
+_ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _MARK_PREFIX: Final = mark_name("")
 
-PROGRESS_FILE: Final = "published.json"
-"""Where in the output it stands how much of the matches is published."""
+AVAILABLE_NOW: Final = "available-now"
+"""The trigger of a stream that ends when all is read that was there at its start."""
 
-_OWN_NAMES: Final = ("matches", "quarantine", PROGRESS_FILE)
-_OWN_FILES: Final = ("part-", "_", ".")
+_OWN_NAMES: Final = ("matches", "quarantine", "patterns", "published.json", "report.", "versions")
+_OWN_FILES: Final = ("part-", "_", ".", "date=", "type=", "batch=")
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Files of one kind, and how their records are read."""
+    """What is read, and how its records are.
+
+    `paths` are as Spark takes them: files, directories, globs, addresses. The formats `csv`, `tsv`,
+    `json`, `jsonl` and `xml` are read as `contrada match` does; every other one is Spark's, with
+    its `options`, of `paths` or of a `table`. Of such rows `of` says what a notification is made of
+    (see `to_notifications`), and `column` where it stands.
+    """
 
     name: str
     format: str
     files: tuple[Path, ...]
     reading: Reading
+    paths: tuple[str, ...] = ()
+    table: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    of: str = "wide"
+    column: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableSink:
+    """A table, by name or by path, that takes rows of the results."""
+
+    rows: str
+    format: str
+    table: str | None
+    path: str | None
+    options: Mapping[str, str]
+
+    def __str__(self) -> str:
+        return self.table or str(self.path)
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Sources, subscriptions, and where the results go."""
+    """Sources, what is asked for, and where the results go.
+
+    `origins` are where subscriptions come from; `asked` is what those ask for that are files, as
+    they stood when the description was read, None where a broker has to be asked first. A stream
+    has a trigger every `trigger_us`, or ends when all is read that is there. `text` is all that was
+    described, to tell one description from another.
+    """
 
     sources: tuple[Source, ...]
-    subscriptions: Subscriptions
+    origins: tuple[Origin, ...]
+    asked: AskedFor | None
     output: Path
     publish: str | None = None
+    delivery: str = "reliable"
+    patterns: Mapping[str, Pattern] = field(default_factory=dict)
+    tables: tuple[TableSink, ...] = ()
+    partition: tuple[str, ...] = ("date", "type")
+    is_stream: bool = False
+    trigger_us: int | None = None
+    checkpoint: Path = Path()
+    slack_us: int = 0
+    text: str = ""
+
+    def partitions(self, rows: str) -> tuple[str, ...]:
+        """The columns by which results lie in folders; matches of patterns have no type."""
+        if rows == "quarantine":
+            return ()
+        return tuple(each for each in self.partition if each == "date" or rows == "matches")
+
+    @property
+    def subscriptions(self) -> Wishes:
+        """What the subscriptions ask for, without those of brokers."""
+        return self.asked.wishes if self.asked else {}
 
     @property
     def matches(self) -> Path:
@@ -81,8 +138,12 @@ class Pipeline:
 
 class _Source(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     name: str
-    format: Literal["csv", "tsv", "json", "jsonl", "xml"]
-    paths: list[str]
+    format: str
+    paths: list[str] = []
+    table: str | None = None
+    options: dict[str, str | int | float | bool] = {}
+    of: Literal["wide", "json", "xml", "variant", "map"] = "wide"
+    column: str | None = None
     types: dict[str, str] = {}
     absent: list[str] = []
     entries: str | None = None
@@ -97,11 +158,39 @@ class _Source(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     quote: str = '"'
 
 
+class _Subscribed(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    file: str | None = None
+    dialect: str | None = None
+    broker: str | None = None
+
+
+class _Sequence(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    name: str | None = None
+    pattern: str | None = None
+    file: str | None = None
+
+
+class _Table(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    rows: Literal["matches", "quarantine", "patterns"] = "matches"
+    format: str = "parquet"
+    table: str | None = None
+    path: str | None = None
+    options: dict[str, str | int | float | bool] = {}
+
+
 class _Pipeline(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    subscriptions: str
+    subscriptions: str | list[_Subscribed]
     output: str
     source: list[_Source]
+    mode: Literal["batch", "stream"] = "batch"
     publish: str | None = None
+    delivery: Literal["best-effort", "reliable", "certified"] | None = None
+    pattern: list[_Sequence] = []
+    table: list[_Table] = []
+    partition: list[Literal["date", "type"]] | None = None
+    trigger: str = AVAILABLE_NOW
+    checkpoint: str | None = None
+    slack: str = "0 s"
     parameters: dict[str, str] = {}
 
 
@@ -125,12 +214,92 @@ def read_pipeline(path: Path, settings: Mapping[str, str] | None = None) -> Pipe
     output = filled.path(described.output)
     _check_writable(output)
     _check_own(output)
+    is_stream = described.mode == "stream"
+    origins = tuple(_origins(described, filled))
+    is_offline = all(origin.file is not None for origin in origins)
+    now = described.trigger == AVAILABLE_NOW
     return Pipeline(
-        tuple(_source(source, filled) for source in described.source),
-        load_subscriptions(filled.path(described.subscriptions)),
+        tuple(_source(source, filled, is_stream=is_stream) for source in described.source),
+        origins,
+        asked_by(origins) if is_offline else None,
         output,
         filled.text(described.publish) if described.publish else None,
+        described.delivery or ("certified" if is_stream else "reliable"),
+        _patterns(described, filled),
+        tuple(_table(table, filled) for table in described.table),
+        ("date", "type") if described.partition is None else tuple(described.partition),
+        is_stream,
+        None if now else _duration_us(path, "trigger", described.trigger),
+        filled.path(described.checkpoint) if described.checkpoint else output / ".checkpoint",
+        _duration_us(path, "slack", described.slack),
+        repr((read_text(path), sorted(settings.items()))),
     )
+
+
+def _origins(described: _Pipeline, filled: "_Filled") -> Iterator[Origin]:
+    """Where subscriptions come from."""
+    if isinstance(described.subscriptions, str):
+        yield Origin(filled.path(described.subscriptions))
+        return
+    for number, each in enumerate(described.subscriptions):
+        place = f"{filled.described_in}: subscriptions[{number}]"
+        if (each.file is None) == (each.broker is None):
+            raise InputError(place, "expected a file or a broker")
+        if each.dialect is not None and (each.broker or each.dialect not in DIALECTS):
+            known = ", ".join(DIALECTS)
+            raise InputError(place, f"found {each.dialect!r}, expected one of: {known}, of a file")
+        if each.broker is not None:
+            yield Origin(broker=filled.text(each.broker))
+        elif each.file is not None:
+            yield Origin(filled.path(each.file), each.dialect)
+    if not described.subscriptions:
+        raise InputError(str(filled.described_in), "found no subscriptions, expected one or more")
+
+
+def _patterns(described: _Pipeline, filled: "_Filled") -> dict[str, Pattern]:
+    """The patterns by name, those of files too."""
+    found: dict[str, Pattern] = {}
+    for number, each in enumerate(described.pattern):
+        place = f"{filled.described_in}: pattern[{number}]"
+        if (each.file is None) == (each.pattern is None) or bool(each.name) == bool(each.file):
+            raise InputError(place, "expected name and pattern, or a file")
+        if each.file is not None:
+            new = patterns_in(filled.path(each.file))
+        else:
+            try:
+                new = {str(each.name): Pattern(str(each.pattern))}
+            except ContradaError as error:
+                raise InputError(place, str(error)) from None
+        for name in new.keys() & found.keys():
+            raise InputError(place, f"found the name {name!r} again, expected a new one")
+        found |= new
+    return found
+
+
+def _table(table: _Table, filled: "_Filled") -> TableSink:
+    if (table.table is None) == (table.path is None):
+        raise InputError(f"{filled.described_in}: table", "expected a table or a path")
+    where = filled.place(table.path) if table.path else None
+    name = filled.text(table.table) if table.table else None
+    return TableSink(table.rows, table.format, name, where, _options(table.options, filled))
+
+
+def _options(options: Mapping[str, Any], filled: "_Filled") -> dict[str, str]:
+    """Options as Spark has them: texts."""
+    return {
+        name: filled.text(value) if isinstance(value, str) else str(value).lower()  # true and false
+        for name, value in options.items()
+    }
+
+
+def _duration_us(path: Path, key: str, text: str) -> int:
+    found = _DURATION.fullmatch(text)
+    if found is None or found[2] not in UNITS_US:
+        also = f'"{AVAILABLE_NOW}" or ' if key == "trigger" else ""
+        units = ", ".join(UNITS_US)
+        reason = f'{key}: found {text!r}, expected {also}a time as "5 s", in one of: {units}'
+        raise InputError(str(path), reason)
+    return int(found[1]) * UNITS_US[found[2]]
 
 
 def _check_writable(output: Path) -> None:
@@ -144,7 +313,7 @@ def _check_own(output: Path) -> None:
     """Refuse a folder that holds what no run has written, for a run replaces what is there."""
     if not output.exists():
         return
-    folders = (output / "matches", output / "quarantine")
+    folders = (output / "matches", output / "quarantine", output / "patterns")
     inside = [each for folder in folders if folder.is_dir() for each in folder.iterdir()]
     others = [each for each in output.iterdir() if not each.name.startswith((*_OWN_NAMES, "."))]
     others += [each for each in inside if not each.name.startswith(_OWN_FILES)]
@@ -179,12 +348,21 @@ class _Filled:
         base = Path() if is_here else self.described_in.parent
         return Path(os.path.normpath(base / self.text(text)))
 
+    def place(self, text: str) -> str:
+        """A path, which is absolute then, or an address as Spark knows them."""
+        if _ADDRESS.match(self.text(text)):
+            return self.text(text)
+        return str(self.path(text).absolute())
+
     def files(self, patterns: list[str]) -> tuple[Path, ...]:
         files: dict[Path, None] = {}
         for pattern in patterns:
+            if _ADDRESS.match(self.text(pattern)):
+                continue  # Spark knows what is there.
             found = [Path(name) for name in sorted(glob.glob(str(self.path(pattern))))]
+            is_there = bool(found)
             found = [file for file in found if file.is_file()]
-            if not found:
+            if not is_there:
                 reason = f"found no file for {str(self.path(pattern))!r}"
                 raise InputError(str(self.described_in), reason)
             for file in found:
@@ -193,14 +371,21 @@ class _Filled:
         return tuple(files)
 
 
-def _source(source: _Source, filled: _Filled) -> Source:
+def _source(source: _Source, filled: _Filled, *, is_stream: bool) -> Source:
     place = f"{filled.described_in}: source {source.name!r}"
+    is_text = source.format in FORMATS
     if source.entries is not None and source.format not in ("xml", "json"):
         raise InputError(place, "entries are elements of XML, or of an array in JSON")
     if source.type_marks and source.obvent:
         raise InputError(place, "found type_marks and obvent, expected one of them")
-    if not source.paths:
+    if source.paths and source.table is not None:
+        raise InputError(place, "found paths and a table, expected one of them")
+    if is_text and not source.paths:
         raise InputError(place, "found no paths, expected one or more")
+    if is_text and (source.table is not None or source.column is not None):
+        raise InputError(place, "table and column are for the formats of Spark")
+    if source.of != "wide" and source.column is None:
+        raise InputError(place, f"the column is missing that holds the {source.of}")
     marks = _obvent_marks(source.obvent) if source.obvent else tuple(source.type_marks)
     try:
         reading = Reading(
@@ -218,7 +403,17 @@ def _source(source: _Source, filled: _Filled) -> Source:
         )
     except ContradaError as error:
         raise InputError(place, str(error)) from None
-    return Source(source.name, source.format, filled.files(source.paths), reading)
+    return Source(
+        source.name,
+        source.format,
+        filled.files(source.paths) if is_text and not is_stream else (),
+        reading,
+        tuple(map(filled.place, source.paths)),
+        filled.text(source.table) if source.table else None,
+        _options(source.options, filled),
+        source.of,
+        source.column,
+    )
 
 
 def _obvent_marks(reference: str) -> tuple[str, ...]:

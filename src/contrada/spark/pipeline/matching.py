@@ -1,30 +1,40 @@
-"""What a Spark task does: raw records in Arrow batches to outcomes in Arrow batches.
+"""What a Spark task does: rows in Arrow batches to outcomes in Arrow batches.
 
-An outcome is a record that matched, a record that could not be read, or (one per task, last)
-the count of what was read. Everything here runs in the workers; what a record means is decided
-by `contrada.records`, what it matches too.
+An outcome is a record that matched, a record that could not be read, or (one per task and source,
+last) the count of what was read. Everything here runs in the workers; what a record means is
+decided by `contrada.records`, what it matches by the index of a base.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
-from contrada.extensions import load, loaded
-from contrada.model.encoding import from_msgpack, to_msgpack
+from contrada.errors import ContradaError
+from contrada.matching.spans import Given
+from contrada.model import Notification, to_msgpack
+from contrada.model.domains.values import is_system_name
+from contrada.model.encoding import notification_from_msgpack
 from contrada.records import (
     WHOLE,
     BadRecord,
-    MatchedRecord,
     Matcher,
     Outcomes,
     Part,
     Reading,
     plain_attributes,
 )
+from contrada.records.matcher import PackedRecords
+from contrada.records.record import bad_record
+from contrada.spark.pipeline.files import opened_file, shown_name
+from contrada.spark.transforms.bases import Opened, SavedBase, opened
+from contrada.spark.transforms.making import Making
+from contrada.spark.transforms.rows import PackedRows, pairs_of
 
 OUTCOMES_MAX: Final = 2_000
 """Outcomes of one Arrow batch, and so of what a task holds. Beyond it: the next batch takes the
@@ -32,6 +42,7 @@ rest."""
 
 OUTCOME: Final = pa.schema(
     [
+        ("source", pa.string()),
         ("file", pa.string()),
         ("record", pa.int64()),
         ("column", pa.int64()),
@@ -47,10 +58,13 @@ OUTCOME: Final = pa.schema(
     ]
 )
 OUTCOME_DDL: Final = (
-    "file string, record bigint, column bigint, reason string, text string, time_us bigint, "
-    "attributes string, notification binary, subscriptions array<int>, read bigint, bad bigint, "
-    "unmet array<string>"
+    "source string, file string, record bigint, column bigint, reason string, text string, "
+    "time_us bigint, attributes string, notification binary, subscriptions array<int>, "
+    "read bigint, bad bigint, unmet array<string>"
 )
+
+MATCHERS_KEPT_MAX: Final = 8
+"""Matchers of sources that a worker keeps. Beyond it: the one that was made first goes."""
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 
@@ -63,92 +77,311 @@ class FilePart(NamedTuple):
     header: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """What the tasks of one source are told; travels to the workers.
+class SourceReader(Protocol):
+    """What a task makes of the rows of one source."""
 
-    `shown` names each file (by its path) as the user knows it, `parts` are those of files that
-    each task reads. `extensions` are the names of those that the driver has loaded: the
-    workers load them too.
+    def outcomes(self, rows: pa.RecordBatch) -> Batches:
+        """The outcomes of some rows."""
+
+    def counted(self) -> Batches:
+        """What is left of them, and the counts of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextFiles:
+    """Files of a text format; rows say which of the `parts` a task reads, or which files.
+
+    Local ones are called by their paths, seen from the folder `beside` where one is given.
     """
 
+    name: str
     format: str
     reading: Reading
-    filters: tuple[bytes, ...]
-    shown: Mapping[str, str]
-    parts: tuple[tuple[FilePart, ...], ...]
-    extensions: tuple[str, ...] = field(default_factory=loaded)
+    beside: str | None
+    parts: tuple[tuple[FilePart, ...], ...] = ()
 
-    def of_parts(self, batches: Batches) -> Batches:
-        """For rows (place): which of the parts are read."""
-        for name in self.extensions:
-            load(name)
-        matcher = matcher_of(self.filters, self.reading)
-        matcher.unmet = self.reading.names_expected()
-        return batches_of(
-            (
-                outcomes
-                for batch in batches
-                for place in batch.column(0).to_pylist()
-                for path, part, header in self.parts[place]
-                for outcomes in matcher.file(
-                    Path(path), self.format, self.shown[path], part, header
-                )
-            ),
-            lambda: sorted(matcher.unmet),
+    def of_parts(self, parts: tuple[tuple[FilePart, ...], ...]) -> "TextFiles":
+        """The same, read in parts."""
+        return replace(self, parts=parts)
+
+    def reader(self, base: SavedBase) -> SourceReader:
+        """What a task does."""
+        return _TextFileReader(self, base)
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOf:
+    """Rows that Spark has read, and what makes notifications of them."""
+
+    name: str
+    making: Making
+
+    def reader(self, base: SavedBase) -> SourceReader:
+        """What a task does."""
+        return _MadeRowReader(self, base)
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeTask:
+    """What the tasks of some sources do; travels to the workers with the base.
+
+    Rows have the place of their source, and a struct for each source, of which one is filled.
+    """
+
+    sources: tuple[TextFiles | RowsOf, ...]
+    base: SavedBase | None = None
+
+    def told(self, base: SavedBase) -> "OutcomeTask":
+        """The same, with the base that is matched."""
+        return replace(self, base=base)
+
+
+@lru_cache(16)
+def _unpickled(told: bytes) -> OutcomeTask:
+    task: OutcomeTask = pickle.loads(told)
+    return task
+
+
+def outcome_batches(told: bytes, batches: Iterable[Any]) -> Batches:
+    """The outcomes of the rows of a task; at last the counts, a row for each source."""
+    task = _unpickled(told)
+    assert task.base is not None
+    readers = [source.reader(task.base) for source in task.sources]
+    for batch in batches:
+        of = batch.column(0).to_numpy()
+        for place in np.unique(of).tolist():
+            rows = batch.column(1 + place)
+            if len(readers) > 1:
+                rows = rows.filter(pa.array(of == place))
+            yield from readers[place].outcomes(pa.RecordBatch.from_struct_array(rows))
+    for reader in readers:
+        yield from reader.counted()
+
+
+class _OutcomeColumns:
+    """Outcomes of a source that wait for their Arrow batch, in columns."""
+
+    def __init__(self, source: str, names_expected: set[str]) -> None:
+        self._source = source
+        self._columns: list[list[Any]] = [[] for _ in OUTCOME][1:]
+        self.unmet = names_expected
+        """The attributes that options speak of and that no record had so far."""
+        self.read = self.bad = 0
+
+    def matched(self, file: str | None, record: int | None, of: "Packed", positions: Any) -> None:
+        """A record that matched."""
+        values = (file, record, None, None, None, *of, positions, None, None, None)
+        for column, value in zip(self._columns, values, strict=True):
+            column.append(value)
+
+    def packed(self, file: str, records: PackedRecords) -> pa.RecordBatch:
+        """Records that matched and are in columns already."""
+        rows, count = records.rows, len(records.numbers)
+        known = {
+            "source": pa.repeat(self._source, count),
+            "file": pa.repeat(file, count),
+            "record": pa.array(records.numbers, pa.int64()),
+            "attributes": rows.attributes,
+            "notification": rows.notifications,
+            "subscriptions": pa.array(records.positions, pa.list_(pa.int32())),
+        }
+        if rows.times_us is not None:
+            known["time_us"] = pa.array(rows.times_us)
+        arrays = [
+            known[field.name] if field.name in known else pa.nulls(count, field.type)
+            for field in OUTCOME
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=OUTCOME)
+
+    def refused(self, file: str | None, record: BadRecord) -> None:
+        """A record that could not be read."""
+        self.bad += 1
+        place = (record.line, record.column, record.reason, record.text)
+        for column, value in zip(self._columns, (file, *place, *[None] * 7), strict=True):
+            column.append(value)
+
+    def counted(self) -> Batches:
+        """All that waits, with the counts behind it."""
+        counts = (self.read, self.bad, sorted(self.unmet))
+        for column, value in zip(self._columns, (*[None] * 9, *counts), strict=True):
+            column.append(value)
+        yield self._batch()
+
+    def full(self) -> Batches:
+        """What waits, where it is enough for a batch."""
+        if len(self._columns[0]) >= OUTCOMES_MAX:
+            yield self._batch()
+
+    def _batch(self) -> pa.RecordBatch:
+        count = len(self._columns[0])
+        arrays = [pa.repeat(self._source, count)]
+        arrays += [
+            pa.array(column, field.type)
+            for column, field in zip(self._columns, list(OUTCOME)[1:], strict=True)
+        ]
+        for column in self._columns:
+            column.clear()
+        return pa.RecordBatch.from_arrays(arrays, schema=OUTCOME)
+
+
+class Packed(NamedTuple):
+    """A notification as outcomes have it: its time, its attributes as JSON, and all of it."""
+
+    time_us: int | None
+    attributes: str
+    notification: bytes
+
+    @classmethod
+    def of(cls, notification: Notification) -> "Packed":
+        """A notification as outcomes have it."""
+        shown = msgspec.json.encode(plain_attributes(notification)).decode()
+        return cls(notification.envelope.time_us, shown, to_msgpack(notification))
+
+
+# --- text formats ---------------------------------------------------------------------------------
+
+
+class _TextFileReader:
+    def __init__(self, files: TextFiles, base: SavedBase) -> None:
+        self._files = files
+        self._held = _OutcomeColumns(files.name, files.reading.names_expected())
+        self._matcher = matcher_of(base, files.reading)
+
+    def outcomes(self, rows: pa.RecordBatch) -> Batches:
+        for part, content in self._parts(rows):
+            for outcomes in self._of_part(part, content):
+                self._held.read += outcomes.read
+                if outcomes.packed is not None:
+                    yield self._held.packed(outcomes.source, outcomes.packed)
+                for told in outcomes.told:
+                    if isinstance(told, BadRecord):
+                        self._held.refused(told.source, told)
+                    else:
+                        record = told.record
+                        packed = Packed.of(record.notification)
+                        self._held.matched(record.source, record.number, packed, told.positions)
+                    yield from self._held.full()
+
+    def counted(self) -> Batches:
+        return self._held.counted()
+
+    def _parts(self, rows: pa.RecordBatch) -> Iterator[tuple[FilePart, bytes | None]]:
+        if rows.schema.names == ["place"]:
+            for place in rows.column(0).to_pylist():
+                for part in self._files.parts[place]:
+                    yield part, None
+            return
+        for row in range(rows.num_rows):  # One by one: contents are whole files.
+            content = rows.column(1)[row].as_py() if rows.num_columns > 1 else None
+            yield FilePart(rows.column(0)[row].as_py()), content
+
+    def _of_part(self, part: FilePart, content: bytes | None) -> Iterator[Outcomes]:
+        files, matcher = self._files, self._matcher
+        shown = shown_name(part.path, files.beside)
+        matcher.unmet = self._held.unmet  # Other sources may have the same matcher.
+        try:
+            file = opened_file(part.path, content)
+        except ContradaError as error:
+            yield Outcomes(shown, 0, [bad_record(shown, error, None)])
+            return
+        yield from matcher.file(file, files.format, shown, part.part, part.header)
+
+
+_matchers: Final[dict[str, list[tuple[Reading, Matcher]]]] = {}
+
+
+def matcher_of(base: SavedBase, reading: Reading) -> Matcher:
+    """What matches the records of a source; built once in each worker, the last ones are kept."""
+    if base.digest not in _matchers:
+        _matchers.clear()
+    kept = _matchers.setdefault(base.digest, [])
+    for of, matcher in kept:
+        if of == reading:
+            return matcher
+    matcher = _matcher(opened(base), reading)
+    matcher.packs = True
+    kept[:] = [*kept, (reading, matcher)][-MATCHERS_KEPT_MAX:]
+    return matcher
+
+
+def _matcher(base: Opened, reading: Reading) -> Matcher:
+    names = base.saved.names
+    if not any(is_system_name(name) or name in reading.add for name in names):
+        return Matcher.over(BaseIndex(base), set(names), base.residues, reading)
+    # What is the same for all records of the source is decided once, so each filter is read.
+    wanted: list[Any] = [None] * base.saved.keys
+    for shard in range(len(base.saved.shards)):
+        for position, filters in base.index(shard).items():
+            wanted[position] = filters
+    return Matcher(wanted, reading, 0, base.residues)
+
+
+class BaseIndex:
+    """The indexes of a base as one, whose keys are positions."""
+
+    def __init__(self, base: Opened) -> None:
+        self._indexes = [base.index(shard) for shard in range(len(base.saved.shards))]
+
+    def match(self, notification: Given) -> list[int]:
+        """As `Index.match`."""
+        return [position for index in self._indexes for position in index.match(notification)]
+
+    def match_batch(self, notifications: Any) -> tuple[Any, Any]:
+        """As `Index.match_batch`."""
+        found = [index.match_batch(notifications) for index in self._indexes]
+        if len(found) == 1:
+            return found[0]
+        counts = [np.diff(offsets) for offsets, _ in found]
+        of_row = [np.repeat(np.arange(len(each)), each) for each in counts]
+        order = np.argsort(np.concatenate(of_row), kind="stable")
+        offsets = np.zeros(len(counts[0]) + 1, dtype=np.int64)
+        np.cumsum(np.sum(counts, axis=0), out=offsets[1:])
+        return offsets, np.concatenate([keys for _, keys in found])[order]
+
+
+# --- rows that Spark has read ---------------------------------------------------------------------
+
+
+class _MadeRowReader:
+    def __init__(self, rows: RowsOf, base: SavedBase) -> None:
+        self._making = rows.making
+        self._base = opened(base)
+        unmet = rows.making.reading.names_expected()
+        reading = rows.making.reading
+        self._held = _OutcomeColumns(
+            rows.name,
+            unmet - {reading.rename.get(name, name) for name in rows.making.names},
         )
 
-
-def batches_of(outcomes: Iterable[Outcomes], unmet: Callable[[], list[str]] = list) -> Batches:
-    """The outcomes of a task: what matched, what is bad, and at last the counts.
-
-    With these stands which of the attributes that options speak of no record had.
-    """
-    held: list[dict[str, Any]] = []
-    read = bad = 0
-    for each in outcomes:
-        read += each.read
-        for told in each.told:
-            if isinstance(told, BadRecord):
-                bad += 1
-                held.append(_bad(told))
+    def outcomes(self, rows: pa.RecordBatch) -> Batches:
+        made = self._making.made(rows)
+        packed = made.notifications
+        bad = np.flatnonzero(made.reasons.is_valid().to_numpy(zero_copy_only=False)).tolist()
+        self._held.read += len(packed) - len(bad)
+        self._meet(packed)
+        of_row, positions = pairs_of(self._base, PackedRows(packed))
+        begins = np.flatnonzero(np.diff(of_row, prepend=-1)).tolist()
+        found = of_row[begins].tolist()
+        bounds: Sequence[int] = [*begins, len(of_row)]
+        matches = {
+            row: positions[bounds[n] : bounds[n + 1]].tolist() for n, row in enumerate(found)
+        }
+        for row in sorted((*bad, *found)):
+            if row in matches:
+                notification = notification_from_msgpack(packed[row].as_py())
+                self._held.matched(None, None, Packed.of(notification), matches[row])
             else:
-                held.append(_matched(told))
-            if len(held) == OUTCOMES_MAX:
-                yield pa.RecordBatch.from_pylist(held, schema=OUTCOME)
-                held = []
-    held.append({"read": read, "bad": bad, "unmet": unmet()})
-    yield pa.RecordBatch.from_pylist(held, schema=OUTCOME)
+                reason, text = made.reasons[row].as_py(), made.texts[row].as_py()
+                self._held.refused(None, BadRecord("", reason, None, None, text))
+            yield from self._held.full()
 
+    def _meet(self, packed: Any) -> None:
+        """Strikes out what notifications have of the attributes that options speak of."""
+        for each in packed if self._held.unmet else ():
+            if each.is_valid:
+                self._held.unmet.difference_update(notification_from_msgpack(each.as_py()))
+            if not self._held.unmet:
+                return
 
-_matchers: Final[list[tuple[tuple[bytes, ...], Reading, Matcher]]] = []
-
-
-def matcher_of(filters: tuple[bytes, ...], reading: Reading) -> Matcher:
-    """What matches the records of a source; built once in each worker, the last one is kept."""
-    if not _matchers or _matchers[0][:2] != (filters, reading):
-        wanted: Any = map(from_msgpack, filters)
-        _matchers[:] = [(filters, reading, Matcher(wanted, reading, bulk_after_bytes=0))]
-    return _matchers[0][2]
-
-
-def _matched(matched: MatchedRecord) -> dict[str, Any]:
-    notification = matched.record.notification
-    return {
-        "file": matched.record.source,
-        "record": matched.record.number,
-        "time_us": notification.envelope.time_us,
-        "attributes": msgspec.json.encode(plain_attributes(notification)).decode(),
-        "notification": to_msgpack(notification),
-        "subscriptions": matched.positions,
-    }
-
-
-def _bad(record: BadRecord) -> dict[str, Any]:
-    return {
-        "file": record.source,
-        "record": record.line,
-        "column": record.column,
-        "reason": record.reason,
-        "text": record.text,
-    }
+    def counted(self) -> Batches:
+        return self._held.counted()

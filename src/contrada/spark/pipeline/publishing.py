@@ -2,7 +2,7 @@
 
 A notification is published once, however many subscriptions it matches: source by source, in the
 order of files and records, read from the matches that were written. After each batch that the
-service has answered, a file beside these says how much is published, so that another run can go on
+service has answered, a file beside these says how much is published, so that another one can go on
 there. What was sent and not answered is sent again then: of one batch a subscriber may get some
 notifications twice, but none is lost.
 """
@@ -11,8 +11,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from itertools import islice
-from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 from pyspark.sql import SparkSession
@@ -22,34 +21,24 @@ from contrada.errors import ConnectionFailedError, InputError
 from contrada.model import Notification
 from contrada.model.encoding import from_msgpack
 from contrada.net.connecting import connect
-from contrada.spark.pipeline.description import PROGRESS_FILE, Pipeline
+from contrada.spark.pipeline.description import Pipeline
+from contrada.spark.pipeline.output import (
+    PROGRESS_FILE,
+    RunFolder,
+    current_run,
+    read_whole,
+    write_whole,
+)
+from contrada.spark.pipeline.sinks import MATCHES_DDL
+from contrada.spark.pipeline.watching import Told, go_on
 
 PUBLISH_BATCH: Final = 500
 """Notifications handed to the service at a time. Beyond it: the next batch takes the rest."""
 
-Told: TypeAlias = Callable[[str, int, int], None]
-"""Told of progress: what is done, steps done, steps in all."""
 
-
-def check_reachable(address: str) -> None:
-    """Raise ConnectionFailedError where no service answers."""
-
-    async def reach() -> None:
-        async with connect(address, reconnect=False):
-            pass
-
-    asyncio.run(reach())
-
-
-def go_on(stop: threading.Event) -> None:
-    """Raise KeyboardInterrupt where nothing more is to be begun."""
-    if stop.is_set():
-        raise KeyboardInterrupt
-
-
-def forget_published(pipeline: Pipeline) -> None:
-    """From now on nothing of the matches counts as published."""
-    _progress_of(pipeline).unlink(missing_ok=True)
+def forget_published(run: RunFolder) -> None:
+    """From now on nothing of the matches of a run counts as published."""
+    write_whole(run.path / PROGRESS_FILE, b"{}")
 
 
 def publish_matches(
@@ -59,28 +48,30 @@ def publish_matches(
     told: Told = lambda what, done, total: None,
     stop: threading.Event | None = None,
 ) -> dict[str, int]:
-    """Publish what is written and not yet published; how many of each source that are now.
+    """Publish what the last run wrote and is not yet published; how many of each source are now.
 
     Raises ConnectionFailedError, with how many were published, where the service goes away, and
     InputError where there are no matches.
     """
     stop = stop or threading.Event()
-    if not pipeline.matches.is_dir():
+    run = current_run(pipeline.output)
+    if run is None:
         raise InputError(str(pipeline.matches), "found no matches of a run before")
-    every = session.read.parquet(str(pipeline.matches.absolute()))
-    done = _published_before(pipeline)
+    every = session.read.schema(MATCHES_DDL).parquet(run.place("matches")).where("is_first")
+    done = read_whole(run.path / PROGRESS_FILE, dict[str, int]) or {}
     now: dict[str, int] = {}
     for source in pipeline.sources:
-        frame = every.where(F.col("source") == source.name).dropDuplicates(["file", "record"])
+        frame = every.where(F.col("source") == source.name)
         total, before = frame.count(), done.get(source.name, 0)
         if total > before:
-            rows = frame.orderBy("file", "record").select("notification").toLocalIterator()
+            ordered = frame.orderBy("file", "record", "notification")
+            rows = ordered.select("notification").toLocalIterator()
             waiting = (_notification(bytes(row[0])) for row in islice(rows, before, None))
             what = f"publish {source.name}"
 
             def answered(count: int, name: str = source.name, total: int = total) -> None:
                 done[name] = done.get(name, 0) + count
-                _keep_published(pipeline, done)
+                _keep_published(run, done)
                 go_on(stop)
                 told(what, done[name], total)  # noqa: B023 - called before the next source
 
@@ -110,22 +101,5 @@ def _notification(encoded: bytes) -> Notification:
     return notification
 
 
-def _progress_of(pipeline: Pipeline) -> Path:
-    return pipeline.output / PROGRESS_FILE
-
-
-def _published_before(pipeline: Pipeline) -> dict[str, int]:
-    path = _progress_of(pipeline)
-    if not path.exists():
-        return {}
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, int])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(str(path), f"says not what is published: {error}") from None
-
-
-def _keep_published(pipeline: Pipeline, done: dict[str, int]) -> None:
-    path = _progress_of(pipeline)
-    new = path.with_name(f".{path.name}")
-    new.write_bytes(msgspec.json.encode(done))
-    new.replace(path)  # Whole or not at all, whenever the run is ended.
+def _keep_published(run: RunFolder, done: dict[str, int]) -> None:
+    write_whole(run.path / PROGRESS_FILE, msgspec.json.encode(done))

@@ -1,79 +1,243 @@
-"""Sources to DataFrames of outcomes: who reads what.
+"""Sources to outcomes: who reads what.
 
-Files of lines are cut into parts of whole lines, documents are parts as they are. Tasks read parts
-with the readers of `contrada match`, so that both give the same. Spark's own `csv` and `json`
+Records of text formats are read by the readers of `contrada match`, in the workers, so that both
+give the same. Spark lists the files; large ones are cut into parts of whole lines, documents are
+parts as they are, and files that come to a stream are read whole. Spark's own `csv` and `json`
 readers would lose what must be kept: the exact integers and the difference between NULL and `null`,
 quotes that are never closed, which line it was. Its `xml` reader loses what follows a broken entry.
+
+Every other format is read by Spark, and its rows are made into notifications as `to_notifications`
+does.
+
+In between stand *rows*, a struct for each source: of a stream of several sources they are one
+frame, and each micro-batch can be matched by another base.
 """
 
-from collections.abc import Iterable, Iterator
-from functools import partial
-from pathlib import Path
-from typing import Final
+import os
+import pickle
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial, reduce
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
-from contrada.errors import ContradaError
-from contrada.records import Rows, open_lines, parts_of
+from contrada.errors import ContradaError, InputError
+from contrada.records import FORMATS, WHOLE, Rows, open_lines, parts_of
 from contrada.records.joining import has_open_quote
 from contrada.records.lines import PART_BYTES
 from contrada.records.reading import plain_format
 from contrada.spark.pipeline.description import Source
-from contrada.spark.pipeline.matching import OUTCOME_DDL, FilePart, Task
+from contrada.spark.pipeline.files import (
+    LOCAL,
+    SCHEMES,
+    contents,
+    listed,
+    new_files,
+    opened_file,
+    scheme_of,
+    size_of,
+)
+from contrada.spark.pipeline.matching import (
+    OUTCOME_DDL,
+    FilePart,
+    OutcomeTask,
+    RowsOf,
+    TextFiles,
+)
+from contrada.spark.transforms.bases import Base, is_local
+from contrada.spark.transforms.notifying import making_of
 
 FILE_COST_BYTES: Final = 2**16
 """A file counts for at least as many bytes when parts are dealt out to tasks."""
 
+LISTED_HERE_MAX: Final = 1_000
+"""Local files that the driver looks at itself. Beyond it: a job does."""
 
-def outcomes_of(session: SparkSession, source: Source, filters: tuple[bytes, ...]) -> DataFrame:
+_GLOB: Final = re.compile(r"([\\*?\[\]{}])")
+_ABSOLUTE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]+:")
+_OF_FILES: Final = ("parquet", "orc", "avro")
+_SOURCE: Final = "source"
+
+Opened = tuple[DataFrame, OutcomeTask]
+
+
+def outcomes(
+    session: SparkSession, source: Source, base: Base, *, stream: bool = False
+) -> DataFrame:
     """The outcomes of a source's records, not yet computed. See OUTCOME_DDL for the columns.
 
-    The driver looks at each large file of lines once, to find lines and count them.
+    `subscriptions` are positions among the base's keys. Of a stream, each micro-batch has what is
+    new, with a counting row for each of its tasks.
+
+    Large files of lines are looked at once before, to find lines and count them. Raises InputError
+    where there is no file, and for a column that is no attribute.
     """
-    shown = {str(path.absolute()): str(path) for path in source.files}
-    parts = tuple(_dealt(part for path in shown for part in _parts(path, source)))
-    task = Task(source.format, source.reading, filters, shown, parts)
-    places = session.range(0, len(parts), 1, len(parts))
-    return places.mapInArrow(task.of_parts, OUTCOME_DDL)
+    rows, task = opened_sources(session, [source], stream=stream)
+    return outcomes_of(rows, task, base)
 
 
-def _parts(path: str, source: Source) -> list[FilePart]:
-    """The parts of a file; it is one where its reader will have to say what is wrong with it."""
+def opened_sources(
+    session: SparkSession, sources: Sequence[Source], *, stream: bool = False
+) -> Opened:
+    """The rows of several sources in one frame, and what makes outcomes of them.
+
+    In a stream, give `outcomes_of` each micro-batch of the rows. Cost and errors: as `outcomes`.
+    """
+    frames, readers = [], []
+    for place, source in enumerate(sources):
+        opened = _texts if source.format in FORMATS else _table
+        rows, reader = opened(session, source, stream)
+        row = F.struct(*(F.col(name) for name in rows.columns)).alias(f"r{place}")
+        frames.append(rows.select(F.lit(place).alias(_SOURCE), row))
+        readers.append(reader)
+    every = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), frames)
+    return every, OutcomeTask(tuple(readers))
+
+
+def outcomes_of(rows: DataFrame, task: OutcomeTask, base: Base) -> DataFrame:
+    """The outcomes of rows, matched by a base."""
+    told = pickle.dumps(task.told(base.ship(rows.sparkSession)))
+    return rows.mapInArrow(_of_batches(told), OUTCOME_DDL)
+
+
+def _of_batches(told: bytes) -> Callable[..., Any]:
+    from contrada.spark.transforms.sending import in_worker
+
+    imported = in_worker("making")
+
+    def made(batches):  # type: ignore[no-untyped-def]
+        imported()
+        from contrada.spark.pipeline.matching import outcome_batches
+
+        return outcome_batches(told, batches)
+
+    return made
+
+
+# --- formats of Spark -----------------------------------------------------------------------------
+
+
+def _table(session: SparkSession, source: Source, stream: bool) -> tuple[DataFrame, RowsOf]:
+    """The rows of a format that Spark reads; `schema` among the options says their columns."""
+    options = dict(source.options)
+    schema: Any = options.pop("schema", None)
+    if stream and schema is None and source.format in _OF_FILES and source.paths:
+        # Of files a stream has to be told the columns: they are those of what is there.
+        there = session.read.format(source.format).options(**options)
+        schema = there.load(_only(source, source.paths)).schema
+    reader: Any = session.readStream if stream else session.read
+    reader = reader.options(**options)
+    if source.format != "table":
+        reader = reader.format(source.format)
+    if schema is not None:
+        reader = reader.schema(schema)
+    if source.table is not None:
+        frame = reader.table(source.table)
+    elif not source.paths:
+        frame = reader.load()
+    elif stream or len(source.paths) == 1:
+        frame = reader.load(_only(source, source.paths))
+    else:
+        frame = reader.load(list(source.paths))
+    columns, making = making_of(frame, source.reading, source.of, source.column)
+    named = [column.alias(str(n)) for n, column in enumerate(columns)]
+    return frame.select(*named), RowsOf(source.name, making)
+
+
+def _only(source: Source, paths: Sequence[str]) -> str:
+    if len(paths) != 1:
+        reason = f"found {len(paths)} paths, expected one: a stream reads one path, or glob"
+        raise InputError(f"source {source.name!r}", reason)
+    return paths[0]
+
+
+# --- text formats ---------------------------------------------------------------------------------
+
+
+def _texts(session: SparkSession, source: Source, stream: bool) -> tuple[DataFrame, TextFiles]:
+    """Rows that say which task reads what."""
+    paths = source.paths or tuple(_GLOB.sub(r"\\\1", str(file)) for file in source.files)
+    relative = not any(_ABSOLUTE.match(path) for path in paths)
+    if relative and is_local(session):  # Java may have begun in another folder.
+        paths = tuple(map(os.path.abspath, paths))
+    files = TextFiles(source.name, source.format, source.reading, os.getcwd() if relative else None)
+    is_known = all(scheme_of(path) in SCHEMES for path in paths)
+    if stream:
+        path = _only(source, paths)
+        return new_files(session, path, source.options, with_content=not is_known), files
+    addresses = listed(session, source.name, paths, source.options)
+    if not all(scheme_of(address) in SCHEMES for address in addresses):
+        return contents(session, paths, source.options), files
+    parts = tuple(_dealt(_all_parts(session, addresses, source)))
+    places = session.range(0, len(parts), 1, len(parts)).select(F.col("id").alias("place"))
+    return places, files.of_parts(parts)
+
+
+def _all_parts(
+    session: SparkSession, addresses: list[str], source: Source
+) -> list[tuple[int, list[FilePart]]]:
+    """The size and the parts of each file: looked at here, or in a job."""
+    cut = partial(_cut, source=source)
+    is_here = is_local(session) and all(scheme_of(each) == LOCAL for each in addresses)
+    if is_here and len(addresses) <= LISTED_HERE_MAX:
+        return list(map(cut, addresses))
+    count = min(len(addresses), LISTED_HERE_MAX)
+    told = pickle.dumps((addresses, cut))
+    rows = session.range(0, len(addresses), 1, count).mapInArrow(_cut_batches(told), "cut binary")
+    return [pickle.loads(row["cut"]) for row in rows.collect()]
+
+
+def _cut_batches(told: bytes) -> Callable[..., Any]:
+    def cuts(batches):  # type: ignore[no-untyped-def]
+        import pyarrow as pa
+
+        addresses, cut = pickle.loads(told)
+        for batch in batches:
+            places = batch.column(0).to_pylist()
+            yield pa.record_batch(
+                [[pickle.dumps(cut(addresses[each])) for each in places]], ["cut"]
+            )
+
+    return cuts
+
+
+def _cut(address: str, source: Source) -> tuple[int, list[FilePart]]:
+    """The size and the parts of a file; it is one where its reader will say what is wrong with it.
+
+    So it is where rows take several lines: one task has to find where each begins.
+    """
+    whole = [FilePart(address)]
     format_name, reading = plain_format(source.format, source.reading)
     is_rows = format_name == "csv"
-    if format_name == "xml" or (reading.entries and not is_rows):
-        return [FilePart(path)]
     try:
-        # Where rows take several lines one task has to find where each begins.
+        file = opened_file(address)
+        size = size_of(file)
+        if format_name == "xml" or (reading.entries and not is_rows):
+            return size, whole
         is_whole = partial(has_open_quote, quote=reading.quote) if is_rows else None
-        first, *rest = parts_of(Path(path), is_whole)
+        first, *rest = parts_of(file, is_whole) if size > PART_BYTES else (WHOLE,)
         header = None
         if rest and is_rows:
-            header = next(open_lines(Path(path)))
+            header = next(open_lines(file))
             Rows(header, reading)
     except ContradaError:
-        return [FilePart(path)]
-    return [FilePart(path, first), *(FilePart(path, part, header) for part in rest)]
+        return 0, whole
+    return size, [FilePart(address, first), *(FilePart(address, part, header) for part in rest)]
 
 
-def _dealt(parts: Iterable[FilePart]) -> Iterator[tuple[FilePart, ...]]:
+def _dealt(files: Iterable[tuple[int, list[FilePart]]]) -> Iterator[tuple[FilePart, ...]]:
     """The parts that each task reads: about PART_BYTES together."""
     held: list[FilePart] = []
     size = 0
-    for each in parts:
-        end = each.part.end or _size(each.path)
-        held.append(each)
-        size += max(end - each.part.begin, FILE_COST_BYTES)
-        if size >= PART_BYTES:
-            yield tuple(held)
-            held, size = [], 0
+    for size_of_file, parts in files:
+        for each in parts:
+            end = each.part.end or size_of_file
+            held.append(each)
+            size += max(end - each.part.begin, FILE_COST_BYTES)
+            if size >= PART_BYTES:
+                yield tuple(held)
+                held, size = [], 0
     if held:
         yield tuple(held)
-
-
-def _size(path: str) -> int:
-    """The bytes of a file, 0 where it cannot be asked; its reader will say so."""
-    try:
-        return Path(path).stat().st_size
-    except OSError:
-        return 0

@@ -1,78 +1,83 @@
-"""A run of a pipeline: read, match, write, publish, and say what happened.
+"""A run of a pipeline over what is there: read, match, detect, write, publish, say what happened.
 
-A run replaces the output of the run before, so that a run that is repeated doubles nothing.
-Each source is one job, whose outcomes are kept until the end of the run; the files are read
-once. A notification is published once, however many subscriptions it matches, after all
-results are written.
+The outcomes of each source are written as they come, so that no run holds them, and one that was
+ended goes on with the next source. Results are shown in place of those of the run before by one
+step at the end (`output`), and published then: a notification once, however many subscriptions it
+matches.
 """
 
+import hashlib
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import reduce
 from time import monotonic
 from typing import Final
 
-from py4j.protocol import Py4JError
-from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
+import msgspec
+from pyspark.sql import SparkSession
 
-from contrada.model.encoding import to_msgpack
+from contrada.errors import InputError
+from contrada.spark.pipeline.asking import AskedFor
+from contrada.spark.pipeline.checking import base_of, check_pipeline, named_source
+from contrada.spark.pipeline.counting import PipelineSummary, SourceCounts, counts_of
 from contrada.spark.pipeline.description import Pipeline, Source
-from contrada.spark.pipeline.publishing import (
-    Told,
-    check_reachable,
-    forget_published,
-    go_on,
-    publish_matches,
+from contrada.spark.pipeline.matching import OUTCOME_DDL
+from contrada.spark.pipeline.output import (
+    OUTCOMES,
+    STATE_FILE,
+    RunFolder,
+    alone_in,
+    forget_unfinished,
+    mend,
+    new_run,
+    read_whole,
+    unfinished_run,
+    write_whole,
 )
-from contrada.spark.pipeline.reading import outcomes_of
+from contrada.spark.pipeline.publishing import forget_published, publish_matches
+from contrada.spark.pipeline.reporting import write_report
+from contrada.spark.pipeline.sinks import (
+    date_of,
+    matches_of,
+    quarantine_of,
+    types_of,
+    write_parquet,
+    write_table,
+)
+from contrada.spark.pipeline.sources import outcomes, planned
+from contrada.spark.pipeline.watching import Told, go_on, watched
+from contrada.spark.transforms.bases import Base
+from contrada.spark.transforms.detecting import detect
 
-REASONS_MAX: Final = 10
-"""Reasons of bad records of a source that a summary names, the most frequent ones. Beyond it: the
-quarantine has them all."""
-
-PROGRESS_S: Final = 0.25
-"""How often a run tells how far it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class SourceSummary:
-    """What became of one source. `matched` counts notifications, not pairs.
-
-    `reasons` are the most frequent ones of bad records; `unmet` are the attributes that options
-    speak of, and that no record had.
-    """
-
-    source: str
-    read: int
-    bad: int
-    matched: int
-    published: int
-    seconds: float
-    reasons: dict[str, int]
-    unmet: tuple[str, ...]
-
-    @property
-    def rows_per_s(self) -> float:
-        """Records per second, reading and matching."""
-        return (self.read + self.bad) / self.seconds if self.seconds else 0.0
+_UNTOLD: Final[Told] = lambda what, done, total: None  # noqa: E731 - a default, and no more
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineSummary:
-    """What a run did. `matches` counts the matches of each subscription; `output` is where they,
-    and what is bad, were written.
-    """
+class _State(msgspec.Struct):
+    """What a run has done so far. `digest` is of what it was described as."""
 
-    sources: tuple[SourceSummary, ...]
-    matches: dict[str, int]
-    published: int
-    publish_seconds: float
-    seconds: float
-    output: str
+    digest: str
+    done: dict[str, SourceCounts] = {}
+
+
+@dataclass(slots=True)
+class _Stages:
+    """Seconds by what was done in them, and who is told meanwhile."""
+
+    session: SparkSession
+    told: Told
+    stop: threading.Event
+    seconds: dict[str, float]
+
+    @contextmanager
+    def at(self, what: str) -> Iterator[None]:
+        """The block is a stage. Raises KeyboardInterrupt where nothing more is to be begun."""
+        go_on(self.stop)
+        began = monotonic()
+        with watched(self.session, what, self.told):
+            yield
+        self.seconds[what] = monotonic() - began
 
 
 def run_pipeline(
@@ -80,148 +85,146 @@ def run_pipeline(
     pipeline: Pipeline,
     *,
     publish: str | None = None,
-    told: Told = lambda what, done, total: None,
+    told: Told = _UNTOLD,
     stop: threading.Event | None = None,
+    resume: bool = False,
 ) -> PipelineSummary:
-    """Run a pipeline. `publish` replaces the address of its description.
+    """Run a pipeline over what is there. `publish` replaces the address of its description.
 
-    When `stop` is set nothing more is begun and KeyboardInterrupt is raised.
+    With `resume` the last run that was not ended goes on, behind the sources that it has done. When
+    `stop` is set nothing more is begun and KeyboardInterrupt is raised.
 
-    Raises ConnectionFailedError where the service cannot be reached (before anything is read).
+    Raises ConnectionFailedError where a service cannot be reached (before anything is read), and
+    InputError for what cannot be read or written, and where there is no run to go on with.
     """
-    stop = stop or threading.Event()
     began = monotonic()
+    stages = _Stages(session, told, stop or threading.Event(), {})
     address = publish or pipeline.publish
-    if address:
-        check_reachable(address)
-    filters = tuple(to_msgpack(wish) for wish in pipeline.subscriptions.values())
-    kept: list[tuple[Source, DataFrame, SourceSummary]] = []
-    matches = dict.fromkeys(pipeline.subscriptions, 0)
-    try:
-        for source in pipeline.sources:
-            go_on(stop)
-            frame = outcomes_of(session, source, filters).persist(StorageLevel.MEMORY_AND_DISK)
-            with _watched(session, f"match {source.name}", told):
-                kept.append((source, frame, _counted(source, frame, matches)))
-        go_on(stop)
-        with _watched(session, "write", told):
-            forget_published(pipeline)
-            _write(pipeline, [(source, frame) for source, frame, _ in kept])
-    finally:
-        for _, frame, _ in kept:
-            frame.unpersist()
-    publish_began = monotonic()
-    published: dict[str, int] = {}
-    if address and any(each.matched for _, _, each in kept):
-        published = publish_matches(session, pipeline, address, told, stop)
-    ended = monotonic()
-    return PipelineSummary(
-        tuple(replace(each, published=published.get(each.source, 0)) for _, _, each in kept),
-        matches,
-        sum(published.values()),
-        ended - publish_began,
-        ended - began,
-        str(pipeline.output.absolute()),
-    )
-
-
-def _counted(source: Source, frame: DataFrame, matches: dict[str, int]) -> SourceSummary:
-    """Compute a source's outcomes and count them, adding the matches of each subscription."""
-    began = monotonic()
-    rows = (
-        # NULL is the position of what did not match, so that all is counted in one job.
-        frame.select("read", "bad", "subscriptions", F.explode_outer("subscriptions").alias("at"))
-        .groupBy("at")
-        .agg(
-            F.sum("read"), F.sum("bad"), F.count("at"), F.count_if(F.expr("at = subscriptions[0]"))
+    asked = check_pipeline(session, pipeline, address)
+    base = base_of(pipeline, asked)
+    with alone_in(pipeline.output):
+        mend(pipeline.output)
+        run, state = _begun(pipeline, base, asked, resume=resume)
+        for number, source in enumerate(pipeline.sources):
+            if source.name not in state.done:
+                with stages.at(f"match {source.name}"):
+                    place = run.place(OUTCOMES, str(number))
+                    state.done[source.name] = _match(session, source, base, place, asked)
+                write_whole(run.path / STATE_FILE, msgspec.json.encode(state))
+        patterns = _write(stages, pipeline, asked, run)
+        summary = replace(
+            _summary(pipeline, asked, state.done),
+            seconds=monotonic() - began,
+            run=run.name,
+            patterns=patterns,
+            stages=stages.seconds,
+            plan={each.name: planned(each, base) for each in pipeline.sources},
         )
-        .collect()
+        forget_published(run)
+        write_report(summary, run.path)
+        run.show()
+        if address and any(each.matched for each in summary.sources):
+            summary = _published(session, pipeline, address, summary, stages)
+            write_report(replace(summary, seconds=monotonic() - began), run.path)
+    return replace(summary, seconds=monotonic() - began)
+
+
+def _summary(
+    pipeline: Pipeline, asked: AskedFor, done: Mapping[str, SourceCounts]
+) -> PipelineSummary:
+    """What is known of a run when its sources are matched."""
+    matches: Counter[int] = Counter()
+    for each in done.values():
+        matches.update(each.matches)
+    return PipelineSummary(
+        tuple(done[each.name].summary(each.name) for each in pipeline.sources),
+        {name: matches[position] for position, name in enumerate(asked.wishes)},
+        0,
+        0.0,
+        0.0,
+        str(pipeline.output.absolute()),
+        refused=asked.refused,
     )
-    names = list(matches)
-    read = bad = matched = 0
-    for position, read_there, bad_there, count, first in rows:
-        read += read_there or 0
-        bad += bad_there or 0
-        matched += first
-        if position is not None:
-            matches[names[position]] += count
-    reasons = _reasons(frame) if bad else {}
-    unmet = _unmet(frame, source) if read else ()
-    return SourceSummary(source.name, read, bad, matched, 0, monotonic() - began, reasons, unmet)
 
 
-def _reasons(frame: DataFrame) -> dict[str, int]:
-    """The most frequent reasons of bad records, and how often each was."""
-    counted = frame.where("reason is not null").groupBy("reason").count()
-    rows = counted.orderBy(F.desc("count"), "reason").limit(REASONS_MAX).collect()
-    return {row["reason"]: row["count"] for row in rows}
+def _published(
+    session: SparkSession,
+    pipeline: Pipeline,
+    address: str,
+    summary: PipelineSummary,
+    stages: _Stages,
+) -> PipelineSummary:
+    """What a run did, once its matches are published."""
+    began = monotonic()
+    counts = publish_matches(session, pipeline, address, stages.told, stages.stop)
+    return replace(
+        summary,
+        sources=tuple(replace(each, published=counts[each.source]) for each in summary.sources),
+        published=sum(counts.values()),
+        publish_seconds=monotonic() - began,
+    )
 
 
-def _unmet(frame: DataFrame, source: Source) -> tuple[str, ...]:
-    """The attributes that options speak of and that no task has seen."""
-    if not source.reading.names_expected():
-        return ()
-    tasks = frame.where("read > 0 and unmet is not null").select("unmet").collect()
-    return tuple(sorted(set.intersection(*(set(row["unmet"]) for row in tasks))))
+def _begun(
+    pipeline: Pipeline, base: Base, asked: AskedFor, *, resume: bool
+) -> tuple[RunFolder, _State]:
+    """A new run, or the one that goes on, and what it has done."""
+    told = (pipeline.text, base.digest, list(asked.wishes))
+    digest = hashlib.sha256(repr(told).encode()).hexdigest()
+    if not resume:
+        forget_unfinished(pipeline.output)
+        run, state = new_run(pipeline.output), _State(digest)
+        run.begin()
+        write_whole(run.path / STATE_FILE, msgspec.json.encode(state))
+        return run, state
+    before = unfinished_run(pipeline.output)
+    known = read_whole(before.path / STATE_FILE, _State) if before else None
+    if before is None or known is None:
+        raise InputError(str(pipeline.output), "found no run to go on with")
+    if known.digest != digest:
+        reason = "the run that was not ended had another description; without --resume one begins"
+        raise InputError(str(pipeline.output), reason)
+    return before, known
 
 
-def _write(pipeline: Pipeline, frames: list[tuple[Source, DataFrame]]) -> None:
-    """Write matches and quarantine."""
-    named = [frame.withColumn("source", F.lit(source.name)) for source, frame in frames]
-    every = reduce(DataFrame.unionAll, named)
-    names = F.array(*map(F.lit, pipeline.subscriptions))
-    every.where("notification is not null").withColumn(
-        "position", F.explode("subscriptions")
-    ).select(
-        F.element_at(names, F.col("position") + 1).alias("subscription"),
-        "source",
-        "file",
-        "record",
-        F.timestamp_micros("time_us").alias("time"),
-        "attributes",
-        "notification",
-    ).write.mode("overwrite").parquet(str(pipeline.matches.absolute()))
-    every.where("reason is not null").select(
-        "source", "file", F.col("record").alias("line"), "column", "reason", "text"
-    ).write.mode("overwrite").parquet(str(pipeline.quarantine.absolute()))
+def _match(
+    session: SparkSession, source: Source, base: Base, place: str, asked: AskedFor
+) -> SourceCounts:
+    """Write the outcomes of a source, and count them."""
+    began = monotonic()
+    with named_source(source.name):
+        frame = outcomes(session, source, base)
+    frame.write.mode("overwrite").parquet(place)
+    written = session.read.schema(OUTCOME_DDL).parquet(place)
+    counts = counts_of(written, [source], len(asked.wishes))[source.name]
+    return replace(counts, seconds=monotonic() - began)
 
 
-@contextmanager
-def _watched(session: SparkSession, what: str, told: Told) -> Iterator[None]:
-    """Tell of the progress of the jobs inside; cancel them when the block ends in an error."""
-    context = session.sparkContext
-    context.setJobGroup(what, what, interruptOnCancel=True)
-    ended = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(session, what, told, ended), daemon=True)
-    watcher.start()
-    try:
-        yield
-    except BaseException:
-        context.cancelAllJobs()
-        raise
-    finally:
-        ended.set()
-        watcher.join()
-
-
-def _watch(session: SparkSession, what: str, told: Told, ended: threading.Event) -> None:
-    while not ended.wait(PROGRESS_S):
-        try:
-            done, total = _tasks(session, what)
-        except (Py4JError, ConnectionError):
-            return  # Java has ended; whoever waits for the job is told.
-        told(what, done, total)
-
-
-def _tasks(session: SparkSession, group: str) -> tuple[int, int]:
-    """How many tasks of a group of jobs are done, and how many there are."""
-    tracker = session.sparkContext.statusTracker()
-    done = total = 0
-    for job in tracker.getJobIdsForGroup(group):
-        info = tracker.getJobInfo(job)
-        for stage in info.stageIds if info else ():
-            tasks = tracker.getStageInfo(stage)
-            if tasks is not None:
-                done += tasks.numCompletedTasks
-                total += tasks.numTasks
-    return done, total
+def _write(stages: _Stages, pipeline: Pipeline, asked: AskedFor, run: RunFolder) -> dict[str, int]:
+    """Write the results of a run; how many matches each pattern has."""
+    session = stages.session
+    places = [run.place(OUTCOMES, str(number)) for number in range(len(pipeline.sources))]
+    every = session.read.schema(OUTCOME_DDL).parquet(*places)
+    rows = {
+        "matches": matches_of(every, list(asked.wishes), types_of(pipeline)),
+        "quarantine": quarantine_of(every),
+    }
+    counts: dict[str, int] = dict.fromkeys(pipeline.patterns, 0)
+    with stages.at("write"):
+        write_parquet(rows["matches"], run.place("matches"), *pipeline.partitions("matches"))
+        write_parquet(rows["quarantine"], run.place("quarantine"))
+    if pipeline.patterns:
+        with stages.at("detect"):
+            packed = every.where("notification is not null").select("notification")
+            matches = packed.transform(detect(pipeline.patterns))
+            dated = matches.withColumn("date", date_of("time"))
+            write_parquet(dated, run.place("patterns"), *pipeline.partitions("patterns"))
+            rows["patterns"] = session.read.schema(dated.schema).parquet(run.place("patterns"))
+            counts |= {
+                row[0]: row[1] for row in rows["patterns"].groupBy("pattern").count().collect()
+            }
+    for sink in pipeline.tables:
+        if sink.rows in rows:
+            with stages.at(f"table {sink}"):
+                write_table(rows[sink.rows], sink)
+    return counts

@@ -157,7 +157,7 @@ class Base:
 
         Cost: a copy of the files per session and worker, where they are not seen already.
         """
-        if not self._shared and session not in self._shipped and not _is_local(session):
+        if not self._shared and session not in self._shipped and not is_local(session):
             session.addArtifacts(*(str(self._path(name)) for name in self.saved.files()), file=True)
             self._shipped.add(session)
         return self.saved
@@ -168,7 +168,7 @@ WISHES_KEPT_MAX: Final = 1_000
 and it is never matched by predicates."""
 
 
-def _is_local(session: "SparkSession") -> bool:
+def is_local(session: "SparkSession") -> bool:
     """Whether workers see the folders of this process."""
     context = getattr(session, "_sc", None)  # a session of Spark Connect has none
     return context is not None and re.fullmatch(r"local(\[.*\])?", str(context.master)) is not None

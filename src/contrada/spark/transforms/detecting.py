@@ -116,6 +116,23 @@ def detect_stream(
     return writer.option("checkpointLocation", folder)
 
 
+def detection(
+    patterns: GivenPatterns,
+    *,
+    checkpoint: str,
+    sink: Sink,
+    slack_us: int = 0,
+    limits: PatternLimits = DEFAULT_LIMITS,
+) -> "Callable[[DataFrame, int], None]":
+    """What `detect_stream` does with a micro-batch, for a `foreachBatch` that does more than that.
+
+    The frames have a column `notification` of whole notifications, and every number of a batch
+    comes, from 0 on. Options and errors: as `detect_stream`.
+    """
+    slack_us = check_slack(slack_us)
+    return _Detection(_shipped(patterns), limits, FrameColumns(), slack_us, checkpoint, sink)
+
+
 @dataclass(frozen=True, slots=True)
 class DetectionStatistics:
     """What a stream holds and did up to a batch; `PatternStatistics` says what each means.
@@ -166,6 +183,9 @@ class _Detection:
 
     def __call__(self, frame: "DataFrame", batch: int) -> None:
         session = frame.sparkSession
+
+        if not self.columns.names:
+            frame = frame.select(NOTIFICATION)
 
         def parts() -> int:
             return int(session.conf.get("spark.sql.shuffle.partitions") or 1)

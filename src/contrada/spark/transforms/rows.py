@@ -72,7 +72,7 @@ def _listed(told: Told, columns: Sequence[Any]) -> Any:
         rows = PackedRows(columns[0])
     else:
         rows = WideRows(told.names, told.kinds, columns, told.zone)
-    of_row, positions = _pairs(base, rows)
+    of_row, positions = pairs_of(base, rows)
     count = len(rows.bad)
     offsets = np.zeros(count + 1, dtype=np.int32)
     np.cumsum(np.bincount(of_row, minlength=count), out=offsets[1:])
@@ -120,7 +120,7 @@ class PackedRows:
 _NONE: Final = Notification({})
 
 
-def _pairs(base: Opened, rows: WideRows | PackedRows) -> tuple[Any, Any]:
+def pairs_of(base: Opened, rows: WideRows | PackedRows) -> tuple[Any, Any]:
     """The rows that match and the positions of what they match, a pair for each, in order."""
     count = base.saved.keys
     alone = {row: rows.notification(row) for row in np.flatnonzero(rows.odd & ~rows.bad).tolist()}

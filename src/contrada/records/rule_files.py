@@ -1,4 +1,4 @@
-"""Files of rules of other dialects, as commands read them."""
+"""Files of rules of other dialects: what reads each, and the names that their rules get."""
 
 import importlib
 import sys
@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
-
-import click
 
 from contrada.dialects.rules import ReadRules, RefusedRule, Rule
 from contrada.errors import InputError
@@ -46,8 +44,6 @@ STANDARD_INPUT: Final = "-"
 
 NOT_UTF_8: Final = "not UTF-8"
 NO_RULES: Final = "found no rule in the file"
-
-PLACES: Final = click.Path(exists=True, path_type=Path, allow_dash=True)
 
 
 def rule_files(places: tuple[Path, ...], suffixes: tuple[str, ...]) -> Iterator[Path]:

@@ -1,0 +1,175 @@
+"""Reading text files on Spark: shares of the floor, beside plain Spark SQL.
+
+The flights of `bench_records`, as CSV and as lines of JSON, and 1,000 filters, of which 6.5 match
+per 100 rows: an aircraft, and ranges of months and of days. The floor is the lines of the same file
+through an identity `mapInArrow`. All is time of the processor, measured alternately.
+"""
+
+import atexit
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
+
+from bench.bench_records import PEER_ROWS, TYPES, flights, processor_s
+from bench.bench_spark_matching import _identity, _uncompiled
+from bench.harness import Measurement, figure
+from contrada.model import Filter
+from contrada.model.algebra import sets
+from contrada.records import Reading
+from contrada.spark import Base
+from contrada.spark.pipeline.description import Source
+from contrada.spark.pipeline.reading import outcomes
+from contrada.spark.session import spark_session
+
+FILTERS: Final = 1_000
+PAIRS: Final = 5
+ROWS: Final = 336_776
+RANGED: Final = {"month": (12, 6), "day": (31, 16)}
+"""How many values an attribute has, and how many of them a filter asks for."""
+
+CSV_SCHEMA: Final = (
+    "year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int, "
+    "sched_arr_time int, arr_delay int, carrier string, flight int, tailnum string, origin string, "
+    "dest string, air_time int, distance int, hour int, minute int, time_hour timestamp"
+)
+JSON_SCHEMA: Final = CSV_SCHEMA.replace(" int", " double")
+
+
+@cache
+def _stack() -> ExitStack:
+    stack = ExitStack()
+    atexit.register(stack.close)
+    return stack
+
+
+@cache
+def _folder() -> Path:
+    return _stack().enter_context(flights())
+
+
+@cache
+def _session() -> SparkSession:
+    return _stack().enter_context(spark_session(2, "bench"))
+
+
+def _conjunctions() -> Iterator[tuple[str, dict[str, tuple[int, int]]]]:
+    """An aircraft, and ranges of other attributes, of each filter."""
+    chance = random.Random(3)
+    lines = (_folder() / "flights.csv").read_text().splitlines()[1:]
+    aircraft = sorted({line.split(",")[11] for line in lines} - {"NA"})
+    for _ in range(FILTERS):
+        ranges = {}
+        for name, (values, asked) in RANGED.items():
+            low = chance.randint(1, values - asked + 1)
+            ranges[name] = (low, low + asked - 1)
+        yield chance.choice(aircraft), ranges
+
+
+@cache
+def _base() -> Base:
+    filters = (
+        Filter({"tailnum": sets.eq(text)} | {n: sets.between(*ends) for n, ends in ranges.items()})
+        for text, ranges in _conjunctions()
+    )
+    return Base(dict(enumerate(filters)), folder=_folder() / "bases")
+
+
+def _outcomes(kind: str) -> DataFrame:
+    absent = frozenset({"NA"} if kind == "csv" else ())
+    reading = Reading(types=TYPES, absent=absent, time="time_hour")
+    path = str(_folder() / f"flights.{kind}")
+    return outcomes(_session(), Source("flights", kind, (), reading, (path,)), _base())
+
+
+def _spent(frame: DataFrame) -> float:
+    """Processor time until all rows are made."""
+    began = processor_s()
+    frame.write.format("noop").mode("overwrite").save()
+    return processor_s() - began
+
+
+def _share(kind: str) -> Measurement:
+    lines = _session().read.text(str(_folder() / f"flights.{kind}"))
+    floor = lines.mapInArrow(_identity, lines.schema)
+    shares = []
+    for _ in range(PAIRS + 2):  # The first ones until everything is loaded and compiled.
+        began = processor_s()
+        found = _outcomes(kind)  # To look at the file beforehand counts too.
+        listed = processor_s() - began
+        shares.append(_spent(floor) / (listed + _spent(found)))
+    return Measurement(shares[2:])
+
+
+def _beside_sql(kind: str) -> Measurement:
+    """How many rows in the time of one of plain Spark SQL, which gets fewer."""
+    first = str(_folder() / f"first.{kind}")
+    reader = _session().read
+    rows = (
+        reader.csv(first, schema=CSV_SCHEMA, header=True, nullValue="NA")
+        if kind == "csv"
+        else reader.json(first, schema=JSON_SCHEMA)
+    )
+    held = []
+    for key, (aircraft, ranges) in enumerate(_conjunctions()):
+        predicate = F.col("tailnum") == aircraft
+        for name, (low, high) in ranges.items():
+            predicate &= F.col(name).between(low, high)
+        held.append(F.when(predicate, F.lit(key)))
+    keyed = rows.withColumn("subscriptions", F.array_compact(F.array(*held)))
+    matched = keyed.where("size(subscriptions) > 0")
+    times = []
+    for _ in range(3):
+        of_row = _spent(_outcomes(kind)) / ROWS
+        with _uncompiled():
+            times.append(_spent(matched) / PEER_ROWS / of_row)
+    return Measurement(times[1:])
+
+
+@figure(
+    name="spark/read-csv",
+    unit="of the floor",
+    workload="336,776 flights as CSV, 1,000 filters, 6.5 matches per 100 rows",
+    at_least=0.85,
+)
+def rows_of_csv() -> Measurement:
+    """A share of the lines that go through Python unchanged."""
+    return _share("csv")
+
+
+@figure(
+    name="spark/read-json",
+    unit="of the floor",
+    workload="the same flights as lines of JSON",
+    at_least=0.85,
+)
+def lines_of_json() -> Measurement:
+    """A share of the lines that go through Python unchanged."""
+    return _share("json")
+
+
+@figure(
+    name="spark/read-csv-sql",
+    unit="times",
+    workload="CSV, beside a generated predicate for each filter",
+    at_least=1,
+)
+def csv_beside_predicates() -> Measurement:
+    """What Spark SQL does by itself."""
+    return _beside_sql("csv")
+
+
+@figure(
+    name="spark/read-json-sql",
+    unit="times",
+    workload="lines of JSON, beside a generated predicate for each filter",
+    at_least=1,
+)
+def json_beside_predicates() -> Measurement:
+    """What Spark SQL does by itself."""
+    return _beside_sql("json")

@@ -1,0 +1,167 @@
+"""Records as whole packed notifications, many at once, from the columns of their values.
+
+What comes out are the notifications that the functions of one record make. A row is *odd* where a
+value is none that columns hold (null, several values, bytes, a text among numbers), or where it
+lacks the time that the source needs: then it is left to these functions.
+
+As `contrada.records.columns`, this needs pyarrow, and Numba.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from contrada.matching.blobs import Blobs
+from contrada.matching.kernels import jit
+from contrada.matching.packing import ColumnPiece, constant_piece, packed_rows
+from contrada.model import Notification
+from contrada.model.algebra.attributes import ATTRIBUTES_MAX
+from contrada.model.domains.values import time_us_of
+from contrada.records.columns import Column, Missing
+from contrada.records.plain import plain_attributes, plain_value
+from contrada.records.reading import Reading
+
+_encode: Final = msgspec.json.Encoder().encode
+_AS_IT_IS: Final = frozenset((bool, int, str))
+
+
+class WrittenRows(NamedTuple):
+    """Rows in columns; those that are odd hold nothing of use.
+
+    `times_us` is None where the source stamps no times; `attributes` are JSON for people.
+    """
+
+    is_odd: Any
+    notifications: Any
+    times_us: Any
+    attributes: Any
+
+    def taken(self, rows: Any) -> "WrittenRows":
+        """Some of the rows."""
+        order = pa.array(rows)
+        times = None if self.times_us is None else self.times_us[rows]
+        columns = (each.take(order) for each in (self.notifications, self.attributes))
+        notifications, attributes = columns
+        return WrittenRows(self.is_odd[rows], notifications, times, attributes)
+
+
+def can_write(names: Iterable[str], reading: Reading) -> bool:
+    """Whether records of these attributes can be written many at once."""
+    most = len(set(names)) + len(reading.add) + len(reading.marks)
+    return most <= ATTRIBUTES_MAX and not jit.is_pure()
+
+
+def written_rows(columns: Mapping[str, Column], count: int, reading: Reading) -> WrittenRows:
+    """Rows of columns as whole notifications, where `can_write` says so.
+
+    Cost: some ten nanoseconds for each value, and more for each distinct one.
+    """
+    stamped = Stamped(reading, count)
+    pieces: list[ColumnPiece] = []
+    shown: list[Any] = []
+    for name, column in columns.items():
+        piece, odd = column.piece(msgspec.msgpack.encode(name))
+        stamped.take(name, piece, odd)
+        if name not in reading.add:
+            pieces.append(piece)
+            shown.append(column.each(_shown_as(name)))
+    pieces += stamped.constants()
+    return WrittenRows(
+        stamped.is_odd,
+        binary_of(packed_rows(count, pieces, stamped.times_us)),
+        stamped.times_us,
+        _objects([*shown, *_shown_constants(reading)], count),
+    )
+
+
+class Stamped:
+    """What rows get beside their columns: the time of each, and what is the same for all."""
+
+    def __init__(self, reading: Reading, count: int) -> None:
+        self._reading, self._count = reading, count
+        self._odd = np.zeros(count, dtype=bool)
+        self._lacks_time = np.zeros(count, dtype=bool)
+        self.times_us: Any = None
+        """The time of each row, None where the source stamps none."""
+        if reading.time is not None:
+            time = reading.add.get(reading.time)
+            at_us = time_us_of(time) if isinstance(time, datetime) else None
+            self.times_us = np.full(count, at_us or 0, dtype=np.int64)
+            self._lacks_time[:] = at_us is None
+
+    @property
+    def is_odd(self) -> Any:
+        """Which rows are odd."""
+        return self._odd | self._lacks_time
+
+    def take(self, name: str, piece: ColumnPiece, odd: Any) -> None:
+        """Notes what a column says of the rows."""
+        self._odd |= odd
+        if name == self._reading.stamp:
+            from contrada.matching.kernels.writing import TIME
+
+            self._lacks_time = piece.kinds != TIME
+            if not self._lacks_time.all():
+                self.times_us = piece.values
+
+    def constants(self) -> list[ColumnPiece]:
+        """What each row has: what the source adds, and its type marks."""
+        return [
+            constant_piece(self._count, name, packed)
+            for name, packed in _packed_constants(self._reading)
+        ]
+
+
+def _packed_constants(reading: Reading) -> tuple[tuple[str, bytes], ...]:
+    if not reading.add and not reading.marks:
+        return ()
+    return _apart(Notification.marked(reading.add, reading.marks).span)
+
+
+@lru_cache(16)
+def _apart(span: bytes) -> tuple[tuple[str, bytes], ...]:
+    held = msgspec.msgpack.decode(span, type=dict[str, msgspec.Raw])
+    return tuple((name, bytes(value)) for name, value in held.items())
+
+
+def _shown_constants(reading: Reading) -> list[Any]:
+    shown = plain_attributes(Notification.marked(reading.add, reading.marks))
+    return [pa.scalar(_member(name, _encode(value))) for name, value in shown.items()]
+
+
+def _shown_as(name: str) -> Callable[[Any], str | None]:
+    """What shows a value as a member of an object of JSON; None shows nothing."""
+
+    def shown(value: Any) -> str | None:
+        if type(value) is Missing:
+            return None
+        return _member(name, _encode(value if type(value) in _AS_IT_IS else plain_value(value)))
+
+    return shown
+
+
+def _member(name: str, value: bytes) -> str:
+    return f"{_encode(name).decode()}:{value.decode()}"
+
+
+def _objects(members: list[Any], count: int) -> Any:
+    """Objects of JSON of their members, in columns; what is NULL is left out."""
+    if not members:
+        return pa.repeat("{}", count)
+    arrays = [each if isinstance(each, pa.Array) else pa.repeat(each, count) for each in members]
+    inside = pc.binary_join_element_wise(*arrays, ",", null_handling="skip")
+    return pc.binary_join_element_wise("{", inside, "}", "")
+
+
+def binary_of(blobs: Blobs) -> Any:
+    """Byte strings as an Arrow column, where they lie."""
+    starts, data = blobs
+    offsets = pa.py_buffer((starts - starts[0]).astype(np.int32))
+    held = pa.py_buffer(data[starts[0] : starts[-1]])
+    return pa.Array.from_buffers(pa.binary(), blobs.size, [None, offsets, held])

@@ -1,0 +1,114 @@
+"""What is looked at before a pipeline runs, and what it will do."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
+
+from contrada.errors import InputError
+from contrada.model import FilterSet
+from contrada.net.connecting import connect
+from contrada.spark.pipeline.asking import AskedFor, asked_by
+from contrada.spark.pipeline.description import Pipeline
+from contrada.spark.pipeline.matching import OUTCOME_DDL
+from contrada.spark.pipeline.sinks import (
+    BATCH,
+    check_table,
+    date_of,
+    matches_of,
+    quarantine_of,
+    types_of,
+)
+from contrada.spark.pipeline.sources import opened_sources, planned
+from contrada.spark.session import cause_of
+from contrada.spark.transforms.bases import Asked, Base
+from contrada.spark.transforms.following import MATCHES_SCHEMA
+
+
+def check_reachable(address: str) -> None:
+    """Raise ConnectionFailedError where no service answers."""
+
+    async def reach() -> None:
+        async with connect(address, reconnect=False):
+            pass
+
+    asyncio.run(reach())
+
+
+def wishes_of(pipeline: Pipeline, asked: AskedFor) -> list[Asked]:
+    """What a pipeline's base is of: its subscriptions, and behind them its patterns' steps."""
+    steps = [each for pattern in pipeline.patterns.values() for each in pattern.filters]
+    return [*asked.wishes.values(), *steps] or [FilterSet([])]  # A base of nothing would be none.
+
+
+def base_of(pipeline: Pipeline, asked: AskedFor) -> Base:
+    """The base of a pipeline; its keys are positions."""
+    return Base(dict(enumerate(wishes_of(pipeline, asked))))
+
+
+def check_pipeline(session: SparkSession, pipeline: Pipeline, address: str | None) -> AskedFor:
+    """Look whether all is there that a run needs, and what subscriptions ask for now.
+
+    Raises ConnectionFailedError, InputError.
+    """
+    if address:
+        check_reachable(address)
+    asked = pipeline.asked or asked_by(pipeline.origins)
+    for source in pipeline.sources:
+        if not source.files:  # Those of lines are there: the description has looked.
+            with named_source(source.name):
+                opened_sources(session, [source], stream=pipeline.is_stream)
+    for sink in pipeline.tables:
+        check_table(session, sink, _rows_of(session, pipeline, sink.rows))
+    return asked
+
+
+def _rows_of(session: SparkSession, pipeline: Pipeline, rows: str) -> DataFrame:
+    """No rows of the kind that a table takes."""
+    empty = session.createDataFrame([], OUTCOME_DDL)
+    if rows == "matches":
+        found = matches_of(empty, [], types_of(pipeline), 0 if pipeline.is_stream else None)
+    elif rows == "quarantine":
+        found = quarantine_of(empty)
+    else:
+        found = session.createDataFrame([], MATCHES_SCHEMA).drop(BATCH)
+        found = found.withColumn("date", date_of("time"))
+    return found.withColumn(BATCH, F.lit(0).cast("bigint")) if pipeline.is_stream else found
+
+
+@contextmanager
+def named_source(source: str) -> Iterator[None]:
+    """What Spark says of a source becomes an error with its name."""
+    try:
+        yield
+    except PySparkException as error:
+        raise InputError(f"source {source!r}", str(error).splitlines()[0]) from None
+    except Py4JJavaError as error:
+        raise InputError(f"source {source!r}", cause_of(str(error))) from None
+
+
+def plan_lines(session: SparkSession, pipeline: Pipeline, publish: str | None) -> Iterator[str]:
+    """What a run would do, once all is looked at. Nothing is written. Errors: `check_pipeline`."""
+    address = publish or pipeline.publish
+    asked = check_pipeline(session, pipeline, address)
+    base = base_of(pipeline, asked)
+    origins = ", ".join(map(str, pipeline.origins))
+    yield f"{len(asked.wishes)} subscriptions of {origins}"
+    yield from (f"refused: {each}" for each in asked.refused)
+    yield from (f"pattern {name}: {each}" for name, each in pipeline.patterns.items())
+    for source in pipeline.sources:
+        read = source.table or f"{len(source.files) or len(source.paths)} paths"
+        yield f"source {source.name}: {read}; {planned(source, base)}"
+    yield f"into {pipeline.output}: matches, quarantine" + ", patterns" * bool(pipeline.patterns)
+    for sink in pipeline.tables:
+        yield f"into {check_table(session, sink, _rows_of(session, pipeline, sink.rows))}"
+    if address:
+        yield f"to {address}, delivery {pipeline.delivery}"
+    if pipeline.is_stream:
+        every = pipeline.trigger_us
+        when = "until all is read that is there" if every is None else f"every {every / 1e6:g} s"
+        yield f"as a stream, {when}, kept in {pipeline.checkpoint}"

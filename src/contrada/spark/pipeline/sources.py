@@ -1,0 +1,15 @@
+"""What sources give: the outcomes of their records, and how that is done."""
+
+from contrada.spark.pipeline.description import Source
+from contrada.spark.pipeline.matching import OutcomeTask
+from contrada.spark.pipeline.reading import opened_sources, outcomes, outcomes_of
+from contrada.spark.transforms.bases import Base
+
+__all__ = ["OutcomeTask", "opened_sources", "outcomes", "outcomes_of", "planned"]
+
+
+def planned(source: Source, base: Base) -> str:
+    """How the records of a source are read and matched."""
+    shards = len(base.saved.shards)
+    index = "an index" if shards == 1 else f"{shards} indexes"
+    return f"{source.format}; {len(base)} filters by {index} in workers"

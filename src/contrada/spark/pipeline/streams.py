@@ -1,0 +1,330 @@
+"""A pipeline as a stream: micro-batches, each written once, whatever is killed.
+
+What Spark gives to a micro-batch is the same when it is done again. So is its version of the
+subscriptions (`versions`), the state of patterns (`transforms.states`), and what is written of it:
+
+    OUTPUT/matches/batch=NUMBER     replaced as a whole, as quarantine and patterns
+    tables                          the rows of this `batch` are replaced
+    the broker                      knows the numbers of rows (`connector.numbering`)
+    CHECKPOINT/totals/NUMBER.json   made of those of the batch before
+
+The rows of all sources are one frame. They are matched inside the micro-batch, since the version is
+chosen there.
+"""
+
+import secrets
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from time import monotonic
+from typing import Any, Final
+
+import msgspec
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from contrada.errors import InputError, StoreError
+from contrada.spark.pipeline.asking import asked_by
+from contrada.spark.pipeline.checking import check_pipeline, wishes_of
+from contrada.spark.pipeline.counting import PipelineSummary, SourceCounts, counts_of
+from contrada.spark.pipeline.description import Pipeline
+from contrada.spark.pipeline.output import alone_in, current_run, read_whole, write_whole
+from contrada.spark.pipeline.reporting import write_report
+from contrada.spark.pipeline.sinks import (
+    date_of,
+    matches_of,
+    quarantine_of,
+    types_of,
+    write_parquet,
+    write_table,
+)
+from contrada.spark.pipeline.sources import OutcomeTask, opened_sources, outcomes_of, planned
+from contrada.spark.pipeline.versions import Version, Versions
+from contrada.spark.pipeline.watching import PROGRESS_S, Told
+from contrada.spark.transforms.detecting import detection
+from contrada.spark.transforms.states import BATCHES_KEPT
+
+BATCH_END_WAIT_S: Final = 30.0
+"""How long a stream that is stopped waits for its micro-batch. Beyond it: that is cut off, and done
+again when the stream goes on."""
+
+_UNTOLD: Final[Told] = lambda what, done, total: None  # noqa: E731 - a default, and no more
+
+
+class _Identity(msgspec.Struct, frozen=True):
+    """What a checkpoint began with: the name under which it publishes, and in how many parts.
+
+    Sources and patterns stay: their places are those of what is kept of them.
+    """
+
+    query: str
+    parts: int
+    sources: tuple[str, ...]
+    patterns: tuple[tuple[str, str], ...]
+
+
+class _Totals(msgspec.Struct, frozen=True):
+    """What became of all micro-batches up to one."""
+
+    batches: int = 0
+    sources: dict[str, SourceCounts] = {}
+    matches: dict[str, int] = {}
+    patterns: dict[str, int] = {}
+
+
+def run_stream(
+    session: SparkSession,
+    pipeline: Pipeline,
+    *,
+    publish: str | None = None,
+    told: Told = _UNTOLD,
+    stop: threading.Event | None = None,
+) -> PipelineSummary:
+    """Run a pipeline as a stream, from where it was, until all is read or `stop` is set.
+
+    The micro-batch that is under way then is ended first. The summary is of all micro-batches of
+    the checkpoint, also those of runs before.
+
+    Raises ConnectionFailedError where a service cannot be reached, InputError, StoreError where the
+    checkpoint is of something else, and what a sink raises; done again it goes on there.
+    """
+    address = publish or pipeline.publish
+    asked = check_pipeline(session, pipeline, address)
+    with alone_in(pipeline.output):
+        if current_run(pipeline.output) is not None:
+            raise InputError(str(pipeline.output), "holds the results of a run, not of a stream")
+        identity = _identity(session, pipeline)
+        wishes = partial(wishes_of, pipeline)
+        versions = Versions(pipeline.checkpoint, _asker(pipeline, asked), wishes)
+        rows, task = opened_sources(session, pipeline.sources, stream=True)
+        batches = _Batches(pipeline, versions, task, address, identity)
+        writer = rows.writeStream.foreachBatch(batches)
+        writer = writer.option("checkpointLocation", str(pipeline.checkpoint.absolute() / "query"))
+        if pipeline.trigger_us is None:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{pipeline.trigger_us} microseconds")
+        _follow(writer.start(), batches, told, stop or threading.Event())
+        return batches.report()
+
+
+def _asker(pipeline: Pipeline, asked: Any) -> Callable[[], Any]:
+    """What tells what is asked for: the first time what is known, then what is read again."""
+    known = [asked]
+    return lambda: known.pop() if known else asked_by(pipeline.origins)
+
+
+def _identity(session: SparkSession, pipeline: Pipeline) -> _Identity:
+    file = pipeline.checkpoint / "stream.json"
+    sources = tuple(each.name for each in pipeline.sources)
+    patterns = tuple((name, str(each)) for name, each in pipeline.patterns.items())
+    found = read_whole(file, _Identity)
+    if found is None:
+        parts = int(session.conf.get("spark.sql.shuffle.partitions") or 1)
+        found = _Identity(secrets.token_hex(8), parts, sources, patterns)
+        write_whole(file, msgspec.json.encode(found))
+    if (found.sources, found.patterns) != (sources, patterns):
+        what = "sources" if found.sources != sources else "patterns"
+        reason = f"it is of other {what}; begin with an empty one"
+        raise StoreError(f"the checkpoint {pipeline.checkpoint}: {reason}")
+    return found
+
+
+def _follow(query: StreamingQuery, batches: "_Batches", told: Told, stop: threading.Event) -> None:
+    """Wait for the end of a stream, or end it. Raises what ended it."""
+    try:
+        while query.isActive:
+            stop.wait(PROGRESS_S)
+            last = query.lastProgress
+            if last is not None:
+                told(f"batch {last.batchId}, {last.processedRowsPerSecond:,.0f} rows/s", 0, 0)
+            if stop.is_set():
+                batches.end()
+                query.stop()
+                return
+        query.awaitTermination()
+    except Exception:
+        if batches.failure is not None:
+            raise batches.failure from None
+        raise
+
+
+@dataclass(eq=False)
+class _Batches:
+    """What is done with each micro-batch, by the driver."""
+
+    pipeline: Pipeline
+    versions: Versions
+    task: OutcomeTask
+    address: str | None
+    identity: _Identity
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    is_ending: bool = False
+    failure: Exception | None = None
+    began: float = field(default_factory=monotonic)
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        with self.turn:
+            try:
+                if self.is_ending:  # Spark would take it for done where nothing were raised.
+                    raise InterruptedError("the stream is ended")
+                self._do(frame, batch)
+            except Exception as error:
+                self.failure = error  # Spark would tell of it in its own words.
+                raise
+
+    def end(self) -> None:
+        """Have no micro-batch begin any more, and wait for the one that is under way."""
+        self.is_ending = True
+        if self.turn.acquire(timeout=BATCH_END_WAIT_S):
+            self.turn.release()
+
+    def _do(self, frame: DataFrame, batch: int) -> None:
+        version = self.versions.of_batch(batch)
+        every = outcomes_of(frame, self.task, version.base)
+        every = every.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            began = monotonic()
+            counts = counts_of(every, self.pipeline.sources, len(version.names))
+            seconds = (monotonic() - began) / len(counts)
+            counts = {name: replace(each, seconds=seconds) for name, each in counts.items()}
+            self._write(every, batch, version, counts)
+            patterns = self._detect(every, batch, len(version.names))
+        finally:
+            every.unpersist()
+        self._add(batch, version, counts, patterns)
+        self.versions.forget(batch)
+        self.report()
+
+    def _write(
+        self, every: DataFrame, batch: int, version: Version, counts: Mapping[str, SourceCounts]
+    ) -> None:
+        """Write what a micro-batch matched, and what is bad of it."""
+        pipeline = self.pipeline
+        if any(each.matched for each in counts.values()):
+            matches = matches_of(every, version.names, types_of(pipeline), version.number)
+            self._replace(matches, "matches", batch)
+            if self.address:
+                self._publish(every, batch, len(version.names))
+        if any(each.bad for each in counts.values()):
+            self._replace(quarantine_of(every), "quarantine", batch)
+
+    def _replace(self, frame: DataFrame, rows: str, batch: int) -> None:
+        """Replace what this micro-batch wrote, in its folder and in tables."""
+        # Beside first, so that a reader never sees a part.
+        beside = self.pipeline.output.absolute() / ".batch" / rows
+        write_parquet(frame, str(beside), *self.pipeline.partitions(rows))
+        there = self.pipeline.output.absolute() / rows / f"batch={batch}"
+        if there.exists():
+            shutil.rmtree(there)
+        there.parent.mkdir(exist_ok=True)
+        beside.rename(there)
+        for sink in self.pipeline.tables:
+            if sink.rows == rows:
+                write_table(frame, sink, batch)
+
+    def _publish(self, every: DataFrame, batch: int, subscriptions: int) -> None:
+        """Publish what matched: the rows of a file by one task, in their order."""
+        assert self.address is not None
+        options = {
+            "address": self.address,
+            "delivery": self.pipeline.delivery,
+            "query": self.identity.query,
+            "batch": str(batch),
+        }
+        matched = every.where(f"subscriptions[0] < {subscriptions}")
+        parted = matched.repartition(self.identity.parts, "source", "file")
+        rows = parted.sortWithinPartitions("source", "file", "record", "time_us", "notification")
+        writer = rows.select("notification").write.format("contrada").mode("append")
+        writer.options(**options).save()
+
+    def _detect(self, every: DataFrame, batch: int, subscriptions: int) -> dict[str, int]:
+        """Follow the patterns; how many matches each has in this micro-batch.
+
+        They see what one of their steps matches, whatever the subscriptions are.
+        """
+        if not self.pipeline.patterns:
+            return {}
+        found: dict[str, int] = {}
+
+        def keep(matches: DataFrame, batch: int) -> None:
+            dated = matches.drop("batch").withColumn("date", date_of("time"))
+            held = dated.persist(StorageLevel.MEMORY_AND_DISK)
+            try:
+                counted = held.groupBy("pattern").count().collect()
+                found.update((row[0], row[1]) for row in counted)
+                if found:
+                    self._replace(held, "patterns", batch)
+            finally:
+                held.unpersist()
+
+        follow = detection(
+            self.pipeline.patterns,
+            checkpoint=str(self.pipeline.checkpoint.absolute()),
+            sink=keep,
+            slack_us=self.pipeline.slack_us,
+        )
+        follow(every.where(f"array_max(subscriptions) >= {subscriptions}"), batch)
+        return found
+
+    def _add(
+        self,
+        batch: int,
+        version: Version,
+        counts: Mapping[str, SourceCounts],
+        patterns: Mapping[str, int],
+    ) -> None:
+        """Leave the totals up to this micro-batch."""
+        before = _Totals() if batch == 0 else self._totals(batch - 1)
+        if before is None:
+            place = self.pipeline.checkpoint
+            raise StoreError(f"{place}: the totals of batch {batch - 1} are gone")
+        matches = Counter(before.matches)
+        for each in counts.values():
+            matches.update({version.names[at]: count for at, count in each.matches.items()})
+        totals = _Totals(
+            batch + 1,
+            {
+                name: before.sources.get(name, SourceCounts()) + each
+                for name, each in counts.items()
+            },
+            dict(matches),
+            dict(Counter(before.patterns) + Counter(patterns)),
+        )
+        write_whole(self._file(batch), msgspec.json.encode(totals))
+        self._file(batch - BATCHES_KEPT).unlink(missing_ok=True)
+
+    def _totals(self, batch: int) -> _Totals | None:
+        return read_whole(self._file(batch), _Totals)
+
+    def _file(self, batch: int) -> Any:
+        return self.pipeline.checkpoint / "totals" / f"{batch}.json"
+
+    def report(self) -> PipelineSummary:
+        """What all micro-batches did; it is left in the output, too."""
+        pipeline = self.pipeline
+        done = [int(each.stem) for each in (pipeline.checkpoint / "totals").glob("*.json")]
+        totals = (self._totals(max(done)) if done else None) or _Totals()
+        named = [(each.name, totals.sources.get(each.name)) for each in pipeline.sources]
+        sources = [(name, found or SourceCounts()) for name, found in named]
+        is_published = self.address is not None
+        asked = self.versions.last
+        summary = PipelineSummary(
+            tuple(each.summary(name, each.matched * is_published) for name, each in sources),
+            dict.fromkeys(asked.names, 0) | totals.matches,
+            sum(each.matched for _, each in sources) * is_published,
+            0.0,
+            monotonic() - self.began,
+            str(pipeline.output.absolute()),
+            mode="stream",
+            batches=totals.batches,
+            patterns=dict.fromkeys(pipeline.patterns, 0) | totals.patterns,
+            plan={each.name: planned(each, asked.base) for each in pipeline.sources},
+            versions=tuple(self.versions.all()),
+        )
+        write_report(summary, pipeline.output)
+        return summary

@@ -1,0 +1,125 @@
+"""`contrada pipeline run` with each of its options, in a session that is there."""
+
+import json
+from contextlib import nullcontext
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
+
+from contrada.cli import main
+from contrada.spark.pipeline import run as running
+
+DESCRIPTION = """
+subscriptions = "subs"
+output = "out"
+[[source]]
+name = "rows"
+format = "csv"
+paths = ["*.csv"]
+"""
+
+
+class Commands:
+    """Runs the command on a description in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def run(self, *options: str) -> Result:
+        """What the command does."""
+        return CliRunner().invoke(main, ["pipeline", "run", str(self.folder / "p.toml"), *options])
+
+
+@pytest.fixture
+def commands(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
+    """A description of two rows, one of which matches."""
+    (tmp_path / "a.csv").write_text("n\n1\n5\n")
+    (tmp_path / "subs").write_text("low: n < 2\n")
+    (tmp_path / "p.toml").write_text(DESCRIPTION)
+    monkeypatch.setattr("contrada.cli.pipeline.spark_session", lambda *_: nullcontext(spark))
+    return Commands(tmp_path)
+
+
+def test_a_dry_run_says_what_would_be_done(commands: Commands) -> None:
+    """One would have to run a pipeline to hear what is wrong with it."""
+    found = commands.run("--dry-run")
+    assert (found.exit_code, found.stderr) == (0, "")
+    assert "source rows: 1 paths; csv; 1 filters by an index in workers" in found.stdout
+    assert not (commands.folder / "out").exists()
+
+
+def test_the_report_goes_where_it_is_asked_for(commands: Commands) -> None:
+    """A service that keeps reports would have to know every output."""
+    found = commands.run("--report", str(commands.folder / "reports"), "--json")
+    assert found.exit_code == 0, found.stderr
+    report = json.loads((commands.folder / "reports" / "report.json").read_text())
+    assert report["run"] == json.loads(found.stdout)["run"]
+    assert (commands.folder / "reports" / "report.html").exists()
+
+
+def test_what_was_ended_goes_on(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hours of matching would be done again."""
+    assert "found no run to go on with" in commands.run("--resume").stderr
+
+    def ended(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "_write", ended)
+        assert commands.run().exit_code == 130
+    monkeypatch.setattr(running, "_match", ended)
+    found = commands.run("--resume")
+    assert found.exit_code == 0, found.stderr
+    assert pq.read_table(commands.folder / "out" / "matches").num_rows == 1
+
+
+def test_rules_that_are_refused_are_told(commands: Commands) -> None:
+    """Whoever wrote a rule that nobody can read would wait for its matches."""
+    (commands.folder / "rules.cesql").write_text("n < 2\nn <\n")
+    text = DESCRIPTION.replace('"subs"', '[{ file = "rules.cesql", dialect = "cesql" }]')
+    (commands.folder / "p.toml").write_text(text)
+    found = commands.run()
+    assert found.exit_code == 3
+    assert "contrada: error: refused: " in found.stderr
+    assert found.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "options", "said"),
+    [
+        ("csv", "no.such.format", (), "source 'rows': "),
+        ("", "", ("--master", "local[1]", "--remote", "sc://a"), "expected one of them"),
+        ("subs", "subs", ("--publish", "contrada://127.0.0.1:1"), "127.0.0.1:1"),
+        ("[[source]]", '[[table]]\ntable = "no.such.place.t"\n[[source]]', (), "no.such.place.t"),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    commands: Commands, old: str, new: str, options: tuple[str, ...], said: str
+) -> None:
+    """A slip would end in pages of Java."""
+    (commands.folder / "p.toml").write_text(DESCRIPTION.replace(old, new) if old else DESCRIPTION)
+    found = commands.run("--dry-run", *options)
+    assert found.exit_code in (1, 2), found.stderr
+    assert said in found.stderr
+    assert found.stderr.count("\n") == 1
+
+
+def test_a_table_by_name(commands: Commands, spark: SparkSession) -> None:
+    """Results would have to be copied to where others look for them."""
+    text = DESCRIPTION.replace("[[source]]", '[[table]]\ntable = "found_matches"\n[[source]]')
+    (commands.folder / "p.toml").write_text(text)
+    try:
+        for _ in range(2):
+            found = commands.run()
+            assert found.exit_code == 0, found.stderr
+            assert [row["subscription"] for row in spark.table("found_matches").collect()] == [
+                "low"
+            ]
+        text = text.replace('"found_matches"', '"found_matches"\nrows = "quarantine"')
+        (commands.folder / "p.toml").write_text(text)
+        assert "found_matches: has other columns than quarantine" in commands.run().stderr
+    finally:
+        spark.sql("DROP TABLE IF EXISTS found_matches")

@@ -1,0 +1,211 @@
+"""A pipeline as a stream, against the embedded engine, micro-batch by micro-batch."""
+
+import json
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from contrada.errors import InputError, StoreError
+from contrada.spark.pipeline import streams
+from contrada.spark.pipeline.asking import asked_by
+from contrada.spark.pipeline.description import read_pipeline
+from contrada.spark.pipeline.run import run_pipeline
+from contrada.spark.pipeline.streams import run_stream
+
+DESCRIPTION = """
+mode = "stream"
+subscriptions = "subs"
+output = "out"
+
+[[source]]
+name = "rows"
+format = "jsonl"
+paths = ["in/*.jsonl"]
+options = { maxFilesPerTrigger = 1 }
+types = { at = "time" }
+time = "at"
+type_marks = ["Row"]
+
+[[pattern]]
+name = "rise"
+pattern = "n = 1 -> n = 2 by key within 1 min"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A stream that is described, without any file yet."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "subs").write_text("low: n < 2\n")
+    (tmp_path / "p.toml").write_text(DESCRIPTION)
+    return tmp_path
+
+
+def give(folder: Path, name: str, *rows: dict[str, Any] | str) -> None:
+    """A file of rows; they come a second apart, in the order of all that are given."""
+    lines: list[str] = []
+    for each in rows:
+        if isinstance(each, dict):
+            second = len(list((folder / "in").iterdir())) * 10 + len(lines)
+            each = json.dumps({**each, "at": f"2026-01-01T00:00:{second:02}Z"})
+        lines.append(each)
+    (folder / f".{name}").write_text("\n".join(lines))
+    os.utime(folder / f".{name}", (0, 1_700_000_000 + ord(name)))
+    (folder / f".{name}").rename(folder / "in" / f"{name}.jsonl")
+
+
+def matched(folder: Path) -> list[tuple[int, str, int, int]]:
+    """Micro-batch, subscription, `n` and version of each match."""
+    return sorted(
+        (row["batch"], row["subscription"], json.loads(row["attributes"])["n"], row["version"])
+        for row in pq.read_table(folder / "out" / "matches").to_pylist()
+    )
+
+
+def rows_in(folder: Path, what: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = pq.read_table(folder / "out" / what).to_pylist()
+    return found
+
+
+def test_subscriptions_change_between_micro_batches(spark: SparkSession, folder: Path) -> None:
+    """Else nobody could say which notification saw which subscriptions, or new ones would wait."""
+    give(folder, "a", {"n": 1, "key": "x"}, {"n": 5, "key": "x"}, "{")
+    first = run_stream(spark, read_pipeline(folder / "p.toml"))
+    assert matched(folder) == [(0, "low", 1, 1)]
+    assert (first.batches, first.sources[0].read, first.sources[0].bad) == (1, 2, 1)
+    (folder / "subs").write_text("low: n < 2\nhigh: n >= 5\n")
+    give(folder, "b", {"n": 2, "key": "x"}, {"n": 1, "key": "y"}, {"n": 7, "key": "x"})
+    give(folder, "c", {"n": 9, "key": "z"}, {"n": 2, "key": "z"})
+    second = run_stream(spark, read_pipeline(folder / "p.toml"))
+    assert matched(folder) == [
+        (0, "low", 1, 1),
+        (1, "high", 7, 2),
+        (1, "low", 1, 2),
+        (2, "high", 9, 2),
+    ]
+    assert second.matches == {"low": 2, "high": 2}
+    assert [each.partition(",")[0] for each in second.versions] == [
+        "1: 1 subscriptions",
+        "2: 2 subscriptions",
+    ]
+    assert [row["text"] for row in rows_in(folder, "quarantine")] == ["{"]
+    (pattern,) = rows_in(folder, "patterns")
+    assert (pattern["pattern"], json.loads(pattern["by"])) == ("rise", {"key": "x"})
+    assert second.patterns == {"rise": 1}
+    report = json.loads((folder / "out" / "report.json").read_text())
+    assert (report["batches"], report["sources"][0]["read"]) == (3, 7)
+
+
+def test_what_cannot_be_read_leaves_subscriptions_as_they_were(
+    spark: SparkSession, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else a slip in a file that changes would end a stream, or leave it without subscriptions."""
+    give(folder, "a", {"n": 1, "key": "x"})
+    give(folder, "b", {"n": 1, "key": "x"})
+    pipeline = read_pipeline(folder / "p.toml")
+    with pytest.MonkeyPatch.context() as patch:
+        spoil = spoiled(lambda: (folder / "subs").write_text("low n < 2"), asked_by)
+        patch.setattr(streams, "asked_by", spoil)
+        run_stream(spark, pipeline)
+    assert matched(folder) == [(0, "low", 1, 1), (1, "low", 1, 1)]
+    assert "the subscriptions stay as they were" in caplog.text
+
+
+def spoiled(first: Callable[[], object], ask: Callable[..., Any]) -> Callable[..., Any]:
+    """Asks when something was done."""
+
+    def asked(*arguments: Any) -> Any:
+        first()
+        return ask(*arguments)
+
+    return asked
+
+
+class EndedError(Exception):
+    """What ends a driver in these tests."""
+
+
+@pytest.mark.parametrize(
+    ("step", "is_done"),
+    [("_write", False), ("_detect", False), ("_detect", True), ("_add", True)],
+    ids=["chosen", "written", "detected", "counted"],
+)
+def test_a_micro_batch_that_is_done_again(
+    spark: SparkSession, folder: Path, step: str, is_done: bool
+) -> None:
+    """Rows would be lost or doubled, or seen by two versions, where a driver ends in between."""
+    give(folder, "a", {"n": 1, "key": "x"}, {"n": 9, "key": "x"}, {"n": 2, "key": "x"})
+    give(folder, "b", {"n": 1, "key": "z"}, {"n": 9, "key": "z"})
+    do = getattr(streams._Batches, step)
+
+    def ended(*arguments: Any) -> Any:
+        if is_done:
+            do(*arguments)
+        raise EndedError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streams._Batches, step, ended)
+        with pytest.raises(EndedError):
+            run_stream(spark, read_pipeline(folder / "p.toml"))
+    (folder / "subs").write_text("high: n >= 5\n")
+    summary = run_stream(spark, read_pipeline(folder / "p.toml"))
+    assert matched(folder) == [(0, "low", 1, 1), (1, "high", 9, 2)]
+    assert summary.matches == {"low": 1, "high": 1}
+    assert summary.sources[0].read == 5
+    assert len(rows_in(folder, "patterns")) == summary.patterns["rise"] == 1
+
+
+def test_a_stream_that_is_stopped_goes_on(spark: SparkSession, folder: Path) -> None:
+    """It would wait for ever for a micro-batch, or leave one out."""
+    for name, n in zip("abcdef", (0, 1, 2, 3, 4, 2), strict=True):
+        give(folder, name, {"n": n, "key": "x"})
+    stop, do = threading.Event(), streams._Batches._do
+
+    def done(batches: Any, frame: Any, batch: int) -> None:
+        do(batches, frame, batch)
+        if batch == 1:
+            stop.set()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streams._Batches, "_do", done)
+        first = run_stream(spark, read_pipeline(folder / "p.toml"), stop=stop)
+    assert 2 <= first.batches <= 6
+    last = run_stream(spark, read_pipeline(folder / "p.toml"))
+    assert (last.batches, last.sources[0].read) == (6, 6)
+    assert matched(folder) == [(0, "low", 0, 1), (1, "low", 1, 1)]
+    (pattern,) = rows_in(folder, "patterns")
+    assert pattern["pattern"] == "rise"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"), [("n = 1 ->", "n = 3 ->", "patterns"), ('"rows"', '"r"', "sources")]
+)
+def test_what_a_checkpoint_is_of_stays(
+    spark: SparkSession, folder: Path, old: str, new: str, what: str
+) -> None:
+    """Positions of one file, or runs of one pattern, would be taken for those of another."""
+    run_stream(spark, read_pipeline(folder / "p.toml"))
+    (folder / "p.toml").write_text(DESCRIPTION.replace(old, new))
+    with pytest.raises(StoreError, match=f"is of other {what}"):
+        run_stream(spark, read_pipeline(folder / "p.toml"))
+
+
+def test_runs_and_streams_have_outputs_of_their_own(spark: SparkSession, folder: Path) -> None:
+    """A run would take away what a stream has written, or a stream write into links of a run."""
+    give(folder, "a", {"n": 1, "key": "x"})
+    batch = DESCRIPTION.replace('"stream"', '"batch"')
+    (folder / "batch.toml").write_text(batch)
+    run_stream(spark, read_pipeline(folder / "p.toml"))
+    with pytest.raises(InputError, match="results of a stream"):
+        run_pipeline(spark, read_pipeline(folder / "batch.toml"))
+    (folder / "other.toml").write_text(batch.replace('"out"', '"other"'))
+    run_pipeline(spark, read_pipeline(folder / "other.toml"))
+    (folder / "p.toml").write_text(DESCRIPTION.replace('"out"', '"other"'))
+    with pytest.raises(InputError, match="results of a run"):
+        run_stream(spark, read_pipeline(folder / "p.toml"))
