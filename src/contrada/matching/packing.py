@@ -15,6 +15,7 @@ import numpy as np
 
 from contrada.matching.blobs import Blobs, blobs_in, starts_of
 from contrada.matching.kernels import jit
+from contrada.model import Envelope, Notification, to_msgpack
 
 _INTS: Final = frozenset(("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"))
 _FLOATS: Final = frozenset(("halffloat", "float", "double"))
@@ -126,3 +127,43 @@ def written(
         else:
             writing.put_numbers(each.kinds, each.values, each.before, at, out)
     return Blobs(starts, out)
+
+
+def packed_rows(rows: int, pieces: Sequence[ColumnPiece], times_us: Any = None) -> Blobs:
+    """Whole notifications of these attributes, one for each row, stamped with a time or not.
+
+    Byte for byte what `to_msgpack` writes. Cost: as `written`.
+    """
+    head, before, unstamped, after = _FRAME
+    if times_us is None:
+        return written(rows, pieces, head, (before + unstamped + after,))
+    from contrada.matching.kernels.writing import INT
+
+    kinds = np.full(rows, INT, dtype=np.int64)
+    time = ColumnPiece(np.frombuffer(before, dtype=np.uint8), kinds, times_us)
+    return written(rows, pieces, head, (time, after))
+
+
+def constant_piece(rows: int, name: str, packed: bytes) -> ColumnPiece:
+    """An attribute of one value, given as msgpack, in each row.
+
+    All of it but its last byte stands before; and a truth value is one byte, 0xc2 and a number.
+    """
+    from contrada.matching.kernels.writing import BOOL
+
+    before = np.frombuffer(_encode(name) + packed[:-1], dtype=np.uint8)
+    last = np.full(rows, packed[-1] - 0xC2, dtype=np.int64)
+    return ColumnPiece(before, np.full(rows, BOOL, dtype=np.int64), last)
+
+
+def _frame() -> tuple[bytes, bytes, bytes, bytes]:
+    """What stands before the attributes, before the time, in place of one, and after it."""
+    packed = to_msgpack(Notification({}, envelope=Envelope(time_us=1)))
+    without = to_msgpack(Notification({}))
+    attributes_at = packed.index(b"\x94") + 1
+    time_at = next(at for at in range(len(packed)) if packed[at] != without[at])
+    before = packed[attributes_at + 1 : time_at]
+    return packed[:attributes_at], before, without[time_at : time_at + 1], packed[time_at + 1 :]
+
+
+_FRAME: Final = _frame()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
+from struct import Struct
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +20,9 @@ import pyarrow as pa
 
 from contrada.errors import ContradaError
 from contrada.matching import Index
+from contrada.matching.blobs import blobs_of
+from contrada.matching.packing import ColumnPiece
+from contrada.model.domains.values import time_us_of
 from contrada.records.cells import Converter
 from contrada.records.lines import Block
 
@@ -86,6 +90,28 @@ class Column:
             if type(value) in _TYPES:
                 counts[type(value)] = counts.get(type(value), 0) + count
         return max(counts, key=lambda kind: counts[kind], default=Missing)
+
+    def piece(self, before: bytes) -> tuple[ColumnPiece, Any]:
+        """The values as a piece of whole notifications, and the rows whose values it has not."""
+        from contrada.matching.kernels.writing import BOOL, FLOAT, INT, TEXT, TIME
+
+        kind_of = {bool: BOOL, int: INT, float: FLOAT, str: TEXT, datetime: TIME}
+        kinds = np.array([kind_of.get(type(v), 0) for v in self._values], dtype=np.int64)
+        codes = np.arange(len(kinds)) if self._codes is None else np.asarray(self._codes)
+        is_text = kinds == TEXT
+        if is_text.any():  # Texts and numbers do not stand in one piece: most rows decide.
+            texts = np.count_nonzero(is_text[codes])
+            apart = ~is_text if 2 * texts >= np.count_nonzero(kinds[codes]) else is_text
+            kinds[apart] = 0
+        held: Any
+        if (kinds == TEXT).any():
+            strings = [v.encode() if k else b"" for v, k in zip(self._values, kinds, strict=True)]
+            held = blobs_of(strings).taken(codes)
+        else:
+            numbers = map(_number, self._values, kinds.tolist())
+            held = np.fromiter(numbers, dtype=np.int64, count=len(kinds))[codes]
+        odd = np.array([type(v) is not Missing for v in self._values], dtype=bool) & (kinds == 0)
+        return ColumnPiece(np.frombuffer(before, np.uint8), kinds[codes], held), odd[codes]
 
     def value(self, row: int) -> Any:
         """The value of a row; MISSING or REFUSED where it has none."""
@@ -158,6 +184,24 @@ def converter(
         return REFUSED if is_stamp and not isinstance(found, datetime) else found
 
     return value
+
+
+def _number(value: Any, kind: int) -> int:
+    """A value as it stands in a piece: itself, the bits of a double, or microseconds."""
+    if not kind:
+        return 0
+    if isinstance(value, datetime):
+        return time_us_of(value)
+    return _bits(value) if type(value) is float else int(value)
+
+
+def _bits(value: float) -> int:
+    found: int = _INT64.unpack(_DOUBLE.pack(value))[0]
+    return found
+
+
+_DOUBLE: Final = Struct("=d")
+_INT64: Final = Struct("=q")
 
 
 def _are_doubles(values: Sequence[Any]) -> bool:

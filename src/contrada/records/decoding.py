@@ -12,7 +12,7 @@ names and texts of what was decoded.
 """
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from itertools import chain
 from typing import Annotated, Any, Final
@@ -57,23 +57,11 @@ class Decoder:
         self._names = AllowedNames(reading)
         self._wanted = {*asked, *reading.names_checked()}
         self._stamp = reading.stamp
-        self._texts = {
-            name: converter(
-                reading.typed(name),
-                reading.absent.__contains__,
-                is_stamp=name == self._stamp,
-            )
-            for name in (self._wanted if reading.absent else self._wanted & reading.types.keys())
-        }
+        self._texts: dict[str, Callable[[str], Any]] = {}
 
     def read(self, block: Block) -> ColumnBatch:
         """The records of a block."""
-        lines: Any = np.arange(len(block))
-        found = self._all(block)
-        if found is None:
-            alone = list(map(self._attributes, block.data.split(b"\n")[:-1]))
-            lines = lines[[each is not None for each in alone]]
-            found = [each for each in alone if each is not None]
+        lines, found = self._found(block)
         if self._unmet:
             self._unmet.difference_update(*found)
         is_doubtful = np.ones(len(block), dtype=bool)
@@ -81,12 +69,43 @@ class Decoder:
         columns = {}
         for name in self._wanted:
             values = [each.get(name, MISSING) for each in found]
-            if name in self._texts or name == self._stamp:
+            if self._text_value(name) or name == self._stamp:
                 values = self._converted(name, values)
                 if Missing in map(type, values):
                     is_doubtful[lines[[value is REFUSED for value in values]]] = True
             columns[name] = Column(values)
         return ColumnBatch(is_doubtful, ~is_doubtful, lines, columns)
+
+    def attributes(self, block: Block) -> Iterator[tuple[int, dict[str, Any]]]:
+        """All attributes of those lines of a block that can be read, by the lines' positions."""
+        lines, found = self._found(block)
+        names = set().union(*found)
+        refused: set[int] = set()
+        for name in names if self._reading.absent else names & self._reading.types.keys():
+            values = [each.get(name, MISSING) for each in found]
+            for row, value in enumerate(self._converted(name, values)):
+                if value is REFUSED:
+                    refused.add(row)
+                elif value is not MISSING:
+                    found[row][name] = value
+                elif name in found[row]:
+                    del found[row][name]
+        for row, line in enumerate(lines.tolist()):
+            if row not in refused:
+                held = found[row]
+                if MISSING in held.values():
+                    held = {name: value for name, value in held.items() if value is not MISSING}
+                yield line, held
+
+    def _found(self, block: Block) -> tuple[Any, list[dict[str, Any]]]:
+        """The positions of the lines that can be decoded, and what stands there."""
+        lines: Any = np.arange(len(block))
+        found = self._all(block)
+        if found is None:
+            alone = list(map(self._attributes, block.data.split(b"\n")[:-1]))
+            lines = lines[[each is not None for each in alone]]
+            found = [each for each in alone if each is not None]
+        return lines, found
 
     def _all(self, block: Block) -> list[dict[str, Any]] | None:
         """The attributes of each line, None where one of them is more than scalars, or doubtful.
@@ -138,9 +157,20 @@ class Decoder:
             found = renamed
         return found if is_whole and self._names.allow(found, len(found)) else None
 
+    def _text_value(self, name: str) -> Callable[[str], Any] | None:
+        """What converts the texts of an attribute, None where they stay as they are."""
+        reading = self._reading
+        if not reading.absent and name not in reading.types:
+            return None
+        if name not in self._texts:
+            is_stamp = name == self._stamp
+            is_absent = reading.absent.__contains__
+            self._texts[name] = converter(reading.typed(name), is_absent, is_stamp=is_stamp)
+        return self._texts[name]
+
     def _converted(self, name: str, values: list[Any]) -> list[Any]:
         """The values of an attribute as the source's options have them."""
-        text_value, kinds = self._texts.get(name), set(map(type, values))
+        text_value, kinds = self._text_value(name), set(map(type, values))
         if text_value is not None and self._reading.takes_numbers(name):
             # Numbers become times here, too; what is in a list is left to the plain reader.
             kept = (Missing, bool, type(None))

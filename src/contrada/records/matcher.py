@@ -93,6 +93,10 @@ class Matcher:
         """The attributes that the options speak of, and that no record has had so far."""
         self._looked_at = self._asked | reading.names_checked()
 
+    def decide(self, residues: Residues[int]) -> None:
+        """Takes what rules leave open from elsewhere, by position."""
+        self._residues = residues
+
     def file(
         self,
         path: Path,

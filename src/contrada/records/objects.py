@@ -18,7 +18,7 @@ from typing import Any, Final
 from contrada.dialects.json_text import LiteralError, strict
 from contrada.errors import ContradaError, InvalidNotificationError, LimitError, ParseError
 from contrada.model import Notification, Value
-from contrada.model.algebra.nesting import JSON_TYPE, OBJECT_DEPTH_MAX, flatten
+from contrada.model.algebra.nesting import JSON_TYPE, OBJECT_DEPTH_MAX, as_json, flatten
 from contrada.records.lines import printable
 from contrada.records.reading import Reading
 from contrada.records.record import BAD_TEXT_CHARS_MAX, BadRecord, Record, bad_record, record_of
@@ -35,6 +35,14 @@ def notification_of_object(line: str, reading: Reading, *, keep: bool = False) -
     InvalidNotificationError.
     """
     return _notification(_decoded(line), line.encode, reading, keep=keep)
+
+
+def notification_of_content(content: Any, reading: Reading) -> Notification:
+    """The notification of what is no text: names with values, texts, and such within them.
+
+    It means what a JSON object of these says. Raises as `notification_of_object`.
+    """
+    return _notification(content, lambda: as_json(content), reading)
 
 
 def _notification(

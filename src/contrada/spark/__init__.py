@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from contrada.spark.transforms.covering import covering
     from contrada.spark.transforms.detecting import detect, detect_stream, detection_statistics
     from contrada.spark.transforms.matching import match, plan, route
+    from contrada.spark.transforms.notifying import to_notifications
     from contrada.spark.transforms.profiling import profile
     from contrada.spark.transforms.replaying import replay
 
@@ -37,6 +38,7 @@ _LATER: Final = {
     "register": "contrada.spark.connector.source",
     "replay": "contrada.spark.transforms.replaying",
     "route": "contrada.spark.transforms.matching",
+    "to_notifications": "contrada.spark.transforms.notifying",
 }
 
 __all__ = [
@@ -52,6 +54,7 @@ __all__ = [
     "register",
     "replay",
     "route",
+    "to_notifications",
 ]
 
 

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from contrada import Notification
 from tests.spark.transforms.test_matching import attributes, keys_by_index
 
 PROGRAM = """
 import sys
 from pathlib import Path
 from pyspark.sql import SparkSession
-from contrada.spark import Base, match, route
+from contrada import from_msgpack
+from contrada.spark import Base, match, route, to_notifications
 from contrada.spark.transforms import planning
 from tests.spark.transforms.test_matching import ROWS, SCHEMA, WISHES
 
@@ -25,6 +27,8 @@ for planning.JOIN_COLUMNS in (0, 100):
     print([row["subscriptions"] for row in frame.transform(match(base)).collect()])
 few = frame.transform(route({"cheap": "price < 100 and symbol = 'DIS'"}))
 print([row["subscription"] for row in few.collect()])
+made = frame.transform(to_notifications()).collect()
+print([from_msgpack(bytes(row["notification"])) if not row["reason"] else None for row in made])
 shipped = frame.transform(match(Base({"five": "size = 5"}, folder=folder / "here"), way="index"))
 (folder / "here").rename(folder / "gone")
 print([row["subscriptions"] for row in shipped.collect()])
@@ -46,7 +50,8 @@ def test_what_is_matched_through_connect(tmp_path: Path) -> None:
             "PYSPARK_PYTHON": sys.executable,
         },
     )
-    by_columns, by_rows, few, shipped = done.stdout.decode().splitlines()
+    by_columns, by_rows, few, made, shipped = done.stdout.decode().splitlines()
     assert by_columns == by_rows == str(keys_by_index(attributes()))
     assert few == "['cheap']"
+    assert made == str([Notification(each) for each in attributes()])
     assert shipped == "[['five'], [], [], [], [], []]"

@@ -26,7 +26,7 @@ import glob
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -51,12 +51,23 @@ _OWN_FILES: Final = ("part-", "_", ".")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Files of one kind, and how their records are read."""
+    """What is read, and how its records are.
+
+    `paths` are as Spark takes them: files, directories, globs, addresses. The formats `csv`, `tsv`,
+    `json`, `jsonl` and `xml` are read as `contrada match` does; every other one is Spark's, with
+    its `options`, of `paths` or of a `table`. Of such rows `of` says what a notification is made of
+    (see `to_notifications`), and `column` where it stands.
+    """
 
     name: str
     format: str
     files: tuple[Path, ...]
     reading: Reading
+    paths: tuple[str, ...] = ()
+    table: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    of: str = "wide"
+    column: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

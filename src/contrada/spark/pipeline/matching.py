@@ -6,15 +6,14 @@ by `contrada.records`, what it matches too.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 import pyarrow as pa
 
-from contrada.extensions import load, loaded
-from contrada.model.encoding import from_msgpack, to_msgpack
+from contrada.model.encoding import to_msgpack
 from contrada.records import (
     WHOLE,
     BadRecord,
@@ -25,6 +24,7 @@ from contrada.records import (
     Reading,
     plain_attributes,
 )
+from contrada.spark.transforms.bases import Opened, SavedBase, opened
 
 OUTCOMES_MAX: Final = 2_000
 """Outcomes of one Arrow batch, and so of what a task holds. Beyond it: the next batch takes the
@@ -32,6 +32,7 @@ rest."""
 
 OUTCOME: Final = pa.schema(
     [
+        ("source", pa.string()),
         ("file", pa.string()),
         ("record", pa.int64()),
         ("column", pa.int64()),
@@ -47,9 +48,9 @@ OUTCOME: Final = pa.schema(
     ]
 )
 OUTCOME_DDL: Final = (
-    "file string, record bigint, column bigint, reason string, text string, time_us bigint, "
-    "attributes string, notification binary, subscriptions array<int>, read bigint, bad bigint, "
-    "unmet array<string>"
+    "source string, file string, record bigint, column bigint, reason string, text string, "
+    "time_us bigint, attributes string, notification binary, subscriptions array<int>, "
+    "read bigint, bad bigint, unmet array<string>"
 )
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
@@ -68,24 +69,22 @@ class Task:
     """What the tasks of one source are told; travels to the workers.
 
     `shown` names each file (by its path) as the user knows it, `parts` are those of files that
-    each task reads. `extensions` are the names of those that the driver has loaded: the
-    workers load them too.
+    each task reads.
     """
 
+    source: str
     format: str
     reading: Reading
-    filters: tuple[bytes, ...]
+    base: SavedBase
     shown: Mapping[str, str]
     parts: tuple[tuple[FilePart, ...], ...]
-    extensions: tuple[str, ...] = field(default_factory=loaded)
 
     def of_parts(self, batches: Batches) -> Batches:
         """For rows (place): which of the parts are read."""
-        for name in self.extensions:
-            load(name)
-        matcher = matcher_of(self.filters, self.reading)
+        matcher = matcher_of(self.base, self.reading)
         matcher.unmet = self.reading.names_expected()
         return batches_of(
+            self.source,
             (
                 outcomes
                 for batch in batches
@@ -99,7 +98,9 @@ class Task:
         )
 
 
-def batches_of(outcomes: Iterable[Outcomes], unmet: Callable[[], list[str]] = list) -> Batches:
+def batches_of(
+    source: str, outcomes: Iterable[Outcomes], unmet: Callable[[], list[str]] = list
+) -> Batches:
     """The outcomes of a task: what matched, what is bad, and at last the counts.
 
     With these stands which of the attributes that options speak of no record had.
@@ -111,30 +112,41 @@ def batches_of(outcomes: Iterable[Outcomes], unmet: Callable[[], list[str]] = li
         for told in each.told:
             if isinstance(told, BadRecord):
                 bad += 1
-                held.append(_bad(told))
+                held.append(_bad(source, told))
             else:
-                held.append(_matched(told))
+                held.append(_matched(source, told))
             if len(held) == OUTCOMES_MAX:
                 yield pa.RecordBatch.from_pylist(held, schema=OUTCOME)
                 held = []
-    held.append({"read": read, "bad": bad, "unmet": unmet()})
+    held.append({"source": source, "read": read, "bad": bad, "unmet": unmet()})
     yield pa.RecordBatch.from_pylist(held, schema=OUTCOME)
 
 
-_matchers: Final[list[tuple[tuple[bytes, ...], Reading, Matcher]]] = []
+_matchers: Final[list[tuple[str, Reading, Matcher]]] = []
 
 
-def matcher_of(filters: tuple[bytes, ...], reading: Reading) -> Matcher:
+def matcher_of(base: SavedBase, reading: Reading) -> Matcher:
     """What matches the records of a source; built once in each worker, the last one is kept."""
-    if not _matchers or _matchers[0][:2] != (filters, reading):
-        wanted: Any = map(from_msgpack, filters)
-        _matchers[:] = [(filters, reading, Matcher(wanted, reading, bulk_after_bytes=0))]
+    if not _matchers or _matchers[0][:2] != (base.digest, reading):
+        matcher = Matcher(_filters(opened(base)), reading, bulk_after_bytes=0)
+        matcher.decide(opened(base).residues)
+        _matchers[:] = [(base.digest, reading, matcher)]
     return _matchers[0][2]
 
 
-def _matched(matched: MatchedRecord) -> dict[str, Any]:
+def _filters(base: Opened) -> list[Any]:
+    """What each key of a base asks for, in their order."""
+    found: list[Any] = [None] * base.saved.keys
+    for shard in range(len(base.saved.shards)):
+        for position, filters in base.index(shard).items():
+            found[position] = filters
+    return found
+
+
+def _matched(source: str, matched: MatchedRecord) -> dict[str, Any]:
     notification = matched.record.notification
     return {
+        "source": source,
         "file": matched.record.source,
         "record": matched.record.number,
         "time_us": notification.envelope.time_us,
@@ -144,8 +156,9 @@ def _matched(matched: MatchedRecord) -> dict[str, Any]:
     }
 
 
-def _bad(record: BadRecord) -> dict[str, Any]:
+def _bad(source: str, record: BadRecord) -> dict[str, Any]:
     return {
+        "source": source,
         "file": record.source,
         "record": record.line,
         "column": record.column,

@@ -13,26 +13,35 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from contrada.errors import ContradaError
+from contrada.errors import ContradaError, InputError
 from contrada.records import Rows, open_lines, parts_of
 from contrada.records.joining import has_open_quote
 from contrada.records.lines import PART_BYTES
 from contrada.records.reading import plain_format
 from contrada.spark.pipeline.description import Source
 from contrada.spark.pipeline.matching import OUTCOME_DDL, FilePart, Task
+from contrada.spark.transforms.bases import Base
 
 FILE_COST_BYTES: Final = 2**16
 """A file counts for at least as many bytes when parts are dealt out to tasks."""
 
 
-def outcomes_of(session: SparkSession, source: Source, filters: tuple[bytes, ...]) -> DataFrame:
+def outcomes(
+    session: SparkSession, source: Source, base: Base, *, stream: bool = False
+) -> DataFrame:
     """The outcomes of a source's records, not yet computed. See OUTCOME_DDL for the columns.
+
+    `subscriptions` are positions among the base's keys. Of a stream, each micro-batch has what is
+    new, with a counting row for each of its tasks.
 
     The driver looks at each large file of lines once, to find lines and count them.
     """
+    if stream:
+        raise InputError(f"source {source.name!r}", "files are not read as a stream yet")
     shown = {str(path.absolute()): str(path) for path in source.files}
     parts = tuple(_dealt(part for path in shown for part in _parts(path, source)))
-    task = Task(source.format, source.reading, filters, shown, parts)
+    told = base.ship(session)
+    task = Task(source.name, source.format, source.reading, told, shown, parts)
     places = session.range(0, len(parts), 1, len(parts))
     return places.mapInArrow(task.of_parts, OUTCOME_DDL)
 

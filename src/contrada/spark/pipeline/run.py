@@ -19,7 +19,6 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
-from contrada.model.encoding import to_msgpack
 from contrada.spark.pipeline.description import Pipeline, Source
 from contrada.spark.pipeline.publishing import (
     Told,
@@ -28,7 +27,8 @@ from contrada.spark.pipeline.publishing import (
     go_on,
     publish_matches,
 )
-from contrada.spark.pipeline.reading import outcomes_of
+from contrada.spark.pipeline.reading import outcomes
+from contrada.spark.transforms.bases import Base
 
 REASONS_MAX: Final = 10
 """Reasons of bad records of a source that a summary names, the most frequent ones. Beyond it: the
@@ -94,13 +94,13 @@ def run_pipeline(
     address = publish or pipeline.publish
     if address:
         check_reachable(address)
-    filters = tuple(to_msgpack(wish) for wish in pipeline.subscriptions.values())
+    base = Base(pipeline.subscriptions)
     kept: list[tuple[Source, DataFrame, SourceSummary]] = []
     matches = dict.fromkeys(pipeline.subscriptions, 0)
     try:
         for source in pipeline.sources:
             go_on(stop)
-            frame = outcomes_of(session, source, filters).persist(StorageLevel.MEMORY_AND_DISK)
+            frame = outcomes(session, source, base).persist(StorageLevel.MEMORY_AND_DISK)
             with _watched(session, f"match {source.name}", told):
                 kept.append((source, frame, _counted(source, frame, matches)))
         go_on(stop)
@@ -167,8 +167,7 @@ def _unmet(frame: DataFrame, source: Source) -> tuple[str, ...]:
 
 def _write(pipeline: Pipeline, frames: list[tuple[Source, DataFrame]]) -> None:
     """Write matches and quarantine."""
-    named = [frame.withColumn("source", F.lit(source.name)) for source, frame in frames]
-    every = reduce(DataFrame.unionAll, named)
+    every = reduce(DataFrame.unionAll, [frame for _, frame in frames])
     names = F.array(*map(F.lit, pipeline.subscriptions))
     every.where("notification is not null").withColumn(
         "position", F.explode("subscriptions")

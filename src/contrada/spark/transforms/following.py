@@ -22,16 +22,25 @@ import numpy as np
 from contrada.errors import ContradaError, EncodingError
 from contrada.matching.blobs import Blobs, blobs_in
 from contrada.matching.kernels.jit import is_pure
-from contrada.matching.packing import pieces_of, written
+from contrada.matching.packing import packed_rows, pieces_of, written
 from contrada.model import Envelope, Notification, Pattern
 from contrada.model.algebra.nesting import json_values
 from contrada.model.domains.values import ENVELOPE_NAMES, TIME_MAX_US, TIME_MIN_US
-from contrada.model.encoding import from_msgpack, notification_from_msgpack, to_msgpack
+from contrada.model.encoding import from_msgpack, notification_from_msgpack
 from contrada.patterns.arrayed import NO_ROWS, ArrayRuns, FoundRuns, StepRows, rows_joined
 from contrada.patterns.engine import LATE
 from contrada.patterns.runs import PatternLimits, RunBudget
 from contrada.patterns.steps import StepIndex, packed_order
-from contrada.spark.transforms.frames import BOOL, DOUBLE, FLOAT, INTEGER, TEXT, TIME, WideRows
+from contrada.spark.transforms.frames import (
+    BOOL,
+    DOUBLE,
+    FLOAT,
+    INTEGER,
+    TEXT,
+    TIME,
+    WideRows,
+    binary_of,
+)
 from contrada.spark.transforms.states import States
 
 _PLAIN_KINDS: Final = frozenset((TEXT, BOOL, INTEGER, FLOAT, DOUBLE, TIME))
@@ -197,7 +206,13 @@ class FindSteps:
             lacks = np.zeros(len(rows), dtype=bool)
             for piece in names:
                 lacks |= ~piece.is_there
-            of = StepRows(times[rows], groups, begins, steps, _packed(some, times[rows]))
+            of = StepRows(
+                times[rows],
+                groups,
+                begins,
+                steps,
+                packed_rows(len(rows), pieces_of(some.schema.names, some.columns), times[rows]),
+            )
             found.append(of.taken(np.flatnonzero(~lacks)) if lacks.any() else of)
         return found
 
@@ -282,7 +297,7 @@ class FollowSteps:
         pa = _arrow()
         texts = pa.array(list(map(_shown, found.group_names.each())), pa.string())
         names = pa.array(self.patterns.names, pa.string())
-        packed = _binary(found.packed)
+        packed = binary_of(found.packed)
         times = pa.array(found.times, pa.timestamp("us", "UTC"))
         for begin in range(0, len(found.patterns), MATCHES_AT_ONCE):
             some = slice(begin, begin + MATCHES_AT_ONCE)
@@ -332,30 +347,6 @@ def _are_values(batch: Any) -> bool:
     return True
 
 
-def _packed(batch: Any, times: Any) -> Blobs:
-    """Rows of plain columns as whole notifications, as `to_msgpack` writes them."""
-    from contrada.matching.kernels.writing import INT
-    from contrada.matching.packing import ColumnPiece
-
-    head, before, after = _FRAME
-    kinds = np.full(len(times), INT, dtype=np.int64)
-    time = ColumnPiece(np.frombuffer(before, dtype=np.uint8), kinds, times)
-    pieces = pieces_of(batch.schema.names, batch.columns)
-    return written(len(times), pieces, head, (time, after))
-
-
-def _frame() -> tuple[bytes, bytes, bytes]:
-    """What stands before the attributes, before the time, and after it."""
-    packed = to_msgpack(Notification({}, envelope=Envelope(time_us=1)))
-    without = to_msgpack(Notification({}))
-    attributes_at = packed.index(b"\x94") + 1
-    time_at = next(at for at in range(len(packed)) if packed[at] != without[at])
-    return packed[:attributes_at], packed[attributes_at + 1 : time_at], packed[time_at + 1 :]
-
-
-_FRAME: Final = _frame()
-
-
 def _shown(name: bytes) -> str:
     """The values of a group as a JSON object."""
     values = msgspec.msgpack.decode(name)
@@ -372,15 +363,6 @@ def _arrow() -> Any:
     return pyarrow
 
 
-def _binary(blobs: Blobs) -> Any:
-    """Byte strings as an Arrow column, where they lie."""
-    pa = _arrow()
-    starts, data = blobs
-    offsets = pa.py_buffer((starts - starts[0]).astype(np.int32))
-    held = pa.py_buffer(data[starts[0] : starts[-1]])
-    return pa.Array.from_buffers(pa.binary(), blobs.size, [None, offsets, held])
-
-
 def _steps_batch(parts: Any, rows: StepRows) -> Any:
     """Rows, and the part of each, in an Arrow batch."""
     pa = _arrow()
@@ -388,9 +370,9 @@ def _steps_batch(parts: Any, rows: StepRows) -> Any:
     columns = [
         pa.array(parts.astype(np.int32)),
         pa.array(rows.times),
-        _binary(rows.groups),
-        _binary(steps),
-        _binary(rows.packed),
+        binary_of(rows.groups),
+        binary_of(steps),
+        binary_of(rows.packed),
     ]
     return pa.RecordBatch.from_arrays(columns, ["part", "time_us", "group", "steps", "packed"])
 

@@ -19,6 +19,7 @@ from pyspark.sql import types as T  # noqa: N812 - the name that everyone gives 
 
 from contrada.errors import ContradaError, InputError, InvalidNotificationError
 from contrada.matching import Index
+from contrada.matching.blobs import Blobs
 from contrada.model.domains.values import (
     TIME_MAX_US,
     TIME_MIN_US,
@@ -210,7 +211,7 @@ class WideRows:
     def _converted(self, array: Any) -> Column:
         """Each distinct value of a column as the one of an attribute."""
         coded = array.dictionary_encode()
-        values = [_value(each, self._zone) for each in coded.dictionary.to_pylist()]
+        values = [scalar_value(each, self._zone) for each in coded.dictionary.to_pylist()]
         codes = coded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
         refused = np.array([each is REFUSED for each in values] + [False], dtype=bool)
         self.bad |= refused[codes]
@@ -218,15 +219,11 @@ class WideRows:
 
     def _timed(self, array: Any) -> Any:
         """A column of times, without those that no attribute can have."""
-        whole = array.cast(pa.int64())
-        ends = pc.min_max(whole)
-        low, high = ends["min"].as_py(), ends["max"].as_py()
-        if low is None or (low >= TIME_MIN_US and high <= TIME_MAX_US):
+        outside = outside_times(array)
+        if outside is None:
             return array
-        outside = pc.or_(pc.less(whole, TIME_MIN_US), pc.greater(whole, TIME_MAX_US))
-        outside = pc.fill_null(outside, False)
-        self.bad |= outside.to_numpy(zero_copy_only=False)
-        return pc.if_else(outside, pa.scalar(None, array.type), array)
+        self.bad |= outside
+        return pc.if_else(pa.array(outside), pa.scalar(None, array.type), array)
 
     def matched(self, index: Index[int]) -> tuple[Any, Any]:
         """As `Index.match_batch`; what it says of rows that are odd or bad is to be left out."""
@@ -259,16 +256,35 @@ class WideRows:
             value = column.value(row)
             return None if value is MISSING else value
         try:
-            return _python(column[row], self._zone)
+            return python_value(column[row], self._zone)
         except (OverflowError, ValueError) as error:
             raise InvalidNotificationError(name, str(column.type), str(error)) from None
+
+
+def binary_of(blobs: Blobs) -> Any:
+    """Byte strings as an Arrow column, where they lie."""
+    starts, data = blobs
+    offsets = pa.py_buffer((starts - starts[0]).astype(np.int32))
+    held = pa.py_buffer(data[starts[0] : starts[-1]])
+    return pa.Array.from_buffers(pa.binary(), blobs.size, [None, offsets, held])
+
+
+def outside_times(array: Any) -> Any:
+    """Which rows of a column of times have one that no attribute can have; None where none has."""
+    whole = array.cast(pa.int64())
+    ends = pc.min_max(whole)
+    low, high = ends["min"].as_py(), ends["max"].as_py()
+    if low is None or (low >= TIME_MIN_US and high <= TIME_MAX_US):
+        return None
+    outside = pc.or_(pc.less(whole, TIME_MIN_US), pc.greater(whole, TIME_MAX_US))
+    return pc.fill_null(outside, False).to_numpy(zero_copy_only=False)
 
 
 def _is_valid(array: Any) -> Any:
     return array.is_valid().to_numpy(zero_copy_only=False)
 
 
-def _value(value: Any, zone: str | None) -> Any:
+def scalar_value(value: Any, zone: str | None) -> Any:
     """A decimal, date or local time as the value of an attribute; REFUSED where it is none."""
     try:
         return _moment(value, zone) if isinstance(value, date) else normal(value)
@@ -282,21 +298,22 @@ def _moment(value: date, zone: str | None) -> datetime:
     return local.astimezone(UTC) if local.tzinfo else in_zone(local, zone, str(value))
 
 
-def _python(cell: Any, zone: str | None) -> Any:
+def python_value(cell: Any, zone: str | None) -> Any:
+    """A value of a column as Python has it; None for NULL. Raises ContradaError, ValueError."""
     kind = cell.type
     if not cell.is_valid:
         return None
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return _text(cell.as_buffer().to_pybytes())
     if pa.types.is_map(kind):
-        return {_python(key, zone): _python(each, zone) for key, each in _entries(cell)}
+        return {python_value(key, zone): python_value(each, zone) for key, each in _entries(cell)}
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        members = [_python(each, zone) for each in cell.values]
+        members = [python_value(each, zone) for each in cell.values]
         return [each for each in members if each is not None]
     if pa.types.is_struct(kind):
         if _is_variant(kind):
             return _variant(cell)
-        return {name: _python(each, zone) for name, each in cell.items() if each.is_valid}
+        return {name: python_value(each, zone) for name, each in cell.items() if each.is_valid}
     if pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None):
         if zone is None:
             raise ValueError("a local time, and no zone is given")

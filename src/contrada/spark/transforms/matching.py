@@ -20,6 +20,7 @@ from contrada.spark.transforms.frames import NOTIFICATION, quoted
 from contrada.spark.transforms.planning import MatchPlan, Way, plan_of
 from contrada.spark.transforms.predicates import is_bad
 from contrada.spark.transforms.rows import Told
+from contrada.spark.transforms.sending import in_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -168,12 +169,9 @@ def _by_predicates(base: Base, chosen: MatchPlan) -> "Column":
     return found if bad is None else F.when(~bad, found)
 
 
-# What workers run is sent as it is, not by its name, so that one without this package can say so.
-
-
 def _of_columns(told: bytes) -> Callable[..., Any]:
     """Columns of a batch to their rows' keys."""
-    imported = _imported()
+    imported = in_worker("rows")
 
     def matched(*columns: pa.Array) -> pa.Array:
         return imported().keys_of(told, columns)
@@ -183,28 +181,9 @@ def _of_columns(told: bytes) -> Callable[..., Any]:
 
 def _of_batches(told: bytes) -> Callable[..., Any]:
     """Batches to the same with a column of keys."""
-    imported = _imported()
+    imported = in_worker("rows")
 
     def matched(batches):  # type: ignore[no-untyped-def]
         return imported().matched_batches(told, batches)
 
     return matched
-
-
-def _imported() -> Callable[[], Any]:
-    """What gives the module that does a worker's part."""
-
-    def imported():  # type: ignore[no-untyped-def]
-        try:
-            from contrada.spark.transforms import rows
-        except ImportError as error:
-            import os
-            import sys
-
-            where = f"the worker on {os.uname().nodename} ({sys.executable})"
-            raise RuntimeError(
-                f"{where} cannot import contrada ({error}): install contrada[spark,fast] there"
-            ) from None
-        return rows
-
-    return imported

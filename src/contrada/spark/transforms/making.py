@@ -1,0 +1,384 @@
+"""What workers do for `to_notifications`: batches of rows to whole packed notifications.
+
+Rows of plain columns are written in columns (`matching.packing`), as far as it is plain that each
+value stands as it is. All other rows are *doubtful*: they are made one by one, by the functions
+that read records of JSON and XML, which also say what is wrong with a row.
+"""
+
+import json
+import pickle
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from contrada.errors import ContradaError, InvalidNotificationError, ParseError
+from contrada.matching.kernels import jit
+from contrada.matching.packing import ColumnPiece, constant_piece, packed_rows, piece_of
+from contrada.model import Notification, to_msgpack
+from contrada.model.algebra.attributes import ATTRIBUTES_MAX
+from contrada.model.domains.values import time_us_of
+from contrada.model.encoding import notification_from_msgpack
+from contrada.records.columns import MISSING, REFUSED, Column, converter
+from contrada.records.decoding import Decoder
+from contrada.records.documents import read_document
+from contrada.records.lines import Block
+from contrada.records.objects import notification_of_content, notification_of_object, read_array
+from contrada.records.reading import Reading
+from contrada.records.record import BAD_TEXT_CHARS_MAX, BadRecord, Record, bad_record, record_of
+from contrada.spark.transforms.frames import (
+    CONVERTED,
+    DOUBLE,
+    FLOAT,
+    INTEGER,
+    NOTIFICATION,
+    SEVERAL,
+    TEXT,
+    TIME,
+    binary_of,
+    outside_times,
+    python_value,
+    scalar_value,
+)
+
+NO_ROW: Final = "NULL"
+"""What is found in place of a text, map or variant that is not there."""
+
+_NUMBERS: Final = (INTEGER, FLOAT, DOUBLE)
+
+
+class Made(NamedTuple):
+    """What was made: packed notifications, why others are none, and what shows these.
+
+    `rows` says of which row each was made, None where each row made one.
+    """
+
+    notifications: Any
+    reasons: Any
+    texts: Any
+    rows: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """What workers are told. Of wide rows `names` and `kinds` are those of the columns."""
+
+    of: str
+    reading: Reading
+    names: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> int:
+        """How many columns come first that notifications are made of."""
+        return max(1, len(self.names))
+
+    def made(self, batch: Any) -> Made:
+        """What is made of the rows of a batch."""
+        if self.of == "wide":
+            return _of_columns(self, batch)
+        column = batch.column(0)
+        if self.of == "json" and not self.reading.entries:
+            return _of_lines(column, self.reading)
+        if self.of in ("json", "xml"):
+            return _of_documents(column, self.of, self.reading)
+        return _one_by_one(map(self._of_cell, column))
+
+    def _of_cell(self, cell: Any) -> "bytes | _Refused":
+        """The notification of a whole one, a map or a variant."""
+        shown: Any = NO_ROW
+        try:
+            if not cell.is_valid:
+                raise ParseError(1, 1, NO_ROW, f"a {self.of} one")
+            if self.of == "packed":
+                packed: bytes = cell.as_py()
+                shown = packed.hex()
+                notification_from_msgpack(packed)
+                return packed
+            shown = content = python_value(cell, self.reading.zone)
+            if not isinstance(content, dict):
+                raise ParseError(1, 1, f"a {type(content).__name__}", "an object")
+            return to_msgpack(notification_of_content(content, self.reading))
+        except (ContradaError, OverflowError, ValueError) as error:
+            return _refused(error, shown if isinstance(shown, str) else _as_text(shown))
+
+
+@lru_cache(16)
+def unpickled(packed: bytes) -> Any:
+    """What was shipped to this worker."""
+    return pickle.loads(packed)
+
+
+def made_batches(packed: bytes, batches: Iterable[Any]) -> Iterator[Any]:
+    """Batches of what is kept of each row, and what was made of it."""
+    making: Making = unpickled(packed)
+    for batch in batches:
+        made = making.made(batch)
+        kept = batch.columns[making.columns :]
+        if made.rows is not None:
+            kept = [column.take(pa.array(made.rows)) for column in kept]
+        columns = [*kept, made.notifications, made.reasons, made.texts]
+        names = [*map(str, range(len(kept))), NOTIFICATION, "reason", "text"]
+        yield pa.RecordBatch.from_arrays(columns, names)
+
+
+# --- one by one -----------------------------------------------------------------------------------
+
+
+class _Refused(NamedTuple):
+    reason: str
+    text: str
+
+
+def _refused(error: Exception, text: str) -> _Refused:
+    """Why a row is none, and the row."""
+    if not isinstance(error, ContradaError):
+        return _Refused(f"found a value that cannot be read: {error}", text[:BAD_TEXT_CHARS_MAX])
+    return _told(bad_record("", error, None, text))
+
+
+def _told(bad: BadRecord) -> _Refused:
+    at = f"column {bad.column}: " if bad.column and bad.text else ""
+    at = f"line {bad.line}, {at}" if at and bad.line and bad.line > 1 else at
+    return _Refused(f"{at}{bad.reason}", bad.text)
+
+
+def _one_by_one(found: Iterable[bytes | _Refused], rows: Any = None) -> Made:
+    notifications: list[bytes | None] = []
+    reasons: list[str | None] = []
+    texts: list[str | None] = []
+    for each in found:
+        is_made = isinstance(each, bytes)
+        notifications.append(each if isinstance(each, bytes) else None)
+        reasons.append(None if is_made else each.reason)  # type: ignore[union-attr]
+        texts.append(None if is_made else each.text)  # type: ignore[union-attr]
+    string = pa.string()
+    return Made(
+        pa.array(notifications, pa.binary()),
+        pa.array(reasons, string),
+        pa.array(texts, string),
+        rows,
+    )
+
+
+def _as_text(content: Any) -> str:
+    return json.dumps(content, ensure_ascii=False, default=str)
+
+
+# --- texts ----------------------------------------------------------------------------------------
+
+
+def _texts(column: Any) -> list[bytes | None]:
+    """The texts of a column as bytes."""
+    kind = pa.large_binary() if str(column.type).startswith("large") else pa.binary()
+    found: list[bytes | None] = column.cast(kind).to_pylist()
+    return found
+
+
+def _of_lines(column: Any, reading: Reading) -> Made:
+    """Texts that are an object of JSON each."""
+    texts = _texts(column)
+    found: list[bytes | _Refused | None] = [None] * len(texts)
+    # A text with a line break, or none, stands there as an empty line, which is doubtful.
+    lines = [b"" if text is None or b"\n" in text or b"\r" in text else text for text in texts]
+    if lines:
+        block = Block.of(1, b"\n".join([*lines, b""]))
+        for row, attributes in Decoder((), reading, set()).attributes(block):
+            try:
+                found[row] = to_msgpack(reading.notification(attributes))
+            except ContradaError:
+                continue  # It is read again, and what is wrong is told with its place.
+    return _one_by_one(
+        _of_line(text, reading) if each is None else each
+        for text, each in zip(texts, found, strict=True)
+    )
+
+
+def _of_line(text: bytes | None, reading: Reading) -> bytes | _Refused:
+    if text is None:
+        return _refused(ParseError(1, 1, NO_ROW, "a JSON object"), NO_ROW)
+    line = text.decode("utf-8", "surrogateescape")
+    found = record_of(lambda line: notification_of_object(line, reading), "", 1, line)
+    return _told(found) if isinstance(found, BadRecord) else to_msgpack(found.notification)
+
+
+def _of_documents(column: Any, of: str, reading: Reading) -> Made:
+    """Texts that are documents, of which each entry is a notification."""
+    read = read_document if of == "xml" else read_array
+    rows: list[int] = []
+    found: list[bytes | _Refused] = []
+    for row, text in enumerate(_texts(column)):
+        records: Iterable[Record | BadRecord]
+        if text is None:
+            records = [bad_record("", ParseError(1, 1, NO_ROW, "a document"), None, NO_ROW)]
+        else:
+            records = read(text, "", reading)
+        for each in records:
+            rows.append(row)
+            is_bad = isinstance(each, BadRecord)
+            found.append(_told(each) if is_bad else to_msgpack(each.notification))  # type: ignore[arg-type, union-attr]
+    return _one_by_one(found, np.array(rows, dtype=np.int64))
+
+
+# --- columns --------------------------------------------------------------------------------------
+
+
+def _of_columns(making: Making, batch: Any) -> Made:
+    """Rows of which each column is an attribute."""
+    count = batch.num_rows
+    rows = _PlainRows(making, batch)
+    alone = np.flatnonzero(rows.is_doubtful)
+    made = _one_by_one(_of_row(making, batch, row) for row in alone.tolist())
+    if len(alone) == count:
+        return made
+    written = binary_of(packed_rows(count, rows.pieces, rows.times_us))
+    nothing = pa.nulls(count, pa.string())
+    if not len(alone):
+        return Made(written, nothing, nothing)
+    places = np.arange(count)
+    places[alone] = count + np.arange(len(alone))
+    order = pa.array(places)
+
+    def joined(first: Any, second: Any) -> Any:
+        return pa.concat_arrays([first, second]).take(order)
+
+    return Made(
+        joined(written, made.notifications),
+        joined(nothing, made.reasons),
+        joined(nothing, made.texts),
+    )
+
+
+def _of_row(making: Making, batch: Any, row: int) -> bytes | _Refused:
+    """The notification of a row by itself."""
+    content: dict[str, Any] = {}
+    problem: Exception | None = None
+    for name, column in zip(making.names, batch.columns, strict=False):
+        try:
+            value = python_value(column[row], making.reading.zone)
+            if value is not None:
+                content[name] = value
+        except (ContradaError, OverflowError, ValueError) as error:
+            said = error.reason if isinstance(error, InvalidNotificationError) else str(error)
+            shown = str(column.slice(row, 1).type)
+            problem = problem or InvalidNotificationError(name, shown, said)
+            content[name] = shown
+    try:
+        if problem is not None:
+            raise problem
+        return to_msgpack(notification_of_content(content, making.reading))
+    except (ContradaError, OverflowError, ValueError) as error:
+        return _refused(error, _as_text(content))
+
+
+class _PlainRows:
+    """The rows of a batch as pieces of notifications; `is_doubtful` says which are not there."""
+
+    def __init__(self, making: Making, batch: Any) -> None:
+        self._reading = reading = making.reading
+        count = batch.num_rows
+        self.is_doubtful = np.zeros(count, dtype=bool)
+        self.pieces: list[ColumnPiece] = []
+        self.times_us: Any = None
+        most = len(making.names) + len(reading.add) + len(reading.marks)
+        if jit.is_pure() or most > ATTRIBUTES_MAX:
+            self.is_doubtful[:] = True
+            return
+        if reading.time is not None and reading.stamp is None:
+            time = reading.add[reading.time]
+            if not isinstance(time, datetime):
+                self.is_doubtful[:] = True
+                return
+            self.times_us = np.full(count, time_us_of(time), dtype=np.int64)
+        for name, kind, column in zip(making.names, making.kinds, batch.columns, strict=False):
+            self._put(reading.rename.get(name, name), kind, column)
+        if reading.stamp is not None and self.times_us is None:
+            self.is_doubtful[:] = True
+        for name, packed in _constants(reading):
+            self.pieces.append(constant_piece(count, name, packed))
+
+    def _put(self, name: str, kind: str, column: Any) -> None:
+        """A column as a piece, and the rows that it makes doubtful."""
+        if kind == SEVERAL:
+            self.is_doubtful |= column.is_valid().to_numpy(zero_copy_only=False)
+            return
+        if kind == TIME:
+            outside = outside_times(column)
+            if outside is not None:
+                self.is_doubtful |= outside
+        elif kind == TEXT and not _is_text(column):
+            self.is_doubtful[:] = True
+            return
+        before = msgspec.msgpack.encode(name)
+        value = self._converter(name, kind)
+        piece: ColumnPiece | None
+        if value is not None:
+            piece, odd = _converted(column, value).piece(before)
+            self.is_doubtful |= odd
+        else:
+            piece = piece_of(before, column)
+            if piece is None:  # A type that only rows can tell of.
+                self.is_doubtful |= column.is_valid().to_numpy(zero_copy_only=False)
+                return
+        if name == self._reading.stamp:
+            self._stamp(piece)
+        if name not in self._reading.add:
+            self.pieces.append(piece)
+
+    def _stamp(self, piece: ColumnPiece) -> None:
+        from contrada.matching.kernels.writing import TIME as TIMES
+
+        is_time = piece.kinds == TIMES
+        self.is_doubtful |= ~is_time
+        self.times_us = piece.values if is_time.any() else np.zeros(len(is_time), dtype=np.int64)
+
+    def _converter(self, name: str, kind: str) -> Any:
+        """What converts each distinct value, None where they stand as they are."""
+        reading = self._reading
+        if kind == CONVERTED:
+            return lambda each: scalar_value(each, reading.zone)
+        is_text = kind == TEXT and (reading.absent or name in reading.types)
+        if is_text or (kind in _NUMBERS and reading.takes_numbers(name)):
+            is_stamp = name == reading.stamp
+            return converter(reading.typed(name), _is_absent(reading), is_stamp=is_stamp)
+        return None
+
+
+def _is_absent(reading: Reading) -> Any:
+    return lambda text: isinstance(text, str) and text in reading.absent
+
+
+def _converted(column: Any, value: Any) -> Column:
+    """Each distinct value of a column as what it stands for; a refused one is an odd one."""
+    coded = column.dictionary_encode()
+    values = [value(each) for each in coded.dictionary.to_pylist()]
+    codes = coded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
+    # What is refused must not seem absent: null is a value that no piece has.
+    return Column([*(None if each is REFUSED else each for each in values), MISSING], codes)
+
+
+def _is_text(column: Any) -> bool:
+    """Whether all texts are UTF-8, which Spark does not promise."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+@lru_cache(16)
+def _packed_constants(packed: bytes) -> tuple[tuple[str, bytes], ...]:
+    held = msgspec.msgpack.decode(packed, type=dict[str, msgspec.Raw])
+    return tuple((name, bytes(value)) for name, value in held.items())
+
+
+def _constants(reading: Reading) -> tuple[tuple[str, bytes], ...]:
+    """What each record of a source has: what is added, and its type marks."""
+    if not reading.add and not reading.marks:
+        return ()
+    return _packed_constants(Notification.marked(reading.add, reading.marks).span)
