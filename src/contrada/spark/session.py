@@ -6,6 +6,7 @@ a shuffle partition per core is enough for what is shuffled here.
 
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -80,7 +82,7 @@ def spark_session(
     except ConnectionError as error:  # Nothing but Java is connected to in here.
         raise EngineError("its Java process has ended") from error
     except (Py4JError, PySparkException) as error:
-        said = "its Java process has ended" if _has_java_ended() else _cause(str(error))
+        said = "its Java process has ended" if _has_java_ended() else cause_of(str(error))
         raise EngineError(said) from error
 
 
@@ -96,11 +98,27 @@ def _has_java_ended() -> bool:
     return java is not None and java.poll() is not None
 
 
-def _cause(said: str) -> str:
-    """The line that says most: the innermost cause in Java, else the last line."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def cause_of(said: str) -> str:
+    """The line that says most: what Python raised, or the innermost cause in Java, or the last."""
+    said = said.partition("=== Streaming Query ===")[0]
+    lines = [line for line in said.splitlines() if line.strip()]
+    if _TRACEBACK in said:
+        # Behind the last of the places, which are indented; where Java tells on, its own follow.
+        raised = said.rpartition(_TRACEBACK)[2].splitlines()
+        lines = [*takewhile(lambda line: "\tat " not in line, dropwhile(_is_indented, raised))]
+        return _SQLSTATE.sub("", " ".join(line.strip() for line in lines if line.strip()))
+    lines = [line.strip() for line in lines if not line.lstrip().startswith(_JAVA_STACK)]
     causes = [line for line in lines if line.startswith(("Caused by: ", ": "))]
     return (causes or lines or ["it did not say why"])[-1].removeprefix("Caused by").lstrip(": ")
+
+
+_TRACEBACK: Final = "Traceback (most recent call last):\n"
+_JAVA_STACK: Final = ("at ", "Driver stacktrace:", "SQLSTATE: ")
+_SQLSTATE: Final = re.compile(r"( *SQLSTATE: \w+)+$")
+
+
+def _is_indented(line: str) -> bool:
+    return line.startswith(" ")
 
 
 def interruptible(work: Callable[[threading.Event], T]) -> T:
