@@ -161,6 +161,7 @@ def found(session: SparkSession, what: str, rows: int, folder: Path) -> DataFram
     """The digests of what is found, some for each part."""
     numbers = session.range(0, rows, 1, 8)
     if what == "detect":
+        session.conf.set("spark.sql.shuffle.partitions", 1)  # So that one worker has all of it.
         frame = numbers.mapInArrow(_made(events), EVENTS)
         return frame.transform(detect(PATTERNS)).mapInArrow(_matches, DIGESTS)
     base = Base(filters(int(what)), folder=folder)

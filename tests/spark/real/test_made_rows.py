@@ -28,13 +28,13 @@ ROWS: Final = 10_000_000
 CHUNK_ROWS: Final = 500_000
 
 FEWER: Final = {"1000": ROWS // 10, "100000": ROWS // 10, "detect": ROWS // 2}
-"""With how many rows memory is compared. Patterns follow 262,144 rows of a part at once, which take
-a worker some 250 MiB: there have to be more of them either time."""
+"""With how many rows memory is compared. Patterns follow 262,144 rows of a part at once; there have
+to be some times as many of them either time."""
 
 MEMORY_MORE_MIB: Final = 96
 """How much more a process may take for more rows: what allocators keep."""
 
-WORKER_MIB_MAX: Final = 800
+WORKER_MIB_MAX: Final = 1_000
 JAVA_MIB_MAX: Final = 1_700
 """What the JVM may take: its heap is bounded, and what it has beside that too."""
 
