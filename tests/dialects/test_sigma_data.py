@@ -78,10 +78,10 @@ def keys(given: Any) -> Iterator[list[str]]:
             yield from keys(each)
 
 
-@pytest.fixture(scope="module")
-def rules(shared_data: SharedData) -> dict[str, Given]:
+def read_rules(path: Path) -> dict[str, Given]:
+    """The rules of an archive, as they are written and as they were read."""
     found = {}
-    with tarfile.open(shared_data("sigma", "sigma_rules_raw.tar.xz"), "r:xz") as archive:
+    with tarfile.open(path, "r:xz") as archive:
         for member in archive:
             file = archive.extractfile(member) if member.name.endswith(".yml") else None
             if file is not None:
@@ -93,20 +93,31 @@ def rules(shared_data: SharedData) -> dict[str, Given]:
 
 
 @pytest.fixture(scope="module")
+def rules(shared_data: SharedData) -> dict[str, Given]:
+    return read_rules(shared_data("sigma", "sigma_rules_raw.tar.xz"))
+
+
+@pytest.fixture(scope="module")
 def prepared(shared_data: SharedData) -> dict[str, dict[str, Any]]:
     path = shared_data("sigma", "sigma_filters.jsonl.gz")
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         return {given["id"]: given for given in map(json.loads, lines)}
 
 
-@pytest.fixture(scope="module")
-def events(shared_data: SharedData) -> dict[tuple[str, int], ct.Notification]:
+def read_events(folder: Path) -> dict[tuple[str, int], ct.Notification]:
+    """The events of all files of a folder, by the file and the place in it."""
     found = {}
-    for path in sorted(shared_data("windows_events").glob("*.jsonl.gz")):
+    for path in sorted(folder.glob("*.jsonl.gz")):
         with gzip.open(path, "rt", encoding="utf-8") as lines:
             for number, line in enumerate(lines):
                 event = sigma.attributes_of(json.loads(line))
                 found[path.name.removesuffix(".jsonl.gz"), number] = ct.Notification(event)
+    return found
+
+
+@pytest.fixture(scope="module")
+def events(shared_data: SharedData) -> dict[tuple[str, int], ct.Notification]:
+    found = read_events(shared_data("windows_events"))
     assert len(found) == EVENTS
     return found
 

@@ -1,31 +1,23 @@
 """Spark's own master and workers, as a user starts them."""
 
+import json
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.asynchronous import TEST_S_MAX
+from tests.net.processes import serving
 from tests.own_operators import CONTRADA
+from tests.spark import everywhere
 
 WORKERS = 2
-
-PLACES = """
-import sys
-from contrada.spark.session import spark_session
-
-def places(batches):
-    import os, pyarrow, contrada
-    for batch in batches:
-        yield pyarrow.RecordBatch.from_pydict({"at": [os.getppid()]})
-
-with spark_session(master=sys.argv[1]) as session:
-    rows = session.range(0, 4, 1, 4).mapInArrow(places, "at long").collect()
-    print(session.sparkContext.master, len({row["at"] for row in rows}))
-"""
 
 
 @contextmanager
@@ -42,18 +34,47 @@ def cluster() -> Iterator[tuple["subprocess.Popen[str]", str]]:
             process.send_signal(signal.SIGTERM)
 
 
+def elsewhere(where: str, folder: Path, *arguments: str) -> list[str]:
+    """What `everywhere` prints in a session that is not this one."""
+    done = subprocess.run(
+        [sys.executable, everywhere.__file__, where, str(folder), *arguments],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
 @pytest.mark.slow
-def test_a_cluster_starts_works_and_stops() -> None:
+def test_a_cluster_starts_works_and_stops(spark: SparkSession, tmp_path: Path) -> None:
     """What holds in one process may not hold where workers are apart."""
+    names = ("match", "route", "detect")
+    known = everywhere.results(spark, tmp_path, "", names)
     with cluster() as (process, master):
-        done = subprocess.run(
-            [sys.executable, "-c", PLACES, master],
-            capture_output=True,
-            text=True,
-            timeout=TEST_S_MAX,
-            check=False,
-        )
-        assert done.stdout == f"{master} {WORKERS}\n", done.stderr
+        processes, found = elsewhere(master, tmp_path, "", *names)
+        assert int(processes) == WORKERS
+        assert json.loads(found) == known
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=TEST_S_MAX)
     assert (process.returncode, said) == (0, "")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_cluster_and_connect_give_what_one_process_gives(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A transform or the connector would rest on workers being where the driver is."""
+    with ExitStack() as stack:
+
+        def address(name: str) -> str:
+            return stack.enter_context(serving("--port", "0", "--store", str(tmp_path / name)))[1]
+
+        known = everywhere.results(spark, tmp_path, address("one.db"))
+        assert all(known.values())
+        _, master = stack.enter_context(cluster())
+        for where in (master, "connect"):
+            *_, found = elsewhere(where, tmp_path, address(f"{where[:5]}.db"))
+            assert json.loads(found) == known

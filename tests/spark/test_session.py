@@ -40,3 +40,48 @@ def test_a_java_that_does_not_answer_is_refused(
     monkeypatch.setattr(session, "_java", lambda: str(java))
     with pytest.raises(MissingRequirementError, match="Java 17"):
         session.check_requirements()
+
+
+PLACES = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    g()\n    ^^^\n'
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        (
+            f"An exception was thrown from the Python worker:\n{PLACES}ValueError: one\ntwo\n",
+            "ValueError: one two",
+        ),
+        (
+            f"{PLACES}KeyError: 1\n\nDuring handling of the above exception, another exception "
+            f"occurred:\n\n{PLACES}ValueError: two\n",
+            "ValueError: two",
+        ),
+        (
+            f"[STREAM_FAILED] Query [id = 1] terminated with exception: {PLACES}ValueError: one\n"
+            " SQLSTATE: 38000 SQLSTATE: XXKST\n=== Streaming Query ===\nIdentifier: 1\n\n"
+            "Logical Plan:\n+- ~StreamingExecutionRelation FileStreamSource[file:/a], [id#4L]\n",
+            "ValueError: one",
+        ),
+        (
+            "[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted: "
+            f"org.apache.spark.api.python.PythonException: {PLACES}ValueError: one\n\n"
+            "\tat org.apache.spark.A.b(A.scala:1)\n\nDriver stacktrace: SQLSTATE: XXKST\n",
+            "ValueError: one",
+        ),
+        (
+            "[STREAM_FAILED] Job aborted: java.lang.RuntimeException: it was not found.\n"
+            "\tat org.apache.spark.A.b(A.scala:1)\n\nDriver stacktrace: SQLSTATE: XXKST\n"
+            "=== Streaming Query ===\nIdentifier: 1\n",
+            "[STREAM_FAILED] Job aborted: java.lang.RuntimeException: it was not found.",
+        ),
+        (
+            "An error occurred.\n: java.io.IOException: one\nCaused by: java.io.B: two\n",
+            "java.io.B: two",
+        ),
+        ("", "it did not say why"),
+    ],
+)
+def test_the_line_that_says_most(said: str, line: str) -> None:
+    """Whoever waits for a run would be told a line of a plan, or the second one of two."""
+    assert session.cause_of(said) == line

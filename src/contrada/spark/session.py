@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -112,10 +113,26 @@ def _has_java_ended() -> bool:
 
 
 def cause_of(said: str) -> str:
-    """The line that says most: the innermost cause in Java, else the last line."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    """The line that says most: what Python raised, or the innermost cause in Java, or the last."""
+    said = said.partition("=== Streaming Query ===")[0]
+    lines = [line for line in said.splitlines() if line.strip()]
+    if _TRACEBACK in said:
+        # Behind the last of the places, which are indented; where Java tells on, its own follow.
+        raised = said.rpartition(_TRACEBACK)[2].splitlines()
+        lines = [*takewhile(lambda line: "\tat " not in line, dropwhile(_is_indented, raised))]
+        return _SQLSTATE.sub("", " ".join(line.strip() for line in lines if line.strip()))
+    lines = [line.strip() for line in lines if not line.lstrip().startswith(_JAVA_STACK)]
     causes = [line for line in lines if line.startswith(("Caused by: ", ": "))]
     return (causes or lines or ["it did not say why"])[-1].removeprefix("Caused by").lstrip(": ")
+
+
+_TRACEBACK: Final = "Traceback (most recent call last):\n"
+_JAVA_STACK: Final = ("at ", "Driver stacktrace:", "SQLSTATE: ")
+_SQLSTATE: Final = re.compile(r"( *SQLSTATE: \w+)+$")
+
+
+def _is_indented(line: str) -> bool:
+    return line.startswith(" ")
 
 
 def interruptible(work: Callable[[threading.Event], T], *, is_endless: bool = False) -> T:

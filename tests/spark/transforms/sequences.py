@@ -17,6 +17,7 @@ from contrada.model.algebra.nesting import json_values
 from contrada.model.domains.values import datetime_of
 from contrada.model.encoding import to_msgpack
 from contrada.patterns.matcher import PatternMatcher
+from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits
 
 SCHEMA: Final = pa.schema(
     [
@@ -73,9 +74,10 @@ def expected(
     patterns: Mapping[str, Pattern],
     batches: Iterable[Sequence[Notification]],
     slack_us: int | None = None,
+    limits: PatternLimits = DEFAULT_LIMITS,
 ) -> tuple[list[Result], "PatternMatcher[str]"]:
     """What the embedded matcher gives for each batch; all at the end where there is no slack."""
-    matcher: PatternMatcher[str] = PatternMatcher(slack_us=None)
+    matcher: PatternMatcher[str] = PatternMatcher(slack_us=None, limits=limits)
     for name, pattern in patterns.items():
         matcher.add(name, pattern)
     results, latest_us = [], -(2**62)

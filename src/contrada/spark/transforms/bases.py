@@ -27,7 +27,6 @@ from contrada.dialects.rules import Rule
 from contrada.errors import (
     ContradaError,
     InputError,
-    MissingRequirementError,
 )
 from contrada.extensions import load, loaded
 from contrada.matching import Index
@@ -38,6 +37,7 @@ from contrada.model import Filter, FilterSet, from_msgpack, to_msgpack
 from contrada.model.algebra.filter import selection
 from contrada.model.domains.values import ABSENT_KEY, is_system_name
 from contrada.records.subscriptions import load_subscriptions
+from contrada.spark.transforms.sending import check_compiled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -352,12 +352,7 @@ class Opened:
     def __init__(self, saved: SavedBase) -> None:
         for name in saved.extensions:
             load(name)
-        if saved.is_compiled and jit.is_pure():
-            where = f"this worker ({os.uname().nodename})"
-            remedy = (
-                "there, too: pip install 'contrada[fast]'; or set CONTRADA_PURE=1 for the driver"
-            )
-            raise MissingRequirementError(f"Numba, for compiled matching at {where}", remedy)
+        check_compiled(saved.is_compiled)
         self.saved = saved
         self._indexes: dict[int, Index[int]] = {}
         self.keys = _mapped_keys(self._path("keys"))

@@ -25,6 +25,7 @@ from contrada.model.algebra.filter import selection
 from contrada.model.encoding import from_msgpack, to_msgpack
 from contrada.spark.transforms import coverers
 from contrada.spark.transforms.coverers import Form, Shard, Verdict
+from contrada.spark.transforms.sending import sent
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -142,7 +143,7 @@ class _Steps:
     def run(self, frame: "DataFrame", step: "Step", columns: str) -> "DataFrame":
         """A step of the workers: batches of a frame's rows to rows of these columns."""
         filled = columns.format(key=self.key, filter=self.filter)
-        return frame.mapInArrow(partial(_in_arrow, step, filled, self.extensions), filled)
+        return frame.mapInArrow(sent(partial(_in_arrow, step, filled, self.extensions)), filled)
 
 
 def _held(frame: "DataFrame") -> "DataFrame":

@@ -38,6 +38,7 @@ from contrada.spark.transforms.following import (
     Patterns,
 )
 from contrada.spark.transforms.frames import NOTIFICATION, TIME, frame_of
+from contrada.spark.transforms.sending import sent
 from contrada.spark.transforms.states import States, states_of
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def detect(
         columns, described = _described(frame, time, zone, dropped)
         find = FindSteps(shipped, parts, described, own)
         steps = _by_part(columns, find).sortWithinPartitions("part", "time_us")
-        return steps.mapInArrow(FollowSteps(shipped, own), MATCHES_SCHEMA).drop("batch")
+        return steps.mapInArrow(sent(FollowSteps(shipped, own)), MATCHES_SCHEMA).drop("batch")
 
     return matches
 
@@ -196,7 +197,7 @@ class _Detection:
         watermark_us = before.watermark_us if before else TIME_MIN_US
         find = FindSteps(self.patterns, states.parts, self.columns, self.limits, watermark_us)
         follow = FollowSteps(self.patterns, self.limits, self.slack_us, batch, states)
-        matches = _by_part(frame, find).mapInArrow(follow, MATCHES_SCHEMA)
+        matches = _by_part(frame, find).mapInArrow(sent(follow), MATCHES_SCHEMA)
         self.sink(matches, batch)
         if None in states.counts(batch):  # The sink did not ask for all matches.
             matches.write.format("noop").mode("overwrite").save()
@@ -222,7 +223,7 @@ def _tell(before: DetectionStatistics | None, after: DetectionStatistics) -> Non
 
 def _by_part(frame: "DataFrame", find: FindSteps) -> "DataFrame":
     """The steps of a frame, each in the part that follows it."""
-    return frame.mapInArrow(find, STEPS_SCHEMA).repartitionById(find.parts, "part")
+    return frame.mapInArrow(sent(find), STEPS_SCHEMA).repartitionById(find.parts, "part")
 
 
 def _shipped(patterns: GivenPatterns) -> Patterns:

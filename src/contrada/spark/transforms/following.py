@@ -150,7 +150,8 @@ class FindSteps:
         names = list(self.columns.names)
         batch = _arrow().RecordBatch.from_arrays(batch.columns[: len(names)], names)
         if not timely.all():
-            budget.dropped.update({BAD: int((~good).sum()), LATE: int((good & ~timely).sum())})
+            # What is added, not updated, leaves out a reason that nothing was dropped for.
+            budget.dropped += Counter({BAD: int((~good).sum()), LATE: int((good & ~timely).sum())})
             rows = np.flatnonzero(timely)
             batch, times = batch.take(_arrow().array(rows)), times[rows]
         if not len(times):

@@ -31,6 +31,7 @@ from contrada.model.domains.values import (
 )
 from contrada.model.encoding import notification_from_msgpack
 from contrada.spark.transforms.frames import NOTIFICATION, WideRows, frame_of
+from contrada.spark.transforms.sending import sent
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -74,13 +75,13 @@ def profile(
 
     described = frame_of(notifications.schema, zone=zone, drop=drop)
     if described.is_packed:
-        values = notifications.select(NOTIFICATION).mapInArrow(_packed_values, VALUE)
+        values = notifications.select(NOTIFICATION).mapInArrow(sent(_packed_values), VALUE)
     else:
         attributes = described.asked(None)
         columns = [F.expr(each.expression) for each in attributes] or [F.lit(1)]
         names, kinds = [each.name for each in attributes], [each.kind for each in attributes]
         wide = notifications.select(*columns).toDF(*(f"_{n}" for n in range(len(columns))))
-        values = wide.mapInArrow(partial(_wide_values, names, kinds, zone), VALUE)
+        values = wide.mapInArrow(sent(partial(_wide_values, names, kinds, zone)), VALUE)
     shown = F.coalesce(F.col("text").cast("string"), F.col("number").cast("string"))
     counted = values.withColumn("shown", shown).groupBy("attribute", "domain")
     found = counted.agg(

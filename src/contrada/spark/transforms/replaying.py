@@ -24,6 +24,7 @@ from contrada.model.domains.values import time_us_of
 from contrada.model.encoding import notification_from_msgpack
 from contrada.service import Service
 from contrada.spark.transforms.frames import NOTIFICATION
+from contrada.spark.transforms.sending import sent
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -174,7 +175,7 @@ def _ordered(
 ) -> "Iterator[tuple[int | None, bytes]]":
     """Times and notifications, in order; those that are bad last, without a time."""
     columns = "time_us bigint, publisher string, sequence bigint, notification binary"
-    timed = frame.select(NOTIFICATION).mapInArrow(partial(_timed, first_us, last_us), columns)
+    timed = frame.select(NOTIFICATION).mapInArrow(sent(partial(_timed, first_us, last_us)), columns)
     order = [timed[name].asc_nulls_last() for name in timed.columns]
     rows = timed.orderBy(*order).select("time_us", NOTIFICATION)
     return ((row[0], bytes(row[1] or b"")) for row in rows.toLocalIterator(prefetchPartitions=True))

@@ -1,0 +1,101 @@
+"""Workers that lack something say so in one line, which is the one that a command shows."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from contrada.matching.kernels import jit
+from contrada.model import Notification
+from contrada.model.encoding import to_msgpack
+from contrada.spark import Base, covering, detect, match, profile
+from contrada.spark.session import cause_of
+
+PATTERN: Final = "n = 1 -> n = 2"
+MANY: Final = {f"{n}": f"n > {n}" for n in range(20)}
+
+Asks = Callable[[DataFrame, Path], DataFrame]
+
+
+def matched(frame: DataFrame, folder: Path) -> DataFrame:
+    """By whole rows."""
+    return frame.transform(match(Base(MANY, folder=folder)))
+
+
+def matched_packed(frame: DataFrame, folder: Path) -> DataFrame:
+    """By one column."""
+    spark = frame.sparkSession
+    packed = spark.createDataFrame([(to_msgpack(Notification({"n": 1})),)], "notification binary")
+    return packed.transform(match(Base(MANY, folder=folder)))
+
+
+def detected(frame: DataFrame, folder: Path) -> DataFrame:
+    """Patterns."""
+    return frame.transform(detect(PATTERN))
+
+
+def profiled(frame: DataFrame, folder: Path) -> DataFrame:
+    """A profile."""
+    return frame.transform(profile)
+
+
+def reduced(frame: DataFrame, folder: Path) -> DataFrame:
+    """A base."""
+    given = [(f"{n}", f"n > {n}") for n in range(3)]
+    return frame.sparkSession.createDataFrame(given, "key string, f string").transform(covering)
+
+
+ALL: Final = (matched, matched_packed, detected, profiled, reduced)
+
+
+def said_by_workers(spark: SparkSession, asks: Asks, folder: Path) -> str:
+    """The line that a command would show of what workers say."""
+    frame = spark.sql("SELECT 1 AS n, current_timestamp() AS time")
+    with pytest.raises(PySparkException) as caught:
+        asks(frame, folder).collect()
+    return cause_of(str(caught.value))
+
+
+@pytest.fixture
+def worker(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Sets a variable of the environment of workers, which Spark then starts anew."""
+    return lambda name, value: monkeypatch.setitem(spark.sparkContext.environment, name, value)
+
+
+@pytest.mark.parametrize("asks", ALL)
+def test_a_worker_without_the_package(
+    spark: SparkSession, worker: Callable[[str, str], None], asks: Asks, tmp_path: Path
+) -> None:
+    """It would end in a page of what Python says of a module that is not there."""
+    (tmp_path / "contrada.py").write_text("raise ImportError(\"No module named 'contrada'\")")
+    worker("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    said = said_by_workers(spark, asks, tmp_path / "bases")
+    assert "cannot import contrada (No module named 'contrada')" in said
+    assert said.endswith("install contrada[spark,fast] there")
+
+
+@pytest.mark.skipif(jit.is_pure(), reason="the driver has no Numba either")
+@pytest.mark.parametrize("asks", ALL)
+def test_a_worker_without_numba(
+    spark: SparkSession, worker: Callable[[str, str], None], asks: Asks, tmp_path: Path
+) -> None:
+    """Matching would be a hundred times slower, and nobody be told."""
+    worker("CONTRADA_PURE", "1")
+    said = said_by_workers(spark, asks, tmp_path)
+    assert "Numba, for compiled matching at this worker" in said
+    assert "pip install 'contrada[fast]'" in said
+
+
+@pytest.mark.parametrize("asks", [matched, detected])
+def test_a_worker_with_another_python(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, asks: Asks, tmp_path: Path
+) -> None:
+    """What was pickled by one Python would be taken for what another one has pickled."""
+    monkeypatch.setattr(spark.sparkContext, "pythonVer", "3.2")
+    said = said_by_workers(spark, asks, tmp_path)
+    assert "different version: 3." in said
+    assert "than that in driver: 3.2" in said
