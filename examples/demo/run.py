@@ -2,7 +2,7 @@
 
     make demo            # or: python -m examples.demo --out DIRECTORY
 
-    sources (CSV, XML, JSON) -> pipeline on Spark -> broker -> subscribers over TCP
+    sources (CSV, XML, JSON) -> stream on Spark -> broker -> subscribers over TCP
 
 The steps stand in `demo` below, one after another. Everything is real: the data (flights,
 weather and quotes that packages bring), the broker and the pipeline (the commands `contrada
@@ -13,6 +13,7 @@ Exit status: 0 when all deliveries are right, 1 when not or when a part failed, 
 """
 
 import asyncio
+import shutil
 import signal
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -44,7 +45,7 @@ DELIVERY_WAIT_S: Final = 5.0
 PROBES: Final = 300
 """So many notifications are sent one at a time to measure the latency."""
 
-STEPS: Final = ("sources", "broker, subscribers", "pipeline", "direct evaluation", "deliveries")
+STEPS: Final = ("sources", "broker, subscribers", "stream", "direct evaluation", "deliveries")
 
 EXIT_FAULT: Final = 1
 EXIT_INTERRUPTED: Final = 130
@@ -57,8 +58,9 @@ async def demo(out: Path, progress: Progress) -> Results:
         progress.add_task(step, total=None, start=False) for step in STEPS
     )
 
-    # 1. Files, written from the data that the packages bring.
+    # 1. Files, written from the data that the packages bring; nothing is left of a demo before.
     progress.start_task(writing)
+    shutil.rmtree(out / "pipeline", ignore_errors=True)
     sources = write_sources(out / "sources")
     records = sources.flight_rows + sources.observations + sources.quote_lines
     progress.update(writing, total=records, completed=records)

@@ -86,9 +86,15 @@ def new_files(
         .schema(_FILES)
         .option("ignoreMissingFiles", True)
         .options(**options)
-        .load(path)
+        .load(_as_pattern(path))
     )
     return frame.select("path", "content") if with_content else frame.select("path")
+
+
+def _as_pattern(path: str) -> str:
+    """A path as a stream takes it: Spark's takes folders and patterns, but no file by its name."""
+    is_file = scheme_of(path) == LOCAL and os.path.isfile(local_path(path))
+    return f"{path[:-1]}[{path[-1]}]" if is_file else path
 
 
 def _frame(session: "SparkSession", paths: list[str], options: "Mapping[str, str]") -> "DataFrame":

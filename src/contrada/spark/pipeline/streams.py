@@ -165,6 +165,7 @@ class _Batches:
     turn: threading.Lock = field(default_factory=threading.Lock)
     is_ending: bool = False
     failure: Exception | None = None
+    publish_s: float = 0.0
     began: float = field(default_factory=monotonic)
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
@@ -240,7 +241,9 @@ class _Batches:
         parted = matched.repartition(self.identity.parts, "source", "file")
         rows = parted.sortWithinPartitions("source", "file", "record", "time_us", "notification")
         writer = rows.select("notification").write.format("contrada").mode("append")
+        began = monotonic()
         writer.options(**options).save()
+        self.publish_s += monotonic() - began
 
     def _detect(self, every: DataFrame, batch: int, subscriptions: int) -> dict[str, int]:
         """Follow the patterns; how many matches each has in this micro-batch.
@@ -317,7 +320,7 @@ class _Batches:
             tuple(each.summary(name, each.matched * is_published) for name, each in sources),
             dict.fromkeys(asked.names, 0) | totals.matches,
             sum(each.matched for _, each in sources) * is_published,
-            0.0,
+            self.publish_s,
             monotonic() - self.began,
             str(pipeline.output.absolute()),
             mode="stream",
