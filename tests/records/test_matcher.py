@@ -8,9 +8,20 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.json import encode as json_encode
 
-from contrada.model import Filter, FilterSet, parse
-from contrada.records import BadRecord, Matcher, Outcomes, Reading, lines, matcher, read_file
+from contrada.model import Filter, FilterSet, parse, to_msgpack
+from contrada.records import (
+    BadRecord,
+    Matcher,
+    Outcomes,
+    Reading,
+    lines,
+    matcher,
+    plain_attributes,
+    read_file,
+    scanning,
+)
 
 pytest.importorskip("pyarrow")
 
@@ -194,11 +205,42 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("lines") / "file"
 
 
+def in_columns(path: Path, kind: str, reading: Reading) -> tuple[int, list[Any]]:
+    """The same of a matcher that tells of what matched in columns, one record after another."""
+    subject = Matcher(WANTED, reading, 0)
+    subject.packs = True
+    read, told = 0, []
+    for each in subject.file(path, kind, "f"):
+        read += each.read
+        told += [in_order(one) for one in each.told]
+        if each.packed is not None:
+            numbers, positions, rows = each.packed
+            times = [None] * len(numbers) if rows.times_us is None else rows.times_us.tolist()
+            shown, packed = rows.attributes.to_pylist(), rows.notifications.to_pylist()
+            told += zip(numbers, positions, times, shown, packed, strict=True)
+    return read, sorted(told, key=repr)
+
+
+def in_order(told: Any) -> Any:
+    """A record that matched as columns have it."""
+    if isinstance(told, BadRecord):
+        return told
+    notification = told.record.notification
+    shown = json_encode(plain_attributes(notification)).decode()
+    time_us = notification.envelope.time_us
+    return told.record.number, told.positions, time_us, shown, to_msgpack(notification)
+
+
 def check(path: Path, text: str, kind: str, reading: Reading) -> None:
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
-    as_said = expected(path, kind, reading)
-    assert outcomes(path, kind, reading, bulk=False) == as_said
-    assert outcomes(path, kind, reading, bulk=True) == as_said
+    read, told = expected(path, kind, reading)
+    assert outcomes(path, kind, reading, bulk=False) == (read, told)
+    shown = sorted(map(in_order, told), key=repr)
+    for doubtful_max in (0.1, 1.0) if kind == "json" else (0.1,):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(scanning, "DOUBTFUL_MAX", doubtful_max)
+            assert outcomes(path, kind, reading, bulk=True) == (read, told)
+            assert in_columns(path, kind, reading) == (read, shown)
 
 
 @given(quoted_texts())

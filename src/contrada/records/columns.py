@@ -117,8 +117,7 @@ class Column:
             strings = [v.encode() if k else b"" for v, k in zip(self._values, kinds, strict=True)]
             held = blobs_of(strings).taken(codes)
         else:
-            numbers = map(_number, self._values, kinds.tolist())
-            held = np.fromiter(numbers, dtype=np.int64, count=len(kinds))[codes]
+            held = _numbers(self._values, kinds, is_float=kinds == FLOAT)[codes]
         odd = np.array([type(v) is not Missing for v in self._values], dtype=bool) & (kinds == 0)
         return ColumnPiece(np.frombuffer(before, np.uint8), kinds[codes], held), odd[codes]
 
@@ -200,18 +199,23 @@ def converter(
     return value
 
 
-def _number(value: Any, kind: int) -> int:
-    """A value as it stands in a piece: itself, the bits of a double, or microseconds."""
-    if not kind:
-        return 0
-    if isinstance(value, datetime):
-        return time_us_of(value)
-    return _bits(value) if type(value) is float else int(value)
-
-
-def _bits(value: float) -> int:
-    found: int = _INT64.unpack(_DOUBLE.pack(value))[0]
-    return found
+def _numbers(values: Sequence[Any], kinds: Any, *, is_float: Any) -> Any:
+    """Values as they stand in a piece: integers, the bits of doubles, or microseconds."""
+    listed = zip(values, kinds.tolist(), strict=True)
+    if (is_float | (kinds == 0)).all():
+        doubles = [value if kind else 0.0 for value, kind in listed]
+        return np.array(doubles, dtype=np.float64).view(np.int64)
+    found = [
+        0
+        if not kind
+        else time_us_of(value)
+        if isinstance(value, datetime)
+        else _INT64.unpack(_DOUBLE.pack(value))[0]
+        if type(value) is float
+        else int(value)
+        for value, kind in listed
+    ]
+    return np.array(found, dtype=np.int64)
 
 
 _DOUBLE: Final = Struct("=d")

@@ -14,18 +14,20 @@ names and texts of what was decoded.
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from functools import lru_cache
 from itertools import chain
 from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
 
-from contrada.model.algebra.attributes import VALUES_MAX
+from contrada.model.algebra.attributes import ATTRIBUTES_MAX, VALUES_MAX
 from contrada.model.algebra.nesting import is_typed
 from contrada.model.domains.values import INT_MAX, INT_MIN
 from contrada.records.columns import (
     MISSING,
     REFUSED,
+    TEXTS_KEPT_MAX,
     Column,
     ColumnBatch,
     Missing,
@@ -33,6 +35,7 @@ from contrada.records.columns import (
 )
 from contrada.records.lines import LINE_CHARS_MAX, Block
 from contrada.records.reading import AllowedNames, Reading
+from contrada.records.scanning import NAMES_SCANNED_MAX, ObjectScanner
 from contrada.records.writing import WrittenRows, can_write, written_rows
 
 LEVELS_MAX: Final = 8
@@ -41,6 +44,7 @@ itself."""
 
 _BRACE: Final = ord("{")
 _Scalar = Annotated[int, msgspec.Meta(ge=INT_MIN, le=INT_MAX)] | float | bool | str | None
+_decode_scalar: Final = msgspec.json.Decoder(_Scalar).decode
 
 
 class Decoder:
@@ -59,9 +63,22 @@ class Decoder:
         self._wanted = {*asked, *reading.names_checked()}
         self._stamp = reading.stamp
         self._texts: dict[str, Callable[[str], Any]] = {}
+        self._tokens: dict[str, Callable[[str], Any]] = {}
+        self._scanner: ObjectScanner | None = None
+        if not reading.is_renaming and len(reading.add) < ATTRIBUTES_MAX - NAMES_SCANNED_MAX:
+            self._scanner = ObjectScanner(lambda name: self._names.allow((name,), 1))
 
     def read(self, block: Block) -> ColumnBatch:
         """The records of a block."""
+        scanned = self._scanner.scan(block, sorted(self._wanted)) if self._scanner else None
+        if scanned is not None and self._scanner is not None:
+            self._unmet.difference_update(self._scanner.names)
+            held = {
+                name: scanned.column(place, self._token_value(name), is_needed=name == self._stamp)
+                for place, name in enumerate(scanned.names)
+            }
+            doubtful = scanned.is_doubtful
+            return ColumnBatch(doubtful, ~doubtful, np.arange(len(block)), held)
         lines, found = self._found(block)
         if self._unmet:
             self._unmet.difference_update(*found)
@@ -77,11 +94,18 @@ class Decoder:
             columns[name] = Column(values)
         return ColumnBatch(is_doubtful, ~is_doubtful, lines, columns)
 
-    def attributes(self, block: Block) -> Iterator[tuple[int, dict[str, Any]]]:
-        """All attributes of those lines of a block that can be read, by the lines' positions."""
+    def attributes(
+        self, block: Block, *, is_added_apart: bool = False
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
+        """All attributes of those lines of a block that can be read, by the lines' positions.
+
+        `is_added_apart`: without lines in which something stands that the source adds.
+        """
         lines, found = self._found(block)
         names = set().union(*found)
         refused: set[int] = set()
+        if is_added_apart and (added := names & self._reading.add.keys()):
+            refused = {row for row, each in enumerate(found) if not added.isdisjoint(each)}
         for name in names if self._reading.absent else names & self._reading.types.keys():
             values = [each.get(name, MISSING) for each in found]
             for row, value in enumerate(self._converted(name, values)):
@@ -100,7 +124,20 @@ class Decoder:
 
     def written(self, block: Block) -> WrittenRows | None:
         """The records of a block as whole notifications; None where they are not read at once."""
-        held = dict(self.attributes(block))
+        scanned = self._scanner.scan(block, None) if self._scanner else None
+        if scanned is not None:
+            if not can_write(scanned.names, self._reading):
+                return None
+            found = {}
+            for place in scanned.in_order():
+                name = scanned.names[place]
+                if name in self._reading.add:  # It is added where it stands.
+                    scanned.is_doubtful |= scanned.has(place)
+                found[name] = scanned.column(place, self._token_value(name))
+            rows = written_rows(found, len(block), self._reading)
+            rows.is_odd[:] |= scanned.is_doubtful
+            return rows
+        held = dict(self.attributes(block, is_added_apart=True))
         names = dict.fromkeys(chain.from_iterable(held.values()))
         if not held or not can_write(names, self._reading):
             return None
@@ -183,6 +220,22 @@ class Decoder:
             is_absent = reading.absent.__contains__
             self._texts[name] = converter(reading.typed(name), is_absent, is_stamp=is_stamp)
         return self._texts[name]
+
+    def _token_value(self, name: str) -> Callable[[str], Any]:
+        """What a scalar of JSON stands for as an attribute's value; REFUSED, MISSING."""
+        if name not in self._tokens:
+            is_plain = self._text_value(name) is None and name != self._stamp
+
+            @lru_cache(TEXTS_KEPT_MAX)
+            def value(token: str) -> Any:
+                try:
+                    found = _decode_scalar(token)
+                except (msgspec.MsgspecError, UnicodeDecodeError):
+                    return REFUSED
+                return found if is_plain else self._converted(name, [found])[0]
+
+            self._tokens[name] = value
+        return self._tokens[name]
 
     def _converted(self, name: str, values: list[Any]) -> list[Any]:
         """The values of an attribute as the source's options have them."""

@@ -159,7 +159,9 @@ def parts_of(path: DataFile, is_whole: Callable[[bytes], bool] | None = None) ->
                     return (WHOLE,)
                 parts.append(Part(begin, begin + len(data), lines))
                 begin += len(data)
-                lines += data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")
+                lines += data.count(b"\n")
+                if b"\r" in data:
+                    lines += data.count(b"\r") - data.count(b"\r\n")
     return tuple(parts)
 
 

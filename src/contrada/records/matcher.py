@@ -40,6 +40,10 @@ BULK_AFTER_BYTES: Final = 2**19
 """Bytes that are read line by line before pyarrow is imported, which takes as long. Beyond it:
 lines are read many at once."""
 
+TOLD_AT_ONCE: Final = 4_096
+"""Lines that matched and are told of in columns. Beyond it: they are told of, and the next ones
+wait."""
+
 _TIME: Final = "@time"
 
 
@@ -164,6 +168,7 @@ class Matcher:
             return
         lines = self._objects(source) if format_name == "json" else None
         rows: Rows | None = None
+        waiting = _Waiting() if self.packs else None
         blocks = open_blocks(path, part)
         if lines is None:
             blocks = joined_blocks(
@@ -180,12 +185,19 @@ class Matcher:
                     rows = Rows(block.line(0), reading)
                     lines = self._rows(rows, source, reading)
                     block = block.behind_first()
-                yield self._outcomes(block, lines)
+                yield self._outcomes(block, lines, waiting)
+                if waiting is not None and len(waiting.numbers) >= TOLD_AT_ONCE:
+                    yield self._packed(waiting, lines)
             if lines is None:
                 raise ParseError(1, 1, "an empty file", "a line that names the columns")
         except ContradaError as error:
+            if waiting is not None and waiting.numbers and lines is not None:
+                yield self._packed(waiting, lines)
             bad = bad_record(source, error, 1 if lines is None else None)
             yield Outcomes(source, 0, [bad])
+        else:
+            if waiting is not None and waiting.numbers and lines is not None:
+                yield self._packed(waiting, lines)
 
     def _array(self, path: DataFile, source: str) -> Iterator[Outcomes]:
         """What becomes of the elements of an array in a JSON document."""
@@ -280,8 +292,10 @@ class Matcher:
             source, lambda line: notification_of_object(line, self._reading), bulk, bulk, is_blank
         )
 
-    def _outcomes(self, block: Block, lines: "_Lines") -> Outcomes:
-        """What becomes of a block of lines."""
+    def _outcomes(
+        self, block: Block, lines: "_Lines", waiting: "_Waiting | None" = None
+    ) -> Outcomes:
+        """What becomes of a block of lines; what can wait to be told of is taken to `waiting`."""
         doubtful: Iterable[int] = range(len(block))
         matched: dict[int, list[int]] = {}
         read = 0
@@ -291,7 +305,10 @@ class Matcher:
             matched = batch.matches(self._index)
             doubtful = batch.is_doubtful.nonzero()[0].tolist()
             read = int(batch.is_read.sum())
-        packed = self._packed(block, matched, lines) if self.packs and matched else None
+        # Notifications decide residues, and rows of several lines are few.
+        if waiting is not None and not self._residues.of and block.starts is None:
+            waiting.take(block, matched)
+            matched = {}
         told: list[MatchedRecord | BadRecord] = []
         for position in sorted({*doubtful, *matched}) if matched else doubtful:
             line = block.line(position)
@@ -311,26 +328,56 @@ class Matcher:
                 positions = self._decided(positions, record.notification)
             if positions:
                 told.append(MatchedRecord(record, positions))
-        return Outcomes(lines.source, read, told, packed)
+        return Outcomes(lines.source, read, told)
 
-    def _packed(
-        self, block: Block, matched: dict[int, list[int]], lines: "_Lines"
-    ) -> PackedRecords | None:
-        """Those that matched, without a notification for each; they are taken from `matched`."""
-        if self._residues.of or block.starts is not None:
-            return None  # Notifications decide residues; rows of several lines are few.
-        positions = sorted(matched)
-        data = b"".join(block.data[block.begin(at) : block.ends[at] + 1] for at in positions)
-        rows = lines.bulk_all().written(Block.of(1, data))
-        if rows is None:
-            return None
-        odd = rows.is_odd.nonzero()[0].tolist()
-        if odd:
+    def _packed(self, waiting: "_Waiting", lines: "_Lines") -> Outcomes:
+        """What waits to be told of: in columns, and one by one what does not fit these."""
+        rows = lines.bulk_all().written(waiting.block())
+        told: list[MatchedRecord | BadRecord] = []
+        alone: Iterable[int] = range(len(waiting.numbers))
+        if rows is not None:
+            alone = rows.is_odd.nonzero()[0].tolist()
+        for at in alone:
+            line = waiting.lines[at].decode("utf-8", "surrogateescape").removesuffix("\n")
+            record = record_of(lines.make, lines.source, waiting.numbers[at], line)
+            if isinstance(record, BadRecord):
+                told.append(record)
+            else:
+                told.append(MatchedRecord(record, waiting.positions[at]))
+        packed = None
+        if rows is not None:
             kept = (~rows.is_odd).nonzero()[0]
-            rows = rows.taken(kept)
-            positions = [positions[row] for row in kept.tolist()]
-        found = [matched.pop(position) for position in positions]
-        return PackedRecords(list(map(block.number, positions)), found, rows)
+            numbers, positions = waiting.numbers, waiting.positions
+            if len(kept) < len(numbers):
+                rows = rows.taken(kept)
+                numbers, positions = [numbers[at] for at in kept], [positions[at] for at in kept]
+            packed = PackedRecords(numbers, positions, rows)
+        waiting.forget()
+        return Outcomes(lines.source, 0, told, packed)
+
+
+class _Waiting:
+    """Lines that matched, and wait until there are enough to be told of in columns."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begins anew."""
+        self.numbers: list[int] = []
+        self.positions: list[list[int]] = []
+        self.lines: list[bytes] = []
+
+    def take(self, block: Block, matched: dict[int, list[int]]) -> None:
+        """Takes the lines of a block that matched."""
+        for at in sorted(matched):
+            self.numbers.append(block.number(at))
+            self.positions.append(matched[at])
+            self.lines.append(block.data[block.begin(at) : block.ends[at] + 1])
+
+    def block(self) -> Block:
+        """The lines, as a block."""
+        return Block.of(1, b"".join(self.lines))
 
 
 class _Lines(NamedTuple):

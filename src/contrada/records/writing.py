@@ -67,6 +67,8 @@ def written_rows(columns: Mapping[str, Column], count: int, reading: Reading) ->
     shown: list[Any] = []
     for name, column in columns.items():
         piece, odd = column.piece(msgspec.msgpack.encode(name))
+        if name in reading.add:  # What is added stands there where it replaces something.
+            odd |= piece.kinds != 0
         stamped.take(name, piece, odd)
         if name not in reading.add:
             pieces.append(piece)
@@ -132,22 +134,25 @@ def _apart(span: bytes) -> tuple[tuple[str, bytes], ...]:
 
 def _shown_constants(reading: Reading) -> list[Any]:
     shown = plain_attributes(Notification.marked(reading.add, reading.marks))
-    return [pa.scalar(_member(name, _encode(value))) for name, value in shown.items()]
+    members = (
+        f"{_encode(name).decode()}:{_encode(value).decode()}" for name, value in shown.items()
+    )
+    return list(map(pa.scalar, members))
 
 
 def _shown_as(name: str) -> Callable[[Any], str | None]:
     """What shows a value as a member of an object of JSON; None shows nothing."""
+    before = f"{_encode(name).decode()}:"
 
     def shown(value: Any) -> str | None:
-        if type(value) is Missing:
+        kind = type(value)
+        if kind is Missing:
             return None
-        return _member(name, _encode(value if type(value) in _AS_IT_IS else plain_value(value)))
+        if (kind is float and value - value == 0) or kind in _AS_IT_IS:
+            return before + _encode(value).decode()
+        return before + _encode(plain_value(value)).decode()
 
     return shown
-
-
-def _member(name: str, value: bytes) -> str:
-    return f"{_encode(name).decode()}:{value.decode()}"
 
 
 def _objects(members: list[Any], count: int) -> Any:
@@ -155,8 +160,15 @@ def _objects(members: list[Any], count: int) -> Any:
     if not members:
         return pa.repeat("{}", count)
     arrays = [each if isinstance(each, pa.Array) else pa.repeat(each, count) for each in members]
+    # Where all are NULL Arrow's join leaves the row out.
+    is_empty = np.logical_and.reduce([_is_null(each) for each in arrays])
+    arrays[0] = pc.if_else(pa.array(is_empty), "", arrays[0])
     inside = pc.binary_join_element_wise(*arrays, ",", null_handling="skip")
     return pc.binary_join_element_wise("{", inside, "}", "")
+
+
+def _is_null(array: Any) -> Any:
+    return array.is_null().to_numpy(zero_copy_only=False)
 
 
 def binary_of(blobs: Blobs) -> Any:

@@ -20,7 +20,7 @@ PURE_VARIABLE: Final = "CONTRADA_PURE"
 KERNELS: Final = ("reading", "holding", "seeking", "checking", "updating", "passing")
 """The modules of kernels."""
 
-_SOURCES: Final = ("jit", "schema", "memory", "native", "writing", *KERNELS)
+_SOURCES: Final = ("jit", "schema", "memory", "native", "writing", "walking", *KERNELS)
 
 _state: dict[str, bool] = {}
 

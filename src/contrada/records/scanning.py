@@ -1,0 +1,163 @@
+"""Lines of JSON whose values are found by a compiled kernel, and looked at once for each distinct.
+
+What is read so is what `contrada.records.decoding` would read: `matching.kernels.walking` says
+which lines are left as doubtful. The names of attributes are learned as they come.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from contrada.matching.blobs import Blobs, starts_of
+from contrada.matching.kernels import jit
+from contrada.records.columns import MISSING, REFUSED, Column
+from contrada.records.lines import Block, is_utf_8
+
+NAMES_SCANNED_MAX: Final = 1_000
+"""Names of attributes that are learned of a source. Beyond it: lines are decoded."""
+
+DOUBTFUL_MAX: Final = 0.1
+"""The share of doubtful lines of a block that are left to the plain reader. Beyond it: the lines
+are decoded."""
+
+_TABLE: Final = 4_096
+
+
+class ObjectScanner:
+    """Finds the values of attributes in lines of JSON."""
+
+    def __init__(self, is_allowed: Callable[[str], bool]) -> None:
+        self._is_allowed = is_allowed
+        self.names: list[str] = []
+        """What was learned, in the order of finding."""
+        self._bytes: list[bytes] = []
+        self._refused: set[str] = set()
+        self._table = np.full(_TABLE, -1, dtype=np.int64)
+        self._seen = np.full(NAMES_SCANNED_MAX, -1, dtype=np.int64)
+        self._state = np.zeros(4, dtype=np.int64)
+        self._is_of_use = not jit.is_pure()
+
+    def scan(self, block: Block, asked: Sequence[str] | None) -> "ScannedLines | None":
+        """Where the values of attributes are, of those asked for or all that there are.
+
+        None where the lines are better decoded.
+        """
+        if not self._is_of_use or not is_utf_8(block.data):
+            return None
+        from contrada.matching.kernels import walking
+
+        data = np.frombuffer(block.data, dtype=np.uint8)
+        columns = list(self.names if asked is None else asked)
+        begins = np.full((len(columns), len(block)), -1, dtype=np.int64)
+        lasts = np.full((len(columns), len(block)), -1, dtype=np.int64)
+        is_doubtful = np.zeros(len(block), dtype=bool)
+        line = 0
+        while True:
+            known, column_of = self._known(columns, walking.NOT_KEPT, walking.REFUSED)
+            found = (self._seen, (begins, lasts), is_doubtful, self._state)
+            line = walking.scan(data, block.ends, line, known, column_of, *found)
+            if line == len(block):
+                break
+            if len(self.names) == NAMES_SCANNED_MAX:
+                self._is_of_use = False
+                return None
+            name = self._learn(block.data)
+            if asked is None:
+                columns.append(name)
+                nothing = np.full((1, len(block)), -1, dtype=np.int64)
+                begins, lasts = (np.concatenate((each, nothing)) for each in (begins, lasts))
+        if np.count_nonzero(is_doubtful) > DOUBTFUL_MAX * len(block):
+            self._is_of_use = len(block) < 100  # A few odd lines say little of all others.
+            return None
+        return ScannedLines(data, columns, begins, lasts, is_doubtful)
+
+    def _known(self, columns: list[str], not_kept: int, refused: int) -> tuple[Any, Any]:
+        places = {name: place for place, name in enumerate(columns)}
+        column_of = [
+            refused if name in self._refused else places.get(name, not_kept) for name in self.names
+        ]
+        starts = starts_of([len(each) for each in self._bytes])
+        joined = np.frombuffer(b"".join(self._bytes) or b"\0", dtype=np.uint8)
+        return (self._table, starts, joined), np.array(column_of or [not_kept], dtype=np.int64)
+
+    def _learn(self, data: bytes) -> str:
+        """Takes the name at which the kernel has stopped into the table."""
+        begin, end, place, _ = self._state.tolist()
+        found = data[begin:end]
+        name = found.decode()
+        self._table[place] = len(self.names)
+        self.names.append(name)
+        self._bytes.append(found)
+        if not self._is_allowed(name):
+            self._refused.add(name)
+        return name
+
+
+class ScannedLines:
+    """The values of some lines, as the text that stands there."""
+
+    def __init__(
+        self, data: Any, names: list[str], begins: Any, lasts: Any, is_doubtful: Any
+    ) -> None:
+        self._data, self._begins, self._lasts = data, begins, lasts
+        self.names = names
+        self.is_doubtful = is_doubtful
+
+    def column(
+        self, place: int, value_of: Callable[[str], Any], *, is_needed: bool = False
+    ) -> Column:
+        """The values of an attribute.
+
+        Lines with one that is refused are doubtful from then on; where it is needed, so are those
+        without one.
+        """
+        from contrada.matching.kernels import walking
+
+        begins, lasts = self._begins[place], self._lasts[place]
+        starts = starts_of(lasts - begins)
+        out = np.empty(starts[-1], dtype=np.uint8)
+        walking.put_spans(self._data, begins, lasts, starts, out)
+        tokens = _texts(Blobs(starts, out), begins < 0).dictionary_encode()
+        values = list(map(value_of, tokens.dictionary.to_pylist()))
+        codes = tokens.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
+        refused = np.array([value is REFUSED for value in values] + [is_needed], dtype=bool)
+        self.is_doubtful |= refused[codes]
+        return Column([*values, MISSING], codes)
+
+    def has(self, place: int) -> Any:
+        """Which lines have an attribute."""
+        return self._begins[place] >= 0
+
+    def in_order(self) -> list[int]:
+        """The places of the names in an order that most lines have; the others are doubtful.
+
+        A record keeps the order of its line.
+        """
+        is_there = self._begins >= 0
+        patterns, firsts = np.unique(is_there, axis=1, return_index=True)
+        order: list[int] = []
+        for count in np.argsort(-patterns.sum(axis=0), kind="stable").tolist():
+            begins = self._begins[:, firsts[count]]
+            before = -1
+            for place in sorted(np.flatnonzero(begins >= 0).tolist(), key=begins.__getitem__):
+                if place in order:
+                    before = max(before, order.index(place))
+                else:
+                    before += 1
+                    order.insert(before, place)
+        sorted_begins = self._begins[order]
+        so_far = np.maximum.accumulate(sorted_begins, axis=0)
+        is_off = (sorted_begins >= 0) & (sorted_begins < so_far)
+        self.is_doubtful |= is_off.any(axis=0)
+        return order
+
+
+def _texts(blobs: Blobs, is_null: Any) -> Any:
+    """Texts that are known to be UTF-8, as an Arrow column."""
+    offsets = pa.py_buffer(blobs.starts.astype(np.int32))
+    valid = pa.py_buffer(np.packbits(~is_null, bitorder="little"))
+    return pa.Array.from_buffers(
+        pa.string(), blobs.size, [valid, offsets, pa.py_buffer(blobs.data)]
+    )
