@@ -6,9 +6,11 @@ notification.
 """
 
 import asyncio
+import glob
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from contrada.model import Envelope, Notification
 from contrada.records import BadRecord, Record, read_file
@@ -65,9 +67,14 @@ async def evaluate(
     return expected
 
 
+def files_of(source: Source) -> list[Path]:
+    """The files that are there for a source: those that a stream reads when it begins."""
+    return sorted(Path(file) for path in source.paths for file in glob.glob(path))
+
+
 def _records(sources: Iterable[Source]) -> Iterator[tuple[Source, Record | BadRecord]]:
     for source in sources:
-        for path in source.files:
+        for path in files_of(source):
             for record in read_file(path, source.format, source.reading):
                 yield source, record
 

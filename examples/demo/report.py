@@ -11,7 +11,7 @@ from rich.text import Text
 
 from contrada.spark.pipeline.description import Pipeline
 from examples.demo.chart import DAY, MONTH, Series, chart
-from examples.demo.check import Expected
+from examples.demo.check import Expected, files_of
 from examples.demo.desks import Inbox
 from examples.demo.processes import PipelineSummary
 from examples.demo.sources import FIRST_DAY, LAST_DAY
@@ -137,7 +137,7 @@ def results_of(
             SourceRow(
                 each.source,
                 formats[each.source].format,
-                len(formats[each.source].files),
+                len(files_of(formats[each.source])),
                 each.read,
                 each.bad,
                 each.published,

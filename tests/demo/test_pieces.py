@@ -12,7 +12,7 @@ import contrada as ct
 from contrada.model import Notification
 from contrada.records import Record, read_file
 from contrada.spark.pipeline.description import Pipeline, read_pipeline
-from examples.demo.check import Expected, evaluate, faults
+from examples.demo.check import Expected, evaluate, faults, files_of
 from examples.demo.desks import WISHES, Inbox, Wish, check_covered, listening, settled
 from examples.demo.processes import PipelineSummary, SourceSummary
 from examples.demo.report import Latency, Results, results_of, tables, write_report
@@ -40,7 +40,7 @@ def wanted(pipeline: Pipeline) -> dict[str, list[Notification]]:
     return {
         source.name: [
             record.notification
-            for path in source.files
+            for path in files_of(source)
             for record in read_file(path, source.format, source.reading)
             if isinstance(record, Record)
             and any(each.matches(record.notification) for each in pipeline.subscriptions.values())
