@@ -120,6 +120,7 @@ SCHEMA: Final = (
 DESCRIPTION: Final = """
 subscriptions = "subs"
 output = "out"
+partition = ["type"]
 [[source]]
 name = "flights"
 format = "csv"
