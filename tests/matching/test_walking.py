@@ -87,3 +87,10 @@ def test_lines_are_taken_as_json_takes_them() -> None:
             assert {name: json.loads(each) for name, each in found.items()} == {
                 name: held[name] for name in found
             }
+
+
+def test_nothing_is_read_beyond_the_end_of_a_block() -> None:
+    """A value that is cut off at the end would be looked for in other memory."""
+    past_word = getattr(walking.past_word, "py_func", walking.past_word)
+    assert past_word(np.frombuffer(b"\n", dtype=np.uint8), 0) == -1
+    assert past_word(np.frombuffer(b"t\n", dtype=np.uint8), 0) == -1

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.json import encode as json_encode
 
+from contrada.matching.kernels import jit
 from contrada.model import Filter, FilterSet, parse, to_msgpack
 from contrada.records import (
     BadRecord,
@@ -22,6 +23,7 @@ from contrada.records import (
     read_file,
     scanning,
 )
+from contrada.records.decoding import Decoder
 
 pytest.importorskip("pyarrow")
 
@@ -334,6 +336,51 @@ def test_objects_at_once_are_the_objects_one_by_one(
 ) -> None:
     """Else the same line would be a record in a large file and a bad record in a small one."""
     check(file, text, "json", reading)
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+@pytest.mark.parametrize(("limit", "sizes"), [("AT_ONCE", [4, 4, 2]), ("BYTES", [1] * 10)])
+def test_what_matched_is_told_of_in_pieces(
+    file: Path, monkeypatch: pytest.MonkeyPatch, kind: str, limit: str, sizes: list[int]
+) -> None:
+    """All lines of a block would be held, and told of, together, however long they are."""
+    monkeypatch.setattr(matcher, f"TOLD_{limit}", 4 if limit == "AT_ONCE" else 1)
+    lines = {"csv": ["a"] + ["1"] * 10, "json": ['{"a":1}'] * 10}[kind]
+    file.write_text("\n".join([*lines, ""]))
+    subject = Matcher(WANTED, Reading(), 0)
+    subject.packs = True
+    found = [each.packed for each in subject.file(file, kind, "f") if each.packed]
+    assert [len(each.numbers) for each in found] == sizes
+    assert in_columns(file, kind, Reading()) == (
+        10,
+        sorted(map(in_order, expected(file, kind, Reading())[1]), key=repr),
+    )
+
+
+def test_objects_that_are_too_long_are_bad(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that is refused alone would be a record among others."""
+    for module in ("lines", "record", "scanning", "decoding"):
+        monkeypatch.setattr(f"contrada.records.{module}.LINE_CHARS_MAX", 30)
+    short = '{"a":1}\n' * 20
+    check(file, f'{short}{{"a":1,"b":"{"x" * 30}"}}\n{short}', "json", Reading())
+
+
+def test_objects_without_a_time_are_bad(file: Path) -> None:
+    """Lines would be records where none of them has the time that each needs."""
+    check(file, '{"a":1}\n' * 20, "json", Reading(types={"t": "time"}, time="t"))
+
+
+def test_only_names_that_are_there_take_room() -> None:
+    """A block would take gigabytes where filters ask for thousands of attributes."""
+    if jit.is_pure():
+        pytest.skip("lines are scanned by compiled kernels")
+    block = lines.Block.of(1, b'{"a":1,"b":2}\n{"c":3}\n')
+    asked = {"a", "c", *map(str, range(10_000))}
+    scanned = scanning.ObjectScanner(lambda name: True).scan(block, asked)
+    assert scanned is not None
+    assert scanned.names == ["a", "c"]
+    decoder = Decoder(asked, Reading(rename={"b": "d"}), set())
+    assert decoder.read(block).columns.keys() == {"a", "c"}
 
 
 TEXTS_OF_ENTRIES = [each for each in HOSTILE_CELLS if each.isprintable() and '"' not in each]

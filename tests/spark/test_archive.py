@@ -1,5 +1,6 @@
 """The classes that sessions start from: kept whole or not at all, and used."""
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,10 @@ from contrada.spark import archive
 
 @pytest.fixture(autouse=True)
 def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Caches of its own, without anything."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path
+    """Caches of its own, without anything, in a folder whose name has a blank."""
+    folder = tmp_path / "of somebody"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    return folder
 
 
 def test_without_kept_classes_java_is_told_nothing() -> None:
@@ -30,6 +32,34 @@ def test_kept_classes_are_named_by_the_java(monkeypatch: pytest.MonkeyPatch) -> 
     assert str(before) in archive.java_options()
     monkeypatch.setenv("JAVA_HOME", "elsewhere")
     assert archive.java_options() == ""
+
+
+def test_folders_may_have_blanks_in_their_names() -> None:
+    """Java would take half of the name for an option, and not start at all."""
+    kept = archive.archive()
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(b"")
+    assert shlex.split(archive.java_options())[0] == f"-XX:SharedArchiveFile={kept}"
+
+
+def test_others_go_when_new_ones_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ended in between, there would be none; and two at once would fail."""
+
+    def written(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        Path(command[-1]).write_bytes(b"new")
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    def unlink(path: Path, **_: object) -> None:
+        assert archive.archive().read_bytes() == b"new"
+        path.rename(path.with_suffix(".gone"))
+
+    monkeypatch.setattr(subprocess, "run", written)
+    monkeypatch.setattr(Path, "unlink", unlink)
+    kept = archive.archive()
+    kept.parent.mkdir(parents=True)
+    kept.with_name("other.jsa").write_bytes(b"")
+    assert archive.keep_classes() == kept
+    assert sorted(each.name for each in kept.parent.iterdir()) == sorted([kept.name, "other.gone"])
 
 
 def test_what_cannot_be_kept_is_told(caches: Path, monkeypatch: pytest.MonkeyPatch) -> None:

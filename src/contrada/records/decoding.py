@@ -70,7 +70,7 @@ class Decoder:
 
     def read(self, block: Block) -> ColumnBatch:
         """The records of a block."""
-        scanned = self._scanner.scan(block, sorted(self._wanted)) if self._scanner else None
+        scanned = self._scanner.scan(block, self._wanted) if self._scanner else None
         if scanned is not None and self._scanner is not None:
             self._unmet.difference_update(self._scanner.names)
             held = {
@@ -78,6 +78,8 @@ class Decoder:
                 for place, name in enumerate(scanned.names)
             }
             doubtful = scanned.is_doubtful
+            if self._stamp is not None and self._stamp not in held:
+                doubtful[:] = True
             return ColumnBatch(doubtful, ~doubtful, np.arange(len(block)), held)
         lines, found = self._found(block)
         if self._unmet:
@@ -85,7 +87,7 @@ class Decoder:
         is_doubtful = np.ones(len(block), dtype=bool)
         is_doubtful[lines] = False
         columns = {}
-        for name in self._wanted:
+        for name in self._wanted.intersection(chain((self._stamp,), *found)):
             values = [each.get(name, MISSING) for each in found]
             if self._text_value(name) or name == self._stamp:
                 values = self._converted(name, values)

@@ -41,8 +41,12 @@ BULK_AFTER_BYTES: Final = 2**19
 lines are read many at once."""
 
 TOLD_AT_ONCE: Final = 4_096
-"""Lines that matched and are told of in columns. Beyond it: they are told of, and the next ones
-wait."""
+"""Lines that matched and are told of together in columns. Beyond it: the next ones are told of by
+themselves."""
+
+TOLD_BYTES: Final = 4 * 2**20
+"""Bytes of lines that matched and are told of together in columns. Beyond it: the next ones are
+told of by themselves."""
 
 _TIME: Final = "@time"
 
@@ -186,18 +190,18 @@ class Matcher:
                     lines = self._rows(rows, source, reading)
                     block = block.behind_first()
                 yield self._outcomes(block, lines, waiting)
-                if waiting is not None and len(waiting.numbers) >= TOLD_AT_ONCE:
-                    yield self._packed(waiting, lines)
+                if waiting is not None and waiting.is_enough:
+                    yield from self._packed(waiting, lines)
             if lines is None:
                 raise ParseError(1, 1, "an empty file", "a line that names the columns")
         except ContradaError as error:
-            if waiting is not None and waiting.numbers and lines is not None:
-                yield self._packed(waiting, lines)
+            if waiting is not None and lines is not None:
+                yield from self._packed(waiting, lines)
             bad = bad_record(source, error, 1 if lines is None else None)
             yield Outcomes(source, 0, [bad])
         else:
-            if waiting is not None and waiting.numbers and lines is not None:
-                yield self._packed(waiting, lines)
+            if waiting is not None and lines is not None:
+                yield from self._packed(waiting, lines)
 
     def _array(self, path: DataFile, source: str) -> Iterator[Outcomes]:
         """What becomes of the elements of an array in a JSON document."""
@@ -330,8 +334,13 @@ class Matcher:
                 told.append(MatchedRecord(record, positions))
         return Outcomes(lines.source, read, told)
 
-    def _packed(self, waiting: "_Waiting", lines: "_Lines") -> Outcomes:
-        """What waits to be told of: in columns, and one by one what does not fit these."""
+    def _packed(self, waiting: "_Waiting", lines: "_Lines") -> Iterator[Outcomes]:
+        """All that waits to be told of."""
+        for some in waiting.cut():
+            yield self._packed_at_once(some, lines)
+
+    def _packed_at_once(self, waiting: "_Waiting", lines: "_Lines") -> Outcomes:
+        """What is told of together: in columns, and one by one what does not fit these."""
         rows = lines.bulk_all().written(waiting.block())
         told: list[MatchedRecord | BadRecord] = []
         alone: Iterable[int] = range(len(waiting.numbers))
@@ -352,7 +361,6 @@ class Matcher:
                 rows = rows.taken(kept)
                 numbers, positions = [numbers[at] for at in kept], [positions[at] for at in kept]
             packed = PackedRecords(numbers, positions, rows)
-        waiting.forget()
         return Outcomes(lines.source, 0, told, packed)
 
 
@@ -360,20 +368,43 @@ class _Waiting:
     """Lines that matched, and wait until there are enough to be told of in columns."""
 
     def __init__(self) -> None:
-        self.forget()
+        self._forget()
 
-    def forget(self) -> None:
-        """Begins anew."""
+    def _forget(self) -> None:
         self.numbers: list[int] = []
         self.positions: list[list[int]] = []
         self.lines: list[bytes] = []
+        self._bytes = 0
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether there are as many as are told of together."""
+        return len(self.lines) >= TOLD_AT_ONCE or self._bytes >= TOLD_BYTES
 
     def take(self, block: Block, matched: dict[int, list[int]]) -> None:
         """Takes the lines of a block that matched."""
         for at in sorted(matched):
-            self.numbers.append(block.number(at))
-            self.positions.append(matched[at])
-            self.lines.append(block.data[block.begin(at) : block.ends[at] + 1])
+            line = block.data[block.begin(at) : block.ends[at] + 1]
+            self._take(block.number(at), matched[at], line)
+
+    def cut(self) -> Iterator["_Waiting"]:
+        """As many of them as are told of together, until none waits."""
+        every = zip(self.numbers, self.positions, self.lines, strict=True)
+        self._forget()
+        some = _Waiting()
+        for each in every:
+            some._take(*each)
+            if some.is_enough:
+                yield some
+                some = _Waiting()
+        if some.lines:
+            yield some
+
+    def _take(self, number: int, positions: list[int], line: bytes) -> None:
+        self.numbers.append(number)
+        self.positions.append(positions)
+        self.lines.append(line)
+        self._bytes += len(line)
 
     def block(self) -> Block:
         """The lines, as a block."""

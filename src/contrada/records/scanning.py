@@ -4,7 +4,7 @@ What is read so is what `contrada.records.decoding` would read: `matching.kernel
 which lines are left as doubtful. The names of attributes are learned as they come.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +13,7 @@ import pyarrow as pa
 from contrada.matching.blobs import Blobs, starts_of
 from contrada.matching.kernels import jit
 from contrada.records.columns import MISSING, REFUSED, Column
-from contrada.records.lines import Block, is_utf_8
+from contrada.records.lines import LINE_CHARS_MAX, Block, is_utf_8
 
 NAMES_SCANNED_MAX: Final = 1_000
 """Names of attributes that are learned of a source. Beyond it: lines are decoded."""
@@ -39,19 +39,20 @@ class ObjectScanner:
         self._state = np.zeros(4, dtype=np.int64)
         self._is_of_use = not jit.is_pure()
 
-    def scan(self, block: Block, asked: Sequence[str] | None) -> "ScannedLines | None":
+    def scan(self, block: Block, asked: Container[str] | None) -> "ScannedLines | None":
         """Where the values of attributes are, of those asked for or all that there are.
 
-        None where the lines are better decoded.
+        None where the lines are better decoded. Cost: the block, and room for each of these names
+        that was learned so far in each line.
         """
         if not self._is_of_use or not is_utf_8(block.data):
             return None
         from contrada.matching.kernels import walking
 
         data = np.frombuffer(block.data, dtype=np.uint8)
-        columns = list(self.names if asked is None else asked)
-        begins = np.full((len(columns), len(block)), -1, dtype=np.int64)
-        lasts = np.full((len(columns), len(block)), -1, dtype=np.int64)
+        columns = [name for name in self.names if asked is None or name in asked]
+        begins = np.full((len(columns) + 1, len(block)), -1, dtype=np.int64)
+        lasts = np.full((len(columns) + 1, len(block)), -1, dtype=np.int64)
         is_doubtful = np.zeros(len(block), dtype=bool)
         line = 0
         while True:
@@ -64,14 +65,19 @@ class ObjectScanner:
                 self._is_of_use = False
                 return None
             name = self._learn(block.data)
-            if asked is None:
+            if asked is None or name in asked:
                 columns.append(name)
-                nothing = np.full((1, len(block)), -1, dtype=np.int64)
-                begins, lasts = (np.concatenate((each, nothing)) for each in (begins, lasts))
+            if len(columns) > len(begins):
+                begins, lasts = (
+                    np.concatenate((each, np.full_like(each, -1))) for each in (begins, lasts)
+                )
+        # These are refused, which the plain reader tells.
+        is_doubtful |= np.diff(block.ends, prepend=-1) > LINE_CHARS_MAX
         if np.count_nonzero(is_doubtful) > DOUBTFUL_MAX * len(block):
             self._is_of_use = len(block) < 100  # A few odd lines say little of all others.
             return None
-        return ScannedLines(data, columns, begins, lasts, is_doubtful)
+        size = len(columns)
+        return ScannedLines(data, columns, begins[:size], lasts[:size], is_doubtful)
 
     def _known(self, columns: list[str], not_kept: int, refused: int) -> tuple[Any, Any]:
         places = {name: place for place, name in enumerate(columns)}

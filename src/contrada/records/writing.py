@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from contrada.errors import LimitError
 from contrada.matching.blobs import Blobs
 from contrada.matching.kernels import jit
 from contrada.matching.packing import ColumnPiece, constant_piece, packed_rows
@@ -26,6 +27,10 @@ from contrada.model.domains.values import time_us_of
 from contrada.records.columns import Column, Missing
 from contrada.records.plain import plain_attributes, plain_value
 from contrada.records.reading import Reading
+
+COLUMN_BYTES_MAX: Final = 2**31 - 1
+"""Bytes of the notifications of one Arrow batch. Beyond it: LimitError, and rows are to be sent in
+smaller batches."""
 
 _encode: Final = msgspec.json.Encoder().encode
 _AS_IT_IS: Final = frozenset((bool, int, str))
@@ -172,8 +177,11 @@ def _is_null(array: Any) -> Any:
 
 
 def binary_of(blobs: Blobs) -> Any:
-    """Byte strings as an Arrow column, where they lie."""
+    """Byte strings as an Arrow column, where they lie. Raises LimitError."""
     starts, data = blobs
+    size = int(starts[-1] - starts[0])
+    if size > COLUMN_BYTES_MAX:
+        raise LimitError("COLUMN_BYTES_MAX", COLUMN_BYTES_MAX, size)
     offsets = pa.py_buffer((starts - starts[0]).astype(np.int32))
     held = pa.py_buffer(data[starts[0] : starts[-1]])
     return pa.Array.from_buffers(pa.binary(), blobs.size, [None, offsets, held])

@@ -34,7 +34,7 @@ def archive() -> Path:
 def java_options() -> str:
     """The options with which Java uses the classes; none where they were not kept."""
     kept = archive()
-    return f"-XX:SharedArchiveFile={kept} {QUIET}" if kept.is_file() else ""
+    return f'"-XX:SharedArchiveFile={kept}" {QUIET}' if kept.is_file() else ""
 
 
 def keep_classes() -> Path:
@@ -57,9 +57,9 @@ def keep_classes() -> Path:
         if done.returncode or not new.is_file():
             said = (done.stderr.strip().splitlines() or ["it did not say why"])[-1]
             raise EngineError(f"Java kept no classes: {said}")
-        for old in kept.parent.glob("*.jsa"):
-            old.unlink()
-        new.rename(kept)
+        new.replace(kept)
+    for old in set(kept.parent.glob("*.jsa")) - {kept}:
+        old.unlink(missing_ok=True)
     return kept
 
 

@@ -15,7 +15,7 @@ from contrada.spark.transforms.matching import route
 def load_classes(new: str) -> None:
     """A session and matches, whose classes are kept in a new file when Java ends."""
     with TemporaryDirectory() as folder:
-        options = f"-XX:ArchiveClassesAtExit={new} {QUIET}"
+        options = f'"-XX:ArchiveClassesAtExit={new}" {QUIET}'
         with spark_session(1, java_options=options) as session:
             path = str(Path(folder, "rows"))
             session.range(2).selectExpr("id AS n", "'a' AS text").write.parquet(path)

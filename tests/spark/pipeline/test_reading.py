@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from contrada import Index, Notification, from_msgpack, to_msgpack
+from contrada import FilterSet, Index, Notification, from_msgpack, to_msgpack
 from contrada.errors import InputError
 from contrada.records import BadRecord, Reading, plain_attributes, read_file
-from contrada.records.matcher import Matcher
+from contrada.records.matcher import MatchedRecord, Matcher
 from contrada.spark import Base
 from contrada.spark.pipeline import reading as spark_reading
 from contrada.spark.pipeline.description import Source
 from contrada.spark.pipeline.files import opened_file
+from contrada.spark.pipeline.matching import FilePart, matcher_of
 from contrada.spark.pipeline.reading import opened_sources, outcomes, outcomes_of
 
 WISHES: dict[str, Any] = {
@@ -143,6 +144,33 @@ def test_a_base_is_matched_by_its_own_index(
         assert len(base.saved.shards) == (1 if size == 100 else 2)
         found = told(outcomes(spark, source, base).collect())
         assert found == expected(shown_files(folder), source, PLAIN_WISHES)
+
+
+def test_sources_that_add_what_python_calls_equal(tmp_path: Path) -> None:
+    """A worker would give the records of one source the constants of another."""
+    wishes: dict[str, Any] = {"one": "v = 1", "true": "v = true", "never": FilterSet(())}
+    saved = Base(wishes, folder=tmp_path / "bases").saved
+    file = tmp_path / "a.csv"
+    file.write_text("n\n1\n")
+    for value, position in ((1, 0), (True, 1), (1, 0)):
+        matcher = matcher_of(saved, Reading(add={"v": value}))
+        matcher.packs = False
+        (told,) = [told for each in matcher.file(file, "csv", "x") for told in each.told]
+        assert isinstance(told, MatchedRecord)
+        assert told.positions == [position]
+        assert told.record.notification["v"] is value
+
+
+def test_a_file_that_becomes_empty_is_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It, and all files after it, would not be read at all."""
+    monkeypatch.setattr(spark_reading, "PART_BYTES", 700)
+    monkeypatch.setattr("contrada.records.lines.PART_BYTES", 700)
+    monkeypatch.setattr(spark_reading, "open_lines", lambda file: iter(()))
+    file = tmp_path / "a.csv"
+    file.write_text(ROWS)
+    assert spark_reading._cut(str(file), source_of(file)) == (0, [FilePart(str(file))])
 
 
 def test_relative_paths_are_shown_as_they_are(

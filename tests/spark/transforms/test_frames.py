@@ -4,13 +4,18 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
-from contrada.errors import InputError
+from contrada.errors import InputError, LimitError
+from contrada.matching.blobs import blobs_of
+from contrada.records import Reading
+from contrada.records.writing import binary_of
 from contrada.spark import match
-from contrada.spark.transforms.frames import frame_of
+from contrada.spark.transforms.frames import CONVERTED, WideRows, frame_of
+from contrada.spark.transforms.making import Making
 
 SCHEMA = """
     `at place` struct<code: string, `x.y`: struct<depth: float>>, tags array<string>,
@@ -84,6 +89,26 @@ def test_local_times_that_are_none_are_bad(spark: SparkSession) -> None:
     frame = spark.sql("select timestamp_ntz '2013-03-10 02:30:00' as at")
     found = frame.transform(match({"any": "at any"}, zone="America/New_York")).collect()
     assert found[0]["subscriptions"] is None
+
+
+def test_dates_at_the_ends_of_time_are_bad() -> None:
+    """One of the year 1 or 10,000 would end the run."""
+    at = pa.array([-719_162, 0, 2_932_897], pa.int32()).cast(pa.date32())
+    rows = WideRows(["at"], [CONVERTED], [at], "Europe/Rome")
+    assert rows.bad.tolist() == [True, False, True]
+    told = Making("wide", Reading(zone="Europe/Rome"), ("at",), (CONVERTED,))
+    made = told.made(pa.record_batch({"0": at}))
+    assert made.notifications.is_valid().to_pylist() == [False, True, False]
+    assert "out of range" in made.reasons[0].as_py()
+    assert "out of range" in made.reasons[2].as_py()
+
+
+def test_more_than_a_column_of_arrow_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies beyond would be read from other places."""
+    monkeypatch.setattr("contrada.records.writing.COLUMN_BYTES_MAX", 9)
+    assert binary_of(blobs_of([b"12345", b"6789"])).to_pylist() == [b"12345", b"6789"]
+    with pytest.raises(LimitError, match="COLUMN_BYTES_MAX"):
+        binary_of(blobs_of([b"12345", b"67890"]))
 
 
 @pytest.mark.parametrize(

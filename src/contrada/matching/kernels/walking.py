@@ -79,7 +79,9 @@ def past_number(data: Any, begin: Any) -> Any:
 @kernel
 def past_word(data: Any, at: Any) -> Any:
     """Where `true`, `false` or `null` ends; -1 where none of these stands."""
-    first, second, third = data[at], data[at + 1], 0
+    first, second, third = data[at], 0, 0
+    if first > 0x20:
+        second = data[at + 1]
     if second > 0x20:
         third = data[at + 2]
     if third <= 0x20:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from contrada.errors import ContradaError
 from contrada.matching.spans import Given
-from contrada.model import Notification, to_msgpack
+from contrada.model import FilterSet, Notification, to_msgpack
 from contrada.model.domains.values import is_system_name
 from contrada.model.encoding import notification_from_msgpack
 from contrada.records import (
@@ -296,7 +296,7 @@ def matcher_of(base: SavedBase, reading: Reading) -> Matcher:
         _matchers.clear()
     kept = _matchers.setdefault(base.digest, [])
     for of, matcher in kept:
-        if of == reading:
+        if of == reading and repr(of.add) == repr(reading.add):  # 1 equals True, and 1.0.
             return matcher
     matcher = _matcher(opened(base), reading)
     matcher.packs = True
@@ -309,7 +309,7 @@ def _matcher(base: Opened, reading: Reading) -> Matcher:
     if not any(is_system_name(name) or name in reading.add for name in names):
         return Matcher.over(BaseIndex(base), set(names), base.residues, reading)
     # What is the same for all records of the source is decided once, so each filter is read.
-    wanted: list[Any] = [None] * base.saved.keys
+    wanted: list[Any] = [FilterSet(())] * base.saved.keys
     for shard in range(len(base.saved.shards)):
         for position, filters in base.index(shard).items():
             wanted[position] = filters

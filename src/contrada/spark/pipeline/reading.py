@@ -220,7 +220,7 @@ def _cut(address: str, source: Source) -> tuple[int, list[FilePart]]:
         first, *rest = parts_of(file, is_whole) if size > PART_BYTES else (WHOLE,)
         header = None
         if rest and is_rows:
-            header = next(open_lines(file))
+            header = next(open_lines(file), "")  # It may have become empty since.
             Rows(header, reading)
     except ContradaError:
         return 0, whole

@@ -210,7 +210,7 @@ class WideRows:
     def _converted(self, array: Any) -> Column:
         """Each distinct value of a column as the one of an attribute."""
         coded = array.dictionary_encode()
-        values = [scalar_value(each, self._zone) for each in coded.dictionary.to_pylist()]
+        values = [scalar_value(each, self._zone) for each in scalars_of(coded.dictionary)]
         codes = coded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
         refused = np.array([each is REFUSED for each in values] + [False], dtype=bool)
         self.bad |= refused[codes]
@@ -275,11 +275,27 @@ def _is_valid(array: Any) -> Any:
     return array.is_valid().to_numpy(zero_copy_only=False)
 
 
+def scalars_of(array: Any) -> list[Any]:
+    """Values of a column as Python has them; REFUSED in place of dates that it has not."""
+    try:
+        found: list[Any] = array.to_pylist()
+    except (OverflowError, ValueError):
+        return [_scalar(cell) for cell in array]
+    return found
+
+
+def _scalar(cell: Any) -> Any:
+    try:
+        return cell.as_py()
+    except (OverflowError, ValueError):
+        return REFUSED
+
+
 def scalar_value(value: Any, zone: str | None) -> Any:
     """A decimal, date or local time as the value of an attribute; REFUSED where it is none."""
     try:
         return _moment(value, zone) if isinstance(value, date) else normal(value)
-    except ContradaError:
+    except (ContradaError, OverflowError):
         return REFUSED
 
 

@@ -40,6 +40,7 @@ from contrada.spark.transforms.frames import (
     outside_times,
     python_value,
     scalar_value,
+    scalars_of,
 )
 
 NO_ROW: Final = "NULL"
@@ -340,7 +341,7 @@ def _is_absent(reading: Reading) -> Any:
 def _converted(column: Any, value: Any) -> Column:
     """Each distinct value of a column as what it stands for; a refused one is an odd one."""
     coded = column.dictionary_encode()
-    values = [value(each) for each in coded.dictionary.to_pylist()]
+    values = [value(each) for each in scalars_of(coded.dictionary)]
     codes = coded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
     # What is refused must not seem absent: null is a value that no piece has.
     return Column([*(None if each is REFUSED else each for each in values), MISSING], codes)
