@@ -140,6 +140,16 @@ def test_a_stream_that_goes_on_reads_its_subscriptions_again(
     assert matched(folder) == [(0, "low", 1, 1), (1, "high", 9, 2)]
 
 
+def test_an_old_file_that_comes_late_is_read(spark: SparkSession, folder: Path) -> None:
+    """What is copied with its times would be lost without a word."""
+    give(folder, "a", {"n": 1, "key": "x"})
+    run_stream(spark, read_pipeline(folder / "p.toml"))
+    give(folder, "b", {"n": 0, "key": "x"})
+    os.utime(folder / "in" / "b.jsonl", (0, 1_600_000_000))
+    run_stream(spark, read_pipeline(folder / "p.toml"))
+    assert matched(folder) == [(0, "low", 1, 1), (1, "low", 0, 1)]
+
+
 def test_what_was_matched_before_there_was_a_service_is_not_told_as_published(
     spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
