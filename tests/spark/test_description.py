@@ -124,8 +124,27 @@ def test_parameters_can_be_set(tmp_path: Path) -> None:
         ('format = "csv"', 'format = "csv"\ncolumn = "c"', "for the formats of Spark"),
         ('format = "csv"', 'format = "orc"\nof = "json"', "the column is missing"),
         ("[parameters]", 'mode = "stram"\n[parameters]', "expected one of: batch, stream"),
-        ("[parameters]", 'trigger = "soon"\n[parameters]', 'expected "available-now" or'),
-        ("[parameters]", 'slack = "5 weeks"\n[parameters]', "slack: found '5 weeks'"),
+        (
+            "[parameters]",
+            'mode = "stream"\ntrigger = "soon"\n[parameters]',
+            'expected "available-now" or',
+        ),
+        (
+            "[parameters]",
+            'mode = "stream"\nslack = "5 weeks"\n[parameters]',
+            "slack: found '5 weeks'",
+        ),
+        ('"{out}/o"', '"s3a://b/o"', "found the address 's3a://b/o', expected a path of"),
+        (
+            "[parameters]",
+            'trigger = "5 s"\ndelivery = "certified"\n[parameters]',
+            "found trigger, delivery, which a stream has",
+        ),
+        (
+            "[parameters]",
+            '[[table]]\nrows = "patterns"\npath = "p"\n[parameters]',
+            "found a table for patterns, expected a pattern",
+        ),
         ("[parameters]", '[[pattern]]\nname = "p"\n[parameters]', "name and pattern, or a file"),
         (
             "[parameters]",

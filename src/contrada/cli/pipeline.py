@@ -112,7 +112,7 @@ def _run(described: "Pipeline", asked: _RunOptions, told: "Told", *, as_json: bo
     """Do what is asked for, and tell of it."""
     from contrada.spark.pipeline.checking import plan_lines
     from contrada.spark.pipeline.output import unfinished_run
-    from contrada.spark.pipeline.publishing import publish_matches
+    from contrada.spark.pipeline.publishing import publish_rest
     from contrada.spark.pipeline.reporting import write_report
     from contrada.spark.pipeline.run import run_pipeline
     from contrada.spark.pipeline.streams import run_stream
@@ -126,7 +126,7 @@ def _run(described: "Pipeline", asked: _RunOptions, told: "Told", *, as_json: bo
     def rest(stop: threading.Event) -> dict[str, int]:
         assert address is not None
         with asked.session() as session:
-            return publish_matches(session, described, address, told, stop)
+            return publish_rest(session, described, address, told, stop)
 
     def work(stop: threading.Event) -> "PipelineSummary":
         with asked.session() as session:
@@ -180,7 +180,7 @@ def _problems(summary: "PipelineSummary") -> Iterator[str]:
     """What is likely not as its author meant it."""
     yield from (f"refused: {each}" for each in summary.refused)
     for each in summary.sources:
-        if not each.read and summary.mode == "batch":
+        if not each.read and (each.bad or summary.mode == "batch"):
             yield f"{each.source}: " + (
                 f"all {each.bad} records are bad" if each.bad else "found no record"
             )

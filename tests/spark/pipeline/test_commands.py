@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from contrada.cli import main
 from contrada.spark.pipeline import run as running
+from contrada.spark.pipeline.output import alone_in
 
 DESCRIPTION = """
 subscriptions = "subs"
@@ -74,6 +75,46 @@ def test_what_was_ended_goes_on(commands: Commands, monkeypatch: pytest.MonkeyPa
     found = commands.run("--resume")
     assert found.exit_code == 0, found.stderr
     assert pq.read_table(commands.folder / "out" / "matches").num_rows == 1
+
+
+def test_the_rest_is_not_published_while_a_run_is_under_way(commands: Commands) -> None:
+    """Both would publish the same matches."""
+    assert commands.run().exit_code == 0
+    with alone_in(commands.folder / "out"):
+        found = commands.run("--resume", "--publish", "contrada://127.0.0.1:1")
+    assert found.exit_code == 2
+    assert "another run writes there" in found.stderr
+
+
+def test_a_stream_tells_what_is_not_as_it_was_meant(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slip in a description would show in none of its micro-batches."""
+    monkeypatch.setattr("contrada.cli.pipeline.signal.signal", lambda *_: None)
+    (commands.folder / "rules.cesql").write_text("n < 2\nn <\n")
+    (commands.folder / "b.json").write_text("{\n")
+    (commands.folder / "p.toml").write_text("""
+mode = "stream"
+subscriptions = [{ file = "rules.cesql", dialect = "cesql" }]
+output = "out"
+[[source]]
+name = "rows"
+format = "csv"
+paths = ["*.csv"]
+types = { m = "text" }
+[[source]]
+name = "bad"
+format = "json"
+paths = ["*.json"]
+""")
+    for name in "b", "c":
+        found = commands.run()
+        assert found.exit_code == 3
+        refused, unmet, bad = sorted(found.stderr.splitlines(), key=len, reverse=True)
+        assert refused.startswith("contrada: error: refused: ")
+        assert unmet == "contrada: error: rows: no record has 'm', which an option names"
+        assert bad == "contrada: error: bad: all 1 records are bad"
+        (commands.folder / f"{name}.csv").write_text("n\n1\n")
 
 
 def test_rules_that_are_refused_are_told(commands: Commands) -> None:

@@ -127,6 +127,45 @@ def spoiled(first: Callable[[], object], ask: Callable[..., Any]) -> Callable[..
     return asked
 
 
+def test_a_stream_that_goes_on_reads_its_subscriptions_again(
+    spark: SparkSession, folder: Path
+) -> None:
+    """What came hours after it was started would be matched by what was asked for then."""
+    give(folder, "a", {"n": 1, "key": "x"})
+    run_stream(spark, read_pipeline(folder / "p.toml"))
+    started = read_pipeline(folder / "p.toml")
+    (folder / "subs").write_text("high: n >= 5\n")
+    give(folder, "b", {"n": 1, "key": "x"}, {"n": 9, "key": "x"})
+    run_stream(spark, started)
+    assert matched(folder) == [(0, "low", 1, 1), (1, "high", 9, 2)]
+
+
+def test_an_old_file_that_comes_late_is_read(spark: SparkSession, folder: Path) -> None:
+    """What is copied with its times would be lost without a word."""
+    give(folder, "a", {"n": 1, "key": "x"})
+    run_stream(spark, read_pipeline(folder / "p.toml"))
+    give(folder, "b", {"n": 0, "key": "x"})
+    os.utime(folder / "in" / "b.jsonl", (0, 1_600_000_000))
+    run_stream(spark, read_pipeline(folder / "p.toml"))
+    assert matched(folder) == [(0, "low", 1, 1), (1, "low", 0, 1)]
+
+
+def test_what_was_matched_before_there_was_a_service_is_not_told_as_published(
+    spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One would think that subscribers have what nobody has sent."""
+    monkeypatch.setattr("contrada.spark.pipeline.checking.check_reachable", lambda address: None)
+    monkeypatch.setattr(streams._Batches, "_publish", lambda *_: None)
+    pipeline = read_pipeline(folder / "p.toml")
+    counts = []
+    for name, to in (("a", None), ("b", "contrada://there:1"), ("c", None)):
+        give(folder, name, {"n": 1, "key": "x"}, {"n": 0, "key": "x"})
+        summary = run_stream(spark, pipeline, publish=to)
+        (source,) = summary.sources
+        counts.append((source.matched, source.published, summary.published))
+    assert counts == [(2, 0, 0), (4, 2, 2), (6, 2, 2)]
+
+
 class EndedError(Exception):
     """What ends a driver in these tests."""
 
@@ -183,6 +222,24 @@ def test_a_stream_that_is_stopped_goes_on(spark: SparkSession, folder: Path) -> 
     assert pattern["pattern"] == "rise"
 
 
+def test_a_micro_batch_that_fails_while_a_stream_is_stopped(
+    spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that went away at that moment would look like an end in order."""
+    give(folder, "a", {"n": 1, "key": "x"})
+    stop = threading.Event()
+
+    def fail(batches: Any, frame: Any, batch: int) -> None:
+        stop.set()
+        while not batches.is_ending:
+            stop.wait()
+        raise EndedError
+
+    monkeypatch.setattr(streams._Batches, "_do", fail)
+    with pytest.raises(EndedError):
+        run_stream(spark, read_pipeline(folder / "p.toml"), stop=stop)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "what"), [("n = 1 ->", "n = 3 ->", "patterns"), ('"rows"', '"r"', "sources")]
 )
@@ -209,3 +266,13 @@ def test_runs_and_streams_have_outputs_of_their_own(spark: SparkSession, folder:
     (folder / "p.toml").write_text(DESCRIPTION.replace('"out"', '"other"'))
     with pytest.raises(InputError, match="results of a run"):
         run_stream(spark, read_pipeline(folder / "p.toml"))
+
+
+def test_an_output_has_one_checkpoint(spark: SparkSession, folder: Path) -> None:
+    """A stream that begins anew would replace some micro-batches and leave others."""
+    give(folder, "a", {"n": 1, "key": "x"})
+    run_stream(spark, read_pipeline(folder / "p.toml"))
+    (folder / "p.toml").write_text('checkpoint = "new"\n' + DESCRIPTION)
+    with pytest.raises(InputError, match="with another checkpoint"):
+        run_stream(spark, read_pipeline(folder / "p.toml"))
+    assert matched(folder) == [(0, "low", 1, 1)]

@@ -83,7 +83,7 @@ class SourceCounts:
             self.matched + other.matched,
             Counter(self.matches) + Counter(other.matches),
             Counter(self.reasons) + Counter(other.reasons),
-            tuple(sorted({*self.unmet} & {*other.unmet})),
+            tuple(sorted(_unmet_by_both(self, other))),
             self.seconds + other.seconds,
         )
 
@@ -100,6 +100,12 @@ class SourceCounts:
             dict(frequent[:REASONS_MAX]),
             self.unmet,
         )
+
+
+def _unmet_by_both(one: SourceCounts, other: SourceCounts) -> set[str]:
+    """What no record of both had; where none was read that says nothing."""
+    told = [{*each.unmet} for each in (one, other) if each.read]
+    return set.intersection(*told) if told else set()
 
 
 def counts_of(

@@ -188,9 +188,9 @@ class _Pipeline(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     pattern: list[_Sequence] = []
     table: list[_Table] = []
     partition: list[Literal["date", "type"]] | None = None
-    trigger: str = AVAILABLE_NOW
+    trigger: str | None = None
     checkpoint: str | None = None
-    slack: str = "0 s"
+    slack: str | None = None
     parameters: dict[str, str] = {}
 
 
@@ -217,7 +217,8 @@ def read_pipeline(path: Path, settings: Mapping[str, str] | None = None) -> Pipe
     is_stream = described.mode == "stream"
     origins = tuple(_origins(described, filled))
     is_offline = all(origin.file is not None for origin in origins)
-    now = described.trigger == AVAILABLE_NOW
+    _check_keys(path, described)
+    trigger = described.trigger or AVAILABLE_NOW
     return Pipeline(
         tuple(_source(source, filled, is_stream=is_stream) for source in described.source),
         origins,
@@ -229,11 +230,22 @@ def read_pipeline(path: Path, settings: Mapping[str, str] | None = None) -> Pipe
         tuple(_table(table, filled) for table in described.table),
         ("date", "type") if described.partition is None else tuple(described.partition),
         is_stream,
-        None if now else _duration_us(path, "trigger", described.trigger),
+        None if trigger == AVAILABLE_NOW else _duration_us(path, "trigger", trigger),
         filled.path(described.checkpoint) if described.checkpoint else output / ".checkpoint",
-        _duration_us(path, "slack", described.slack),
+        _duration_us(path, "slack", described.slack or "0 s"),
         repr((read_text(path), sorted(settings.items()))),
     )
+
+
+def _check_keys(path: Path, described: _Pipeline) -> None:
+    """Refuse keys that would say nothing here."""
+    of_stream = ("trigger", "checkpoint", "slack", "delivery")
+    found = [key for key in of_stream if getattr(described, key) is not None]
+    if found and described.mode != "stream":
+        reason = f'found {", ".join(found)}, which a stream has: expected mode = "stream"'
+        raise InputError(str(path), reason)
+    if not described.pattern and any(each.rows == "patterns" for each in described.table):
+        raise InputError(str(path), "found a table for patterns, expected a pattern, too")
 
 
 def _origins(described: _Pipeline, filled: "_Filled") -> Iterator[Origin]:
@@ -343,6 +355,9 @@ class _Filled:
         return _PARAMETER.sub(value, text)
 
     def path(self, text: str) -> Path:
+        if "://" in self.text(text):
+            reason = f"found the address {self.text(text)!r}, expected a path of this machine"
+            raise InputError(str(self.described_in), reason)
         first = _PARAMETER.match(text)
         is_here = first is not None and first.group(1) in self.set_here
         base = Path() if is_here else self.described_in.parent

@@ -35,6 +35,9 @@ SCHEMES: Final[dict[str, str]] = {
 }
 """The schemes of addresses that Arrow knows, and what it calls them."""
 
+ANY_AGE: Final = "36500d"
+"""Else Spark passes over what is a week older than the newest file that it has seen."""
+
 _ADDRESS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(//[^/]*)?(/.*)?", re.DOTALL)
 _FILES: Final = "path string, modificationTime timestamp, length bigint, content binary"
 _GONE: Final = "PATH_NOT_FOUND"
@@ -85,6 +88,7 @@ def new_files(
         session.readStream.format("binaryFile")
         .schema(_FILES)
         .option("ignoreMissingFiles", True)
+        .option("maxFileAge", ANY_AGE)
         .options(**options)
         .load(_as_pattern(path))
     )

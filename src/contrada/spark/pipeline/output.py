@@ -125,7 +125,7 @@ def _take_in(output: Path) -> None:
     before = output / _RUNS / _BEFORE
     found = [output / name for name in SHOWN]
     found = [each for each in found if each.exists() and not each.is_symlink()]
-    if any((output / "matches").glob("batch=*")):
+    if holds_batches(output):
         raise InputError(str(output), "holds the results of a stream, expected those of a run")
     if found and current_run(output) is None:
         before.mkdir(parents=True, exist_ok=True)
@@ -133,6 +133,11 @@ def _take_in(output: Path) -> None:
             each.rename(before / each.name)
     if before.is_dir() and current_run(output) is None:
         (output / _CURRENT).symlink_to(f"{_RUNS}/{_BEFORE}")
+
+
+def holds_batches(output: Path) -> bool:
+    """Whether a stream has written there."""
+    return any(any((output / name).glob("batch=*")) for name in SHOWN)
 
 
 def _runs(output: Path) -> list[Path]:

@@ -25,7 +25,9 @@ from contrada.spark.pipeline.description import Pipeline
 from contrada.spark.pipeline.output import (
     PROGRESS_FILE,
     RunFolder,
+    alone_in,
     current_run,
+    mend,
     read_whole,
     write_whole,
 )
@@ -87,11 +89,28 @@ def publish_matches(
     return now
 
 
+def publish_rest(
+    session: SparkSession,
+    pipeline: Pipeline,
+    address: str,
+    told: Told = lambda what, done, total: None,
+    stop: threading.Event | None = None,
+) -> dict[str, int]:
+    """`publish_matches` where no run is under way; two would publish everything twice.
+
+    Raises InputError where one is, too.
+    """
+    with alone_in(pipeline.output):
+        mend(pipeline.output)
+        return publish_matches(session, pipeline, address, told, stop)
+
+
 async def _publish(
     address: str, notifications: Iterator[Notification], answered: Callable[[int], None]
 ) -> None:
     async with connect(address, reconnect=False) as service:
-        while batch := list(islice(notifications, PUBLISH_BATCH)):
+        # In a thread: Spark may take minutes, and a broker ends who gives no sign of life.
+        while batch := await asyncio.to_thread(list, islice(notifications, PUBLISH_BATCH)):
             answered(await service.publish_batch(batch))
 
 

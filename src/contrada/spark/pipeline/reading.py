@@ -30,6 +30,7 @@ from contrada.records.lines import PART_BYTES
 from contrada.records.reading import plain_format
 from contrada.spark.pipeline.description import Source
 from contrada.spark.pipeline.files import (
+    ANY_AGE,
     LOCAL,
     SCHEMES,
     contents,
@@ -128,6 +129,8 @@ def _table(session: SparkSession, source: Source, stream: bool) -> tuple[DataFra
         there = session.read.format(source.format).options(**options)
         schema = there.load(_only(source, source.paths)).schema
     reader: Any = session.readStream if stream else session.read
+    if stream and source.format in _OF_FILES:
+        reader = reader.option("maxFileAge", ANY_AGE)
     reader = reader.options(**options)
     if source.format != "table":
         reader = reader.format(source.format)

@@ -16,7 +16,7 @@ import secrets
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
@@ -32,7 +32,13 @@ from contrada.spark.pipeline.asking import asked_by
 from contrada.spark.pipeline.checking import check_pipeline, wishes_of
 from contrada.spark.pipeline.counting import PipelineSummary, SourceCounts, counts_of
 from contrada.spark.pipeline.description import Pipeline
-from contrada.spark.pipeline.output import alone_in, current_run, read_whole, write_whole
+from contrada.spark.pipeline.output import (
+    alone_in,
+    current_run,
+    holds_batches,
+    read_whole,
+    write_whole,
+)
 from contrada.spark.pipeline.reporting import write_report
 from contrada.spark.pipeline.sinks import (
     date_of,
@@ -74,6 +80,7 @@ class _Totals(msgspec.Struct, frozen=True):
     sources: dict[str, SourceCounts] = {}
     matches: dict[str, int] = {}
     patterns: dict[str, int] = {}
+    published: dict[str, int] = {}
 
 
 def run_stream(
@@ -99,7 +106,8 @@ def run_stream(
             raise InputError(str(pipeline.output), "holds the results of a run, not of a stream")
         identity = _identity(session, pipeline)
         wishes = partial(wishes_of, pipeline)
-        versions = Versions(pipeline.checkpoint, _asker(pipeline, asked), wishes)
+        ask = partial(asked_by, pipeline.origins)
+        versions = Versions(pipeline.checkpoint, asked, ask, wishes)
         rows, task = opened_sources(session, pipeline.sources, stream=True)
         batches = _Batches(pipeline, versions, task, address, identity)
         writer = rows.writeStream.foreachBatch(batches)
@@ -112,18 +120,15 @@ def run_stream(
         return batches.report()
 
 
-def _asker(pipeline: Pipeline, asked: Any) -> Callable[[], Any]:
-    """What tells what is asked for: the first time what is known, then what is read again."""
-    known = [asked]
-    return lambda: known.pop() if known else asked_by(pipeline.origins)
-
-
 def _identity(session: SparkSession, pipeline: Pipeline) -> _Identity:
     file = pipeline.checkpoint / "stream.json"
     sources = tuple(each.name for each in pipeline.sources)
     patterns = tuple((name, str(each)) for name, each in pipeline.patterns.items())
     found = read_whole(file, _Identity)
     if found is None:
+        if holds_batches(pipeline.output):
+            reason = f"holds the results of a stream with another checkpoint than {file.parent}"
+            raise InputError(str(pipeline.output), reason)
         parts = int(session.conf.get("spark.sql.shuffle.partitions") or 1)
         found = _Identity(secrets.token_hex(8), parts, sources, patterns)
         write_whole(file, msgspec.json.encode(found))
@@ -138,14 +143,17 @@ def _follow(query: StreamingQuery, batches: "_Batches", told: Told, stop: thread
     """Wait for the end of a stream, or end it. Raises what ended it."""
     try:
         while query.isActive:
-            stop.wait(PROGRESS_S)
             last = query.lastProgress
             if last is not None:
                 told(f"batch {last.batchId}, {last.processedRowsPerSecond:,.0f} rows/s", 0, 0)
             if stop.is_set():
                 batches.end()
+                failure = batches.failure  # A later one is what the stop does.
                 query.stop()
+                if failure is not None:
+                    raise failure
                 return
+            stop.wait(PROGRESS_S)
         query.awaitTermination()
     except Exception:
         if batches.failure is not None:
@@ -170,9 +178,9 @@ class _Batches:
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         with self.turn:
+            if self.is_ending:  # Spark would take it for done where nothing were raised.
+                raise InterruptedError("the stream is ended")
             try:
-                if self.is_ending:  # Spark would take it for done where nothing were raised.
-                    raise InterruptedError("the stream is ended")
                 self._do(frame, batch)
             except Exception as error:
                 self.failure = error  # Spark would tell of it in its own words.
@@ -289,6 +297,7 @@ class _Batches:
         matches = Counter(before.matches)
         for each in counts.values():
             matches.update({version.names[at]: count for at, count in each.matches.items()})
+        published = {name: each.matched for name, each in counts.items() if self.address}
         totals = _Totals(
             batch + 1,
             {
@@ -297,6 +306,7 @@ class _Batches:
             },
             dict(matches),
             dict(Counter(before.patterns) + Counter(patterns)),
+            dict(Counter(before.published) + Counter(published)),
         )
         write_whole(self._file(batch), msgspec.json.encode(totals))
         self._file(batch - BATCHES_KEPT).unlink(missing_ok=True)
@@ -314,12 +324,12 @@ class _Batches:
         totals = (self._totals(max(done)) if done else None) or _Totals()
         named = [(each.name, totals.sources.get(each.name)) for each in pipeline.sources]
         sources = [(name, found or SourceCounts()) for name, found in named]
-        is_published = self.address is not None
+        published = totals.published
         asked = self.versions.last
         summary = PipelineSummary(
-            tuple(each.summary(name, each.matched * is_published) for name, each in sources),
+            tuple(each.summary(name, published.get(name, 0)) for name, each in sources),
             dict.fromkeys(asked.names, 0) | totals.matches,
-            sum(each.matched for _, each in sources) * is_published,
+            sum(published.values()),
             self.publish_s,
             monotonic() - self.began,
             str(pipeline.output.absolute()),
@@ -327,6 +337,7 @@ class _Batches:
             batches=totals.batches,
             patterns=dict.fromkeys(pipeline.patterns, 0) | totals.patterns,
             plan={each.name: planned(each, asked.base) for each in pipeline.sources},
+            refused=self.versions.refused,
             versions=tuple(self.versions.all()),
         )
         write_report(summary, pipeline.output)

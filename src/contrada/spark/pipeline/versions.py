@@ -64,25 +64,28 @@ class Version:
 
 
 class Versions:
-    """The versions of a checkpoint. `ask` tells what is asked for now, `wishes` what a base is of.
+    """The versions of a checkpoint; where it has none, the first is of what was `asked`.
 
-    Raises what `ask` raises where there is no version yet.
+    `ask` tells what is asked for now, `wishes` what a base is of.
     """
 
     def __init__(
         self,
         checkpoint: Path,
+        asked: AskedFor,
         ask: Callable[[], AskedFor],
         wishes: Callable[[AskedFor], list[Asked]],
     ) -> None:
         self._checkpoint, self._ask, self._wishes = checkpoint, ask, wishes
         self._told, self._freed = "", 1
+        self.refused = asked.refused
+        """The rules that were refused when the subscriptions were read last."""
         known = [int(each.stem) for each in (checkpoint / "versions").glob("*.json")]
         if known:
             self._last = self._read(max(known))
             self._freed = max(1, self._last.version - VERSIONS_KEPT)
         else:
-            self._last = self._begun(1, 0, ask())
+            self._last = self._begun(1, 0, asked)
         self._open = self._opened(self._last)
 
     def of_batch(self, batch: int) -> Version:
@@ -128,7 +131,7 @@ class Versions:
                 _LOG.warning("the subscriptions stay as they were: %s", error)
             self._told = str(error)
             return
-        self._told = ""
+        self._told, self.refused = "", asked.refused
         if asked.digest != self._last.digest:
             self._last = self._begun(self._last.version + 1, batch, asked)
             self._open = self._opened(self._last)
