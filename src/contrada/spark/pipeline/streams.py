@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from contrada.errors import InputError, StoreError
-from contrada.spark.pipeline.asking import asked_by
+from contrada.spark.pipeline.asking import AskedFor, asked_by
 from contrada.spark.pipeline.checking import check_pipeline, wishes_of
 from contrada.spark.pipeline.counting import PipelineSummary, SourceCounts, counts_of
 from contrada.spark.pipeline.description import Pipeline
@@ -112,10 +112,18 @@ def run_stream(
         return batches.report()
 
 
-def _asker(pipeline: Pipeline, asked: Any) -> Callable[[], Any]:
+def _asker(pipeline: Pipeline, asked: AskedFor) -> Callable[[], AskedFor]:
     """What tells what is asked for: the first time what is known, then what is read again."""
-    known = [asked]
-    return lambda: known.pop() if known else asked_by(pipeline.origins)
+    known, is_first = asked, True
+
+    def ask() -> AskedFor:
+        nonlocal known, is_first
+        if not is_first:
+            known = asked_by(pipeline.origins, known)
+        is_first = False
+        return known
+
+    return ask
 
 
 def _identity(session: SparkSession, pipeline: Pipeline) -> _Identity:
