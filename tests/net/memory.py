@@ -28,7 +28,7 @@ def tables(broker: Broker) -> Table:
     exchange = broker.exchange
     router = exchange._router
     router.validate()
-    keeper = Client(broker.logs._client.name)
+    keeper = Client(broker.logs.client.name)
     asked = [party for party, _, _ in router._wishes.ledger if party != keeper]
     patterns = router.statistics().patterns
     return {

@@ -31,6 +31,7 @@ from contrada.net.frames import (
     unpacked,
 )
 from contrada.net.inspection import HeldLink, HeldText, Inspection
+from contrada.net.pages import FilterPage
 from contrada.routing.messages import SUBSCRIPTION_FILTERS_MAX, Publish, Subscribe, Unsubscribe
 from tests.net.requests import delivery, frames_in, publish, subscribe, unsubscribe
 
@@ -48,11 +49,15 @@ EVERY = [
     Reply(1, 0, "code", "reason"),
     delivery(1, 2, [b"a", b"b"]),
     InspectRequest(1, b"n"),
+    InspectRequest(1, page_from=(2, 3)),
     InspectReply(
         2,
         Inspection(
             "n", {"links": 1}, [HeldLink("m", "peer", 2)], {"1": 3}, [HeldText("a = 1", ["x"])], []
         ),
+    ),
+    InspectReply(
+        2, Inspection("n", {}, [], {}, [], []), FilterPage([("s", [b"f"]), ("", [b"g"])], (4, 5))
     ),
 ]
 

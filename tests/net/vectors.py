@@ -90,6 +90,7 @@ from contrada.net.frames import (
 )
 from contrada.net.inspection import HeldLink, HeldText, Inspection
 from contrada.net.neighbours import Membership
+from contrada.net.pages import FilterPage
 from contrada.net.promises import (
     Acknowledge,
     Arrive,
@@ -258,6 +259,10 @@ FRAMES: Final[dict[str, tuple[str, Frame]]] = {
         "asks what the broker holds, and where a notification would go",
         InspectRequest(8, to_msgpack(QUOTE)),
     ),
+    "inspect request of a page": (
+        "asks what clients ask for, from durable subscription 4 and filter 300 on",
+        InspectRequest(10, page_from=(4, 300)),
+    ),
     "inspect reply": (
         "one link, one client with one subscription, which matches",
         InspectReply(
@@ -270,6 +275,16 @@ FRAMES: Final[dict[str, tuple[str, Frame]]] = {
                 [HeldText("price < 100", ["client 1"])],
                 [],
                 [HeldText("price < 100", ["client 1"])],
+            ),
+        ),
+    ),
+    "inspect reply with a page": (
+        "a durable subscription, a filter of another one, and where the next page begins",
+        InspectReply(
+            10,
+            Inspection("north", {}, [], {}, [], []),
+            FilterPage(
+                [("cheap", [to_msgpack(CHEAP)]), ("", [to_msgpack(Filter("a = 1"))])], (5, 301)
             ),
         ),
     ),

@@ -45,6 +45,10 @@ Reader: TypeAlias = tuple[str, str]
 """A consumer: its server and its name."""
 
 
+Since: TypeAlias = tuple[range, Iterator[tuple[int, Standing, bool]]]
+"""Numbers that were given, and what stands under them, each with whether it is durable."""
+
+
 class Terms(NamedTuple):
     """What a standing subscription asks for, what it keeps, and whether it survives restarts."""
 
@@ -146,6 +150,16 @@ class Logs:
     def standing(self) -> dict[int, Standing]:
         """All that stands here."""
         return {number: kept.standing for number, kept in self._kept.items()}
+
+    def since(self, number: int, count: int) -> Since:
+        """What stands here under so many numbers from one on, lazily, and these numbers.
+
+        They are given in order, each once; fewer than asked for are all that were given so far.
+        Cost: the numbers.
+        """
+        numbers = range(number, min(number + count, self._next))
+        kept = ((each, self._kept.get(each)) for each in numbers)
+        return numbers, ((each, of.standing, of.is_durable) for each, of in kept if of is not None)
 
     def terms(self, name: str) -> Terms | None:
         """What a subscription here stands for; None where there is none."""

@@ -35,7 +35,7 @@ from contrada.delivery.consumers import Consumers, Give
 from contrada.delivery.durable import DurableStatistics, OnFull, Retention
 from contrada.delivery.handling import Handler
 from contrada.delivery.inbox import Arrival, Inbox
-from contrada.delivery.logs import Logs, Terms
+from contrada.delivery.logs import Logs, Since, Terms
 from contrada.delivery.messages import (
     AnnounceHome,
     Carry,
@@ -429,6 +429,10 @@ class DeliveryServer:
             for name, home in self._table.homes.items()
             for standing in home.standing.values()
         }
+
+    def standing_since(self, number: int, count: int) -> Since:
+        """Those at home here, in order of their numbers; see `Logs.since`."""
+        return self._logs.since(number, count)
 
     def terms(self, name: str) -> Terms | None:
         """What a standing subscription at home here stands for; None where there is none."""

@@ -359,7 +359,7 @@ class TcpService(Service):
         self, message: msgspec.Raw, credit: int = 0, when_full: str = ""
     ) -> asyncio.Future[Reply]:
         """Ask the broker for something, now."""
-        return self._answered(lambda number: Request(number, message, credit, when_full=when_full))
+        return self.answered(lambda number: Request(number, message, credit, when_full=when_full))
 
     def demand(self, message: msgspec.Raw) -> None:
         """The same, where nobody waits for the answer."""
@@ -386,15 +386,15 @@ class TcpService(Service):
     async def broker_statistics(self) -> dict[str, Any]:
         """What the broker did so far: the fields of its `BrokerStatistics` by name."""
         await self.ready()
-        return (await self._answered(StatisticsRequest)).statistics  # type: ignore[no-any-return]
+        return (await self.answered(StatisticsRequest)).statistics  # type: ignore[no-any-return]
 
     async def inspection(self, notification: bytes = b"") -> Inspection:
         """What the broker holds, and where this notification would go. Raises ServiceError."""
         await self.ready()
-        answer = self._answered(lambda number: InspectRequest(number, notification))
+        answer = self.answered(lambda number: InspectRequest(number, notification))
         return (await answer).held  # type: ignore[no-any-return]
 
-    def _answered(self, asking: Callable[[int], Frame]) -> asyncio.Future[Any]:
+    def answered(self, asking: Callable[[int], Frame]) -> asyncio.Future[Any]:
         """What a frame with a number of its own is answered; it is sent now, or that raises."""
         self._numbers += 1
         number = 2 * self._numbers

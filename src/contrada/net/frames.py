@@ -23,11 +23,7 @@ import msgspec
 
 from contrada.errors import EncodingError, FrameError, LimitError
 from contrada.model import Filter, FilterSet
-from contrada.model.encoding import (
-    FILTERS_READ_MAX,
-    from_msgpack,
-    to_msgpack,
-)
+from contrada.model.encoding import FILTERS_READ_MAX, from_msgpack, to_msgpack
 from contrada.net.content import (
     PackedMatch,
     checked_content,
@@ -38,6 +34,7 @@ from contrada.net.content import (
     query_from,
 )
 from contrada.net.inspection import Inspection
+from contrada.net.pages import FilterPage, Position
 from contrada.net.patterns import (
     PATTERN_MESSAGES,
     PackedPattern,
@@ -152,18 +149,21 @@ class StatisticsReply(Frame, frozen=True):
 class InspectRequest(Frame, frozen=True):
     """Asks a broker what it holds, and where a notification would go, if there is one.
 
-    It is answered by an InspectReply with its number, or, where it is refused, by a Reply.
+    With `page_from` for a page of what its clients ask for instead, see `net.pages`. It is answered
+    by an InspectReply with its number, or, where it is refused, by a Reply.
     """
 
     number: int
     notification: bytes = b""
+    page_from: Position | None = None
 
 
 class InspectReply(Frame, frozen=True):
-    """The answer: what it holds, the first of each."""
+    """The answer: what it holds, the first of each; or a page alone, and of that only the name."""
 
     number: int
     held: Inspection
+    page: FilterPage | None = None
 
 
 class Reply(Frame, frozen=True):

@@ -43,8 +43,9 @@ from contrada.net.frames import (
     StatisticsRequest,
     unpacked,
 )
-from contrada.net.inspection import inspected
+from contrada.net.inspection import Inspection, inspected
 from contrada.net.offers import GuestOffers
+from contrada.net.pages import filter_page
 from contrada.net.peer import Host, Peer
 from contrada.net.pledges import GuestLogs
 from contrada.net.promises import refusal
@@ -209,12 +210,17 @@ class Guest:
         return self._logs.handle(request)
 
     def _inspect(self, request: InspectRequest) -> Generator[None]:
+        router = self._exchange.router
         try:
+            if request.page_from is not None:
+                page = yield from filter_page(router, self._broker.logs, request.page_from)
+                nothing = Inspection(router.name, {}, [], {}, [], [])
+                self.peer.send(InspectReply(request.number, nothing, page))
+                return
             notification = None
             if request.notification:
                 with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
                     (notification,) = notifications_from([request.notification])
-            router = self._exchange.router
             held = yield from inspected(router, self._broker.clients(), notification)
             self.peer.send(InspectReply(request.number, held))
         except ContradaError as error:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from contrada.delivery.classes import delivery_class
+from contrada.delivery.logs import Since
 from contrada.delivery.messages import DeliveryMessage
 from contrada.delivery.store import Store
 from contrada.errors import CannotPublishError, DeliveryError
@@ -82,7 +83,7 @@ class BrokerLogs:
         self._exchange = exchange
         self._name, self._sequencer, self._place = name, sequencer, store
         self._no_store = no_store
-        self._client = exchange.client()
+        self.client = exchange.client()
         self._clock = Stamp(None).now_us
         self._host: DeliveryHost | None = None
         self._left: dict[str, asyncio.TimerHandle] = {}
@@ -111,7 +112,7 @@ class BrokerLogs:
                 store,
                 self._clock,
                 self._exchange,
-                self._client,
+                self.client,
                 sequencer=self._sequencer,
                 no_store=self._no_store,
                 tell=self._tell,
@@ -157,6 +158,12 @@ class BrokerLogs:
         counts = {each.name: getattr(found, each.name) for each in fields(found)}
         del counts["logs"]
         return counts | {"held back": self.held_back}
+
+    def standing_since(self, number: int, count: int) -> Since:
+        """What stands here under so many numbers from one on; see `Logs.since`."""
+        if self._host is None:
+            return range(0), iter(())
+        return self._host.server.standing_since(number, count)
 
     def check(self, delivery: str) -> None:
         """Raises CannotPublishError for what this broker can never promise."""

@@ -371,6 +371,13 @@ class Router:
         """What is asked for here, each filter once, with who asked for it; lazily."""
         return ((node.product, node.subscribers) for node in self._wishes.poset)
 
+    def asked_since(
+        self, number: int, count: int
+    ) -> tuple[range, Iterator[tuple[int, Filter, Iterable[Party]]]]:
+        """The same of filters of so many numbers, with these; see `Poset.since`."""
+        numbers, nodes = self._wishes.poset.since(number, count)
+        return numbers, ((node.number, node.product, node.subscribers) for node in nodes)
+
     def offered(self) -> Iterator[tuple[Offer, Iterable[Party]]]:
         """What is advertised here, each once, with who advertised it; lazily."""
         return ((node.product, node.subscribers) for node in self._offers.poset)

@@ -193,6 +193,15 @@ class Poset(Generic[P]):
         """The node of a number. KeyError where there is none."""
         return self._by_number[number]
 
+    def since(self, number: int, count: int) -> tuple[range, Iterator[Node[P]]]:
+        """The nodes of so many numbers from one on, lazily, and these numbers.
+
+        They are given in order, each once; fewer than asked for are all that were given so far.
+        Cost: the numbers.
+        """
+        numbers = range(number, min(number + count, self._numbered))
+        return numbers, filter(None, map(self._by_number.get, numbers))
+
     def __iter__(self) -> Iterator[Node[P]]:
         return iter(self._by_number.values())
 

@@ -5,16 +5,19 @@ it has changed.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import TypeAlias
 
-from contrada.errors import ContradaError, InputError, shortened
-from contrada.model import Filter, FilterSet, Pattern, parse
+import msgspec
+
+from contrada.errors import ContradaError, InputError
+from contrada.model import Filter, FilterSet, Pattern, from_msgpack
 from contrada.net.client import TcpService
-from contrada.net.inspection import Inspection
+from contrada.net.pages import Held
+from contrada.net.paging import all_held
 from contrada.records.matcher import Wish
 from contrada.records.rule_files import DIALECTS, load_rules, rule_files
 from contrada.records.subscriptions import load_subscriptions, read_text
@@ -44,30 +47,37 @@ class AskedFor:
     digest: str
 
 
-def asked_by(origins: Iterable[Origin]) -> AskedFor:
-    """What origins ask for now.
+def asked_by(origins: Sequence[Origin], known: AskedFor | None = None) -> AskedFor:
+    """What origins ask for now; what is `known` itself where it was made of the same.
 
-    Raises InputError with the place for what cannot be read, a name that stands twice, and a broker
-    that holds more than it tells; ConnectionFailedError.
+    Raises InputError with the place for what cannot be read, and a name that stands twice;
+    ConnectionFailedError, ServiceError.
     """
+    states = [_state_of(each) for each in origins]
+    digest = blake2b(msgspec.msgpack.encode(states), digest_size=16).hexdigest()
+    if known is not None and known.digest == digest:
+        return known
     wishes: dict[str, Wish] = {}
     refused: list[str] = []
-    digest = blake2b(digest_size=16)
-    for origin in origins:
-        if origin.broker is not None:
-            texts = held_by(origin.broker)
-            digest.update("\n".join(sorted(texts)).encode())
-            # The same filter of two brokers is one subscription.
-            wishes |= {text: _filter_of(origin.broker, text) for text in texts}
-            continue
-        assert origin.file is not None
-        digest.update(digest_of(origin).encode())
-        found, others = _of_file(origin.file, origin.dialect)
-        for name in found.keys() & wishes.keys():
+    for origin, state in zip(origins, states, strict=True):
+        if origin.file is not None:
+            found, others = _of_file(origin.file, origin.dialect)
+            twice = found.keys() & wishes.keys()
+            refused += others
+        else:
+            assert not isinstance(state, str), "a broker tells what it holds"
+            found = _wishes_of(str(origin), state)
+            # The same of two brokers is one subscription.
+            twice = {each for each in found.keys() & wishes.keys() if found[each] != wishes[each]}
+        for name in sorted(twice):
             raise InputError(str(origin), f"found the name {name!r} again, expected a new one")
         wishes |= found
-        refused += others
-    return AskedFor(wishes, tuple(refused), digest.hexdigest())
+    return AskedFor(wishes, tuple(refused), digest)
+
+
+def _state_of(origin: Origin) -> str | list[Held]:
+    """What tells one state of an origin from another: of a broker all that it tells."""
+    return digest_of(origin) if origin.broker is None else held_by(origin.broker)
 
 
 def digest_of(origin: Origin) -> str:
@@ -83,34 +93,45 @@ def digest_of(origin: Origin) -> str:
     return found.hexdigest()
 
 
-def held_by(address: str) -> list[str]:
-    """The filters that a broker holds, as texts.
+def held_by(address: str) -> list[Held]:
+    """What a broker's clients ask for, packed, in an order of its own.
 
-    Raises InputError where they are more, or longer, than it tells; ConnectionFailedError.
+    Raises ServiceError where it does not tell; ConnectionFailedError.
     """
 
-    async def ask() -> Inspection:
+    async def ask() -> list[Held]:
         async with TcpService(address, reconnect=False) as service:
-            return await service.inspection()
+            return await all_held(service)
 
+    # Of a name that is told twice the last holds: the one before has ended meanwhile.
     held = asyncio.run(ask())
-    count = held.counts["filters"]
-    if count > len(held.filters):
-        reason = (
-            f"holds {count} filters, of which it tells {len(held.filters)}: name them in a file"
-        )
-        raise InputError(address, reason)
-    return [each.text for each in held.filters]
+    named = {name: filters for name, filters in held if name}
+    others = {each: None for name, filters in held if not name for each in filters}
+    return [*sorted(named.items()), *(("", [each]) for each in sorted(others))]
 
 
-def _filter_of(address: str, text: str) -> Filter | FilterSet:
-    if text != shortened(text.removesuffix("…")):
-        raise InputError(address, f"tells only the beginning of a filter: {text[:60]!r}")
+def _wishes_of(address: str, held: list[Held]) -> Wishes:
+    """Durable subscriptions by their names, other filters by their texts. Raises InputError."""
+    found: dict[str, Filter | FilterSet] = {}
+    for name, packed in held:
+        filters = [_filter_of(address, each) for each in packed]
+        wish = filters[0] if len(filters) == 1 else FilterSet(filters)
+        key = name or str(wish)
+        if found.setdefault(key, wish) != wish:
+            raise InputError(address, f"holds two subscriptions that are called {key[:60]!r}")
+    return found
+
+
+def _filter_of(address: str, packed: bytes) -> Filter:
     try:
-        found = parse(text)
+        found = from_msgpack(packed)
     except ContradaError as error:
         raise InputError(address, f"holds a filter that is unknown here: {error}") from None
-    assert isinstance(found, Filter | FilterSet)
+    if not isinstance(found, Filter):
+        raise InputError(address, f"tells of a {type(found).__name__}, expected a filter")
+    for operator in found.unknown():
+        reason = f"holds a filter with the operator {operator!r}, which is not loaded here"
+        raise InputError(address, reason)
     return found
 
 

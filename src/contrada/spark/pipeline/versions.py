@@ -66,17 +66,18 @@ class Version:
 class Versions:
     """The versions of a checkpoint; where it has none, the first is of what was `asked`.
 
-    `ask` tells what is asked for now, `wishes` what a base is of.
+    `ask` tells what is asked for now, given what was before, `wishes` what a base is of.
     """
 
     def __init__(
         self,
         checkpoint: Path,
         asked: AskedFor,
-        ask: Callable[[], AskedFor],
+        ask: Callable[[AskedFor], AskedFor],
         wishes: Callable[[AskedFor], list[Asked]],
     ) -> None:
         self._checkpoint, self._ask, self._wishes = checkpoint, ask, wishes
+        self._asked = asked
         self._told, self._freed = "", 1
         self.refused = asked.refused
         """The rules that were refused when the subscriptions were read last."""
@@ -125,7 +126,7 @@ class Versions:
     def _look(self, batch: int) -> None:
         """Begins a version where what is asked for is another now."""
         try:
-            asked = self._ask()
+            asked = self._asked = self._ask(self._asked)
         except ContradaError as error:
             if str(error) != self._told:
                 _LOG.warning("the subscriptions stay as they were: %s", error)
