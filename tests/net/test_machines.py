@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import contrada as ct
-from contrada.net import Broker, TcpService, subscription
+from contrada.net import Broker, TcpService, server, subscription
 from contrada.net.address import parse_address
 from contrada.runtime import backoff
 from contrada.service import Advertisements, Offering, StandingSubscription, Subscription
@@ -104,6 +104,8 @@ class Machine(RuleBasedStateMachine):
         self.patched.setattr(backoff, "BACKOFF_S_MAX", 0.01)
         self.patched.setattr(subscription, "CREDIT_BYTES", CREDIT)
         self.patched.setattr(subscription, "_CREDIT_STEP", CREDIT // 8)
+        # What a reader that sleeps has no credit for is not handed over, however long one waits.
+        self.patched.setattr(server, "HANDOVER_WAIT_S", 0.2)
         self.loop = asyncio.new_event_loop()
         self.folder = TemporaryDirectory()
         self.store: Path | None = None
