@@ -20,12 +20,12 @@ import pyarrow as pa
 
 from contrada.errors import ContradaError
 from contrada.matching.blobs import blobs_of
-from contrada.matching.packing import ColumnPiece
+from contrada.matching.packing import ColumnPiece, piece_of
 from contrada.model.domains.values import time_us_of
 from contrada.records.cells import Converter
 from contrada.records.lines import Block
 
-_EXACT_DOUBLE: Final = 2**53
+EXACT_DOUBLE: Final = 2**53
 """Integers up to this are doubles too, so that they may stand in a column of doubles."""
 
 
@@ -131,6 +131,37 @@ class Column:
         return self._values[row if self._codes is None else self._codes[row]]
 
 
+class ArrowColumn(Column):
+    """A column whose values Arrow holds, and NULL where a row has none."""
+
+    def __init__(self, array: Any) -> None:
+        self._held = array
+
+    @property
+    def _in_arrow(self) -> tuple[Any, Any]:
+        return self._held, None
+
+    def piece(self, before: bytes) -> tuple[ColumnPiece, Any]:
+        """As that of other columns."""
+        piece = piece_of(before, self._held)
+        assert piece is not None, "only where kernels are compiled"
+        return piece, np.zeros(len(self._held), dtype=bool)
+
+    def each(self, text_of: Callable[[Any], str | None]) -> Any:
+        """As that of other columns."""
+        held = self._held
+        is_double = held.type == pa.float64()
+        # Arrow may take -0.0 for 0.0, which is another text.
+        codes = (held.view(pa.int64()) if is_double else held).dictionary_encode()
+        values = codes.dictionary.view(pa.float64()) if is_double else codes.dictionary
+        return pa.array(map(text_of, values.to_pylist()), pa.string()).take(codes.indices)
+
+    def value(self, row: int) -> Any:
+        """As that of other columns."""
+        found = self._held[row].as_py()
+        return MISSING if found is None else found
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnBatch:
     """What could be read of a block of lines at once.
@@ -170,10 +201,10 @@ class ColumnBatch:
         # A column of its own tells how many rows there are where all others are odd.
         table = pa.table(arrays or {"": pa.nulls(rows)})
         offsets, keys = index.match_batch(table)
-        found = {
-            row: sorted(keys[offsets[row] : offsets[row + 1]].tolist())
-            for row in np.flatnonzero(np.diff(offsets)).tolist()
-        }
+        matched, every = np.flatnonzero(np.diff(offsets)), keys.tolist()
+        bounds = zip(offsets[matched].tolist(), offsets[matched + 1].tolist(), strict=True)
+        keys_of = (sorted(every[begin:end]) for begin, end in bounds)
+        found = dict(zip(matched.tolist(), keys_of, strict=True))
         for row in np.flatnonzero(np.logical_or.reduce(odd)).tolist() if odd else ():
             held = {name: column.value(row) for name, column in columns.items()}
             held = {name: value for name, value in held.items() if type(value) is not Missing}
@@ -223,4 +254,4 @@ _INT64: Final = Struct("=q")
 
 
 def _are_doubles(values: Sequence[Any]) -> bool:
-    return all(-_EXACT_DOUBLE <= each <= _EXACT_DOUBLE for each in values if type(each) is int)
+    return all(-EXACT_DOUBLE <= each <= EXACT_DOUBLE for each in values if type(each) is int)

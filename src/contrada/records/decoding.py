@@ -35,7 +35,7 @@ from contrada.records.columns import (
 )
 from contrada.records.lines import LINE_CHARS_MAX, Block
 from contrada.records.reading import AllowedNames, Reading
-from contrada.records.scanning import NAMES_SCANNED_MAX, ObjectScanner
+from contrada.records.scanning import NAMES_SCANNED_MAX, ObjectScanner, ScannedLines
 from contrada.records.writing import WrittenRows, can_write, written_rows
 
 LEVELS_MAX: Final = 8
@@ -74,7 +74,7 @@ class Decoder:
         if scanned is not None and self._scanner is not None:
             self._unmet.difference_update(self._scanner.names)
             held = {
-                name: scanned.column(place, self._token_value(name), is_needed=name == self._stamp)
+                name: self._scanned_column(scanned, place, is_asked=True)
                 for place, name in enumerate(scanned.names)
             }
             doubtful = scanned.is_doubtful
@@ -95,6 +95,17 @@ class Decoder:
                     is_doubtful[lines[[value is REFUSED for value in values]]] = True
             columns[name] = Column(values)
         return ColumnBatch(is_doubtful, ~is_doubtful, lines, columns)
+
+    def _scanned_column(self, scanned: ScannedLines, place: int, *, is_asked: bool) -> Column:
+        """The values of an attribute, as the source's options have them; to match or to write."""
+        name, reading = scanned.names[place], self._reading
+        is_stamp, found = name == self._stamp, None
+        if not is_stamp and not reading.takes_numbers(name):
+            has_texts = not reading.absent and reading.types.get(name, "text") == "text"
+            found = scanned.plain_column(place, has_texts=has_texts, has_mixed=is_asked)
+        if found is None:
+            return scanned.column(place, self._token_value(name), is_needed=is_asked and is_stamp)
+        return found
 
     def attributes(
         self, block: Block, *, is_added_apart: bool = False
@@ -135,7 +146,7 @@ class Decoder:
                 name = scanned.names[place]
                 if name in self._reading.add:  # It is added where it stands.
                     scanned.is_doubtful |= scanned.has(place)
-                found[name] = scanned.column(place, self._token_value(name))
+                found[name] = self._scanned_column(scanned, place, is_asked=False)
             rows = written_rows(found, len(block), self._reading)
             rows.is_odd[:] |= scanned.is_doubtful
             return rows
