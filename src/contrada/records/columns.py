@@ -8,7 +8,7 @@ pyarrow is imported here and in `contrada.records.cutting` alone, and only where
 read: importing it takes as long as reading some thousand rows one by one.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
@@ -121,9 +121,9 @@ class Column:
         odd = np.array([type(v) is not Missing for v in self._values], dtype=bool) & (kinds == 0)
         return ColumnPiece(np.frombuffer(before, np.uint8), kinds[codes], held), odd[codes]
 
-    def each(self, text_of: Callable[[Any], str | None]) -> Any:
+    def each(self, texts_of: Callable[[Sequence[Any]], Iterable[str | None]]) -> Any:
         """A text for each row's value, as an Arrow column; made once for each distinct one."""
-        texts = pa.array(map(text_of, self._values), pa.string())
+        texts = pa.array(texts_of(self._values), pa.string())
         return texts if self._codes is None else texts.take(pa.array(self._codes))
 
     def value(self, row: int) -> Any:
@@ -147,14 +147,14 @@ class ArrowColumn(Column):
         assert piece is not None, "only where kernels are compiled"
         return piece, np.zeros(len(self._held), dtype=bool)
 
-    def each(self, text_of: Callable[[Any], str | None]) -> Any:
+    def each(self, texts_of: Callable[[Sequence[Any]], Iterable[str | None]]) -> Any:
         """As that of other columns."""
         held = self._held
         is_double = held.type == pa.float64()
         # Arrow may take -0.0 for 0.0, which is another text.
         codes = (held.view(pa.int64()) if is_double else held).dictionary_encode()
         values = codes.dictionary.view(pa.float64()) if is_double else codes.dictionary
-        return pa.array(map(text_of, values.to_pylist()), pa.string()).take(codes.indices)
+        return pa.array(texts_of(values.to_pylist()), pa.string()).take(codes.indices)
 
     def value(self, row: int) -> Any:
         """As that of other columns."""

@@ -60,7 +60,8 @@ class Decoder:
         self._decode_all = msgspec.json.Decoder(list[dict[str, _Scalar]]).decode
         self._reading = reading
         self._names = AllowedNames(reading)
-        self._wanted = {*asked, *reading.names_checked()}
+        self._asked = frozenset(asked)
+        self._wanted = {*self._asked, *reading.names_checked()}
         self._stamp = reading.stamp
         self._texts: dict[str, Callable[[str], Any]] = {}
         self._tokens: dict[str, Callable[[str], Any]] = {}
@@ -80,7 +81,7 @@ class Decoder:
             doubtful = scanned.is_doubtful
             if self._stamp is not None and self._stamp not in held:
                 doubtful[:] = True
-            return ColumnBatch(doubtful, ~doubtful, np.arange(len(block)), held)
+            return ColumnBatch(doubtful, ~doubtful, np.arange(len(block)), self._of_asked(held))
         lines, found = self._found(block)
         if self._unmet:
             self._unmet.difference_update(*found)
@@ -94,7 +95,11 @@ class Decoder:
                 if Missing in map(type, values):
                     is_doubtful[lines[[value is REFUSED for value in values]]] = True
             columns[name] = Column(values)
-        return ColumnBatch(is_doubtful, ~is_doubtful, lines, columns)
+        return ColumnBatch(is_doubtful, ~is_doubtful, lines, self._of_asked(columns))
+
+    def _of_asked(self, columns: dict[str, Column]) -> dict[str, Column]:
+        """The columns to match, without those that are only looked at for what is bad."""
+        return {name: column for name, column in columns.items() if name in self._asked}
 
     def _scanned_column(self, scanned: ScannedLines, place: int, *, is_asked: bool) -> Column:
         """The values of an attribute, as the source's options have them; to match or to write."""

@@ -143,18 +143,18 @@ class ScannedLines:
 
         begins, lasts = self._begins[place], self._lasts[place]
         kind, values = np.empty(len(begins), np.uint8), np.empty(len(begins), np.int64)
-        kinds.values_of(self._data, begins, lasts, kind, values)
-        counts = np.bincount(kind, minlength=kinds.HARD + 1)
-        found = set(np.flatnonzero(counts).tolist()) - {kinds.NONE}
+        bits = kinds.values_of(self._data, begins, lasts, kind, values)
+        found = {each for each in range(kinds.HARD + 1) if bits >> each & 1}
         valid = None
-        if counts[kinds.NONE]:
+        if kinds.NONE in found:
+            found.discard(kinds.NONE)
             valid = pa.py_buffer(np.packbits(kind != kinds.NONE, bitorder="little"))
         if found == {kinds.TEXT} and has_texts:
-            is_there = begins >= 0
-            return ArrowColumn(self._texts(begins + is_there, lasts - is_there, valid))
+            quote = begins >= 0
+            return ArrowColumn(self._texts(begins + quote, lasts - quote, valid))
         if found == {kinds.BOOL}:
-            bits = np.packbits(values.astype(bool), bitorder="little")
-            return ArrowColumn(_array(pa.bool_(), len(kind), valid, bits))
+            held = np.packbits(values.astype(bool), bitorder="little")
+            return ArrowColumn(_array(pa.bool_(), len(kind), valid, held))
         if found == {kinds.INT}:
             return ArrowColumn(_array(pa.int64(), len(kind), valid, values))
         if not found or not found <= {kinds.INT, kinds.FLOAT, kinds.HARD}:
@@ -188,10 +188,12 @@ class ScannedLines:
         A record keeps the order of its line.
         """
         is_there = self._begins >= 0
-        patterns, firsts = np.unique(is_there, axis=1, return_index=True)
+        packed = np.ascontiguousarray(np.packbits(is_there, axis=0).T)
+        patterns = packed.view(f"S{packed.shape[1] or 1}").ravel().tolist()
+        firsts = list({pattern: row for row, pattern in enumerate(patterns)}.values())
         order: list[int] = []
-        for count in np.argsort(-patterns.sum(axis=0), kind="stable").tolist():
-            begins = self._begins[:, firsts[count]]
+        for row in sorted(firsts, key=is_there.sum(axis=0).__getitem__, reverse=True):
+            begins = self._begins[:, row]
             before = -1
             for place in sorted(np.flatnonzero(begins >= 0).tolist(), key=begins.__getitem__):
                 if place in order:

@@ -288,24 +288,26 @@ def number_of(data: Any, at: Any, end: Any) -> Any:
 
 
 @kernel
-def values_of(data: Any, begins: Any, lasts: Any, kinds: Any, values: Any) -> None:
-    """What stands at some places: the kind of each, and its bits where it is no text."""
+def values_of(data: Any, begins: Any, lasts: Any, kinds: Any, values: Any) -> Any:
+    """What stands at some places: the kind of each, and its bits where it is no text.
+
+    Gives the kinds that there are, as bits.
+    """
+    found = 0
     for row in range(len(begins)):
-        begin = begins[row]
-        kinds[row] = NONE
-        values[row] = 0
-        if begin < 0:
-            continue
-        first = byte_at(data, begin)
+        begin, kind, bits = begins[row], NONE, 0
+        first = byte_at(data, begin) if begin >= 0 else 0
         if first == QUOTE:
-            kinds[row] = TEXT
+            kind = TEXT
         elif first == 0x6E:
-            kinds[row] = NULL
+            kind = NULL
         elif first == 0x74 or first == 0x66:
-            kinds[row] = BOOL
-            values[row] = 1 if first == 0x74 else 0
-        else:
-            kinds[row], values[row] = number_of(data, begin, lasts[row])
+            kind, bits = BOOL, 1 if first == 0x74 else 0
+        elif begin >= 0:
+            kind, bits = number_of(data, begin, lasts[row])
+        kinds[row], values[row] = kind, bits
+        found |= 1 << kind
+    return found
 
 
 @kernel
