@@ -406,10 +406,13 @@ NUMBERS = [
 ]
 
 
-@pytest.mark.parametrize("numbers", [NUMBERS, [*NUMBERS, "9007199254740993"], NUMBERS[1:5]])
+@pytest.mark.parametrize(
+    "numbers", [NUMBERS, [*NUMBERS, "9007199254740993"], ["0.0", "-0.0", "1.5"]]
+)
 def test_numbers_are_told_of_as_they_are_written(file: Path, numbers: list[str]) -> None:
     """An integer would be told of as a double, or -0.0 as 0.0, where others stand in its column."""
     check(file, "".join(f'{{"a":2,"n":{each}}}\n' for each in numbers), "json", Reading())
+    check(file, "".join(f'{{"a":{each}}}\n' for each in numbers), "json", Reading())
 
 
 @pytest.mark.parametrize("kind", ["csv", "json"])

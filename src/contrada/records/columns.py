@@ -149,12 +149,8 @@ class ArrowColumn(Column):
 
     def each(self, texts_of: Callable[[Sequence[Any]], Iterable[str | None]]) -> Any:
         """As that of other columns."""
-        held = self._held
-        is_double = held.type == pa.float64()
-        # Arrow may take -0.0 for 0.0, which is another text.
-        codes = (held.view(pa.int64()) if is_double else held).dictionary_encode()
-        values = codes.dictionary.view(pa.float64()) if is_double else codes.dictionary
-        return pa.array(texts_of(values.to_pylist()), pa.string()).take(codes.indices)
+        held = self._held.dictionary_encode()  # Arrow tells -0.0 from 0.0.
+        return pa.array(texts_of(held.dictionary.to_pylist()), pa.string()).take(held.indices)
 
     def value(self, row: int) -> Any:
         """As that of other columns."""

@@ -1,4 +1,7 @@
-"""Lines of JSON whose values are found by a compiled kernel, and looked at once for each distinct.
+"""Lines of JSON whose values are found by a compiled kernel.
+
+Plain values of one type go into Arrow as they stand there; others are looked at once for each
+distinct one.
 
 What is read so is what `contrada.records.decoding` would read: `matching.kernels.walking` says
 which lines are left as doubtful. The names of attributes are learned as they come.
