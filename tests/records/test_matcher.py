@@ -160,6 +160,53 @@ def json_texts(draw: st.DrawFn) -> str:
     return "".join(line + end for line, end in body)
 
 
+DIGITS = st.text("0123456789", min_size=1, max_size=20)
+KINDS = (
+    st.integers(-(10**18), 10**18).map(str),
+    st.sampled_from(["0", "1", "-0", "9007199254740993", "9" * 18]),
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.sampled_from(["0.5", "-0.0", "1.0", "1e22", "1e23", "1e-22", "3E-23", "9007199254740993.0"]),
+    st.tuples(DIGITS, DIGITS).map(lambda held: f"{int(held[0])}.{held[1]}"),
+    st.booleans().map(json.dumps),
+    st.text(st.sampled_from("abx1 :,{}é\x7f\u2028"), max_size=20).map(
+        lambda text: json.dumps(text, ensure_ascii=False)
+    ),
+    st.dates().map(lambda day: f'"{day}"'),
+)
+"""What the values of one attribute are like, mostly."""
+
+
+@st.composite
+def like_texts(draw: st.DrawFn) -> str:
+    """Files of JSON lines that are alike, but for a few characters."""
+    names = draw(
+        st.lists(st.sampled_from(["a", "b", "n", "t", "c", "é" * 9]), min_size=1, unique=True)
+    )
+    kinds = [
+        draw(st.sampled_from([*KINDS, st.sampled_from(KINDS).flatmap(lambda k: k)])) for _ in names
+    ]
+    comma, colon = draw(
+        st.sampled_from([(",", ":"), (", ", ": "), ("\t , ", " :  "), (",", ":" + " " * 60)])
+    )
+    lines = []
+    for _ in range(draw(st.integers(1, 12))):
+        members = [f'"{name}"{colon}{draw(kind)}' for name, kind in zip(names, kinds, strict=True)]
+        if draw(st.integers(0, 3)) == 0:
+            members = draw(st.permutations(members))[draw(st.integers(0, 1)) :]
+        lines.append("{" + comma.join(members) + "}")
+    for _ in range(draw(st.integers(0, 2))):
+        line = draw(st.integers(0, len(lines) - 1))
+        text = lines[line]
+        at = draw(st.integers(0, len(text)))
+        put = draw(
+            st.sampled_from(
+                ["", " ", ",", '"', "\\", "}", "0", "-", ".", "e", "\x00", "\udcff", "\ufeff"]
+            )
+        )
+        lines[line] = text[:at] + put + text[at + draw(st.integers(0, 2)) :]
+    return "\n".join([*lines, ""])
+
+
 @st.composite
 def quoted_texts(draw: st.DrawFn) -> tuple[str, Reading]:
     """Files of rows whose cells have line breaks, delimiters and quotes, some of them broken."""
@@ -336,6 +383,36 @@ def test_objects_at_once_are_the_objects_one_by_one(
 ) -> None:
     """Else the same line would be a record in a large file and a bad record in a small one."""
     check(file, text, "json", reading)
+
+
+@given(text=like_texts(), reading=st.sampled_from(READINGS))
+def test_objects_that_are_alike_are_those_one_by_one(
+    file: Path, text: str, reading: Reading
+) -> None:
+    """Else a line would be read as the one before it, or a number be the one next to it."""
+    check(file, text, "json", reading)
+
+
+NUMBERS = [
+    "1",
+    "1.0",
+    "1.5",
+    "0.3",
+    "-0.0",
+    "-0",
+    "1e5",
+    "0.30000000000000004",
+    "123456789012345.6e7",
+]
+
+
+@pytest.mark.parametrize(
+    "numbers", [NUMBERS, [*NUMBERS, "9007199254740993"], ["0.0", "-0.0", "1.5"]]
+)
+def test_numbers_are_told_of_as_they_are_written(file: Path, numbers: list[str]) -> None:
+    """An integer would be told of as a double, or -0.0 as 0.0, where others stand in its column."""
+    check(file, "".join(f'{{"a":2,"n":{each}}}\n' for each in numbers), "json", Reading())
+    check(file, "".join(f'{{"a":{each}}}\n' for each in numbers), "json", Reading())
 
 
 @pytest.mark.parametrize("kind", ["csv", "json"])

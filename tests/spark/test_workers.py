@@ -99,3 +99,23 @@ def test_a_worker_with_another_python(
     said = said_by_workers(spark, asks, tmp_path)
     assert "different version: 3." in said
     assert "than that in driver: 3.2" in said
+
+
+def test_what_workers_have_loaded_is_looked_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    """The garbage of each task would be looked for among all modules: 60 ms for a task."""
+
+    def seen(batches):  # type: ignore[no-untyped-def]
+        import gc
+
+        import pyarrow as pa
+
+        for batch in batches:
+            yield pa.record_batch([[gc.get_freeze_count()] * len(batch)], ["frozen"])
+
+    frame = spark.range(0, 8, 1, 8).withColumnRenamed("id", "n")
+    for _ in range(2):
+        assert matched(frame, tmp_path).count() == 8
+    counts = [
+        row.frozen for row in spark.range(0, 8, 1, 8).mapInArrow(seen, "frozen long").collect()
+    ]
+    assert max(counts) > 10_000

@@ -8,7 +8,7 @@ pyarrow is imported here and in `contrada.records.cutting` alone, and only where
 read: importing it takes as long as reading some thousand rows one by one.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
@@ -20,12 +20,12 @@ import pyarrow as pa
 
 from contrada.errors import ContradaError
 from contrada.matching.blobs import blobs_of
-from contrada.matching.packing import ColumnPiece
+from contrada.matching.packing import ColumnPiece, piece_of
 from contrada.model.domains.values import time_us_of
 from contrada.records.cells import Converter
 from contrada.records.lines import Block
 
-_EXACT_DOUBLE: Final = 2**53
+EXACT_DOUBLE: Final = 2**53
 """Integers up to this are doubles too, so that they may stand in a column of doubles."""
 
 
@@ -121,14 +121,41 @@ class Column:
         odd = np.array([type(v) is not Missing for v in self._values], dtype=bool) & (kinds == 0)
         return ColumnPiece(np.frombuffer(before, np.uint8), kinds[codes], held), odd[codes]
 
-    def each(self, text_of: Callable[[Any], str | None]) -> Any:
+    def each(self, texts_of: Callable[[Sequence[Any]], Iterable[str | None]]) -> Any:
         """A text for each row's value, as an Arrow column; made once for each distinct one."""
-        texts = pa.array(map(text_of, self._values), pa.string())
+        texts = pa.array(texts_of(self._values), pa.string())
         return texts if self._codes is None else texts.take(pa.array(self._codes))
 
     def value(self, row: int) -> Any:
         """The value of a row; MISSING or REFUSED where it has none."""
         return self._values[row if self._codes is None else self._codes[row]]
+
+
+class ArrowColumn(Column):
+    """A column whose values Arrow holds, and NULL where a row has none."""
+
+    def __init__(self, array: Any) -> None:
+        self._held = array
+
+    @property
+    def _in_arrow(self) -> tuple[Any, Any]:
+        return self._held, None
+
+    def piece(self, before: bytes) -> tuple[ColumnPiece, Any]:
+        """As that of other columns."""
+        piece = piece_of(before, self._held)
+        assert piece is not None, "only where kernels are compiled"
+        return piece, np.zeros(len(self._held), dtype=bool)
+
+    def each(self, texts_of: Callable[[Sequence[Any]], Iterable[str | None]]) -> Any:
+        """As that of other columns."""
+        held = self._held.dictionary_encode()  # Arrow tells -0.0 from 0.0.
+        return pa.array(texts_of(held.dictionary.to_pylist()), pa.string()).take(held.indices)
+
+    def value(self, row: int) -> Any:
+        """As that of other columns."""
+        found = self._held[row].as_py()
+        return MISSING if found is None else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +197,10 @@ class ColumnBatch:
         # A column of its own tells how many rows there are where all others are odd.
         table = pa.table(arrays or {"": pa.nulls(rows)})
         offsets, keys = index.match_batch(table)
-        found = {
-            row: sorted(keys[offsets[row] : offsets[row + 1]].tolist())
-            for row in np.flatnonzero(np.diff(offsets)).tolist()
-        }
+        matched, every = np.flatnonzero(np.diff(offsets)), keys.tolist()
+        bounds = zip(offsets[matched].tolist(), offsets[matched + 1].tolist(), strict=True)
+        keys_of = (sorted(every[begin:end]) for begin, end in bounds)
+        found = dict(zip(matched.tolist(), keys_of, strict=True))
         for row in np.flatnonzero(np.logical_or.reduce(odd)).tolist() if odd else ():
             held = {name: column.value(row) for name, column in columns.items()}
             held = {name: value for name, value in held.items() if type(value) is not Missing}
@@ -223,4 +250,4 @@ _INT64: Final = Struct("=q")
 
 
 def _are_doubles(values: Sequence[Any]) -> bool:
-    return all(-_EXACT_DOUBLE <= each <= _EXACT_DOUBLE for each in values if type(each) is int)
+    return all(-EXACT_DOUBLE <= each <= EXACT_DOUBLE for each in values if type(each) is int)

@@ -35,7 +35,7 @@ from contrada.records.columns import (
 )
 from contrada.records.lines import LINE_CHARS_MAX, Block
 from contrada.records.reading import AllowedNames, Reading
-from contrada.records.scanning import NAMES_SCANNED_MAX, ObjectScanner
+from contrada.records.scanning import NAMES_SCANNED_MAX, ObjectScanner, ScannedLines
 from contrada.records.writing import WrittenRows, can_write, written_rows
 
 LEVELS_MAX: Final = 8
@@ -60,7 +60,8 @@ class Decoder:
         self._decode_all = msgspec.json.Decoder(list[dict[str, _Scalar]]).decode
         self._reading = reading
         self._names = AllowedNames(reading)
-        self._wanted = {*asked, *reading.names_checked()}
+        self._asked = frozenset(asked)
+        self._wanted = {*self._asked, *reading.names_checked()}
         self._stamp = reading.stamp
         self._texts: dict[str, Callable[[str], Any]] = {}
         self._tokens: dict[str, Callable[[str], Any]] = {}
@@ -74,13 +75,13 @@ class Decoder:
         if scanned is not None and self._scanner is not None:
             self._unmet.difference_update(self._scanner.names)
             held = {
-                name: scanned.column(place, self._token_value(name), is_needed=name == self._stamp)
+                name: self._scanned_column(scanned, place, is_asked=True)
                 for place, name in enumerate(scanned.names)
             }
             doubtful = scanned.is_doubtful
             if self._stamp is not None and self._stamp not in held:
                 doubtful[:] = True
-            return ColumnBatch(doubtful, ~doubtful, np.arange(len(block)), held)
+            return ColumnBatch(doubtful, ~doubtful, np.arange(len(block)), self._of_asked(held))
         lines, found = self._found(block)
         if self._unmet:
             self._unmet.difference_update(*found)
@@ -94,7 +95,22 @@ class Decoder:
                 if Missing in map(type, values):
                     is_doubtful[lines[[value is REFUSED for value in values]]] = True
             columns[name] = Column(values)
-        return ColumnBatch(is_doubtful, ~is_doubtful, lines, columns)
+        return ColumnBatch(is_doubtful, ~is_doubtful, lines, self._of_asked(columns))
+
+    def _of_asked(self, columns: dict[str, Column]) -> dict[str, Column]:
+        """The columns to match, without those that are only looked at for what is bad."""
+        return {name: column for name, column in columns.items() if name in self._asked}
+
+    def _scanned_column(self, scanned: ScannedLines, place: int, *, is_asked: bool) -> Column:
+        """The values of an attribute, as the source's options have them; to match or to write."""
+        name, reading = scanned.names[place], self._reading
+        is_stamp, found = name == self._stamp, None
+        if not is_stamp and not reading.takes_numbers(name):
+            has_texts = not reading.absent and reading.types.get(name, "text") == "text"
+            found = scanned.plain_column(place, has_texts=has_texts, has_mixed=is_asked)
+        if found is None:
+            return scanned.column(place, self._token_value(name), is_needed=is_asked and is_stamp)
+        return found
 
     def attributes(
         self, block: Block, *, is_added_apart: bool = False
@@ -135,7 +151,7 @@ class Decoder:
                 name = scanned.names[place]
                 if name in self._reading.add:  # It is added where it stands.
                     scanned.is_doubtful |= scanned.has(place)
-                found[name] = scanned.column(place, self._token_value(name))
+                found[name] = self._scanned_column(scanned, place, is_asked=False)
             rows = written_rows(found, len(block), self._reading)
             rows.is_odd[:] |= scanned.is_doubtful
             return rows

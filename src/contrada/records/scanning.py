@@ -1,4 +1,7 @@
-"""Lines of JSON whose values are found by a compiled kernel, and looked at once for each distinct.
+"""Lines of JSON whose values are found by a compiled kernel.
+
+Plain values of one type go into Arrow as they stand there; others are looked at once for each
+distinct one.
 
 What is read so is what `contrada.records.decoding` would read: `matching.kernels.walking` says
 which lines are left as doubtful. The names of attributes are learned as they come.
@@ -10,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from contrada.matching.blobs import Blobs, starts_of
+from contrada.matching.blobs import starts_of
 from contrada.matching.kernels import jit
-from contrada.records.columns import MISSING, REFUSED, Column
+from contrada.records.columns import EXACT_DOUBLE, MISSING, REFUSED, ArrowColumn, Column
 from contrada.records.lines import LINE_CHARS_MAX, Block, is_utf_8
 
 NAMES_SCANNED_MAX: Final = 1_000
@@ -23,6 +26,8 @@ DOUBTFUL_MAX: Final = 0.1
 are decoded."""
 
 _TABLE: Final = 4_096
+_BEHIND: Final = b"\n" * 8
+"""What kernels look at behind the last of what they read."""
 
 
 class ObjectScanner:
@@ -36,6 +41,7 @@ class ObjectScanner:
         self._refused: set[str] = set()
         self._table = np.full(_TABLE, -1, dtype=np.int64)
         self._seen = np.full(NAMES_SCANNED_MAX, -1, dtype=np.int64)
+        self._leads: Any = None
         self._state = np.zeros(4, dtype=np.int64)
         self._is_of_use = not jit.is_pure()
 
@@ -49,7 +55,9 @@ class ObjectScanner:
             return None
         from contrada.matching.kernels import walking
 
-        data = np.frombuffer(block.data, dtype=np.uint8)
+        if self._leads is None:
+            self._leads = walking.no_leads(NAMES_SCANNED_MAX)
+        data = np.frombuffer(block.data + _BEHIND, dtype=np.uint8)
         columns = [name for name in self.names if asked is None or name in asked]
         begins = np.full((len(columns) + 1, len(block)), -1, dtype=np.int64)
         lasts = np.full((len(columns) + 1, len(block)), -1, dtype=np.int64)
@@ -58,7 +66,7 @@ class ObjectScanner:
         while True:
             known, column_of = self._known(columns, walking.NOT_KEPT, walking.REFUSED)
             found = (self._seen, (begins, lasts), is_doubtful, self._state)
-            line = walking.scan(data, block.ends, line, known, column_of, *found)
+            line = walking.scan(data, block.ends, line, known, self._leads, column_of, *found)
             if line == len(block):
                 break
             if len(self.names) == NAMES_SCANNED_MAX:
@@ -85,7 +93,7 @@ class ObjectScanner:
             refused if name in self._refused else places.get(name, not_kept) for name in self.names
         ]
         starts = starts_of([len(each) for each in self._bytes])
-        joined = np.frombuffer(b"".join(self._bytes) or b"\0", dtype=np.uint8)
+        joined = np.frombuffer(b"".join(self._bytes) + _BEHIND, dtype=np.uint8)
         return (self._table, starts, joined), np.array(column_of or [not_kept], dtype=np.int64)
 
     def _learn(self, data: bytes) -> str:
@@ -119,18 +127,59 @@ class ScannedLines:
         Lines with one that is refused are doubtful from then on; where it is needed, so are those
         without one.
         """
-        from contrada.matching.kernels import walking
-
         begins, lasts = self._begins[place], self._lasts[place]
-        starts = starts_of(lasts - begins)
-        out = np.empty(starts[-1], dtype=np.uint8)
-        walking.put_spans(self._data, begins, lasts, starts, out)
-        tokens = _texts(Blobs(starts, out), begins < 0).dictionary_encode()
+        valid = pa.py_buffer(np.packbits(begins >= 0, bitorder="little"))
+        tokens = self._texts(begins, lasts, valid).dictionary_encode()
         values = list(map(value_of, tokens.dictionary.to_pylist()))
         codes = tokens.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
         refused = np.array([value is REFUSED for value in values] + [is_needed], dtype=bool)
         self.is_doubtful |= refused[codes]
         return Column([*values, MISSING], codes)
+
+    def plain_column(self, place: int, *, has_texts: bool, has_mixed: bool) -> ArrowColumn | None:
+        """The values of an attribute that mean what they are in JSON, texts where it has these.
+
+        None where they are of several types, or null; where it has mixed ones, integers among
+        doubles are the doubles that they equal.
+        """
+        from contrada.matching.kernels import walking as kinds
+
+        begins, lasts = self._begins[place], self._lasts[place]
+        kind, values = np.empty(len(begins), np.uint8), np.empty(len(begins), np.int64)
+        bits = kinds.values_of(self._data, begins, lasts, kind, values)
+        found = {each for each in range(kinds.HARD + 1) if bits >> each & 1}
+        valid = None
+        if kinds.NONE in found:
+            found.discard(kinds.NONE)
+            valid = pa.py_buffer(np.packbits(kind != kinds.NONE, bitorder="little"))
+        if found == {kinds.TEXT} and has_texts:
+            quote = begins >= 0
+            return ArrowColumn(self._texts(begins + quote, lasts - quote, valid))
+        if found == {kinds.BOOL}:
+            held = np.packbits(values.astype(bool), bitorder="little")
+            return ArrowColumn(_array(pa.bool_(), len(kind), valid, held))
+        if found == {kinds.INT}:
+            return ArrowColumn(_array(pa.int64(), len(kind), valid, values))
+        if not found or not found <= {kinds.INT, kinds.FLOAT, kinds.HARD}:
+            return None
+        doubles = values.view(np.float64)
+        if kinds.INT in found:
+            whole = kind == kinds.INT
+            if not has_mixed or (np.abs(values[whole]) > EXACT_DOUBLE).any():
+                return None
+            doubles[whole] = values[whole].astype(np.float64)
+        for row in np.flatnonzero(kind == kinds.HARD).tolist() if kinds.HARD in found else ():
+            doubles[row] = float(self._data[begins[row] : lasts[row]].tobytes())
+        return ArrowColumn(_array(pa.float64(), len(kind), valid, doubles))
+
+    def _texts(self, begins: Any, lasts: Any, valid: Any) -> Any:
+        """What stands at some places, which is known to be UTF-8, as an Arrow column."""
+        from contrada.matching.kernels import walking
+
+        starts = starts_of(lasts - begins)
+        out = np.empty(starts[-1] + len(_BEHIND), dtype=np.uint8)
+        walking.put_spans(self._data, begins, lasts, starts, out)
+        return _array(pa.string(), len(begins), valid, starts.astype(np.int32), out)
 
     def has(self, place: int) -> Any:
         """Which lines have an attribute."""
@@ -142,10 +191,12 @@ class ScannedLines:
         A record keeps the order of its line.
         """
         is_there = self._begins >= 0
-        patterns, firsts = np.unique(is_there, axis=1, return_index=True)
+        packed = np.ascontiguousarray(np.packbits(is_there, axis=0).T)
+        patterns = packed.view(f"S{packed.shape[1] or 1}").ravel().tolist()
+        firsts = list({pattern: row for row, pattern in enumerate(patterns)}.values())
         order: list[int] = []
-        for count in np.argsort(-patterns.sum(axis=0), kind="stable").tolist():
-            begins = self._begins[:, firsts[count]]
+        for row in sorted(firsts, key=is_there.sum(axis=0).__getitem__, reverse=True):
+            begins = self._begins[:, row]
             before = -1
             for place in sorted(np.flatnonzero(begins >= 0).tolist(), key=begins.__getitem__):
                 if place in order:
@@ -160,10 +211,6 @@ class ScannedLines:
         return order
 
 
-def _texts(blobs: Blobs, is_null: Any) -> Any:
-    """Texts that are known to be UTF-8, as an Arrow column."""
-    offsets = pa.py_buffer(blobs.starts.astype(np.int32))
-    valid = pa.py_buffer(np.packbits(~is_null, bitorder="little"))
-    return pa.Array.from_buffers(
-        pa.string(), blobs.size, [valid, offsets, pa.py_buffer(blobs.data)]
-    )
+def _array(kind: Any, count: int, valid: Any, *held: Any) -> Any:
+    """An Arrow column over arrays."""
+    return pa.Array.from_buffers(kind, count, [valid, *map(pa.py_buffer, held)])

@@ -7,9 +7,10 @@ lacks the time that the source needs: then it is left to these functions.
 As `contrada.records.columns`, this needs pyarrow, and Numba.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
+from math import isfinite
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -34,6 +35,7 @@ smaller batches."""
 
 _encode: Final = msgspec.json.Encoder().encode
 _AS_IT_IS: Final = frozenset((bool, int, str))
+_NUMBERS: Final = frozenset((int, float))
 
 
 class WrittenRows(NamedTuple):
@@ -145,8 +147,8 @@ def _shown_constants(reading: Reading) -> list[Any]:
     return list(map(pa.scalar, members))
 
 
-def _shown_as(name: str) -> Callable[[Any], str | None]:
-    """What shows a value as a member of an object of JSON; None shows nothing."""
+def _shown_as(name: str) -> Callable[[Sequence[Any]], Iterable[str | None]]:
+    """What shows values as members of an object of JSON; None shows nothing."""
     before = f"{_encode(name).decode()}:"
 
     def shown(value: Any) -> str | None:
@@ -157,7 +159,13 @@ def _shown_as(name: str) -> Callable[[Any], str | None]:
             return before + _encode(value).decode()
         return before + _encode(plain_value(value)).decode()
 
-    return shown
+    def all_shown(values: Sequence[Any]) -> Iterable[str | None]:
+        if values and set(map(type, values)) <= _NUMBERS and all(map(isfinite, values)):
+            # No comma stands in a number: so all are encoded at once.
+            return [before + each for each in _encode(values).decode()[1:-1].split(",")]
+        return map(shown, values)
+
+    return all_shown
 
 
 def _objects(members: list[Any], count: int) -> Any:

@@ -90,16 +90,43 @@ if jit.is_pure():
 
     bytes_at = number_at
 
+    def byte_at(data: Any, at: Any) -> Any:
+        """A byte of an array, whose place is not negative."""
+        return int(data[at])
+
+    def plain_bytes(data: Any, at: Any) -> Any:
+        """How many of eight bytes come before a quote, a backslash or a control character."""
+        held = data[at : at + 8].tolist()
+        return next((n for n, each in enumerate(held) if each < 0x20 or each in b'"\\'), 8)
+
+    def digits_at(data: Any, at: Any) -> Any:
+        """How many of eight bytes are digits, before one that is none."""
+        held = data[at : at + 8].tolist()
+        return next((n for n, each in enumerate(held) if not 0x30 <= each <= 0x39), 8)
+
+    def are_same(data: Any, at: Any, other: Any, begin: Any, size: Any) -> Any:
+        """Whether so many bytes are the same; behind both eight more can be read."""
+        return data[at : at + size].tobytes() == other[begin : begin + size].tobytes()
+
+    def put_bytes(data: Any, at: Any, out: Any, begin: Any, size: Any) -> None:
+        """Copies so many bytes, and maybe some of the next eight."""
+        out[begin : begin + size] = data[at : at + size]
+
     def prefetch(array: Any, row: Any) -> Any:
         """Tells the processor that a row of an array is wanted soon. Only compiled code does so."""
 
 else:
     from contrada.matching.kernels.native import (  # noqa: F401  handed on
+        are_same,
+        byte_at,
         bytes_at,
+        digits_at,
         double_bits,
         entry,
         kernel,
         memory_at,
         number_at,
+        plain_bytes,
         prefetch,
+        put_bytes,
     )

@@ -1,4 +1,4 @@
-"""What compiled kernels need of Numba: the memory as a type, entries, and four operations.
+"""What compiled kernels need of Numba: the memory as a type, entries, and some operations.
 
 To a kernel the memory is one pointer, to the table of addresses and lengths that `Arrays` keeps,
 and so is each array of it. Where an array lies is read from the table when a row is. Nobody changes
@@ -212,6 +212,99 @@ def number_at(address: Any, row: Any, kind: Any) -> Any:
 def bytes_at(address: Any, length: Any) -> Any:
     """So many bytes in memory."""
     return _numba.carray(_pointer_at(address), (length,), numba.uint8)
+
+
+def _place_in(context: Any, builder: Any, array_type: Any, given: Any, kind: Any) -> Any:
+    """The code that finds a place in an array of bytes: the first two of what is given."""
+    held = context.make_array(array_type)(context, builder, given[0]).data
+    return builder.bitcast(builder.gep(held, [given[1]]), kind.as_pointer())
+
+
+@_intrinsic
+def byte_at(_typing: Any, data: Any, at: Any) -> Any:
+    """A byte of an array, whose place is not negative."""
+
+    def generate(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        place = _place_in(context, builder, sig.args[0], arguments, ir.IntType(8))
+        return builder.zext(builder.load(place), _WORD)
+
+    return types.int64(data, types.int64), generate
+
+
+@_intrinsic
+def _word_at(_typing: Any, data: Any, at: Any) -> Any:
+    """Eight bytes of an array as a number."""
+
+    def generate(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        place = _place_in(context, builder, sig.args[0], arguments, _WORD)
+        return builder.load(place, align=1)
+
+    return types.uint64(data, types.int64), generate
+
+
+@_intrinsic
+def _put_word(_typing: Any, data: Any, at: Any, word: Any) -> Any:
+    """Puts eight bytes into an array."""
+
+    def generate(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        place = _place_in(context, builder, sig.args[0], arguments, _WORD)
+        builder.store(arguments[2], place, align=1)
+        return context.get_dummy_value()
+
+    return types.none(data, types.int64, types.uint64), generate
+
+
+@_intrinsic
+def _first_byte(_typing: Any, marks: Any) -> Any:
+    """Which of eight bytes is the first with a bit set; 8 where none is."""
+
+    def generate(_context: Any, builder: Any, _sig: Any, arguments: Any) -> Any:
+        zeros = builder.cttz(arguments[0], ir.IntType(1)(0))
+        return builder.lshr(zeros, _WORD(3))
+
+    return types.int64(types.uint64), generate
+
+
+# A byte is marked by its highest bit. Behind the first that is marked others may be, too.
+_ONES, _HIGHS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
+_QUOTES, _BACKSLASHES = np.uint64(0x2222222222222222), np.uint64(0x5C5C5C5C5C5C5C5C)
+_BLANKS, _ZEROS = np.uint64(0x2020202020202020), np.uint64(0x3030303030303030)
+_TO_HIGH = np.uint64(0x7676767676767676)
+
+
+@numba.njit(inline="always")
+def plain_bytes(data: Any, at: Any) -> Any:
+    """How many of eight bytes come before a quote, a backslash or a control character."""
+    word = _word_at(data, at)
+    quote, slash = word ^ _QUOTES, word ^ _BACKSLASHES
+    marks = ((quote - _ONES) & ~quote) | ((slash - _ONES) & ~slash) | ((word - _BLANKS) & ~word)
+    return _first_byte(marks & _HIGHS)
+
+
+@numba.njit(inline="always")
+def digits_at(data: Any, at: Any) -> Any:
+    """How many of eight bytes are digits, before one that is none."""
+    word = _word_at(data, at) ^ _ZEROS
+    return _first_byte(((word + _TO_HIGH) | word) & _HIGHS)
+
+
+@numba.njit(inline="always")
+def are_same(data: Any, at: Any, other: Any, begin: Any, size: Any) -> Any:
+    """Whether so many bytes are the same; behind both eight more can be read."""
+    step = 0
+    while step + 8 <= size:
+        if _word_at(data, at + step) != _word_at(other, begin + step):
+            return False
+        step += 8
+    differing = _word_at(data, at + step) ^ _word_at(other, begin + step)
+    return _first_byte(differing) >= size - step
+
+
+@numba.njit(inline="always")
+def put_bytes(data: Any, at: Any, out: Any, begin: Any, size: Any) -> None:
+    """Copies so many bytes, and maybe some of the next eight."""
+    for step in range(0, size, 8):
+        _put_word(out, begin + step, _word_at(data, at + step))
 
 
 @_intrinsic

@@ -4,12 +4,27 @@ A line is taken as JSON says, but for what is left to others: escapes, objects a
 integers that may be beyond 64 bits, and decimals that may be beyond doubles. What is read are the
 places of values; nobody looks at their meaning here.
 
-Each line ends with LF, which stands in no text, number or blank: so nothing is read beyond it.
+Each line ends with LF, which stands in no text, number or blank: so nothing is taken from beyond
+it. Bytes are looked at eight at once, so that eight more can be read behind the last line.
+
+Lines are mostly alike. What stood last before a value of a name (its *lead*: the comma or the
+brace, the name, the colon and the blanks), and which name came next, is kept. Where the same bytes
+stand there again nothing else is looked at: they are read as they were then.
 """
 
 from typing import Any
 
-from contrada.matching.kernels.memory import kernel
+import numpy as np
+
+from contrada.matching.kernels.memory import (
+    are_same,
+    byte_at,
+    digits_at,
+    double_bits,
+    kernel,
+    plain_bytes,
+    put_bytes,
+)
 
 QUOTE, COMMA, MINUS, POINT, ZERO, NINE, COLON = 0x22, 0x2C, 0x2D, 0x2E, 0x30, 0x39, 0x3A
 BACKSLASH, OPEN, CLOSE = 0x5C, 0x7B, 0x7D
@@ -20,14 +35,38 @@ DIGITS_MAX = 18
 NUMBER_BYTES_MAX = 64
 """Of so many bytes, and with an exponent of two digits, a decimal is a finite double."""
 
+LEAD_BYTES_MAX = 56
+"""Of so many bytes, at most, a lead is kept."""
+
+LEAD_BYTES = 64
+"""The room of each lead, with what can be read behind it."""
+
+NONE, NULL, BOOL, INT, FLOAT, TEXT, HARD = range(7)
+"""What a value is; a HARD number needs more than one operation on doubles."""
+
+EXACT_MAX, POWER_MAX = 2**53, 22
+"""So large an integer, and such a power of ten, are doubles."""
+
+POWERS = np.array([float(f"1e{power}") for power in range(POWER_MAX + 1)])
+
 NOT_KEPT, REFUSED = -1, -2
 """In place of a column: of a name that nobody asks for, and of one that no attribute can have."""
+
+
+def no_leads(names_max: int) -> tuple[Any, Any, Any]:
+    """Room for the leads of so many names, for their sizes, and for which name comes next.
+
+    The last place is that of no name: of what comes first in a line.
+    """
+    lead = np.zeros((names_max + 1) * LEAD_BYTES, dtype=np.uint8)
+    sizes = np.zeros(names_max + 1, dtype=np.int64)
+    return lead, sizes, np.full(names_max + 1, names_max, dtype=np.int64)
 
 
 @kernel
 def past_blanks(data: Any, at: Any) -> Any:
     """Where something else than a blank stands."""
-    while data[at] == 0x20 or data[at] == 0x09:
+    while byte_at(data, at) == 0x20 or byte_at(data, at) == 0x09:
         at += 1
     return at
 
@@ -35,37 +74,41 @@ def past_blanks(data: Any, at: Any) -> Any:
 @kernel
 def past_text(data: Any, at: Any) -> Any:
     """Where a text ends, whose quote stands before; -1 where it has an escape, or no end."""
-    while data[at] != QUOTE:
-        if data[at] < 0x20 or data[at] == BACKSLASH:
-            return -1
-        at += 1
-    return at + 1
+    step = plain_bytes(data, at)
+    at += step
+    while step == 8:
+        step = plain_bytes(data, at)
+        at += step
+    return at + 1 if byte_at(data, at) == QUOTE else -1
 
 
 @kernel
 def past_digits(data: Any, at: Any) -> Any:
     """Where no digit stands any more."""
-    while ZERO <= data[at] <= NINE:
-        at += 1
+    step = digits_at(data, at)
+    at += step
+    while step == 8:
+        step = digits_at(data, at)
+        at += step
     return at
 
 
 @kernel
 def past_number(data: Any, begin: Any) -> Any:
     """Where a number ends; -1 where it is none, or may be too large."""
-    at = begin + 1 if data[begin] == MINUS else begin
+    at = begin + 1 if byte_at(data, begin) == MINUS else begin
     whole = past_digits(data, at)
-    if whole == at or (data[at] == ZERO and whole > at + 1):
+    if whole == at or (byte_at(data, at) == ZERO and whole > at + 1):
         return -1
     is_integer, digits, at = True, whole - at, whole
-    if data[at] == POINT:
+    if byte_at(data, at) == POINT:
         end = past_digits(data, at + 1)
         if end == at + 1:
             return -1
         is_integer, at = False, end
-    if data[at] == 0x65 or data[at] == 0x45:
+    if byte_at(data, at) | 0x20 == 0x65:
         at += 1
-        if data[at] == 0x2B or data[at] == MINUS:
+        if byte_at(data, at) == 0x2B or byte_at(data, at) == MINUS:
             at += 1
         end = past_digits(data, at)
         if end == at or end > at + 2:
@@ -79,28 +122,29 @@ def past_number(data: Any, begin: Any) -> Any:
 @kernel
 def past_word(data: Any, at: Any) -> Any:
     """Where `true`, `false` or `null` ends; -1 where none of these stands."""
-    first, second, third = data[at], 0, 0
+    first, second, third = byte_at(data, at), 0, 0
     if first > 0x20:
-        second = data[at + 1]
+        second = byte_at(data, at + 1)
     if second > 0x20:
-        third = data[at + 2]
+        third = byte_at(data, at + 2)
     if third <= 0x20:
         return -1
-    fourth = data[at + 3]
+    fourth = byte_at(data, at + 3)
     if first == 0x74 and second == 0x72 and third == 0x75 and fourth == 0x65:
         return at + 4
     if first == 0x6E and second == 0x75 and third == 0x6C and fourth == 0x6C:
         return at + 4
     is_false = first == 0x66 and second == 0x61 and third == 0x6C and fourth == 0x73
-    return at + 5 if is_false and data[at + 4] == 0x65 else -1
+    return at + 5 if is_false and byte_at(data, at + 4) == 0x65 else -1
 
 
 @kernel
 def past_value(data: Any, at: Any) -> Any:
     """Where a scalar ends; -1 where there is none that is read here."""
-    if data[at] == QUOTE:
+    first = byte_at(data, at)
+    if first == QUOTE:
         return past_text(data, at + 1)
-    if data[at] == MINUS or ZERO <= data[at] <= NINE:
+    if first == MINUS or ZERO <= first <= NINE:
         return past_number(data, at)
     return past_word(data, at)
 
@@ -110,62 +154,47 @@ def place_of(data: Any, begin: Any, end: Any, table: Any, name_starts: Any, name
     """The number of a name; what is below 0 tells that it is to be put at a place of the table."""
     found = 0
     for at in range(begin, end):
-        found = (found * 31 + int(data[at])) & 0x7FFFFFFF
+        found = (found * 31 + byte_at(data, at)) & 0x7FFFFFFF
     mask = len(table) - 1
     place = found & mask
     while table[place] >= 0:
         name = table[place]
         first = name_starts[name]
-        if name_starts[name + 1] - first == end - begin:
-            same = True
-            for step in range(end - begin):
-                if names[first + step] != data[begin + step]:
-                    same = False
-                    break
-            if same:
-                return name
+        size = name_starts[name + 1] - first
+        if size == end - begin and are_same(data, begin, names, first, size):
+            return name
         place = (place + 1) & mask
     return -1 - place
 
 
 @kernel
-def past_members(
-    data: Any, at: Any, line: Any, known: Any, column_of: Any, seen: Any, spans: Any, state: Any
-) -> Any:
-    """Where an object ends whose first member stands there, with its values noted.
+def past_lead(data: Any, begin: Any, before: Any, known: Any, leads: Any, state: Any) -> Any:
+    """The name that stands behind a brace or a comma, and where its value begins: kept as a lead.
 
-    -1 where the line is doubtful; -2 where a name stands that is not in the table.
+    -1 for the name where the line is doubtful, -2 where the name is not in the table, and -3 where
+    an object ends that has none.
     """
     table, name_starts, names = known
-    begins, lasts = spans
-    while data[at] == QUOTE:
-        end = past_text(data, at + 1)
-        if end < 0:
-            return -1
-        name = place_of(data, at + 1, end - 1, table, name_starts, names)
-        if name < 0:
-            state[0], state[1], state[2] = at + 1, end - 1, -1 - name
-            return -2
-        if seen[name] == state[3] or column_of[name] == REFUSED:
-            return -1
-        seen[name] = state[3]
-        at = past_blanks(data, end)
-        if data[at] != COLON:
-            return -1
-        at = past_blanks(data, at + 1)
-        end = past_value(data, at)
-        if end < 0:
-            return -1
-        if column_of[name] >= 0:
-            begins[column_of[name], line] = at
-            lasts[column_of[name], line] = end
-        at = past_blanks(data, end)
-        if data[at] == CLOSE:
-            return at + 1
-        if data[at] != COMMA:
-            return -1
-        at = past_blanks(data, at + 1)
-    return -1
+    lead, lead_sizes, following = leads
+    at = past_blanks(data, begin + 1)
+    if byte_at(data, at) == CLOSE and byte_at(data, begin) == OPEN:
+        return -3, at
+    end = past_text(data, at + 1) if byte_at(data, at) == QUOTE else -1
+    if end < 0:
+        return -1, at
+    name = place_of(data, at + 1, end - 1, table, name_starts, names)
+    if name < 0:
+        state[0], state[1], state[2] = at + 1, end - 1, -1 - name
+        return -2, at
+    at = past_blanks(data, end)
+    if byte_at(data, at) != COLON:
+        return -1, at
+    at = past_blanks(data, at + 1)
+    if at - begin <= LEAD_BYTES_MAX:
+        lead_sizes[name] = at - begin
+        following[before] = name
+        put_bytes(data, begin, lead, name * LEAD_BYTES, at - begin)
+    return name, at
 
 
 @kernel
@@ -174,6 +203,7 @@ def scan(
     ends: Any,
     line: Any,
     known: Any,
+    leads: Any,
     column_of: Any,
     seen: Any,
     spans: Any,
@@ -183,32 +213,105 @@ def scan(
     """Notes where the values of columns stand in lines, from one on, and which lines are doubtful.
 
     Gives the line that it ended before. Where that is not the last one, a name stands there that is
-    not in the table yet: `state` has its begin and end, and its place. `seen` and the last number
-    of `state` are kept from one call to the next.
+    not in the table yet: `state` has its begin and end, and its place. `leads`, `seen` and the last
+    number of `state` are kept from one call to the next.
     """
+    lead, lead_sizes, following = leads
+    begins, lasts = spans
     while line < len(ends):
         at = ends[line - 1] + 1 if line else 0
         state[3] += 1
-        is_good = data[at] == OPEN
-        if is_good:
-            at = past_blanks(data, at + 1)
-            if data[at] == CLOSE:
-                at += 1
+        number = state[3]
+        is_good, before = byte_at(data, at) == OPEN, len(lead_sizes) - 1
+        while is_good and byte_at(data, at) != CLOSE:
+            name = following[before]
+            size = lead_sizes[name]
+            if size and are_same(data, at, lead, name * LEAD_BYTES, size):
+                at += size
             else:
-                at = past_members(data, at, line, known, column_of, seen, spans, state)
-                if at == -2:
+                name, at = past_lead(data, at, before, known, leads, state)
+                if name == -2:
                     return line
-                is_good = at >= 0
-        is_doubtful[line] = not is_good or past_blanks(data, at) != ends[line]
+                if name < 0:
+                    is_good = name == -3
+                    break
+            end = past_value(data, at)
+            column = column_of[name]
+            if end < 0 or seen[name] == number or column == REFUSED:
+                is_good = False
+                break
+            seen[name] = number
+            if column >= 0:
+                begins[column, line] = at
+                lasts[column, line] = end
+            before, at = name, past_blanks(data, end)
+            is_good = byte_at(data, at) == COMMA or byte_at(data, at) == CLOSE
+        is_doubtful[line] = not is_good or past_blanks(data, at + 1) != ends[line]
         line += 1
     return line
 
 
 @kernel
-def put_spans(data: Any, begins: Any, lasts: Any, starts: Any, out: Any) -> None:
-    """Copies what stands at some places, one behind another."""
+def number_of(data: Any, at: Any, end: Any) -> Any:
+    """The kind of a number that stands there, and its bits; HARD where it is left to others.
+
+    Up to 2^53 integers are doubles, and up to 22 powers of ten are: one division or product of
+    these is the nearest double.
+    """
+    is_negative = byte_at(data, at) == MINUS
+    at += 1 if is_negative else 0
+    found, digits, power, is_integer = 0, 0, 0, True
+    while at < end and byte_at(data, at) | 0x20 != 0x65:
+        if byte_at(data, at) == POINT:
+            is_integer = False
+        else:
+            digits += 1
+            if digits > DIGITS_MAX:
+                return HARD, 0
+            found = 10 * found + byte_at(data, at) - ZERO
+            power -= 0 if is_integer else 1
+        at += 1
+    if is_integer and at == end:
+        return INT, -found if is_negative else found
+    if at < end:
+        at += 1
+        is_below = byte_at(data, at) == MINUS
+        exponent = 0
+        for place in range(at, end):
+            if byte_at(data, place) >= ZERO:
+                exponent = 10 * exponent + byte_at(data, place) - ZERO
+        power += -exponent if is_below else exponent
+    if found > EXACT_MAX or not -POWER_MAX <= power <= POWER_MAX:
+        return HARD, 0
+    number = found / POWERS[-power] if power < 0 else float(found) * POWERS[power]
+    return FLOAT, double_bits(-number if is_negative else number)
+
+
+@kernel
+def values_of(data: Any, begins: Any, lasts: Any, kinds: Any, values: Any) -> Any:
+    """What stands at some places: the kind of each, and its bits where it is no text.
+
+    Gives the kinds that there are, as bits.
+    """
+    found = 0
     for row in range(len(begins)):
-        at = starts[row]
-        for place in range(begins[row], lasts[row]):
-            out[at] = data[place]
-            at += 1
+        begin, kind, bits = begins[row], NONE, 0
+        first = byte_at(data, begin) if begin >= 0 else 0
+        if first == QUOTE:
+            kind = TEXT
+        elif first == 0x6E:
+            kind = NULL
+        elif first == 0x74 or first == 0x66:
+            kind, bits = BOOL, 1 if first == 0x74 else 0
+        elif begin >= 0:
+            kind, bits = number_of(data, begin, lasts[row])
+        kinds[row], values[row] = kind, bits
+        found |= 1 << kind
+    return found
+
+
+@kernel
+def put_spans(data: Any, begins: Any, lasts: Any, starts: Any, out: Any) -> None:
+    """Copies what stands at some places, one behind another; `out` has eight bytes more."""
+    for row in range(len(begins)):
+        put_bytes(data, begins[row], out, starts[row], lasts[row] - begins[row])
