@@ -64,8 +64,9 @@ BAD: Final = "no notification"
 ROWS_FOLLOWED_AT_ONCE: Final = 262_144
 """Rows of a frame that is no stream that are followed at once. Beyond it: the next ones."""
 
-SHARE_ROWS: Final = 65_536
-"""Rows that a task holds before it shares them out. Beyond it: the next shares."""
+SHARE_ROWS: Final = 1_024
+"""Rows for each part that a task holds before it shares them out. Beyond it: the next shares. Few
+stay in the caches of a core while they are copied."""
 
 SHARE_BYTES: Final = 32 * 2**20
 """Bytes of notifications that a task holds before it shares them out. Beyond it: the next shares.
@@ -281,19 +282,20 @@ class ShareSteps:
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """The shares; the marks are in the last ones."""
         seen, held = _Seen(), [NO_ROWS]
+        count = size = 0
         for rows in self.find.rows(batches, seen):
             held.append(rows)
-            size = sum(len(each.packed.data) for each in held)
-            if size >= SHARE_BYTES or sum(len(each.times) for each in held) >= SHARE_ROWS:
+            count, size = count + len(rows.times), size + len(rows.packed.data)
+            if size >= SHARE_BYTES or count >= SHARE_ROWS * self.find.parts:
                 yield _shares(*self._parted(held))
-                held = [NO_ROWS]
+                held, count, size = [NO_ROWS], 0, 0
         yield _shares(*self._parted(held))
         marks = _marks(self.find.parts, seen)
         yield _shares(marks, range(self.find.parts + 1))
 
     def _parted(self, held: list[StepRows]) -> tuple[Any, Any]:
         """The rows by part, and where each part begins."""
-        rows = rows_joined(held)
+        rows = rows_joined(held[1:] or held)
         parts = rows.groups.parts(self.find.parts)
         order = np.argsort(parts, kind="stable")
         bounds = np.searchsorted(parts[order], np.arange(self.find.parts + 1))
