@@ -1,6 +1,8 @@
 """Workers that lack something say so in one line, which is the one that a command shows."""
 
+import gc
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -14,6 +16,7 @@ from contrada.model import Notification
 from contrada.model.encoding import to_msgpack
 from contrada.spark import Base, covering, detect, match, profile
 from contrada.spark.session import cause_of
+from contrada.spark.transforms import sending
 
 PATTERN: Final = "n = 1 -> n = 2"
 MANY: Final = {f"{n}": f"n > {n}" for n in range(20)}
@@ -119,3 +122,16 @@ def test_what_workers_have_loaded_is_looked_at_once(spark: SparkSession, tmp_pat
         row.frozen for row in spark.range(0, 8, 1, 8).mapInArrow(seen, "frozen long").collect()
     ]
     assert max(counts) > 10_000
+
+
+def test_modules_are_no_work_for_the_garbage_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each task would look at all that kernels have loaded, which takes longer than a small one."""
+    froze: list[int] = []
+    monkeypatch.setattr(gc, "freeze", lambda: froze.append(1))
+    monkeypatch.setattr(sending, "_settled", 0)
+    sending.settle()
+    sending.settle()
+    assert len(froze) == 1
+    monkeypatch.setitem(sys.modules, "a_module_of_this_test", sys)
+    sending.settle()
+    assert len(froze) == 2

@@ -4,19 +4,26 @@ import json
 import os
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from contrada.errors import InputError, StoreError
+from contrada.model import Envelope, Notification
+from contrada.model.domains.values import time_us_of
+from contrada.patterns.matcher import PatternMatcher
+from contrada.patterns.runs import Match
 from contrada.spark.pipeline import streams
 from contrada.spark.pipeline.asking import asked_by
 from contrada.spark.pipeline.description import read_pipeline
 from contrada.spark.pipeline.run import run_pipeline
 from contrada.spark.pipeline.streams import run_stream
+from contrada.spark.transforms.detecting import detection_statistics
 
 DESCRIPTION = """
 mode = "stream"
@@ -100,6 +107,30 @@ def test_subscriptions_change_between_micro_batches(spark: SparkSession, folder:
     assert second.patterns == {"rise": 1}
     report = json.loads((folder / "out" / "report.json").read_text())
     assert (report["batches"], report["sources"][0]["read"]) == (3, 7)
+
+
+@pytest.mark.parametrize("subscription", ["low: n < 2", "high: n >= 5"])
+def test_what_no_step_matches_moves_the_watermark_too(
+    spark: SparkSession, folder: Path, subscription: str
+) -> None:
+    """The last match would wait for the next record that a step matches, maybe for ever."""
+    (folder / "subs").write_text(subscription)
+    text = DESCRIPTION.replace("jsonl", "parquet").replace('types = { at = "time" }\n', "")
+    (folder / "p.toml").write_text(text)
+    matcher, known = PatternMatcher[str](), list[Match[str]]()
+    matcher.add("rise", "n = 1 -> n = 2 by key within 1 min")
+    for batch, numbers in enumerate([(1, 9), (2, 8), (7, 6), (0,)]):
+        times = [datetime(2026, 1, 1, 0, batch, second, tzinfo=UTC) for second in range(2)]
+        rows = [{"n": n, "key": "x", "at": at} for n, at in zip(numbers, times, strict=False)]
+        pq.write_table(pa.Table.from_pylist(rows), folder / "in" / f"{batch}.parquet")
+        os.utime(folder / "in" / f"{batch}.parquet", (0, 1_700_000_000 + batch))
+        summary = run_stream(spark, read_pipeline(folder / "p.toml"))
+        for n, at in zip(numbers, times, strict=False):
+            envelope = Envelope(time_us=time_us_of(at))
+            known += matcher.push(Notification({"n": n, "key": "x"}, envelope=envelope))
+        assert summary.patterns["rise"] == len(known) == min(batch, 1), batch
+        statistics = detection_statistics(str(folder / "out" / ".checkpoint"))
+        assert statistics.watermark_us == matcher.statistics().watermark_us
 
 
 def test_what_cannot_be_read_leaves_subscriptions_as_they_were(

@@ -15,8 +15,10 @@ from contrada.model import Envelope, Notification, Pattern
 from contrada.model.encoding import to_msgpack
 from contrada.patterns.engine import DUPLICATE, LATE
 from contrada.patterns.runs import PatternLimits
+from contrada.spark.transforms import following, frames
 from contrada.spark.transforms.detecting import detect, detect_stream, detection_statistics
 from contrada.spark.transforms.following import BAD
+from contrada.spark.transforms.states import States
 from tests.spark.transforms.sequences import (
     PATTERNS,
     SCHEMA,
@@ -49,22 +51,45 @@ def test_rows_that_are_followed_some_at_a_time_give_the_same(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A frame that is larger than what is followed at once would lose matches at the seams."""
-    from contrada.spark.transforms import following, frames
-
     (rows,) = made(2, 1, 400)
     (result,), _ = expected(PATTERNS, [list(map(notification_of, rows))])
     monkeypatch.setattr(following, "ROWS_FOLLOWED_AT_ONCE", 7)
+    find = finding(1)
+    table = pa.Table.from_pylist(rows, SCHEMA)
+    steps = [*map(pa.Table.from_batches, [[each] for each in find(table.to_batches())])]
+    ordered = pa.concat_tables(steps).sort_by("time_us").to_batches(max_chunksize=5)
+    matches = list(following.FollowSteps(find.patterns, PatternLimits())(ordered))
+    assert sum(each.num_rows for each in matches) == sum(result.values())
+
+
+def finding(parts: int) -> following.FindSteps:
+    """What tells the steps of rows of these columns."""
     shipped = following.Patterns(tuple(PATTERNS), tuple(map(to_msgpack, PATTERNS.values())))
     kinds = (frames.TEXT, frames.DOUBLE, frames.INTEGER, frames.BOOL, frames.TIME)
     columns = following.FrameColumns(
         tuple(SCHEMA.names), kinds, time_at=SCHEMA.get_field_index("time")
     )
-    find = following.FindSteps(shipped, 1, columns, PatternLimits())
-    table = pa.Table.from_pylist(rows, SCHEMA)
-    steps = [*map(pa.Table.from_batches, [[each] for each in find(table.to_batches())])]
-    ordered = pa.concat_tables(steps).sort_by("time_us").to_batches(max_chunksize=5)
-    matches = list(following.FollowSteps(shipped, PatternLimits())(ordered))
-    assert sum(each.num_rows for each in matches) == sum(result.values())
+    return following.FindSteps(shipped, parts, columns, PatternLimits())
+
+
+@pytest.mark.parametrize("limit", ["SHARE_ROWS", "SHARE_BYTES"])
+def test_rows_that_are_shared_out_some_at_a_time_give_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """Shares behind the first, or those of a part without rows, would be lost."""
+    batches = made(7, 2, 300)
+    results, _ = expected(PATTERNS, [list(map(notification_of, each)) for each in batches], 0)
+    monkeypatch.setattr(following, limit, 1)
+    share = following.ShareSteps(finding(5))
+    states = States(str(tmp_path), 5)
+    for batch, rows in enumerate(batches):
+        table = pa.Table.from_pylist(rows, SCHEMA)
+        shares = list(share(table.to_batches(max_chunksize=20)))
+        assert len(shares) > 10
+        follow = following.FollowShares(share.find.patterns, PatternLimits(), 0, batch, states)
+        matches = list(follow(shares))
+        assert sum(each.num_rows for each in matches) == sum(results[batch].values()) > 0
+        assert None not in states.counts(batch)
 
 
 def test_columns_that_are_not_plain_give_the_same(spark: SparkSession) -> None:

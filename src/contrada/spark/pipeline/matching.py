@@ -18,7 +18,7 @@ import pyarrow as pa
 from contrada.errors import ContradaError
 from contrada.matching.spans import Given
 from contrada.model import FilterSet, Notification, to_msgpack
-from contrada.model.domains.values import is_system_name
+from contrada.model.domains.values import TIME_MIN_US, is_system_name
 from contrada.model.encoding import notification_from_msgpack
 from contrada.records import (
     WHOLE,
@@ -167,6 +167,8 @@ class _OutcomeColumns:
         self.unmet = names_expected
         """The attributes that options speak of and that no record had so far."""
         self.read = self.bad = 0
+        self.latest_us: int | None = None
+        """The largest time of all that was read, whether it matched or not, where that is known."""
 
     def matched(self, file: str | None, record: int | None, of: "Packed", positions: Any) -> None:
         """A record that matched."""
@@ -203,7 +205,8 @@ class _OutcomeColumns:
     def counted(self) -> Batches:
         """All that waits, with the counts behind it."""
         counts = (self.read, self.bad, sorted(self.unmet))
-        for column, value in zip(self._columns, (*[None] * 9, *counts), strict=True):
+        of_all = (*[None] * 5, self.latest_us, *[None] * 3, *counts)
+        for column, value in zip(self._columns, of_all, strict=True):
             column.append(value)
         yield self._batch()
 
@@ -359,7 +362,10 @@ class _MadeRowReader:
         bad = np.flatnonzero(made.reasons.is_valid().to_numpy(zero_copy_only=False)).tolist()
         self._held.read += len(packed) - len(bad)
         self._meet(packed)
-        of_row, positions = pairs_of(self._base, PackedRows(packed))
+        notifications = PackedRows(packed)
+        of_row, positions = pairs_of(self._base, notifications)
+        held = self._held
+        held.latest_us = max(notifications.latest_us, held.latest_us or TIME_MIN_US)
         begins = np.flatnonzero(np.diff(of_row, prepend=-1)).tolist()
         found = of_row[begins].tolist()
         bounds: Sequence[int] = [*begins, len(of_row)]

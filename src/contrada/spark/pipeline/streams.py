@@ -51,7 +51,7 @@ from contrada.spark.pipeline.sinks import (
 from contrada.spark.pipeline.sources import OutcomeTask, opened_sources, outcomes_of, planned
 from contrada.spark.pipeline.versions import Version, Versions
 from contrada.spark.pipeline.watching import PROGRESS_S, Told
-from contrada.spark.transforms.detecting import detection
+from contrada.spark.transforms.detecting import SEEN, detection
 from contrada.spark.transforms.states import BATCHES_KEPT
 
 BATCH_END_WAIT_S: Final = 30.0
@@ -256,7 +256,8 @@ class _Batches:
     def _detect(self, every: DataFrame, batch: int, subscriptions: int) -> dict[str, int]:
         """Follow the patterns; how many matches each has in this micro-batch.
 
-        They see what one of their steps matches, whatever the subscriptions are.
+        They see what one of their steps matches, whatever the subscriptions are, and of the rest
+        the largest time that each task read.
         """
         if not self.pipeline.patterns:
             return {}
@@ -279,7 +280,10 @@ class _Batches:
             sink=keep,
             slack_us=self.pipeline.slack_us,
         )
-        follow(every.where(f"array_max(subscriptions) >= {subscriptions}"), batch)
+        asked = f"array_max(subscriptions) >= {subscriptions}"
+        seen = "read is not null and time_us is not null"
+        rows = every.where(f"{asked} or ({seen})")
+        follow(rows.selectExpr("notification", f"if({seen}, time_us, null) as {SEEN}"), batch)
         return found
 
     def _add(

@@ -31,15 +31,18 @@ from contrada.patterns.reordering import check_slack
 from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits
 from contrada.spark.transforms.following import (
     MATCHES_SCHEMA,
+    SHARES_SCHEMA,
     STEPS_SCHEMA,
     FindSteps,
+    FollowShares,
     FollowSteps,
     FrameColumns,
     Patterns,
+    ShareSteps,
 )
 from contrada.spark.transforms.frames import NOTIFICATION, TIME, frame_of
 from contrada.spark.transforms.sending import sent
-from contrada.spark.transforms.states import States, states_of
+from contrada.spark.transforms.states import states_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,6 +53,9 @@ GivenPatterns: TypeAlias = "Mapping[str, Pattern | str] | Pattern | str"
 
 Sink: TypeAlias = "Callable[[DataFrame, int], object]"
 """What takes the matches of a micro-batch, and the batch's number."""
+
+SEEN: Final = "seen_us"
+"""The column of times that are told beside notifications."""
 
 _log: Final = logging.getLogger("contrada.spark")
 
@@ -81,7 +87,8 @@ def detect(
         parts = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
         columns, described = _described(frame, time, zone, dropped)
         find = FindSteps(shipped, parts, described, own)
-        steps = _by_part(columns, find).sortWithinPartitions("part", "time_us")
+        found = columns.mapInArrow(sent(find), STEPS_SCHEMA)
+        steps = found.repartitionById(parts, "part").sortWithinPartitions("part", "time_us")
         return steps.mapInArrow(sent(FollowSteps(shipped, own)), MATCHES_SCHEMA).drop("batch")
 
     return matches
@@ -127,11 +134,14 @@ def detection(
 ) -> "Callable[[DataFrame, int], None]":
     """What `detect_stream` does with a micro-batch, for a `foreachBatch` that does more than that.
 
-    The frames have a column `notification` of whole notifications, and every number of a batch
-    comes, from 0 on. Options and errors: as `detect_stream`.
+    The frames have two columns: `notification`, whole ones, and SEEN, which is NULL there. A row
+    with a time in SEEN is no notification: it tells the time of some that no pattern asks for, so
+    that the watermark passes them, too. Every number of a batch comes, from 0 on. Options and
+    errors: as `detect_stream`.
     """
     slack_us = check_slack(slack_us)
-    return _Detection(_shipped(patterns), limits, FrameColumns(), slack_us, checkpoint, sink)
+    columns = FrameColumns(tells_seen=True)
+    return _Detection(_shipped(patterns), limits, columns, slack_us, checkpoint, sink)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +195,8 @@ class _Detection:
     def __call__(self, frame: "DataFrame", batch: int) -> None:
         session = frame.sparkSession
 
-        if not self.columns.names:
-            frame = frame.select(NOTIFICATION)
+        if self.columns.tells_seen:
+            frame = frame.select(NOTIFICATION, SEEN)
 
         def parts() -> int:
             return int(session.conf.get("spark.sql.shuffle.partitions") or 1)
@@ -196,20 +206,18 @@ class _Detection:
         before = _statistics(batch - 1, states.counts(batch - 1)) if batch else None
         watermark_us = before.watermark_us if before else TIME_MIN_US
         find = FindSteps(self.patterns, states.parts, self.columns, self.limits, watermark_us)
-        follow = FollowSteps(self.patterns, self.limits, self.slack_us, batch, states)
-        matches = _by_part(frame, find).mapInArrow(sent(follow), MATCHES_SCHEMA)
+        follow = FollowShares(self.patterns, self.limits, self.slack_us, batch, states)
+        shares = frame.mapInArrow(sent(ShareSteps(find)), SHARES_SCHEMA)
+        by_part = shares.repartitionById(find.parts, "part")
+        matches = by_part.mapInArrow(sent(follow), MATCHES_SCHEMA)
         self.sink(matches, batch)
         if None in states.counts(batch):  # The sink did not ask for all matches.
             matches.write.format("noop").mode("overwrite").save()
-        self._pass_on(states, batch)
+        for part, counts in enumerate(states.counts(batch)):
+            if counts is None:  # Without any task every part stays as it was.
+                list(follow.part(part, []))
         states.forget(batch)
         _tell(before, _statistics(batch, states.counts(batch)))
-
-    def _pass_on(self, states: States, batch: int) -> None:
-        """A batch without any task leaves every part as it was."""
-        for part, counts in enumerate(states.counts(batch)):
-            if counts is None:
-                FollowSteps(self.patterns, self.limits, self.slack_us, batch, states).nothing(part)
 
 
 def _tell(before: DetectionStatistics | None, after: DetectionStatistics) -> None:
@@ -219,11 +227,6 @@ def _tell(before: DetectionStatistics | None, after: DetectionStatistics) -> Non
     if any(new.values()):
         told = ", ".join(f"{name}: {count}" for name, count in new.items() if count)
         _log.warning("batch %s: took no part or was dropped: %s", after.batch, told)
-
-
-def _by_part(frame: "DataFrame", find: FindSteps) -> "DataFrame":
-    """The steps of a frame, each in the part that follows it."""
-    return frame.mapInArrow(sent(find), STEPS_SCHEMA).repartitionById(find.parts, "part")
 
 
 def _shipped(patterns: GivenPatterns) -> Patterns:

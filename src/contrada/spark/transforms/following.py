@@ -7,12 +7,16 @@ Rows whose columns are plain are matched, told apart and written in columns; oth
 notifications. Both give the same. What matches no step is not shuffled. After its rows each task of
 `FindSteps` sends a *mark* to every part, with the largest time that it saw: so all parts know the
 watermark of the batch before they go on.
+
+The steps of a frame are put in order by Spark, row by row. Those of a stream are put in order by
+the part that follows them, so there a *share* crosses in place of rows: what a task has for a part,
+as one binary value (`ShareSteps`, `FollowShares`). To Spark it is one row, whatever is in it.
 """
 
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
@@ -47,6 +51,8 @@ _PLAIN_KINDS: Final = frozenset((TEXT, BOOL, INTEGER, FLOAT, DOUBLE, TIME))
 
 STEPS_SCHEMA: Final = "part int, time_us bigint, group binary, steps binary, packed binary"
 
+SHARES_SCHEMA: Final = "part int, steps binary"
+
 MATCHES_SCHEMA: Final = (
     "pattern string, by string, time timestamp, notifications array<binary>, "
     "times array<timestamp>, batch bigint"
@@ -57,6 +63,14 @@ BAD: Final = "no notification"
 
 ROWS_FOLLOWED_AT_ONCE: Final = 262_144
 """Rows of a frame that is no stream that are followed at once. Beyond it: the next ones."""
+
+SHARE_ROWS: Final = 1_024
+"""Rows for each part that a task holds before it shares them out. Beyond it: the next shares. Few
+stay in the caches of a core while they are copied."""
+
+SHARE_BYTES: Final = 32 * 2**20
+"""Bytes of notifications that a task holds before it shares them out. Beyond it: the next shares.
+Shares are larger by what one batch of rows adds."""
 
 MATCHES_AT_ONCE: Final = 10_000
 """Matches in an Arrow batch. Beyond it: the next one."""
@@ -88,18 +102,47 @@ class Patterns:
         _indexes.move_to_end(self.packed)
         return _indexes[self.packed]
 
+    def runs(self, limits: PatternLimits) -> ArrayRuns:
+        """What steps through them, from the beginning."""
+        return ArrayRuns(self.patterns(), packed_order, limits)
+
+    def matches(self, found: FoundRuns, batch: int = 0) -> Iterator[Any]:
+        """Matches in Arrow batches."""
+        pa = _arrow()
+        texts = pa.array(list(map(_shown, found.group_names.each())), pa.string())
+        names = pa.array(self.names, pa.string())
+        packed = binary_of(found.packed)
+        times = pa.array(found.times, pa.timestamp("us", "UTC"))
+        for begin in range(0, len(found.patterns), MATCHES_AT_ONCE):
+            some = slice(begin, begin + MATCHES_AT_ONCE)
+            starts = found.begins[begin : begin + MATCHES_AT_ONCE + 1]
+            rows = pa.array(found.rows[starts[0] : starts[-1]])
+            offsets = pa.array((starts - starts[0]).astype(np.int32))
+            columns = [
+                names.take(pa.array(found.patterns[some])),
+                texts.take(pa.array(found.groups[some])),
+                times.take(pa.array(found.rows[starts[1:] - 1])),
+                pa.ListArray.from_arrays(offsets, packed.take(rows)),
+                pa.ListArray.from_arrays(offsets, times.take(rows)),
+                pa.repeat(pa.scalar(batch, pa.int64()), len(starts) - 1),
+            ]
+            fields = ["pattern", "by", "time", "notifications", "times", "batch"]
+            yield pa.RecordBatch.from_arrays(columns, fields)
+
 
 @dataclass(frozen=True, slots=True)
 class FrameColumns:
     """What columns are as attributes, as `frames` tells, and where the time of a row is.
 
-    Without any, the only column holds whole notifications.
+    Without any, the first column holds whole notifications. With `tells_seen` there is a second
+    one: where it is not NULL the row is no notification, but a time that was read elsewhere.
     """
 
     names: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
     zone: str | None = None
     time_at: int = 0
+    tells_seen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,20 +157,25 @@ class FindSteps:
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """The steps, and a mark for each part."""
-        index, budget = self.patterns.index(), RunBudget(self.limits)
-        latest_us = TIME_MIN_US
+        seen = _Seen()
+        for rows in self.rows(batches, seen):
+            yield _steps_batch(rows.groups.parts(self.parts), rows)
+        yield _marks(self.parts, seen)
+
+    def rows(self, batches: Iterable[Any], seen: "_Seen") -> Iterator[StepRows]:
+        """The steps; afterwards `seen` says what there was beside them."""
+        index, budget = self.patterns.index(), RunBudget(self.limits, dropped=seen.dropped)
         for batch in batches:
             if not batch.num_rows:
                 continue
             if self.columns.names:
                 found, last_us = self._rows(index, batch, budget)
             else:
+                if self.columns.tells_seen:
+                    batch = _without_times(batch, seen)
                 found, last_us = self._whole(index, batch.column(0).to_pylist(), budget)
-            latest_us = max(latest_us, last_us)
-            for rows in found:
-                if len(rows.times):
-                    yield _steps_batch(rows.groups.parts(self.parts), rows)
-        yield _marks(self.parts, latest_us, budget.dropped)
+            seen.latest_us = max(seen.latest_us, last_us)
+            yield from (rows for rows in found if len(rows.times))
 
     def _whole(
         self, index: StepIndex, packed: list[bytes | None], budget: RunBudget
@@ -217,106 +265,123 @@ class FindSteps:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class FollowSteps:
-    """Follows the patterns through the steps of a part, and gives the matches.
+@dataclass(slots=True)
+class _Seen:
+    """What a task saw: the largest time of all its rows, and what it left out, by reason."""
 
-    In a stream `states` has what the batch before left. Else the rows of a part come in the order
-    of time, and the frame is all there is.
+    latest_us: int = TIME_MIN_US
+    dropped: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareSteps:
+    """The steps that rows match, in shares: a row for each part that has some, and its mark."""
+
+    find: FindSteps
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The shares; the marks are in the last ones."""
+        seen, held = _Seen(), [NO_ROWS]
+        count = size = 0
+        for rows in self.find.rows(batches, seen):
+            held.append(rows)
+            count, size = count + len(rows.times), size + len(rows.packed.data)
+            if size >= SHARE_BYTES or count >= SHARE_ROWS * self.find.parts:
+                yield _shares(*self._parted(held))
+                held, count, size = [NO_ROWS], 0, 0
+        yield _shares(*self._parted(held))
+        marks = _marks(self.find.parts, seen)
+        yield _shares(marks, range(self.find.parts + 1))
+
+    def _parted(self, held: list[StepRows]) -> tuple[Any, Any]:
+        """The rows by part, and where each part begins."""
+        rows = rows_joined(held[1:] or held)
+        parts = rows.groups.parts(self.find.parts)
+        order = np.argsort(parts, kind="stable")
+        bounds = np.searchsorted(parts[order], np.arange(self.find.parts + 1))
+        return _steps_batch(parts[order], rows.taken(order)), bounds
+
+
+@dataclass(frozen=True, slots=True)
+class FollowShares:
+    """Follows the patterns through the shares of a part in a micro-batch, and gives the matches.
+
+    `states` has what the batch before left.
     """
 
     patterns: Patterns
     limits: PatternLimits
-    slack_us: int = 0
-    batch: int = 0
-    states: States | None = None
+    slack_us: int
+    batch: int
+    states: States
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """The matches."""
-        filled = (each for each in batches if each.num_rows)
-        if self.states is None:
-            yield from self._frame(filled)
-            return
         by_part: dict[int, list[Any]] = {}
-        for each in filled:
-            parts = each.column("part").to_numpy()
-            for part in np.unique(parts).tolist():
-                own = each.filter(_arrow().array(parts == part))
-                by_part.setdefault(part, []).append(own)
-        for part, own in by_part.items():
-            yield from self._micro_batch(self.states, part, own)
-
-    def nothing(self, part: int) -> None:
-        """Leaves a part of a micro-batch as the batch before left it."""
-        if self.states is not None:
-            for _ in self._micro_batch(self.states, part, []):
-                pass
-
-    def _micro_batch(self, states: States, part: int, batches: list[Any]) -> Iterator[Any]:
-        """What a part of a micro-batch gives, after what it leaves is written."""
-        runs = self._runs()
-        if self.batch:
-            runs.restore(states.read(self.batch - 1, part))
-        rows, latest_us = [NO_ROWS], TIME_MIN_US
         for each in batches:
+            # As bytes, which lie where their numbers can be read in place; in the column any do.
+            for part, share in zip(*(column.to_pylist() for column in each.columns), strict=True):
+                by_part.setdefault(part, []).append(_opened(share))
+        for part, own in by_part.items():
+            yield from self.part(part, own)
+
+    def part(self, part: int, shares: list[Any]) -> Iterator[Any]:
+        """What a part gives, after what it leaves is written; without shares it stays as it was."""
+        runs = self.patterns.runs(self.limits)
+        if self.batch:
+            runs.restore(self.states.read(self.batch - 1, part))
+        rows, latest_us = [NO_ROWS], TIME_MIN_US
+        for each in shares:
             steps, marks = _parted(each)
             rows.append(_rows_in(steps))
             for last_us, dropped in _told(marks):
                 latest_us = max(latest_us, last_us)
                 runs.dropped.update(dropped)
         found = runs.advance(rows_joined(rows), max(TIME_MIN_US, latest_us - self.slack_us))
-        states.write(self.batch, part, runs.saved(), runs.counts())
-        yield from self._matches(found)
+        self.states.write(self.batch, part, runs.saved(), runs.counts())
+        yield from self.patterns.matches(found, self.batch)
 
-    def _frame(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """What the parts of a frame give, each in the order of time, some rows at a time."""
-        runs, part = self._runs(), -1
-        for each, part_of in _some_at_once(batches):
+
+@dataclass(frozen=True, slots=True)
+class FollowSteps:
+    """Follows the patterns through the steps of a whole frame, and gives the matches.
+
+    The rows of a part come in the order of time, and the frame is all there is.
+    """
+
+    patterns: Patterns
+    limits: PatternLimits
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The matches, some rows at a time."""
+        runs, part = self.patterns.runs(self.limits), -1
+        for each, part_of in _some_at_once(each for each in batches if each.num_rows):
             if part_of != part:
                 yield from self._end(runs, part)
-                runs, part = self._runs(), part_of
+                runs, part = self.patterns.runs(self.limits), part_of
             steps, marks = _parted(each)
             for _, dropped in _told(marks):
                 runs.dropped.update(dropped)
             rows = _rows_in(steps)
             if len(rows.times):
-                yield from self._matches(runs.advance(rows, int(rows.times[-1])))
+                yield from self.patterns.matches(runs.advance(rows, int(rows.times[-1])))
         yield from self._end(runs, part)
 
     def _end(self, runs: ArrayRuns, part: int) -> Iterator[Any]:
         found = runs.advance(NO_ROWS, TIME_MAX_US + 1)
         if runs.dropped:
             _log.warning("part %d: took no part or was dropped: %s", part, dict(runs.dropped))
-        yield from self._matches(found)
-
-    def _runs(self) -> ArrayRuns:
-        return ArrayRuns(self.patterns.patterns(), packed_order, self.limits)
-
-    def _matches(self, found: FoundRuns) -> Iterator[Any]:
-        """The matches in Arrow batches."""
-        pa = _arrow()
-        texts = pa.array(list(map(_shown, found.group_names.each())), pa.string())
-        names = pa.array(self.patterns.names, pa.string())
-        packed = binary_of(found.packed)
-        times = pa.array(found.times, pa.timestamp("us", "UTC"))
-        for begin in range(0, len(found.patterns), MATCHES_AT_ONCE):
-            some = slice(begin, begin + MATCHES_AT_ONCE)
-            starts = found.begins[begin : begin + MATCHES_AT_ONCE + 1]
-            rows = pa.array(found.rows[starts[0] : starts[-1]])
-            offsets = pa.array((starts - starts[0]).astype(np.int32))
-            columns = [
-                names.take(pa.array(found.patterns[some])),
-                texts.take(pa.array(found.groups[some])),
-                times.take(pa.array(found.rows[starts[1:] - 1])),
-                pa.ListArray.from_arrays(offsets, packed.take(rows)),
-                pa.ListArray.from_arrays(offsets, times.take(rows)),
-                pa.repeat(pa.scalar(self.batch, pa.int64()), len(starts) - 1),
-            ]
-            fields = ["pattern", "by", "time", "notifications", "times", "batch"]
-            yield pa.RecordBatch.from_arrays(columns, fields)
+        yield from self.patterns.matches(found)
 
 
 # --- rows as notifications ----------------------------------------------------------------------
+
+
+def _without_times(batch: Any, seen: _Seen) -> Any:
+    """The notifications of a batch, without the times that it tells of others."""
+    times = batch.column(1)
+    seen.latest_us = max(seen.latest_us, *times.drop_null().to_pylist(), TIME_MIN_US)
+    return batch.filter(times.is_null())
 
 
 def _read(packed: list[bytes | None], budget: RunBudget) -> list[Notification]:
@@ -377,18 +442,35 @@ def _steps_batch(parts: Any, rows: StepRows) -> Any:
     return pa.RecordBatch.from_arrays(columns, ["part", "time_us", "group", "steps", "packed"])
 
 
-def _marks(parts: int, latest_us: int, dropped: Counter[str]) -> Any:
+def _marks(parts: int, seen: _Seen) -> Any:
     """A row for each part, without steps: the largest time, and in the first what is counted."""
     pa = _arrow()
-    told = [msgspec.json.encode(dropped), *([b"{}"] * (parts - 1))]
+    told = [msgspec.json.encode(seen.dropped), *([b"{}"] * (parts - 1))]
     columns = [
         pa.array(range(parts), pa.int32()),
-        pa.array([latest_us] * parts, pa.int64()),
+        pa.array([seen.latest_us] * parts, pa.int64()),
         pa.array(told, pa.binary()),
         pa.nulls(parts, pa.binary()),
         pa.nulls(parts, pa.binary()),
     ]
     return pa.RecordBatch.from_arrays(columns, ["part", "time_us", "group", "steps", "packed"])
+
+
+def _shares(batch: Any, bounds: Any) -> Any:
+    """Steps or marks, which are in the order of parts, as a row for each part that has some."""
+    pa = _arrow()
+    begins = [(begin, end) for begin, end in pairwise(bounds) if begin < end]
+    parts = batch.column("part").take(pa.array([begin for begin, _ in begins], pa.int64()))
+    shares = [batch.slice(begin, end - begin).serialize().to_pybytes() for begin, end in begins]
+    return pa.RecordBatch.from_arrays([parts, pa.array(shares, pa.binary())], ["part", "steps"])
+
+
+def _opened(share: bytes) -> Any:
+    """The steps or marks of a share, where they lie."""
+    pa = _arrow()
+    kinds = pa.int32(), pa.int64(), pa.binary(), pa.binary(), pa.binary()
+    schema = pa.schema(zip(("part", "time_us", "group", "steps", "packed"), kinds, strict=True))
+    return pa.ipc.read_record_batch(pa.py_buffer(share), schema)
 
 
 def _parted(batch: Any) -> tuple[Any, Any]:

@@ -15,6 +15,7 @@ from contrada.matching.bundle import Bundle
 from contrada.matching.residues import whole
 from contrada.matching.spans import Given
 from contrada.model import Notification
+from contrada.model.domains.values import TIME_MIN_US
 from contrada.model.encoding import notification_from_msgpack
 from contrada.spark.transforms.bases import Opened, SavedBase, opened
 from contrada.spark.transforms.frames import WideRows
@@ -106,6 +107,16 @@ class PackedRows:
     def matched(self, index: Index[int]) -> tuple[Any, Any]:
         """As `Index.match_batch`."""
         return index.match_batch(self._held)
+
+    @property
+    def latest_us(self) -> int:
+        """The largest time of those that are good."""
+        if isinstance(self._held, Bundle):
+            times = self._held.times_us
+        else:
+            good = zip(self._held or (), self.bad.tolist(), strict=True)
+            times = [each.envelope.at_us for each, is_bad in good if not is_bad]
+        return max(times, default=TIME_MIN_US)
 
     def lacks(self, name: str) -> bool:
         """Whether it is plain that no row has an attribute: here it is not."""

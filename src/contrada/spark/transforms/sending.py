@@ -5,9 +5,9 @@ Functions within functions are sent as they are, not by their names.
 
 import gc
 import os
+import sys
 from collections.abc import Callable
-from itertools import count
-from typing import Any, Final
+from typing import Any
 
 from pyspark import cloudpickle
 
@@ -23,11 +23,10 @@ def in_worker(name: str) -> Callable[[], Any]:
         from importlib import import_module
 
         try:
-            found = import_module(f"contrada.spark.transforms.{name}")
+            import_module("contrada.spark.transforms.sending").settle()
+            return import_module(f"contrada.spark.transforms.{name}")
         except ImportError as error:
             raise lacking(error) from None
-        import_module("contrada.spark.transforms.sending").begin_task()
-        return found
 
     return imported
 
@@ -43,30 +42,31 @@ def sent(work: Callable[..., Any]) -> Callable[..., Any]:
         from pickle import loads
 
         try:
-            from contrada.spark.transforms.sending import begin_task, check_compiled
+            from contrada.spark.transforms.sending import check_compiled, settle
 
+            settle()
             unpacked = loads(packed)
         except ImportError as error:
             raise lacking(error) from None
         check_compiled(is_compiled)
-        begin_task()
         return unpacked(*given)
 
     return run
 
 
-def begin_task() -> None:
-    """Notes that a task begins in this worker.
+def settle() -> None:
+    """Keeps the garbage collector away from modules, where new ones were loaded.
 
-    Spark's workers collect garbage behind each task, which takes 60 ms where all modules are
-    loaded that matching needs. What the first task has left is there for good: it is looked at no
-    more.
+    Spark has a worker collect after each task, and compiled kernels come with some 200,000 objects
+    that never go: to look at them costs a task 80 ms of its core.
     """
-    if next(_tasks) == 2:
+    global _settled
+    if len(sys.modules) > _settled:
         gc.freeze()
+        _settled = len(sys.modules)
 
 
-_tasks: Final = count(1)
+_settled = 0
 
 
 def check_compiled(is_compiled: bool) -> None:
