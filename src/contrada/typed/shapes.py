@@ -21,13 +21,14 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 
 from contrada.errors import InvalidObventError
 
 
-class Kind(enum.Enum):
+class FieldKind(enum.Enum):
     """Of what kind the values of an alternative are, and so how they stand in a notification."""
 
     NONE = "null"
@@ -40,6 +41,7 @@ class Kind(enum.Enum):
     DATE = "a date, as its ISO text"
     DURATION = "a duration, as its microseconds"
     DECIMAL = "a decimal: the nearest double, and exactly in the body"
+    UUID = "a UUID, as its text"
     ENUM = "a member of an enumeration, as its value or its name"
     OBJECT = "an object, its fields as attributes of their own"
     OTHER = "in the body"
@@ -59,13 +61,13 @@ class Alias:
 class Alternative:
     """One of the types that a field's annotation names: `float | None` has two."""
 
-    kind: Kind
+    kind: FieldKind
     type: Any
 
     @property
     def domain(self) -> object:
         """What values of no other alternative of the same field may share."""
-        if self.kind is Kind.ENUM:
+        if self.kind is FieldKind.ENUM:
             return "text" if all(type(it) is str for it in enum_values(self.type)) else "number"
         return _DOMAINS.get(self.kind, self.kind)
 
@@ -86,6 +88,7 @@ class Field:
 
     name: str
     keyword: str
+    annotation: Any
     alternatives: tuple[Alternative, ...]
     default: object
     aliases: tuple[str, ...] = ()
@@ -99,10 +102,10 @@ class Field:
     def is_flat(self) -> bool:
         """Whether its values are attributes of the notification."""
         kinds = [each.kind for each in self.alternatives]
-        if Kind.OTHER in kinds:
+        if FieldKind.OTHER in kinds:
             return False
         domains = [each.domain for each in self.alternatives]
-        return len(set(domains)) == len(domains) or set(kinds) - {Kind.NONE} in _ONE_ANOTHER
+        return len(set(domains)) == len(domains) or set(kinds) - {FieldKind.NONE} in _ONE_ANOTHER
 
     @property
     def expected(self) -> str:
@@ -112,11 +115,14 @@ class Field:
 
 @dataclass(frozen=True)
 class Shape:
-    """What a class declares. `make` gives an object of it from the values of its fields by name."""
+    """What a class declares.
+
+    `make` gives an object of it, or of a subclass with the same fields, of their values by name.
+    """
 
     cls: type[Any]
     fields: tuple[Field, ...]
-    make: Callable[[Mapping[str, Any]], Any]
+    make: Callable[[type[Any], Mapping[str, Any]], Any]
 
     @cached_property
     def by_name(self) -> Mapping[str, Field]:
@@ -125,28 +131,30 @@ class Shape:
 
 
 _DOMAINS: Final = {
-    Kind.INT: "number",
-    Kind.FLOAT: "number",
-    Kind.DURATION: "number",
-    Kind.DECIMAL: "number",
-    Kind.TEXT: "text",
-    Kind.BYTES: "text",
-    Kind.DATE: "text",
+    FieldKind.INT: "number",
+    FieldKind.FLOAT: "number",
+    FieldKind.DURATION: "number",
+    FieldKind.DECIMAL: "number",
+    FieldKind.TEXT: "text",
+    FieldKind.BYTES: "text",
+    FieldKind.DATE: "text",
+    FieldKind.UUID: "text",
 }
 # What shares a domain, and yet is told apart well enough by the Python type of what comes.
-_ONE_ANOTHER: Final = ({Kind.INT, Kind.FLOAT}, {Kind.TEXT, Kind.BYTES})
+_ONE_ANOTHER: Final = ({FieldKind.INT, FieldKind.FLOAT}, {FieldKind.TEXT, FieldKind.BYTES})
 
 _KINDS: Final = {
-    type(None): Kind.NONE,
-    bool: Kind.BOOL,
-    int: Kind.INT,
-    float: Kind.FLOAT,
-    str: Kind.TEXT,
-    bytes: Kind.BYTES,
-    datetime: Kind.TIME,
-    date: Kind.DATE,
-    timedelta: Kind.DURATION,
-    Decimal: Kind.DECIMAL,
+    type(None): FieldKind.NONE,
+    bool: FieldKind.BOOL,
+    int: FieldKind.INT,
+    float: FieldKind.FLOAT,
+    str: FieldKind.TEXT,
+    bytes: FieldKind.BYTES,
+    datetime: FieldKind.TIME,
+    date: FieldKind.DATE,
+    timedelta: FieldKind.DURATION,
+    Decimal: FieldKind.DECIMAL,
+    UUID: FieldKind.UUID,
 }
 
 
@@ -170,8 +178,31 @@ def shape_of(cls: type[Any], type_name: str = "") -> Shape:
 
     Cost: some tens of microseconds a field; whoever needs it often keeps it.
     """
-    reader = _Reader(cls, type_name or cls.__qualname__)
-    return Shape(cls, tuple(reader.fields()), reader.make)
+    reader = _ShapeReader(cls, type_name or cls.__qualname__)
+    fields = tuple(reader.fields())
+    if _is_pydantic(cls):
+        return Shape(cls, fields, _validated)
+    if is_plain(cls):
+        return Shape(cls, fields, _filled)
+    keywords = {each.name: each.keyword for each in fields if each.keyword != each.name}
+    if keywords:
+        return Shape(cls, fields, lambda made, values: made(**_renamed(values, keywords)))
+    return Shape(cls, fields, lambda made, values: made(**values))
+
+
+def _validated(cls: Any, values: Mapping[str, Any]) -> Any:
+    return cls.model_validate(dict(values), by_alias=False, by_name=True)
+
+
+def _filled(cls: type[Any], values: Mapping[str, Any]) -> Any:
+    made = object.__new__(cls)
+    for name, value in values.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+def _renamed(values: Mapping[str, Any], keywords: Mapping[str, str]) -> dict[str, Any]:
+    return {keywords.get(name, name): value for name, value in values.items()}
 
 
 def is_declared(cls: object) -> bool:
@@ -181,11 +212,11 @@ def is_declared(cls: object) -> bool:
         or issubclass(cls, msgspec.Struct)
         or hasattr(cls, "__attrs_attrs__")
         or _is_pydantic(cls)
-        or hasattr(cls, "__obvent_name__")
+        or hasattr(cls, "__obvent_names__")
     )
 
 
-class _Reader:
+class _ShapeReader:
     """Reads one class."""
 
     def __init__(self, cls: type[Any], type_name: str) -> None:
@@ -210,20 +241,9 @@ class _Reader:
             return self.of_dataclass()
         return self.of_annotations()
 
-    def make(self, values: Mapping[str, Any]) -> Any:
-        if _is_pydantic(self.cls):
-            return self.cls.model_validate(dict(values), by_alias=False, by_name=True)
-        if is_plain(self.cls):
-            made = object.__new__(self.cls)
-            for name, value in values.items():
-                object.__setattr__(made, name, value)
-            return made
-        return self.cls(**values)
-
     def field(self, name: str, keyword: str, default: object) -> Field:
         annotation, aliases = _without_extras(self.hints[name])
-        alternatives = tuple(_alternative(part) for part in _parts(annotation))
-        return Field(name, keyword, alternatives, default, aliases)
+        return Field(name, keyword, annotation, alternatives_of(annotation), default, aliases)
 
     def of_struct(self) -> Iterator[Field]:
         for each in msgspec.structs.fields(self.cls):
@@ -315,6 +335,11 @@ def _without_extras(annotation: Any) -> tuple[Any, tuple[str, ...]]:
             return annotation, tuple(aliases)
 
 
+def alternatives_of(annotation: Any) -> tuple[Alternative, ...]:
+    """The types that an annotation names."""
+    return tuple(_alternative(part) for part in _parts(annotation))
+
+
 def _parts(annotation: Any) -> Iterator[Any]:
     """The alternatives of a union, nested ones too; the types of a Literal's values."""
     annotation, _ = _without_extras(annotation)
@@ -330,12 +355,12 @@ def _parts(annotation: Any) -> Iterator[Any]:
 
 def _alternative(annotation: Any) -> Alternative:
     try:
-        kind = _KINDS.get(annotation, Kind.OTHER)
+        kind = _KINDS.get(annotation, FieldKind.OTHER)
     except TypeError:  # An annotation that cannot be hashed, as some of typing's.
-        kind = Kind.OTHER
-    if kind is Kind.OTHER and isinstance(annotation, type):
+        kind = FieldKind.OTHER
+    if kind is FieldKind.OTHER and isinstance(annotation, type):
         if issubclass(annotation, enum.Enum):
-            kind = Kind.OTHER if issubclass(annotation, enum.Flag) else Kind.ENUM
+            kind = FieldKind.OTHER if issubclass(annotation, enum.Flag) else FieldKind.ENUM
         elif is_declared(annotation):
-            kind = Kind.OBJECT
+            kind = FieldKind.OBJECT
     return Alternative(kind, annotation)
