@@ -67,13 +67,33 @@ if TYPE_CHECKING:
     from contrada.net.connecting import connect, connect_sync
     from contrada.patterns import Match
     from contrada.patterns.matcher import PatternMatcher
-    from contrada.typed import Obvent
+    from contrada.service import Service, StandingSubscription, Subscription
+    from contrada.typed import (
+        CausalOrder,
+        Certified,
+        FIFOOrder,
+        Obvent,
+        Prioritary,
+        Reliable,
+        Timely,
+        TotalOrder,
+        Unreliable,
+        obvent,
+        qos_of,
+    )
 
 # Imported when first used: who only reads filters needs no index, who only matches no event loop.
 _LATER: Final = {
+    **dict.fromkeys(("Service", "StandingSubscription", "Subscription"), "contrada.service"),
+    **dict.fromkeys(
+        (
+            *("CausalOrder", "Certified", "FIFOOrder", "Obvent", "Prioritary", "Reliable"),
+            *("Timely", "TotalOrder", "Unreliable", "obvent", "qos_of"),
+        ),
+        "contrada.typed",
+    ),
     "Index": "contrada.matching",
     "Match": "contrada.patterns",
-    "Obvent": "contrada.typed",
     "OnFull": "contrada.delivery.durable",
     "PatternMatcher": "contrada.patterns.matcher",
     "Retention": "contrada.delivery.durable",
@@ -84,11 +104,14 @@ _LATER: Final = {
 
 __all__ = [
     "Advertisement",
+    "CausalOrder",
+    "Certified",
     "Constraint",
     "Envelope",
     "Explanation",
     "ExtendedOperator",
     "ExtendedType",
+    "FIFOOrder",
     "Filter",
     "FilterSet",
     "Index",
@@ -98,9 +121,17 @@ __all__ = [
     "OnFull",
     "Pattern",
     "PatternMatcher",
+    "Prioritary",
     "Product",
     "Query",
+    "Reliable",
     "Retention",
+    "Service",
+    "StandingSubscription",
+    "Subscription",
+    "Timely",
+    "TotalOrder",
+    "Unreliable",
     "Value",
     "ValueSet",
     "absent",
@@ -129,8 +160,10 @@ __all__ = [
     "ne",
     "none_of",
     "not_in",
+    "obvent",
     "parse",
     "prefix",
+    "qos_of",
     "simplify",
     "suffix",
     "to_json",

@@ -76,6 +76,7 @@ from contrada.service import (
     Item,
     Offered,
     Offering,
+    Predicate,
     Service,
     ServiceStatistics,
     Subject,
@@ -237,7 +238,7 @@ class TcpService(Service):
     def subscribe(
         self,
         subject: Any = None,
-        where: Subject | None = None,
+        where: Subject | Predicate[Any] | None = None,
         *,
         when_full: WhenFull = BLOCK,
         **standing: Any,

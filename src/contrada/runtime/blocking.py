@@ -36,6 +36,7 @@ from contrada.service import (
     OfferChange,
     Offered,
     Offering,
+    Predicate,
     Service,
     ServiceStatistics,
     StandingOptions,
@@ -161,7 +162,17 @@ class BlockingService:
     def subscribe(  # type: ignore[overload-overlap]
         self,
         subject: Interest[T],
-        where: Subject | None = None,
+        where: Subject | Predicate[T] | None = None,
+        *,
+        timeout_s: float | None = None,
+        when_full: WhenFull = "block",
+    ) -> "BlockingSubscription[T]": ...
+
+    @overload
+    def subscribe(
+        self,
+        subject: type[T],
+        where: Subject | Predicate[T] | None = None,
         *,
         timeout_s: float | None = None,
         when_full: WhenFull = "block",
@@ -181,7 +192,7 @@ class BlockingService:
     def subscribe(  # type: ignore[overload-overlap]
         self,
         subject: Interest[T],
-        where: Subject | None = None,
+        where: Subject | Predicate[T] | None = None,
         *,
         timeout_s: float | None = None,
         **standing: Unpack[StandingOptions],
@@ -200,7 +211,7 @@ class BlockingService:
     def subscribe(
         self,
         subject: Any = None,
-        where: Subject | None = None,
+        where: Subject | Predicate[Any] | None = None,
         *,
         timeout_s: float | None = None,
         when_full: WhenFull = "block",
@@ -462,7 +473,9 @@ class BlockingSubscription(_BlockingIterator[Subscription[T], T]):
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
 
-    def update(self, subject: Subject, where: Subject | None = None) -> None:
+    def update(
+        self, subject: Subject | Predicate[Any], where: Subject | Predicate[Any] | None = None
+    ) -> None:
         """Ask for something else, without a gap; see `Subscription.update`."""
         self._service.run(self._held.update(subject, where))
 

@@ -58,12 +58,14 @@ from contrada.service import (
     Item,
     Offered,
     Offering,
+    Predicate,
     Service,
     ServiceStatistics,
     Subject,
     WhenFull,
     filters_of,
     is_promised,
+    narrowing_of,
     notification_of,
     offer_of,
     pattern_of,
@@ -261,7 +263,7 @@ class EmbeddedService(Service):
     def subscribe(
         self,
         subject: Any = None,
-        where: Subject | None = None,
+        where: Subject | Predicate[Any] | None = None,
         *,
         when_full: WhenFull = BLOCK,
         **standing: Any,
@@ -281,6 +283,7 @@ class EmbeddedService(Service):
                 pattern,
                 when_full=when_full,
             )
+        where = narrowing_of(subject, where)
         return EmbeddedSubscription(
             self,
             filters_of(subject, where),

@@ -23,6 +23,7 @@ from datetime import datetime
 from typing import (
     TYPE_CHECKING,
     Any,
+    ClassVar,
     Generic,
     Literal,
     Protocol,
@@ -34,6 +35,8 @@ from typing import (
     overload,
     runtime_checkable,
 )
+
+import msgspec
 
 from contrada.delivery.durable import Retention
 from contrada.dialects.rules import Rule
@@ -77,6 +80,18 @@ class Narrowable(Selects, Protocol):
 
 
 @runtime_checkable
+class Liftable(Selects, Protocol):
+    """What can be subscribed and narrowed by a predicate over its objects."""
+
+    def lift(self, predicate: Callable[[Any], object]) -> Rule:
+        """The filters that cover a predicate, and what they leave of it to its subscriber.
+
+        Raises a ContradaError for what is no predicate.
+        """
+        ...
+
+
+@runtime_checkable
 class Publishable(Protocol):
     """What can be published: it says what its notification is."""
 
@@ -85,13 +100,30 @@ class Publishable(Protocol):
         ...
 
 
-Item: TypeAlias = Notification | Mapping[str, Any] | Publishable
+class _Dataclass(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+class _AttrsClass(Protocol):
+    __attrs_attrs__: ClassVar[Any]
+
+
+class _Model(Protocol):
+    __pydantic_fields__: ClassVar[dict[str, Any]]
+
+
+Declared: TypeAlias = _Dataclass | _AttrsClass | _Model | msgspec.Struct
+"""An object of a class with declared fields; it is published where it was made one of obvents."""
+
+Item: TypeAlias = Notification | Mapping[str, Any] | Publishable | Declared
 """What can be published."""
 
 Subject: TypeAlias = Filter | FilterSet | str | Mapping[str, Any] | Selects | Rule
 """What can be subscribed. What a rule of another dialect leaves open of its filters is decided
 where it is subscribed, of each notification that they match."""
 
+Predicate: TypeAlias = Callable[[T], object]
+"""What narrows by objects: it says whether one is asked for. One that raises says no, counted."""
 
 Offered: TypeAlias = Advertisement | Filter | str | Mapping[str, Any] | Selects
 """What can be advertised: text and mapping are an `Advertisement`; a filter, or what offers one as
@@ -211,8 +243,12 @@ class Subscription(InForce, AsyncIterator[T_co]):
         """End it. Nothing is delivered afterwards; what still waited is dropped and counted."""
 
     @abstractmethod
-    async def update(self, subject: Subject, where: Subject | None = None) -> None:
+    async def update(
+        self, subject: Subject | Predicate[Any], where: Subject | Predicate[Any] | None = None
+    ) -> None:
         """Ask for something else, without a gap; `subject` and `where` as in `Service.subscribe`.
+
+        A predicate alone narrows what was subscribed, in place of what narrowed it before.
 
         What matches both the old and the new filters is delivered once and in order, whenever it
         is published. After this has returned the new ones are in force as after `open`, and
@@ -487,7 +523,16 @@ class Service(InForce):
     def subscribe(  # type: ignore[overload-overlap]
         self,
         subject: Interest[T],
-        where: Subject | None = None,
+        where: Subject | Predicate[T] | None = None,
+        *,
+        when_full: WhenFull = "block",
+    ) -> Subscription[T]: ...
+
+    @overload
+    def subscribe(
+        self,
+        subject: type[T],
+        where: Subject | Predicate[T] | None = None,
         *,
         when_full: WhenFull = "block",
     ) -> Subscription[T]: ...
@@ -501,7 +546,7 @@ class Service(InForce):
     def subscribe(  # type: ignore[overload-overlap]
         self,
         subject: Interest[T],
-        where: Subject | None = None,
+        where: Subject | Predicate[T] | None = None,
         **standing: Unpack[StandingOptions],
     ) -> StandingSubscription[T]: ...
 
@@ -517,7 +562,7 @@ class Service(InForce):
     def subscribe(
         self,
         subject: Any = None,
-        where: Subject | None = None,
+        where: Subject | Predicate[Any] | None = None,
         *,
         when_full: WhenFull = "block",
         **standing: Any,
@@ -528,7 +573,9 @@ class Service(InForce):
         passed it, or an embedded service is closed. A broker goes by its own clock: there a match
         comes a second later, and what comes later than that after another one takes part in none,
         as does what says a time of long ago.
-        `where` narrows it further; `when_full` says what becomes of what it has no room for. It is
+        `where` narrows it further: a subject too, or a predicate over the objects of a type. What
+        of a predicate the algebra can say becomes filters; the rest stays here, and it is called
+        with an object of its own. `when_full` says what becomes of what it has no room for. It is
         in force only inside `async with`.
 
         `StandingOptions` make it a standing one: what is promised comes to it once, and it is kept

@@ -18,6 +18,7 @@ from contrada.routing.messages import Offer
 from contrada.service.interface import (
     Interest,
     Item,
+    Liftable,
     Narrowable,
     Offered,
     Publishable,
@@ -123,6 +124,26 @@ def filters_of(subject: Subject, where: Subject | None = None) -> Filter | Filte
     if wanted.is_empty:
         raise UnsatisfiableFilterError(wanted)
     return wanted
+
+
+def narrowing_of(subject: Any, where: Any) -> Subject | None:
+    """What narrows a subject: a predicate as the rule that it is lifted to, all else as it is.
+
+    Raises ServiceError where a predicate has no type whose objects it could be asked about.
+    """
+    if not is_predicate(where):
+        return cast(Subject | None, where)
+    if isinstance(subject, str | Filter | FilterSet) or not isinstance(subject, Liftable):
+        raise ServiceError(
+            "a predicate narrows a type of obvents, or what else has lift(); narrow notifications "
+            "by a filter or its text"
+        )
+    return subject.lift(where)
+
+
+def is_predicate(where: Any) -> bool:
+    """Whether it narrows by objects."""
+    return callable(where) and not isinstance(where, type | Selects)
 
 
 def offer_of(offered: Offered) -> Offer:
