@@ -1,5 +1,6 @@
 """Obvents: objects of application-defined types as events."""
 
+from contrada.typed.handles import Handle, ThreadPolicy, multi, one_per_class, single
 from contrada.typed.obvent import Obvent, obvent, type_name_of
 from contrada.typed.qos import Qos, qos_of
 from contrada.typed.semantics import (
@@ -19,14 +20,19 @@ __all__ = [
     "CausalOrder",
     "Certified",
     "FIFOOrder",
+    "Handle",
     "Obvent",
     "Prioritary",
     "Qos",
     "Reliable",
+    "ThreadPolicy",
     "Timely",
     "TotalOrder",
     "Unreliable",
+    "multi",
     "obvent",
+    "one_per_class",
     "qos_of",
+    "single",
     "type_name_of",
 ]

@@ -10,6 +10,7 @@ from contrada.model import FilterSet, Notification
 from contrada.model.languages.atoms import failures
 from contrada.service import Predicate
 from contrada.typed.lifting import lift
+from contrada.typed.names import names_of
 from contrada.typed.publishing import type_of
 from contrada.typed.receiving import received
 
@@ -17,10 +18,10 @@ from contrada.typed.receiving import received
 def lifted_rule(cls: type[Any], predicate: Predicate[Any]) -> Rule:
     """See `Obvent.lift`."""
     kind = type_of(cls)
-    lifted = lift(kind.carrier.shape, predicate)
+    lifted = lift(kind.carrier.shape, predicate, _mark_of)
     filters = kind.filters & lifted.filters
     members = FilterSet(filters.filters)
-    name = lifted.name
+    name = getattr(predicate, "__qualname__", type(predicate).__qualname__)
     if lifted.is_exact:
         return Rule(name, members)
     asked = lifted.predicate
@@ -35,3 +36,9 @@ def lifted_rule(cls: type[Any], predicate: Predicate[Any]) -> Rule:
             return False
 
     return Rule(name, members, lifted.explain(), holds)
+
+
+def _mark_of(cls: type[Any]) -> str | None:
+    """The name by which an obvent class is asked for: the oldest."""
+    names = names_of(cls)
+    return names[-1] if names else None

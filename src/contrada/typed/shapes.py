@@ -88,10 +88,10 @@ class Field:
 
     name: str
     keyword: str
-    annotation: Any
     alternatives: tuple[Alternative, ...]
     default: object
     aliases: tuple[str, ...] = ()
+    annotation: Any = None
 
     @property
     def is_required(self) -> bool:
@@ -243,7 +243,7 @@ class _ShapeReader:
 
     def field(self, name: str, keyword: str, default: object) -> Field:
         annotation, aliases = _without_extras(self.hints[name])
-        return Field(name, keyword, annotation, alternatives_of(annotation), default, aliases)
+        return Field(name, keyword, alternatives_of(annotation), default, aliases, annotation)
 
     def of_struct(self) -> Iterator[Field]:
         for each in msgspec.structs.fields(self.cls):
