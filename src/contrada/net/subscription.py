@@ -21,7 +21,6 @@ from contrada.net.frames import (
     MatchDelivery,
     packed,
 )
-from contrada.patterns import Match
 from contrada.routing.delegation import SubscribePattern
 from contrada.routing.messages import Subscribe
 from contrada.runtime.calling import checked_when_full
@@ -30,6 +29,7 @@ from contrada.runtime.subscription import UNREADABLE, UNSUBSCRIBED, QueuedSubscr
 from contrada.service import (
     WhenFull,
     filters_of,
+    match_reader_of,
     narrowing_of,
     pattern_of,
     reader_of,
@@ -230,7 +230,7 @@ def subscription_of(
         return TcpSubscription(
             service,
             FilterSet(pattern.filters),
-            lambda match: Match(pattern, match.by, match.notifications),
+            match_reader_of(subject),
             pattern=pattern,
             when_full=when_full,
         )

@@ -33,6 +33,7 @@ from contrada.service import (
     Interest,
     Item,
     Kept,
+    MatchInterest,
     OfferChange,
     Offered,
     Offering,
@@ -147,6 +148,16 @@ class BlockingService:
             tell_published(error, count)
             raise
         return count
+
+    @overload
+    def subscribe(
+        self,
+        subject: MatchInterest[T],
+        where: None = None,
+        *,
+        timeout_s: float | None = None,
+        when_full: WhenFull = "block",
+    ) -> "BlockingSubscription[T]": ...
 
     @overload
     def subscribe(

@@ -32,7 +32,6 @@ from contrada.errors import (
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.algebra.notification import OWN, Body
 from contrada.model.domains.values import TIME_MAX_US
-from contrada.patterns import Match
 from contrada.routing.delegation import SubscribePattern
 from contrada.routing.messages import Publish, Subscribe
 from contrada.runtime.calling import (
@@ -65,6 +64,7 @@ from contrada.service import (
     WhenFull,
     filters_of,
     is_promised,
+    match_reader_of,
     narrowing_of,
     notification_of,
     offer_of,
@@ -279,7 +279,7 @@ class EmbeddedService(Service):
             return EmbeddedSubscription(
                 self,
                 FilterSet(pattern.filters),
-                lambda match: Match(pattern, match.by, match.notifications),
+                match_reader_of(subject),
                 pattern,
                 when_full=when_full,
             )

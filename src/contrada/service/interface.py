@@ -92,6 +92,15 @@ class Liftable(Selects, Protocol):
 
 
 @runtime_checkable
+class MatchInterest(Protocol[T_co]):
+    """A pattern that gives objects of its own, for each match."""
+
+    def from_match(self, match: Match[Any]) -> T_co:
+        """What the subscriber gets. Raises a ContradaError when it cannot be made."""
+        ...
+
+
+@runtime_checkable
 class Publishable(Protocol):
     """What can be published: it says what its notification is."""
 
@@ -513,6 +522,11 @@ class Service(InForce):
         An invalid item ends it with its error, as a lost connection does; those before it are
         published. The error says how many were taken for sure, in a note and as `published`.
         """
+
+    @overload
+    def subscribe(
+        self, subject: MatchInterest[T], where: None = None, *, when_full: WhenFull = "block"
+    ) -> Subscription[T]: ...
 
     @overload
     def subscribe(

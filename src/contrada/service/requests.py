@@ -14,11 +14,13 @@ from contrada.dialects.rules import Rule
 from contrada.errors import ServiceError, UnsatisfiableFilterError
 from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern, parse
 from contrada.model.algebra.notification import OWN, Body
+from contrada.patterns import Match
 from contrada.routing.messages import Offer
 from contrada.service.interface import (
     Interest,
     Item,
     Liftable,
+    MatchInterest,
     Narrowable,
     Offered,
     Publishable,
@@ -171,6 +173,10 @@ def pattern_of(subject: Pattern, where: object = None) -> Pattern:
         raise ServiceError("what narrows a pattern is said in its filters, not by `where`")
     if subject.is_empty:
         raise UnsatisfiableFilterError(subject)
+    if type(subject) is not Pattern:  # What it gives is known here alone.
+        return Pattern(
+            subject.filters, by=subject.by, within_us=subject.within_us, every=subject.every
+        )
     return subject
 
 
@@ -179,6 +185,13 @@ def reader_of(subject: Any) -> Callable[[Notification], Any] | None:
     if not isinstance(subject, str | Filter | FilterSet) and isinstance(subject, Interest):
         return cast(Callable[[Notification], Any], subject.from_notification)
     return None
+
+
+def match_reader_of(subject: Pattern) -> Callable[[Match[Any]], Any]:
+    """How a pattern reads a match: as one of its own, or as the objects that it gives."""
+    if isinstance(subject, MatchInterest):
+        return cast(Callable[[Match[Any]], Any], subject.from_match)
+    return lambda found: Match(subject, found.by, found.notifications)
 
 
 def residue_of(subject: Any, where: Any = None) -> Callable[[Notification], bool] | None:

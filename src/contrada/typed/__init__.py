@@ -13,7 +13,9 @@ from contrada.typed.semantics import (
     TotalOrder,
     Unreliable,
 )
+from contrada.typed.sequences import ObventMatch, ObventPattern
 from contrada.typed.shapes import Alias
+from contrada.typed.structure import Structural, Tuple
 
 __all__ = [
     "Alias",
@@ -22,12 +24,16 @@ __all__ = [
     "FIFOOrder",
     "Handle",
     "Obvent",
+    "ObventMatch",
+    "ObventPattern",
     "Prioritary",
     "Qos",
     "Reliable",
+    "Structural",
     "ThreadPolicy",
     "Timely",
     "TotalOrder",
+    "Tuple",
     "Unreliable",
     "multi",
     "obvent",

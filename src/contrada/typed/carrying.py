@@ -21,7 +21,11 @@ from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 from typing import Any, Final
 
+import msgspec
+
 from contrada.errors import InvalidObventError
+from contrada.model import Envelope, Notification
+from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.domains.values import MARK_PREFIX
 from contrada.typed.elements import IS, NESTING_MAX, BodyValue, element_of
 from contrada.typed.names import class_named, names_of
@@ -32,7 +36,13 @@ READINGS_MAX: Final = 256
 """Sets of attribute names of one class whose reading is remembered, and sets of types of its
 values. Beyond it: all are forgotten, and worked out anew."""
 
+OBVENT_BODY: Final = "application/vnd.contrada.obvent+msgpack"
+"""The content type of a body that holds what is no attribute: a map of msgpack, by path."""
+
 Values = dict[str, Any]
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(Values).decode
 
 
 @dataclass(slots=True)
@@ -41,6 +51,23 @@ class Parts:
 
     attributes: Values = field(default_factory=dict)
     entries: Values = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, notification: Notification, type_name: str) -> "Parts":
+        """What a notification carries. Raises InvalidObventError where its body is damaged."""
+        attributes: Any = notification.attributes
+        if not notification.body or notification.content_type != OBVENT_BODY:
+            return cls(attributes)
+        try:
+            return cls(attributes, _decode(notification.body))
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise InvalidObventError(type_name, f"its body is damaged: {error}") from None
+
+    def notification(self, envelope: Envelope = UNSTAMPED) -> Notification:
+        """What carries these. Raises InvalidNotificationError."""
+        body = _encode(self.entries) if self.entries else b""
+        content_type = OBVENT_BODY if body else ""
+        return Notification.restored(self.attributes, body, content_type, envelope)
 
 
 class ObventCarrier:

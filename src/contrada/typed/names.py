@@ -8,6 +8,7 @@ Source: EPFL 2503 §3.4.2 (names of types), §2.4.2 (types that evolve).
 """
 
 import weakref
+from collections.abc import Collection
 from typing import Any, Final
 
 from contrada.errors import InvalidNameError, InvalidObventError
@@ -78,6 +79,14 @@ def descendants_of(cls: type[Any]) -> set[type[Any]]:
                     found.add(kind)
                     open_.append(kind)
     return {each for each in found if names_of(each)}
+
+
+def conforming_classes(marks: Collection[str]) -> list[type[Any]]:
+    """The classes whose marks, and those of all their ancestors, are among these; nearest first."""
+    prefix = len(mark_name(""))
+    named = {_classes.get(mark[prefix:]) for mark in marks}
+    found = [cls for cls in named if cls is not None and set(asked_marks_of(cls)) <= set(marks)]
+    return sorted(found, key=lambda cls: (-len(asked_marks_of(cls)), names_of(cls)[0]))
 
 
 def _checked_name(cls: type[Any], given: str | None) -> str:

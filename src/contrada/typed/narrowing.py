@@ -3,23 +3,36 @@
 Source: EPFL 2503 §5.3.3, §5.3.4, §6.6.1.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from contrada.dialects.rules import Rule
-from contrada.model import FilterSet, Notification
+from contrada.model import Filter, FilterSet, Notification
 from contrada.model.languages.atoms import failures
 from contrada.service import Predicate
 from contrada.typed.lifting import lift
 from contrada.typed.names import names_of
 from contrada.typed.publishing import type_of
 from contrada.typed.receiving import received
+from contrada.typed.shapes import Shape
 
 
 def lifted_rule(cls: type[Any], predicate: Predicate[Any]) -> Rule:
     """See `Obvent.lift`."""
     kind = type_of(cls)
-    lifted = lift(kind.carrier.shape, predicate, _mark_of)
-    filters = kind.filters & lifted.filters
+    return lifted_rule_of(kind.carrier.shape, kind.filters, partial(received, cls), predicate)
+
+
+def lifted_rule_of(
+    shape: Shape,
+    asked_for: Filter,
+    read: Callable[[Notification], Any],
+    predicate: Predicate[Any],
+) -> Rule:
+    """The same for a shape, what is asked for beside the predicate, and how objects are read."""
+    lifted = lift(shape, predicate, _mark_of)
+    filters = asked_for & lifted.filters
     members = FilterSet(filters.filters)
     name = getattr(predicate, "__qualname__", type(predicate).__qualname__)
     if lifted.is_exact:
@@ -28,7 +41,7 @@ def lifted_rule(cls: type[Any], predicate: Predicate[Any]) -> Rule:
 
     def holds(notification: Notification) -> bool:
         # An object of its own: what the predicate does to it, its subscriber does not see.
-        made = received(cls, notification)
+        made = read(notification)
         try:
             return bool(asked(made))
         except Exception:  # noqa: BLE001 - the subscriber's own code

@@ -6,26 +6,19 @@ Source: EPFL 2503 §3.3.
 from functools import cached_property
 from typing import Any, Final
 
-import msgspec
-
 from contrada.errors import InvalidObventError
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.domains.values import is_system_name
 from contrada.typed.carrying import ObventCarrier, Parts, carrier_of
 from contrada.typed.names import ancestors_of, asked_marks_of, marks_of, names_of
 from contrada.typed.qos import Qos, qos_of
-from contrada.typed.shapes import Field, FieldKind
+from contrada.typed.shapes import Field, FieldKind, Shape
 from contrada.typed.unknown import Rest, is_unknown, known_of, rest_of
-
-OBVENT_BODY: Final = "application/vnd.contrada.obvent+msgpack"
-"""The content type of a body that holds what is no attribute: a map of msgpack, by path."""
 
 RESERVED: Final = frozenset(
     ("check_where", "from_notification", "lift", "to_filters", "to_notification")
 )
 """What every obvent class has, and so is no field's name."""
-
-_encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class ObventType:
@@ -62,19 +55,23 @@ class ObventType:
 
     def check_where(self, where: Filter | FilterSet) -> None:
         """As `Obvent.check_where`."""
-        known = self.carrier.shape.by_name
-        for name in (name for member in where.filters for name in member.sets):
-            if is_system_name(name):
-                continue
-            first, _, path = name.partition(".")
-            found = known.get(first)
-            if found is None or (bool(path) and not _has_objects(found)):
-                expected = ", ".join(sorted(known)) or "none"
-                reason = f"`where` names {name!r}, which is no field; expected {expected}"
-                raise InvalidObventError(self.name, reason)
-            if not found.is_flat:
-                reason = f"`where` names {name!r}, which stands in the body; use a predicate"
-                raise InvalidObventError(self.name, reason)
+        check_fields(self.name, self.carrier.shape, where)
+
+
+def check_fields(type_name: str, shape: Shape, where: Filter | FilterSet) -> None:
+    """Raises InvalidObventError where a filter names no field of a shape that is an attribute."""
+    for name in (name for member in where.filters for name in member.sets):
+        if is_system_name(name):
+            continue
+        first, _, path = name.partition(".")
+        found = shape.by_name.get(first)
+        if found is None or (path and not _has_objects(found)):
+            expected = ", ".join(sorted(shape.by_name)) or "none"
+            reason = f"`where` names {name!r}, which is no field; expected {expected}"
+            raise InvalidObventError(type_name, reason)
+        if not found.is_flat:
+            reason = f"`where` names {name!r}, which stands in the body; use a predicate"
+            raise InvalidObventError(type_name, reason)
 
 
 _TYPE: Final = "__obvent_type__"
@@ -118,9 +115,7 @@ def _published_whole(obvent: Any, kind: ObventType, rest: Rest | None) -> Notifi
         parts.entries.update(rest.parts.entries)
     kind.carrier.put(obvent, parts)
     parts.attributes.update(dict.fromkeys(rest.marks, True) if rest is not None else kind.marks)
-    body = _encode(parts.entries) if parts.entries else b""
-    content_type = OBVENT_BODY if body else ""
-    return Notification.restored(parts.attributes, body, content_type, kind.qos.envelope_of(obvent))
+    return parts.notification(kind.qos.envelope_of(obvent))
 
 
 def _has_objects(field: Field) -> bool:

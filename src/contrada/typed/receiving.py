@@ -5,21 +5,17 @@ Source: EPFL 2503 §3.4.1 (all instances of a type, its subtypes' too), §3.6.3 
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Final, cast
-
-import msgspec
+from typing import Any, Final
 
 from contrada.errors import InvalidObventError
 from contrada.model import Notification
 from contrada.model.domains.values import MARK_PREFIX
 from contrada.typed.carrying import READINGS_MAX, Parts
 from contrada.typed.names import class_named, descendants_of
-from contrada.typed.publishing import OBVENT_BODY, ObventType, type_of
+from contrada.typed.publishing import ObventType, type_of
 from contrada.typed.unknown import Rest, anonymous, keep
 
 logger: Final = logging.getLogger("contrada.typed")
-
-_decode: Final = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 
 class _Arrival:
@@ -49,8 +45,7 @@ def received(cls: type[Any], notification: Notification) -> Any:
         if attributes[mark] is not True:
             raise InvalidObventError(asked.name, "the notification is not of this type")
     carrier = arrival.kind.carrier
-    entries = _entries(arrival.kind.name, notification) if notification.body else {}
-    values, rest = carrier.take(Parts(cast(dict[str, Any], attributes), entries))
+    values, rest = carrier.take(Parts.of(notification, arrival.kind.name))
     if arrival.is_known and rest is None:
         return carrier.made(arrival.kind.cls, values)
     return keep(
@@ -68,13 +63,3 @@ def _arrival(asked: ObventType, attributes: Mapping[str, Any]) -> _Arrival:
             known.clear()
         found = known[names] = _Arrival(asked, names)
     return found
-
-
-def _entries(type_name: str, notification: Notification) -> dict[str, Any]:
-    """What stands in the body, if that is an obvent's."""
-    if notification.content_type != OBVENT_BODY:
-        return {}
-    try:
-        return _decode(notification.body)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidObventError(type_name, f"its body is damaged: {error}") from None
