@@ -67,16 +67,21 @@ if TYPE_CHECKING:
     from contrada.net.connecting import connect, connect_sync
     from contrada.patterns import Match
     from contrada.patterns.matcher import PatternMatcher
+    from contrada.runtime.handles import Handle, ThreadPolicy
     from contrada.service import Service, StandingSubscription, Subscription
     from contrada.typed import (
+        Alias,
         CausalOrder,
         Certified,
         FIFOOrder,
         Obvent,
+        ObventPattern,
         Prioritary,
         Reliable,
+        Structural,
         Timely,
         TotalOrder,
+        Tuple,
         Unreliable,
         obvent,
         qos_of,
@@ -87,11 +92,13 @@ _LATER: Final = {
     **dict.fromkeys(("Service", "StandingSubscription", "Subscription"), "contrada.service"),
     **dict.fromkeys(
         (
-            *("CausalOrder", "Certified", "FIFOOrder", "Obvent", "Prioritary", "Reliable"),
-            *("Timely", "TotalOrder", "Unreliable", "obvent", "qos_of"),
+            *("Alias", "CausalOrder", "Certified", "FIFOOrder", "Obvent", "ObventPattern"),
+            *("Prioritary", "Reliable", "Structural", "Timely", "TotalOrder", "Tuple"),
+            *("Unreliable", "obvent", "qos_of"),
         ),
         "contrada.typed",
     ),
+    **dict.fromkeys(("Handle", "ThreadPolicy"), "contrada.runtime.handles"),
     "Index": "contrada.matching",
     "Match": "contrada.patterns",
     "OnFull": "contrada.delivery.durable",
@@ -104,6 +111,7 @@ _LATER: Final = {
 
 __all__ = [
     "Advertisement",
+    "Alias",
     "CausalOrder",
     "Certified",
     "Constraint",
@@ -114,10 +122,12 @@ __all__ = [
     "FIFOOrder",
     "Filter",
     "FilterSet",
+    "Handle",
     "Index",
     "Match",
     "Notification",
     "Obvent",
+    "ObventPattern",
     "OnFull",
     "Pattern",
     "PatternMatcher",
@@ -128,9 +138,12 @@ __all__ = [
     "Retention",
     "Service",
     "StandingSubscription",
+    "Structural",
     "Subscription",
+    "ThreadPolicy",
     "Timely",
     "TotalOrder",
+    "Tuple",
     "Unreliable",
     "Value",
     "ValueSet",

@@ -18,8 +18,8 @@ from contrada.errors import CannotSubscribeError, CannotUnsubscribeError, Servic
 from contrada.net import Broker
 from contrada.net.client import TcpService
 from contrada.runtime import EmbeddedService
+from contrada.runtime.handles import Handle, ThreadPolicy
 from contrada.service import Service
-from contrada.typed import Handle, multi, one_per_class, single
 from tests.asynchronous import on_loop, until
 from tests.service.ways import service_of
 
@@ -203,8 +203,10 @@ async def test_a_handler_deactivates_its_own_handle(name: str) -> None:
             got.append(quote.price)
             other.deactivate()
 
-        handle = Handle(service, Quote, once, threads=single())
-        other: Handle[Quote] = Handle(service, Quote, once_on_a_thread, threads=single())
+        handle = Handle(service, Quote, once, threads=ThreadPolicy.single())
+        other: Handle[Quote] = Handle(
+            service, Quote, once_on_a_thread, threads=ThreadPolicy.single()
+        )
         for each in (handle, other):
             got.clear()
             await each.activate()
@@ -250,9 +252,9 @@ async def test_policies_say_how_many_calls_there_are(name: str) -> None:
     items = [*priced(1, 2, 3), Stock("x"), Stock("y")]
     async with service_of(name) as service:
         for policy, wanted in (
-            (single(), {"all": 1}),
-            (multi(4), {"all": 4}),
-            (one_per_class(), {"all": 2, "Quote": 1, "Stock": 1}),
+            (ThreadPolicy.single(), {"all": 1}),
+            (ThreadPolicy.multi(4), {"all": 4}),
+            (ThreadPolicy.one_per_class(), {"all": 2, "Quote": 1, "Stock": 1}),
         ):
             for each in (most, handled, release):
                 each.clear()
@@ -262,7 +264,7 @@ async def test_policies_say_how_many_calls_there_are(name: str) -> None:
                 release.set()
                 await until(lambda: len(handled) == len(items))
             assert {key: most[key] for key in wanted} == wanted
-            if policy != multi(4):
+            if policy != ThreadPolicy.multi(4):
                 quotes = [it.price for it in handled if isinstance(it, Quote)]
                 assert quotes == [1, 2, 3]
 
@@ -273,7 +275,7 @@ async def test_ordered_obvents_are_handled_one_at_a_time(name: str) -> None:
     got: list[float] = []
     async with service_of(name) as service:
         with pytest.raises(ServiceError, match="only single"):
-            Handle(service, Trade, got.append, threads=multi(2))
+            Handle(service, Trade, got.append, threads=ThreadPolicy.multi(2))
         async with Handle(service, Trade, lambda trade: got.append(trade.price)):
             await publish_all(service, [Trade("x", price) for price in range(20)])
             await until(lambda: len(got) == 20)

@@ -1,6 +1,5 @@
 """Obvents: objects of application-defined types as events."""
 
-from contrada.typed.handles import Handle, ThreadPolicy, multi, one_per_class, single
 from contrada.typed.obvent import Obvent, obvent, type_name_of
 from contrada.typed.qos import Qos, qos_of
 from contrada.typed.semantics import (
@@ -22,7 +21,6 @@ __all__ = [
     "CausalOrder",
     "Certified",
     "FIFOOrder",
-    "Handle",
     "Obvent",
     "ObventMatch",
     "ObventPattern",
@@ -30,15 +28,11 @@ __all__ = [
     "Qos",
     "Reliable",
     "Structural",
-    "ThreadPolicy",
     "Timely",
     "TotalOrder",
     "Tuple",
     "Unreliable",
-    "multi",
     "obvent",
-    "one_per_class",
     "qos_of",
-    "single",
     "type_name_of",
 ]

@@ -1,6 +1,6 @@
 """Handles: a subscription to a type with the function that is called with what comes.
 
-    handle = ct.handle(service, StockQuote, bought, lambda q: q.price < 100)
+    handle = ct.Handle(service, StockQuote, bought, lambda q: q.price < 100)
     await handle.activate()
     ...
     await handle.deactivate()
@@ -58,7 +58,7 @@ WAITING_MAX: Final = 256
 """Obvents of classes whose handler is busy that one handle has taken. Beyond it: it takes no more
 until one is done."""
 
-_LOG: Final = logging.getLogger("contrada.typed")
+_LOG: Final = logging.getLogger("contrada.runtime")
 
 # The handle in one of whose calls this runs: that one does not wait for its own end.
 _within: Final[contextvars.ContextVar[object]] = contextvars.ContextVar("handle", default=None)
@@ -79,24 +79,24 @@ class ThreadPolicy:
         if type(given) is not int or not 1 <= given <= CALLS_MAX:
             raise ServiceError(f"{self.most!r} calls at a time: expected 1 to {CALLS_MAX}")
 
+    @classmethod
+    def single(cls) -> "ThreadPolicy":
+        """One obvent at a time, in the order in which they come."""
+        return cls(1)
 
-def single() -> ThreadPolicy:
-    """One obvent at a time, in the order in which they come."""
-    return ThreadPolicy(1)
+    @classmethod
+    def multi(cls, most: int = 16) -> "ThreadPolicy":
+        """So many at a time, begun in the order in which they come."""
+        return cls(most)
 
-
-def multi(most: int = 16) -> ThreadPolicy:
-    """So many at a time, begun in the order in which they come."""
-    return ThreadPolicy(most)
-
-
-def one_per_class(most: int = 16) -> ThreadPolicy:
-    """So many at a time, of each class one, in order."""
-    return ThreadPolicy(most, each_class=True)
+    @classmethod
+    def one_per_class(cls, most: int = 16) -> "ThreadPolicy":
+        """So many at a time, of each class one, in order."""
+        return cls(most, each_class=True)
 
 
 class Handle(Generic[T]):
-    """A subscription that is activated and deactivated; see `handle`."""
+    """A subscription that is activated and deactivated, any number of times."""
 
     def __init__(
         self,
@@ -111,10 +111,12 @@ class Handle(Generic[T]):
         """Raises ServiceError for a policy that would give up the order of the type."""
         self.qos = _qos_of(subject)
         is_ordered = delivery_class(self.qos.delivery).is_ordered
-        if threads is not None and is_ordered and threads != single():
-            reason = f"its obvents are {self.qos.delivery}: only single() keeps their order"
+        if threads is not None and is_ordered and threads != ThreadPolicy.single():
+            reason = (
+                f"its obvents are {self.qos.delivery}: only ThreadPolicy.single() keeps their order"
+            )
             raise ServiceError(reason)
-        self.threads = threads or (single() if is_ordered else multi())
+        self.threads = threads or (ThreadPolicy.single() if is_ordered else ThreadPolicy.multi())
         self._service = service
         self._subject = subject
         self._where = where
