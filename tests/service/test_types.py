@@ -274,7 +274,7 @@ async def test_ordered_obvents_are_handled_one_at_a_time(name: str) -> None:
     """Their order would end at the handler."""
     got: list[float] = []
     async with service_of(name) as service:
-        with pytest.raises(ServiceError, match="only single"):
+        with pytest.raises(ServiceError, match="keeps their order"):
             Handle(service, Trade, got.append, threads=ThreadPolicy.multi(2))
         async with Handle(service, Trade, lambda trade: got.append(trade.price)):
             await publish_all(service, [Trade("x", price) for price in range(20)])
