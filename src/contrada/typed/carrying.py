@@ -17,57 +17,22 @@ Source: EPFL 2503 §3.3.3 (objects over the wire), §2.4.2 (types that evolve).
 
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 from typing import Any, Final
 
-import msgspec
-
 from contrada.errors import InvalidObventError
-from contrada.model import Envelope, Notification
-from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.domains.values import MARK_PREFIX
 from contrada.typed.elements import IS, NESTING_MAX, BodyValue, element_of
 from contrada.typed.names import class_named, names_of
+from contrada.typed.parts import Parts, Values
 from contrada.typed.scalars import holder, reader, writer
 from contrada.typed.shapes import Alternative, Field, FieldKind, Shape, name_of, shape_of
+from contrada.typed.unknown import Rest, anonymous, is_unknown, keep, known_of, rest_of
 
 READINGS_MAX: Final = 256
 """Sets of attribute names of one class whose reading is remembered, and sets of types of its
 values. Beyond it: all are forgotten, and worked out anew."""
-
-OBVENT_BODY: Final = "application/vnd.contrada.obvent+msgpack"
-"""The content type of a body that holds what is no attribute: a map of msgpack, by path."""
-
-Values = dict[str, Any]
-
-_encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(Values).decode
-
-
-@dataclass(slots=True)
-class Parts:
-    """What of an object stands where: attributes, and entries of the body, by path."""
-
-    attributes: Values = field(default_factory=dict)
-    entries: Values = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, notification: Notification, type_name: str) -> "Parts":
-        """What a notification carries. Raises InvalidObventError where its body is damaged."""
-        attributes: Any = notification.attributes
-        if not notification.body or notification.content_type != OBVENT_BODY:
-            return cls(attributes)
-        try:
-            return cls(attributes, _decode(notification.body))
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise InvalidObventError(type_name, f"its body is damaged: {error}") from None
-
-    def notification(self, envelope: Envelope = UNSTAMPED) -> Notification:
-        """What carries these. Raises InvalidNotificationError."""
-        body = _encode(self.entries) if self.entries else b""
-        content_type = OBVENT_BODY if body else ""
-        return Notification.restored(self.attributes, body, content_type, envelope)
 
 
 class ObventCarrier:
@@ -362,21 +327,29 @@ def _object_element(cls: type[Any]) -> BodyValue:
     """Nested objects that stand in the body, as in a list."""
 
     def write(value: Any, depth: int) -> Values:
-        parts = Parts()
-        carrier_of(type(value)).put(value, parts, depth=depth)
-        name = _subtype_name(type(value), cls)
-        named = {IS: name} if name else {}
-        return {**named, "": parts.entries, **parts.attributes}
+        kind, parts = type(value), Parts()
+        if is_unknown(kind):
+            parts.add(rest_of(value).parts)
+            kind = known_of(kind)
+        else:
+            name = _subtype_name(kind, cls)
+            parts.attributes.update({IS: name} if name else {})
+        carrier_of(kind).put(value, parts, depth=depth)
+        return {"": parts.entries, **parts.attributes}
 
     def read(value: Any) -> Any:
         if not isinstance(value, dict) or type(value.get("")) is not dict:
             raise ValueError
-        attributes = {name: it for name, it in value.items() if name not in ("", IS)}
-        known = class_named(value.get(IS, ""))
-        kind = known if known is not None and issubclass(known, cls) else cls
+        attributes = {name: it for name, it in value.items() if name}
+        kind, known = cls, class_named(attributes.get(IS, ""))
+        if known is not None and issubclass(known, cls):
+            kind = known
+            del attributes[IS]
         carrier = carrier_of(kind)
-        values, _ = carrier.take(Parts(attributes, value[""]))
-        return carrier.made(kind, values)
+        values, rest = carrier.take(Parts(attributes, value[""]))
+        if rest is None:
+            return carrier.made(kind, values)
+        return keep(carrier.made(anonymous(kind), values), Rest((), rest))
 
     return BodyValue(lambda value: isinstance(value, cls), write, read)
 

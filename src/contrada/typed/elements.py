@@ -25,6 +25,8 @@ AS_VALUE: Final = "value"
 NESTING_MAX: Final = 32
 """How deep values may be nested in the body. Beyond it: InvalidObventError."""
 
+_encode: Final = msgspec.msgpack.Encoder().encode
+
 Objects = Callable[[type[Any]], "BodyValue"]
 """How nested objects of a class are written and read."""
 
@@ -121,7 +123,10 @@ def _several(origin: type[Any], annotation: Any, objects: Objects) -> BodyValue:
 
     def write(value: Any, depth: int) -> list[Any]:
         _check_depth(depth)
-        return [_written(item, each, depth + 1) for each in value]
+        found = [_written(item, each, depth + 1) for each in value]
+        if isinstance(value, collections.abc.Set):  # Equal sets are written alike.
+            found.sort(key=_encode)
+        return found
 
     def read(value: Any) -> Any:
         if type(value) is not list:

@@ -9,8 +9,9 @@ from typing import Any, Final
 from contrada.errors import InvalidObventError
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.domains.values import is_system_name
-from contrada.typed.carrying import ObventCarrier, Parts, carrier_of
+from contrada.typed.carrying import ObventCarrier, carrier_of
 from contrada.typed.names import ancestors_of, asked_marks_of, marks_of, names_of
+from contrada.typed.parts import Parts
 from contrada.typed.qos import Qos, qos_of
 from contrada.typed.shapes import Field, FieldKind, Shape
 from contrada.typed.unknown import Rest, is_unknown, known_of, rest_of
@@ -111,8 +112,7 @@ def published(obvent: Any) -> Notification:
 def _published_whole(obvent: Any, kind: ObventType, rest: Rest | None) -> Notification:
     parts = Parts()
     if rest is not None:
-        parts.attributes.update(rest.parts.attributes)
-        parts.entries.update(rest.parts.entries)
+        parts.add(rest.parts)
     kind.carrier.put(obvent, parts)
     parts.attributes.update(dict.fromkeys(rest.marks, True) if rest is not None else kind.marks)
     return parts.notification(kind.qos.envelope_of(obvent))

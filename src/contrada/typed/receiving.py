@@ -10,8 +10,9 @@ from typing import Any, Final
 from contrada.errors import InvalidObventError
 from contrada.model import Notification
 from contrada.model.domains.values import MARK_PREFIX
-from contrada.typed.carrying import READINGS_MAX, Parts
+from contrada.typed.carrying import READINGS_MAX
 from contrada.typed.names import class_named, descendants_of
+from contrada.typed.parts import Parts
 from contrada.typed.publishing import ObventType, type_of
 from contrada.typed.unknown import Rest, anonymous, keep
 

@@ -29,9 +29,10 @@ from contrada.model.algebra.valueset import of_cuts, of_keys, union
 from contrada.model.domains import line
 from contrada.model.domains.values import BOOL, NAN, NULL, NUMBER, TEXT, TIME, key_of
 from contrada.service import Predicate
-from contrada.typed.carrying import ObventCarrier, Parts
+from contrada.typed.carrying import ObventCarrier
 from contrada.typed.names import conforming_classes
 from contrada.typed.narrowing import lifted_rule_of
+from contrada.typed.parts import Parts
 from contrada.typed.publishing import ObventType, check_fields, type_of
 from contrada.typed.receiving import received
 from contrada.typed.shapes import (

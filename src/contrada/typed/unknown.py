@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from contrada.typed.carrying import Parts
+from contrada.typed.parts import Parts
 
 REST: Final = "_obvent_rest"
 """The attribute that holds what an object carries beside its fields."""
