@@ -67,7 +67,9 @@ if TYPE_CHECKING:
     from contrada.net.connecting import connect, connect_sync
     from contrada.patterns import Match
     from contrada.patterns.matcher import PatternMatcher
+    from contrada.runtime import BlockingService
     from contrada.runtime.handles import Handle, ThreadPolicy
+    from contrada.runtime.references import Export, Proxy
     from contrada.service import Service, StandingSubscription, Subscription
     from contrada.typed import (
         Alias,
@@ -86,6 +88,7 @@ if TYPE_CHECKING:
         obvent,
         qos_of,
     )
+    from contrada.typed.calls import Reference
 
 # Imported when first used: who only reads filters needs no index, who only matches no event loop.
 _LATER: Final = {
@@ -99,6 +102,9 @@ _LATER: Final = {
         "contrada.typed",
     ),
     **dict.fromkeys(("Handle", "ThreadPolicy"), "contrada.runtime.handles"),
+    **dict.fromkeys(("Export", "Proxy"), "contrada.runtime.references"),
+    "BlockingService": "contrada.runtime",
+    "Reference": "contrada.typed.calls",
     "Index": "contrada.matching",
     "Match": "contrada.patterns",
     "OnFull": "contrada.delivery.durable",
@@ -112,11 +118,13 @@ _LATER: Final = {
 __all__ = [
     "Advertisement",
     "Alias",
+    "BlockingService",
     "CausalOrder",
     "Certified",
     "Constraint",
     "Envelope",
     "Explanation",
+    "Export",
     "ExtendedOperator",
     "ExtendedType",
     "FIFOOrder",
@@ -133,7 +141,9 @@ __all__ = [
     "PatternMatcher",
     "Prioritary",
     "Product",
+    "Proxy",
     "Query",
+    "Reference",
     "Reliable",
     "Retention",
     "Service",

@@ -36,6 +36,7 @@ from contrada.errors import (
     ServiceError,
 )
 from contrada.service import (
+    Interest,
     Kept,
     Predicate,
     Service,
@@ -101,7 +102,7 @@ class Handle(Generic[T]):
     def __init__(
         self,
         service: Service,
-        subject: Any,
+        subject: Interest[T] | type[T],
         handler: Handler[T],
         where: Subject | Predicate[T] | None = None,
         *,

@@ -61,7 +61,7 @@ class ObventCarrier:
             it.kind is FieldKind.DECIMAL for it in declared.alternatives
         ):
             try:
-                element = element_of(declared.annotation, _object_element)
+                element = element_of(declared.annotation, object_value)
             except TypeError as error:
                 reason = f"field {declared.name!r} is {name_of(declared.annotation)}: {error}"
                 raise InvalidObventError(self._type_name, reason) from None
@@ -323,7 +323,7 @@ def carrier_of(cls: type[Any]) -> ObventCarrier:
     return found
 
 
-def _object_element(cls: type[Any]) -> BodyValue:
+def object_value(cls: type[Any]) -> BodyValue:
     """Nested objects that stand in the body, as in a list."""
 
     def write(value: Any, depth: int) -> Values:

@@ -6,6 +6,7 @@ declared one, and where several alternatives look the same, `@is` names which it
 Source: EPFL 2503 §3.3.1 (clones are deep), §3.3.3.
 """
 
+import collections
 import collections.abc
 import typing
 from collections.abc import Callable, Mapping
@@ -112,7 +113,7 @@ def _container(annotation: Any, objects: Objects) -> BodyValue:
         return _converted(annotation)
     if issubclass(origin, collections.abc.Mapping):
         return _mapping(origin, given or (Any, Any), objects)
-    if issubclass(origin, collections.abc.Iterable) and not issubclass(origin, str | bytes):
+    if origin in _MADE or issubclass(origin, list | tuple | set | frozenset | collections.deque):
         return _several(origin, (given or (Any,))[0], objects)
     return _converted(annotation)
 
