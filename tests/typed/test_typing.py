@@ -109,15 +109,10 @@ def test_mypy_checks_predicates(cases: Path) -> None:
 def test_pyright_checks_predicates(cases: Path) -> None:
     """Half of all editors would show what is wrong as right."""
     settings = {"include": [str(cases)], "extraPaths": [str(REPOSITORY / "src")]}
+    pyright = Path(sys.executable).with_name("pyright")
     (cases.parent / "pyrightconfig.json").write_text(json.dumps(settings))
     ran = subprocess.run(
-        [
-            Path(sys.executable).with_name("pyright"),
-            "--outputjson",
-            "--pythonpath",
-            sys.executable,
-            str(cases),
-        ],
+        [pyright, "--outputjson", "--pythonpath", sys.executable, str(cases)],
         cwd=cases.parent,
         capture_output=True,
         text=True,
