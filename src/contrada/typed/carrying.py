@@ -67,14 +67,15 @@ class ObventCarrier:
                 raise InvalidObventError(self._type_name, reason) from None
             self._elements.append(_BodyField(declared, element))
 
-    def attributes_of(self, obvent: Any) -> Values | None:
-        """The attributes of an object that has nothing else to carry; None where it may have.
+    def plain_attributes_of(self, obvent: Any) -> Values | None:
+        """The attributes of an object of which nothing needs a look, by its values' types.
 
-        Raises InvalidObventError.
+        None for any other one, and for the first one of such types.
         """
-        if self._objects or self._elements:
+        values = self._get(obvent)
+        if tuple(map(type, values)) not in self._plain_types or self._objects or self._elements:
             return None
-        return self._flat(obvent)
+        return dict(zip(self._names, values, strict=True))
 
     def put(self, obvent: Any, parts: Parts, prefix: str = "", depth: int = 0) -> None:
         """Add what an object carries, under a path. Raises InvalidObventError."""
@@ -118,6 +119,22 @@ class ObventCarrier:
             self._check_all(values)
         return values, rest if rest and (rest.attributes or rest.entries) else None
 
+    def taken_plain(self, cls: type[Any], attributes: Any) -> Any:
+        """The object, where its attributes are all that it needs and nothing needs a look; or None.
+
+        Raises InvalidObventError.
+        """
+        reading = self._readings.get(tuple(attributes))
+        if reading is None or not reading.is_whole:
+            return None
+        found = reading.get(attributes)
+        if tuple(map(type, found)) not in reading.plain_types:
+            return None
+        try:
+            return cls(*found)
+        except Exception as error:  # Its own __post_init__ or validators may raise anything.
+            raise InvalidObventError(self._type_name, f"it cannot be made: {error!r}") from error
+
     def made(self, cls: type[Any], values: Values) -> Any:
         """An object of this class, or of an anonymous subclass. Raises InvalidObventError."""
         try:
@@ -159,6 +176,12 @@ class ObventCarrier:
 
     def _reading(self, names: tuple[str, ...]) -> "_FieldReading":
         reading = _FieldReading(names, self._scalars, [each.field.name for each in self._objects])
+        # Its constructor takes them in this order, and asks for no more.
+        reading.is_whole = (
+            self.shape.is_positional
+            and not reading.unknown
+            and reading.keys == tuple(each.name for each in self.shape.fields)
+        )
         _remember(self._readings)[names] = reading
         return reading
 
@@ -279,18 +302,20 @@ class _FieldReading:
             found = next((it for it in (each.field.name, *each.field.aliases) if it in names), None)
             if found is not None:
                 pairs.append((found, each))
-        self._get = _getter(itemgetter, [name for name, _ in pairs])
+        self.get = _getter(itemgetter, [name for name, _ in pairs])
         self._scalars = [each for _, each in pairs]
-        self._keys = tuple(each.field.name for each in self._scalars)
-        self._plain_types: set[tuple[type, ...]] = set()
+        self.keys = tuple(each.field.name for each in self._scalars)
+        self.plain_types: set[tuple[type, ...]] = set()
         taken = {name for name, _ in pairs} | set(objects)
         known = (MARK_PREFIX, *(f"{name}." for name in objects))
         self.unknown = [it for it in names if it not in taken and not it.startswith(known)]
 
+        self.is_whole = False
+
     def values(self, attributes: Mapping[str, Any], type_name: str) -> Values:
-        found = self._get(attributes)
+        found = self.get(attributes)
         types = tuple(map(type, found))
-        if types not in self._plain_types:
+        if types not in self.plain_types:
             try:
                 found = tuple(
                     it.restored(value) for it, value in zip(self._scalars, found, strict=True)
@@ -298,8 +323,8 @@ class _FieldReading:
             except ValueError as error:
                 raise InvalidObventError(type_name, str(error)) from None
             if all(it.is_plain(kind) for it, kind in zip(self._scalars, types, strict=True)):
-                _remember(self._plain_types).add(types)
-        return dict(zip(self._keys, found, strict=True))
+                _remember(self.plain_types).add(types)
+        return dict(zip(self.keys, found, strict=True))
 
 
 _PLAIN: Final = {

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from contrada.errors import InvalidObventError
 from contrada.model import Filter, FilterSet, Notification
+from contrada.model.algebra.notification import of_plain
 from contrada.model.domains.values import is_system_name
 from contrada.typed.carrying import ObventCarrier, carrier_of
 from contrada.typed.names import ancestors_of, asked_marks_of, marks_of, names_of
@@ -102,11 +103,11 @@ def published(obvent: Any) -> Notification:
     if is_unknown(cls):
         return _published_whole(obvent, type_of(known_of(cls)), rest_of(obvent))
     kind = type_of(cls)
-    attributes = kind.carrier.attributes_of(obvent)
+    attributes = kind.carrier.plain_attributes_of(obvent)
     if attributes is None:
         return _published_whole(obvent, kind, None)
     attributes.update(kind.marks)
-    return Notification.restored(attributes, b"", "", kind.qos.envelope_of(obvent))
+    return of_plain(attributes, kind.qos.envelope_of(obvent))
 
 
 def _published_whole(obvent: Any, kind: ObventType, rest: Rest | None) -> Notification:

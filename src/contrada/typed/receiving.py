@@ -46,6 +46,10 @@ def received(cls: type[Any], notification: Notification) -> Any:
         if attributes[mark] is not True:
             raise InvalidObventError(asked.name, "the notification is not of this type")
     carrier = arrival.kind.carrier
+    if arrival.is_known and not notification.body:
+        made = carrier.taken_plain(arrival.kind.cls, attributes)
+        if made is not None:
+            return made
     values, rest = carrier.take(Parts.of(notification, arrival.kind.name))
     if arrival.is_known and rest is None:
         return carrier.made(arrival.kind.cls, values)

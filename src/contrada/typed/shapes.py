@@ -118,11 +118,13 @@ class Shape:
     """What a class declares.
 
     `make` gives an object of it, or of a subclass with the same fields, of their values by name.
+    `is_positional`: its constructor takes them in their order.
     """
 
     cls: type[Any]
     fields: tuple[Field, ...]
     make: Callable[[type[Any], Mapping[str, Any]], Any]
+    is_positional: bool = False
 
     @cached_property
     def by_name(self) -> Mapping[str, Field]:
@@ -187,7 +189,16 @@ def shape_of(cls: type[Any], type_name: str = "") -> Shape:
     keywords = {each.name: each.keyword for each in fields if each.keyword != each.name}
     if keywords:
         return Shape(cls, fields, lambda made, values: made(**_renamed(values, keywords)))
-    return Shape(cls, fields, lambda made, values: made(**values))
+    return Shape(cls, fields, lambda made, values: made(**values), _is_positional(cls, fields))
+
+
+def _is_positional(cls: type[Any], fields: tuple[Field, ...]) -> bool:
+    taken = [
+        each.name
+        for each in inspect.signature(cls).parameters.values()
+        if each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    ]
+    return taken == [each.keyword for each in fields]
 
 
 def _validated(cls: Any, values: Mapping[str, Any]) -> Any:

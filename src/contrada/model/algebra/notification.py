@@ -31,6 +31,7 @@ from contrada.model.algebra.attributes import (
     good_names,
     good_names_and_marks,
     plain_span,
+    plain_values_span,
     span_of_any,
     values_in,
 )
@@ -412,6 +413,18 @@ def of_parts(
     _set_packed(notification, packed)
     _set_values(notification, values)
     return notification
+
+
+def of_plain(attributes: dict[str, Any], envelope: Envelope) -> Notification:
+    """The notification of attributes that it takes over: their names good, their types plain.
+
+    Raises as `Notification.restored` where a value is beyond its range all the same.
+    """
+    span = plain_values_span(attributes)
+    if span is None:
+        return Notification.restored(attributes, b"", "", envelope)
+    kept: Any = attributes if len(attributes) <= ATTRIBUTES_KEPT_MAX else None
+    return of_parts(span, b"", "", envelope, values=kept)
 
 
 def of_values(
