@@ -129,6 +129,23 @@ async def test_a_predicate_that_raises_says_no_and_is_counted(name: str) -> None
 
 
 @on_loop
+async def test_a_predicate_sees_who_published(name: str) -> None:
+    """Who published could be asked for by untyped subscribers only."""
+    async with service_of(name) as service:
+        own = (await service.publish(Quote("who am I?"))).publisher
+        async with (
+            service.subscribe(Quote, lambda q, e: e.publisher == own and q.price > 1) as mine,
+            service.subscribe(Quote, lambda q, e: e.publisher != own) as others,
+            service.subscribe(Quote, lambda q, e: len(q.tags) > 0 and e.sequence > 0) as asked,
+        ):
+            await publish_all(service, priced(1, 2))
+            assert (await mine.next(5)).price == 2
+            assert (await asked.next(5)).price == 1
+            with pytest.raises(TimeoutError):
+                await others.next(0.01)
+
+
+@on_loop
 async def test_a_predicate_needs_a_type(name: str) -> None:
     """It would be called with what its writer did not think of."""
     async with service_of(name) as service:

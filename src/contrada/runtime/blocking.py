@@ -30,6 +30,7 @@ from contrada.runtime.handling import checked_concurrency
 from contrada.service import (
     Advertisements,
     ConnectionState,
+    EnvelopePredicate,
     Interest,
     Item,
     Kept,
@@ -190,6 +191,16 @@ class BlockingService:
     ) -> "BlockingSubscription[T]": ...
 
     @overload
+    def subscribe(
+        self,
+        subject: Interest[T] | type[T],
+        where: EnvelopePredicate[T],
+        *,
+        timeout_s: float | None = None,
+        when_full: WhenFull = "block",
+    ) -> "BlockingSubscription[T]": ...
+
+    @overload
     def subscribe(  # type: ignore[overload-overlap]
         self,
         subject: Subject,
@@ -222,7 +233,7 @@ class BlockingService:
     def subscribe(
         self,
         subject: Any = None,
-        where: Subject | Predicate[Any] | None = None,
+        where: Any = None,
         *,
         timeout_s: float | None = None,
         when_full: WhenFull = "block",

@@ -8,6 +8,7 @@ filters, so that every service admits and refuses the same things with the same 
 from contrada.service.interface import (
     Advertisements,
     ConnectionState,
+    EnvelopePredicate,
     Interest,
     Item,
     Kept,
@@ -52,6 +53,7 @@ __all__ = [
     "SubscriptionStatistics",
     "ConnectionState",
     "Advertisements",
+    "EnvelopePredicate",
     "Interest",
     "Item",
     "MatchInterest",

@@ -134,6 +134,9 @@ where it is subscribed, of each notification that they match."""
 Predicate: TypeAlias = Callable[[T], object]
 """What narrows by objects: it says whether one is asked for. One that raises says no, counted."""
 
+EnvelopePredicate: TypeAlias = Callable[[T, Envelope], object]
+"""One with two parameters is given the envelope too."""
+
 Offered: TypeAlias = Advertisement | Filter | str | Mapping[str, Any] | Selects
 """What can be advertised: text and mapping are an `Advertisement`; a filter, or what offers one as
 a class of obvents does, allows any further attributes."""
@@ -552,6 +555,15 @@ class Service(InForce):
     ) -> Subscription[T]: ...
 
     @overload
+    def subscribe(
+        self,
+        subject: Interest[T] | type[T],
+        where: EnvelopePredicate[T],
+        *,
+        when_full: WhenFull = "block",
+    ) -> Subscription[T]: ...
+
+    @overload
     def subscribe(  # type: ignore[overload-overlap]
         self, subject: Subject, where: Subject | None = None, *, when_full: WhenFull = "block"
     ) -> Subscription[Notification]: ...
@@ -576,7 +588,7 @@ class Service(InForce):
     def subscribe(
         self,
         subject: Any = None,
-        where: Subject | Predicate[Any] | None = None,
+        where: Any = None,
         *,
         when_full: WhenFull = "block",
         **standing: Any,

@@ -37,13 +37,13 @@ def lifted_rule_of(
     name = getattr(predicate, "__qualname__", type(predicate).__qualname__)
     if lifted.is_exact:
         return Rule(name, members)
-    asked = lifted.predicate
+    asked, takes_envelope = lifted.predicate, lifted.takes_envelope
 
     def holds(notification: Notification) -> bool:
         # An object of its own: what the predicate does to it, its subscriber does not see.
         made = read(notification)
         try:
-            return bool(asked(made))
+            return bool(asked(made, notification.envelope) if takes_envelope else asked(made))
         except Exception:  # noqa: BLE001 - the subscriber's own code
             failures.add(name)
             return False
