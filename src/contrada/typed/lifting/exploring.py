@@ -13,7 +13,7 @@ Source: EPFL 2503 §6.6.1 (filters that cover what they stand for).
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -157,32 +157,45 @@ class Path:
         self.sets.update(option.sets)
         return option
 
-    def fork(
+    def fork(self, name: str, choices: Iterable[tuple[Any, Sets]]) -> Option:
+        """Part here: each choice gives an answer, within sets of attributes."""
+        options = []
+        for answer, sets in choices:
+            within = {each: self._narrowed(each, values) for each, values in sets.items()}
+            if not any(map(_shows_empty, within.values())):
+                options.append(Option(answer, within))
+        return self._taken(Fork(name, options, None, False))
+
+    def test(
         self,
         name: str,
-        options: Sequence[tuple[Any, Sets]],
+        answers: list[tuple[Any, ValueSet]],
+        whole: ValueSet | None = None,
         *,
-        is_test: bool,
         is_weak: bool = False,
     ) -> Option:
-        """Part here: each option gives an answer, within sets of attributes."""
+        """Part here: each answer holds for a set of one attribute, all within the whole."""
+        known = self.sets.get(name, EVERYTHING)
+        options = []
+        for answer, values in answers:
+            if answer is True:
+                step = Step(self.place(), name, values, "")
+                self.steps.setdefault((step.place, name, ""), step)
+            within = values if known is whole else self._narrowed(name, values)
+            if not _shows_empty(within):
+                options.append(Option(answer, {name: within}))
+        return self._taken(Fork(name, options, known, is_weak))
+
+    def _taken(self, fork: Fork) -> Option:
         if len(self.forks) >= FORKS_MAX:
-            self.give_up(f"more than FORKS_MAX = {FORKS_MAX} truth tests", name)
-        taken = []
-        for answer, sets in options:
-            within = {each: self._narrowed(each, values) for each, values in sets.items()}
-            if not any(values.shows_empty() for values in within.values()):
-                taken.append(Option(answer, within))
-        known = self.sets.get(name, EVERYTHING) if is_test else None
-        fork = Fork(name, taken, known, is_weak)
-        if is_test:
-            self._note(name, options)
-        if not taken:
-            self.give_up("no value comes here", name)
+            self.give_up(f"more than FORKS_MAX = {FORKS_MAX} truth tests", fork.name)
+        if not fork.options:
+            self.give_up("no value comes here", fork.name)
         self.forks.append(fork)
         self.depth += 1
-        self.sets.update(taken[0].sets)
-        return taken[0]
+        option = fork.options[0]
+        self.sets.update(option.sets)
+        return option
 
     def answer(self, option: Option) -> Any:
         """The answer of an option; what it raises is raised."""
@@ -198,12 +211,6 @@ class Path:
         if known is None or (known.text is None and _is_inside(known.line, values)):
             return values
         return known & values
-
-    def _note(self, name: str, options: Sequence[tuple[Any, Sets]]) -> None:
-        for answer, sets in options:
-            if answer is True and name in sets:
-                step = Step(self.place(), name, sets[name], "")
-                self.steps.setdefault((step.place, name, ""), step)
 
     def give_up(self, reason: str, name: str = "") -> NoReturn:
         """End the run: what comes here is left to the predicate itself."""
@@ -249,6 +256,10 @@ class Path:
         self.is_cut = True
         step = Step(None, "", None, f"more than PATHS_MAX = {PATHS_MAX} ways through the code")
         self.steps.setdefault(_key(step), step)
+
+
+def _shows_empty(values: ValueSet) -> bool:
+    return not values.line and (values.text is None or values.shows_empty())
 
 
 def _is_inside(cuts: Cuts, values: ValueSet) -> bool:

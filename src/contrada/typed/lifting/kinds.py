@@ -402,7 +402,6 @@ class Member(Scalar):
                     (member, {name: point | ABSENT if member is default else point})
                     for member, point in self._contrada_points.items()
                 ],
-                is_test=False,
             )
         return path.answer(option)
 

@@ -168,7 +168,9 @@ class _Lifter:
         self.is_exact = True
         found = path.explore(lambda: self.run(copy, root))
         is_exact = self.is_exact and not path.has_weak_tests and not path.is_cut
-        merged = boxes.merged(found) if len(found) > 1 else found
+        # Boxes of different attributes do not merge.
+        are_apart = len({frozenset(each) for each in found}) == len(found)
+        merged = found if are_apart else boxes.merged(found)
         filters = [Filter.of_sets(each) for each in merged]
         return Lifted(
             filters[0] if len(filters) == 1 else FilterSet(filters),

@@ -105,7 +105,7 @@ class Object(Recorded):
         option = path.replayed(whole)
         if option is None:
             choices = _choices(self, declared)
-            option = path.fork(whole, choices, is_test=False)
+            option = path.fork(whole, choices)
         value = values[whole] = path.answer(option)
         return value
 
@@ -142,14 +142,19 @@ class Object(Recorded):
         path, name = self._contrada_path, mark_name(given)
         option = path.replayed(name)
         if option is None:
-            options = [(True, {name: TRUE_POINT}), (False, {name: EVERYTHING})]
-            option = path.fork(name, options, is_test=True, is_weak=True)
+            answers = [(True, TRUE_POINT), (False, EVERYTHING)]
+            option = path.test(name, answers, is_weak=True)
         answer: bool = path.answer(option)
         return answer
 
 
 def _choices(of: Object, declared: Field) -> list[Choice]:
     lifting, whole = of._contrada_lifting, of._contrada_prefix + declared.name
+    if len(declared.alternatives) == 1 and declared.is_required and not declared.aliases:
+        simple = _SCALARS.get(declared.alternatives[0].kind)
+        if simple is not None:  # The usual case, for speed.
+            _, make, values = simple
+            return [(make(lifting.path, whole, NO_DEFAULT), {whole: values})]
     kinds = {each.kind for each in declared.alternatives}
     if not declared.is_flat or not kinds <= _KNOWN:
         return [(lifting.opaque(whole, "it stands in the body"), {})]

@@ -153,12 +153,8 @@ class Scalar(Recorded):
             options = _options(verdict(), self._contrada_whole)
             if self._contrada_default is not NO_DEFAULT:
                 _with_default(options, self._contrada_default, real)
-            option = path.fork(
-                name,
-                [(answer, {name: values}) for answer, values in options],
-                is_test=True,
-                is_weak=self._contrada_is_weak,
-            )
+            whole, is_weak = self._contrada_whole, self._contrada_is_weak
+            option = path.test(name, options, whole, is_weak=is_weak)
         answer: bool = path.answer(option)
         return answer
 
