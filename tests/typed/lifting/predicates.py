@@ -1,7 +1,8 @@
-"""Obvents of all kinds of fields, how they stand in notifications, and predicates on them as text."""
+"""Obvents of all kinds of fields, how they stand in notifications, and predicates as text."""
 
 import enum
 import math
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -114,12 +115,11 @@ NUMBERS: Final[tuple[Any, ...]] = (
 TEXTS: Final = ("", "a", "ab", "aab", "b", "ä", "z\U0010ffff", "a\0", "none", "good", "A", "abc")
 BYTES: Final = (b"", b"a", b"ab", b"\xff", b"\xff\xff", b"a\xff", b"\xc3")
 ZONE: Final = ZoneInfo("Europe/Zurich")
+NAIVE: Final = datetime(2020, 1, 1)  # noqa: DTZ001
+TWICE: Final = datetime(2020, 10, 25, 2, 30, tzinfo=ZONE)  # which clocks there show two times
 TIMES: Final = (
-    *(datetime(2020, 1, 1, tzinfo=UTC), datetime(2020, 1, 1), datetime(1, 1, 1, tzinfo=UTC)),
-    *(
-        datetime(2020, 10, 25, 2, 30, tzinfo=ZONE),
-        datetime(2020, 10, 25, 2, 30, tzinfo=ZONE, fold=1),
-    ),
+    *(datetime(2020, 1, 1, tzinfo=UTC), NAIVE, datetime(1, 1, 1, tzinfo=UTC)),
+    *(TWICE, TWICE.replace(fold=1)),
     *(datetime(2020, 3, 29, 2, 30, tzinfo=ZONE), datetime(2020, 10, 25, 0, 30, tzinfo=UTC)),
     *(datetime(2020, 10, 25, 1, 30, tzinfo=UTC), datetime(2020, 3, 29, 1, 30, tzinfo=UTC)),
     datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5))),
@@ -246,83 +246,71 @@ _OPERANDS: Final = (
     *("q.maker.name", "q.maker.year", "q.maker.rate", "q.second.name", "q.second.rate"),
     *("q.side.value", "q.level.name", "q.value()", "q.value(3)", "q.is_odd"),
 )
-_ORDERS: Final = ("<", "<=", ">", ">=", "==", "!=")
+PARTS: Final[dict[str, tuple[str, ...]]] = {
+    "operand": _OPERANDS,
+    "constant": tuple(f"c{place}" for place in range(len(CONSTANTS))),
+    "number": tuple(f"c{place}" for place in range(len(NUMBERS))),
+    "time": tuple(
+        f"c{place}" for place, it in enumerate(CONSTANTS) if isinstance(it, date | timedelta)
+    ),
+    "order": ("<", "<=", ">", ">=", "==", "!="),
+    "in": ("in", "not in"),
+    "is": ("is", "is not"),
+    "numeric": ("q.price", "q.amount", "q.tip", "q.whole", "q.mixed", "q.level", "q.bonus"),
+    "text": ("q.company", "q.note", "q.raw", "q.mood", "q.maker.name", "q.second.name"),
+    "moment": ("q.at", "q.day", "q.span"),
+    "member": ("q.side", "q.level", "q.mood", "q.loud", "q.flag", "q.vague", "q.either"),
+    "word": (*map(repr, (*TEXTS, *BYTES)), "('a', 'b')", "c9", "()"),
+    "words": ("WORDS", "SOME", "TABLE", "('a', 'ab')", "{1, 'a', b'a'}", "TIMES"),
+    "numbers": ("SOME", "{1, 2.5, True}", "(0, 1, None)", "TABLE", "range(5)"),
+    "known": ("None", "True", "Side.BUY", "Level.MID"),
+    "class": ("int", "float", "(str, bytes)", "Side", "date", "Trade", "object"),
+    "sign": ("+", "-", "*", "/", "//", "%"),
+    "plain": ("1", "-2", "0.1", "3", "1e300", "-7.5", "2**53", "0", "True", "10**400"),
+    "stepped": (
+        *("<numeric> <sign> <plain>", "<plain> <sign> <numeric>", "-<numeric>"),
+        *("(<stepped>) <sign> <plain>", "<plain> <sign> (<stepped>)", "-(<stepped>)"),
+    ),
+}
+TESTS: Final = (
+    *("<operand>", "<operand> <order> <constant>", "<constant> <order> <operand>"),
+    *("<numeric> <order> <number>", "<number> <order> <numeric> <order> <plain>"),
+    *("<stepped> <order> <number>", "<number> <order> <stepped>"),
+    *("<text> <order> <word>", "<word> in <text>", "<text> <in> <words>", "<text> in <word>"),
+    *("<text>.startswith(<word>)", "<text>.endswith(<word>)", "<numeric> <in> <numbers>"),
+    *("<moment> <order> <time>", "<time> <order> <moment>", "<moment> <in> TIMES"),
+    *("<operand> <is> <known>", "<member> <is> <known>", "<member> <order> <constant>"),
+    *(
+        "<member> in (Side.BUY, Level.MID, 'good', True)",
+        "<member> in TABLE",
+        "<member> == Side.BUY",
+    ),
+    *("q.second <is> None", "isinstance(<operand>, <class>)", "isinstance(q, <class>)"),
+    *("any(<numeric> <order> x for x in (1, 2.5, 30))", "[x for x in WORDS if x == <text>]"),
+    *("TABLE[<member>] == 2", "TABLE[<text>] == 1", "(<numeric>, <text>) < (3, <word>)"),
+    *("(<operand> if <member> else <constant>) == <constant>", "<member>.value == <constant>"),
+    *("q.loose()", "q.tags", "q.missing", "len(q.company) > 1", "len(WORDS) == 4", "sys.argv"),
+    *("abs(q.price) < 3", "math.pi < q.price", "q == 3", "q.price == q.tip", "f'{q.price}'"),
+    *("q.price.is_integer()", "q.company.upper() == 'A'", "q.price.nothing", "q.price == 1j"),
+)
 
 
 @st.composite
-def atoms(draw: st.DrawFn) -> str:
+def tests_of_fields(draw: st.DrawFn) -> str:
     """One test of a field, most of them of a kind that fits it."""
-    operand = draw(_of(*_OPERANDS))
-    constant = f"c{draw(st.integers(0, len(CONSTANTS) - 1))}"
-    number = f"c{draw(st.integers(0, len(NUMBERS) - 1))}"
-    order, second = draw(_of(*_ORDERS)), draw(_of(*_ORDERS))
-    numeric = draw(_of("q.price", "q.amount", "q.tip", "q.whole", "q.mixed", "q.level", "q.bonus"))
-    text = draw(_of("q.company", "q.note", "q.raw", "q.mood", "q.maker.name"))
-    word = draw(_of(*map(repr, (*TEXTS, *BYTES)), "('a', 'b')", "c9", "()"))
-    return draw(
-        _of(
-            operand,
-            f"{operand} {order} {constant}",
-            f"{constant} {order} {operand}",
-            f"{numeric} {order} {number}",
-            f"{number} {order} {numeric} {second} {draw(_of(*map(repr, (1, 2.5, 100))))}",
-            f"{draw(arithmetic(numeric))} {order} {number}",
-            f"{text} {order} {word}",
-            f"{word} in {text}",
-            f"{text} in {draw(_of('WORDS', 'SOME', 'TABLE', repr(('a', 'ab')), '{1, 2, 3}', word))}",
-            f"{numeric} in {draw(_of('SOME', '{1, 2.5, True}', '(0, 1, None)', 'TABLE', 'range(5)'))}",
-            f"{text}.{draw(_of('startswith', 'endswith'))}({word})",
-            f"{operand} is {draw(_of('None', 'not None', 'True', 'Side.BUY', 'not Level.MID'))}",
-            f"q.second is {draw(_of('None', 'not None'))}",
-            f"q.at {order} c{draw(st.integers(CONSTANTS.index(TIMES[0]), len(CONSTANTS) - 1))}",
-            f"q.at {draw(_of('in', 'not in'))} TIMES",
-            f"isinstance({operand}, {draw(_of('int', 'float', '(str, bytes)', 'Side', 'date'))})",
-            f"any({numeric} {order} x for x in (1, 2.5, 30))",
-            f"[x for x in WORDS if x == {text}]",
-            f"TABLE[{draw(_of('q.side', 'q.level', text))}] == 2",
-            f"({operand} if {draw(_of('q.flag', 'q.vague', 'q.either'))} else {constant}) == {constant}",
-            draw(_of("q.loose()", "q.tags", "q.missing", "len(q.company) > 1", "len(WORDS) == 4")),
-            draw(
-                _of(
-                    "abs(q.price) < 3",
-                    "sys.argv",
-                    "math.pi < q.price",
-                    "q == 3",
-                    "q.price == q.tip",
-                )
-            ),
-            draw(
-                _of(
-                    "q.price.is_integer()",
-                    "q.company.upper() == 'A'",
-                    "q.price.nothing",
-                    "f'{q.price}'",
-                )
-            ),
-        )
-    )
 
+    def part(match: re.Match[str]) -> str:
+        text: str = draw(_of(*PARTS[match[1]]))
+        return re.sub(r"<(\w+)>", part, text)
 
-@st.composite
-def arithmetic(draw: st.DrawFn, operand: str) -> str:
-    """A field with one to three operations on it."""
-    number = st.sampled_from(
-        ("1", "-2", "0.1", "3", "1e300", "-7.5", "2**53", "0", "True", "10**400")
-    )
-    for _ in range(draw(st.integers(1, 3))):
-        sign = draw(_of("+", "-", "*", "/", "//", "%"))
-        other = f"({draw(number)})"
-        left, right = draw(st.permutations((f"({operand})", other)))
-        operand = draw(
-            _of(f"{left} {sign} {right}", f"({operand}) {sign} {other}", f"-({operand})")
-        )
-    return operand
+    test: str = draw(_of(*TESTS))
+    return re.sub(r"<(\w+)>", part, test)
 
 
 def conditions() -> st.SearchStrategy[str]:
     """Tests joined in all ways that an expression joins them."""
     return st.recursive(
-        atoms(),
+        tests_of_fields(),
         lambda inner: st.one_of(
             st.builds("({} and {})".format, inner, inner),
             st.builds("({} or {})".format, inner, inner),

@@ -28,8 +28,6 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_BINARY_REMAINDER: Final = "%"
-
 _PLAIN: Final = _words(
     """
 CACHE RESUME NOP POP_TOP PUSH_NULL COPY SWAP EXTENDED_ARG PRECALL CALL KW_NAMES CALL_KW
@@ -118,16 +116,18 @@ def reading_of(code: CodeType, _file: str) -> Reading:
 
 def may_raise_here(code: CodeType, at: int, error: BaseException, recorders: list[str]) -> bool:
     """Whether an error at an instruction would be raised with real values just as well."""
-    for each in dis.get_instructions(code):
-        if each.offset != at:
-            continue
-        if each.opname not in _RAISING:
-            return False
-        if each.opname == "BINARY_OP":
-            return _BINARY_REMAINDER not in each.argrepr
-        text = " ".join(it for it in error.args if isinstance(it, str))
-        return not any(name in text for name in recorders)
-    return False
+    name, words = _instructions(code)[at]
+    if name not in _RAISING:
+        return False
+    if name == "BINARY_OP":
+        return "%" not in words
+    text = " ".join(it for it in error.args if isinstance(it, str))
+    return not any(recorder in text for recorder in recorders)
+
+
+@lru_cache(maxsize=READINGS_CACHED_MAX)
+def _instructions(code: CodeType) -> dict[int, tuple[str, str]]:
+    return {each.offset: (each.opname, each.argrepr) for each in dis.get_instructions(code)}
 
 
 class _Reader:

@@ -131,6 +131,7 @@ class Path:
     """The way of the current run: the forks so far, and what is known of the attributes."""
 
     def __init__(self) -> None:
+        self.home: Place | None = None
         self.forks: list[Fork] = []
         self.steps: dict[tuple[Place | None, str, str], Step] = {}
         self.has_weak_tests = False
@@ -219,11 +220,11 @@ class Path:
         raise GivenUpError(reason)
 
     def place(self) -> Place | None:
-        """Where the predicate's code is just now."""
+        """Where the predicate's code is just now; all of it, where its result is looked at."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_builtins is not NO_BUILTINS:
             frame = frame.f_back
-        return None if frame is None else Place(frame.f_code, frame.f_lasti)
+        return self.home if frame is None else Place(frame.f_code, frame.f_lasti)
 
     def explore(self, run: Callable[[], list[Sets]]) -> list[Sets]:
         """The boxes of all runs. `run` gives those of one, from where its forks end."""

@@ -71,7 +71,10 @@ class Number(Scalar):
         return of_cuts(cuts)
 
     def _contrada_equal(self, others: Iterable[Any]) -> ValueSet:
-        numbers = [each for each in others if isinstance(each, int | float | Decimal)]
+        constants = list(others)
+        if any(isinstance(each, complex) for each in constants):
+            self._contrada_refuse("a comparison with a complex number is not lifted")
+        numbers = [each for each in constants if isinstance(each, int | float | Decimal)]
         if len(numbers) == 1:
             return self._contrada_numbers("==", numbers[0])
         return union(self._contrada_numbers("==", each) for each in numbers)

@@ -33,7 +33,8 @@ from contrada.typed.lifting.exploring import (
     Step,
 )
 from contrada.typed.lifting.naming import enums_told, frozen_copy, run_copy
-from contrada.typed.lifting.objects import Lifting, Name, Object
+from contrada.typed.lifting.objects import Lifting, Name, Object, Stamped
+from contrada.typed.lifting.recording import Recorded
 from contrada.typed.shapes import Shape
 
 LIFTS_MAX: Final = 8
@@ -104,6 +105,7 @@ class Lifted:
 def lift(shape: Shape, predicate: Predicate, type_name: Name | None = None) -> Lifted:
     """Turn a predicate on objects of a class into filters on their notifications.
 
+    A predicate with two parameters without defaults gets the object and the envelope.
     It is run with recording values, once for each way that its truth tests can go. `type_name`
     gives the names of obvent classes, for `isinstance`. Never raises for what it cannot lift: that
     stays.
@@ -164,9 +166,12 @@ class _Lifter:
         )
         self.lifting.shapes[self.shape.cls] = self.shape
         copy = run_copy(self.lifting, self.predicate, self.reading)
-        root = Object(self.lifting, self.shape)
+        given: tuple[Recorded, ...] = (Object(self.lifting, self.shape),)
+        if self.predicate.__code__.co_argcount - len(self.predicate.__defaults__ or ()) == 2:
+            given += (Stamped(path, "the envelope"),)
         self.is_exact = True
-        found = path.explore(lambda: self.run(copy, root))
+        path.home = Place(copy.__code__, 0)
+        found = path.explore(lambda: self.run(copy, given))
         is_exact = self.is_exact and not path.has_weak_tests and not path.is_cut
         # Boxes of different attributes do not merge.
         are_apart = len({frozenset(each) for each in found}) == len(found)
@@ -179,12 +184,12 @@ class _Lifter:
             tuple(path.steps.values()),
         )
 
-    def run(self, copy: FunctionType, root: Object) -> list[Sets]:
+    def run(self, copy: FunctionType, given: tuple[Recorded, ...]) -> list[Sets]:
         """The boxes of one run, from where its last fork is."""
         path = self.path
         matches = False
         try:
-            matches = bool(copy(root))
+            matches = bool(copy(*given))
         except (GivenUpError, ChangedError) as error:
             self.note(str(error))
         except RaisesError as error:
@@ -200,7 +205,7 @@ class _Lifter:
 
     def note(self, reason: str) -> None:
         if self.path.reason is None:
-            self.path.reason = Step(None, "", None, reason)
+            self.path.reason = Step(self.path.home, "", None, reason)
 
     def controlled(self, function: FunctionType) -> FunctionType:
         """The copy of a method that a run may call. Ends the run where there is none."""
@@ -242,7 +247,7 @@ def _is_pythons_own(error: Exception) -> bool:
 
 
 def _line(step: Step) -> PlanLine:
-    constraint = "" if step.values is None else f"({step.values})"
+    constraint = "" if step.values is None else str(step.values)
     if step.place is None:
         return PlanLine("", "", step.name, constraint, step.reason)
     code, at = step.place

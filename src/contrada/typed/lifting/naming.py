@@ -26,7 +26,7 @@ from contrada.typed.lifting.recording import NO_DEFAULT, Opaque, Recorded
 # What gives one answer for constants, and has no effect.
 _PURE: Final = (
     *(abs, divmod, len, max, min, pow, round, sorted, sum, range, reversed, ord, chr),
-    *(int, float, str, list, tuple, dict, set, frozenset, bytes, complex),
+    *(int, float, str, list, tuple, dict, set, frozenset, bytes),
     *(datetime, date, timedelta, timezone, Decimal),
     *(math.sqrt, math.floor, math.ceil, math.isnan, math.isinf, math.isfinite, math.log, math.exp),
 )

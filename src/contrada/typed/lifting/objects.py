@@ -148,6 +148,25 @@ class Object(Recorded):
         return answer
 
 
+class Stamped(Recorded):
+    """The envelope of a notification, of which filters see the texts that are always there."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        path, attribute = self._contrada_path, f"@{name}"
+        if attribute in path.values:
+            return path.values[attribute]
+        if name not in ("id", "publisher"):
+            self._contrada_refuse(f"{name} of the envelope is not lifted")
+        option = path.replayed(attribute)
+        if option is None:
+            text = Text(path, attribute, str)
+            option = path.fork(attribute, [(text, {attribute: ALL_TEXT})])
+        value = path.values[attribute] = path.answer(option)
+        return value
+
+
 def _choices(of: Object, declared: Field) -> list[Choice]:
     lifting, whole = of._contrada_lifting, of._contrada_prefix + declared.name
     if len(declared.alternatives) == 1 and declared.is_required and not declared.aliases:
