@@ -224,10 +224,11 @@ def _put(attributes: dict[str, Any], name: str, value: Any) -> None:
         for each in fields(value):
             _put(attributes, f"{name}.{each.name}", getattr(value, each.name))
         return
-    attributes[name] = _wire(value)
+    attributes[name] = wire(value)
 
 
-def _wire(value: Any) -> Any:
+def wire(value: Any) -> Any:
+    """A value as it stands in a notification."""
     if isinstance(value, enum.Enum):
         return dict(zip(type(value), list(enum_values(type(value))), strict=True))[value]
     if isinstance(value, timedelta):
@@ -303,7 +304,7 @@ def tests_of_fields(draw: st.DrawFn) -> str:
         text: str = draw(_of(*PARTS[match[1]]))
         return re.sub(r"<(\w+)>", part, text)
 
-    test: str = draw(_of(*TESTS))
+    test = str(draw(_of(*TESTS)))
     return re.sub(r"<(\w+)>", part, test)
 
 
@@ -336,7 +337,7 @@ BODIES: Final = (
 @st.composite
 def sources(draw: st.DrawFn) -> str:
     """The text of a predicate `p`."""
-    body = draw(_of(*BODIES, BODIES[0], BODIES[0], BODIES[0]))
+    body = str(draw(_of(*BODIES, BODIES[0], BODIES[0], BODIES[0])))
     parts = [draw(conditions()) for _ in range(body.count("{}"))]
     return "def p(q):\n" + body.format(*parts)
 
