@@ -63,6 +63,10 @@ EXACT = [
     ("isinstance(q.whole, int)", "whole absent"),
     ("isinstance(q.whole, float) and q.whole > 3", "whole > 3"),
     ("any(q.price == x for x in [1, 2])", "price in (1, 2)"),
+    ("min(q.price, 10) > 3", "price > 3"),
+    ("sum(q.price > x for x in (1, 2, 3)) == 2", "price > 2 and price <= 3"),
+    ("len([x for x in (1, 2, 3) if q.price > x]) == 2", "price > 2 and price <= 3"),
+    ("q.amount * 0 < q.flag", "flag = true and amount (>= 0 | < 0)"),
     ("q.price > math.pi", f"price > {math.pi!r}"),
 ]
 
@@ -160,6 +164,8 @@ HIDING = [
     "return q.company in 'abc'",
     "return 'abc'.startswith(q.company)",
     "return [1, 2][q.amount] == 2",
+    "try:\n        return q.price < 'a'\n    except TypeError:\n        return True",
+    "try:\n        return q.price < Decimal('NaN')\n    except Exception:\n        return True",
 ]
 
 
@@ -167,6 +173,28 @@ HIDING = [
 def test_nothing_hides_what_is_not_recorded(body: str) -> None:
     """Code that handles errors would be taken for one that answers, and obvents be missed."""
     assert not lift(SHAPE, compiled(f"def p(q):\n    {body}\n")).is_exact
+
+
+WHOLE = [
+    "n = 0\n    while n < 3:\n        n += 1\n    return q.price > n",
+    "global c0\n    c0 = 1\n    return q.price > 1",
+    "q.price = 1\n    return True",
+    "import math\n    return q.price > math.pi",
+    "with q:\n        return q.price > 1",
+    "match q:\n        case Trade(price=1.0):\n            return True",
+    "yield q.price > 1",
+    "return q.price is c0",
+    "return q.__class__ is None",
+]
+
+
+@pytest.mark.parametrize("body", WHOLE)
+def test_code_that_is_not_understood_stays_whole(body: str) -> None:
+    """Copies of it would do to the program, or see of the object, what nothing records."""
+    lifted = lift(SHAPE, compiled(f"def p(q):\n    {body}\n"))
+    assert lifted.filters == Filter({})
+    assert not lifted.is_exact
+    assert len(lifted.plan) == 1
 
 
 def test_what_was_captured_is_frozen() -> None:

@@ -4,9 +4,9 @@ Without arithmetic the constant is placed among the numbers of the model, exactl
 the bound is not computed but looked for: the steps are run on doubles, or integers, as Python runs
 them, and each is monotone, so that the place where the comparison changes is found by halving.
 
-Monotone are `+ -` with a finite constant, `* /` with a finite one that is not zero, `//` of
-integers and a sign: rounding keeps the order, overflow goes to infinity, and no NaN comes of these
-but of NaN.
+Monotone are `+ - * /` with a finite constant, `//` of integers and a sign: rounding keeps the
+order, overflow goes to infinity, and no NaN comes of these but of NaN, or of zero times infinity,
+which the ends show.
 """
 
 import math
@@ -120,7 +120,7 @@ def hull(constant: int | float | Decimal) -> tuple[int | float, int | float]:
     try:
         near = float(constant)
     except OverflowError:
-        near = math.copysign(math.inf, constant)
+        near = math.inf if constant > 0 else -math.inf
     if math.isinf(near):
         return near, near
     ends = [near, math.floor(constant), math.ceil(constant)]

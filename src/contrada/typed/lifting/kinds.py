@@ -105,7 +105,7 @@ class Number(Scalar):
             is_finite = math.isfinite(constant)
         except OverflowError:
             is_finite = False
-        if not is_finite or (constant == 0 and sign in "*/"):
+        if not is_finite:
             self._contrada_touched(f"`{sign}` with such a number")
         default = self._contrada_default
         if default is not NO_DEFAULT:

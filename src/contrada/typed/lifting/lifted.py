@@ -229,19 +229,16 @@ class _Lifter:
 
 _RECORDERS: Final = [
     *("Recorded", "Opaque", "Scalar", "Number", "Text", "Time", "Date", "Duration", "Exact"),
-    *("Member", "Object", "OfConstants", "OpaqueClass", "OpaqueModule", "Held"),
+    *("Member", "Object", "Stamped", "OpaqueClass", "OpaqueModule", "Held"),
 ]
 
 
 def _is_pythons_own(error: Exception) -> bool:
     """Whether an error comes of real values, where nothing that records had a part in it."""
-    last = None
-    trace = error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_builtins is NO_BUILTINS:
-            last = trace
-        trace = trace.tb_next
-    if last is None:
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if last is None or last.tb_frame.f_builtins is not NO_BUILTINS:
         return False
     return may_raise_here(last.tb_frame.f_code, last.tb_lasti, error, _RECORDERS)
 

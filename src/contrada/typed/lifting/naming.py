@@ -1,9 +1,7 @@
 """What the names of a predicate stand for in its runs, and in the residue.
 
-Constants are copies. A few builtins that give one answer for constants, and touch nothing else, do
-as they do; where they are given something that records they end the run, but `any`, `all`, `bool`
-and `isinstance`, which ask as the code itself would. Every other name stands for what no run may
-touch.
+Constants are copies. Builtins that give one answer for constants, and touch nothing else, are
+themselves. Every other name stands for what no run may touch.
 
 Source: EPFL 2503 §5.3.4 (transparent filters).
 """
@@ -23,30 +21,14 @@ from contrada.typed.lifting.kinds import ENUM_FORKS_MAX
 from contrada.typed.lifting.objects import Lifting
 from contrada.typed.lifting.recording import NO_DEFAULT, Opaque, Recorded
 
-# What gives one answer for constants, and has no effect.
+# What gives one answer for constants, and has no effect. A recording value that is given to these
+# is asked by them as it is by the code itself, or makes them raise.
 _PURE: Final = (
-    *(abs, divmod, len, max, min, pow, round, sorted, sum, range, reversed, ord, chr),
-    *(int, float, str, list, tuple, dict, set, frozenset, bytes),
+    *(abs, all, any, bool, bytes, chr, dict, divmod, enumerate, float, frozenset, int, len, list),
+    *(max, min, ord, pow, range, reversed, round, set, sorted, str, sum, tuple, zip),
     *(datetime, date, timedelta, timezone, Decimal),
-    *(math.sqrt, math.floor, math.ceil, math.isnan, math.isinf, math.isfinite, math.log, math.exp),
+    *(math.ceil, math.exp, math.floor, math.isfinite, math.isinf, math.isnan, math.log, math.sqrt),
 )
-_AS_THEY_ARE: Final = (any, all, bool, enumerate, zip)
-
-
-class OfConstants(Opaque):
-    """A function, or a class of values, that may be called with constants."""
-
-    __slots__ = ("_contrada_function",)
-
-    def __init__(self, path: Path, name: str, function: Any) -> None:
-        super().__init__(path, name, f"{name} is lifted of constants only")
-        self._contrada_function = function
-
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """As of the function."""
-        if not all(map(_is_constant, (*arguments, *named.values()))):
-            self._contrada_touched("a call")
-        return self._contrada_function(*arguments, **named)
 
 
 class OpaqueClass(Opaque):
@@ -73,20 +55,6 @@ class OpaqueModule(Opaque):
         return in_runs(self._contrada_path, whole, vars(self._contrada_of).get(name, NO_DEFAULT))
 
 
-def _is_constant(given: Any) -> bool:
-    if isinstance(given, tuple | list | set | frozenset):
-        return all(map(_is_constant, given))
-    if isinstance(given, dict):
-        return all(map(_is_constant, given)) and all(map(_is_constant, given.values()))
-    if isinstance(given, range):
-        return True
-    try:
-        frozen(given)
-    except NotConstantError:
-        return False
-    return True
-
-
 def in_runs(path: Path, name: str, value: Any) -> Any:
     """What a name with this value is in the runs."""
     try:
@@ -97,12 +65,8 @@ def in_runs(path: Path, name: str, value: Any) -> Any:
         return _recorded_isinstance(path)
     if isinstance(value, ModuleType):
         return OpaqueModule(path, name, value)
-    for each in _AS_THEY_ARE:
-        if value is each:
-            return each
-    for function in _PURE:
-        if value is function:
-            return OfConstants(path, name, function)
+    if any(value is each for each in _PURE):
+        return value
     if isinstance(value, type):
         if is_plain_enum(value) or (
             issubclass(value, BaseException) and value.__module__ == "builtins"
@@ -130,8 +94,6 @@ def _classes(path: Path, given: Any) -> Iterator[type]:
             yield from _classes(path, each)
     elif isinstance(given, OpaqueClass):
         yield given._contrada_cls
-    elif isinstance(given, OfConstants) and isinstance(given._contrada_function, type):
-        yield given._contrada_function
     elif isinstance(given, type):
         yield given
     else:
