@@ -14,7 +14,7 @@ from contrada.typed import Obvent
 from contrada.typed.lifting import Lifted, lift
 from contrada.typed.lifting.exploring import FORKS_MAX, PATHS_MAX
 from contrada.typed.lifting.kinds import ENUM_FORKS_MAX
-from contrada.typed.lifting.objects import OBJECT_DEPTH_MAX
+from contrada.typed.lifting.objects import OBJECTS_WITHIN_MAX
 from contrada.typed.shapes import shape_of
 from tests.typed.lifting.predicates import GLOBALS, Level, Side, Trade, compiled
 
@@ -285,7 +285,7 @@ class Link:
 
 def test_objects_are_read_down_to_a_limit() -> None:
     """A list of links would be followed for ever."""
-    depth = OBJECT_DEPTH_MAX
+    depth = OBJECTS_WITHIN_MAX
     shallow, deep = "q" + ".link" * depth, "q" + ".link" * (depth + 1)
     shape = shape_of(Link)
     assert lift(shape, compiled(f"def p(q):\n    return {shallow}.weight > 1\n")).is_exact

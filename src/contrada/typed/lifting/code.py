@@ -92,7 +92,7 @@ Refusal = tuple[str, CodeType, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class CodeReading:
     """What one code object says, those within it included.
 
     `refusal` is why its runs cannot be recorded, with the place in the instructions. `copy` is the
@@ -109,9 +109,9 @@ class Reading:
 
 
 @lru_cache(maxsize=READINGS_CACHED_MAX)
-def reading_of(code: CodeType, _file: str) -> Reading:
+def reading_of(code: CodeType, _file: str) -> CodeReading:
     """The reading of a code object. Cost: some hundred microseconds the first time."""
-    return _Reader(code).reading()
+    return _CodeReader(code).reading()
 
 
 def may_raise_here(code: CodeType, at: int, error: BaseException, recorders: list[str]) -> bool:
@@ -130,7 +130,7 @@ def _instructions(code: CodeType) -> dict[int, tuple[str, str]]:
     return {each.offset: (each.opname, each.argrepr) for each in dis.get_instructions(code)}
 
 
-class _Reader:
+class _CodeReader:
     """Reads one code object."""
 
     def __init__(self, code: CodeType, *, is_inner: bool = False) -> None:
@@ -146,7 +146,7 @@ class _Reader:
         self.is_live = False
         self.only_in = self._only_in()
 
-    def reading(self) -> Reading:
+    def reading(self) -> CodeReading:
         flags = self.code.co_flags
         generates = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
         if flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
@@ -160,7 +160,7 @@ class _Reader:
         if self.refusal is None:
             table = b"" if self.has_handlers else self.code.co_exceptiontable
             copy = self.code.replace(co_consts=constants, co_exceptiontable=table)
-        return Reading(
+        return CodeReading(
             copy,
             self.refusal,
             frozenset(self.names),
@@ -240,7 +240,7 @@ class _Reader:
         return constant
 
     def _inner(self, code: CodeType) -> CodeType:
-        inner = _Reader(code, is_inner=True).reading()
+        inner = _CodeReader(code, is_inner=True).reading()
         self.names |= inner.names
         self.identities += inner.identities
         self.tests_identity = self.tests_identity or inner.tests_identity

@@ -54,7 +54,7 @@ class Stop(NamedTuple):
     reason: str
 
 
-class Place(NamedTuple):
+class CodePlace(NamedTuple):
     """An instruction of a predicate."""
 
     code: CodeType
@@ -64,7 +64,7 @@ class Place(NamedTuple):
 class Step(NamedTuple):
     """One thing that became of a place: a set of an attribute, or a reason why it stays."""
 
-    place: Place | None
+    place: CodePlace | None
     name: str
     values: ValueSet | None
     reason: str
@@ -131,9 +131,9 @@ class Path:
     """The way of the current run: the forks so far, and what is known of the attributes."""
 
     def __init__(self) -> None:
-        self.home: Place | None = None
+        self.home: CodePlace | None = None
         self.forks: list[Fork] = []
-        self.steps: dict[tuple[Place | None, str, str], Step] = {}
+        self.steps: dict[tuple[CodePlace | None, str, str], Step] = {}
         self.has_weak_tests = False
         self.is_cut = False
         self.handles_errors = False
@@ -219,12 +219,12 @@ class Path:
             self.reason = Step(self.place(), name, None, reason)
         raise GivenUpError(reason)
 
-    def place(self) -> Place | None:
+    def place(self) -> CodePlace | None:
         """Where the predicate's code is just now; all of it, where its result is looked at."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_builtins is not NO_BUILTINS:
             frame = frame.f_back
-        return self.home if frame is None else Place(frame.f_code, frame.f_lasti)
+        return self.home if frame is None else CodePlace(frame.f_code, frame.f_lasti)
 
     def explore(self, run: Callable[[], list[Sets]]) -> list[Sets]:
         """The boxes of all runs. `run` gives those of one, from where its forks end."""
@@ -270,5 +270,5 @@ def _is_inside(cuts: Cuts, values: ValueSet) -> bool:
     return not values.line and cuts == line.ALL_TEXT
 
 
-def _key(step: Step) -> tuple[Place | None, str, str]:
+def _key(step: Step) -> tuple[CodePlace | None, str, str]:
     return step.place, step.name, step.reason

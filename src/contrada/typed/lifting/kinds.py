@@ -30,7 +30,7 @@ from contrada.model.domains.values import (
 )
 from contrada.typed.lifting.bounds import ORDERS, Steps, hull, number_cuts, stepped_cuts
 from contrada.typed.lifting.exploring import Path, RaisesError
-from contrada.typed.lifting.recording import NO_DEFAULT, Recorded, Scalar, Verdict, without
+from contrada.typed.lifting.recording import NO_DEFAULT, Recorded, ScalarValue, Verdict, without
 from contrada.typed.shapes import enum_values
 
 ENUM_FORKS_MAX: Final = 16
@@ -45,7 +45,7 @@ NULL_POINT: Final = of_keys(((NULL, 0),))
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
-class Number(Scalar):
+class NumberValue(ScalarValue):
     """An integer or a double, as it is or after arithmetic with constants."""
 
     __slots__ = ("_contrada_class", "_contrada_is_int", "_contrada_steps", "_contrada_whole")
@@ -97,7 +97,7 @@ class Number(Scalar):
 
     def _contrada_stepped(
         self, sign: str, constant: Any, step: Callable[[Any], Any], *, keeps: bool
-    ) -> "Number":
+    ) -> "NumberValue":
         """This number after one more operation, which keeps the order of numbers or turns it."""
         if not isinstance(constant, int | float) or self._contrada_class is IntOrFloat:
             self._contrada_touched(f"`{sign}` with {type(constant).__name__}")
@@ -114,7 +114,7 @@ class Number(Scalar):
             except (ArithmeticError, TypeError):
                 self._contrada_touched(f"`{sign}` with the default {default!r}")
         stays_int = self._contrada_is_int and isinstance(constant, int) and sign != "/"
-        stepped = Number(
+        stepped = NumberValue(
             self._contrada_path,
             self._contrada_name,
             self._contrada_class,
@@ -126,29 +126,29 @@ class Number(Scalar):
         stepped._contrada_whole = self._contrada_whole
         return stepped
 
-    def __add__(self, other: Any) -> "Number":
+    def __add__(self, other: Any) -> "NumberValue":
         return self._contrada_stepped("+", other, lambda it: it + other, keeps=True)
 
-    def __radd__(self, other: Any) -> "Number":
+    def __radd__(self, other: Any) -> "NumberValue":
         return self._contrada_stepped("+", other, lambda it: other + it, keeps=True)
 
-    def __sub__(self, other: Any) -> "Number":
+    def __sub__(self, other: Any) -> "NumberValue":
         return self._contrada_stepped("-", other, lambda it: it - other, keeps=True)
 
-    def __rsub__(self, other: Any) -> "Number":
+    def __rsub__(self, other: Any) -> "NumberValue":
         return self._contrada_stepped("-", other, lambda it: other - it, keeps=False)
 
-    def __mul__(self, other: Any) -> "Number":
+    def __mul__(self, other: Any) -> "NumberValue":
         return self._contrada_stepped("*", other, lambda it: it * other, keeps=_is_positive(other))
 
-    def __rmul__(self, other: Any) -> "Number":
+    def __rmul__(self, other: Any) -> "NumberValue":
         return self._contrada_stepped("*", other, lambda it: other * it, keeps=_is_positive(other))
 
-    def __truediv__(self, other: Any) -> "Number":
+    def __truediv__(self, other: Any) -> "NumberValue":
         self._contrada_no_zero(other)
         return self._contrada_stepped("/", other, lambda it: it / other, keeps=_is_positive(other))
 
-    def __floordiv__(self, other: Any) -> "Number":
+    def __floordiv__(self, other: Any) -> "NumberValue":
         self._contrada_no_zero(other)
         if not (self._contrada_is_int and isinstance(other, int)):
             self._contrada_touched("`//` of a float")
@@ -156,10 +156,10 @@ class Number(Scalar):
             "//", other, lambda it: it // other, keeps=_is_positive(other)
         )
 
-    def __neg__(self) -> "Number":
+    def __neg__(self) -> "NumberValue":
         return self._contrada_stepped("-", 1, operator.neg, keeps=False)
 
-    def __pos__(self) -> "Number":
+    def __pos__(self) -> "NumberValue":
         return self
 
     def _contrada_no_zero(self, other: Any) -> None:
@@ -175,7 +175,7 @@ def _is_positive(constant: Any) -> bool:
     return isinstance(constant, int | float) and constant > 0
 
 
-class Text(Scalar):
+class TextValue(ScalarValue):
     """A str, or bytes."""
 
     __slots__ = ("_contrada_class",)
@@ -265,7 +265,7 @@ def _is_utf8(held: bytes) -> bool:
 _LINES: Final = {"<": line.below, "<=": line.at_most, ">": line.above, ">=": line.at_least}
 
 
-class Time(Scalar):
+class TimeValue(ScalarValue):
     """A datetime with a zone, in UTC when it comes."""
 
     __slots__ = ()
@@ -296,7 +296,7 @@ class Time(Scalar):
         return self._contrada_test(lambda: True, bool)
 
 
-class Date(Scalar):
+class DateValue(ScalarValue):
     """A date, as its ISO text."""
 
     __slots__ = ()
@@ -317,7 +317,7 @@ class Date(Scalar):
         return self._contrada_test(lambda: True, bool)
 
 
-class Duration(Scalar):
+class DurationValue(ScalarValue):
     """A timedelta, as its microseconds."""
 
     __slots__ = ()
@@ -342,7 +342,7 @@ class Duration(Scalar):
         return self._contrada_test(lambda: self._contrada_verdict("!=", timedelta()), bool)
 
 
-class Exact(Scalar):
+class DecimalValue(ScalarValue):
     """A Decimal, of which the attribute is the nearest double: what it says is never certain."""
 
     __slots__ = ()
@@ -371,7 +371,7 @@ class Exact(Scalar):
         return self._contrada_test(lambda: self._contrada_verdict("!=", 0), bool)
 
 
-class Member(Scalar):
+class MemberValue(ScalarValue):
     """A member of an enumeration without code of its own, as its value or its name.
 
     What a set of members does not tell, each member is asked for, in runs of their own.

@@ -20,20 +20,20 @@ from typing import Any, Final
 
 from contrada.model import Filter, FilterSet
 from contrada.model.algebra import boxes
-from contrada.typed.lifting.code import Reading, may_raise_here, reading_of
+from contrada.typed.lifting.code import CodeReading, may_raise_here, reading_of
 from contrada.typed.lifting.constants import ChangedError
 from contrada.typed.lifting.exploring import (
     NO_BUILTINS,
+    CodePlace,
     GivenUpError,
     Path,
-    Place,
     RaisesError,
     RestartError,
     Sets,
     Step,
 )
 from contrada.typed.lifting.naming import enums_told, frozen_copy, run_copy
-from contrada.typed.lifting.objects import Lifting, Name, Object, Stamped
+from contrada.typed.lifting.objects import EnvelopeValue, Lifting, Name, ObjectValue
 from contrada.typed.lifting.recording import Recorded
 from contrada.typed.shapes import Shape
 
@@ -124,7 +124,7 @@ def lift(shape: Shape, predicate: Predicate, type_name: Name | None = None) -> L
     if refusal is not None or told is None:
         assert refusal is not None
         reason, inner, at = refusal
-        return _unlifted(frozen_copy(predicate), Step(Place(inner, at), "", None, reason))
+        return _unlifted(frozen_copy(predicate), Step(CodePlace(inner, at), "", None, reason))
     lifter = _Lifter(shape, predicate, reading, type_name or _obvent_name)
     lifter.tests_identity, lifter.real_enums = reading.tests_identity, told
     for _ in range(LIFTS_MAX):
@@ -148,7 +148,7 @@ class _Lifter:
     """Lifts one predicate. It begins anew where a method asks for what runs must know before."""
 
     def __init__(
-        self, shape: Shape, predicate: FunctionType, reading: Reading, type_name: Name
+        self, shape: Shape, predicate: FunctionType, reading: CodeReading, type_name: Name
     ) -> None:
         self.shape = shape
         self.predicate = predicate
@@ -166,11 +166,11 @@ class _Lifter:
         )
         self.lifting.shapes[self.shape.cls] = self.shape
         copy = run_copy(self.lifting, self.predicate, self.reading)
-        given: tuple[Recorded, ...] = (Object(self.lifting, self.shape),)
+        given: tuple[Recorded, ...] = (ObjectValue(self.lifting, self.shape),)
         if self.predicate.__code__.co_argcount - len(self.predicate.__defaults__ or ()) == 2:
-            given += (Stamped(path, "the envelope"),)
+            given += (EnvelopeValue(path, "the envelope"),)
         self.is_exact = True
-        path.home = Place(copy.__code__, 0)
+        path.home = CodePlace(copy.__code__, 0)
         found = path.explore(lambda: self.run(copy, given))
         is_exact = self.is_exact and not path.has_weak_tests and not path.is_cut
         # Boxes of different attributes do not merge.
@@ -227,10 +227,12 @@ class _Lifter:
         return copy
 
 
-_RECORDERS: Final = [
-    *("Recorded", "Opaque", "Scalar", "Number", "Text", "Time", "Date", "Duration", "Exact"),
-    *("Member", "Object", "Stamped", "OpaqueClass", "OpaqueModule", "Held"),
-]
+def _recorders(root: type = Recorded) -> list[str]:
+    """The names of the classes of what records."""
+    found = [root.__name__]
+    for each in root.__subclasses__():
+        found += _recorders(each)
+    return found
 
 
 def _is_pythons_own(error: Exception) -> bool:
@@ -240,7 +242,7 @@ def _is_pythons_own(error: Exception) -> bool:
         last = last.tb_next
     if last is None or last.tb_frame.f_builtins is not NO_BUILTINS:
         return False
-    return may_raise_here(last.tb_frame.f_code, last.tb_lasti, error, _RECORDERS)
+    return may_raise_here(last.tb_frame.f_code, last.tb_lasti, error, _recorders())
 
 
 def _line(step: Step) -> PlanLine:

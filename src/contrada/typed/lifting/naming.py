@@ -14,7 +14,7 @@ from decimal import Decimal
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
-from contrada.typed.lifting.code import Reading, reading_of
+from contrada.typed.lifting.code import CodeReading, reading_of
 from contrada.typed.lifting.constants import NotConstantError, frozen, held, is_plain_enum
 from contrada.typed.lifting.exploring import NO_BUILTINS, Path
 from contrada.typed.lifting.kinds import ENUM_FORKS_MAX
@@ -100,7 +100,7 @@ def _classes(path: Path, given: Any) -> Iterator[type]:
         path.give_up("isinstance with more than classes")
 
 
-def outer_names(function: FunctionType, reading: Reading) -> dict[str, Any]:
+def outer_names(function: FunctionType, reading: CodeReading) -> dict[str, Any]:
     """The global names that a function's code uses, with their values now."""
     known, built_in = function.__globals__, vars(builtins)
     return {
@@ -141,7 +141,7 @@ def copied(
     return copy
 
 
-def run_copy(lifting: Lifting, function: FunctionType, reading: Reading) -> FunctionType:
+def run_copy(lifting: Lifting, function: FunctionType, reading: CodeReading) -> FunctionType:
     """The copy of a function that runs are of."""
     assert reading.copy is not None
     path = lifting.path
@@ -175,7 +175,7 @@ def frozen_copy(function: FunctionType) -> FunctionType:
     return copied(function, function.__code__, names, of)
 
 
-def enums_told(function: FunctionType, reading: Reading) -> frozenset[type] | None:
+def enums_told(function: FunctionType, reading: CodeReading) -> frozenset[type] | None:
     """The enumerations whose members stand on the right of `is`; None where something else does."""
     if not reading.identities:
         return frozenset()

@@ -12,7 +12,7 @@ Source: EPFL 2503 §3.5.2 (attributes and methods), §3.5.3 (nested invocations)
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from types import FunctionType, MethodType
@@ -30,20 +30,20 @@ from contrada.typed.lifting.kinds import (
     ENUM_FORKS_MAX,
     INTEGERS,
     NULL_POINT,
-    Date,
-    Duration,
-    Exact,
+    DateValue,
+    DecimalValue,
+    DurationValue,
     IntOrFloat,
-    Member,
-    Number,
-    Text,
-    Time,
+    MemberValue,
+    NumberValue,
+    TextValue,
+    TimeValue,
     points_of,
 )
-from contrada.typed.lifting.recording import NO_DEFAULT, Opaque, Recorded, Scalar
+from contrada.typed.lifting.recording import NO_DEFAULT, Opaque, Recorded, ScalarValue
 from contrada.typed.shapes import Alternative, Default, Field, Kind, Shape, shape_of
 
-OBJECT_DEPTH_MAX: Final = 8
+OBJECTS_WITHIN_MAX: Final = 8
 """Objects within objects that are read. Beyond it: what is within stays at the subscriber."""
 
 TRUE_POINT: Final = of_keys(((BOOL, True),))
@@ -83,7 +83,7 @@ class Lifting:
         return Stop(f"{name}: {reason}") if self.tests_identity else Opaque(self.path, name, reason)
 
 
-class Object(Recorded):
+class ObjectValue(Recorded):
     """An object whose fields are read."""
 
     __slots__ = ("_contrada_lifting", "_contrada_prefix", "_contrada_shape")
@@ -148,7 +148,7 @@ class Object(Recorded):
         return answer
 
 
-class Stamped(Recorded):
+class EnvelopeValue(Recorded):
     """The envelope of a notification, of which filters see the texts that are always there."""
 
     __slots__ = ()
@@ -161,13 +161,13 @@ class Stamped(Recorded):
             self._contrada_refuse(f"{name} of the envelope is not lifted")
         option = path.replayed(attribute)
         if option is None:
-            text = Text(path, attribute, str)
+            text = TextValue(path, attribute, str)
             option = path.fork(attribute, [(text, {attribute: ALL_TEXT})])
         value = path.values[attribute] = path.answer(option)
         return value
 
 
-def _choices(of: Object, declared: Field) -> list[Choice]:
+def _choices(of: ObjectValue, declared: Field) -> list[Choice]:
     lifting, whole = of._contrada_lifting, of._contrada_prefix + declared.name
     if len(declared.alternatives) == 1 and declared.is_required and not declared.aliases:
         simple = _SCALARS.get(declared.alternatives[0].kind)
@@ -239,9 +239,9 @@ def _enum_choices(
     elif cls in lifting.real_enums:
         yield Stop(f"{name}: `is` with more than {ENUM_FORKS_MAX} members"), whole
     elif type(default) is cls:
-        yield Member(lifting.path, name, cls, default), whole | ABSENT
+        yield MemberValue(lifting.path, name, cls, default), whole | ABSENT
     else:
-        yield Member(lifting.path, name, cls), whole
+        yield MemberValue(lifting.path, name, cls), whole
 
 
 def _default(lifting: Lifting, name: str, default: Any) -> Any:
@@ -254,7 +254,7 @@ def _default(lifting: Lifting, name: str, default: Any) -> Any:
         return lifting.opaque(name, f"its default is {type(default).__name__}")
 
 
-def _object_choices(of: Object, declared: Field, whole: str) -> Iterator[Choice]:
+def _object_choices(of: ObjectValue, declared: Field, whole: str) -> Iterator[Choice]:
     """None and the like, by the attribute of the path itself; an object, where that has no value.
 
     A default stands for an object nothing of which is there. That is seen by a field that every
@@ -264,20 +264,18 @@ def _object_choices(of: Object, declared: Field, whole: str) -> Iterator[Choice]
     others = [each for each in declared.alternatives if each.kind is not Kind.OBJECT]
     there = NOTHING
     for each in others:
-        flat = Field(declared.name, declared.keyword, (each,), Default.NONE)
+        flat = replace(declared, alternatives=(each,), default=Default.NONE, aliases=())
         for value, values in _scalar_choices(lifting, flat, whole, Default.NONE):
             there |= values
             yield value, {whole: values}
     rest: Sets = {whole: EVERYTHING - there} if others else {}
-    if whole.count(".") >= OBJECT_DEPTH_MAX:
-        yield (
-            lifting.opaque(whole, f"nested deeper than OBJECT_DEPTH_MAX = {OBJECT_DEPTH_MAX}"),
-            rest,
-        )
+    if whole.count(".") >= OBJECTS_WITHIN_MAX:
+        reason = f"deeper than OBJECTS_WITHIN_MAX = {OBJECTS_WITHIN_MAX} objects"
+        yield lifting.opaque(whole, reason), rest
         return
     inner = next(each for each in declared.alternatives if each.kind is Kind.OBJECT)
     shape = lifting.shape(inner.type)
-    made = Object(lifting, shape, f"{whole}.")
+    made = ObjectValue(lifting, shape, f"{whole}.")
     if declared.is_required:
         yield made, rest
         return
@@ -316,7 +314,7 @@ def _may_change_defaults(cls: Any) -> bool:
 
 
 def _int_or_float(lifting: Lifting, name: str) -> tuple[Any, ValueSet]:
-    return Number(lifting.path, name, IntOrFloat), DOUBLES
+    return NumberValue(lifting.path, name, IntOrFloat), DOUBLES
 
 
 def _str_or_bytes(lifting: Lifting, name: str) -> tuple[Any, ValueSet]:
@@ -328,16 +326,21 @@ _PAIRS: Final[tuple[tuple[set[Kind], Callable[[Lifting, str], tuple[Any, ValueSe
     ({Kind.TEXT, Kind.BYTES}, _str_or_bytes),
 )
 
-Make = Callable[[Path, str, Any], Scalar]
+Make = Callable[[Path, str, Any], ScalarValue]
+
+
+def _of_class(make: Callable[..., ScalarValue], cls: type) -> Make:
+    return lambda path, name, default: make(path, name, cls, default)
+
 
 _SCALARS: Final[dict[Kind, tuple[type, Make, ValueSet]]] = {
-    Kind.INT: (int, lambda path, name, default: Number(path, name, int, default), INTEGERS),
-    Kind.FLOAT: (float, lambda path, name, default: Number(path, name, float, default), DOUBLES),
-    Kind.TEXT: (str, lambda path, name, default: Text(path, name, str, default), ALL_TEXT),
-    Kind.BYTES: (bytes, lambda path, name, default: Text(path, name, bytes, default), ALL_TEXT),
-    Kind.TIME: (datetime, Time, ALL_TIMES),
-    Kind.DATE: (date, Date, ALL_TEXT),
-    Kind.DURATION: (timedelta, Duration, INTEGERS),
-    Kind.DECIMAL: (Decimal, Exact, DOUBLES),
+    Kind.INT: (int, _of_class(NumberValue, int), INTEGERS),
+    Kind.FLOAT: (float, _of_class(NumberValue, float), DOUBLES),
+    Kind.TEXT: (str, _of_class(TextValue, str), ALL_TEXT),
+    Kind.BYTES: (bytes, _of_class(TextValue, bytes), ALL_TEXT),
+    Kind.TIME: (datetime, TimeValue, ALL_TIMES),
+    Kind.DATE: (date, DateValue, ALL_TEXT),
+    Kind.DURATION: (timedelta, DurationValue, INTEGERS),
+    Kind.DECIMAL: (Decimal, DecimalValue, DOUBLES),
 }
 _KNOWN: Final = frozenset(_SCALARS) | {Kind.NONE, Kind.BOOL, Kind.ENUM, Kind.OBJECT}

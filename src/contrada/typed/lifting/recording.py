@@ -132,7 +132,7 @@ class Opaque(Recorded):
         self._contrada_refuse(self._contrada_reason)
 
 
-class Scalar(Recorded):
+class ScalarValue(Recorded):
     """A field's value that is one attribute. `_contrada_whole` are the values it may have."""
 
     __slots__ = ("_contrada_default",)
@@ -212,8 +212,8 @@ def _comparing(order: str) -> Any:
 
 
 for _order in ORDERS:
-    setattr(Scalar, f"__{ORDERS[_order].__name__}__", _comparing(_order))
-Scalar.__hash__ = Recorded.__hash__  # type: ignore[method-assign]
+    setattr(ScalarValue, f"__{ORDERS[_order].__name__}__", _comparing(_order))
+ScalarValue.__hash__ = Recorded.__hash__  # type: ignore[method-assign]
 
 
 def without(whole: ValueSet, part: ValueSet) -> ValueSet:
