@@ -12,6 +12,7 @@ import pytest
 from contrada.model import Envelope, Filter, FilterSet, Notification
 from contrada.typed import Obvent
 from contrada.typed.lifting import Lifted, lift
+from contrada.typed.lifting.constants import CONSTANT_ITEMS_MAX
 from contrada.typed.lifting.exploring import FORKS_MAX, PATHS_MAX
 from contrada.typed.lifting.kinds import ENUM_FORKS_MAX
 from contrada.typed.lifting.objects import OBJECTS_WITHIN_MAX
@@ -241,9 +242,19 @@ def test_a_second_parameter_is_the_envelope() -> None:
     lifted = lift(SHAPE, lambda q, e: e.publisher == "x" and q.price > 1)
     assert lifted.filters == Filter("@publisher = 'x' and price > 1")
     assert lifted.is_exact
+    assert lifted.takes_envelope
     assert not lift(SHAPE, lambda q, e: e.time_us > 1).is_exact
     made = Trade(2.0, 1, "c", GLOBALS["Maker"]("m"))
     assert lifted.predicate(made, Envelope(publisher="x"))
+
+
+def test_constants_are_bounded() -> None:
+    """Each run would copy, or go through, a collection of any size."""
+    many = list(range(CONSTANT_ITEMS_MAX + 1))
+    itself: list[object] = []
+    itself.append(itself)
+    assert not lift(SHAPE, lambda q: q.amount in many).is_exact
+    assert not lift(SHAPE, lambda q: q.amount in itself).is_exact
 
 
 def test_ways_are_bounded() -> None:

@@ -79,12 +79,13 @@ class Lifted:
 
     `filters` match what it accepts, as constraints on fields alone; there is none where it accepts
     nothing. `predicate` is its frozen copy, to be asked of an object where `is_exact` is not; that
-    it raises means that the object does not match.
+    it raises means that the object does not match. Where it `takes_envelope`, it is given that too.
     """
 
     filters: Filter | FilterSet
     is_exact: bool
     predicate: Predicate
+    takes_envelope: bool
     steps: tuple[Step, ...] = field(repr=False)
 
     @cached_property
@@ -141,7 +142,14 @@ def _obvent_name(cls: type) -> str | None:
 
 
 def _unlifted(predicate: Predicate, step: Step) -> Lifted:
-    return Lifted(Filter.of_sets({}), False, predicate, (step,))
+    return Lifted(Filter.of_sets({}), False, predicate, _takes_envelope(predicate), (step,))
+
+
+def _takes_envelope(predicate: Predicate) -> bool:
+    """Whether a function has a second parameter without a default."""
+    if not isinstance(predicate, FunctionType):
+        return False
+    return predicate.__code__.co_argcount - len(predicate.__defaults__ or ()) == 2
 
 
 class _Lifter:
@@ -167,7 +175,8 @@ class _Lifter:
         self.lifting.shapes[self.shape.cls] = self.shape
         copy = run_copy(self.lifting, self.predicate, self.reading)
         given: tuple[Recorded, ...] = (ObjectValue(self.lifting, self.shape),)
-        if self.predicate.__code__.co_argcount - len(self.predicate.__defaults__ or ()) == 2:
+        takes_envelope = _takes_envelope(self.predicate)
+        if takes_envelope:
             given += (EnvelopeValue(path, "the envelope"),)
         self.is_exact = True
         path.home = CodePlace(copy.__code__, 0)
@@ -181,6 +190,7 @@ class _Lifter:
             filters[0] if len(filters) == 1 else FilterSet(filters),
             is_exact,
             frozen_copy(self.predicate),
+            takes_envelope,
             tuple(path.steps.values()),
         )
 
@@ -227,12 +237,10 @@ class _Lifter:
         return copy
 
 
-def _recorders(root: type = Recorded) -> list[str]:
+def _recorders(root: type[Recorded] = Recorded) -> list[str]:
     """The names of the classes of what records."""
-    found = [root.__name__]
-    for each in root.__subclasses__():
-        found += _recorders(each)
-    return found
+    known: list[type[Recorded]] = root.__subclasses__()
+    return [root.__name__, *(name for each in known for name in _recorders(each))]
 
 
 def _is_pythons_own(error: Exception) -> bool:
