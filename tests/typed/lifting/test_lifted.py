@@ -98,6 +98,7 @@ STAYING = [
     ("q.either is q.flag", "everything", "`is` compares"),
     ("(lambda: 0).__globals__ and q.price > 1", "everything", "__globals__"),
     ("datetime.now() < q.at", "everything", "now"),
+    ("q.price != math.nothing", f"price {NUMBER}", "math.nothing is not there"),
     ("(yield q.price)", "everything", "generator"),
 ]
 
@@ -185,6 +186,8 @@ WHOLE = [
     "match q:\n        case Trade(price=1.0):\n            return True",
     "yield q.price > 1",
     "return q.price is c0",
+    "return q.side is (c0 if q.flag else None)",
+    "return q.side is (c0 if q.flag else Side).BUY",
     "return q.__class__ is None",
 ]
 

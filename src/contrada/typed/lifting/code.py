@@ -205,7 +205,8 @@ class _CodeReader:
     def _identity(self, place: int, at: int) -> None:
         """Takes down the right operand of `is`, where it is a name; else it must be a constant."""
         attributes: list[str] = []
-        while place > 0:
+        # Where a jump leads to between the operand and `is`, the operand may be another one.
+        while place > 0 and not self.instructions[place].is_jump_target:
             place -= 1
             before = self.instructions[place]
             if before.opname == "LOAD_CONST" and not attributes:

@@ -122,12 +122,11 @@ def lift(shape: Shape, predicate: Predicate, type_name: Name | None = None) -> L
     refusal, told = reading.refusal, enums_told(predicate, reading)
     if refusal is None and told is None:
         refusal = (UNTOLD, *reading.identities[0][1:])
-    if refusal is not None or told is None:
-        assert refusal is not None
+    if refusal is not None:
         reason, inner, at = refusal
         return _unlifted(frozen_copy(predicate), Step(CodePlace(inner, at), "", None, reason))
     lifter = _Lifter(shape, predicate, reading, type_name or _obvent_name)
-    lifter.tests_identity, lifter.real_enums = reading.tests_identity, told
+    lifter.tests_identity, lifter.real_enums = reading.tests_identity, told or frozenset()
     for _ in range(LIFTS_MAX):
         try:
             return lifter.lifted()

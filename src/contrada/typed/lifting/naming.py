@@ -51,8 +51,10 @@ class OpaqueModule(Opaque):
         self._contrada_of = of
 
     def __getattr__(self, name: str) -> Any:
-        whole = f"{self._contrada_name}.{name}"
-        return in_runs(self._contrada_path, whole, vars(self._contrada_of).get(name, NO_DEFAULT))
+        whole, known = f"{self._contrada_name}.{name}", vars(self._contrada_of)
+        if name not in known:
+            self._contrada_refuse(f"{whole} is not there")
+        return in_runs(self._contrada_path, whole, known[name])
 
 
 def in_runs(path: Path, name: str, value: Any) -> Any:
