@@ -21,7 +21,7 @@ def holds(predicate: Any, trade: object) -> bool:
         return False
 
 
-@settings(max_examples=600)
+@settings(max_examples=5 * settings().max_examples)
 @given(
     sources(),
     st.lists(trades(), min_size=1, max_size=12),

@@ -13,6 +13,7 @@ from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
+from uuid import UUID
 from zoneinfo import ZoneInfo
 
 CONSTANT_ITEMS_MAX: Final = 10_000
@@ -26,7 +27,7 @@ anew."""
 SCALARS: Final = frozenset(
     (
         *(type(None), bool, int, float, str, bytes, datetime, date, timedelta, Decimal),
-        *(timezone, ZoneInfo, types.EllipsisType, types.NotImplementedType),
+        *(UUID, timezone, ZoneInfo, types.EllipsisType, types.NotImplementedType),
     )
 )
 

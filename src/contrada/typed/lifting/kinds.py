@@ -296,25 +296,35 @@ class TimeValue(ScalarValue):
         return self._contrada_test(lambda: True, bool)
 
 
-class DateValue(ScalarValue):
-    """A date, as its ISO text."""
+class WrittenValue(ScalarValue):
+    """What stands as a text, and texts are in the order of the values; of one class exactly."""
 
     __slots__ = ()
 
     _contrada_whole = ALL_TEXT
-    _contrada_class = date
+    _contrada_written: Callable[[Any], str]
 
     def _contrada_equal(self, others: Iterable[Any]) -> ValueSet:
-        return of_keys(key_of(each.isoformat()) for each in others if type(each) is date)
+        alike = (each for each in others if type(each) is self._contrada_class)
+        return of_keys(key_of(self._contrada_written(each)) for each in alike)
 
     def _contrada_is_ordered_with(self, other: Any) -> bool:
-        return type(other) is date
+        return type(other) is self._contrada_class
 
     def _contrada_ordered(self, order: str, other: Any) -> ValueSet:
-        return of_cuts(_LINES[order](key_of(other.isoformat())))
+        return of_cuts(_LINES[order](key_of(self._contrada_written(other))))
 
     def __bool__(self) -> bool:
         return self._contrada_test(lambda: True, bool)
+
+
+class DateValue(WrittenValue):
+    """A date, as its ISO text."""
+
+    __slots__ = ()
+
+    _contrada_class = date
+    _contrada_written = staticmethod(date.isoformat)
 
 
 class DurationValue(ScalarValue):
