@@ -53,6 +53,7 @@ EXACT = [
         "q.second.year > 0",
         "second none of (null) and second.name any and second.year (> 0 | absent)",
     ),
+    ("q.is_odd", "note = null or side = 'hold' and note (>= '' | absent)"),
     ("q.value() > 4", "flag (= false | absent) and price > 2"),
     (
         "q.named < 3",
@@ -92,6 +93,8 @@ STAYING = [
     ("q.price > 1 and q.company.lower() == 'a'", "price > 1 and company >= ''", "str.lower"),
     ("q.cost < 2", "cost (<= 2 | absent)", ""),
     ("q.price > 1 and q.note % 2", "price > 1 and note (null | >= '' | absent)", "%"),
+    ("q.loud < 3", "loud (in ('yes', 'no') | absent)", "code of its own"),
+    ("q.price * 0 < 1", f"price {NUMBER}", "fails for some numbers"),
     ("q.price % 2 == 1", f"price {NUMBER}", "`%`"),
     ("q.price == 1j", f"price {NUMBER}", "complex"),
     ("isinstance(q.mixed, int)", f"mixed (absent | {NUMBER[1:]}", "one value"),
@@ -199,6 +202,18 @@ def test_code_that_is_not_understood_stays_whole(body: str) -> None:
     assert lifted.filters == Filter({})
     assert not lifted.is_exact
     assert len(lifted.plan) == 1
+
+
+def test_a_fault_of_the_lifting_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fails here, and not in the predicate, would be taken for a predicate that raises."""
+
+    def failing(order: str, constant: object) -> object:
+        raise OverflowError(order)
+
+    monkeypatch.setattr("contrada.typed.lifting.kinds.number_cuts", failing)
+    lifted = lifted_of("q.price > 1")
+    assert not lifted.is_exact
+    assert lifted.filters == Filter(f"price {NUMBER}")
 
 
 def test_what_was_captured_is_frozen() -> None:
