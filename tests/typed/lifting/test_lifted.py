@@ -189,6 +189,7 @@ WHOLE = [
     "match q:\n        case Trade(price=1.0):\n            return True",
     "yield q.price > 1",
     "return q.price is c0",
+    "return q.side is WORDS.first",
     "return q.side is (c0 if q.flag else None)",
     "return q.side is (c0 if q.flag else Side).BUY",
     "return q.__class__ is None",

@@ -186,7 +186,8 @@ def enums_told(function: FunctionType, reading: CodeReading) -> frozenset[type] 
     for (name, *attributes), _, _ in reading.identities:
         value = outer.get(name, NO_DEFAULT)
         for attribute in attributes:
-            is_open = isinstance(value, ModuleType) or is_plain_enum(value)
+            is_enum = isinstance(value, type) and is_plain_enum(value)
+            is_open = is_enum or isinstance(value, ModuleType)
             value = vars(value).get(attribute, NO_DEFAULT) if is_open else NO_DEFAULT
         if value is None or isinstance(value, bool):
             continue
