@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shared_data import REPOSITORY
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 CASES = """
 from dataclasses import dataclass

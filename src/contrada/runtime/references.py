@@ -23,7 +23,7 @@ from typing import Any, Final, Generic, Self, TypeVar, cast
 
 from contrada.errors import ContradaError, RemoteCallError, ServiceError
 from contrada.service import Service
-from contrada.typed.calls import RENEWAL, Answer, Call, Reference, RemoteInterface
+from contrada.typed.calls import RENEWAL, Reference, RemoteAnswer, RemoteCall, RemoteInterface
 
 S = TypeVar("S")
 
@@ -65,7 +65,7 @@ class Export(Generic[S]):
 
     async def open(self) -> Self:
         """Take calls from now on. Raises as `Subscription.open`."""
-        calls = self._service.subscribe(Call, {"target": self.reference.address})
+        calls = self._service.subscribe(RemoteCall, {"target": self.reference.address})
         await calls.open()
         self._runner = asyncio.get_running_loop().create_task(self._run(calls))
         self.renew()
@@ -107,9 +107,9 @@ class Export(Generic[S]):
             with contextlib.suppress(ServiceError):
                 await calls.unsubscribe()
 
-    async def _answer(self, call: Call) -> None:
+    async def _answer(self, call: RemoteCall) -> None:
         self.renew()
-        answer = Answer(call.caller, call.number)
+        answer = RemoteAnswer(call.caller, call.number)
         if call.method != RENEWAL:
             try:
                 answer.value = await self._called(call)
@@ -118,7 +118,7 @@ class Export(Generic[S]):
         with contextlib.suppress(ServiceError):  # Who called waits a bounded time.
             await self._service.publish(answer)
 
-    async def _called(self, call: Call) -> Any:
+    async def _called(self, call: RemoteCall) -> Any:
         method = self._interface.methods.get(call.method)
         if method is None:
             raise RemoteCallError(f"{self._interface.name} has no method {call.method!r}")
@@ -153,11 +153,11 @@ class Proxy(Generic[S]):
         self._renew_s = _seconds("renew_s", renew_s)
         self._caller = secrets.token_urlsafe(16)
         self._numbers = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._waiting: dict[int, asyncio.Future[RemoteAnswer]] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> S:
-        answers = self._service.subscribe(Answer, {"caller": self._caller})
+        answers = self._service.subscribe(RemoteAnswer, {"caller": self._caller})
         await answers.open()
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._read(answers)), loop.create_task(self._renew())]
@@ -176,14 +176,14 @@ class Proxy(Generic[S]):
             raise RemoteCallError(f"{self._interface.name}.{method}: {answer.error}")
         return described.value_read(answer.value)
 
-    async def _asked(self, method: str, arguments: list[Any]) -> Answer:
+    async def _asked(self, method: str, arguments: list[Any]) -> RemoteAnswer:
         number = next(self._numbers)
         waiting = self._waiting[number] = asyncio.get_running_loop().create_future()
-        call = Call(self._reference.address, self._caller, number, method, arguments)
+        call = RemoteCall(self._reference.address, self._caller, number, method, arguments)
         try:
             await self._service.publish(call)
             async with asyncio.timeout(self._wait_s):
-                answer: Answer = await waiting
+                answer: RemoteAnswer = await waiting
                 return answer
         except TimeoutError:
             what = f"{self._interface.name}.{method}" if method else self._interface.name

@@ -8,20 +8,13 @@ filters, so that every service admits and refuses the same things with the same 
 from contrada.service.interface import (
     Advertisements,
     ConnectionState,
-    EnvelopePredicate,
-    Interest,
-    Item,
     Kept,
-    MatchInterest,
     OfferChange,
-    Offered,
     Offering,
-    Predicate,
     Service,
     ServiceStatistics,
     StandingOptions,
     StandingSubscription,
-    Subject,
     Subscription,
     SubscriptionStatistics,
     WhenFull,
@@ -40,6 +33,15 @@ from contrada.service.requests import (
     reader_of,
     residue_of,
     transmitted,
+)
+from contrada.service.subjects import (
+    EnvelopePredicate,
+    Interest,
+    Item,
+    MatchInterest,
+    Offered,
+    Predicate,
+    Subject,
 )
 
 __all__ = [

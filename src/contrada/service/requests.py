@@ -16,7 +16,7 @@ from contrada.model import Advertisement, Filter, FilterSet, Notification, Patte
 from contrada.model.algebra.notification import OWN, Body
 from contrada.patterns import Match
 from contrada.routing.messages import Offer
-from contrada.service.interface import (
+from contrada.service.subjects import (
     Interest,
     Item,
     Liftable,

@@ -1,8 +1,8 @@
 """References to services that ride along in obvents, and the obvents by which they are called.
 
 A reference is an address: a text that no other has, in the attribute of its field. Who holds one
-calls what it names by publishing a `Call`, which its owner subscribes to, and is answered by an
-`Answer`. Arguments and values travel as the annotations of the interface say.
+calls what it names by publishing a `RemoteCall`, which its owner subscribes to, and is answered by
+a `RemoteAnswer`. Arguments and values travel as the annotations of the interface say.
 
 Source: EPFL 2503 §3.3.3 (proxies in obvents), §4.6.3 (remote calls and events hand in hand).
 """
@@ -35,7 +35,7 @@ class Reference(Generic[S_co]):
 
 
 @dataclass(slots=True)
-class Call(Obvent, name="contrada.Call"):
+class RemoteCall(Obvent, name="contrada.Call"):
     """A call of a method of a service, by whoever holds a reference to it."""
 
     target: str
@@ -46,7 +46,7 @@ class Call(Obvent, name="contrada.Call"):
 
 
 @dataclass(slots=True)
-class Answer(Obvent, name="contrada.Answer"):
+class RemoteAnswer(Obvent, name="contrada.Answer"):
     """What came of a call: a value, or the words of an error."""
 
     caller: str

@@ -12,7 +12,6 @@ from contrada.model import Filter, FilterSet, Notification
 from contrada.model.languages.atoms import failures
 from contrada.service import Predicate
 from contrada.typed.lifting import lift
-from contrada.typed.names import names_of
 from contrada.typed.publishing import type_of
 from contrada.typed.receiving import received
 from contrada.typed.shapes import Shape
@@ -31,7 +30,7 @@ def lifted_rule_of(
     predicate: Predicate[Any],
 ) -> Rule:
     """The same for a shape, what is asked for beside the predicate, and how objects are read."""
-    lifted = lift(shape, predicate, _mark_of)
+    lifted = lift(shape, predicate)
     filters = asked_for & lifted.filters
     members = FilterSet(filters.filters)
     name = getattr(predicate, "__qualname__", type(predicate).__qualname__)
@@ -49,9 +48,3 @@ def lifted_rule_of(
             return False
 
     return Rule(name, members, lifted.explain(), holds)
-
-
-def _mark_of(cls: type[Any]) -> str | None:
-    """The name by which an obvent class is asked for: the oldest."""
-    names = names_of(cls)
-    return names[-1] if names else None
