@@ -67,13 +67,46 @@ if TYPE_CHECKING:
     from contrada.net.connecting import connect, connect_sync
     from contrada.patterns import Match
     from contrada.patterns.matcher import PatternMatcher
-    from contrada.typed import Obvent
+    from contrada.runtime import BlockingService
+    from contrada.runtime.handles import Handle, ThreadPolicy
+    from contrada.runtime.references import Export, Proxy
+    from contrada.service import Service, StandingSubscription, Subscription
+    from contrada.typed import (
+        Alias,
+        CausalOrder,
+        Certified,
+        FIFOOrder,
+        Obvent,
+        ObventPattern,
+        Prioritary,
+        Reliable,
+        Structural,
+        Timely,
+        TotalOrder,
+        Tuple,
+        Unreliable,
+        obvent,
+        qos_of,
+    )
+    from contrada.typed.calls import Reference
 
 # Imported when first used: who only reads filters needs no index, who only matches no event loop.
 _LATER: Final = {
+    **dict.fromkeys(("Service", "StandingSubscription", "Subscription"), "contrada.service"),
+    **dict.fromkeys(
+        (
+            *("Alias", "CausalOrder", "Certified", "FIFOOrder", "Obvent", "ObventPattern"),
+            *("Prioritary", "Reliable", "Structural", "Timely", "TotalOrder", "Tuple"),
+            *("Unreliable", "obvent", "qos_of"),
+        ),
+        "contrada.typed",
+    ),
+    **dict.fromkeys(("Handle", "ThreadPolicy"), "contrada.runtime.handles"),
+    **dict.fromkeys(("Export", "Proxy"), "contrada.runtime.references"),
+    "BlockingService": "contrada.runtime",
+    "Reference": "contrada.typed.calls",
     "Index": "contrada.matching",
     "Match": "contrada.patterns",
-    "Obvent": "contrada.typed",
     "OnFull": "contrada.delivery.durable",
     "PatternMatcher": "contrada.patterns.matcher",
     "Retention": "contrada.delivery.durable",
@@ -84,23 +117,44 @@ _LATER: Final = {
 
 __all__ = [
     "Advertisement",
+    "Alias",
+    "BlockingService",
+    "CausalOrder",
+    "Certified",
     "Constraint",
     "Envelope",
     "Explanation",
+    "Export",
     "ExtendedOperator",
     "ExtendedType",
+    "FIFOOrder",
     "Filter",
     "FilterSet",
+    "Handle",
     "Index",
     "Match",
     "Notification",
     "Obvent",
+    "ObventPattern",
     "OnFull",
     "Pattern",
     "PatternMatcher",
+    "Prioritary",
     "Product",
+    "Proxy",
     "Query",
+    "Reference",
+    "Reliable",
     "Retention",
+    "Service",
+    "StandingSubscription",
+    "Structural",
+    "Subscription",
+    "ThreadPolicy",
+    "Timely",
+    "TotalOrder",
+    "Tuple",
+    "Unreliable",
     "Value",
     "ValueSet",
     "absent",
@@ -129,8 +183,10 @@ __all__ = [
     "ne",
     "none_of",
     "not_in",
+    "obvent",
     "parse",
     "prefix",
+    "qos_of",
     "simplify",
     "suffix",
     "to_json",

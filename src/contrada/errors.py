@@ -232,6 +232,18 @@ class CannotPublishError(ServiceError):
         self.held_bytes = held_bytes
 
 
+class CannotSubscribeError(ServiceError):
+    """A handle cannot be activated. Carries `reason`."""
+
+
+class CannotUnsubscribeError(ServiceError):
+    """A handle cannot be deactivated. Carries `reason`."""
+
+
+class RemoteCallError(ServiceError):
+    """A service that is elsewhere raised, or did not answer in time. Carries `reason`."""
+
+
 class StoreError(ContradaError):
     """A store cannot read or write. Carries `reason`. What was not synced may be lost."""
 

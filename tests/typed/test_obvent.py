@@ -1,6 +1,7 @@
 """Obvents become notifications with type marks, and come back as objects."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -136,8 +137,9 @@ def test_an_unknown_subtype_is_the_nearest_known_class() -> None:
     marks = ["Elsewhere.Special", "thesis.StockQuote", "thesis.StockObvent"]
     notification = Notification.marked({"company": "x", "price": 1, "extra": 2}, marks=marks)
     got = StockObvent.from_notification(notification)
-    assert got == StockQuote("x", 1.0)
-    assert type(got) is StockQuote
+    assert isinstance(got, StockQuote)
+    assert (got.company, got.price) == ("x", 1.0)
+    assert dict(got.to_notification()) == {**notification, "amount": 1}, "it is published on whole"
 
 
 def test_numbers_come_back_as_the_field_says() -> None:
@@ -214,21 +216,21 @@ def test_names_are_names_of_attributes(name: str) -> None:
         type("Badly", (Obvent,), {}, name=name)
 
 
-def test_fields_are_values_of_the_model() -> None:
+def test_fields_are_what_can_be_carried() -> None:
     """A field would be lost, or fail only when it is published."""
 
     @dataclass
-    class WithList(Obvent):
-        parts: list[str] = field(default_factory=list)
+    class WithHandler(Obvent):
+        on_price: Callable[[float], None]
 
     @dataclass
     class WithTaken(Obvent):
         to_filters: str = ""  # type: ignore[assignment]
 
-    class Undecorated(Obvent):
+    class Undecorated(StockObvent):
         price: float
 
-    bad: list[type[Obvent]] = [WithList, WithTaken, Undecorated]
+    bad: list[type[Obvent]] = [WithHandler, WithTaken, Undecorated]
     for kind in bad:
         with pytest.raises(InvalidObventError):
             Obvent.to_filters.__func__(kind)  # type: ignore[attr-defined]

@@ -78,7 +78,6 @@ from contrada.service import (
     Offering,
     Service,
     ServiceStatistics,
-    Subject,
     WhenFull,
     is_promised,
     notification_of,
@@ -237,7 +236,7 @@ class TcpService(Service):
     def subscribe(
         self,
         subject: Any = None,
-        where: Subject | None = None,
+        where: Any = None,
         *,
         when_full: WhenFull = BLOCK,
         **standing: Any,

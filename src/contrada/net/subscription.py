@@ -21,13 +21,20 @@ from contrada.net.frames import (
     MatchDelivery,
     packed,
 )
-from contrada.patterns import Match
 from contrada.routing.delegation import SubscribePattern
 from contrada.routing.messages import Subscribe
 from contrada.runtime.calling import checked_when_full
 from contrada.runtime.outlet import BLOCK, ENTRY_BYTES, EXPIRED, QUEUE_FULL, Outlet
 from contrada.runtime.subscription import UNREADABLE, UNSUBSCRIBED, QueuedSubscription
-from contrada.service import Subject, WhenFull, filters_of, pattern_of, reader_of, residue_of
+from contrada.service import (
+    WhenFull,
+    filters_of,
+    match_reader_of,
+    narrowing_of,
+    pattern_of,
+    reader_of,
+    residue_of,
+)
 
 CREDIT_BYTES: Final = 4 * 2**20
 """Bytes delivered for one subscription that its subscriber has not read yet. Beyond it: the broker
@@ -214,7 +221,7 @@ class TcpSubscription(QueuedSubscription[Any]):
 
 
 def subscription_of(
-    service: SubscriptionHost, subject: Any, where: Subject | None, when_full: WhenFull
+    service: SubscriptionHost, subject: Any, where: Any, when_full: WhenFull
 ) -> TcpSubscription:
     """What `Service.subscribe` gives; raises as it does."""
     checked_when_full(when_full)
@@ -223,9 +230,10 @@ def subscription_of(
         return TcpSubscription(
             service,
             FilterSet(pattern.filters),
-            lambda match: Match(pattern, match.by, match.notifications),
+            match_reader_of(subject),
             pattern=pattern,
             when_full=when_full,
         )
+    where = narrowing_of(subject, where)
     filters, residue = filters_of(subject, where), residue_of(subject, where)
     return TcpSubscription(service, filters, reader_of(subject), residue, when_full=when_full)

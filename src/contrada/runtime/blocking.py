@@ -30,12 +30,15 @@ from contrada.runtime.handling import checked_concurrency
 from contrada.service import (
     Advertisements,
     ConnectionState,
+    EnvelopePredicate,
     Interest,
     Item,
     Kept,
+    MatchInterest,
     OfferChange,
     Offered,
     Offering,
+    Predicate,
     Service,
     ServiceStatistics,
     StandingOptions,
@@ -150,6 +153,16 @@ class BlockingService:
     @overload
     def subscribe(
         self,
+        subject: MatchInterest[T],
+        where: None = None,
+        *,
+        timeout_s: float | None = None,
+        when_full: WhenFull = "block",
+    ) -> "BlockingSubscription[T]": ...
+
+    @overload
+    def subscribe(
+        self,
         subject: Pattern,
         where: None = None,
         *,
@@ -161,7 +174,27 @@ class BlockingService:
     def subscribe(  # type: ignore[overload-overlap]
         self,
         subject: Interest[T],
-        where: Subject | None = None,
+        where: Subject | Predicate[T] | None = None,
+        *,
+        timeout_s: float | None = None,
+        when_full: WhenFull = "block",
+    ) -> "BlockingSubscription[T]": ...
+
+    @overload
+    def subscribe(
+        self,
+        subject: type[T],
+        where: Subject | Predicate[T] | None = None,
+        *,
+        timeout_s: float | None = None,
+        when_full: WhenFull = "block",
+    ) -> "BlockingSubscription[T]": ...
+
+    @overload
+    def subscribe(
+        self,
+        subject: Interest[T] | type[T],
+        where: EnvelopePredicate[T],
         *,
         timeout_s: float | None = None,
         when_full: WhenFull = "block",
@@ -181,7 +214,7 @@ class BlockingService:
     def subscribe(  # type: ignore[overload-overlap]
         self,
         subject: Interest[T],
-        where: Subject | None = None,
+        where: Subject | Predicate[T] | None = None,
         *,
         timeout_s: float | None = None,
         **standing: Unpack[StandingOptions],
@@ -200,7 +233,7 @@ class BlockingService:
     def subscribe(
         self,
         subject: Any = None,
-        where: Subject | None = None,
+        where: Any = None,
         *,
         timeout_s: float | None = None,
         when_full: WhenFull = "block",
@@ -462,7 +495,9 @@ class BlockingSubscription(_BlockingIterator[Subscription[T], T]):
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
 
-    def update(self, subject: Subject, where: Subject | None = None) -> None:
+    def update(
+        self, subject: Subject | Predicate[Any], where: Subject | Predicate[Any] | None = None
+    ) -> None:
         """Ask for something else, without a gap; see `Subscription.update`."""
         self._service.run(self._held.update(subject, where))
 

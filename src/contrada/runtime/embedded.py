@@ -32,7 +32,6 @@ from contrada.errors import (
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.algebra.notification import OWN, Body
 from contrada.model.domains.values import TIME_MAX_US
-from contrada.patterns import Match
 from contrada.routing.delegation import SubscribePattern
 from contrada.routing.messages import Publish, Subscribe
 from contrada.runtime.calling import (
@@ -60,10 +59,11 @@ from contrada.service import (
     Offering,
     Service,
     ServiceStatistics,
-    Subject,
     WhenFull,
     filters_of,
     is_promised,
+    match_reader_of,
+    narrowing_of,
     notification_of,
     offer_of,
     pattern_of,
@@ -261,7 +261,7 @@ class EmbeddedService(Service):
     def subscribe(
         self,
         subject: Any = None,
-        where: Subject | None = None,
+        where: Any = None,
         *,
         when_full: WhenFull = BLOCK,
         **standing: Any,
@@ -277,10 +277,11 @@ class EmbeddedService(Service):
             return EmbeddedSubscription(
                 self,
                 FilterSet(pattern.filters),
-                lambda match: Match(pattern, match.by, match.notifications),
+                match_reader_of(subject),
                 pattern,
                 when_full=when_full,
             )
+        where = narrowing_of(subject, where)
         return EmbeddedSubscription(
             self,
             filters_of(subject, where),

@@ -33,7 +33,7 @@ from contrada.errors import (
     ServiceClosedError,
     ServiceError,
 )
-from contrada.model import Filter, FilterSet, Pattern
+from contrada.model import Filter, FilterSet, Notification, Pattern
 from contrada.model.domains.values import time_us_of
 from contrada.runtime.calling import check_loop, next_of
 from contrada.runtime.hosting import LogHost
@@ -43,10 +43,10 @@ from contrada.service import (
     Kept,
     StandingOptions,
     StandingSubscription,
-    Subject,
     SubscriptionStatistics,
     WhenFull,
     filters_of,
+    narrowing_of,
     reader_of,
     residue_of,
 )
@@ -93,12 +93,14 @@ class HostedSubscription(StandingSubscription[T]):
         service: Hosting,
         filters: Filter | FilterSet | None,
         reader: Callable[[Any], T] | None,
+        residue: Callable[[Notification], bool] | None = None,
         **options: Unpack[StandingOptions],
     ) -> None:
         """Raises ServiceError for options that do not go together."""
         self._service = service
         self._filters = filters
         self._reader = reader
+        self._residue = residue
         # None is the same as nothing said.
         self._options: dict[str, Any] = {
             name: said for name, said in options.items() if said is not None
@@ -284,6 +286,9 @@ class HostedSubscription(StandingSubscription[T]):
             self._dropped[EXPIRED] += 1
             self._acknowledge((position,))
             return None
+        if self._residue is not None and not self._residue(item):
+            self._acknowledge((position,))  # It was not asked for.
+            return None
         made: Any = item
         if self._reader is not None:
             try:
@@ -380,7 +385,7 @@ def _intervals(positions: Iterable[int]) -> Iterator[tuple[int, int]]:
 def standing_subscription(
     service: Hosting,
     subject: Any,
-    where: Subject | None,
+    where: Any,
     when_full: WhenFull,
     options: dict[str, Any],
 ) -> StandingSubscription[Any]:
@@ -389,9 +394,9 @@ def standing_subscription(
         raise ServiceError("a standing subscription keeps what waits: it takes no when_full")
     if isinstance(subject, Pattern):
         raise ServiceError("a standing subscription takes filters, not a pattern")
-    if residue_of(subject, where) is not None:
-        raise ServiceError("a standing subscription takes no rule that asks for more than filters")
     if subject is None and where is not None:
         raise ServiceError("what `where` narrows is to be said, too")
+    where = narrowing_of(subject, where)
     filters = None if subject is None else filters_of(subject, where)
-    return HostedSubscription(service, filters, reader_of(subject), **options)
+    residue = residue_of(subject, where)
+    return HostedSubscription(service, filters, reader_of(subject), residue, **options)

@@ -9,7 +9,7 @@ import logging
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from contrada.errors import ContradaError, ServiceClosedError, ServiceError
 from contrada.model import Filter, FilterSet, Notification
@@ -17,10 +17,13 @@ from contrada.runtime.calling import check_loop, next_of, running_loop
 from contrada.runtime.handling import called, handle_all
 from contrada.runtime.outlet import EXPIRED, QUEUE_FULL, Outlet
 from contrada.service import (
+    Predicate,
     Subject,
     Subscription,
     SubscriptionStatistics,
     filters_of,
+    is_predicate,
+    narrowing_of,
     reader_of,
     residue_of,
 )
@@ -102,8 +105,13 @@ class QueuedSubscription(Subscription[T]):
                 await self._enter()
                 self._opened = True
 
-    async def update(self, subject: Subject, where: Subject | None = None) -> None:
+    async def update(
+        self, subject: Subject | Predicate[Any], where: Subject | Predicate[Any] | None = None
+    ) -> None:
         """Ask for something else, without a gap; see `Subscription.update`."""
+        if where is None and is_predicate(subject):
+            subject, where = _subject_of(self._reader), subject
+        subject, where = cast(Subject, subject), narrowing_of(subject, where)
         if reader_of(subject) != self._reader:
             raise ServiceError(
                 "an update asks for other notifications, not for other objects; subscribe anew"
@@ -269,6 +277,11 @@ class QueuedSubscription(Subscription[T]):
     @abstractmethod
     def _lost_before(self) -> tuple[int, int]:
         """How many found no room, and how many expired, where that is counted elsewhere."""
+
+
+def _subject_of(reader: Callable[[Any], Any] | None) -> Any:
+    """Whose objects a subscription gives: the reader is a method of it."""
+    return getattr(reader, "__self__", None)
 
 
 def _holding(

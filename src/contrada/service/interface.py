@@ -25,77 +25,34 @@ from typing import (
     Any,
     Generic,
     Literal,
-    Protocol,
     Self,
     TypeAlias,
     TypedDict,
     TypeVar,
     Unpack,
     overload,
-    runtime_checkable,
 )
 
 from contrada.delivery.durable import Retention
-from contrada.dialects.rules import Rule
-from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification, Pattern
+from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.algebra.notification import Body
 from contrada.patterns import Match
 from contrada.routing.messages import Offer
+from contrada.service.subjects import (
+    EnvelopePredicate,
+    Interest,
+    Item,
+    MatchInterest,
+    Offered,
+    Predicate,
+    Subject,
+)
 
 if TYPE_CHECKING:  # It loads what only promises of delivery need.
     from contrada.delivery.server import DeliveryStatistics
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-
-
-@runtime_checkable
-class Selects(Protocol):
-    """What can be subscribed: it says which notifications it asks for."""
-
-    def to_filters(self) -> Filter | FilterSet:
-        """The filters that a notification must match one of."""
-        ...
-
-
-@runtime_checkable
-class Interest(Selects, Protocol[T_co]):
-    """What can be subscribed and gives objects of its own, for example a class of obvents."""
-
-    def from_notification(self, notification: Notification) -> T_co:
-        """What the subscriber gets. Raises a ContradaError when it cannot be made."""
-        ...
-
-
-@runtime_checkable
-class Narrowable(Selects, Protocol):
-    """What can be subscribed and says by what it may be narrowed."""
-
-    def check_where(self, where: Filter | FilterSet) -> None:
-        """Raises a ContradaError for a filter that makes no sense for it."""
-        ...
-
-
-@runtime_checkable
-class Publishable(Protocol):
-    """What can be published: it says what its notification is."""
-
-    def to_notification(self) -> Notification:
-        """The notification to publish, its envelope not yet stamped."""
-        ...
-
-
-Item: TypeAlias = Notification | Mapping[str, Any] | Publishable
-"""What can be published."""
-
-Subject: TypeAlias = Filter | FilterSet | str | Mapping[str, Any] | Selects | Rule
-"""What can be subscribed. What a rule of another dialect leaves open of its filters is decided
-where it is subscribed, of each notification that they match."""
-
-
-Offered: TypeAlias = Advertisement | Filter | str | Mapping[str, Any] | Selects
-"""What can be advertised: text and mapping are an `Advertisement`; a filter, or what offers one as
-a class of obvents does, allows any further attributes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +168,12 @@ class Subscription(InForce, AsyncIterator[T_co]):
         """End it. Nothing is delivered afterwards; what still waited is dropped and counted."""
 
     @abstractmethod
-    async def update(self, subject: Subject, where: Subject | None = None) -> None:
+    async def update(
+        self, subject: Subject | Predicate[Any], where: Subject | Predicate[Any] | None = None
+    ) -> None:
         """Ask for something else, without a gap; `subject` and `where` as in `Service.subscribe`.
+
+        A predicate alone narrows what was subscribed, in place of what narrowed it before.
 
         What matches both the old and the new filters is delivered once and in order, whenever it
         is published. After this has returned the new ones are in force as after `open`, and
@@ -480,6 +441,11 @@ class Service(InForce):
 
     @overload
     def subscribe(
+        self, subject: MatchInterest[T], where: None = None, *, when_full: WhenFull = "block"
+    ) -> Subscription[T]: ...
+
+    @overload
+    def subscribe(
         self, subject: Pattern, where: None = None, *, when_full: WhenFull = "block"
     ) -> Subscription[Match[Pattern]]: ...
 
@@ -487,7 +453,25 @@ class Service(InForce):
     def subscribe(  # type: ignore[overload-overlap]
         self,
         subject: Interest[T],
-        where: Subject | None = None,
+        where: Subject | Predicate[T] | None = None,
+        *,
+        when_full: WhenFull = "block",
+    ) -> Subscription[T]: ...
+
+    @overload
+    def subscribe(
+        self,
+        subject: type[T],
+        where: Subject | Predicate[T] | None = None,
+        *,
+        when_full: WhenFull = "block",
+    ) -> Subscription[T]: ...
+
+    @overload
+    def subscribe(
+        self,
+        subject: Interest[T] | type[T],
+        where: EnvelopePredicate[T],
         *,
         when_full: WhenFull = "block",
     ) -> Subscription[T]: ...
@@ -501,7 +485,7 @@ class Service(InForce):
     def subscribe(  # type: ignore[overload-overlap]
         self,
         subject: Interest[T],
-        where: Subject | None = None,
+        where: Subject | Predicate[T] | None = None,
         **standing: Unpack[StandingOptions],
     ) -> StandingSubscription[T]: ...
 
@@ -517,7 +501,7 @@ class Service(InForce):
     def subscribe(
         self,
         subject: Any = None,
-        where: Subject | None = None,
+        where: Any = None,
         *,
         when_full: WhenFull = "block",
         **standing: Any,
@@ -528,7 +512,9 @@ class Service(InForce):
         passed it, or an embedded service is closed. A broker goes by its own clock: there a match
         comes a second later, and what comes later than that after another one takes part in none,
         as does what says a time of long ago.
-        `where` narrows it further; `when_full` says what becomes of what it has no room for. It is
+        `where` narrows it further: a subject too, or a predicate over the objects of a type. What
+        of a predicate the algebra can say becomes filters; the rest stays here, and it is called
+        with an object of its own. `when_full` says what becomes of what it has no room for. It is
         in force only inside `async with`.
 
         `StandingOptions` make it a standing one: what is promised comes to it once, and it is kept

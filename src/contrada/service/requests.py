@@ -14,13 +14,15 @@ from contrada.dialects.rules import Rule
 from contrada.errors import ServiceError, UnsatisfiableFilterError
 from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern, parse
 from contrada.model.algebra.notification import OWN, Body
+from contrada.patterns import Match
 from contrada.routing.messages import Offer
-from contrada.service.interface import (
+from contrada.service.subjects import (
     Interest,
     Item,
+    Liftable,
+    MatchInterest,
     Narrowable,
     Offered,
-    Publishable,
     Selects,
     Subject,
 )
@@ -40,16 +42,20 @@ def notification_of(item: Item, body: Body = b"", content_type: str = "") -> Not
     `body` and `content_type` belong to a mapping; what is a notification already has its own.
     One made of a mapping is stamped in place.
     """
-    if type(item) is dict or (isinstance(item, Mapping) and not isinstance(item, Notification)):
-        return Notification(item, body=body, content_type=content_type, envelope=OWN)
+    kind = type(item)
+    # Told apart by its type: asking whether it keeps to a protocol costs as much as all the rest.
+    make = None if kind is dict else getattr(kind, "to_notification", None)
+    if make is None and (kind is dict or _is_mapping(item)):
+        return Notification(item, body=body, content_type=content_type, envelope=OWN)  # type: ignore[arg-type]
     if body or content_type:
         raise ServiceError(
-            f"body and content_type go with a mapping; this {type(item).__name__} has its own"
+            f"body and content_type go with a mapping; this {kind.__name__} has its own"
         )
     if isinstance(item, Notification):
         return item
-    if not isinstance(item, type) and isinstance(item, Publishable):
-        return item.to_notification()
+    if make is not None:
+        made: Notification = make(item)
+        return made
     raise ServiceError(
         f"cannot publish {_kind_of(item)}: expected a Notification, a mapping of attributes, "
         "or an object with to_notification()"
@@ -125,6 +131,26 @@ def filters_of(subject: Subject, where: Subject | None = None) -> Filter | Filte
     return wanted
 
 
+def narrowing_of(subject: Any, where: Any) -> Subject | None:
+    """What narrows a subject: a predicate as the rule that it is lifted to, all else as it is.
+
+    Raises ServiceError where a predicate has no type whose objects it could be asked about.
+    """
+    if not is_predicate(where):
+        return cast(Subject | None, where)
+    if isinstance(subject, str | Filter | FilterSet) or not isinstance(subject, Liftable):
+        raise ServiceError(
+            "a predicate narrows a type of obvents, or what else has lift(); narrow notifications "
+            "by a filter or its text"
+        )
+    return subject.lift(where)
+
+
+def is_predicate(where: Any) -> bool:
+    """Whether it narrows by objects."""
+    return callable(where) and not isinstance(where, type | Selects)
+
+
 def offer_of(offered: Offered) -> Offer:
     """What an advertisement offers. Raises UnsatisfiableFilterError where that is nothing."""
     offer: object = offered
@@ -150,6 +176,10 @@ def pattern_of(subject: Pattern, where: object = None) -> Pattern:
         raise ServiceError("what narrows a pattern is said in its filters, not by `where`")
     if subject.is_empty:
         raise UnsatisfiableFilterError(subject)
+    if type(subject) is not Pattern:  # What it gives is known here alone.
+        return Pattern(
+            subject.filters, by=subject.by, within_us=subject.within_us, every=subject.every
+        )
     return subject
 
 
@@ -158,6 +188,13 @@ def reader_of(subject: Any) -> Callable[[Notification], Any] | None:
     if not isinstance(subject, str | Filter | FilterSet) and isinstance(subject, Interest):
         return cast(Callable[[Notification], Any], subject.from_notification)
     return None
+
+
+def match_reader_of(subject: Pattern) -> Callable[[Match[Any]], Any]:
+    """How a pattern reads a match: as one of its own, or as the objects that it gives."""
+    if isinstance(subject, MatchInterest):
+        return cast(Callable[[Match[Any]], Any], subject.from_match)
+    return lambda found: Match(subject, found.by, found.notifications)
 
 
 def residue_of(subject: Any, where: Any = None) -> Callable[[Notification], bool] | None:
@@ -190,6 +227,10 @@ def _asked(subject: object) -> Filter | FilterSet:
         f"cannot subscribe to {_kind_of(wanted)}: expected a filter, its text, a mapping, "
         f"or something with to_filters(){several}"
     )
+
+
+def _is_mapping(item: object) -> bool:
+    return isinstance(item, Mapping) and not isinstance(item, Notification)
 
 
 def _kind_of(thing: object) -> str:

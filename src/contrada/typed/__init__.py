@@ -1,5 +1,38 @@
 """Obvents: objects of application-defined types as events."""
 
-from contrada.typed.obvent import Obvent, type_name_of
+from contrada.typed.obvent import Obvent, obvent, type_name_of
+from contrada.typed.qos import Qos, qos_of
+from contrada.typed.semantics import (
+    CausalOrder,
+    Certified,
+    FIFOOrder,
+    Prioritary,
+    Reliable,
+    Timely,
+    TotalOrder,
+    Unreliable,
+)
+from contrada.typed.sequences import ObventMatch, ObventPattern
+from contrada.typed.shapes import Alias
+from contrada.typed.structure import Structural, Tuple
 
-__all__ = ["Obvent", "type_name_of"]
+__all__ = [
+    "Alias",
+    "CausalOrder",
+    "Certified",
+    "FIFOOrder",
+    "Obvent",
+    "ObventMatch",
+    "ObventPattern",
+    "Prioritary",
+    "Qos",
+    "Reliable",
+    "Structural",
+    "Timely",
+    "TotalOrder",
+    "Tuple",
+    "Unreliable",
+    "obvent",
+    "qos_of",
+    "type_name_of",
+]

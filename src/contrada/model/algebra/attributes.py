@@ -72,14 +72,17 @@ def span_of(attributes: Mapping[str, Any], *, system: bool = False) -> bytes:
 
 def plain_span(attributes: Mapping[str, Any], good: set[str]) -> bytes | None:
     """As `span_of`, where all values are plain and the names were seen before; else None."""
-    if is_plain(attributes, good):
-        try:
-            span = _encode(attributes)
-        except (OverflowError, UnicodeEncodeError):
-            return None  # It is told with the name and the value.
-        if span.find(LARGE) < 0 or not has_large(attributes):
-            return span
-    return None
+    # What is None here is told with the name and the value, elsewhere.
+    return plain_values_span(attributes) if is_plain(attributes, good) else None
+
+
+def plain_values_span(attributes: Mapping[str, Any]) -> bytes | None:
+    """As `plain_span`, of names that are good and values of plain types: they were looked at."""
+    try:
+        span = _encode(attributes)
+    except (OverflowError, UnicodeEncodeError):
+        return None
+    return span if span.find(LARGE) < 0 or not has_large(attributes) else None
 
 
 def is_plain(attributes: Mapping[str, Any], good: set[str]) -> bool:

@@ -29,8 +29,9 @@ from contrada.model.algebra.attributes import (
     check_attribute_name,
     count_in,
     good_names,
+    good_names_and_marks,
     plain_span,
-    span_of,
+    plain_values_span,
     span_of_any,
     values_in,
 )
@@ -242,15 +243,22 @@ class Notification(Product, Mapping[str, Values]):
         envelope: Envelope,
     ) -> "Notification":
         """A notification as it came from elsewhere: type marks are allowed."""
-        _check_body(body, content_type)
-        return of_parts(span_of(attributes, system=True), body, content_type, envelope)
+        if body != b"" or content_type:
+            _check_body(body, content_type)
+        span = plain_span(attributes, good_names_and_marks)
+        kept: Any = None
+        if span is None:
+            span = span_of_any(attributes, system=True)
+        elif len(attributes) <= ATTRIBUTES_KEPT_MAX:
+            kept = dict(attributes)
+        return of_parts(span, body, content_type, envelope, values=kept)
 
     def with_envelope(self, envelope: Envelope) -> "Notification":
         """The same notification in another envelope. Shares the attributes."""
         if self.envelope is OWN:
             _set_envelope(self, envelope)
             return self
-        return of_parts(self.span, self.body, self.content_type, envelope)
+        return of_parts(self.span, self.body, self.content_type, envelope, values=_get_values(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Notification":
@@ -381,6 +389,7 @@ _set_body: Final = _slots["body"].__set__
 _set_content_type: Final = _slots["content_type"].__set__
 _set_envelope: Final = _slots["envelope"].__set__
 _set_values: Final = _slots["_values"].__set__
+_get_values: Final = _slots["_values"].__get__
 _set_keys: Final = _slots["_keys"].__set__
 
 
@@ -404,6 +413,18 @@ def of_parts(
     _set_packed(notification, packed)
     _set_values(notification, values)
     return notification
+
+
+def of_plain(attributes: dict[str, Any], envelope: Envelope) -> Notification:
+    """The notification of attributes that it takes over: their names good, their types plain.
+
+    Raises as `Notification.restored` where a value is beyond its range all the same.
+    """
+    span = plain_values_span(attributes)
+    if span is None:
+        return Notification.restored(attributes, b"", "", envelope)
+    kept: Any = attributes if len(attributes) <= ATTRIBUTES_KEPT_MAX else None
+    return of_parts(span, b"", "", envelope, values=kept)
 
 
 def of_values(

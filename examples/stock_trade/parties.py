@@ -1,0 +1,129 @@
+"""The market, a broker and a bank, whichever way they subscribe.
+
+None of them knows another: they share the types of `obvents` and a service. What they do when
+something comes stands here; `handles` and `collections` say how it comes.
+
+Source: EPFL 2503 §4.6.1.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import date
+
+import contrada as ct
+from examples.stock_trade.obvents import (
+    Bought,
+    MarketPrice,
+    SpotPrice,
+    StockMarket,
+    StockQuote,
+    StockRequest,
+)
+from examples.stock_trade.quotes import Close
+
+Publish = Callable[[ct.Obvent], Awaitable[object]]
+
+
+class Tally:
+    """Counts what a party has done, for whoever waits for that."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._changed = asyncio.Condition()
+
+    async def add(self) -> None:
+        """One more."""
+        async with self._changed:
+            self.count += 1
+            self._changed.notify_all()
+
+    async def reached(self, count: int) -> None:
+        """Returns when there are so many."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.count >= count)
+
+
+class Market:
+    """It publishes quotes, and sells at once to whoever asks for the price of a day."""
+
+    def __init__(self, publish: Publish) -> None:
+        self._publish = publish
+        self._prices: dict[tuple[str, date], float] = {}
+        self.sold = Tally()
+
+    async def quote(self, close: Close, reference: ct.Reference[StockMarket]) -> None:
+        """Says what a company costs on a day, and where it is bought."""
+        self._prices[close.company, close.day] = close.price
+        await self._publish(StockQuote(close.company, close.price, 100, close.day, reference))
+
+    async def on_request(self, request: SpotPrice) -> None:
+        """Sells at the price of that day."""
+        price = self._prices[request.company, request.day]
+        await self._publish(
+            Bought(request.company, price, request.amount, request.day, request.buyer)
+        )
+        await self.sold.add()
+
+    async def buy(self, company: str, price: float, amount: int, buyer: str) -> bool:
+        """What is called by who has a quote: the latest price counts."""
+        days = [day for other, day in self._prices if other == company]
+        day = max(days)
+        if self._prices[company, day] > price:
+            return False
+        await self._publish(Bought(company, price, amount, day, buyer))
+        await self.sold.add()
+        return True
+
+
+@dataclass
+class Bank:
+    """It keeps what brokers want at a price, and asks the market once it costs no more."""
+
+    publish: Publish
+    wanted: list[MarketPrice] = field(default_factory=list)
+    expired: list[MarketPrice] = field(default_factory=list)
+    kept: Tally = field(default_factory=Tally)
+    seen: Tally = field(default_factory=Tally)
+    asked: int = 0
+
+    async def on_request(self, request: StockRequest) -> None:
+        """Keeps a request; what is to be had at once is the market's."""
+        if isinstance(request, MarketPrice):
+            self.wanted.append(request)
+            await self.kept.add()
+
+    async def on_quote(self, quote: StockQuote) -> None:
+        """Asks for what can be had now, and forgets what can be had no longer."""
+        for request in list(self.wanted):
+            if quote.day > request.until:
+                self.wanted.remove(request)
+                self.expired.append(request)
+            elif quote.company == request.company and quote.price <= request.price:
+                self.wanted.remove(request)
+                self.asked += 1
+                spot = SpotPrice(
+                    quote.company, quote.price, request.amount, quote.day, request.buyer
+                )
+                await self.publish(spot)
+        await self.seen.add()
+
+
+@dataclass
+class Broker:
+    """It wants what it can get cheap, and is told what was bought for it."""
+
+    name: str
+    bought: list[Bought] = field(default_factory=list)
+    calls: int = 0
+    told: Tally = field(default_factory=Tally)
+
+    async def on_quote(self, quote: StockQuote, market: StockMarket) -> None:
+        """Buys where the quote comes from."""
+        self.calls += 1
+        await market.buy(quote.company, quote.price, 10, self.name)
+
+    async def on_bought(self, bought: Bought) -> None:
+        """Notes what it has."""
+        self.bought.append(bought)
+        await self.told.add()

@@ -1,0 +1,235 @@
+"""Services that are called over the same network as events go: references, proxies and leases.
+
+    async with ct.Export(service, market, StockMarket) as reference:
+        await service.publish(StockQuote("Telco Mobiles", 80.0, 100, reference))
+
+    async with ct.Proxy(service, quote.market, StockMarket) as market:
+        bought = await market.buy("Telco Mobiles", 80.0, 10)
+
+An export lasts as long as its lease: it is renewed by each call, by whoever holds a proxy, and by
+publishing the reference again through `renew`. So who holds a reference and crashes keeps nothing
+alive. A call is answered once at most: one that gets no answer in time may have been done.
+
+Source: EPFL 2503 §4.6.3, figure 4.23.
+"""
+
+import asyncio
+import contextlib
+import inspect
+import itertools
+import logging
+import secrets
+from typing import Any, Final, Generic, Self, TypeVar, cast
+
+from contrada.errors import ContradaError, RemoteCallError, ServiceError
+from contrada.service import Service
+from contrada.typed.calls import RENEWAL, Reference, RemoteAnswer, RemoteCall, RemoteInterface
+
+S = TypeVar("S")
+
+LEASE_S: Final = 60.0
+"""Seconds that an export lasts after it was renewed last, where nothing else is said."""
+
+CALL_WAIT_S: Final = 10.0
+"""Seconds that a call waits for its answer, where nothing else is said. Beyond it: RemoteCallError;
+nobody knows whether it was done."""
+
+CALLS_UNDER_WAY_MAX: Final = 256
+"""Calls of one export that are under way. Beyond it: further ones wait."""
+
+_LOG: Final = logging.getLogger("contrada.runtime")
+
+
+class Export(Generic[S]):
+    """An object that can be called from elsewhere, while it is open and its lease lasts."""
+
+    def __init__(
+        self, service: Service, target: S, interface: type[Any], *, lease_s: float = LEASE_S
+    ) -> None:
+        """Raises ServiceError for what is no time, InvalidObventError for what is no interface."""
+        self._service = service
+        self._target = target
+        self._interface = RemoteInterface(interface)
+        self._lease_s = _seconds("lease_s", lease_s)
+        self.reference: Reference[S] = Reference(secrets.token_urlsafe(16))
+        self._runner: asyncio.Task[None] | None = None
+        self._expiry: asyncio.TimerHandle | None = None
+        self._expired = asyncio.Event()
+
+    async def __aenter__(self) -> Reference[S]:
+        await self.open()
+        return self.reference
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def open(self) -> Self:
+        """Take calls from now on. Raises as `Subscription.open`."""
+        calls = self._service.subscribe(RemoteCall, {"target": self.reference.address})
+        await calls.open()
+        self._runner = asyncio.get_running_loop().create_task(self._run(calls))
+        self.renew()
+        return self
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be called."""
+        return self._runner is not None and not self._expired.is_set()
+
+    def renew(self) -> None:
+        """Let the lease begin anew."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        loop = asyncio.get_running_loop()
+        self._expiry = loop.call_later(self._lease_s, self._end)
+
+    async def expired(self) -> None:
+        """Returns when the lease is over, or it was closed."""
+        await self._expired.wait()
+
+    async def aclose(self) -> None:
+        """Take no more calls. Twice is once."""
+        self._end()
+        if self._runner is not None:
+            await asyncio.wait([self._runner])
+
+    def _end(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+        if self._runner is not None:
+            self._runner.cancel()
+        self._expired.set()
+
+    async def _run(self, calls: Any) -> None:
+        try:
+            await calls.handle(self._answer, concurrency=CALLS_UNDER_WAY_MAX)
+        finally:
+            with contextlib.suppress(ServiceError):
+                await calls.unsubscribe()
+
+    async def _answer(self, call: RemoteCall) -> None:
+        self.renew()
+        answer = RemoteAnswer(call.caller, call.number)
+        if call.method != RENEWAL:
+            try:
+                answer.value = await self._called(call)
+            except Exception as error:  # noqa: BLE001 - it is told to who called
+                answer.error = f"{type(error).__name__}: {error}"
+        with contextlib.suppress(ServiceError):  # Who called waits a bounded time.
+            await self._service.publish(answer)
+
+    async def _called(self, call: RemoteCall) -> Any:
+        method = self._interface.methods.get(call.method)
+        if method is None:
+            raise RemoteCallError(f"{self._interface.name} has no method {call.method!r}")
+        found = getattr(self._target, call.method)(*method.read(call.arguments))
+        if inspect.isawaitable(found):
+            found = await found
+        return method.value_written(found)
+
+
+class Proxy(Generic[S]):
+    """What stands here for a service that is elsewhere; use it inside `async with`.
+
+    That gives an object with the methods of the interface, each to be awaited. It renews the lease
+    while it is open. A call raises RemoteCallError with the words of what the method raised, or
+    where no answer came in time.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        reference: Reference[S],
+        interface: type[Any],
+        *,
+        wait_s: float = CALL_WAIT_S,
+        renew_s: float = LEASE_S / 3,
+    ) -> None:
+        """Raises ServiceError for what is no time, InvalidObventError for what is no interface."""
+        self._service = service
+        self._reference = reference
+        self._interface = RemoteInterface(interface)
+        self._wait_s = _seconds("wait_s", wait_s)
+        self._renew_s = _seconds("renew_s", renew_s)
+        self._caller = secrets.token_urlsafe(16)
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[RemoteAnswer]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> S:
+        answers = self._service.subscribe(RemoteAnswer, {"caller": self._caller})
+        await answers.open()
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._read(answers)), loop.create_task(self._renew())]
+        return cast(S, _Stub(self, self._interface))
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def call(self, method: str, *given: Any, **named: Any) -> Any:
+        """Call a method. Raises RemoteCallError, TypeError, InvalidObventError, as `publish`."""
+        described = self._interface.methods[method]
+        answer = await self._asked(method, described.written(*given, **named))
+        if answer.error is not None:
+            raise RemoteCallError(f"{self._interface.name}.{method}: {answer.error}")
+        return described.value_read(answer.value)
+
+    async def _asked(self, method: str, arguments: list[Any]) -> RemoteAnswer:
+        number = next(self._numbers)
+        waiting = self._waiting[number] = asyncio.get_running_loop().create_future()
+        call = RemoteCall(self._reference.address, self._caller, number, method, arguments)
+        try:
+            await self._service.publish(call)
+            async with asyncio.timeout(self._wait_s):
+                answer: RemoteAnswer = await waiting
+                return answer
+        except TimeoutError:
+            what = f"{self._interface.name}.{method}" if method else self._interface.name
+            reason = f"{what}: no answer in {self._wait_s:g} s; its lease may be over"
+            raise RemoteCallError(reason) from None
+        finally:
+            del self._waiting[number]
+
+    async def _read(self, answers: Any) -> None:
+        try:
+            async for answer in answers:
+                waiting = self._waiting.get(answer.number)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(answer)
+        finally:
+            with contextlib.suppress(ServiceError):
+                await answers.unsubscribe()
+
+    async def _renew(self) -> None:
+        """Lets the lease last while somebody holds this."""
+        while True:
+            await asyncio.sleep(self._renew_s)
+            try:
+                await self._asked(RENEWAL, [])
+            except ContradaError as error:
+                _LOG.warning("%s: the lease was not renewed: %s", self._interface.name, error)
+
+
+class _Stub:
+    """The methods of an interface, each a call."""
+
+    def __init__(self, proxy: Proxy[Any], interface: RemoteInterface) -> None:
+        self._proxy = proxy
+        self._interface = interface
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._interface.methods:
+            raise AttributeError(f"{self._interface.name} has no method {name!r}")
+
+        async def method(*given: Any, **named: Any) -> Any:
+            return await self._proxy.call(name, *given, **named)
+
+        return method
+
+
+def _seconds(name: str, given: object) -> float:
+    if not isinstance(given, int | float) or isinstance(given, bool) or not 0 < given < 1e9:
+        raise ServiceError(f"{name} = {given!r}: expected seconds above 0")
+    return float(given)

@@ -1,0 +1,412 @@
+"""Objects as attributes and a body, and back.
+
+A scalar is the attribute of its field's name, a field of a nested object that of its path,
+`outer.inner`; an object that may be None is the attribute `outer` = null where it is. All else
+stands in the body, a map of msgpack by path. A double is
+always a double, a date its ISO text, a duration its microseconds, a member of an enumeration its
+value or its name, a decimal the nearest double and its digits in the body. Where the class of a
+nested object is a subtype of the declared one, `outer.@is` names it.
+
+What the class of the reader does not know is told apart, so that it can be published on.
+
+Speed: which names came says how they are read, so that is worked out once for each set of names;
+then an object is one look at its values' types, and one call that makes it.
+
+Source: EPFL 2503 §3.3.3 (objects over the wire), §2.4.2 (types that evolve).
+"""
+
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from operator import attrgetter, itemgetter
+from typing import Any, Final
+
+from contrada.errors import InvalidObventError
+from contrada.model.domains.values import MARK_PREFIX
+from contrada.typed.elements import IS, NESTING_MAX, BodyValue, element_of
+from contrada.typed.names import class_named, names_of
+from contrada.typed.parts import Parts, Values
+from contrada.typed.scalars import holder, reader, writer
+from contrada.typed.shapes import Alternative, Field, FieldKind, Shape, name_of, shape_of
+from contrada.typed.unknown import Rest, anonymous, is_unknown, keep, known_of, rest_of
+
+READINGS_MAX: Final = 256
+"""Sets of attribute names of one class whose reading is remembered, and sets of types of its
+values. Beyond it: all are forgotten, and worked out anew."""
+
+
+class ObventCarrier:
+    """How objects of one class are carried."""
+
+    def __init__(self, shape: Shape, type_name: str) -> None:
+        self.shape = shape
+        self._type_name = type_name
+        self._scalars: list[_Scalar] = []
+        self._objects: list[_Nested] = []
+        self._elements: list[_BodyField] = []
+        for each in shape.fields:
+            self._place(each)
+        self._get = _getter(attrgetter, [each.field.name for each in self._scalars])
+        self._names = tuple(each.field.name for each in self._scalars)
+        self._plain_types: set[tuple[type, ...]] = set()
+        self._readings: dict[tuple[str, ...], _FieldReading] = {}
+
+    def _place(self, declared: Field) -> None:
+        inner = [each for each in declared.alternatives if each.kind is FieldKind.OBJECT]
+        if declared.is_flat and inner:
+            self._objects.append(_Nested(declared, inner[0].type))
+        elif declared.is_flat:
+            self._scalars.append(_Scalar(declared))
+        if not declared.is_flat or any(
+            it.kind is FieldKind.DECIMAL for it in declared.alternatives
+        ):
+            try:
+                element = element_of(declared.annotation, object_value)
+            except TypeError as error:
+                reason = f"field {declared.name!r} is {name_of(declared.annotation)}: {error}"
+                raise InvalidObventError(self._type_name, reason) from None
+            self._elements.append(_BodyField(declared, element))
+
+    def plain_attributes_of(self, obvent: Any) -> Values | None:
+        """The attributes of an object of which nothing needs a look, by its values' types.
+
+        None for any other one, and for the first one of such types.
+        """
+        values = self._get(obvent)
+        if tuple(map(type, values)) not in self._plain_types or self._objects or self._elements:
+            return None
+        return dict(zip(self._names, values, strict=True))
+
+    def put(self, obvent: Any, parts: Parts, prefix: str = "", depth: int = 0) -> None:
+        """Add what an object carries, under a path. Raises InvalidObventError."""
+        if depth > NESTING_MAX:
+            reason = f"nested deeper than NESTING_MAX = {NESTING_MAX}, or in itself"
+            raise InvalidObventError(self._type_name, reason)
+        for name, value in self._flat(obvent).items():
+            parts.attributes[prefix + name] = value
+        for nested in self._objects:
+            value = getattr(obvent, nested.field.name)
+            path = prefix + nested.field.name
+            if nested.cls is not type(value) and not isinstance(value, nested.cls):
+                parts.attributes[path] = self._written(nested, value)
+                continue
+            name = _subtype_name(type(value), nested.cls)
+            carrier = carrier_of(type(value))
+            if name or not carrier.shape.fields:
+                parts.attributes[f"{path}.{IS}"] = name
+            carrier.put(value, parts, f"{path}.", depth + 1)
+        for entry in self._elements:
+            value = getattr(obvent, entry.field.name)
+            if value is None and entry.field.is_flat:
+                continue
+            parts.entries[prefix + entry.field.name] = self._entered(entry, value)
+
+    def take(self, parts: Parts) -> tuple[Values, Parts | None]:
+        """The values of the fields by their names, and what the class does not know, if any.
+
+        Raises InvalidObventError.
+        """
+        attributes = parts.attributes
+        reading = self._readings.get(tuple(attributes))
+        if reading is None:
+            reading = self._reading(tuple(attributes))
+        values = reading.values(attributes, self._type_name)
+        rest = None
+        if self._objects or self._elements or parts.entries or reading.unknown:
+            rest = Parts({name: attributes[name] for name in reading.unknown})
+            self._take_more(parts, values, rest)
+        if len(values) < len(self.shape.fields):
+            self._check_all(values)
+        return values, rest if rest and (rest.attributes or rest.entries) else None
+
+    def taken_plain(self, cls: type[Any], attributes: Any) -> Any:
+        """The object, where its attributes are all that it needs and nothing needs a look; or None.
+
+        Raises InvalidObventError.
+        """
+        reading = self._readings.get(tuple(attributes))
+        if reading is None or not reading.is_whole:
+            return None
+        found = reading.get(attributes)
+        if tuple(map(type, found)) not in reading.plain_types:
+            return None
+        try:
+            return cls(*found)
+        except Exception as error:  # Its own __post_init__ or validators may raise anything.
+            raise InvalidObventError(self._type_name, f"it cannot be made: {error!r}") from error
+
+    def made(self, cls: type[Any], values: Values) -> Any:
+        """An object of this class, or of an anonymous subclass. Raises InvalidObventError."""
+        try:
+            return self.shape.make(cls, values)
+        except Exception as error:  # Its own __post_init__ or validators may raise anything.
+            raise InvalidObventError(self._type_name, f"it cannot be made: {error!r}") from error
+
+    def _flat(self, obvent: Any) -> Values:
+        values = self._get(obvent)
+        types = tuple(map(type, values))
+        if types not in self._plain_types:
+            values = tuple(map(self._written, self._scalars, values))
+            if all(it.is_plain(kind) for it, kind in zip(self._scalars, types, strict=True)):
+                _remember(self._plain_types).add(types)
+        return dict(zip(self._names, values, strict=True))
+
+    def _written(self, declared: "_Scalar | _Nested", value: Any) -> Any:
+        if type(value) in declared.plain:
+            return value
+        for alternative in declared.writers:
+            if alternative.holds(value):
+                try:
+                    return alternative.write(value)
+                except (ValueError, OverflowError, KeyError) as error:
+                    reason = f"{declared.field.name} = {value!r}: {error}"
+                    raise InvalidObventError(self._type_name, reason) from None
+        reason = f"{declared.field.name} = {value!r}: expected {declared.field.expected}"
+        raise InvalidObventError(self._type_name, reason)
+
+    def _entered(self, entry: "_BodyField", value: Any) -> Any:
+        name = entry.field.name
+        if not entry.element.holds(value):
+            reason = f"{name} = {value!r}: expected {name_of(entry.field.annotation)}"
+            raise InvalidObventError(self._type_name, reason)
+        try:
+            return entry.element.write(value, 1)
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            raise InvalidObventError(self._type_name, f"{name} = {value!r}: {error}") from None
+
+    def _reading(self, names: tuple[str, ...]) -> "_FieldReading":
+        reading = _FieldReading(names, self._scalars, [each.field.name for each in self._objects])
+        # Its constructor takes them in this order, and asks for no more.
+        reading.is_whole = (
+            self.shape.is_positional
+            and not reading.unknown
+            and reading.keys == tuple(each.name for each in self.shape.fields)
+        )
+        _remember(self._readings)[names] = reading
+        return reading
+
+    def _take_more(self, parts: Parts, values: Values, rest: Parts) -> None:
+        rest.entries.update(parts.entries)
+        for entry in self._elements:
+            name = entry.field.name
+            if name in rest.entries:
+                try:
+                    values[name] = entry.element.read(rest.entries.pop(name))
+                except (ValueError, TypeError, RecursionError):
+                    reason = (
+                        f"{name} is none in the body: expected {name_of(entry.field.annotation)}"
+                    )
+                    raise InvalidObventError(self._type_name, reason) from None
+        for nested in self._objects:
+            self._take_nested(nested, parts, values, rest)
+
+    def _take_nested(self, nested: "_Nested", parts: Parts, values: Values, rest: Parts) -> None:
+        name = nested.field.name
+        if name in parts.attributes:
+            values[name] = None
+            if not nested.may_be_none or parts.attributes[name] is not None:
+                reason = f"{name} = {parts.attributes[name]!r}: expected {nested.field.expected}"
+                raise InvalidObventError(self._type_name, reason)
+            return
+        prefix = f"{name}."
+        inner = Parts(_under(prefix, parts.attributes), _under(prefix, parts.entries))
+        if not inner.attributes and not inner.entries:
+            return
+        for path in [path for path in rest.entries if path.startswith(prefix)]:
+            del rest.entries[path]
+        cls, type_name = nested.cls, inner.attributes.get(IS)
+        if isinstance(type_name, str):
+            known = class_named(type_name)
+            if known is not None and issubclass(known, cls):
+                cls = known
+                del inner.attributes[IS]
+            elif not type_name:
+                del inner.attributes[IS]
+        carrier = carrier_of(cls)
+        taken, unknown = carrier.take(inner)
+        values[name] = carrier.made(cls, taken)
+        if unknown is None:
+            return
+        rest.attributes.update({prefix + path: it for path, it in unknown.attributes.items()})
+        rest.entries.update({prefix + path: it for path, it in unknown.entries.items()})
+
+    def _check_all(self, values: Values) -> None:
+        for each in self.shape.fields:
+            if each.is_required and each.name not in values:
+                raise InvalidObventError(self._type_name, f"field {each.name!r} is absent")
+
+
+class _FieldWriter:
+    """One alternative of a field, as it is written."""
+
+    __slots__ = ("holds", "kind", "write")
+
+    def __init__(self, alternative: Alternative) -> None:
+        self.kind = alternative.kind
+        self.holds = holder(alternative)
+        self.write = writer(alternative)
+
+
+class _Scalar:
+    """A field whose values are attributes."""
+
+    def __init__(self, declared: Field) -> None:
+        self.field = declared
+        self.writers = [_FieldWriter(each) for each in declared.alternatives]
+        self._readers = [reader(each) for each in declared.alternatives]
+        self.plain = {_PLAIN[it.kind] for it in declared.alternatives if it.kind in _PLAIN}
+
+    def is_plain(self, kind: type) -> bool:
+        """Whether values of a type are written, and read, as they are."""
+        return kind in self.plain
+
+    def restored(self, value: Any) -> Any:
+        """The value as one of the field's types; ValueError when it is none."""
+        if type(value) in self.plain:
+            return value
+        for read in self._readers:
+            try:
+                return read(value)
+            except (ValueError, OverflowError):
+                continue
+        raise ValueError(f"{self.field.name} = {value!r}: expected {self.field.expected}")
+
+
+class _Nested:
+    """A field whose values are objects, their fields attributes."""
+
+    def __init__(self, declared: Field, cls: type[Any]) -> None:
+        self.field = declared
+        self.cls = cls
+        self.writers = [
+            _FieldWriter(it) for it in declared.alternatives if it.kind is FieldKind.NONE
+        ]
+        self.may_be_none = bool(self.writers)
+        self.plain: frozenset[type] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _BodyField:
+    """A field that stands in the body; a decimal stands there beside its attribute."""
+
+    field: Field
+    element: BodyValue
+
+
+class _FieldReading:
+    """How an object is read of attributes of these names, in this order."""
+
+    def __init__(self, names: tuple[str, ...], scalars: list[_Scalar], objects: list[str]) -> None:
+        pairs = []
+        for each in scalars:
+            found = next((it for it in (each.field.name, *each.field.aliases) if it in names), None)
+            if found is not None:
+                pairs.append((found, each))
+        self.get = _getter(itemgetter, [name for name, _ in pairs])
+        self._scalars = [each for _, each in pairs]
+        self.keys = tuple(each.field.name for each in self._scalars)
+        self.plain_types: set[tuple[type, ...]] = set()
+        taken = {name for name, _ in pairs} | set(objects)
+        known = (MARK_PREFIX, *(f"{name}." for name in objects))
+        self.unknown = [it for it in names if it not in taken and not it.startswith(known)]
+
+        self.is_whole = False
+
+    def values(self, attributes: Mapping[str, Any], type_name: str) -> Values:
+        found = self.get(attributes)
+        types = tuple(map(type, found))
+        if types not in self.plain_types:
+            try:
+                found = tuple(
+                    it.restored(value) for it, value in zip(self._scalars, found, strict=True)
+                )
+            except ValueError as error:
+                raise InvalidObventError(type_name, str(error)) from None
+            if all(it.is_plain(kind) for it, kind in zip(self._scalars, types, strict=True)):
+                _remember(self.plain_types).add(types)
+        return dict(zip(self.keys, found, strict=True))
+
+
+_PLAIN: Final = {
+    FieldKind.NONE: type(None),
+    FieldKind.BOOL: bool,
+    FieldKind.INT: int,
+    FieldKind.FLOAT: float,
+    FieldKind.TEXT: str,
+    FieldKind.BYTES: bytes,
+}
+
+_carriers: Final[weakref.WeakKeyDictionary[type[Any], ObventCarrier]] = weakref.WeakKeyDictionary()
+
+
+def carrier_of(cls: type[Any]) -> ObventCarrier:
+    """How objects of a class are carried. Raises InvalidObventError for what cannot be."""
+    found = _carriers.get(cls)
+    if found is None:
+        name = (*names_of(cls), cls.__qualname__)[0]
+        found = _carriers[cls] = ObventCarrier(shape_of(cls, name), name)
+    return found
+
+
+def object_value(cls: type[Any]) -> BodyValue:
+    """Nested objects that stand in the body, as in a list."""
+
+    def write(value: Any, depth: int) -> Values:
+        kind, parts = type(value), Parts()
+        if is_unknown(kind):
+            parts.add(rest_of(value).parts)
+            kind = known_of(kind)
+        else:
+            name = _subtype_name(kind, cls)
+            parts.attributes.update({IS: name} if name else {})
+        carrier_of(kind).put(value, parts, depth=depth)
+        return {"": parts.entries, **parts.attributes}
+
+    def read(value: Any) -> Any:
+        if not isinstance(value, dict) or type(value.get("")) is not dict:
+            raise ValueError
+        attributes = {name: it for name, it in value.items() if name}
+        kind, known = cls, class_named(attributes.get(IS, ""))
+        if known is not None and issubclass(known, cls):
+            kind = known
+            del attributes[IS]
+        carrier = carrier_of(kind)
+        values, rest = carrier.take(Parts(attributes, value[""]))
+        if rest is None:
+            return carrier.made(kind, values)
+        return keep(carrier.made(anonymous(kind), values), Rest((), rest))
+
+    return BodyValue(lambda value: isinstance(value, cls), write, read)
+
+
+def _subtype_name(kind: type[Any], declared: type[Any]) -> str:
+    """What tells the class of a nested object; nothing where it is the declared one."""
+    if kind is declared:
+        return ""
+    names = names_of(kind)
+    if not names:
+        reason = (
+            f"a nested {kind.__qualname__} stands for {declared.__qualname__}: make it an obvent"
+        )
+        raise InvalidObventError(kind.__qualname__, reason)
+    return names[0]
+
+
+def _under(prefix: str, values: Mapping[str, Any]) -> Values:
+    begin = len(prefix)
+    return {name[begin:]: value for name, value in values.items() if name.startswith(prefix)}
+
+
+def _getter(make: Callable[..., Any], names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """What gets several of something as a tuple, also where it is one or none."""
+    if not names:
+        return lambda _: ()
+    get = make(*names)
+    return get if len(names) > 1 else lambda given: (get(given),)
+
+
+def _remember(known: Any) -> Any:
+    """The same collection, emptied where it has no room."""
+    if len(known) >= READINGS_MAX:
+        known.clear()
+    return known

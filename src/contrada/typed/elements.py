@@ -1,0 +1,235 @@
+"""Values that are no attributes: what they are as built-in values in the body, and back.
+
+A list is a list, a map a map, an object the map of its fields; where an object's class is not the
+declared one, and where several alternatives look the same, `@is` names which it is.
+
+Source: EPFL 2503 §3.3.1 (clones are deep), §3.3.3.
+"""
+
+import collections
+import collections.abc
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from contrada.typed.scalars import holder, reader, writer
+from contrada.typed.shapes import Alternative, FieldKind, alternatives_of, name_of
+
+IS: Final = "@is"
+"""What names the class of a nested object, or the alternative of a union."""
+
+AS_VALUE: Final = "value"
+
+NESTING_MAX: Final = 32
+"""How deep values may be nested in the body. Beyond it: InvalidObventError."""
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+Objects = Callable[[type[Any]], "BodyValue"]
+"""How nested objects of a class are written and read."""
+
+
+@dataclass(frozen=True, slots=True)
+class BodyValue:
+    """How values of one annotation are written and read.
+
+    `write` raises ValueError, TypeError, OverflowError for what the annotation does not hold,
+    `read` ValueError for what is no such value.
+    """
+
+    holds: Callable[[Any], bool]
+    write: Callable[[Any, int], Any]
+    read: Callable[[Any], Any]
+
+
+def element_of(annotation: Any, objects: Objects) -> BodyValue:
+    """How values of an annotation are written and read. Raises TypeError for what cannot be."""
+    alternatives = alternatives_of(annotation)
+    if len(alternatives) == 1:
+        return _single(alternatives[0], objects)
+    return _union(alternatives, objects)
+
+
+def _single(alternative: Alternative, objects: Objects) -> BodyValue:
+    if alternative.kind is FieldKind.OBJECT:
+        return objects(alternative.type)
+    if alternative.kind is FieldKind.DECIMAL:
+        read = reader(alternative)
+        return BodyValue(holder(alternative), lambda value, _: str(value), read)
+    if alternative.kind is not FieldKind.OTHER:
+        write = writer(alternative)
+        return BodyValue(holder(alternative), lambda value, _: write(value), reader(alternative))
+    return _container(alternative.type, objects)
+
+
+def _union(alternatives: tuple[Alternative, ...], objects: Objects) -> BodyValue:
+    """One of several. What comes back is told by its name, unless only None is beside it."""
+    members = [(name_of(each.type), _single(each, objects)) for each in alternatives]
+    if len(members) == 2 and FieldKind.NONE in (each.kind for each in alternatives):
+        (_, inner) = next(
+            it
+            for it, each in zip(members, alternatives, strict=True)
+            if each.kind is not FieldKind.NONE
+        )
+        return BodyValue(
+            lambda value: value is None or inner.holds(value),
+            lambda value, depth: None if value is None else inner.write(value, depth),
+            lambda value: None if value is None else inner.read(value),
+        )
+    named = dict(members)
+
+    def write(value: Any, depth: int) -> Any:
+        # The exact type first: an int is no float here, though a float field takes it.
+        pairs = zip(members, alternatives, strict=True)
+        exact = [it for it, each in pairs if type(value) is each.type]
+        for name, member in exact or members:
+            if member.holds(value):
+                return {IS: name, AS_VALUE: member.write(value, depth)}
+        raise ValueError
+
+    def read(value: Any) -> Any:
+        if not isinstance(value, dict) or value.get(IS) not in named or AS_VALUE not in value:
+            raise ValueError
+        return named[value[IS]].read(value[AS_VALUE])
+
+    return BodyValue(lambda value: any(it.holds(value) for _, it in members), write, read)
+
+
+def _container(annotation: Any, objects: Objects) -> BodyValue:
+    origin = typing.get_origin(annotation) or annotation
+    given = typing.get_args(annotation)
+    if origin in (Any, object) or isinstance(annotation, typing.TypeVar):
+        return BodyValue(lambda _: True, _built_in, lambda value: value)
+    if not isinstance(origin, type):
+        raise TypeError(f"expected a type, found {annotation!r}")
+    if origin is tuple and given and given[-1] is not Ellipsis:
+        return _fixed(given, objects)
+    if issubclass(origin, tuple) and hasattr(origin, "_fields"):
+        return _converted(annotation)
+    if typing.is_typeddict(origin):
+        return _converted(annotation)
+    if issubclass(origin, collections.abc.Mapping):
+        return _mapping(origin, given or (Any, Any), objects)
+    if origin in _MADE or issubclass(origin, list | tuple | set | frozenset | collections.deque):
+        return _several(origin, (given or (Any,))[0], objects)
+    return _converted(annotation)
+
+
+def _several(origin: type[Any], annotation: Any, objects: Objects) -> BodyValue:
+    item = element_of(annotation, objects)
+    made = _MADE.get(origin, origin)
+
+    def write(value: Any, depth: int) -> list[Any]:
+        _check_depth(depth)
+        found = [_written(item, each, depth + 1) for each in value]
+        if isinstance(value, collections.abc.Set):  # Equal sets are written alike.
+            found.sort(key=_encode)
+        return found
+
+    def read(value: Any) -> Any:
+        if type(value) is not list:
+            raise ValueError
+        return made(map(item.read, value))
+
+    return BodyValue(lambda value: isinstance(value, origin), write, read)
+
+
+def _fixed(annotations: tuple[Any, ...], objects: Objects) -> BodyValue:
+    items = [element_of(each, objects) for each in annotations]
+
+    def write(value: Any, depth: int) -> list[Any]:
+        _check_depth(depth)
+        return [_written(item, each, depth + 1) for item, each in zip(items, value, strict=True)]
+
+    def read(value: Any) -> Any:
+        if type(value) is not list:
+            raise ValueError
+        return tuple(item.read(each) for item, each in zip(items, value, strict=True))
+
+    return BodyValue(lambda value: isinstance(value, tuple), write, read)
+
+
+def _mapping(origin: type[Any], annotations: tuple[Any, Any], objects: Objects) -> BodyValue:
+    key, item = (element_of(each, objects) for each in annotations)
+    made = _MADE.get(origin, origin)
+
+    def write(value: Any, depth: int) -> list[Any]:
+        # Pairs: not all that is a key in Python is one in msgpack.
+        _check_depth(depth)
+        inner = depth + 1
+        return [(_written(key, k, inner), _written(item, v, inner)) for k, v in value.items()]
+
+    def read(value: Any) -> Any:
+        if type(value) is not list:
+            raise ValueError
+        return made((key.read(k), item.read(v)) for k, v in value)
+
+    return BodyValue(lambda value: isinstance(value, origin), write, read)
+
+
+def _converted(annotation: Any) -> BodyValue:
+    """What msgspec knows how to convert: named tuples, typed dictionaries, times of day, paths."""
+    msgspec.inspect.type_info(annotation)  # Raises TypeError for what nobody knows.
+    if not _is_known(msgspec.inspect.type_info(annotation)):
+        raise TypeError(f"expected what has fields or is a value, found {name_of(annotation)}")
+
+    def read(value: Any) -> Any:
+        try:
+            return msgspec.convert(value, annotation)
+        except msgspec.ValidationError as error:
+            raise ValueError(str(error)) from None
+
+    def write(value: Any, _: int) -> Any:
+        built = msgspec.to_builtins(value)
+        read(built)  # Else a value of another type would be found out by its reader.
+        return built
+
+    kind = typing.get_origin(annotation) or annotation
+    base = dict if typing.is_typeddict(kind) else kind
+    return BodyValue(
+        lambda value: not isinstance(base, type) or isinstance(value, base), write, read
+    )
+
+
+def _is_known(info: msgspec.inspect.Type) -> bool:
+    return not isinstance(info, msgspec.inspect.CustomType)
+
+
+def _written(item: BodyValue, value: Any, depth: int) -> Any:
+    if not item.holds(value):
+        raise ValueError(f"{value!r} stands where another type was declared")
+    return item.write(value, depth)
+
+
+def _built_in(value: Any, depth: int) -> Any:
+    """A value of any type: what comes back as it was, and nothing else."""
+    _check_depth(depth)
+    if value is None or type(value) in _BUILT_IN:
+        return value
+    if type(value) is list:
+        return [_built_in(each, depth + 1) for each in value]
+    if type(value) is dict and all(type(key) is str for key in value):
+        return {key: _built_in(each, depth + 1) for key, each in value.items()}
+    raise ValueError(f"{value!r} comes back as it was only where its type is declared")
+
+
+def _check_depth(depth: int) -> None:
+    if depth > NESTING_MAX:
+        raise ValueError(f"nested deeper than NESTING_MAX = {NESTING_MAX}, or in itself")
+
+
+_BUILT_IN: Final = frozenset((bool, int, float, str, bytes))
+
+_MADE: Final[Mapping[type[Any], Callable[..., Any]]] = {
+    collections.abc.Sequence: list,
+    collections.abc.MutableSequence: list,
+    collections.abc.Collection: list,
+    collections.abc.Iterable: list,
+    collections.abc.Set: set,
+    collections.abc.MutableSet: set,
+    collections.abc.Mapping: dict,
+    collections.abc.MutableMapping: dict,
+}

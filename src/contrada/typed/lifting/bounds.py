@@ -1,0 +1,158 @@
+"""For which numbers a comparison holds, also after arithmetic, as cuts of the line.
+
+Without arithmetic the constant is placed among the numbers of the model, exactly. With arithmetic
+the bound is not computed but looked for: the steps are run on doubles, or integers, as Python runs
+them, and each is monotone, so that the place where the comparison changes is found by halving.
+
+Monotone are `+ - * /` with a finite constant, `//` of integers and a sign: rounding keeps the
+order, overflow goes to infinity, and no NaN comes of these but of NaN, or of zero times infinity,
+which the ends show.
+"""
+
+import math
+import operator
+import struct
+import sys
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Final
+
+from contrada.model.domains import line
+from contrada.model.domains.line import Cut, Cuts
+from contrada.model.domains.values import INT_MAX, INT_MIN, NUMBER, plain_number
+
+ORDERS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+
+FIRST: Final[Cut] = (NUMBER,)
+LAST: Final[Cut] = (NUMBER + 1,)
+
+Steps = tuple[tuple[Callable[[Any], Any], bool], ...]
+"""Arithmetic on one number: each operation, and whether it keeps the order (or turns it)."""
+
+
+def number_cuts(order: str, constant: Any) -> Cuts:
+    """The numbers that stand in an order (not `!=`) to a constant; NaN never does."""
+    if constant != constant:
+        return line.EMPTY
+    below, is_equal = _place(constant)
+    after = line.cut_after((NUMBER, below))
+    before = line.cut_before((NUMBER, below)) if is_equal else after
+    return _between(order, before, after)
+
+
+def stepped_cuts(order: str, constant: Any, steps: Steps, *, is_int: bool) -> Cuts | None:
+    """The numbers that after the steps stand in an order (not `!=`) to a constant.
+
+    None where that cannot be told: the arithmetic raises for some numbers. Cost: twice 64 runs of
+    the steps.
+    """
+    if constant != constant:
+        return line.EMPTY
+    numbers: Callable[[int], Any] = int if is_int else _double
+    low, high = (INT_MIN, INT_MAX) if is_int else (-_INFINITY, _INFINITY)
+    try:
+        ends = [_after(steps, numbers(each)) for each in (low, high)]
+    except (OverflowError, ValueError):
+        return None
+    if any(end != end for end in ends):
+        return None
+    keeps = sum(not keeps for _, keeps in steps) % 2 == 0
+    cuts = []
+    for compare in (operator.lt, operator.le) if keeps else (operator.gt, operator.ge):
+        rank, end = low, high + 1
+        while rank < end:
+            middle = (rank + end) // 2
+            if compare(_after(steps, numbers(middle)), constant):
+                rank = middle + 1
+            else:
+                end = middle
+        cuts.append(_cut(rank, low, high, numbers))
+    return _between(order if keeps else _TURNED.get(order, order), cuts[0], cuts[1])
+
+
+_TURNED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def _between(order: str, before: Cut, after: Cut) -> Cuts:
+    """The numbers before, between and after the cuts around what equals the constant."""
+    if order == "<":
+        return line.interval(FIRST, before)
+    if order == "<=":
+        return line.interval(FIRST, after)
+    if order == ">":
+        return line.interval(after, LAST)
+    if order == ">=":
+        return line.interval(before, LAST)
+    return line.interval(before, after)
+
+
+def _place(constant: Any) -> tuple[int | float, bool]:
+    """The largest number that is not above a constant, and whether it equals it."""
+    if isinstance(constant, int) and INT_MIN <= constant <= INT_MAX:
+        return int(constant), True
+    if isinstance(constant, float):
+        return plain_number(constant), True
+    try:
+        near = float(constant)
+    except OverflowError:
+        near = sys.float_info.max if constant > 0 else -math.inf
+    if near > constant:
+        near = math.nextafter(near, -math.inf)
+    if INT_MIN <= constant <= INT_MAX:
+        whole = math.floor(constant)
+        if whole > near:
+            return whole, whole == constant
+    return plain_number(near), near == constant
+
+
+def hull(constant: int | float | Decimal) -> tuple[int | float, int | float]:
+    """The smallest and the largest number as which decimals on a constant's sides may stand.
+
+    A decimal stands as the nearest double, or as the integer that it equals.
+    """
+    try:
+        near = float(constant)
+    except OverflowError:
+        near = math.inf if constant > 0 else -math.inf
+    if math.isinf(near):
+        return near, near
+    ends = [near, math.floor(constant), math.ceil(constant)]
+    ends = [each if INT_MIN <= each <= INT_MAX else near for each in ends]
+    return min(near, ends[2]), max(near, ends[1])
+
+
+def _after(steps: Steps, number: Any) -> Any:
+    for operation, _ in steps:
+        number = operation(number)
+    return number
+
+
+_INFINITY: Final = 0x7FF0_0000_0000_0000
+"""The rank of infinity among the doubles that are not negative."""
+
+
+def _double(rank: int) -> float:
+    number: float = struct.unpack("<d", struct.pack("<Q", abs(rank)))[0]
+    return number if rank >= 0 else -number
+
+
+def _cut(rank: int, low: int, high: int, numbers: Callable[[int], Any]) -> Cut:
+    """The cut between a number and the one before, at the one of them that is written shorter."""
+    if rank > high:
+        return LAST
+    if rank == low:
+        return FIRST
+    here, before = (
+        plain_number(each) if isinstance(each, float) else each
+        for each in (numbers(rank), numbers(rank - 1))
+    )
+    if len(repr(before)) < len(repr(here)):
+        return line.cut_after((NUMBER, before))
+    return line.cut_before((NUMBER, here))

@@ -1,0 +1,106 @@
+"""The register of obvent classes: which name a class has, and which class a name is of.
+
+A type's name is given or module-qualified, the same in every process. A class that was renamed
+keeps its earlier names: what it publishes carries them too, and what it asks for is the oldest, so
+that who knows it by any of them is understood.
+
+Source: EPFL 2503 §3.4.2 (names of types), §2.4.2 (types that evolve).
+"""
+
+import weakref
+from collections.abc import Collection
+from typing import Any, Final
+
+from contrada.errors import InvalidNameError, InvalidObventError
+from contrada.model import mark_name
+from contrada.model.domains.values import check_name
+
+NAMES: Final = "__obvent_names__"
+"""The attribute of a class that holds its names, the present one first, the oldest last."""
+
+_classes: Final[weakref.WeakValueDictionary[str, type[Any]]] = weakref.WeakValueDictionary()
+
+
+def register(cls: type[Any], name: str | None, earlier: tuple[str, ...]) -> None:
+    """Give a class its name, and those that it had, the oldest first.
+
+    Raises InvalidObventError for a class of `__main__` without a name, a name that is none, and one
+    that another class has.
+    """
+    names = (_checked_name(cls, name), *(_checked_name(cls, each) for each in reversed(earlier)))
+    for each in names:
+        other = _classes.get(each)
+        if other is not None and (other.__module__, other.__qualname__) != (
+            cls.__module__,
+            cls.__qualname__,
+        ):
+            reason = f"the class {other.__module__}.{other.__qualname__} has this name already"
+            raise InvalidObventError(each, reason)
+    setattr(cls, NAMES, names)
+    for each in names:
+        _classes[each] = cls
+
+
+def names_of(cls: type[Any]) -> tuple[str, ...]:
+    """The names of a class, the present one first; none of one that is not registered."""
+    names: tuple[str, ...] = cls.__dict__.get(NAMES, ())
+    return names
+
+
+def class_named(name: str) -> type[Any] | None:
+    """The class that has a name, or had it."""
+    return _classes.get(name)
+
+
+def ancestors_of(cls: type[Any]) -> tuple[type[Any], ...]:
+    """The class and its ancestors that are obvent classes, nearest first."""
+    return tuple(ancestor for ancestor in cls.__mro__ if names_of(ancestor))
+
+
+def marks_of(cls: type[Any]) -> tuple[str, ...]:
+    """The attributes that mark an object of a class: of all names of it and its ancestors."""
+    return tuple(mark_name(name) for each in ancestors_of(cls) for name in names_of(each))
+
+
+def asked_marks_of(cls: type[Any]) -> tuple[str, ...]:
+    """The marks that a subscription to a class asks for: the oldest of it and its ancestors."""
+    return tuple(mark_name(names_of(each)[-1]) for each in ancestors_of(cls))
+
+
+def descendants_of(cls: type[Any]) -> set[type[Any]]:
+    """The class and its registered subclasses, however deep."""
+    found = {cls}
+    open_ = [cls]
+    while open_:
+        for kind in type.__subclasses__(open_.pop()):
+            if kind not in found:
+                names = names_of(kind)
+                if not names or _classes.get(names[0]) is kind:
+                    found.add(kind)
+                    open_.append(kind)
+    return {each for each in found if names_of(each)}
+
+
+def conforming_classes(marks: Collection[str]) -> list[type[Any]]:
+    """The classes whose marks, and those of all their ancestors, are among these; nearest first."""
+    prefix = len(mark_name(""))
+    named = {_classes.get(mark[prefix:]) for mark in marks}
+    found = [cls for cls in named if cls is not None and set(asked_marks_of(cls)) <= set(marks)]
+    return sorted(found, key=lambda cls: (-len(asked_marks_of(cls)), names_of(cls)[0]))
+
+
+def _checked_name(cls: type[Any], given: str | None) -> str:
+    if given is None:
+        if cls.__module__ == "__main__":
+            raise InvalidObventError(
+                cls.__qualname__,
+                "a class of __main__ needs a name that other processes know too: "
+                f'class {cls.__name__}(..., name="{cls.__name__}")',
+            )
+        given = f"{cls.__module__}.{cls.__qualname__}"
+    try:
+        check_name(given)
+        check_name(mark_name(given))
+    except InvalidNameError as error:
+        raise InvalidObventError(str(given), error.reason) from None
+    return given

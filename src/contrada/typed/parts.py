@@ -1,0 +1,51 @@
+"""What an object carries: its attributes, and the entries of its body.
+
+Source: EPFL 2503 §3.3.3 (objects over the wire).
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from contrada.errors import InvalidObventError
+from contrada.model import Envelope, Notification
+from contrada.model.algebra.notification import UNSTAMPED
+
+OBVENT_BODY: Final = "application/vnd.contrada.obvent+msgpack"
+"""The content type of a body that holds what is no attribute: a map of msgpack, by path."""
+
+Values = dict[str, Any]
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(Values).decode
+
+
+@dataclass(slots=True)
+class Parts:
+    """What of an object stands where: attributes, and entries of the body, by path."""
+
+    attributes: Values = field(default_factory=dict)
+    entries: Values = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, notification: Notification, type_name: str) -> "Parts":
+        """What a notification carries. Raises InvalidObventError where its body is damaged."""
+        attributes: Any = notification.attributes
+        if not notification.body or notification.content_type != OBVENT_BODY:
+            return cls(attributes)
+        try:
+            return cls(attributes, _decode(notification.body))
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise InvalidObventError(type_name, f"its body is damaged: {error}") from None
+
+    def notification(self, envelope: Envelope = UNSTAMPED) -> Notification:
+        """What carries these. Raises InvalidNotificationError."""
+        body = _encode(self.entries) if self.entries else b""
+        content_type = OBVENT_BODY if body else ""
+        return Notification.restored(self.attributes, body, content_type, envelope)
+
+    def add(self, other: "Parts") -> None:
+        """Take over what others hold."""
+        self.attributes.update(other.attributes)
+        self.entries.update(other.entries)

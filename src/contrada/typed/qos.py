@@ -1,0 +1,122 @@
+"""What the types that a class inherits promise of its objects, all of them together.
+
+An order extends Reliable, Certified too, and CausalOrder extends FIFOOrder. Where two contradict
+each other one wins: Reliable over Timely, an order over Prioritary; what goes through a log, as
+all that is reliable does, has an order, and so wins over Prioritary too.
+
+Source: EPFL 2503 §5.2.2, figures 5.3 and 5.4.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from contrada.delivery.classes import BEST_EFFORT
+from contrada.errors import InvalidNotificationError, InvalidObventError
+from contrada.model import Envelope
+from contrada.model.algebra.notification import UNSTAMPED
+from contrada.typed.names import ancestors_of, names_of
+
+RELIABLE: Final = "Reliable"
+CERTIFIED: Final = "Certified"
+FIFO: Final = "FIFOOrder"
+CAUSAL: Final = "CausalOrder"
+TOTAL: Final = "TotalOrder"
+TIMELY: Final = "Timely"
+PRIORITARY: Final = "Prioritary"
+
+
+@dataclass(frozen=True, slots=True)
+class Qos:
+    """What a class resolved to.
+
+    `delivery` is its class of delivery in words; `overruled` says what it inherits and does not
+    get, and why.
+    """
+
+    delivery: str
+    is_timely: bool
+    is_prioritary: bool
+    overruled: tuple[str, ...]
+
+    @property
+    def is_reliable(self) -> bool:
+        """Whether more than best effort is promised."""
+        return self.delivery != BEST_EFFORT
+
+    def envelope_of(self, obvent: Any) -> Envelope:
+        """The envelope of an object, not yet stamped. Raises InvalidObventError."""
+        if self is NOTHING:
+            return UNSTAMPED
+        ttl_us = priority = None
+        if self.is_timely:
+            ttl_us = _ttl_us(obvent)
+        if self.is_prioritary:
+            priority = _asked(obvent, "priority", PRIORITARY)
+        try:
+            made = Envelope(delivery=self.delivery, ttl_us=ttl_us)
+            return made if priority is None else Envelope(ttl_us=ttl_us, priority=priority)
+        except InvalidNotificationError as error:
+            raise InvalidObventError(names_of(type(obvent))[0], str(error)) from None
+
+
+NOTHING: Final = Qos(BEST_EFFORT, False, False, ())
+
+
+def qos_of(cls: type[Any]) -> Qos:
+    """What a class resolved to. Raises InvalidObventError for two total orders.
+
+    Cost: a look at its ancestors.
+    """
+    inherited = {name for ancestor in ancestors_of(cls) for name in names_of(ancestor)}
+    overruled = []
+    is_timely, is_prioritary = TIMELY in inherited, PRIORITARY in inherited
+    is_ordered = bool(inherited & {FIFO, TOTAL})
+    if RELIABLE in inherited and is_timely:
+        overruled.append("Timely: it is reliable, so it comes however late")
+    if RELIABLE in inherited and is_prioritary:
+        reason = "has an order" if is_ordered else "is reliable, and so goes through a log"
+        overruled.append(f"Prioritary: it {reason}")
+    if RELIABLE not in inherited:
+        is_plain = not is_timely and not is_prioritary
+        return NOTHING if is_plain else Qos(BEST_EFFORT, is_timely, is_prioritary, ())
+    words = ["certified" if CERTIFIED in inherited else "reliable"]
+    if FIFO in inherited:
+        words.append("causal" if CAUSAL in inherited else "fifo")
+    if TOTAL in inherited:
+        words.append(f"total:{_sequence_of(cls)}")
+    return Qos(" ".join(words), False, False, tuple(overruled))
+
+
+def _sequence_of(cls: type[Any]) -> str:
+    """The name of the order that a class shares with its subtypes and supertypes of that order."""
+    ordered = [it for it in ancestors_of(cls) if _is_ordered(it)]
+    roots = [it for it in ordered if not any(_is_ordered(above) for above in ancestors_of(it)[1:])]
+    name = names_of(roots[0])[-1]
+    if len(roots) > 1:
+        both = " and ".join(sorted(names_of(it)[0] for it in roots))
+        reason = f"it inherits two total orders, of {both}; let one of these inherit the other"
+        raise InvalidObventError(names_of(cls)[0], reason)
+    if " " in name:
+        raise InvalidObventError(name, "the name of a total order has no blanks")
+    return name
+
+
+def _is_ordered(cls: type[Any]) -> bool:
+    names = [name for ancestor in ancestors_of(cls)[1:] for name in names_of(ancestor)]
+    return TOTAL in names
+
+
+def _ttl_us(obvent: Any) -> int:
+    ttl_s = _asked(obvent, "ttl_s", TIMELY)
+    if type(ttl_s) not in (int, float) or not ttl_s > 0 or ttl_s != ttl_s:
+        reason = f"ttl_s = {ttl_s!r}: expected seconds above 0"
+        raise InvalidObventError(names_of(type(obvent))[0], reason)
+    return max(round(float(ttl_s) * 1e6), 1)
+
+
+def _asked(obvent: Any, name: str, mix_in: str) -> Any:
+    try:
+        return getattr(obvent, name)
+    except AttributeError:
+        reason = f"it is {mix_in} and has no {name}: a field, a property or a class attribute"
+        raise InvalidObventError(names_of(type(obvent))[0], reason) from None

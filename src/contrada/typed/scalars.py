@@ -1,0 +1,169 @@
+"""One value of a field as the value of an attribute, and back.
+
+Numbers equal across int and float, and text equal across str and bytes, are one value in the
+model; a field turns what comes back into the type that its annotation names.
+"""
+
+from collections.abc import Callable
+from datetime import date, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+from uuid import UUID
+
+from contrada.model.domains.values import INT_MAX, INT_MIN
+from contrada.typed.shapes import Alternative, FieldKind, enum_values
+
+MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def holder(alternative: Alternative) -> Callable[[object], bool]:
+    """Whether a value is of an alternative; a double also takes ints, as Python's typing has it."""
+    kind, cls = alternative.kind, alternative.type
+    if kind is FieldKind.NONE:
+        return lambda value: value is None
+    if kind is FieldKind.INT:
+        return lambda value: isinstance(value, int) and not isinstance(value, bool)
+    if kind is FieldKind.FLOAT:
+        return lambda value: isinstance(value, float | int) and not isinstance(value, bool)
+    if kind is FieldKind.DATE:
+        return lambda value: isinstance(value, date) and not isinstance(value, datetime)
+    return lambda value: isinstance(value, cls)
+
+
+def writer(alternative: Alternative) -> Callable[[Any], Any]:
+    """What turns a value of an alternative into that of an attribute.
+
+    It raises ValueError, OverflowError for what has none.
+    """
+    kind, cls = alternative.kind, alternative.type
+    if kind is FieldKind.ENUM:
+        return dict(zip(cls, enum_values(cls), strict=True)).__getitem__
+    return _WRITERS.get(kind, _as_it_is)
+
+
+def reader(alternative: Alternative) -> Callable[[Any], Any]:
+    """What turns the value of an attribute into one of an alternative, or raises ValueError."""
+    kind, cls = alternative.kind, alternative.type
+    if kind is FieldKind.ENUM:
+        members = dict(zip(enum_values(cls), cls, strict=True))
+
+        def member(value: Any) -> Any:
+            if type(value) is float and value.is_integer():
+                value = int(value)
+            if type(value) not in (str, int) or value not in members:
+                raise ValueError
+            return members[value]
+
+        return member
+    return _READERS[kind]
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _whole(value: Any) -> int:
+    number = int(value)
+    if not INT_MIN <= number <= INT_MAX:
+        raise OverflowError("an integer has 64 bits")
+    return number
+
+
+def _double(value: Decimal) -> int | float:
+    """The nearest double, as all numbers are written; an integer where it equals one."""
+    if value.is_finite() and INT_MIN <= value <= INT_MAX and value == int(value):
+        return int(value)
+    return float(value)
+
+
+def _none(value: Any) -> None:
+    if value is not None:
+        raise ValueError
+
+
+def _bool(value: Any) -> bool:
+    if type(value) is not bool:
+        raise ValueError
+    return value
+
+
+def _int(value: Any) -> int:
+    if type(value) is int:
+        return value
+    if type(value) is float and value.is_integer():
+        return int(value)
+    raise ValueError
+
+
+def _float(value: Any) -> float:
+    if type(value) is float:
+        return value
+    if type(value) is int:
+        return float(value)
+    raise ValueError
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise ValueError
+    return value
+
+
+def _bytes(value: Any) -> bytes:
+    if type(value) is bytes:
+        return value
+    if type(value) is str:
+        return value.encode()
+    raise ValueError
+
+
+def _time(value: Any) -> datetime:
+    if not isinstance(value, datetime):
+        raise ValueError
+    return value
+
+
+def _date(value: Any) -> date:
+    return date.fromisoformat(_text(value))
+
+
+def _duration(value: Any) -> timedelta:
+    return timedelta(microseconds=_int(value))
+
+
+def _uuid(value: Any) -> UUID:
+    return UUID(_text(value))
+
+
+def _decimal(value: Any) -> Decimal:
+    """Of the digits in the body; of a number, where others have published it as one."""
+    try:
+        return Decimal(value) if type(value) is str else Decimal(repr(value))
+    except InvalidOperation:
+        raise ValueError from None
+
+
+_WRITERS: Final[dict[FieldKind, Callable[[Any], Any]]] = {
+    FieldKind.INT: _whole,
+    FieldKind.FLOAT: float,
+    FieldKind.TEXT: lambda value: str.__str__(value),
+    FieldKind.BYTES: bytes,
+    FieldKind.DATE: lambda value: value.isoformat(),
+    FieldKind.DURATION: lambda value: _whole(value // MICROSECOND),
+    FieldKind.DECIMAL: _double,
+    FieldKind.UUID: str,
+}
+
+_READERS: Final[dict[FieldKind, Callable[[Any], Any]]] = {
+    FieldKind.NONE: _none,
+    FieldKind.BOOL: _bool,
+    FieldKind.INT: _int,
+    FieldKind.FLOAT: _float,
+    FieldKind.TEXT: _text,
+    FieldKind.BYTES: _bytes,
+    FieldKind.TIME: _time,
+    FieldKind.DATE: _date,
+    FieldKind.DURATION: _duration,
+    FieldKind.UUID: _uuid,
+    FieldKind.DECIMAL: _decimal,
+}

@@ -1,0 +1,62 @@
+"""The types by which a class says what is promised of its objects.
+
+    class Trade(Certified, CausalOrder, StockObvent): ...
+
+They are obvent types themselves: who subscribes to `Reliable` gets all that is reliable. What a
+class that inherits several of them resolves to, `qos_of` says.
+
+Source: EPFL 2503 §5.2.2, figure 5.3.
+"""
+
+from contrada.typed.obvent import Obvent
+
+
+class Unreliable(Obvent, name="Unreliable"):
+    """A best-effort attempt is made to deliver it. Assumed where nothing else is said."""
+
+    __slots__ = ()
+
+
+class Reliable(Obvent, name="Reliable"):
+    """Every subscriber that is up for long enough delivers it, once."""
+
+    __slots__ = ()
+
+
+class Certified(Reliable, name="Certified"):
+    """So does one that disconnects or fails for a time, and servers that crash and come back."""
+
+    __slots__ = ()
+
+
+class FIFOOrder(Reliable, name="FIFOOrder"):
+    """Objects of one publisher come in the order in which it published them."""
+
+    __slots__ = ()
+
+
+class CausalOrder(FIFOOrder, name="CausalOrder"):
+    """An object comes after all that its publisher knew of."""
+
+    __slots__ = ()
+
+
+class TotalOrder(Reliable, name="TotalOrder"):
+    """All subscribers get them in one order: that of the most general type with this order."""
+
+    __slots__ = ()
+
+
+class Timely(Obvent, name="Timely"):
+    """It expires `ttl_s` seconds after it was published: a field, a property or a class attribute.
+
+    Its birth is the `@time` of its envelope.
+    """
+
+    __slots__ = ()
+
+
+class Prioritary(Obvent, name="Prioritary"):
+    """What has a higher `priority` goes first, 0 to 9: a field, a property or a class attribute."""
+
+    __slots__ = ()

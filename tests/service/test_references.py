@@ -1,0 +1,114 @@
+"""References to services that ride along in obvents: calls and leases, in every service."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pytest
+
+import contrada as ct
+from contrada.errors import InvalidObventError, RemoteCallError, ServiceError
+from contrada.runtime.references import Export, Proxy
+from contrada.typed.calls import Reference
+from tests.asynchronous import on_loop, until
+from tests.service.ways import service_of
+
+
+@dataclass
+class Receipt:
+    company: str
+    amounts: list[int]
+
+
+class Market(Protocol):
+    async def buy(self, company: str, price: float, amount: int = 1) -> Receipt: ...
+
+    async def price(self, company: str) -> float: ...
+
+
+@dataclass
+class Offer(ct.Obvent, name="references.Offer"):
+    company: str
+    market: Reference[Market]
+
+
+class Floor:
+    """A market that is here."""
+
+    def __init__(self) -> None:
+        self.bought: list[str] = []
+
+    async def buy(self, company: str, price: float, amount: int = 1) -> Receipt:
+        self.bought.append(company)
+        return Receipt(company, [amount, round(price)])
+
+    def price(self, company: str) -> float:
+        if company != "Telco":
+            raise KeyError(company)
+        return 80.0
+
+
+@on_loop
+async def test_who_gets_an_offer_buys_where_it_comes_from(name: str) -> None:
+    """Events and calls would need two networks."""
+    floor: Any = Floor()
+    async with service_of(name) as service, service.subscribe(Offer) as offers:
+        async with Export(service, floor, Market) as reference:
+            await service.publish(Offer("Telco", reference))
+            offer = await offers.next(5)
+            assert offer.market == reference
+            async with Proxy(service, offer.market, Market) as market:
+                assert await market.price("Telco") == 80.0
+                assert await market.buy("Telco", 80.0, amount=3) == Receipt("Telco", [3, 80])
+                both: Any = await asyncio.gather(market.price("Telco"), market.buy("x", 1.0))
+                assert list(both) == [80.0, Receipt("x", [1, 1])]
+                with pytest.raises(RemoteCallError, match=r"Market.price: KeyError: 'none'"):
+                    await market.price("none")
+                untyped: Any = market
+                with pytest.raises(InvalidObventError, match="price = 'dear'"):
+                    await untyped.buy("Telco", "dear")
+                with pytest.raises(TypeError):
+                    await untyped.buy()
+        assert floor.bought == ["Telco", "x"]
+
+
+@on_loop
+async def test_an_export_lasts_as_long_as_its_lease(name: str) -> None:
+    """Who holds a reference and crashes would keep an object for ever."""
+    floor: Any = Floor()
+    async with service_of(name) as service:
+        held = await Export(service, floor, Market).open()
+        renewals = 0
+
+        def renewed() -> None:
+            nonlocal renewals
+            renewals += 1
+
+        held.renew = renewed  # type: ignore[method-assign]
+        async with Proxy(service, held.reference, Market, renew_s=0.001):
+            await until(lambda: renewals >= 3)
+        await held.aclose()
+        assert not held.is_open
+
+        export = await Export(service, floor, Market, lease_s=0.01).open()
+        await asyncio.wait_for(export.expired(), 5)
+        assert not export.is_open
+        async with Proxy(service, export.reference, Market, wait_s=0.05) as market:
+            with pytest.raises(RemoteCallError, match="no answer in 0"):
+                await market.price("Telco")
+        await export.aclose()
+
+
+class Open(Protocol):
+    async def take(self, handler: asyncio.Task[None]) -> None: ...
+
+
+def test_what_cannot_be_called_is_refused() -> None:
+    """A call would fail only when it is made."""
+    service: Any = None
+    with pytest.raises(InvalidObventError, match=r"Open.take"):
+        Proxy(service, Reference("x"), Open)
+    with pytest.raises(InvalidObventError, match="no methods"):
+        Proxy(service, Reference("x"), Receipt)
+    with pytest.raises(ServiceError, match="lease_s"):
+        Export(service, Floor(), Floor, lease_s=0)

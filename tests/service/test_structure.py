@@ -1,0 +1,168 @@
+"""Types by structure, tuples, and sequences of types, in every service."""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Protocol
+
+import pytest
+
+import contrada as ct
+from contrada.errors import InvalidObventError
+from contrada.typed import ObventPattern, Structural, Tuple
+from tests.asynchronous import on_loop
+from tests.service.ways import service_of
+
+
+class Priced(Protocol):
+    price: float
+
+
+class Named(Priced, Protocol):
+    @property
+    def company(self) -> str: ...
+
+    def dear(self) -> bool: ...
+
+
+@dataclass
+class Offer(ct.Obvent, name="structure.Offer"):
+    company: str
+    price: float
+    legs: list[int] = field(default_factory=list)
+
+    def dear(self) -> bool:
+        return self.price > 100
+
+
+@dataclass
+class Whole(ct.Obvent, name="structure.Whole"):
+    price: int
+
+
+@dataclass
+class Other(ct.Obvent, name="structure.Other"):
+    price: str
+    company: str = "x"
+
+
+@dataclass
+class Request(ct.Obvent, name="structure.Request"):
+    company: str
+    most: float
+
+
+@on_loop
+async def test_what_has_the_members_conforms(name: str) -> None:
+    """Vendors would have to agree on basic types."""
+    async with (
+        service_of(name) as service,
+        service.subscribe(Structural[Priced](), lambda it: it.price < 100) as priced,
+        service.subscribe(Structural[Named](), lambda it: it.dear()) as named,
+    ):
+        for each in (
+            Offer("a", 1.0, [1]),
+            Other("cheap"),
+            Whole(5),
+            {"price": 7.5, "more": 1},
+            Offer("b", 200.0),
+            {"price": 1.0, "company": "plain"},
+        ):
+            await service.publish(each)
+        assert await priced.next(5) == Offer("a", 1.0, [1])
+        whole: Any = await priced.next(5)
+        assert whole == Whole(5)
+        assert (await priced.next(5)).price == 7.5, "of no class: it has the members all the same"
+        assert (await priced.next(5)).price == 1.0
+        assert await named.next(5) == Offer("b", 200.0)
+        assert not named.statistics().dropped, "what has no such method is passed over"
+
+
+@on_loop
+async def test_tuples_are_published_by_structure(name: str) -> None:
+    """A class would be needed for what is said once."""
+    async with (
+        service_of(name) as service,
+        service.subscribe(Structural[tuple[str, float, int]](), lambda t: t[1] < 100) as tuples,
+        service.subscribe("`0` = 'Telco'") as untyped,
+    ):
+        for each in (
+            Tuple("Telco", 200.0, 1),
+            Tuple("Telco", 80.0),
+            Tuple("Telco", "dear", 1),
+            Tuple("Telco", 80, 1, 2),
+            Tuple("Telco", 80.0, 12373),
+        ):
+            await service.publish(each)
+        assert await tuples.next(5) == ("Telco", 80.0, 12373)
+        assert (await untyped.next(5))["1"] == 200.0
+
+
+@on_loop
+async def test_a_tuple_carries_what_is_no_attribute(name: str) -> None:
+    """Only scalars could be published by structure."""
+    subject = Structural[tuple[str, list[int], Offer]]()
+    async with service_of(name) as service, service.subscribe(subject) as tuples:
+        await service.publish(Tuple("x", [1, 2], Offer("a", 1.0, [3])))
+        assert await tuples.next(5) == ("x", [1, 2], Offer("a", 1.0, [3]))
+
+
+@on_loop
+async def test_sequences_of_types_give_objects(name: str) -> None:
+    """Whoever correlates obvents would get notifications and read them himself."""
+    bought = ObventPattern(
+        Request, (Offer, lambda offer: offer.price < 100), by="company", within=timedelta(hours=1)
+    )
+    async with service_of(name) as service, service.subscribe(bought) as matches:
+        for each in (Request("a", 90), Offer("b", 1), Offer("a", 200), Offer("a", 80)):
+            await service.publish(each)
+        await service.publish({"later": True})
+        match = await matches.next(15)
+        request, offer = match.obvents
+        assert (request, offer) == (Request("a", 90), Offer("a", 80))
+        assert match.by == ("a",)
+        assert request.most == 90
+
+
+@pytest.mark.parametrize(
+    ("parts", "by", "said"),
+    [
+        ((Request, (Offer, lambda offer: len(offer.legs) > 1)), (), "whole: .*len"),
+        ((Request, (Offer, lambda o: o.price < 1 or o.company == "a")), (), "one filter"),
+        ((Request, Offer), "price", "Request.*'price'"),
+        ((Request, Offer), "legs", "no such field"),
+        ((Request, "price > 1"), (), "type of obvents"),
+    ],
+)
+def test_what_the_network_cannot_match_is_refused(parts: Any, by: Any, said: str) -> None:
+    """A match would be missed, or come although a predicate says no."""
+    with pytest.raises(InvalidObventError, match=f"(?s){said}"):
+        ObventPattern(*parts, by=by)
+
+
+@pytest.mark.parametrize(
+    ("subject", "said"),
+    [
+        (Structural(), "say of what"),
+        (Structural[int](), "expected a Protocol"),
+        (Structural[tuple[int, ...]](), "types of 1 to"),
+    ],
+)
+def test_what_has_no_structure_is_refused(subject: Structural[Any], said: str) -> None:
+    """It would match everything, or nothing."""
+    with pytest.raises(InvalidObventError, match=said):
+        subject.to_filters()
+    with pytest.raises(InvalidObventError, match="TUPLE_VALUES_MAX"):
+        Tuple()
+
+
+def test_covering_is_by_members() -> None:
+    """A protocol that asks for more would not be covered by one that asks for less."""
+
+    class Both(Protocol):
+        price: float
+        company: str
+
+    assert Structural[Priced]().to_filters().covers(Structural[Both]().to_filters())
+    assert not Structural[Both]().to_filters().covers(Structural[Priced]().to_filters())
+    with pytest.raises(InvalidObventError, match="no field"):
+        Structural[Priced]().check_where(ct.Filter("company any"))

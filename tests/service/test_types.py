@@ -1,0 +1,321 @@
+"""Types of obvents in every service: predicates, what classes promise, and handles."""
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import contrada as ct
+from contrada.errors import CannotSubscribeError, CannotUnsubscribeError, ServiceError
+from contrada.net import Broker
+from contrada.net.client import TcpService
+from contrada.runtime import EmbeddedService
+from contrada.runtime.handles import Handle, ThreadPolicy
+from contrada.service import Service
+from tests.asynchronous import on_loop, until
+from tests.service.ways import service_of
+
+
+@dataclass
+class Stock(ct.Obvent, name="types.Stock"):
+    company: str
+    price: float = 0.0
+
+
+@dataclass
+class Quote(Stock, name="types.Quote"):
+    amount: int = 0
+    tags: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Trade(Stock, ct.FIFOOrder, name="types.Trade"):
+    """It is reliable, and in order."""
+
+
+@dataclass
+class Order(Stock, ct.Certified, name="types.Order"):
+    """It outlives its subscriber."""
+
+
+@ct.obvent(name="types.Tick")
+class Tick(msgspec.Struct):
+    price: float
+
+
+@asynccontextmanager
+async def keeping(name: str, path: Path) -> AsyncIterator[Service]:
+    """A service with a store: embedded, or at a broker."""
+    if name == "embedded":
+        async with EmbeddedService(store=path) as service:
+            yield service
+    else:
+        async with Broker(port=0, store=path) as broker, TcpService(broker.address) as it:
+            yield it
+
+
+def _has_ended(handle: Handle[Any], got: list[float]) -> bool:
+    return bool(got) and not handle.is_active
+
+
+def _reached(most: Counter[str], wanted: int) -> bool:
+    return most["all"] == wanted
+
+
+def priced(*prices: float) -> list[Quote]:
+    return [Quote("Telco", price, tags=["a"]) for price in prices]
+
+
+async def publish_all(service: Service, items: list[Any]) -> None:
+    for each in items:
+        await service.publish(each)
+
+
+@on_loop
+async def test_a_predicate_narrows_a_type(name: str) -> None:
+    """Filters would be texts that no checker of types reads."""
+    limit = 100
+    async with (
+        service_of(name) as service,
+        service.subscribe(Quote, lambda q: 80 < q.price < limit and "Tel" in q.company) as exact,
+        service.subscribe(Quote, lambda q: q.price < limit and len(q.tags) == 1) as asked,
+        service.subscribe(Tick, lambda tick: tick.price == 5) as ticks,
+    ):
+        await publish_all(service, [*priced(80, 90, 100), Quote("x", 85), Tick(4.0), Tick(5.0)])
+        assert await exact.next(5) == priced(90)[0]
+        assert [(await asked.next(5)).price for _ in range(2)] == [80, 90]
+        assert await ticks.next(5) == Tick(5.0)
+        await service.publish(Quote("Telco", 82))
+        assert (await exact.next(5)).price == 82
+
+
+@on_loop
+async def test_a_predicate_replaces_a_predicate(name: str) -> None:
+    """Whoever narrows differently would have to subscribe anew, with a gap."""
+    async with (
+        service_of(name) as service,
+        service.subscribe(Quote, lambda q: q.price < 10) as quotes,
+    ):
+        await publish_all(service, priced(1, 20))
+        await quotes.update(lambda q: q.price >= 10)
+        await publish_all(service, priced(2, 30))
+        assert (await quotes.next(5)).price == 30
+        with pytest.raises(ServiceError, match="not for other objects"):
+            await quotes.update(Trade)
+
+
+@on_loop
+async def test_a_predicate_that_raises_says_no_and_is_counted(name: str) -> None:
+    """One object would end a subscription, or come although nobody said yes."""
+
+    def careless(quote: Quote) -> bool:
+        return quote.tags[0] == "b"
+
+    async with service_of(name) as service, service.subscribe(Quote, careless) as quotes:
+        before = service.statistics().operator_failures
+        await publish_all(service, [Quote("none"), Quote("one", tags=["b"])])
+        assert (await quotes.next(5)).company == "one"
+        counted = Counter(service.statistics().operator_failures) - Counter(before)
+        assert list(counted.values()) == [1]
+        assert "careless" in next(iter(counted))
+
+
+@on_loop
+async def test_a_predicate_sees_who_published(name: str) -> None:
+    """Who published could be asked for by untyped subscribers only."""
+    async with service_of(name) as service:
+        own = (await service.publish(Quote("who am I?"))).publisher
+        async with (
+            service.subscribe(Quote, lambda q, e: e.publisher == own and q.price > 1) as mine,
+            service.subscribe(Quote, lambda q, e: e.publisher != own) as others,
+            service.subscribe(Quote, lambda q, e: len(q.tags) > 0 and e.sequence > 0) as asked,
+        ):
+            await publish_all(service, priced(1, 2))
+            assert (await mine.next(5)).price == 2
+            assert (await asked.next(5)).price == 1
+            with pytest.raises(TimeoutError):
+                await others.next(0.01)
+
+
+@on_loop
+async def test_a_predicate_needs_a_type(name: str) -> None:
+    """It would be called with what its writer did not think of."""
+    async with service_of(name) as service:
+        with pytest.raises(ServiceError, match="narrows a type of obvents"):
+            service.subscribe("price < 3", lambda quote: True)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("name", ["embedded", "broker"])
+@on_loop
+async def test_classes_say_what_is_promised(name: str, tmp_path: Path) -> None:
+    """Each publisher would have to say it, and each differently."""
+    async with keeping(name, tmp_path / "kept.db") as service:
+        for item, delivery in (
+            (Quote("x"), "best-effort"),
+            (Trade("x"), "reliable fifo"),
+            (Order("x"), "certified"),
+        ):
+            assert (await service.publish(item)).delivery == delivery
+
+
+@pytest.mark.parametrize("name", ["embedded", "broker"])
+@on_loop
+async def test_a_durable_subscription_asks_a_predicate(name: str, tmp_path: Path) -> None:
+    """What is kept could be narrowed by filters only."""
+    async with keeping(name, tmp_path / "kept.db") as service:
+        kept = service.subscribe(Order, lambda o: len(o.company) == 1, durable="orders")
+        async with kept as orders:
+            await publish_all(service, [Order("long"), Order("a"), Order("long"), Order("b")])
+            assert [(await orders.next(5)).item.company for _ in range(2)] == ["a", "b"]
+        async with service.subscribe(durable="orders") as again:
+            await service.publish(Order("c"))
+            assert (await again.next(5)).item["company"] == "c", "what it refused is done with"
+        await service.unsubscribe("orders")
+
+
+@on_loop
+async def test_a_handle_is_activated_and_deactivated(name: str) -> None:
+    """A subscription would last as long as its reader's loop."""
+    got: list[float] = []
+    async with service_of(name) as service:
+        handle: Handle[Quote] = Handle(
+            service, Quote, lambda q: got.append(q.price), lambda q: q.price > 0
+        )
+        with pytest.raises(CannotUnsubscribeError):
+            handle.deactivate()
+        for price in (1, 2):
+            await handle.activate()
+            with pytest.raises(CannotSubscribeError, match="active already"):
+                await handle.activate()
+            await publish_all(service, priced(price, -1))
+            await until(partial(got.__contains__, price))
+            await handle.deactivate()
+            assert not handle.is_active
+            await publish_all(service, priced(99))
+        assert got == [1, 2]
+        with pytest.raises(CannotSubscribeError):
+            await Handle(service, Quote, print, "price < 0 and price > 0").activate()
+
+
+@on_loop
+async def test_a_handler_deactivates_its_own_handle(name: str) -> None:
+    """It would wait for itself."""
+    got: list[float] = []
+    async with service_of(name) as service:
+
+        async def once(quote: Quote) -> None:
+            got.append(quote.price)
+            await handle.deactivate()
+
+        def once_on_a_thread(quote: Quote) -> None:
+            assert threading.current_thread() is not threading.main_thread()
+            got.append(quote.price)
+            other.deactivate()
+
+        handle = Handle(service, Quote, once, threads=ThreadPolicy.single())
+        other: Handle[Quote] = Handle(
+            service, Quote, once_on_a_thread, threads=ThreadPolicy.single()
+        )
+        for each in (handle, other):
+            got.clear()
+            await each.activate()
+            await publish_all(service, priced(1, 2, 3))
+            await until(partial(_has_ended, each, got))
+            assert got == [1]
+
+
+@pytest.mark.parametrize("name", ["embedded", "broker"])
+@on_loop
+async def test_a_certified_handle_goes_on_where_it_was(name: str, tmp_path: Path) -> None:
+    """What comes while its process is away would be lost."""
+    got: list[str] = []
+    async with keeping(name, tmp_path / "kept.db") as service:
+        handle: Handle[Order] = Handle(service, Order, lambda order: got.append(order.company))
+        await handle.activate("book")
+        await service.publish(Order("a"))
+        await until(lambda: got == ["a"])
+        await handle.deactivate()
+        await publish_all(service, [Order("b"), Order("c")])
+        await handle.activate("book")
+        await until(lambda: got == ["a", "b", "c"])
+        await handle.deactivate()
+        await service.unsubscribe("book")
+
+
+@on_loop
+async def test_policies_say_how_many_calls_there_are(name: str) -> None:
+    """Handlers would run over one another, or wait for what does not concern them."""
+    running: Counter[type] = Counter()
+    most: Counter[str] = Counter()
+    handled: list[Stock] = []
+    release = asyncio.Event()
+
+    async def slow(stock: Stock) -> None:
+        running[type(stock)] += 1
+        most["all"] = max(most["all"], running.total())
+        most[type(stock).__name__] = max(most[type(stock).__name__], running[type(stock)])
+        await release.wait()
+        running[type(stock)] -= 1
+        handled.append(stock)
+
+    items = [*priced(1, 2, 3), Stock("x"), Stock("y")]
+    async with service_of(name) as service:
+        for policy, wanted in (
+            (ThreadPolicy.single(), {"all": 1}),
+            (ThreadPolicy.multi(4), {"all": 4}),
+            (ThreadPolicy.one_per_class(), {"all": 2, "Quote": 1, "Stock": 1}),
+        ):
+            for each in (most, handled, release):
+                each.clear()
+            async with Handle(service, Stock, slow, threads=policy):
+                await publish_all(service, items)
+                await until(partial(_reached, most, wanted["all"]))
+                release.set()
+                await until(lambda: len(handled) == len(items))
+            assert {key: most[key] for key in wanted} == wanted
+            if policy != ThreadPolicy.multi(4):
+                quotes = [it.price for it in handled if isinstance(it, Quote)]
+                assert quotes == [1, 2, 3]
+
+
+@on_loop
+async def test_ordered_obvents_are_handled_one_at_a_time(name: str) -> None:
+    """Their order would end at the handler."""
+    got: list[float] = []
+    async with service_of(name) as service:
+        with pytest.raises(ServiceError, match="keeps their order"):
+            Handle(service, Trade, print, threads=ThreadPolicy.multi(2))
+        async with Handle(service, Trade, lambda trade: got.append(trade.price)):
+            await publish_all(service, [Trade("x", price) for price in range(20)])
+            await until(lambda: len(got) == 20)
+        assert got == list(range(20))
+
+
+@on_loop
+async def test_errors_of_handlers_are_told_and_counted(name: str) -> None:
+    """One object would end the handling of all that follow."""
+    told: list[tuple[str, float]] = []
+
+    def picky(quote: Quote) -> None:
+        if quote.price == 1:
+            raise ValueError("one")
+
+    async with service_of(name) as service:
+        handle = Handle(
+            service,
+            Quote,
+            picky,
+            on_error=lambda error, quote: told.append((str(error), quote.price)),
+        )
+        async with handle:
+            await publish_all(service, priced(1, 2))
+            await until(lambda: handle.statistics().delivered == 2 and told == [("one", 1.0)])
+            assert handle.statistics().failed == 1

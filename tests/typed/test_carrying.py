@@ -1,0 +1,379 @@
+"""Objects of all kinds of classes travel by value, and come back as they were."""
+
+import copy
+import enum
+import typing
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Annotated, Any, NamedTuple
+from uuid import UUID
+
+import attrs
+import msgspec
+import pydantic
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contrada.errors import InvalidObventError
+from contrada.model import Filter, Notification
+from contrada.typed import Alias, Obvent, obvent
+
+
+class Side(enum.Enum):
+    BUY = "buy"
+    SELL = "sell"
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+class Shade(enum.Enum):
+    """Values of several kinds: it goes by its names."""
+
+    DARK = (0, 0)
+    LIGHT = 1
+
+
+@dataclass
+class Address:
+    city: str
+    floor: int | None = None
+
+
+@dataclass
+class Party(Obvent, name="carry.Party"):
+    name: str
+    address: Address | None = None
+
+
+@dataclass
+class Bank(Party, name="carry.Bank"):
+    licence: str = ""
+
+
+class Leg(NamedTuple):
+    symbol: str
+    share: float
+
+
+@dataclass
+class Trade(Obvent, name="carry.Trade"):
+    """Something of each."""
+
+    side: Side
+    price: Decimal
+    day: date
+    at: datetime
+    lasts: timedelta
+    party: Party
+    id: UUID
+    level: Level = Level.LOW
+    shade: Shade = Shade.DARK
+    note: bytes | None = None
+    legs: list[Leg] = field(default_factory=list)
+    parties: tuple[Party, ...] = ()
+    shares: dict[Side, float] = field(default_factory=dict)
+    tags: set[str] = field(default_factory=set)
+    either: int | date | list[int] = 0
+    anything: Any = None
+
+
+@attrs.define
+class OfAttrs(Obvent, name="carry.OfAttrs"):
+    price: float
+    _hidden: int = 3
+
+
+class OfPydantic(Obvent, pydantic.BaseModel, name="carry.OfPydantic"):
+    price: float = pydantic.Field(alias="Price")
+    parties: list[str] = []
+
+
+@obvent(name="carry.OfStruct")
+class OfStruct(msgspec.Struct, frozen=True):
+    price: float
+    note: str | None = None
+
+
+@obvent(name="carry.OfStructs")
+class OfStructs(Obvent, msgspec.Struct):
+    price: float
+
+
+class Plain(Obvent, name="carry.Plain"):
+    price: float
+    note: str = "none"
+
+    def __init__(self, price: float) -> None:
+        self.price = price
+        self.made = True  # No field: it stays here.
+
+
+TRADE = Trade(
+    Side.SELL,
+    Decimal("0.10000000000000000001"),
+    date(2026, 11, 22),
+    datetime(2026, 11, 22, 9, 30, tzinfo=UTC),
+    timedelta(days=1, microseconds=1),
+    Bank("Hill", Address("Basel"), licence="x"),
+    UUID(int=7),
+)
+FULL = copy.copy(TRADE)
+FULL.legs = [Leg("A", 0.5), Leg("B", 0.5)]
+FULL.parties = (Party("a"), Bank("b", Address("Zug", 3), licence="y"))
+FULL.shares = {Side.BUY: 1.0}
+FULL.tags = {"x", "y"}
+FULL.either = date(2026, 1, 1)
+FULL.anything = {"deep": [1, {"er": None}]}
+FULL.shade, FULL.level, FULL.note = Shade.LIGHT, Level.HIGH, b"\xff"
+
+
+def over_the_wire(sent: Any) -> Any:
+    notification = sent.to_notification()
+    read = Notification.restored(
+        dict(notification), notification.body, notification.content_type, notification.envelope
+    )
+    return type(sent).from_notification(read)
+
+
+@pytest.mark.parametrize("sent", [TRADE, FULL, OfAttrs(1.0), OfAttrs(2.0, 5)])
+def test_an_object_comes_back_as_it_was(sent: Any) -> None:
+    """A field would be lost, or come back as another value."""
+    assert over_the_wire(sent) == sent
+    assert over_the_wire(sent) is not sent
+
+
+@pytest.mark.parametrize(
+    "sent", [OfPydantic(Price=1.5, parties=["a"]), OfStruct(1.0), OfStruct(2.0, "x"), OfStructs(3)]
+)
+def test_models_and_structs_are_obvents(sent: Any) -> None:
+    """Whoever has such classes already would write them again."""
+    back = over_the_wire(sent)
+    assert back == sent
+    assert type(back) is type(sent)
+
+
+def test_a_plain_class_is_filled() -> None:
+    """A class with an `__init__` of its own could not be published."""
+    back = over_the_wire(Plain(2.0))
+    assert (back.price, back.note) == (2.0, "none")
+    assert not hasattr(back, "made"), "its own __init__ is not called"
+
+
+def test_scalars_are_attributes_that_filters_see() -> None:
+    """A broker could not narrow by what an object holds."""
+    notification = FULL.to_notification()
+    seen = {name: it for name, it in notification.items() if not name.startswith("@")}
+    assert seen == {
+        "side": "sell",
+        "price": 0.1,
+        "day": "2026-11-22",
+        "at": datetime(2026, 11, 22, 9, 30, tzinfo=UTC),
+        "lasts": 86_400_000_001,
+        "party.@is": "carry.Bank",
+        "party.name": "Hill",
+        "party.address.city": "Basel",
+        "party.address.floor": None,
+        "party.licence": "x",
+        "id": str(UUID(int=7)),
+        "level": 2,
+        "shade": "LIGHT",
+        "note": b"\xff",
+    }
+    Trade.check_where(Filter({"party.address.city": "Basel"}))
+    with pytest.raises(InvalidObventError, match="stands in the body"):
+        Trade.check_where(Filter({"tags": "x"}))
+    with pytest.raises(InvalidObventError, match="no field"):
+        Trade.check_where(Filter({"side.deeper": "x"}))
+
+
+def test_what_fits_attributes_has_no_body() -> None:
+    """Each notification would be longer than it needs."""
+    assert not Party("a").to_notification().body
+    assert Trade(**{**vars(TRADE), "price": Decimal(1)}).to_notification().body
+
+
+def test_clones_are_deep() -> None:
+    """What one subscriber changes another one would see."""
+    notification = FULL.to_notification()
+    one, other = (Trade.from_notification(notification) for _ in range(2))
+    one.legs.append(Leg("C", 0.0))
+    one.party.name = "changed"
+    one.parties[0].name = "changed"
+    assert other == FULL
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"side": "sell"}, "side = 'sell': expected Side"),
+        ({"day": datetime(2026, 1, 1, tzinfo=UTC)}, "day = .*expected date"),
+        ({"lasts": timedelta.max}, "lasts = .*64 bits"),
+        ({"party": Address("x")}, "party = .*expected Party"),
+        ({"legs": [("A", 1.0)]}, "legs"),
+        ({"tags": {1}}, "tags"),
+        ({"either": "x"}, "either = 'x'"),
+        ({"anything": object()}, "anything"),
+        ({"anything": {"a": Decimal(1)}}, "anything"),
+        ({"price": Decimal("sNaN")}, "price"),
+    ],
+)
+def test_what_a_field_does_not_hold_is_refused(change: dict[str, Any], said: str) -> None:
+    """It would come back as something else, or not at all."""
+    with pytest.raises(InvalidObventError, match=said):
+        Trade(**{**vars(TRADE), **change}).to_notification()
+
+
+def test_what_holds_itself_is_refused() -> None:
+    """Publishing it would not end."""
+    deep: list[Any] = []
+    deep.append(deep)
+    with pytest.raises(InvalidObventError, match="NESTING_MAX"):
+        Trade(**{**vars(TRADE), "anything": deep}).to_notification()
+
+
+@dataclass
+class Node(Obvent, name="carry.Node"):
+    value: int
+    next: "Node | None" = None
+
+
+def test_a_class_may_hold_itself() -> None:
+    """A list of linked objects could not be published."""
+    chain = Node(1, Node(2, Node(3)))
+    assert over_the_wire(chain) == chain
+    assert chain.to_notification()["next.next.value"] == 3
+    chain.next = chain
+    with pytest.raises(InvalidObventError, match="NESTING_MAX"):
+        chain.to_notification()
+
+
+def _without(notification: Notification, *names: str, marks: tuple[str, ...] = ()) -> Notification:
+    kept = {name: it for name, it in notification.items() if name not in names}
+    return Notification.restored(
+        {**kept, **dict.fromkeys(marks, True)},
+        notification.body,
+        notification.content_type,
+        notification.envelope,
+    )
+
+
+def test_what_is_not_known_is_published_on() -> None:
+    """Who passes on what it gets would cut off what only others know."""
+    sent = FULL.to_notification()
+    strange = _without(sent, "party.@is", "party.licence", marks=("@is.elsewhere.Swap",))
+    strange = Notification.restored(
+        {**strange, "currency": "CHF", "party.rating": 5, "party.@is": "elsewhere.Fund"},
+        strange.body,
+        strange.content_type,
+        strange.envelope,
+    )
+    got = Trade.from_notification(strange)
+    assert isinstance(got, Trade)
+    assert type(got.party) is Party
+    assert (got.side, got.party.name) == (Side.SELL, "Hill")
+    got.side = Side.BUY
+    again = got.to_notification()
+    assert dict(again) == {**strange, "side": "buy"}
+    assert again.body == strange.body
+
+
+def test_a_field_that_was_added_has_its_default() -> None:
+    """Who publishes an older class would not be heard."""
+    old = _without(Party("a").to_notification(), "address")
+    assert Party.from_notification(old) == Party("a")
+
+
+@dataclass
+class Renamed(Obvent, name="carry.New", earlier=("carry.Oldest", "carry.Old")):
+    cost: Annotated[float, Alias("price")]
+
+
+def test_a_class_that_was_renamed_is_known_by_all_its_names() -> None:
+    """Publishers and subscribers would have to be changed at once."""
+    notification = Renamed(1.0).to_notification()
+    marks = {name for name in notification if name.startswith("@is.")}
+    assert marks == {"@is.carry.New", "@is.carry.Old", "@is.carry.Oldest"}
+    old = Notification.marked({"price": 2.0}, marks=["carry.Oldest"])
+    assert Renamed.to_filters().matches(old)
+    assert Renamed.from_notification(old) == Renamed(2.0)
+
+
+class Shape(Obvent, ABC, name="carry.Shape"):
+    @abstractmethod
+    def area(self) -> float: ...
+
+
+@dataclass
+class Square(Shape, name="carry.Square"):
+    side: float
+
+    def area(self) -> float:
+        return self.side**2
+
+
+def test_abstract_classes_are_subscribed() -> None:
+    """Only leaves of a hierarchy could be subscribed."""
+    assert Shape.to_filters().covers(Square.to_filters())
+    got = Shape.from_notification(Square(2.0).to_notification())
+    assert got.area() == 4
+    strange = Shape.from_notification(
+        Notification.marked({"r": 1.0}, marks=["Disc", "carry.Shape"])
+    )
+    with pytest.raises(NotImplementedError, match="class is not known"):
+        strange.area()
+    assert dict(strange.to_notification()) == {
+        "r": 1.0,
+        "@is.Disc": True,
+        "@is.carry.Shape": True,
+    }
+
+
+def test_a_class_that_comes_later_is_found() -> None:
+    """What was received as its ancestor once would be so for ever."""
+    notification = Notification.marked({"name": "x", "extra": 1}, ["carry.Late", "carry.Party"])
+    assert type(Party.from_notification(notification)).__name__ == "Party…"
+
+    @dataclass
+    class Late(Party, name="carry.Late"):
+        extra: int = 0
+
+    assert Party.from_notification(notification) == Late("x", extra=1)
+
+
+@dataclass
+class Sampler(Obvent, name="carry.Sampler"):
+    number: float | int | None
+    whole: int
+    text: str
+    flag: bool
+    many: list[float | None]
+    keyed: dict[int, str]
+
+
+@given(
+    st.builds(
+        Sampler,
+        number=st.none() | st.floats(allow_nan=False) | st.integers(-(2**63), 2**63 - 1),
+        whole=st.integers(-(2**63), 2**63 - 1),
+        text=st.text(),
+        flag=st.booleans(),
+        many=st.lists(st.none() | st.floats(allow_nan=False), max_size=4),
+        keyed=st.dictionaries(st.integers(-9, 9), st.text(max_size=3), max_size=3),
+    )
+)
+def test_values_come_back(sent: Sampler) -> None:
+    """A value at the end of its range would be another one."""
+    back = over_the_wire(sent)
+    assert back == sent
+    assert type(back.number) is type(sent.number)
+
+
+def test_hints_stay_typed() -> None:
+    """A decorator would hide what a class is."""
+    assert typing.get_type_hints(OfStruct)["price"] is float

@@ -1,0 +1,157 @@
+"""What a class promises of its objects, by what it inherits."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import contrada as ct
+from contrada.delivery.classes import delivery_class
+from contrada.errors import InvalidObventError
+from contrada.typed import Qos, qos_of
+
+
+@dataclass
+class Plain(ct.Obvent, name="qos.Plain"):
+    company: str = "x"
+
+
+@dataclass
+class Said(Plain, ct.Unreliable, name="qos.Said"):
+    pass
+
+
+@dataclass
+class Sure(Plain, ct.Reliable, name="qos.Sure"):
+    pass
+
+
+@dataclass
+class Kept(Plain, ct.Certified, name="qos.Kept"):
+    pass
+
+
+@dataclass
+class InTurn(Plain, ct.FIFOOrder, name="qos.InTurn"):
+    pass
+
+
+@dataclass
+class Caused(ct.Certified, InTurn, ct.CausalOrder, name="qos.Caused"):
+    pass
+
+
+@dataclass
+class Total(Plain, ct.TotalOrder, name="qos.Total"):
+    pass
+
+
+@dataclass
+class TotalToo(ct.Certified, ct.CausalOrder, Total, name="qos.TotalToo"):
+    pass
+
+
+@dataclass
+class Late(ct.Timely, Plain, name="qos.Late"):
+    ttl_s: float = 1.5
+
+
+@dataclass
+class First(ct.Prioritary, ct.Timely, Plain, name="qos.First"):
+    ttl_s = 2
+    urgent: bool = False
+
+    @property
+    def priority(self) -> int:
+        return 9 if self.urgent else 1
+
+
+@dataclass
+class SureAndLate(ct.Timely, ct.Prioritary, Sure, name="qos.SureAndLate"):
+    ttl_s: float = 1.0
+
+
+@dataclass
+class InTurnAndFirst(ct.Prioritary, InTurn, name="qos.InTurnAndFirst"):
+    priority: int = 9
+
+
+@pytest.mark.parametrize(
+    ("cls", "delivery", "overruled"),
+    [
+        (Plain, "best-effort", 0),
+        (Said, "best-effort", 0),
+        (Sure, "reliable", 0),
+        (Kept, "certified", 0),
+        (InTurn, "reliable fifo", 0),
+        (Caused, "certified causal", 0),
+        (Total, "reliable total:qos.Total", 0),
+        (TotalToo, "certified causal total:qos.Total", 0),
+        (SureAndLate, "reliable", 2),
+        (InTurnAndFirst, "reliable fifo", 1),
+    ],
+)
+def test_a_class_says_what_it_resolved_to(cls: type[Any], delivery: str, overruled: int) -> None:
+    """Its objects would be promised less than their type says, or something that nobody keeps."""
+    found = qos_of(cls)
+    assert (found.delivery, len(found.overruled)) == (delivery, overruled)
+    delivery_class(found.delivery)
+    envelope = cls().to_notification().envelope
+    assert (envelope.delivery, envelope.ttl_us) == (delivery, None)
+    assert envelope.priority == ct.Envelope().priority
+
+
+def test_what_is_timely_or_prioritary_says_so_itself() -> None:
+    """It would never expire, or always wait behind what matters less."""
+    assert Late().to_notification().envelope.ttl_us == 1_500_000
+    envelope = First(urgent=True).to_notification().envelope
+    assert (envelope.ttl_us, envelope.priority) == (2_000_000, 9)
+    assert First().to_notification().envelope.priority == 1
+    assert qos_of(First) == Qos("best-effort", True, True, ())
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda: Late(ttl_s=0), "ttl_s = 0"),
+        (lambda: Late(ttl_s=float("nan")), "ttl_s = nan"),
+        (lambda: type("Silent", (ct.Timely,), {}, name="qos.Silent")(), "has no ttl_s"),
+        (
+            lambda: type("High", (ct.Prioritary,), {"priority": 10}, name="qos.High")(),
+            "@priority",
+        ),
+    ],
+)
+def test_what_is_no_time_and_no_priority_is_refused(made: Any, said: str) -> None:
+    """It would be published with another one."""
+    with pytest.raises(InvalidObventError, match=said):
+        made().to_notification()
+
+
+def test_two_total_orders_are_refused() -> None:
+    """Its objects would be in one order with half of its supertypes only."""
+
+    @dataclass
+    class Other(ct.TotalOrder, name="qos.Other"):
+        pass
+
+    @dataclass
+    class Both(Total, Other, name="qos.Both"):
+        pass
+
+    with pytest.raises(InvalidObventError, match=r"two total orders, of qos\.Other and qos\.Total"):
+        qos_of(Both)
+
+    @dataclass
+    class Blank(ct.TotalOrder, name="a b"):
+        pass
+
+    with pytest.raises(InvalidObventError, match="no blanks"):
+        qos_of(Blank)
+
+
+def test_qualities_are_types() -> None:
+    """Nobody could subscribe to all that is certified."""
+    assert ct.Reliable.to_filters().covers(Kept.to_filters())
+    assert ct.Certified.to_filters().matches(Caused().to_notification())
+    assert not ct.Certified.to_filters().matches(Sure().to_notification())
