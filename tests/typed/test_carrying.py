@@ -233,7 +233,7 @@ def test_what_holds_itself_is_refused() -> None:
     """Publishing it would not end."""
     deep: list[Any] = []
     deep.append(deep)
-    with pytest.raises(InvalidObventError, match="NESTING_MAX"):
+    with pytest.raises(InvalidObventError, match="OBVENT_NESTING_MAX"):
         Trade(**{**vars(TRADE), "anything": deep}).to_notification()
 
 
@@ -249,7 +249,7 @@ def test_a_class_may_hold_itself() -> None:
     assert over_the_wire(chain) == chain
     assert chain.to_notification()["next.next.value"] == 3
     chain.next = chain
-    with pytest.raises(InvalidObventError, match="NESTING_MAX"):
+    with pytest.raises(InvalidObventError, match="OBVENT_NESTING_MAX"):
         chain.to_notification()
 
 

@@ -55,7 +55,7 @@ Handler = Callable[[T], Awaitable[object] | object]
 CALLS_MAX: Final = 1_000
 """Calls of one handle's handler at a time. Beyond it: ServiceError."""
 
-WAITING_MAX: Final = 256
+HANDLER_WAITING_MAX: Final = 256
 """Obvents of classes whose handler is busy that one handle has taken. Beyond it: it takes no more
 until one is done."""
 
@@ -280,7 +280,9 @@ class _Calls:
                 self._start(self._in_turn(kind))
         else:
             self._start(call)
-        while len(self._running) >= self._policy.most or self._held["waiting"] >= WAITING_MAX:
+        while (
+            len(self._running) >= self._policy.most or self._held["waiting"] >= HANDLER_WAITING_MAX
+        ):
             self._changed.clear()
             await self._changed.wait()
 

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from contrada.errors import InvalidObventError
 from contrada.model.domains.values import MARK_PREFIX
-from contrada.typed.elements import IS, NESTING_MAX, BodyValue, element_of
+from contrada.typed.elements import IS, OBVENT_NESTING_MAX, BodyValue, element_of
 from contrada.typed.names import class_named, names_of
 from contrada.typed.parts import Parts, Values
 from contrada.typed.scalars import holder, reader, writer
@@ -79,8 +79,8 @@ class ObventCarrier:
 
     def put(self, obvent: Any, parts: Parts, prefix: str = "", depth: int = 0) -> None:
         """Add what an object carries, under a path. Raises InvalidObventError."""
-        if depth > NESTING_MAX:
-            reason = f"nested deeper than NESTING_MAX = {NESTING_MAX}, or in itself"
+        if depth > OBVENT_NESTING_MAX:
+            reason = f"nested deeper than OBVENT_NESTING_MAX = {OBVENT_NESTING_MAX}, or in itself"
             raise InvalidObventError(self._type_name, reason)
         for name, value in self._flat(obvent).items():
             parts.attributes[prefix + name] = value

@@ -23,7 +23,7 @@ IS: Final = "@is"
 
 AS_VALUE: Final = "value"
 
-NESTING_MAX: Final = 32
+OBVENT_NESTING_MAX: Final = 32
 """How deep values may be nested in the body. Beyond it: InvalidObventError."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -217,8 +217,10 @@ def _built_in(value: Any, depth: int) -> Any:
 
 
 def _check_depth(depth: int) -> None:
-    if depth > NESTING_MAX:
-        raise ValueError(f"nested deeper than NESTING_MAX = {NESTING_MAX}, or in itself")
+    if depth > OBVENT_NESTING_MAX:
+        raise ValueError(
+            f"nested deeper than OBVENT_NESTING_MAX = {OBVENT_NESTING_MAX}, or in itself"
+        )
 
 
 _BUILT_IN: Final = frozenset((bool, int, float, str, bytes))
