@@ -377,3 +377,27 @@ def test_values_come_back(sent: Sampler) -> None:
 def test_hints_stay_typed() -> None:
     """A decorator would hide what a class is."""
     assert typing.get_type_hints(OfStruct)["price"] is float
+
+
+@attrs.frozen
+class Frozen(Obvent, name="carry.Frozen"):
+    price: float
+
+
+@dataclass(frozen=True, slots=True)
+class Slotted(Obvent, name="carry.Slotted"):
+    price: float
+
+
+@pytest.mark.parametrize("cls", [Frozen, Slotted, OfPydantic, OfStruct, OfStructs, Plain])
+def test_unknown_subtypes_of_all_kinds_of_classes_are_kept_whole(cls: type[Any]) -> None:
+    """What is frozen, or has no room, would lose what others know."""
+    names = [name.removeprefix("@is.") for name in cls.to_filters().sets]
+    sent = Notification.marked({"price": 1.0, "more": "x"}, marks=[*names, "elsewhere.Sub"])
+    got = cls.from_notification(sent)
+    assert isinstance(got, cls)
+    assert type(got) is not cls
+    assert got.price == 1.0
+    again = dict(got.to_notification())
+    assert {name: again[name] for name in sent} == dict(sent)
+    assert type(type(got).from_notification(got.to_notification())) is type(got)

@@ -84,6 +84,8 @@ def type_of(cls: type[Any]) -> ObventType:
     """What is known of a class. Raises InvalidObventError for one of which no obvents are made."""
     found: ObventType | None = getattr(cls, _TYPE, None)
     if found is None or found.cls is not cls:
+        if is_unknown(cls):
+            return type_of(known_of(cls))
         found = ObventType(cls)
         setattr(cls, _TYPE, found)
     return found

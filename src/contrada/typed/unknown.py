@@ -52,7 +52,10 @@ def rest_of(obvent: Any) -> Rest:
 
 def keep(obvent: Any, rest: Rest) -> Any:
     """The same object, with what it keeps; it was made of an anonymous class."""
-    object.__setattr__(obvent, REST, rest)
+    if isinstance(obvent, msgspec.Struct):
+        vars(obvent)[REST] = rest  # Its own setter is asked for nothing else.
+    else:
+        object.__setattr__(obvent, REST, rest)
     return obvent
 
 
