@@ -67,6 +67,7 @@ class Results:
     inboxes: Sequence[Inbox]
     faults: Sequence[str]
     latency: Latency
+    trades: int
     publish_seconds: float
     spark_start_seconds: float
     seconds: float
@@ -93,7 +94,8 @@ class Results:
             return "Deliveries are wrong: they differ from direct evaluation."
         return (
             f"All {self.delivered:,} deliveries are right: what every filter gives when it is "
-            f"asked about each of the {self.read:,} notifications, no more and no less."
+            f"asked about each of the {self.read:,} notifications, no more and no less. All "
+            f"{self.trades:,} trades of the stock market are what its quotes call for."
         )
 
     @property
@@ -128,6 +130,7 @@ def results_of(
     wrong: Sequence[str],
     *,
     latency: Latency,
+    trades: int,
     seconds: float,
 ) -> Results:
     """The results from what each part of the demo knows."""
@@ -159,6 +162,7 @@ def results_of(
         inboxes=inboxes,
         faults=wrong,
         latency=latency,
+        trades=trades,
         publish_seconds=summary.publish_seconds,
         spark_start_seconds=summary.wall_s - summary.seconds,
         seconds=seconds,

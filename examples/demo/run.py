@@ -1,4 +1,4 @@
-"""The demo: an airline's operations desk and a trading desk, on real data.
+"""The demo: an airline's operations desk, a trading desk and a stock market, on real data.
 
     make demo            # or: python -m examples.demo --out DIRECTORY
 
@@ -32,6 +32,7 @@ from examples.demo.check import evaluate, faults
 from examples.demo.desks import WISHES, check_covered, listening, settled
 from examples.demo.report import Latency, Results, results_of, tables, write_report
 from examples.demo.sources import write_sources
+from examples.stock_trade.run import trade
 
 DESCRIPTION: Final = Path(__file__).parents[1] / "pipelines" / "operations.toml"
 OUT: Final = Path(__file__).parents[2] / "out"
@@ -45,7 +46,10 @@ DELIVERY_WAIT_S: Final = 5.0
 PROBES: Final = 300
 """So many notifications are sent one at a time to measure the latency."""
 
-STEPS: Final = ("sources", "broker, subscribers", "stream", "direct evaluation", "deliveries")
+STEPS: Final = (
+    *("sources", "broker, subscribers", "stream", "direct evaluation", "deliveries"),
+    "stock trade",
+)
 
 EXIT_FAULT: Final = 1
 EXIT_INTERRUPTED: Final = 130
@@ -54,7 +58,7 @@ EXIT_INTERRUPTED: Final = 130
 async def demo(out: Path, progress: Progress) -> Results:
     """Run all of it; the results say what happened. Raises what a part failed with."""
     began = monotonic()
-    writing, starting, piping, evaluating, delivering = (
+    writing, starting, piping, evaluating, delivering, trading = (
         progress.add_task(step, total=None, start=False) for step in STEPS
     )
 
@@ -100,10 +104,25 @@ async def demo(out: Path, progress: Progress) -> Results:
         await settled(inboxes, expected.totals, quiet_s=QUIET_S, wait_s=DELIVERY_WAIT_S)
         latency = Latency.of(await probe(address))
 
-    # 6. Is everything there, and nothing else? (All have ended: nothing more can come.)
+        # 6. A market, a broker and a bank trade over the same broker, by types of events.
+        progress.start_task(trading)
+        async with connect(address) as service:
+            traded, due = await trade(service)
+        progress.update(trading, total=due.bought.total(), completed=traded.bought.total())
+
+    # 7. Is everything there, and nothing else? (All have ended: nothing more can come.)
     wrong = faults(expected, summary, inboxes)
+    if traded != due:
+        wrong.append(f"stock trade: {traded}, and the quotes say {due}")
     return results_of(
-        pipeline, summary, expected, inboxes, wrong, latency=latency, seconds=monotonic() - began
+        pipeline,
+        summary,
+        expected,
+        inboxes,
+        wrong,
+        latency=latency,
+        trades=traded.bought.total(),
+        seconds=monotonic() - began,
     )
 
 

@@ -70,7 +70,9 @@ async def delivered(pipeline: Pipeline, *, lose: int) -> tuple[Expected, list[In
     said = summary(expected, published)
     wrong = faults(expected, said, inboxes)
     latency = Latency.of([0.001, 0.002, 0.003])
-    results = results_of(pipeline, said, expected, inboxes, wrong, latency=latency, seconds=3.0)
+    results = results_of(
+        pipeline, said, expected, inboxes, wrong, latency=latency, trades=23, seconds=3.0
+    )
     return expected, inboxes, results
 
 
