@@ -9,6 +9,7 @@ from contrada.dialects.rules import Rule
 from contrada.model import FilterSet, Notification
 from contrada.model.languages.atoms import failures
 from contrada.service import Predicate
+from contrada.typed.conditions import Condition
 from contrada.typed.lifting import lift
 from contrada.typed.publishing import type_of
 from contrada.typed.receiving import received
@@ -17,6 +18,8 @@ from contrada.typed.receiving import received
 def lifted_rule(cls: type[Any], predicate: Predicate[Any]) -> Rule:
     """See `Obvent.lift`."""
     kind = type_of(cls)
+    if isinstance(predicate, Condition):
+        predicate = predicate.predicate(cls)
     lifted = lift(kind.carrier.shape, predicate)
     filters = kind.filters & lifted.filters
     members = FilterSet(filters.filters)
