@@ -28,6 +28,7 @@ from contrada.typed.conditions.checking import (
     checked_field,
     is_of,
     text_of,
+    united,
 )
 from contrada.typed.conditions.writing import Writing
 
@@ -161,6 +162,10 @@ class Stage(Accessor):
         """What this stage alone gives."""
         raise NotImplementedError
 
+    def or_default(self, declared: Any) -> Any:
+        """The declared type of what it gets, that of its default included."""
+        return declared if self.default is NO_VALUE else united([declared, type(self.default)])
+
     def operands(self) -> tuple[Accessor, ...]:
         """What it is applied to."""
         return (self.of,)
@@ -227,7 +232,7 @@ class Access(Stage):
 
     def check(self, cls: type[Any]) -> Any:
         """The type of the field."""
-        return checked_field(self.of.check(cls), self.name, str(self))
+        return self.or_default(checked_field(self.of.check(cls), self.name, str(self)))
 
     def plain_expression(self, writing: Writing) -> ast.expr:
         """`….name`."""
@@ -308,7 +313,7 @@ class Invoke(Stage):
         """The type that the method is declared to return."""
         found = self.of.check(cls)
         taken = [Given(it.check(cls)) if isinstance(it, Accessor) else it for it in self.arguments]
-        return checked_call(found, self.name, self.function, taken, str(self))
+        return self.or_default(checked_call(found, self.name, self.function, taken, str(self)))
 
     def plain_expression(self, writing: Writing) -> ast.expr:
         """`….name(…)`."""

@@ -63,7 +63,7 @@ def checked_field(declared: Any, name: str, place: str) -> Any:
         if isinstance(held, types.FunctionType):
             raise _refusal(cls, f"{place}: {name!r} is a method, and no field; invoke it")
         found.append(held)
-    return _united(found)
+    return united(found)
 
 
 def _field(cls: type[Any], name: str) -> Any:
@@ -100,7 +100,7 @@ def checked_call(
             raise _refusal(cls, f"{place}: {what} {name!r}")
         is_bound = isinstance(held, classmethod | staticmethod)
         found.append(_returned(cls, method, arguments, place, is_bound=is_bound))
-    return _united(found)
+    return united(found)
 
 
 def _returned(
@@ -171,7 +171,7 @@ def _class_of(part: Any) -> type[Any] | None:
     return cls if known or getattr(cls, "_is_runtime_protocol", False) else None
 
 
-def _united(found: list[Any]) -> Any:
+def united(found: list[Any]) -> Any:
     """The union of the types that a stage may give."""
     distinct = [each for place, each in enumerate(found) if each not in found[:place]]
     if not distinct or Any in distinct:
