@@ -27,7 +27,7 @@ from contrada.typed.conditions import (
     OrCondition,
     Same,
 )
-from contrada.typed.conditions.conditions import CONDITION_DEPTH_MAX, FAILURE
+from contrada.typed.conditions.conditions import CONDITION_DEPTH_MAX, FAILURE, Comparison
 from tests.typed.conditions.quotes import BID, Bid, Place, Side, UrgentBid
 
 
@@ -36,6 +36,15 @@ class Cheap(Condition):
 
     def holds(self, obvent: Any) -> bool:
         return bool(obvent.price < 100)
+
+
+class EndsWith(Comparison):
+    """A comparison of one's own."""
+
+    sign = "ends with"
+
+    def test(self, found: Any, expected: Any) -> bool:
+        return str(found).endswith(expected)
 
 
 def by_length(one: str, other: str) -> int:
@@ -93,6 +102,8 @@ TABLE: list[tuple[Condition, bool]] = [
     (OrCondition(), False),
     (Cheap(), True),
     (Cheap() & ~Cheap(), False),
+    (EndsWith("company", "Mobiles"), True),
+    (~EndsWith("price", "5.0"), True),
     (RAISES, False),
     (~RAISES, False),
     (RAISES | YES, False),

@@ -27,7 +27,10 @@ from contrada.typed.conditions import (
     conditionset,
     static,
 )
+from contrada.typed.conditions.conditions import Comparison
 from contrada.typed.conditions.conditionset import FormName
+from contrada.typed.conditions.groups import ConditionGroup
+from contrada.typed.conditions.tree import InvocationTree
 from tests.typed.conditions.quotes import BID, Bid, Place, Side, Stranger, UrgentBid
 
 FORMS: tuple[FormName | None, ...] = ("naive", "tree", "static", "indexed", None)
@@ -53,6 +56,15 @@ of_texts: st.SearchStrategy[Accessor] = st.sampled_from(
 orders = st.sampled_from((Equals, Greater, GreaterEqual, Less, LessEqual))
 
 
+class Ends(Comparison):
+    """A comparison of one's own."""
+
+    sign = "ends with"
+
+    def test(self, found: Any, expected: Any) -> bool:
+        return str(found).endswith(expected)
+
+
 def compared(sides: tuple[Any, Any], result: int) -> Condition:
     return Compare(*sides, result=result)
 
@@ -67,6 +79,7 @@ basic: st.SearchStrategy[Condition] = st.one_of(
         (
             *(Same("note", None), Same("other", None), Same("side", Side.BUY)),
             *(Equals("side", Side.SELL), IsInstance(UrgentBid), IsInstance("other", Place)),
+            *(Ends("company", "o"), Ends(Access("place").invoke("broken"), "")),
             *(Same(Access("place").invoke("broken"), None), IsInstance("other.name", str)),
         )
     ),
@@ -172,6 +185,33 @@ def test_an_accessor_is_evaluated_once_for_all() -> None:
         assert bid.calls == ["b"]
 
 
+def test_the_tree_holds_what_is_asked_for() -> None:
+    """It would grow as subscribers come and go, or lose what others share; figure 4.16."""
+    tree = InvocationTree()
+    place = Invoke("get_place")
+    groups = [
+        ConditionGroup(number, condition, [number])
+        for number, condition in enumerate(
+            (
+                Equals(place.access("name"), "Zurich"),
+                Equals(place.access("fee"), 0.5) & Equals(place.access("name"), "Zurich"),
+                Equals(place.invoke("fee_of", (Access("price"),)), place.access("fee")),
+            )
+        )
+    ]
+    sizes = [0]
+    for group in groups:
+        tree.put(group)
+        sizes.append(len(tree))
+    assert sizes == [0, 2, 3, 5]
+    assert tree.matching(BID) == [0, 1]
+    for group in groups:
+        assert len(tree) == sizes[3] - {0: 0, 1: 0, 2: 1}[group.keys[0]]
+        tree.drop(group)
+    assert len(tree) == 0
+    assert tree.matching(BID) == []
+
+
 def test_one_that_raises_leaves_the_others() -> None:
     """A method that fails would take all other subscribers' obvents."""
     broken = Access("place").invoke("broken")
@@ -188,6 +228,19 @@ def test_one_that_raises_leaves_the_others() -> None:
             asked.add(key, condition)
         asked.settle()
         assert sorted(asked.matching(BID)) == ["default", "other"], form
+
+
+def test_values_that_their_type_does_not_have() -> None:
+    """Filters know the values of a field's type only, and would tell something of the others."""
+    odd: Any = "dear"
+    for form in FORMS:
+        asked: ConditionSet[str] = ConditionSet(Bid, form=form, compiled=False)
+        asked.add("not", ~Equals("price", 1.0))
+        asked.add("below", Less("price", 1.0))
+        asked.add("large", Greater("amount", 10) & Equals("company", "x"))
+        asked.settle()
+        assert asked.matching(Bid("x", odd)) == ["not"], form
+        assert asked.matching(Bid("x", 1.0, 2**70)) == ["large"], form
 
 
 def test_a_method_may_ask_the_same_set() -> None:

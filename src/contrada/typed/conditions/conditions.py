@@ -146,7 +146,7 @@ class Comparison(Condition):
     """A basic condition: what an accessor gets, and an expected value or accessor.
 
     With one argument the obvent itself is compared. An accessor may be given as a path; see
-    `accessor_of`.
+    `accessor_of`. One of your own defines `test`, and a `sign` to be shown with.
     """
 
     sign: ClassVar[str]
@@ -171,10 +171,10 @@ class Comparison(Condition):
         raise NotImplementedError
 
     def written(self, found: ast.expr, expected: ast.expr, writing: Writing) -> ast.expr:
-        """The comparison as an expression."""
-        raise NotImplementedError
+        """The comparison as an expression: a call, where it is one of your own."""
+        return writing.call(self.test, found, expected)
 
-    looks_into: ClassVar[bool] = True
+    looks_into: ClassVar[bool] = False
     """Whether the comparison asks the value itself, so that a value that stands for an error can
     raise it."""
 
@@ -183,7 +183,7 @@ class Comparison(Condition):
         """By its kind, its accessor and what is expected."""
         expected = self.expected
         held = expected.key if isinstance(expected, Accessor) else constant_key(expected)
-        return (type(self).__name__, self.accessor.key, held)
+        return (type(self), self.accessor.key, held)
 
     def accessors(self) -> Iterator[Accessor]:
         """Its one, and the expected one."""
@@ -229,7 +229,7 @@ class Comparison(Condition):
 class Equals(Comparison):
     """The value equals the expected one. Source: EPFL 2503 figure 4.12."""
 
-    sign = "=="
+    sign, looks_into = "==", True
 
     def test(self, found: Any, expected: Any) -> Any:
         """`==`."""
@@ -243,6 +243,7 @@ class Equals(Comparison):
 class Order(Comparison):
     """The value stands in an order to the expected one."""
 
+    looks_into = True
     by: ClassVar[Callable[[Any, Any], Any]]
     operator: ClassVar[type[ast.cmpop]]
 
@@ -286,7 +287,7 @@ class LessEqual(Order):
 class Contains(Comparison):
     """The value has the expected one in it: text a part, a collection an item."""
 
-    sign = "has"
+    sign, looks_into = "has", True
 
     def test(self, found: Any, expected: Any) -> Any:
         """`in`."""
@@ -307,7 +308,6 @@ class Same(Comparison):
     """
 
     sign = "is"
-    looks_into = False
 
     def test(self, found: Any, expected: Any) -> Any:
         """`is`."""
@@ -324,7 +324,6 @@ class IsInstance(Comparison):
     """The value is of a class, or of a subclass of it."""
 
     sign = "is of"
-    looks_into = False
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -353,7 +352,6 @@ class Compare(Comparison):
     """
 
     sign = "against"
-    looks_into = False
 
     def __init__(
         self, *given: Any, result: int, comparator: Callable[[Any, Any], int] | None = None
@@ -423,7 +421,7 @@ class Combination(Condition):
     @property
     def key(self) -> Hashable:
         """By its kind and its parts."""
-        return (type(self).__name__, *(each.key for each in self.parts))
+        return (type(self), *(each.key for each in self.parts))
 
     def accessors(self) -> Iterator[Accessor]:
         """Those of its parts."""

@@ -12,6 +12,7 @@ them pays, and are lifted where there are so many that an index finds them soone
 Source: EPFL 2503 §4.5.4.
 """
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
@@ -34,11 +35,17 @@ have lost by then is about what lifting costs."""
 LIFTS_AT_ONCE: Final = 32
 """Conditions lifted beside one obvent, some 10 milliseconds. Beyond it: beside the next ones."""
 
-STATIC_NS: Final = 14
+COMPARISON_NS: Final = 17
 """What a comparison among static filters takes; all these are ratios, on any machine."""
 
-INDEX_NS: Final = {True: 3_000, False: 6_000}
+ACCESSOR_NS: Final = 120
+"""What an accessor takes there, however many ask it."""
+
+INDEX_NS: Final = {True: 2_000, False: 4_000}
 """What an index takes for an obvent; with compiled kernels, and without."""
+
+ATTRIBUTE_NS: Final = 600
+"""What an attribute takes there that some filter asks for."""
 
 MATCH_NS: Final = {True: 10, False: 350}
 """What it takes more for each condition that matches."""
@@ -80,6 +87,7 @@ class ConditionSet(Generic[K]):
         self._of: dict[K, ConditionGroup] = {}
         self._groups: dict[Hashable, ConditionGroup] = {}
         self._comparisons = 0
+        self._accessors: Counter[Hashable] = Counter()
         self._tree = InvocationTree()
         self._static = StaticForm()
         self._index: IndexedForm | None = None
@@ -142,6 +150,7 @@ class ConditionSet(Generic[K]):
 
     def _put(self, group: ConditionGroup) -> None:
         self._comparisons += group.comparisons
+        self._accessors.update(each.key for each in group.condition.accessors())
         if self._given == "tree":
             self._tree.put(group)
         elif self._given != "naive":
@@ -152,6 +161,10 @@ class ConditionSet(Generic[K]):
 
     def _drop(self, group: ConditionGroup) -> None:
         self._comparisons -= group.comparisons
+        for accessor in group.condition.accessors():
+            self._accessors[accessor.key] -= 1
+            if not self._accessors[accessor.key]:
+                del self._accessors[accessor.key]
         if self._given == "tree":
             self._tree.drop(group)
         elif self._given != "naive":
@@ -277,8 +290,10 @@ class ConditionSet(Generic[K]):
         share = (self._matched + PRIOR_MATCHES * len(self._of)) / (
             (self._seen + PRIOR_OBVENTS) * max(len(self._of), 1)
         )
-        matched = share * len(self._groups)
-        return STATIC_NS * comparisons, INDEX_NS[kernels] + MATCH_NS[kernels] * matched
+        matched, accessors = share * len(self._groups), len(self._accessors)
+        static = COMPARISON_NS * comparisons + ACCESSOR_NS * accessors
+        indexed = INDEX_NS[kernels] + ATTRIBUTE_NS * accessors + MATCH_NS[kernels] * matched
+        return static, indexed
 
     def _uses_kernels(self) -> bool:
         if jit.is_pure() or self._compiled is False:
@@ -298,6 +313,7 @@ class ConditionSet(Generic[K]):
                 self._rest.put(group)
         if not self._waiting:
             self._asked = 0
+            self._index.renew()
             static, indexed = self._costs_ns(self._index.comparisons)
             if self._given is None and static < indexed:
                 self._refused = len(self._groups)

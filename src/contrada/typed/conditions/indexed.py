@@ -85,6 +85,11 @@ class IndexedForm:
         held = self._lifted[group]
         (self._groups if held.placed is group else self._keys).remove(held.placed)
 
+    def renew(self) -> None:
+        """Chooses where filters are found anew, now that all are known."""
+        self._keys.renew()
+        self._groups.renew()
+
     def matching(self, obvent: Any) -> list[Any] | None:
         """The keys of the groups that an obvent matches; None where that is not told."""
         attributes = self._attributes
