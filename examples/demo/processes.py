@@ -52,8 +52,8 @@ class PipelineSummary(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def broker() -> AsyncIterator[str]:
-    """A broker on a free port; gives its address."""
-    async with _running("serve", "--port", "0") as process:
+    """A broker on a free port, with a store in memory; gives its address."""
+    async with _running("serve", "--port", "0", "--store", "memory:") as process:
         assert process.stdout is not None
         try:
             line = await asyncio.wait_for(process.stdout.readline(), START_WAIT_S)

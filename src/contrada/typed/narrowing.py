@@ -11,6 +11,7 @@ from contrada.dialects.rules import Rule
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.languages.atoms import failures
 from contrada.service import Predicate
+from contrada.typed.conditions import Condition
 from contrada.typed.lifting import lift
 from contrada.typed.publishing import type_of
 from contrada.typed.receiving import received
@@ -20,6 +21,8 @@ from contrada.typed.shapes import Shape
 def lifted_rule(cls: type[Any], predicate: Predicate[Any]) -> Rule:
     """See `Obvent.lift`."""
     kind = type_of(cls)
+    if isinstance(predicate, Condition):
+        predicate = predicate.predicate(cls)
     return lifted_rule_of(kind.carrier.shape, kind.filters, partial(received, cls), predicate)
 
 

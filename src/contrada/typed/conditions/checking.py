@@ -1,0 +1,194 @@
+"""Accessors and expected values against what classes declare.
+
+What is not declared is not checked: a method without annotations, `Any`, a generic's parameter.
+
+Source: EPFL 2503 §4.5.1 (type safety in accessors).
+"""
+
+import inspect
+import types
+import typing
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+from contrada.errors import InvalidObventError
+from contrada.typed.shapes import FieldKind, alternatives_of, is_declared, name_of, shape_of
+
+_MISSING: Final = object()
+
+_NEITHER_ORDERED: Final[tuple[tuple[type, ...], ...]] = (
+    (bool, int, float, Decimal),
+    (str,),
+    (bytes,),
+    (datetime,),
+    (date,),
+    (timedelta,),
+)
+"""Kinds of values of which two of different kinds have no order."""
+
+_WIDER: Final[dict[type, tuple[type, ...]]] = {float: (int, float), complex: (int, float, complex)}
+"""What else an annotation takes, as Python's typing has it."""
+
+
+class Given:
+    """Stands for an argument of which the type alone is known."""
+
+    def __init__(self, declared: Any) -> None:
+        self.declared = declared
+
+
+def text_of(argument: object) -> str:
+    """An argument in words."""
+    return repr(argument) if not hasattr(argument, "eval") else str(argument)
+
+
+def is_of(function: object, cls: type[Any]) -> bool:
+    """Whether a class, or an ancestor, has a function as a method."""
+    for each in cls.__mro__:
+        held = vars(each).get(getattr(function, "__name__", ""))
+        if function in (held, getattr(held, "__func__", held)):
+            return True
+    return False
+
+
+def checked_field(declared: Any, name: str, place: str) -> Any:
+    """The type of a field of objects of a declared type. Raises InvalidObventError."""
+    found = []
+    for cls in _classes(declared):
+        held = _field(cls, name)
+        if held is _MISSING:
+            raise _refusal(cls, f"{place}: there is no field {name!r}")
+        if isinstance(held, types.FunctionType):
+            raise _refusal(cls, f"{place}: {name!r} is a method, and no field; invoke it")
+        found.append(held)
+    return united(found)
+
+
+def _field(cls: type[Any], name: str) -> Any:
+    if is_declared(cls) and name in (by_name := shape_of(cls).by_name):
+        return by_name[name].annotation
+    held = inspect.getattr_static(cls, name, _MISSING)
+    if isinstance(held, property):
+        return _hints(held.fget).get("return", Any)
+    if isinstance(held, types.FunctionType | classmethod | staticmethod):
+        return getattr(held, "__func__", held)
+    annotation = _hints(cls).get(name, _MISSING)
+    if annotation is not _MISSING:
+        return annotation
+    # Plain classes may set what they do not declare.
+    is_open = not is_declared(cls) and isinstance(cls.__init__, types.FunctionType)
+    return Any if held is not _MISSING or is_open or hasattr(cls, "__getattr__") else _MISSING
+
+
+def checked_call(
+    declared: Any, name: str, function: Any, arguments: Sequence[Any], place: str
+) -> Any:
+    """What a method of objects of a declared type returns. Raises InvalidObventError."""
+    found = []
+    for cls in _classes(declared):
+        if function is not None and not is_of(function, cls):
+            reason = f"{place}: {function.__qualname__} is no method of it"
+            raise _refusal(cls, reason)
+        held = inspect.getattr_static(cls, name, _MISSING)
+        if held is _MISSING and hasattr(cls, "__getattr__"):
+            continue
+        method = getattr(cls, name, _MISSING) if held is not _MISSING else _MISSING
+        if not callable(method) or isinstance(held, property):
+            what = "there is no method" if held is _MISSING else "a field, and no method, is"
+            raise _refusal(cls, f"{place}: {what} {name!r}")
+        is_bound = isinstance(held, classmethod | staticmethod)
+        found.append(_returned(cls, method, arguments, place, is_bound=is_bound))
+    return united(found)
+
+
+def _returned(
+    cls: type[Any], method: Any, arguments: Sequence[Any], place: str, *, is_bound: bool
+) -> Any:
+    try:
+        signature = inspect.signature(method)
+    except (ValueError, TypeError):  # Some of Python's own tell nothing.
+        return Any
+    taken = arguments if is_bound else (Given(cls), *arguments)
+    try:
+        bound = signature.bind(*taken)
+    except TypeError as error:
+        raise _refusal(cls, f"{place}: {error}") from None
+    hints = _hints(method)
+    for name, given in bound.arguments.items():
+        is_rest = signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
+        for each in given if is_rest else (given,):
+            if not _takes(hints.get(name, Any), each):
+                expected = f"expected {name_of(hints[name])}"
+                raise _refusal(cls, f"{place}: argument {name!r} = {_shown(each)}: {expected}")
+    returned = hints.get("return", Any)
+    return cls if returned is typing.Self else returned
+
+
+def check_order(declared: Any, other: Any, place: str) -> None:
+    """Raises InvalidObventError where two types of values have no order, as numbers and text."""
+    mine, its = (set(map(_order_of, _classes(each))) for each in (declared, other))
+    if mine and its and None not in mine | its and mine.isdisjoint(its):
+        reason = f"{place}: {name_of(declared)} and {name_of(other)} have no order"
+        raise InvalidObventError(name_of(declared), reason)
+
+
+def _order_of(cls: type[Any]) -> tuple[type, ...] | None:
+    for kinds in _NEITHER_ORDERED:
+        if issubclass(cls, kinds):
+            return kinds
+    return None
+
+
+def _takes(annotation: Any, given: Any) -> bool:
+    """Whether a parameter takes an argument; yes where that is not known."""
+    if typing.get_origin(annotation) is typing.Literal and not isinstance(given, Given):
+        return given in typing.get_args(annotation)
+    expected = [each.type for each in alternatives_of(annotation)]
+    wider = [_WIDER.get(cls, (cls,)) for cls in map(_class_of, expected) if cls is not None]
+    if len(wider) < len(expected):
+        return True
+    classes = tuple(cls for each in wider for cls in each)
+    if isinstance(given, Given):
+        known = _classes(given.declared)
+        return not known or all(issubclass(cls, classes) for cls in known)
+    if isinstance(given, bool):
+        return bool in classes or int in classes or object in classes
+    return isinstance(given, classes)
+
+
+def _classes(declared: Any) -> list[type[Any]]:
+    """The classes of a declared type but None, of which nothing can be asked; none if not known."""
+    parts = [it.type for it in alternatives_of(declared) if it.kind is not FieldKind.NONE]
+    classes = [_class_of(each) for each in parts]
+    return [] if None in classes else [cls for cls in classes if cls is not None]
+
+
+def _class_of(part: Any) -> type[Any] | None:
+    cls = typing.get_origin(part) or part
+    known = isinstance(cls, type) and cls is not Any and not getattr(cls, "_is_protocol", False)
+    return cls if known or getattr(cls, "_is_runtime_protocol", False) else None
+
+
+def united(found: list[Any]) -> Any:
+    """The union of the types that a stage may give."""
+    distinct = [each for place, each in enumerate(found) if each not in found[:place]]
+    if not distinct or Any in distinct:
+        return Any
+    return distinct[0] if len(distinct) == 1 else typing.Union[tuple(distinct)]  # noqa: UP007
+
+
+def _hints(of: Any) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(of)
+    except (NameError, AttributeError, TypeError, SyntaxError):
+        return {}
+
+
+def _refusal(cls: type[Any], reason: str) -> InvalidObventError:
+    return InvalidObventError(cls.__qualname__, reason)
+
+
+def _shown(given: Any) -> str:
+    return name_of(given.declared) if isinstance(given, Given) else repr(given)
