@@ -1,6 +1,7 @@
 """Collections in every service: push, pull, removal, subjects, and what is added together."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import pytest
 
 import contrada as ct
 from contrada.errors import ServiceError
+from contrada.net import Broker
 from contrada.service import Service
 from contrada.typed import single
 from contrada.typed.collections import (
@@ -357,6 +359,47 @@ async def test_what_a_lost_consumer_had_goes_to_another(serve: Serve, tmp_path: 
             await second.acknowledge()
         async with of.remove() as third:
             assert await third.poll() is None
+
+
+KILLED = """
+import asyncio, sys
+from dataclasses import dataclass
+import contrada as ct
+from contrada.typed.collections import WeakBag
+
+@dataclass
+class Offer(ct.Obvent, name="collections.Offer"):
+    company: str
+    price: float = 0.0
+
+async def main() -> None:
+    async with ct.connect(sys.argv[1]) as service, WeakBag(service, Offer).remove() as consumer:
+        print((await consumer.get()).price, flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@on_loop
+async def test_what_a_killed_process_had_goes_to_another(tmp_path: Path) -> None:
+    """Work would be lost with its process, or wait for it."""
+    async with (
+        Broker(port=0, store=tmp_path / "kept.db") as broker,
+        ct.connect(broker.address) as service,
+    ):
+        of = WeakBag(service, Offer)
+        async with of.remove():
+            await add_each(of, offers(1))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", KILLED, broker.address, stdout=asyncio.subprocess.PIPE
+        )
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"1.0\n"
+        async with of.remove() as consumer:
+            process.kill()
+            assert (await consumer.get(30)).price == 1
+        await process.wait()
 
 
 @on_loop

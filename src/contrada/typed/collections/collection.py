@@ -26,7 +26,7 @@ from contrada.service.interface import InForce
 from contrada.typed.collections.consumers import Consumer
 from contrada.typed.collections.holding import HELD_MAX, Arrivals, HeldElements
 from contrada.typed.collections.joining import CollectionJoining, ElementHandle, OnError
-from contrada.typed.collections.qualities import Quality, check_given, delivery_of
+from contrada.typed.collections.qualities import Quality, check_given, delivery_of, implied
 from contrada.typed.collections.readers import Source
 from contrada.typed.collections.spaces import Arrival, Asked, CollectionSpace
 from contrada.typed.collections.subjects import Subject
@@ -89,7 +89,7 @@ class Collection(InForce, Generic[T]):
     def __init_subclass__(cls, *, promises: Iterable[str] = (), **options: Any) -> None:
         super().__init_subclass__(**options)
         inherited = (base.promises for base in cls.__mro__[1:] if issubclass(base, Collection))
-        cls.promises = frozenset(map(Quality, promises)).union(*inherited)
+        cls.promises = implied(map(Quality, promises)).union(*inherited)
 
     @overload
     def __init__(
@@ -327,7 +327,8 @@ class Collection(InForce, Generic[T]):
     async def clear(self, consumer: Consumer[T] | ElementHandle[T] | None = None) -> None:
         """Forget all that is held here; or let a consumer leave, for good.
 
-        What is kept for a consumer with a name ends with it; a queue stands on.
+        What is kept for a consumer with a name ends with it; a queue stands on. Raises
+        DeliveryError where nothing was kept for it, ServiceError for one of another collection.
         """
         if consumer is not None:
             await self._leave(consumer)
@@ -412,5 +413,5 @@ class Collection(InForce, Generic[T]):
             await consumer.aclose()
         elif consumer.is_active:
             await consumer.deactivate()
-        if joining.durable and joining.is_begun and not joining.is_queue:
+        if joining.durable and not joining.is_queue:
             await self.service.unsubscribe(joining.durable)

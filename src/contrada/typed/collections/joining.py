@@ -4,7 +4,7 @@ Source: EPFL 2503 §4.3.1, §4.7.2.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from contrada.delivery.durable import Retention
@@ -36,11 +36,9 @@ class CollectionJoining(Generic[T]):
     replays: bool = False
     is_set: bool = False
     is_queue: bool = False
-    is_begun: bool = False
 
     def reader(self, *, acknowledges: bool) -> ElementReader[T]:
         """What the consumer reads, not in force yet."""
-        self.is_begun = True
         options: StandingOptions = {"auto_acknowledge": acknowledges}
         if self.durable:
             options["durable"] = self.durable
@@ -55,8 +53,8 @@ class CollectionJoining(Generic[T]):
 
     def subscribe(self, *_: object, durable: str = "", **__: object) -> ElementReader[T]:
         """What a handle reads: it asks as if this were the service."""
-        self.durable = durable or self.durable
-        return self.reader(acknowledges=False)
+        joining = replace(self, durable=durable) if durable else self
+        return joining.reader(acknowledges=False)
 
 
 class ElementHandle(Handle[T]):

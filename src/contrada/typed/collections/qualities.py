@@ -3,6 +3,7 @@
 Source: EPFL 2503 §4.4, figure 4.7.
 """
 
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from enum import StrEnum
 
@@ -19,6 +20,14 @@ class Quality(StrEnum):
     FIFO = "fifo"
     CAUSAL = "causal"
     TOTAL = "total"
+
+
+def implied(asked: Iterable[Quality]) -> frozenset[Quality]:
+    """These, and what they cannot be without: causal order is FIFO, all but that is reliable."""
+    found = frozenset(asked)
+    if Quality.CAUSAL in found:
+        found |= {Quality.FIFO}
+    return found | {Quality.RELIABLE} if found else found
 
 
 def qualities_of(delivery: str) -> frozenset[Quality]:

@@ -6,7 +6,7 @@ elements a notification carries.
 Source: EPFL 2503 §4.2.1 (a collection is of a type), §4.7.1 (subjects, and both).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar, cast
 
@@ -96,7 +96,9 @@ class CollectionSpace(Generic[T]):
     def holds(self, item: object) -> bool:
         """Whether an object may be an element."""
         if self.cls is None:
-            return not callable(item) and not hasattr(item, "notify")
+            return isinstance(item, Notification | Mapping) or (
+                not isinstance(item, type) and hasattr(item, "to_notification")
+            )
         return isinstance(item, self.cls)
 
     @property

@@ -71,8 +71,8 @@ class Subject:
         start = self.path.rstrip("/") + "/"
         if self._is_wild:
             names = ("[^/]+" if it == _ANY else _quoted(it) for it in start.strip("/").split("/"))
-            pattern = "/" + "/".join(names) + "/"
-            return Filter({SUBJECT: matches(pattern + ".*" if self.nested else pattern)})
+            pattern = "^/" + "/".join(names) + "/"
+            return Filter({SUBJECT: matches(pattern if self.nested else pattern + "$")})
         return Filter({SUBJECT: prefix(start) if self.nested else eq(start)})
 
     def from_notification(self, notification: Notification) -> Notification:
