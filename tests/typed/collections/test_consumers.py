@@ -1,5 +1,6 @@
 """Consumers: duplicates, what is done with, what comes again, and the last first."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,10 +14,11 @@ import contrada as ct
 from contrada.errors import ServiceClosedError, ServiceError
 from contrada.runtime import EmbeddedService
 from contrada.service import Service
-from contrada.typed import single
+from contrada.typed import multi, single
 from contrada.typed.collections import (
     Collection,
     Consumer,
+    FIFOSet,
     StrongBag,
     StrongSet,
     Subject,
@@ -86,6 +88,55 @@ async def test_sets_pass_over_duplicates(kind: Any, cls: type[Item], wanted: lis
             assert sorted(await numbers(stack)) == wanted
             await until(lambda: pushed == wanted)
             assert one.statistics().dropped.get(readers.DUPLICATE, 0) == 4 - len(wanted)
+
+
+@on_loop
+async def test_a_duplicate_is_done_with(tmp_path: Path) -> None:
+    """It would come again to each consumer, and never leave the queue."""
+    async with stored(tmp_path) as service:
+        of, pushed = StrongSet(service, Sure), list[int]()
+        handle = of.remove(lambda it: pushed.append(it.number), threads=single())
+        async with handle:
+            for number, identity in ((1, "a"), (1, "a"), (2, "b")):
+                await service.publish(again(Sure, number, identity))
+            await until(lambda: pushed == [1, 2])
+        await of.clear(handle)
+        await of.add(Sure(3))
+        async with of.remove() as consumer:
+            assert (await consumer.get(5)).number == 3
+
+
+@on_loop
+async def test_a_queue_stands_when_its_consumers_leave(tmp_path: Path) -> None:
+    """What is added while nobody removes would be lost."""
+    async with stored(tmp_path) as service:
+        of = WeakBag(service, Item)
+        for number in range(2):
+            async with of.remove() as consumer:
+                await of.add(Item(number))
+                await of.clear(consumer)
+        async with of.remove() as consumer:
+            assert [(await consumer.get(5)).number for _ in range(2)] == [0, 1]
+        await service.unsubscribe(consumer.durable)
+
+
+@on_loop
+async def test_a_handle_takes_an_identifier(tmp_path: Path) -> None:
+    """A weak collection's subscriber could not outlive its process, as other handles do."""
+    got: list[int] = []
+    async with stored(tmp_path) as service:
+        of = WeakBag(service, Item)
+        handle = of.contains(lambda it: got.append(it.number), threads=single())
+        for number in (1, 2):
+            await handle.activate("mine")
+            await of.add(Item(number))
+            await until(lambda: got[-1:] == [number])  # noqa: B023
+            await handle.deactivate()
+            await of.add(Item(number))
+        await handle.activate()
+        assert got == [1, 1, 2], "without the identifier it begins anew"
+        await handle.deactivate()
+        await service.unsubscribe("mine")
 
 
 @on_loop
@@ -274,14 +325,17 @@ async def test_what_is_no_subscriber_is_refused() -> None:
 async def test_ordered_notifications_are_handled_one_at_a_time() -> None:
     """Their order would end at the handler."""
     got: list[object] = []
-    from contrada.typed import multi
-    from contrada.typed.collections import FIFOSet
+
+    async def uneven(item: ct.Notification) -> None:
+        for _ in range(5 * (item["n"] == 0)):
+            await asyncio.sleep(0)
+        got.append(item["n"])
 
     async with EmbeddedService() as service:
         of = FIFOSet(service, Subject("/a"))
         with pytest.raises(ServiceError, match="only single"):
             of.contains(got.append, threads=multi(2))
-        async with of.contains(lambda it: got.append(it["n"])):
+        async with of.contains(uneven):
             for number in range(20):
                 await of.add(ct.Notification({"n": number}))
             await until(lambda: len(got) == 20)

@@ -81,6 +81,19 @@ def test_servers_decide_by_type() -> None:
     assert asked.filters.matches(carrier(Left(1), Right(2)))
 
 
+def test_servers_decide_by_subject() -> None:
+    """What is together in one room would go to all."""
+    chat: CollectionSpace[Base] = CollectionSpace(Left, "/Chat/a")
+    trade: CollectionSpace[Base] = CollectionSpace(Left, "/Trade")
+    parts = (chat.notification_of(Left(1), ""), trade.notification_of(Left(2), ""))
+    both = Together(parts).to_notification()
+    first = Together(parts[:1]).to_notification()
+    assert [each.asked(None).filters.matches(first) for each in (chat, trade)] == [True, False]
+    for each, number in ((chat, 1), (trade, 2)):
+        assert each.asked(None).matches(both)
+        assert [it.obvent for it in each.asked(None).from_notification(both)] == [Left(number)]
+
+
 def test_no_type_takes_the_whole_for_a_part() -> None:
     """Who subscribes to a class would get what is none of its objects."""
     assert not Base.to_filters().matches(carrier(Left(1)))
@@ -113,7 +126,7 @@ def forged(body: bytes) -> ct.Notification:
         msgspec.msgpack.encode([b"no msgpack"]),
         msgspec.msgpack.encode([ct.to_msgpack(ct.Filter("a = 1"))]),
         msgspec.msgpack.encode([ct.to_msgpack(carrier(Left(1)))]),
-        msgspec.msgpack.encode([b""] * (PARTS_MAX + 1)),
+        msgspec.msgpack.encode([ct.to_msgpack(Left(1).to_notification())] * (PARTS_MAX + 1)),
     ],
 )
 def test_what_is_damaged_is_told(body: bytes) -> None:

@@ -94,8 +94,7 @@ class Arrivals(Generic[T]):
 
     def of(self, obvent: T) -> Arrival[T] | None:
         """How this object arrived."""
-        found = self._known.get(id(obvent))
-        return found if found is not None and found.obvent is obvent else None
+        return self._known.get(id(obvent))  # Objects that are known live on, so this is no other.
 
 
 async def _held(_: object) -> None:
