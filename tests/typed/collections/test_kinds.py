@@ -25,6 +25,7 @@ from contrada.typed.collections import (
     WeakBag,
     WeakSet,
 )
+from tests.asynchronous import on_loop
 
 T = TypeVar("T")
 
@@ -86,7 +87,7 @@ def test_no_more_is_promised_than_the_type_gives(cls: type[Plain]) -> None:
     """A collection would promise what its publishers never promised."""
     for bag, set_ in BAGS.items():
         for kind in (bag, set_):
-            options = {"name": "x"} if issubclass(kind, PersistentBag) else {}
+            options: Any = {"name": "x"} if issubclass(kind, PersistentBag) else {}
             if bag in GIVEN[cls]:
                 made = kind(EmbeddedService(), cls, **options)
                 assert made.is_set == (kind is set_)
@@ -113,13 +114,19 @@ def test_a_class_of_ones_own_promises_what_its_bases_do() -> None:
         Ledger(EmbeddedService(), Kept, name="x")
 
 
-def test_what_is_implied_is_promised() -> None:
-    """A class that names an order would be best effort."""
+@on_loop
+async def test_what_is_implied_is_promised() -> None:
+    """A class that names an order would be best effort, and lose what its consumer is slow for."""
 
     class Ordered(WeakBag[T], promises=["causal"]):
         pass
 
     assert Ordered.promises == {Quality.RELIABLE, Quality.FIFO, Quality.CAUSAL}
+    async with EmbeddedService() as service, Ordered(service, Caused).get() as consumer:
+        (standing,) = service.statistics().delivery.logs  # type: ignore[union-attr]
+        assert standing
+        await Ordered(service, Caused).add(Caused(1))
+        assert await consumer.get(5) == Caused(1)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +142,7 @@ def test_what_is_implied_is_promised() -> None:
 )
 def test_a_subject_gets_what_its_collection_promises(kind: Any, words: str) -> None:
     """Nobody would say it: there is no type."""
-    options = {"name": "x"} if issubclass(kind, PersistentBag) else {}
+    options: Any = {"name": "x"} if issubclass(kind, PersistentBag) else {}
     assert kind(EmbeddedService(), Subject("/a"), **options).delivery == words
 
 

@@ -10,7 +10,7 @@ import contrada as ct
 from contrada.errors import InvalidObventError, LimitError
 from contrada.typed.collections import Together
 from contrada.typed.collections.spaces import CollectionSpace
-from contrada.typed.collections.together import PARTS_MAX, TOGETHER_BODY, is_together
+from contrada.typed.collections.together import TOGETHER_BODY, TOGETHER_MAX, is_together
 
 
 @dataclass
@@ -110,8 +110,8 @@ def test_it_is_bounded() -> None:
     """One notification could be all there is."""
     with pytest.raises(InvalidObventError, match="nothing"):
         carrier()
-    with pytest.raises(LimitError, match="PARTS_MAX"):
-        carrier(*[Left(1)] * (PARTS_MAX + 1))
+    with pytest.raises(LimitError, match="TOGETHER_MAX"):
+        carrier(*[Left(1)] * (TOGETHER_MAX + 1))
 
 
 def forged(body: bytes) -> ct.Notification:
@@ -126,7 +126,7 @@ def forged(body: bytes) -> ct.Notification:
         msgspec.msgpack.encode([b"no msgpack"]),
         msgspec.msgpack.encode([ct.to_msgpack(ct.Filter("a = 1"))]),
         msgspec.msgpack.encode([ct.to_msgpack(carrier(Left(1)))]),
-        msgspec.msgpack.encode([ct.to_msgpack(Left(1).to_notification())] * (PARTS_MAX + 1)),
+        msgspec.msgpack.encode([ct.to_msgpack(Left(1).to_notification())] * (TOGETHER_MAX + 1)),
     ],
 )
 def test_what_is_damaged_is_told(body: bytes) -> None:

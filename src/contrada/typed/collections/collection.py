@@ -24,10 +24,10 @@ from contrada.service import Interest, Predicate, Service, StandingOptions
 from contrada.service import Subject as Wanted
 from contrada.service.interface import InForce
 from contrada.typed.collections.consumers import Consumer
-from contrada.typed.collections.holding import HELD_MAX, Arrivals, HeldElements
+from contrada.typed.collections.holding import ELEMENTS_HELD_MAX, Arrivals, HeldElements
 from contrada.typed.collections.joining import CollectionJoining, ElementHandle, OnError
 from contrada.typed.collections.qualities import Quality, check_given, delivery_of, implied
-from contrada.typed.collections.readers import Source
+from contrada.typed.collections.readers import Readable
 from contrada.typed.collections.spaces import Arrival, Asked, CollectionSpace
 from contrada.typed.collections.subjects import Subject
 from contrada.typed.collections.supplying import Producer, Supply
@@ -99,7 +99,7 @@ class Collection(InForce, Generic[T]):
         *,
         subject: Subject | str | None = None,
         name: str = "",
-        holds: int = HELD_MAX,
+        holds: int = ELEMENTS_HELD_MAX,
     ) -> None: ...
 
     @overload
@@ -109,7 +109,7 @@ class Collection(InForce, Generic[T]):
         of: Interest[T],
         *,
         name: str = "",
-        holds: int = HELD_MAX,
+        holds: int = ELEMENTS_HELD_MAX,
     ) -> None: ...
 
     def __init__(
@@ -119,7 +119,7 @@ class Collection(InForce, Generic[T]):
         *,
         subject: Subject | str | None = None,
         name: str = "",
-        holds: int = HELD_MAX,
+        holds: int = ELEMENTS_HELD_MAX,
     ) -> None:
         """`of` is a class of obvents, or a subject, whose elements are notifications.
 
@@ -150,7 +150,7 @@ class Collection(InForce, Generic[T]):
         return obvent
 
     @abstractmethod
-    def subscribed(self, asked: Asked[T], options: StandingOptions) -> Source[T]:
+    def subscribed(self, asked: Asked[T], options: StandingOptions) -> Readable[T]:
         """A subscription for a consumer without a name; options are those of a standing one."""
 
     # --- adding -------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ class Collection(InForce, Generic[T]):
         """Publish several as one: each consumer gets those that it asks for together, or none.
 
         Who subscribes without a collection gets them as `Together`. All are promised the same.
-        Raises as `add`, and LimitError beyond PARTS_MAX.
+        Raises as `add`, and LimitError beyond TOGETHER_MAX.
 
         Source: EPFL 2503 §7.
         """

@@ -14,7 +14,7 @@ from contrada.typed.handles import single
 
 T = TypeVar("T")
 
-HELD_MAX: Final = 1_000
+ELEMENTS_HELD_MAX: Final = 1_000
 """Elements that a collection holds where nothing else is said. Beyond it: the oldest are forgotten,
 and counted."""
 

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from contrada.delivery.durable import Retention
 from contrada.service import Interest, Service, StandingOptions
-from contrada.typed.collections.readers import ElementReader, Source
+from contrada.typed.collections.readers import ElementReader, Readable
 from contrada.typed.collections.spaces import Arrival, Asked
 from contrada.typed.handles import Handle, ThreadPolicy
 
@@ -28,7 +28,7 @@ class CollectionJoining(Generic[T]):
 
     owner: object
     service: Service
-    subscribed: Callable[[Asked[T], StandingOptions], Source[T]]
+    subscribed: Callable[[Asked[T], StandingOptions], Readable[T]]
     asked: Asked[T]
     arrived: Callable[[Sequence[Arrival[T]]], None]
     durable: str = ""
@@ -46,7 +46,7 @@ class CollectionJoining(Generic[T]):
                 options["retention"] = self.retention
             if self.replays:
                 options["from_position"] = 1
-            held: Source[T] = standing(self.service, self.asked, options)
+            held: Readable[T] = standing(self.service, self.asked, options)
         else:
             held = self.subscribed(self.asked, options)
         return ElementReader(held, self.arrived, is_set=self.is_set, acknowledges=acknowledges)
@@ -73,7 +73,7 @@ class ElementHandle(Handle[T]):
         super().__init__(service, subject, handler, threads=threads, on_error=on_error)
 
 
-def standing(service: Service, asked: Asked[T], options: StandingOptions) -> Source[T]:
+def standing(service: Service, asked: Asked[T], options: StandingOptions) -> Readable[T]:
     """A standing subscription to what is asked for; raises as `Service.subscribe`."""
     subject: Interest[tuple[Arrival[T], ...]] = asked
     return service.subscribe(subject, **options)

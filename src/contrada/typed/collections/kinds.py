@@ -20,7 +20,8 @@ from typing import ClassVar, TypeVar
 from contrada.service import Interest, StandingOptions
 from contrada.typed.collections.collection import Collection
 from contrada.typed.collections.joining import standing
-from contrada.typed.collections.readers import Source
+from contrada.typed.collections.qualities import Quality
+from contrada.typed.collections.readers import Readable
 from contrada.typed.collections.spaces import Arrival, Asked
 
 T = TypeVar("T")
@@ -29,8 +30,10 @@ T = TypeVar("T")
 class WeakBag(Collection[T]):
     """Best effort: an element comes, or it does not; one may come twice where a broker restarts."""
 
-    def subscribed(self, asked: Asked[T], options: StandingOptions) -> Source[T]:
-        """An ordinary subscription."""
+    def subscribed(self, asked: Asked[T], options: StandingOptions) -> Readable[T]:
+        """An ordinary subscription; a standing one, in memory, where more is promised."""
+        if Quality.RELIABLE in self.promises:
+            return standing(self.service, asked, {**options, "reliable": True})
         subject: Interest[tuple[Arrival[T], ...]] = asked
         return self.service.subscribe(subject)
 
@@ -43,10 +46,6 @@ class WeakSet(WeakBag[T]):
 
 class StrongBag(WeakBag[T], promises=["reliable"]):
     """Each consumer that stays gets all elements, at least once."""
-
-    def subscribed(self, asked: Asked[T], options: StandingOptions) -> Source[T]:
-        """A standing subscription in memory."""
-        return standing(self.service, asked, {**options, "reliable": True})
 
 
 class StrongSet(StrongBag[T], WeakSet[T]):

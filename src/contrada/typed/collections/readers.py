@@ -22,7 +22,7 @@ forgotten, and a duplicate of one of these is delivered."""
 DUPLICATE: Final = "duplicate"
 """Why a set passes over a notification: its consumer has had it."""
 
-Source: TypeAlias = (
+Readable: TypeAlias = (
     Subscription[tuple[Arrival[T], ...]] | StandingSubscription[tuple[Arrival[T], ...]]
 )
 """What is read."""
@@ -45,7 +45,7 @@ class ElementReader(StandingSubscription[T]):
 
     def __init__(
         self,
-        held: Source[T],
+        held: Readable[T],
         arrived: Callable[[Sequence[Arrival[T]]], None],
         *,
         is_set: bool,

@@ -19,7 +19,7 @@ from contrada.model import Envelope, Filter, Notification, from_msgpack, mark_na
 from contrada.model.domains.values import MARK_PREFIX
 from contrada.typed.collections.subjects import SUBJECT
 
-PARTS_MAX: Final = 1_000
+TOGETHER_MAX: Final = 1_000
 """Obvents that are published together. Beyond it: LimitError."""
 
 TOGETHER_BODY: Final = "application/vnd.contrada.together+msgpack"
@@ -54,8 +54,8 @@ class Together:
             raise InvalidObventError(NAME, f"its body is {notification.content_type!r}")
         try:
             encoded = _decode(notification.body)
-            if len(encoded) > PARTS_MAX:
-                raise LimitError("PARTS_MAX", PARTS_MAX, len(encoded))
+            if len(encoded) > TOGETHER_MAX:
+                raise LimitError("TOGETHER_MAX", TOGETHER_MAX, len(encoded))
             parts = [from_msgpack(each) for each in encoded]
         except (msgspec.DecodeError, ContradaError) as error:
             raise InvalidObventError(NAME, f"its body is damaged: {error}") from None
@@ -73,8 +73,8 @@ class Together:
         """
         if not self.parts:
             raise InvalidObventError(NAME, "nothing is no notification")
-        if len(self.parts) > PARTS_MAX:
-            raise LimitError("PARTS_MAX", PARTS_MAX, len(self.parts))
+        if len(self.parts) > TOGETHER_MAX:
+            raise LimitError("TOGETHER_MAX", TOGETHER_MAX, len(self.parts))
         attributes: dict[str, Any] = {MARK: True}
         subjects: dict[str, None] = {}
         for each in self.parts:
