@@ -25,7 +25,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from contrada.delivery.classes import delivery_class
 from contrada.errors import (
@@ -190,7 +190,7 @@ class Handle(Generic[T]):
         asyncio.run_coroutine_threadsafe(_ended(runner), loop).result()
         return _Done()
 
-    async def __aenter__(self) -> "Handle[T]":
+    async def __aenter__(self) -> Self:
         if self._subscription is None:
             await self.activate()
         return self

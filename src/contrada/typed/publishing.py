@@ -9,7 +9,6 @@ from typing import Any, Final
 from contrada.errors import InvalidObventError
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.algebra.notification import of_plain
-from contrada.model.domains.values import is_system_name
 from contrada.typed.carrying import ObventCarrier, carrier_of
 from contrada.typed.names import ancestors_of, asked_marks_of, marks_of, names_of
 from contrada.typed.parts import Parts
@@ -32,10 +31,8 @@ class ObventType:
     def __init__(self, cls: type[Any]) -> None:
         names = names_of(cls)
         if not names:
-            reason = (
-                "it is the root of all obvents" if not ancestors_of(cls) else "it is not decorated"
-            )
-            raise InvalidObventError(cls.__qualname__, f"{reason}; expected an obvent class")
+            reason = "it is no class of obvents: inherit ct.Obvent, or decorate it @ct.obvent"
+            raise InvalidObventError(cls.__qualname__, reason)
         self.cls = cls
         self.name = names[0]
         self.arrivals: dict[tuple[str, ...], Any] = {}
@@ -63,7 +60,7 @@ class ObventType:
 def check_fields(type_name: str, shape: Shape, where: Filter | FilterSet) -> None:
     """Raises InvalidObventError where a filter names no field of a shape that is an attribute."""
     for name in (name for member in where.filters for name in member.sets):
-        if is_system_name(name):
+        if name.startswith("@"):
             continue
         first, _, path = name.partition(".")
         found = shape.by_name.get(first)

@@ -1,0 +1,84 @@
+"""The collections: with duplicates or without, each with what it promises.
+
+                         WeakBag                    WeakSet          (each *Set* is the *Bag* of its
+                            |                                         name without duplicates)
+                        StrongBag
+          __________________|__________________
+         |                  |                  |
+      FIFOBag           SortedBag        PersistentBag
+         |
+     CausalBag
+
+A collection of less than its type promises is allowed, and gets it weaker. Who wants two of these
+derives from both: `class Ledger(PersistentSet[T], CausalSet[T])`.
+
+Source: EPFL 2503 §4.4, figure 4.7.
+"""
+
+from typing import ClassVar, TypeVar
+
+from contrada.collections.collection import Collection
+from contrada.collections.joining import standing
+from contrada.collections.qualities import Quality
+from contrada.collections.readers import Readable
+from contrada.collections.spaces import Arrival, Asked
+from contrada.service import Interest, StandingOptions
+
+T = TypeVar("T")
+
+
+class WeakBag(Collection[T]):
+    """Best effort: an element comes, or it does not; one may come twice where a broker restarts."""
+
+    def subscribed(self, asked: Asked[T], options: StandingOptions) -> Readable[T]:
+        """An ordinary subscription; a standing one, in memory, where more is promised."""
+        if Quality.RELIABLE in self.promises:
+            return standing(self.service, asked, {**options, "reliable": True})
+        subject: Interest[tuple[Arrival[T], ...]] = asked
+        return self.service.subscribe(subject)
+
+
+class WeakSet(WeakBag[T]):
+    """Best effort, and once at most to each consumer, as far as RECENT_MAX remembers."""
+
+    is_set: ClassVar[bool] = True
+
+
+class StrongBag(WeakBag[T], promises=["reliable"]):
+    """Each consumer that stays gets all elements, at least once."""
+
+
+class StrongSet(StrongBag[T], WeakSet[T]):
+    """Each consumer that stays gets all elements, once."""
+
+
+class FIFOBag(StrongBag[T], promises=["fifo"]):
+    """Elements of one publisher come in the order in which it added them."""
+
+
+class FIFOSet(FIFOBag[T], StrongSet[T]):
+    """The same, once."""
+
+
+class CausalBag(FIFOBag[T], promises=["causal"]):
+    """An element comes after all that its publisher knew of."""
+
+
+class CausalSet(CausalBag[T], FIFOSet[T]):
+    """The same, once."""
+
+
+class SortedBag(StrongBag[T], promises=["total"]):
+    """All consumers get elements in one order."""
+
+
+class SortedSet(SortedBag[T], StrongSet[T]):
+    """The same, once."""
+
+
+class PersistentBag(StrongBag[T], promises=["certified"]):
+    """It outlives its process, and each consumer with a name goes on where it was."""
+
+
+class PersistentSet(PersistentBag[T], StrongSet[T]):
+    """The same; once while a consumer runs. What it had in hand when it died comes again."""

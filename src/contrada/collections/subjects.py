@@ -1,0 +1,97 @@
+"""Subjects: paths of names by which obvents and notifications are told apart.
+
+    Subject("/Chat/Insomnia")     this one, and all that are nested in it
+    Subject("/Chat/*/en")         `*` stands for one name
+
+A subject is the attribute `@subject` of what is published under it, a text that ends in a slash:
+`/Chat/Insomnia/`. So a subject with all that is nested in it is one prefix, and which subjects lie
+in which falls out of the algebra.
+
+Source: EPFL 2503 §4.7.1, §3.7.1.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from contrada.errors import InvalidValueError, LimitError
+from contrada.model import Filter, Notification
+from contrada.model.algebra.sets import eq, matches, prefix
+
+SUBJECT: Final = "@subject"
+"""The attribute that holds the subject of a notification."""
+
+SUBJECT_CHARS_MAX: Final = 512
+"""Characters of a subject. Beyond it: LimitError."""
+
+_ANY: Final = "*"
+_SPECIAL: Final = frozenset("\\^$.|?*+()[]{}/")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A subject, which can be subscribed; `nested` says whether with what is nested in it.
+
+    `/` is the root: all that has a subject. Raises InvalidValueError, LimitError.
+
+    Source: EPFL 2503 §4.7.1 (subjects contain their nested subjects; the abstract subject).
+    """
+
+    path: str
+    nested: bool = True
+
+    def __post_init__(self) -> None:
+        given: object = self.path
+        if not isinstance(given, str) or not given.startswith("/") or not given.isprintable():
+            raise InvalidValueError(given, "expected a subject, for example '/Chat/Insomnia'")
+        if len(given) > SUBJECT_CHARS_MAX:
+            raise LimitError("SUBJECT_CHARS_MAX", SUBJECT_CHARS_MAX, len(given))
+        names = given.strip("/").split("/") if given != "/" else []
+        for name in names:
+            if not name or (_ANY in name and name != _ANY):
+                reason = f"{name!r} is no name in a subject: not empty, and `*` stands alone"
+                raise InvalidValueError(given, reason)
+        object.__setattr__(self, "path", "/" + "/".join(names))
+
+    @property
+    def is_one(self) -> bool:
+        """Whether it names one subject, so that something can be published under it."""
+        return self.path != "/" and not self._is_wild
+
+    @property
+    def text(self) -> str:
+        """The value of `@subject` of what is published under it. Raises InvalidValueError."""
+        if not self.is_one:
+            reason = "nothing is published under it: it is more than one subject"
+            raise InvalidValueError(self.path, reason)
+        return self.path + "/"
+
+    def to_filters(self) -> Filter:
+        """What is published under it; one constraint."""
+        start = self.path.rstrip("/") + "/"
+        if self._is_wild:
+            names = ("[^/]+" if it == _ANY else _quoted(it) for it in start.strip("/").split("/"))
+            pattern = "^/" + "/".join(names) + "/"
+            return Filter({SUBJECT: matches(pattern if self.nested else pattern + "$")})
+        return Filter({SUBJECT: prefix(start) if self.nested else eq(start)})
+
+    def from_notification(self, notification: Notification) -> Notification:
+        """The notification itself: a subject says nothing of what is published under it."""
+        return notification
+
+    def __str__(self) -> str:
+        return self.path
+
+    @property
+    def _is_wild(self) -> bool:
+        return _ANY in self.path.split("/")
+
+
+def subject_of(attributes: Mapping[str, Any]) -> str:
+    """The path of the subject that attributes name; "" where they name none, or several."""
+    found = attributes.get(SUBJECT, "")
+    return found.rstrip("/") if isinstance(found, str) else ""
+
+
+def _quoted(name: str) -> str:
+    return "".join("\\" + it if it in _SPECIAL else it for it in name)
