@@ -1,23 +1,35 @@
-"""`python -m examples.stock_trade [ADDRESS]`: see `run.py`."""
+"""`python -m examples.stock_trade [ADDRESS] [--collections]`: see `run.py`."""
 
 import asyncio
 import sys
 
+import click
+
 import contrada as ct
+from examples.stock_trade import collections, handles
 from examples.stock_trade.run import trade
 
 
-async def main() -> int:
-    """Trade, and say what came of it."""
-    async with ct.connect(*sys.argv[1:2]) as service:
-        found, wanted = await trade(service)
+@click.command()
+@click.argument("address", required=False)
+@click.option("--collections", "by_collections", is_flag=True, help="Not by handles.")
+def main(address: str | None, by_collections: bool) -> None:
+    """A year of trading: in this process, or at the broker at ADDRESS."""
+    sys.exit(asyncio.run(traded(address, by_collections)))
+
+
+async def traded(address: str | None, by_collections: bool) -> int:
+    """Trade, and say what came of it; 1 where that is not what the quotes say."""
+    style = collections.trading if by_collections else handles.trading
+    async with ct.connect(address) as service:
+        found, wanted = await trade(service, style)
     for (company, price, day), count in sorted(found.bought.items(), key=lambda it: it[0][2]):
-        print(f"{day}  {company:10} at {price:7.2f}  {'' if count == 1 else count}")
-    print(f"{found.bought.total()} bought, {found.expired} requests expired")
+        click.echo(f"{day}  {company:10} at {price:7.2f}{'' if count == 1 else f'  x {count}'}")
+    click.echo(f"{found.bought.total()} bought, {found.expired} requests expired")
     if found != wanted:
-        print("that is not what the quotes say", file=sys.stderr)
-    return found != wanted
+        click.echo("that is not what the quotes say", err=True)
+    return int(found != wanted)
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    main(prog_name="python -m examples.stock_trade")

@@ -2,6 +2,7 @@
 
     python -m examples.stock_trade                      # in this process
     python -m examples.stock_trade contrada://HOST      # at a broker
+    python -m examples.stock_trade --collections        # by collections, not by handles
 
 Source: EPFL 2503 §4.6, §5.3.7.
 """

@@ -2,12 +2,12 @@
 
 import pytest
 
-from examples.stock_trade import handles, run
+from examples.stock_trade import collections, handles, run
 from examples.stock_trade.quotes import closes
 from tests.asynchronous import on_loop
 from tests.service.ways import service_of
 
-STYLES = {"handles": handles.trading}
+STYLES = {"handles": handles.trading, "collections": collections.trading}
 
 
 @pytest.mark.parametrize("style", STYLES)
