@@ -15,13 +15,11 @@ import ast
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
-from functools import partial
 from types import FunctionType
 from typing import Any, ClassVar, Final
 
 from contrada.errors import InvalidObventError
 from contrada.model.languages.atoms import failures
-from contrada.typed.conditions import writing
 from contrada.typed.conditions.accessors import (
     NO_VALUE,
     WHOLE,
@@ -32,11 +30,14 @@ from contrada.typed.conditions.accessors import (
     constant_key,
 )
 from contrada.typed.conditions.checking import check_order, text_of
-from contrada.typed.conditions.writing import Writing
+from contrada.typed.conditions.writing import Writing, compiled, whole
 
 CONDITION_DEPTH_MAX: Final = 64
 """Conditions within conditions, where several with one `&` or `|` count once. Beyond it:
 InvalidObventError."""
+
+HOLDS_OFTEN: Final = 0.1
+"""Of how many obvents a condition of which nothing is known is taken to hold."""
 
 FAILURE: Final = "condition"
 """Under which name a condition that raised is counted among the failures of operators."""
@@ -111,6 +112,10 @@ class Condition(ABC):
         """Those of them that it asks of every object."""
         return iter(())
 
+    def effort(self) -> tuple[float, float]:
+        """About how many comparisons it makes, and how often it holds, where that is not known."""
+        return 1.0, HOLDS_OFTEN
+
     def rebuilt(self, share: Share) -> "Condition":
         """The same, with other accessors."""
         return self
@@ -122,7 +127,7 @@ class Condition(ABC):
 
     def expression(self, writing: Writing) -> ast.expr:
         """It as an expression, whose truth is the answer."""
-        return writing.call(self.holds, *_obvent())
+        return writing.call(self.holds, whole())
 
     def predicate(self, cls: type[Any] | None = None) -> FunctionType:
         """It as a function of Python, checked against a class where one is given.
@@ -135,7 +140,7 @@ class Condition(ABC):
         written = Writing(literal=False)
         parts = sorted(self.conjuncts(), key=_asks_methods)
         answer = ast.Return(_joined(ast.And(), [each.expression(written) for each in parts]))
-        return writing.compiled(str(self), [answer], written.names)
+        return compiled(str(self), [answer], written.names)
 
     def conjuncts(self) -> Iterator["Condition"]:
         """Conditions that all hold exactly where this one does."""
@@ -394,7 +399,11 @@ class Compare(Comparison):
             check_order(*sides, str(self))
 
     def __str__(self) -> str:
-        by = "" if self.comparator is None else f" by {_named(self.comparator)}"
+        by = (
+            ""
+            if self.comparator is None
+            else f" by {getattr(self.comparator, '__name__', 'a comparator')}"
+        )
         return f"{self.accessor} {self.sign} {text_of(self.expected)}{by} gives {self.result}"
 
 
@@ -467,6 +476,13 @@ class AndCondition(Combination):
         """`and`."""
         return _joined(ast.And(), [each.expression(writing) for each in self.parts])
 
+    def effort(self) -> tuple[float, float]:
+        """Each part is asked where those before it hold."""
+        made, reached = 0.0, 1.0
+        for steps, often in (each.effort() for each in self.parts):
+            made, reached = made + reached * steps, reached * often
+        return made, reached
+
     def conjuncts(self) -> Iterator[Condition]:
         """Its parts."""
         for each in self.parts:
@@ -489,6 +505,13 @@ class OrCondition(Combination):
         """`or`."""
         return _joined(ast.Or(), [each.expression(writing) for each in self.parts])
 
+    def effort(self) -> tuple[float, float]:
+        """Each part is asked where none before it holds."""
+        made, reached = 0.0, 1.0
+        for steps, often in (each.effort() for each in self.parts):
+            made, reached = made + reached * steps, reached * (1 - often)
+        return made, 1 - reached
+
 
 class XorCondition(Combination):
     """Exactly one of two holds."""
@@ -508,6 +531,11 @@ class XorCondition(Combination):
         for each in self.parts:
             yield from each.surely()
 
+    def effort(self) -> tuple[float, float]:
+        """Both parts are asked."""
+        (steps, often), (more, other) = (each.effort() for each in self.parts)
+        return steps + more, often * (1 - other) + other * (1 - often)
+
     def expression(self, writing: Writing) -> ast.expr:
         """The two are not alike."""
         first, second = (_negated(each.expression(writing)) for each in self.parts)
@@ -525,6 +553,11 @@ class NotCondition(Combination):
     def holds(self, obvent: Any) -> bool:
         """Whether it does not."""
         return not self.parts[0].holds(obvent)
+
+    def effort(self) -> tuple[float, float]:
+        """As the part, which holds as often as it does not."""
+        steps, often = self.parts[0].effort()
+        return steps, 1 - often
 
     def expression(self, writing: Writing) -> ast.expr:
         """`not`."""
@@ -550,16 +583,6 @@ def _joined(by: ast.boolop, parts: list[ast.expr]) -> ast.expr:
 
 def _negated(part: ast.expr) -> ast.expr:
     return ast.UnaryOp(ast.Not(), part)
-
-
-def _obvent() -> tuple[ast.expr]:
-    return (writing.whole(),)
-
-
-def _named(function: Any) -> str:
-    if isinstance(function, partial):
-        return _named(function.func)
-    return getattr(function, "__name__", None) or type(function).__name__
 
 
 def _asks_methods(condition: Condition) -> bool:

@@ -12,7 +12,7 @@ them pays, and are lifted where there are so many that an index finds them soone
 Source: EPFL 2503 §4.5.4.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
@@ -41,14 +41,17 @@ COMPARISON_NS: Final = 17
 ACCESSOR_NS: Final = 120
 """What an accessor takes there, however many ask it."""
 
-INDEX_NS: Final = {True: 2_000, False: 4_000}
+INDEX_NS: Final = {True: 1_400, False: 4_000}
 """What an index takes for an obvent; with compiled kernels, and without."""
 
 ATTRIBUTE_NS: Final = 600
 """What an attribute takes there that some filter asks for."""
 
-MATCH_NS: Final = {True: 10, False: 350}
-"""What it takes more for each condition that matches."""
+CANDIDATE_NS: Final = {True: 45, False: 600}
+"""What each filter takes that it looks at, at least those that match."""
+
+RECENT_OBVENTS: Final = 16
+"""Obvents kept, the last ones, to see how many filters an index looks at."""
 
 PRIOR_OBVENTS: Final = 10
 PRIOR_MATCHES: Final = 1
@@ -86,16 +89,18 @@ class ConditionSet(Generic[K]):
         self._compiled = compiled
         self._of: dict[K, ConditionGroup] = {}
         self._groups: dict[Hashable, ConditionGroup] = {}
-        self._comparisons = 0
+        self._comparisons = 0.0
         self._accessors: Counter[Hashable] = Counter()
         self._tree = InvocationTree()
         self._static = StaticForm()
         self._index: IndexedForm | None = None
         self._is_indexed = False
+        self._candidates: float | None = None
         self._rest = StaticForm()
         self._waiting: dict[ConditionGroup, None] = {}
         self._refused = 0
         self._asked = self._seen = self._matched = 0
+        self._recent: deque[Any] = deque(maxlen=RECENT_OBVENTS)
         self._plan()
 
     # --- keys ---------------------------------------------------------------------------------
@@ -197,6 +202,7 @@ class ConditionSet(Generic[K]):
         """Matches, and does a bounded piece of what is to be done."""
         found = self._ask(obvent)
         self._seen += 1
+        self._recent.append(obvent)
         self._matched += len(found)
         if (self._rest if self._is_indexed else self._static).is_compiled:
             self._asked += 1
@@ -247,8 +253,8 @@ class ConditionSet(Generic[K]):
         elif self._cls is None:
             lines.append("without a class there is nothing to lift")
         else:
-            static, indexed = (round(each) for each in self._costs_ns(self._comparisons))
-            lines.append(f"estimated ns an obvent: static {static:,}, indexed {indexed:,}")
+            static, indexed = self._costs_ns(self._comparisons, self._candidates)
+            lines.append(f"estimated ns an obvent: static {static:,.0f}, indexed {indexed:,.0f}")
             if self.form == "tree":
                 lines.append(f"compiled when {COMPILE_AFTER} obvents have come")
             elif not self._is_indexed and self._wants_index():
@@ -267,12 +273,13 @@ class ConditionSet(Generic[K]):
 
     def _leave_index(self) -> None:
         """Goes back to static filters where an index is far from being ahead."""
-        static, indexed = self._costs_ns(self._comparisons)
+        static, indexed = self._costs_ns(self._comparisons, self._candidates)
         if self._index is not None and self._given is None and 2 * static < indexed:
             self._forget_index()
 
     def _forget_index(self) -> None:
         self._index, self._is_indexed, self._rest = None, False, StaticForm()
+        self._candidates = None
         self._waiting = dict.fromkeys(self._groups.values())
 
     def _wants_index(self) -> bool:
@@ -284,7 +291,7 @@ class ConditionSet(Generic[K]):
         static, indexed = self._costs_ns(self._comparisons)
         return self._is_indexed or static > indexed
 
-    def _costs_ns(self, comparisons: int) -> tuple[float, float]:
+    def _costs_ns(self, comparisons: float, candidates: float | None = None) -> tuple[float, float]:
         """What an obvent costs, by static filters and by an index, where all are lifted."""
         kernels = self._uses_kernels()
         share = (self._matched + PRIOR_MATCHES * len(self._of)) / (
@@ -292,7 +299,11 @@ class ConditionSet(Generic[K]):
         )
         matched, accessors = share * len(self._groups), len(self._accessors)
         static = COMPARISON_NS * comparisons + ACCESSOR_NS * accessors
-        indexed = INDEX_NS[kernels] + ATTRIBUTE_NS * accessors + MATCH_NS[kernels] * matched
+        indexed = (
+            INDEX_NS[kernels]
+            + ATTRIBUTE_NS * accessors
+            + CANDIDATE_NS[kernels] * (matched if candidates is None else candidates)
+        )
         return static, indexed
 
     def _uses_kernels(self) -> bool:
@@ -314,7 +325,8 @@ class ConditionSet(Generic[K]):
         if not self._waiting:
             self._asked = 0
             self._index.renew()
-            static, indexed = self._costs_ns(self._index.comparisons)
+            self._candidates = self._index.candidates(self._recent)
+            static, indexed = self._costs_ns(self._index.comparisons, self._candidates)
             if self._given is None and static < indexed:
                 self._refused = len(self._groups)
                 self._forget_index()

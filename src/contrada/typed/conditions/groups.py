@@ -16,6 +16,6 @@ class ConditionGroup:
     keys: list[Any] = field(default_factory=list)
 
     @property
-    def comparisons(self) -> int:
-        """About how many comparisons the condition makes."""
-        return max(1, sum(1 for _ in self.condition.accessors()))
+    def comparisons(self) -> float:
+        """About how many comparisons the condition makes for an obvent."""
+        return self.condition.effort()[0]

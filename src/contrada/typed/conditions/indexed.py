@@ -8,7 +8,7 @@ Source: EPFL 2503 §4.5.4 measures the tree and static filters; that an index be
 
 import ast
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -38,7 +38,7 @@ class IndexedForm:
         self._residues: dict[ConditionGroup, Callable[[Any], bool]] = {}
         self._names: Counter[str] = Counter()
         self._attributes: Callable[[Any], dict[str, Any]] | None = None
-        self.comparisons = 0
+        self.comparisons = 0.0
 
     def __len__(self) -> int:
         return len(self._lifted)
@@ -84,6 +84,15 @@ class IndexedForm:
     def _unplace(self, group: ConditionGroup) -> None:
         held = self._lifted[group]
         (self._groups if held.placed is group else self._keys).remove(held.placed)
+
+    def candidates(self, seen: Iterable[Any]) -> float | None:
+        """How many filters are looked at for one of these obvents; None where there is none."""
+        found = []
+        for each in seen:
+            if self.matching(each) is not None:
+                held = (index for index in (self._keys, self._groups) if len(index))
+                found.append(sum(index.statistics().candidates for index in held))
+        return sum(found) / len(found) if found else None
 
     def renew(self) -> None:
         """Chooses where filters are found anew, now that all are known."""
