@@ -110,6 +110,11 @@ class Handle(Generic[T]):
         on_error: Callable[[Exception, T], Awaitable[object] | object] | None = None,
     ) -> None:
         """Raises ServiceError for a policy that would give up the order of the type."""
+        if not isinstance(service, Service):
+            raise ServiceError(
+                "a handle is of a service of `connect`; one of `connect_sync` has "
+                "`subscription.handle(function)`"
+            )
         self.qos = _qos_of(subject)
         is_ordered = delivery_class(self.qos.delivery).is_ordered
         if threads is not None and is_ordered and threads != ThreadPolicy.single():

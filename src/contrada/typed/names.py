@@ -95,7 +95,8 @@ def _checked_name(cls: type[Any], given: str | None) -> str:
             raise InvalidObventError(
                 cls.__qualname__,
                 "a class of __main__ needs a name that other processes know too: "
-                f'class {cls.__name__}(..., name="{cls.__name__}")',
+                f'class {cls.__name__}(..., name="{cls.__name__}") or '
+                f'@ct.obvent(name="{cls.__name__}")',
             )
         given = f"{cls.__module__}.{cls.__qualname__}"
     try:
