@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv
 from pyspark.sql import SparkSession
 
 from contrada.errors import InputError, StoreError
@@ -109,21 +110,23 @@ def test_subscriptions_change_between_micro_batches(spark: SparkSession, folder:
     assert (report["batches"], report["sources"][0]["read"]) == (3, 7)
 
 
+@pytest.mark.parametrize("ending", ["parquet", "jsonl", "csv"])
 @pytest.mark.parametrize("subscription", ["low: n < 2", "high: n >= 5"])
 def test_what_no_step_matches_moves_the_watermark_too(
-    spark: SparkSession, folder: Path, subscription: str
+    spark: SparkSession, folder: Path, subscription: str, ending: str
 ) -> None:
     """The last match would wait for the next record that a step matches, maybe for ever."""
     (folder / "subs").write_text(subscription)
-    text = DESCRIPTION.replace("jsonl", "parquet").replace('types = { at = "time" }\n', "")
+    types = 'types = { at = "time" }\n'
+    text = DESCRIPTION.replace("jsonl", ending).replace(types, types if ending != "parquet" else "")
     (folder / "p.toml").write_text(text)
     matcher, known = PatternMatcher[str](), list[Match[str]]()
     matcher.add("rise", "n = 1 -> n = 2 by key within 1 min")
     for batch, numbers in enumerate([(1, 9), (2, 8), (7, 6), (0,)]):
         times = [datetime(2026, 1, 1, 0, batch, second, tzinfo=UTC) for second in range(2)]
         rows = [{"n": n, "key": "x", "at": at} for n, at in zip(numbers, times, strict=False)]
-        pq.write_table(pa.Table.from_pylist(rows), folder / "in" / f"{batch}.parquet")
-        os.utime(folder / "in" / f"{batch}.parquet", (0, 1_700_000_000 + batch))
+        put(rows, folder / "in" / f"{batch}.{ending}")
+        os.utime(folder / "in" / f"{batch}.{ending}", (0, 1_700_000_000 + batch))
         summary = run_stream(spark, read_pipeline(folder / "p.toml"))
         for n, at in zip(numbers, times, strict=False):
             envelope = Envelope(time_us=time_us_of(at))
@@ -131,6 +134,18 @@ def test_what_no_step_matches_moves_the_watermark_too(
         assert summary.patterns["rise"] == len(known) == min(batch, 1), batch
         statistics = detection_statistics(str(folder / "out" / ".checkpoint"))
         assert statistics.watermark_us == matcher.statistics().watermark_us
+
+
+def put(rows: list[dict[str, Any]], file: Path) -> None:
+    """A file of rows, in the format that its name says."""
+    table = pa.Table.from_pylist(rows)
+    if file.suffix == ".parquet":
+        pq.write_table(table, file)
+    elif file.suffix == ".csv":
+        csv.write_csv(table, file)
+    else:
+        texts = [json.dumps({**row, "at": row["at"].isoformat()}) for row in rows]
+        file.write_text("\n".join(texts))
 
 
 def test_what_cannot_be_read_leaves_subscriptions_as_they_were(
