@@ -21,7 +21,8 @@ from contrada.patterns.matcher import PatternMatcher
 from contrada.patterns.runs import Match
 from contrada.spark.pipeline import streams
 from contrada.spark.pipeline.asking import asked_by
-from contrada.spark.pipeline.description import read_pipeline
+from contrada.spark.pipeline.checking import plan_lines
+from contrada.spark.pipeline.description import Pipeline, read_pipeline
 from contrada.spark.pipeline.run import run_pipeline
 from contrada.spark.pipeline.streams import run_stream
 from contrada.spark.transforms.detecting import detection_statistics
@@ -212,6 +213,11 @@ def test_what_was_matched_before_there_was_a_service_is_not_told_as_published(
     assert counts == [(2, 0, 0), (4, 2, 2), (6, 2, 2)]
 
 
+def dry_run(spark: SparkSession, pipeline: Pipeline) -> list[str]:
+    """What would be done."""
+    return list(plan_lines(spark, pipeline, None))
+
+
 class EndedError(Exception):
     """What ends a driver in these tests."""
 
@@ -294,9 +300,11 @@ def test_what_a_checkpoint_is_of_stays(
 ) -> None:
     """Positions of one file, or runs of one pattern, would be taken for those of another."""
     run_stream(spark, read_pipeline(folder / "p.toml"))
+    assert dry_run(spark, read_pipeline(folder / "p.toml"))
     (folder / "p.toml").write_text(DESCRIPTION.replace(old, new))
-    with pytest.raises(StoreError, match=f"is of other {what}"):
-        run_stream(spark, read_pipeline(folder / "p.toml"))
+    for ask in (run_stream, dry_run):
+        with pytest.raises(StoreError, match=f"is of other {what}"):
+            ask(spark, read_pipeline(folder / "p.toml"))
 
 
 def test_runs_and_streams_have_outputs_of_their_own(spark: SparkSession, folder: Path) -> None:
@@ -305,13 +313,17 @@ def test_runs_and_streams_have_outputs_of_their_own(spark: SparkSession, folder:
     batch = DESCRIPTION.replace('"stream"', '"batch"')
     (folder / "batch.toml").write_text(batch)
     run_stream(spark, read_pipeline(folder / "p.toml"))
-    with pytest.raises(InputError, match="results of a stream"):
-        run_pipeline(spark, read_pipeline(folder / "batch.toml"))
+    refused: tuple[Callable[..., Any], ...] = (run_pipeline, dry_run)
+    for ask in refused:
+        with pytest.raises(InputError, match="results of a stream"):
+            ask(spark, read_pipeline(folder / "batch.toml"))
     (folder / "other.toml").write_text(batch.replace('"out"', '"other"'))
     run_pipeline(spark, read_pipeline(folder / "other.toml"))
     (folder / "p.toml").write_text(DESCRIPTION.replace('"out"', '"other"'))
-    with pytest.raises(InputError, match="results of a run"):
-        run_stream(spark, read_pipeline(folder / "p.toml"))
+    refused = (run_stream, dry_run)
+    for ask in refused:
+        with pytest.raises(InputError, match="results of a run"):
+            ask(spark, read_pipeline(folder / "p.toml"))
 
 
 def test_an_output_has_one_checkpoint(spark: SparkSession, folder: Path) -> None:
@@ -319,6 +331,7 @@ def test_an_output_has_one_checkpoint(spark: SparkSession, folder: Path) -> None
     give(folder, "a", {"n": 1, "key": "x"})
     run_stream(spark, read_pipeline(folder / "p.toml"))
     (folder / "p.toml").write_text('checkpoint = "new"\n' + DESCRIPTION)
-    with pytest.raises(InputError, match="with another checkpoint"):
-        run_stream(spark, read_pipeline(folder / "p.toml"))
+    for ask in (run_stream, dry_run):
+        with pytest.raises(InputError, match="with another checkpoint"):
+            ask(spark, read_pipeline(folder / "p.toml"))
     assert matched(folder) == [(0, "low", 1, 1)]
